@@ -1,0 +1,19 @@
+# What all of torchtap's own targets share. Nothing here reaches a consumer.
+
+# The newer of C++17 and the standard that the installed LibTorch's headers demand.
+function(torchtap_standard result)
+  get_target_property(standard torch CXX_STANDARD)
+  if(NOT standard OR standard LESS 17)
+    set(standard 17)
+  endif()
+  set(${result} ${standard} PARENT_SCOPE)
+endfunction()
+
+# Warnings, -Werror and sanitizers.
+function(torchtap_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unknown-pragmas $<$<BOOL:${TORCHTAP_WERROR}>:-Werror>)
+  if(TORCHTAP_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${TORCHTAP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+    target_link_options(${target} PRIVATE -fsanitize=${TORCHTAP_SANITIZE})
+  endif()
+endfunction()

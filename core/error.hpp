@@ -1,0 +1,24 @@
+#pragma once
+
+/// Every error that torchtap raises on purpose is one of LibTorch's own exceptions (`c10::ValueError`,
+/// `c10::IndexError`, `c10::TypeError`, all of them `c10::Error`), so that callers catch one family and can
+/// show `what_without_backtrace()`. A message names the call, what was expected, what arrived and what to do.
+
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <vector>
+
+namespace torchtap::core {
+
+/// The entries of `candidates` that look most like `wanted`, best first, at most `most` of them.
+///
+/// Used by errors that list what the caller may have meant. Looks by edit distance on the whole and on the
+/// last dotted component.
+std::vector<std::string> nearest(const std::string& wanted, const std::vector<std::string>& candidates,
+                                 std::size_t most = 5);
+
+/// `"a", "b" and "c"`, for messages; `(none)` for an empty list.
+std::string quoted(const std::vector<std::string>& names);
+
+}  // namespace torchtap::core

@@ -1,0 +1,224 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torchtap/core/archive.hpp>
+#include <torchtap/core/error.hpp>
+#include <torchtap/core/value.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace torchtap::core {
+
+/// What a recorder feeds: one reduction, its type erased.
+///
+/// Recorders and reductions meet here and nowhere else. Not thread-safe: the owner locks.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+
+  /// Folds one sample in. A call that throws leaves the former state.
+  virtual void update(const at::Tensor& sample) = 0;
+  /// Afterwards as if this sink had also seen all that `other` saw. Throws `c10::TypeError` if `other` is of
+  /// another kind, `c10::ValueError` if it was configured or fed with other shapes; the state is then
+  /// unchanged.
+  virtual void merge(const Sink& other) = 0;
+  /// Samples or, under `over(dims)`, rows folded in so far.
+  virtual std::int64_t count() const = 0;
+  /// The results by name; empty while nothing was folded in.
+  virtual State state() const = 0;
+  /// Goes on from `value` as if it were the fold of all samples so far; false if more than the value is
+  /// needed.
+  virtual bool assign(const at::Tensor& value) = 0;
+  /// The same configuration with no samples.
+  virtual std::unique_ptr<Sink> fresh() const = 0;
+  virtual std::unique_ptr<Sink> clone() const = 0;
+  /// "Moments", "Histogram(64, -4, 4)": for manifests and messages.
+  virtual std::string describe() const = 0;
+  virtual void save(OutputArchive& archive) const = 0;
+  virtual void load(InputArchive& archive) = 0;
+};
+
+namespace detail {
+
+template <class T, class = void>
+struct is_reduction : std::false_type {};
+template <class T>
+struct is_reduction<T, std::void_t<decltype(std::declval<T&>().update(std::declval<const at::Tensor&>())),
+                                   decltype(std::declval<T&>().merge(std::declval<const T&>())),
+                                   decltype(std::int64_t{std::declval<const T&>().count()}),
+                                   decltype(State{std::declval<const T&>().state()})>> : std::true_type {};
+
+template <class T, class = void>
+struct has_describe : std::false_type {};
+template <class T>
+struct has_describe<T, std::void_t<decltype(std::string{std::declval<const T&>().describe()})>>
+    : std::true_type {};
+
+template <class T, class = void>
+struct has_assign : std::false_type {};
+template <class T>
+struct has_assign<T, std::void_t<decltype(std::declval<T&>().assign(std::declval<const at::Tensor&>()))>>
+    : std::true_type {};
+
+template <class T, class = void>
+struct has_fresh : std::false_type {};
+template <class T>
+struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> : std::true_type {};
+
+}  // namespace detail
+
+/// Whether `T` is a reduction: a regular value (a copy shares nothing that a later update changes) with
+/// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `State state() const`.
+///
+/// Optional: `std::string describe() const`, `T fresh() const` (same configuration, no samples; else the
+/// object as it was handed over is the fresh one), `void assign(const at::Tensor&)`, and cereal's
+/// `serialize`/`save`/`load`.
+template <class T>
+inline constexpr bool is_reduction_v = detail::is_reduction<std::decay_t<T>>::value;
+
+/// Whether `T` folds two tensors into one: `at::Tensor(const at::Tensor& accumulated, const at::Tensor&
+/// sample)`.
+template <class T>
+inline constexpr bool is_fold_v =
+    std::is_invocable_r_v<at::Tensor, std::decay_t<T>&, const at::Tensor&, const at::Tensor&>;
+
+/// A callable `(accumulated, sample) -> accumulated` as a reduction, seeded by a copy of the first sample.
+///
+/// `merge` calls it on the two accumulated values, so the callable has to be associative for the result to be
+/// that of one stream. The idea is `functools.reduce`, as in torchfunc's recorders.
+template <class Callable>
+class Fold {
+ public:
+  explicit Fold(Callable callable) : callable_(std::move(callable)) {}
+  Fold(const Fold& other) : callable_(other.callable_), count_(other.count_) {
+    if (other.value_.defined()) value_ = other.value_.clone();  // the callable may work in place
+  }
+  Fold(Fold&&) = default;
+
+  void update(const at::Tensor& sample) {
+    fold(sample);
+    ++count_;
+  }
+  void merge(const Fold& other) {
+    if (other.count_ == 0) return;
+    fold(other.value_);
+    count_ += other.count_;
+  }
+  std::int64_t count() const noexcept { return count_; }
+  State state() const { return count_ == 0 ? State{} : State{{"value", value_.clone()}}; }
+  void assign(const at::Tensor& value) { value_ = value.clone(); }
+  Fold fresh() const { return Fold(callable_); }
+  std::string describe() const { return "callable"; }
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(cereal::make_nvp("count", count_), cereal::make_nvp("value", value_));
+  }
+
+ private:
+  void fold(const at::Tensor& sample) {
+    // Cloned: the callable may hand its argument back, and what was folded must not change with the sample.
+    at::Tensor next = value_.defined() ? callable_(value_, sample) : sample.clone();
+    TORCH_CHECK_VALUE(next.defined(),
+                      "reduction: the callable returned an undefined tensor for a sample of shape ",
+                      sample.sizes(), "; it must return the folded tensor.");
+    value_ = next.is_same(sample) ? next.clone() : std::move(next);
+  }
+
+  Callable callable_;
+  std::int64_t count_ = 0;
+  at::Tensor value_;
+};
+
+/// A reduction `R` behind the `Sink` interface.
+template <class R>
+class SinkOf final : public Sink {
+ public:
+  static_assert(
+      is_reduction_v<R>,
+      "a reduction needs: void update(const at::Tensor&); void merge(const R&); std::int64_t count() "
+      "const; torchtap::core::State state() const;");
+
+  explicit SinkOf(R reduction) : reduction_(std::move(reduction)) {
+    if constexpr (!detail::has_fresh<R>::value) initial_ = std::make_shared<const R>(*reduction_);
+  }
+
+  const R& reduction() const noexcept { return *reduction_; }
+
+  void update(const at::Tensor& sample) override { reduction_->update(sample); }
+  void merge(const Sink& other) override {
+    const auto* same = dynamic_cast<const SinkOf*>(&other);
+    TORCH_CHECK_TYPE(same != nullptr, "merge: cannot merge ", other.describe(), " into ", describe(),
+                     "; both must be the same reduction.");
+    reduction_->merge(*same->reduction_);
+  }
+  std::int64_t count() const override { return reduction_->count(); }
+  State state() const override { return reduction_->state(); }
+  bool assign([[maybe_unused]] const at::Tensor& value) override {
+    if constexpr (detail::has_assign<R>::value) {
+      reduction_->assign(value);
+      return true;
+    }
+    return false;
+  }
+  std::unique_ptr<Sink> fresh() const override {
+    if constexpr (detail::has_fresh<R>::value) {
+      return std::make_unique<SinkOf>(reduction_->fresh());
+    } else {
+      return std::make_unique<SinkOf>(*initial_);
+    }
+  }
+  std::unique_ptr<Sink> clone() const override { return std::make_unique<SinkOf>(*this); }
+  std::string describe() const override {
+    if constexpr (detail::has_describe<R>::value) {
+      return reduction_->describe();
+    } else {
+      return c10::demangle(typeid(R).name());
+    }
+  }
+  void save(OutputArchive& archive) const override {
+    if constexpr (cereal::traits::is_output_serializable<R, OutputArchive>::value) {
+      archive(*reduction_);
+    } else {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "snapshot: ", describe(),
+          " cannot be saved; give it a cereal serialize(), or save() and load() pair.");
+    }
+  }
+  void load(InputArchive& archive) override {
+    if constexpr (cereal::traits::is_input_serializable<R, InputArchive>::value) {
+      R loaded = *reduction_;
+      archive(loaded);
+      reduction_.emplace(std::move(loaded));  // not assigned: a lambda inside a Fold has no assignment
+    } else {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "restore: ", describe(),
+          " cannot be loaded; give it a cereal serialize(), or save() and load() pair.");
+    }
+  }
+
+ private:
+  std::optional<R> reduction_;  // never empty
+  std::shared_ptr<const R> initial_;
+};
+
+/// A reduction, or a callable that folds two tensors, as a sink.
+template <class R>
+std::unique_ptr<Sink> make_sink(R&& reduction) {
+  using T = std::decay_t<R>;
+  static_assert(is_reduction_v<T> || is_fold_v<T>,
+                "expected a reduction (update, merge, count, state) or a callable "
+                "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
+  if constexpr (is_reduction_v<T>) {
+    return std::make_unique<SinkOf<T>>(std::forward<R>(reduction));
+  } else {
+    return std::make_unique<SinkOf<Fold<T>>>(Fold<T>(std::forward<R>(reduction)));
+  }
+}
+
+}  // namespace torchtap::core

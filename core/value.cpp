@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <torchtap/core/error.hpp>
+#include <torchtap/core/value.hpp>
+
+namespace torchtap::core {
+namespace {
+
+template <class Entries>
+auto find(Entries& entries, const std::string& name) {
+  return std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == name; });
+}
+
+template <class Entries>
+std::vector<std::string> keys(const Entries& entries) {
+  std::vector<std::string> names;
+  names.reserve(entries.size());
+  for (const auto& entry : entries) names.push_back(entry.first);
+  return names;
+}
+
+}  // namespace
+
+State::State(std::initializer_list<Entry> entries) : entries_(entries) {}
+
+void State::set(const std::string& name, at::Tensor tensor) {
+  const auto entry = find(entries_, name);
+  if (entry == entries_.end()) {
+    entries_.emplace_back(name, std::move(tensor));
+  } else {
+    entry->second = std::move(tensor);
+  }
+}
+
+const at::Tensor& State::at(const std::string& name) const {
+  const auto entry = find(entries_, name);
+  TORCH_CHECK_INDEX(entry != entries_.end(), "State::at: there is no result called \"", name,
+                    "\"; there are ", quoted(names()), ".");
+  return entry->second;
+}
+
+bool State::contains(const std::string& name) const noexcept {
+  return find(entries_, name) != entries_.end();
+}
+
+std::vector<std::string> State::names() const {
+  return keys(entries_);
+}
+
+Value::Value(at::Tensor tensor) : kind_(Kind::tensor), tensor_(std::move(tensor)) {}
+
+Value::Value(const std::vector<at::Tensor>& list) : kind_(Kind::list), list_(list.begin(), list.end()) {}
+
+Value::Value(List list) : kind_(Kind::list), list_(std::move(list)) {}
+
+Value::Value(Dict dict) : kind_(Kind::dict), dict_(std::move(dict)) {}
+
+Value::Value(const State& state) : kind_(Kind::dict), dict_(state.begin(), state.end()) {}
+
+const at::Tensor& Value::tensor() const {
+  TORCH_CHECK_TYPE(is_tensor(), "Value::tensor: expected a tensor, this is ", describe(), ".");
+  return tensor_;
+}
+
+const Value::List& Value::list() const {
+  TORCH_CHECK_TYPE(is_list(), "Value::list: expected a list, this is ", describe(), ".");
+  return list_;
+}
+
+const Value::Dict& Value::dict() const {
+  TORCH_CHECK_TYPE(is_dict(), "Value::dict: expected a dict, this is ", describe(), ".");
+  return dict_;
+}
+
+const Value& Value::at(const std::string& key) const {
+  const auto entry = find(dict(), key);
+  TORCH_CHECK_INDEX(entry != dict_.end(), "Value::at: there is no key \"", key, "\"; there are ",
+                    quoted(keys(dict_)), ".");
+  return entry->second;
+}
+
+const Value& Value::at(std::int64_t index) const {
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(list().size()), "Value::at: index ",
+                    index, " is out of range for ", describe(), ".");
+  return list_[static_cast<std::size_t>(index)];
+}
+
+std::vector<at::Tensor> Value::tensors() const {
+  if (is_tensor()) return {tensor_};
+  std::vector<at::Tensor> result;
+  result.reserve(list().size());
+  for (const auto& item : list_) result.push_back(item.tensor());
+  return result;
+}
+
+std::string Value::describe() const {
+  switch (kind_) {
+    case Kind::none:
+      return "nothing";
+    case Kind::tensor:
+      return tensor_.defined() ? c10::str("a tensor of shape ", tensor_.sizes()) : "an undefined tensor";
+    case Kind::list:
+      return c10::str("a list of ", list_.size());
+    case Kind::dict:
+      return c10::str("a dict with the keys ", quoted(keys(dict_)));
+  }
+  return "nothing";
+}
+
+}  // namespace torchtap::core

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace torchtap::core {
+
+/// A few named tensors in a fixed order: the results of a reduction (`{"mean": …, "variance": …}`).
+///
+/// A regular value; copying shares the tensors. The order is the order of insertion.
+class State {
+ public:
+  using Entry = std::pair<std::string, at::Tensor>;
+
+  State() = default;
+  State(std::initializer_list<Entry> entries);
+
+  /// Adds `tensor` under `name`, or replaces what stood there.
+  void set(const std::string& name, at::Tensor tensor);
+  /// The tensor called `name`. Throws `c10::IndexError` listing the names there are.
+  const at::Tensor& at(const std::string& name) const;
+  bool contains(const std::string& name) const noexcept;
+  std::vector<std::string> names() const;
+
+  bool empty() const noexcept { return entries_.empty(); }
+  std::size_t size() const noexcept { return entries_.size(); }
+  auto begin() const noexcept { return entries_.begin(); }
+  auto end() const noexcept { return entries_.end(); }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+/// What a `.pt` file holds: nothing, one tensor, a list of values or a dict of named values, nested at will.
+///
+/// A regular value; copying shares the tensors. This is the common currency of recorders and storage.
+class Value {
+ public:
+  enum class Kind { none, tensor, list, dict };
+  using List = std::vector<Value>;
+  using Dict = std::vector<std::pair<std::string, Value>>;  // in order of insertion
+
+  Value() = default;
+  Value(at::Tensor tensor);                    // NOLINT: a tensor is a value
+  Value(const std::vector<at::Tensor>& list);  // NOLINT
+  Value(List list);                            // NOLINT
+  Value(Dict dict);                            // NOLINT
+  Value(const State& state);                   // NOLINT
+
+  Kind kind() const noexcept { return kind_; }
+  bool is_none() const noexcept { return kind_ == Kind::none; }
+  bool is_tensor() const noexcept { return kind_ == Kind::tensor; }
+  bool is_list() const noexcept { return kind_ == Kind::list; }
+  bool is_dict() const noexcept { return kind_ == Kind::dict; }
+
+  /// The tensor. Throws `c10::TypeError` that says what this value is instead.
+  const at::Tensor& tensor() const;
+  /// The entries of a list. Throws `c10::TypeError`.
+  const List& list() const;
+  /// The entries of a dict. Throws `c10::TypeError`.
+  const Dict& dict() const;
+  /// The entry of a dict. Throws `c10::IndexError` listing the keys there are.
+  const Value& at(const std::string& key) const;
+  /// The entry of a list. Throws `c10::IndexError`.
+  const Value& at(std::int64_t index) const;
+  /// A list that holds nothing but tensors, as tensors; a single tensor is a list of one. Throws
+  /// `c10::TypeError`.
+  std::vector<at::Tensor> tensors() const;
+
+  /// "a tensor", "a list of 3", "a dict of 2", "nothing": for messages.
+  std::string describe() const;
+
+ private:
+  Kind kind_ = Kind::none;
+  at::Tensor tensor_;
+  List list_;
+  Dict dict_;
+};
+
+}  // namespace torchtap::core

@@ -1,0 +1,75 @@
+#include <ATen/Functions.h>
+
+#include <boost/test/unit_test.hpp>
+#include <sstream>
+#include <torchtap/core/sink.hpp>
+
+using namespace torchtap::core;
+
+BOOST_AUTO_TEST_SUITE(value)
+
+BOOST_AUTO_TEST_CASE(state_keeps_order_and_names_what_is_missing) {
+  State state{{"mean", at::ones({2})}};
+  state.set("variance", at::zeros({2}));
+  state.set("mean", at::full({2}, 3.0));
+  BOOST_TEST(state.names() == (std::vector<std::string>{"mean", "variance"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(state.at("mean").sum().item<double>() == 6.0);
+  BOOST_CHECK_EXCEPTION(state.at("median"), c10::IndexError, [](const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    return text.find("median") != std::string::npos &&
+           text.find("\"mean\" and \"variance\"") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(tensors_survive_an_archive) {
+  for (const auto dtype :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kBool, at::kComplexFloat}) {
+    for (const auto& shape : std::vector<std::vector<int64_t>>{{}, {0, 3}, {4, 5}}) {
+      const at::Tensor tensor = at::randn(shape).mul(3).to(dtype);
+      std::stringstream stream;
+      {
+        OutputArchive archive(stream);
+        archive(tensor.dim() == 2 ? tensor.t() : tensor, at::Tensor());
+      }
+      at::Tensor loaded, undefined = at::ones({1});
+      InputArchive archive(stream);
+      archive(loaded, undefined);
+      BOOST_TEST((loaded.dim() == 2 ? loaded.t() : loaded).equal(tensor));
+      BOOST_CHECK(loaded.scalar_type() == dtype);
+      BOOST_TEST(!undefined.defined());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_archive_is_an_error) {
+  detail::PackedTensor packed = detail::pack(at::ones({2, 3}));
+  packed.sizes = {int64_t{1} << 62, 4};
+  BOOST_CHECK_THROW(detail::unpack(packed), c10::ValueError);
+  packed.sizes = {-2, -3};
+  BOOST_CHECK_THROW(detail::unpack(packed), c10::ValueError);
+  packed.sizes = {2, 3};
+  packed.dtype = 1000;
+  BOOST_CHECK_THROW(detail::unpack(packed), c10::ValueError);
+}
+
+BOOST_AUTO_TEST_CASE(a_callable_is_a_reduction) {
+  auto sink = make_sink([](const at::Tensor& a, const at::Tensor& b) { return at::max(a, b); });
+  at::Tensor sample = at::tensor({1.0, 5.0});
+  sink->update(sample);
+  sample.zero_();  // the first sample was copied
+  sink->update(at::tensor({2.0, 3.0}));
+  BOOST_TEST(sink->count() == 2);
+  BOOST_TEST(sink->state().at("value").equal(at::tensor({2.0, 5.0})));
+  auto other = sink->fresh();
+  BOOST_TEST(other->count() == 0);
+  BOOST_TEST(other->state().empty());
+  other->update(at::tensor({9.0, 0.0}));
+  sink->merge(*other);
+  BOOST_TEST(sink->count() == 3);
+  BOOST_TEST(sink->state().at("value").equal(at::tensor({9.0, 5.0})));
+  BOOST_CHECK_THROW(sink->merge(*make_sink([](const at::Tensor& a, const at::Tensor&) { return a; })),
+                    c10::TypeError);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
