@@ -1,0 +1,19 @@
+#pragma once
+
+#include <torchtap/core/detail/expose.hpp>
+
+#include <torch/nn/modules/container/any.h>
+
+namespace torchtap::core::detail {
+
+struct AnyModuleContent {
+  friend auto exposed(AnyModuleContent);
+};
+template struct Expose<AnyModuleContent, &torch::nn::AnyModule::content_>;
+
+/// The holder inside; null if the `AnyModule` is empty.
+inline torch::nn::AnyModulePlaceholder* holder_of(torch::nn::AnyModule& any) {
+  return (any.*exposed(AnyModuleContent{})).get();
+}
+
+}  // namespace torchtap::core::detail

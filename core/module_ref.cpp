@@ -1,0 +1,175 @@
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/moduledict.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/parameterdict.h>
+#include <torch/nn/modules/container/parameterlist.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <torchtap/core/detail/any_module_content.hpp>
+#include <torchtap/core/error.hpp>
+#include <torchtap/core/hook_point.hpp>
+#include <torchtap/core/module_ref.hpp>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace torchtap::core {
+namespace {
+
+using detail::holder_of;
+using torch::nn::Module;
+using Node = ModuleRef::Node;
+
+bool lacks_forward(const Module& module) {
+  return dynamic_cast<const torch::nn::ModuleListImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::ModuleDictImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::ParameterListImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::ParameterDictImpl*>(&module) != nullptr;
+}
+
+// A module that runs its own hooks is reached twice through a holder that calls that very forward; only a
+// holder that was made for a base class goes around it.
+void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Module& module) {
+  if (doors.point == nullptr || holder->type_info != typeid(module)) doors.holders.push_back(holder);
+}
+
+class Walk {
+ public:
+  explicit Walk(Module& root) {
+    add(root, root.weak_from_this().lock(), "", 0);
+    collect_entries(root);
+  }
+  void visit_descendants() { visit_children(*order_.front()->module, "", 1, /*recursive=*/true); }
+  void visit_children() { visit_children(*order_.front()->module, "", 1, /*recursive=*/false); }
+
+  std::vector<ModuleRef> finish(std::size_t skip) {
+    std::vector<ModuleRef> refs;
+    for (const auto& node : order_) {
+      const auto entries = entries_.equal_range(node->module);
+      for (auto entry = entries.first; entry != entries.second; ++entry) {
+        add_holder(node->doors, entry->second, *node->module);
+      }
+      // A Sequential of a derived type is called as an entry, whatever its own forward does with its entries.
+      if (!node->doors.holders.empty()) node->doors.sequence = nullptr;
+      if (node != order_.front()) node->root = order_.front();
+    }
+    for (std::size_t i = skip; i < order_.size(); ++i) {
+      order_[i]->index = static_cast<std::int64_t>(refs.size());
+      refs.emplace_back(order_[i]);
+    }
+    return refs;
+  }
+
+ private:
+  /// False, and another alias noted, if the module was met before.
+  bool add(Module& module, std::shared_ptr<Module> keep, const std::string& path, std::int64_t depth) {
+    const auto [found, is_new] = nodes_.try_emplace(&module, order_.size());
+    if (!is_new) {
+      order_[found->second]->aliases.push_back(path);
+      return false;
+    }
+    auto node = std::make_shared<Node>();
+    node->path = path;
+    node->depth = depth;
+    node->module = &module;
+    node->keep = std::move(keep);
+    node->type = pretty_type_name(module);
+    node->leaf = module.children().empty();
+    node->doors.point = dynamic_cast<HookPoint*>(&module);
+    node->has_forward = node->doors.point != nullptr || !lacks_forward(module);
+    auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
+    if (sequence != nullptr && !sequence->is_empty() && node->doors.point == nullptr) {
+      node->doors.sequence = sequence;
+    }
+    order_.push_back(std::move(node));
+    return true;
+  }
+
+  // Descends into a shared module again at each of its paths: its submodules have as many aliases as it has.
+  void visit_children(Module& module, const std::string& path, std::int64_t depth, bool recursive) {
+    for (const auto& child : module.named_children()) {
+      if (child.value() == nullptr)
+        continue;  // the empty slot that register_module of an empty holder leaves
+      const std::string child_path = path.empty() ? child.key() : path + "." + child.key();
+      add(*child.value(), child.value(), child_path, depth);
+      if (recursive) visit_children(*child.value(), child_path, depth + 1, true);
+    }
+  }
+
+  // Over the whole model, also for the walk over children: a child may be an entry of a container further
+  // down.
+  void collect_entries(Module& module) {
+    if (!searched_.insert(&module).second) return;
+    if (auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module)) {
+      for (auto& entry : *sequence) {
+        if (!entry.is_empty()) entries_.emplace(entry.ptr().get(), holder_of(entry));
+      }
+    }
+    for (const auto& child : module.children()) {
+      if (child != nullptr) collect_entries(*child);
+    }
+  }
+
+  std::vector<std::shared_ptr<Node>> order_;
+  std::unordered_map<const Module*, std::size_t> nodes_;
+  std::unordered_set<const Module*> searched_;
+  std::unordered_multimap<const Module*, torch::nn::AnyModulePlaceholder*> entries_;
+};
+
+}  // namespace
+
+std::vector<ModuleRef> walk_modules(Module& root) {
+  Walk walk(root);
+  walk.visit_descendants();
+  return walk.finish(/*skip=*/0);
+}
+
+std::vector<ModuleRef> walk_children(Module& root) {
+  Walk walk(root);
+  walk.visit_children();
+  return walk.finish(/*skip=*/1);
+}
+
+ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
+  TORCH_CHECK_VALUE(!any.is_empty(), "torchtap: the AnyModule given as \"", path,
+                    "\" is empty; put a module into it first.");
+  auto node = std::make_shared<Node>();
+  node->path = path;
+  node->keep = any.ptr();
+  node->module = node->keep.get();
+  node->type = pretty_type_name(*node->module);
+  node->leaf = node->module->children().empty();
+  node->doors.point = dynamic_cast<HookPoint*>(node->module);
+  add_holder(node->doors, holder_of(any), *node->module);
+  return ModuleRef(node);
+}
+
+std::string pretty_type_name(const Module& module) {
+  std::string name = c10::demangle(typeid(module).name());
+  const std::string wrapper = "torchtap::hooks::HookedWith<";
+  if (name.compare(0, wrapper.size(), wrapper) == 0) {
+    // Up to the comma or bracket that ends the first template argument.
+    std::size_t end = wrapper.size();
+    for (int open = 0; end < name.size() && (open > 0 || (name[end] != ',' && name[end] != '>')); ++end) {
+      if (name[end] == '<') ++open;
+      if (name[end] == '>') --open;
+    }
+    name = name.substr(wrapper.size(), end - wrapper.size());
+  }
+  // The last component outside template arguments.
+  std::size_t start = 0;
+  int open = 0;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<' || name[i] == '(' || name[i] == '{') ++open;
+    if (name[i] == '>' || name[i] == ')' || name[i] == '}') --open;
+    if (open == 0 && name[i] == ':') start = i + 1;
+  }
+  name = name.substr(start);
+  const std::string suffix = "Impl";
+  if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0) {
+    name.resize(name.size() - suffix.size());
+  }
+  return name;
+}
+
+}  // namespace torchtap::core

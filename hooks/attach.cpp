@@ -1,0 +1,78 @@
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <torchtap/core/error.hpp>
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/hooks/detail/registry.hpp>
+
+namespace torchtap::hooks {
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  if (this != &other) {
+    remove();
+    hook_ = std::move(other.hook_);
+    scope_ = std::move(other.scope_);
+  }
+  return *this;
+}
+
+void Handle::remove() noexcept {
+  if (hook_ == nullptr) return;
+  detail::Registry::instance().detach(*hook_);
+  hook_.reset();
+  scope_.reset();
+}
+
+bool Handle::attached() const noexcept {
+  return hook_ != nullptr && detail::Registry::instance().attached(*hook_);
+}
+
+Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
+  TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for \"", module.path(), "\" (",
+                    module.type(), ") is empty.");
+  TORCH_CHECK_VALUE(
+      module.has_forward(), "hooks::attach: \"", module.path(), "\" (", module.type(),
+      ") has no forward, so nothing ever flows through it; attach to the modules inside of it.");
+  TORCH_CHECK_VALUE(module.reachable(), "hooks::attach: \"", module.path(), "\" (", module.type(),
+                    ") cannot be reached: its forward is called directly, and LibTorch offers no place for a "
+                    "hook there. Any of "
+                    "these makes it reachable: declare its type with TORCHTAP_MODULE instead of TORCH_MODULE "
+                    "(for LibTorch's own "
+                    "types use torchtap::nn::",
+                    module.type(),
+                    "), or make it an entry of a torch::nn::Sequential. "
+                    "selectors::reachable() selects what can be hooked as the program stands.");
+  auto hook = std::make_shared<detail::Hook>();
+  hook->kind = kind;
+  hook->callback = std::move(callback);
+  hook->path = module.path();
+  hook->type = module.type();
+  auto scope = detail::Registry::instance().scope(module.root());
+  if (scope != nullptr) hook->scope = scope->hook;
+  detail::Registry::instance().attach(module, hook);
+  return Handle(std::move(hook), std::move(scope));
+}
+
+Handle attach(torch::nn::Module& module, Kind kind, Callback callback) {
+  return attach(core::walk_modules(module).front(), kind, std::move(callback));
+}
+
+Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback) {
+  return attach(core::ref(module), kind, std::move(callback));
+}
+
+core::ModuleRef find(torch::nn::Module& root, const std::string& path) {
+  const auto modules = core::walk_modules(root);
+  std::vector<std::string> paths;
+  for (const auto& module : modules) {
+    if (module.path() == path ||
+        std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end()) {
+      return module;
+    }
+    paths.push_back(module.path());
+  }
+  TORCH_CHECK_INDEX(false, "hooks::find: the model has no module at \"", path, "\"; the nearest are ",
+                    core::quoted(core::nearest(path, paths)), ".");
+}
+
+}  // namespace torchtap::hooks

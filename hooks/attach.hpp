@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <torchtap/core/module_ref.hpp>
+#include <torchtap/hooks/event.hpp>
+
+namespace torchtap::hooks {
+
+namespace detail {
+struct Hook;
+struct ScopeHold;
+}  // namespace detail
+
+/// What runs when a hook fires. It may replace tensors by assigning to them, and may throw: the exception
+/// reaches the caller of `forward` or `backward`. It can be called from several threads at once.
+using Callback = std::function<void(Event&)>;
+
+/// Removes its hook when destroyed. Move-only; harmless if the module died first.
+class [[nodiscard]] Handle {
+ public:
+  Handle() noexcept = default;
+  Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
+      : hook_(std::move(hook)), scope_(std::move(scope)) {}
+  Handle(Handle&&) noexcept = default;
+  Handle& operator=(Handle&& other) noexcept;
+  ~Handle() { remove(); }
+
+  /// Removes the hook; calling it again does nothing. A call that another thread has begun may still run the
+  /// hook to its end. Gradients that arrive later for a forward that ran before are not reported any more.
+  void remove() noexcept;
+  /// Whether the hook is still on a living module.
+  bool attached() const noexcept;
+
+ private:
+  std::shared_ptr<detail::Hook> hook_;
+  std::shared_ptr<detail::ScopeHold> scope_;  // keeps the root marking its forwards
+};
+
+/// Runs `callback` around every call of `module`, whichever way `forward` is reached, after the hooks that
+/// were attached to it before.
+///
+/// Throws `c10::ValueError` for a module that cannot be reached, naming its path and type and what would make
+/// it reachable; nothing is attached then. The names follow PyTorch's `register_forward_hook` family.
+Handle attach(const core::ModuleRef& module, Kind kind, Callback callback);
+
+/// The same for a module without a model around it: one whose type opted in (`TORCHTAP_MODULE`,
+/// `torchtap::nn::…`), or a `Sequential`.
+Handle attach(torch::nn::Module& module, Kind kind, Callback callback);
+
+/// The same for what an `AnyModule` holds.
+Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback);
+
+/// The descendant of `root` at the dotted `path` (or alias). Throws `c10::IndexError` that lists the nearest
+/// paths.
+core::ModuleRef find(torch::nn::Module& root, const std::string& path);
+
+}  // namespace torchtap::hooks

@@ -1,0 +1,113 @@
+#include <torch/nn/modules/adaptive.h>
+
+#include <mutex>
+#include <shared_mutex>
+#include <torchtap/core/detail/expose.hpp>
+#include <torchtap/hooks/detail/any_value.hpp>
+#include <typeindex>
+#include <unordered_map>
+
+namespace torchtap::core::detail {
+
+struct AnyValueContent {
+  friend auto exposed(AnyValueContent);
+};
+struct TensorHolderValue {
+  friend auto exposed(TensorHolderValue);
+};
+template struct Expose<AnyValueContent, &torch::nn::AnyValue::content_>;
+template struct Expose<TensorHolderValue, &torch::nn::AnyValue::Holder<at::Tensor>::value>;
+
+}  // namespace torchtap::core::detail
+
+namespace torchtap::hooks {
+
+template <>
+struct Visit<torch::nn::ASMoutput> {
+  template <class Visitor>
+  static void apply(torch::nn::ASMoutput& value, Visitor&& visit) {
+    visit(value.output);
+    // `loss` is a plain number.
+  }
+};
+
+namespace detail {
+namespace {
+
+using torch::nn::AnyValue;
+
+template <class Holder, class T>
+T& held(AnyValue& value, T Holder::*member) {
+  return static_cast<Holder&>(*(value.*exposed(core::detail::AnyValueContent{}))).*member;
+}
+
+// AnyValue::try_get hashes two type names on each call; the type is known here already.
+at::Tensor& held_tensor(AnyValue& value) {
+  return held(value, exposed(core::detail::TensorHolderValue{}));
+}
+
+class Visitors {
+ public:
+  static Visitors& instance() {
+    static Visitors* visitors = new Visitors;  // models may outlive static objects
+    return *visitors;
+  }
+
+  void add(const std::type_info& type, AnyValueVisitor visitor) {
+    const std::unique_lock lock(mutex_);
+    visitors_.try_emplace(type, std::move(visitor));
+  }
+  template <class... Ts>
+  void add() {
+    (add(typeid(Ts), [](AnyValue& value, Tensors& tensors) { Collector{tensors}(*value.try_get<Ts>()); }),
+     ...);
+  }
+  void collect(AnyValue& value, Tensors& tensors) const {
+    const std::shared_lock lock(mutex_);
+    const auto visitor = visitors_.find(value.type_info());
+    if (visitor == visitors_.end()) {
+      tensors.push_unknown(value.type_info());
+    } else {
+      visitor->second(value, tensors);
+    }
+  }
+
+ private:
+  using T = at::Tensor;
+  template <class... Ts>
+  using Tuple = std::tuple<Ts...>;
+
+  Visitors() {
+    add<bool, int, unsigned, std::int64_t, float, double, std::string, std::vector<std::int64_t>,
+        TorchOptional<std::int64_t>, TorchOptional<double>, TorchOptional<bool>,
+        TorchOptional<at::IntArrayRef>, TorchOptional<std::vector<std::int64_t>>, torch::nn::ASMoutput>();
+    add<Tuple<T>, Tuple<T, T>, Tuple<T, T, T>, Tuple<T, T, T, T>, Tuple<T, T, T, T, T>,
+        Tuple<T, T, T, T, T, T>, Tuple<T, T, T, T, T, T, T>, Tuple<T, T, T, T, T, T, T, T>,
+        Tuple<T, Tuple<T, T>>, Tuple<Tuple<T, T>, T>, Tuple<T, std::vector<T>>, Tuple<Tuple<T, T>>,
+        Tuple<Tuple<T, T>, Tuple<T, T>>>();
+    add<std::pair<T, T>, std::pair<T, std::pair<T, T>>, std::vector<T>, std::vector<std::vector<T>>,
+        std::vector<Tuple<T, T>>, std::array<T, 2>, std::array<T, 3>, std::array<T, 4>>();
+    add<TorchOptional<T>, TorchOptional<Tuple<T, T>>, TorchOptional<std::vector<T>>,
+        Tuple<T, TorchOptional<T>>, Tuple<T, T, TorchOptional<T>>>();
+  }
+
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<std::type_index, AnyValueVisitor> visitors_;
+};
+
+}  // namespace
+
+void collect(AnyValue& value, Tensors& tensors) {
+  if (value.type_info() == typeid(at::Tensor)) {
+    tensors.push_back(held_tensor(value));
+  } else {
+    Visitors::instance().collect(value, tensors);
+  }
+}
+
+void register_value_visitor(const std::type_info& type, AnyValueVisitor visitor) {
+  Visitors::instance().add(type, std::move(visitor));
+}
+
+}  // namespace detail
+}  // namespace torchtap::hooks

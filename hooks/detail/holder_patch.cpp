@@ -1,0 +1,258 @@
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <torchtap/core/detail/expose.hpp>
+#include <torchtap/core/error.hpp>
+#include <torchtap/hooks/detail/any_value.hpp>
+#include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/detail/holder_patch.hpp>
+#include <torchtap/hooks/detail/registry.hpp>
+
+namespace torchtap::hooks::detail {
+namespace {
+
+using torch::nn::AnyModulePlaceholder;
+using torch::nn::AnyValue;
+
+using Table = const void* const*;
+using Forward = AnyValue (AnyModulePlaceholder::*)(std::vector<AnyValue>&&);
+using Copy = std::unique_ptr<AnyModulePlaceholder> (AnyModulePlaceholder::*)() const;
+using Destroy = void (*)(AnyModulePlaceholder*);
+
+Table table_of(const AnyModulePlaceholder* holder) {
+  return __atomic_load_n(reinterpret_cast<const Table*>(holder), __ATOMIC_ACQUIRE);
+}
+
+void set_table(AnyModulePlaceholder* holder, Table table) {
+  __atomic_store_n(reinterpret_cast<Table*>(holder), table, __ATOMIC_RELEASE);
+}
+
+// A pointer to member function is, in the Itanium C++ ABI, a pair: for a virtual function the offset into the
+// table (plus one, except on ARM, where the flag sits in the second half), else the function's address; then
+// the adjustment of `this`, none here.
+struct MemberPointer {
+  std::uintptr_t function;
+  std::ptrdiff_t adjustment;
+};
+
+template <class Member>
+std::size_t slot_of(Member member) {
+  static_assert(sizeof(Member) == sizeof(MemberPointer), "torchtap needs the Itanium C++ ABI");
+  MemberPointer pointer;
+  std::memcpy(&pointer, &member, sizeof(pointer));
+  return (pointer.function & ~std::uintptr_t{1}) / sizeof(void*);
+}
+
+template <class Member>
+Member member_at(const void* function) {
+  MemberPointer pointer{reinterpret_cast<std::uintptr_t>(function), 0};
+  Member member;
+  std::memcpy(&member, &pointer, sizeof(pointer));
+  return member;
+}
+
+HolderPatch& patch_of(const AnyModulePlaceholder* holder) {
+  const auto* slots = reinterpret_cast<const char*>(table_of(holder));
+  const auto* table =
+      reinterpret_cast<const HolderPatch::Table*>(slots - offsetof(HolderPatch::Table, slots));
+  return *table->patch;
+}
+
+/// The module's own hooks around the call of a holder.
+AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward forward,
+                     std::vector<AnyValue>&& arguments) {
+  Call call(patch.gate);
+  if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
+  Tensors inputs;
+  for (auto& argument : arguments) collect(argument, inputs);
+  call.before(inputs);
+  AnyValue result = (holder->*forward)(std::move(arguments));
+  Tensors outputs;
+  collect(result, outputs);
+  call.after(outputs);
+  return result;
+}
+
+/// One forward of a hooked `Sequential` in this thread, from its first entry to its last.
+struct Run {
+  Run(Sequence& of) : sequence(of), call(of.gate) { call.own_plan(); }
+  Sequence& sequence;
+  Call call;
+  std::size_t next = 0;  // the entry whose turn it is
+  bool inside = false;   // an entry is being called
+};
+
+std::list<Run>& runs() {
+  static thread_local std::list<Run> stack;
+  return stack;
+}
+
+using RunIterator = std::list<Run>::iterator;
+
+RunIterator find_run(const Sequence& sequence) {
+  auto& stack = runs();
+  for (auto run = stack.end(); run != stack.begin();) {
+    if (&(--run)->sequence == &sequence) return run;
+  }
+  return stack.end();
+}
+
+/// Ends a run, with all that was begun inside of it and never came to an end.
+class EndRun {
+ public:
+  explicit EndRun(RunIterator run) : run_(run) {}
+  ~EndRun() {
+    if (armed_) runs().erase(run_, runs().end());
+  }
+  EndRun(const EndRun&) = delete;
+  EndRun& operator=(const EndRun&) = delete;
+  void not_yet() noexcept { armed_ = false; }
+
+ private:
+  RunIterator run_;
+  bool armed_ = true;
+};
+
+void begin_run(RunIterator run, std::vector<AnyValue>& arguments) {
+  if (run->call.idle()) return;
+  EndRun on_exception(run);
+  Tensors inputs;
+  for (auto& argument : arguments) collect(argument, inputs);
+  run->call.before(inputs);
+  on_exception.not_yet();
+}
+
+AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder* holder, Forward forward,
+                    std::vector<AnyValue>&& arguments) {
+  if (sequence.scope_only.load()) {
+    Call call(sequence.gate);
+    Tensors none;
+    if (!call.idle()) call.before(none);
+    return call_module(patch, holder, forward, std::move(arguments));
+  }
+  const std::size_t position = patch.position.load();
+  RunIterator run = find_run(sequence);
+  // Out of turn, and no entry is running: the former run was abandoned, say by a caller who asked for the
+  // first few entries only.
+  if (run != runs().end() && !run->inside && position != run->next) {
+    runs().erase(run);
+    run = runs().end();
+  }
+  if (position == 0 && (run == runs().end() || run->inside)) {
+    run = runs().emplace(runs().end(), sequence);
+    begin_run(run, arguments);
+  }
+  if (run == runs().end() || run->inside) return call_module(patch, holder, forward, std::move(arguments));
+
+  EndRun end_of_run(run);
+  run->inside = true;
+  AnyValue result = call_module(patch, holder, forward, std::move(arguments));
+  run->inside = false;
+  run->next = position + 1;
+  if (patch.last.load() && sequence.has_grown()) Registry::instance().grown(sequence);
+  if (!patch.last.load()) {
+    end_of_run.not_yet();
+  } else if (!run->call.idle()) {
+    Tensors outputs;
+    collect(result, outputs);
+    run->call.after(outputs);
+  }
+  return result;
+}
+
+/// Never stands behind a holder as an object: lends its functions to patched tables, so that they are called
+/// with the calling convention that virtual functions of this signature have.
+struct Lender final : AnyModulePlaceholder {
+  Lender() : AnyModulePlaceholder(typeid(Lender)) {}
+
+  AnyValue forward(std::vector<AnyValue>&& arguments) override {
+    HolderPatch& patch = patch_of(this);
+    const auto forward = member_at<Forward>(patch.original[slot_of(&AnyModulePlaceholder::forward)]);
+    auto* holder = static_cast<AnyModulePlaceholder*>(this);
+    if (Sequence* sequence = patch.sequence.load(); sequence != nullptr && patch.holder.load() == holder) {
+      return call_entry(patch, *sequence, holder, forward, std::move(arguments));
+    }
+    return call_module(patch, holder, forward, std::move(arguments));
+  }
+
+  std::unique_ptr<AnyModulePlaceholder> copy() const override {
+    HolderPatch& patch = patch_of(this);
+    const auto copy = member_at<Copy>(patch.original[slot_of(&AnyModulePlaceholder::copy)]);
+    const auto* holder = static_cast<const AnyModulePlaceholder*>(this);
+    auto result = (holder->*copy)();
+    Registry::instance().copied(patch, result.get());
+    return result;
+  }
+
+  std::shared_ptr<torch::nn::Module> ptr() override { return nullptr; }
+  std::unique_ptr<AnyModulePlaceholder> clone_module(TorchOptional<torch::Device> /*device*/) const override {
+    return nullptr;
+  }
+  virtual void beyond() {}  // its slot is the number of slots that a holder has
+};
+
+template <std::size_t Slot>
+void destroy(AnyModulePlaceholder* holder) {
+  HolderPatch& patch = patch_of(holder);
+  const Table original = patch.original;
+  Registry::instance().lost(patch);  // puts the holder's own table back
+  reinterpret_cast<Destroy>(const_cast<void*>(original[Slot]))(holder);
+}
+
+std::size_t checked_slots() {
+  const std::size_t slots = slot_of(&Lender::beyond);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      slot_of(&AnyModulePlaceholder::clone) == 2 && slot_of(&AnyModulePlaceholder::forward) > 2 &&
+          slot_of(&AnyModulePlaceholder::forward) < slots && slots <= HolderPatch::kMaxSlots,
+      "torchtap: virtual tables are not laid out here as the Itanium C++ ABI has it, so entries of "
+      "containers cannot "
+      "be hooked; use types that opt in (TORCHTAP_MODULE, torchtap::nn::…).");
+  return slots;
+}
+
+}  // namespace
+
+bool Sequence::has_grown() const {
+  const auto alive = keep.lock();
+  return (!shared || alive != nullptr) && module->size() != entries.load();
+}
+
+HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
+  static const std::size_t slots = checked_slots();
+  static const Lender lender;
+  const Table original = table_of(holder);
+  const auto reusable = std::find_if(free_.begin(), free_.end(), [&](const HolderPatch* patch) {
+    return patch->original == original && patch->gate.readers.load() == 0;
+  });
+  HolderPatch* patch;
+  if (reusable != free_.end()) {
+    patch = *reusable;
+    free_.erase(reusable);
+  } else {
+    patch = all_.emplace_back(std::make_unique<HolderPatch>()).get();
+    patch->original = original;
+    patch->table.patch = patch;
+    patch->table.offset_to_top = reinterpret_cast<const std::ptrdiff_t*>(original)[-2];
+    patch->table.type_info = original[-1];
+    std::copy_n(original, slots, patch->table.slots.begin());
+    patch->table.slots[0] = reinterpret_cast<const void*>(&destroy<0>);
+    patch->table.slots[1] = reinterpret_cast<const void*>(&destroy<1>);
+    for (const auto slot : {slot_of(&AnyModulePlaceholder::forward), slot_of(&AnyModulePlaceholder::copy)}) {
+      patch->table.slots[slot] = table_of(&lender)[slot];
+    }
+  }
+  patch->holder.store(holder);
+  set_table(holder, patch->table.slots.data());
+  return *patch;
+}
+
+void HolderPatchPool::restore(HolderPatch& patch) noexcept {
+  set_table(patch.holder.load(), patch.original);
+  patch.holder.store(nullptr);
+  free_.push_back(&patch);
+}
+
+}  // namespace torchtap::hooks::detail

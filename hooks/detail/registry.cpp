@@ -1,0 +1,278 @@
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+#include <torchtap/core/detail/any_module_content.hpp>
+#include <torchtap/core/error.hpp>
+#include <torchtap/hooks/detail/registry.hpp>
+
+namespace torchtap::hooks::detail {
+namespace {
+
+template <class Container, class Value>
+void erase_value(Container& container, const Value& value) {
+  container.erase(std::remove(container.begin(), container.end(), value), container.end());
+}
+
+}  // namespace
+
+Registry& Registry::instance() {
+  static auto* registry = new Registry;
+  return *registry;
+}
+
+std::vector<core::Gate*> Registry::Site::gates() const {
+  std::vector<core::Gate*> gates;
+  for (auto* patch : patches) gates.push_back(&patch->gate);
+  if (point != nullptr) gates.push_back(&point->gate());
+  if (sequence != nullptr) gates.push_back(&sequence->gate);
+  return gates;
+}
+
+void Registry::attach(const core::ModuleRef& module, const std::shared_ptr<Hook>& hook) {
+  Garbage garbage;
+  const std::lock_guard lock(mutex_);
+  const void* key = &module.module();
+  Site& site = sites_[key];
+  site.key = key;
+  try {
+    open_doors(site, module.doors());
+    site.hooks.push_back(hook);
+    hook->module = key;
+    publish(site, garbage);
+  } catch (...) {
+    erase_value(site.hooks, hook);
+    if (site.hooks.empty()) {
+      close_doors(site);
+      sites_.erase(key);
+    }
+    throw;
+  }
+}
+
+void Registry::detach(Hook& hook) noexcept {
+  hook.active.store(false);
+  Garbage garbage;
+  const std::lock_guard lock(mutex_);
+  const auto found = sites_.find(hook.module);
+  if (found == sites_.end()) return;
+  Site& site = found->second;
+  const auto position = std::find_if(site.hooks.begin(), site.hooks.end(),
+                                     [&](const auto& other) { return other.get() == &hook; });
+  if (position == site.hooks.end()) return;
+  garbage.push_back(*position);
+  site.hooks.erase(position);
+  publish(site, garbage);
+  if (site.hooks.empty()) {
+    close_doors(site);
+    sites_.erase(found);
+  }
+}
+
+bool Registry::attached(const Hook& hook) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = sites_.find(hook.module);
+  return found != sites_.end() && std::any_of(found->second.hooks.begin(), found->second.hooks.end(),
+                                              [&](const auto& other) { return other.get() == &hook; });
+}
+
+std::shared_ptr<ScopeHold> Registry::scope(const core::ModuleRef& root) {
+  if (!root.reachable()) return nullptr;
+  const void* key = &root.module();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sites_.find(key);
+    if (found != sites_.end()) {
+      if (auto hold = found->second.scope.lock()) return hold;
+    }
+  }
+  auto hold = std::make_shared<ScopeHold>(std::make_shared<Hook>());
+  hold->hook->is_scope = true;
+  hold->hook->path = root.path();
+  hold->hook->type = root.type();
+  attach(root, hold->hook);
+  const std::lock_guard lock(mutex_);
+  const auto found = sites_.find(key);
+  if (found != sites_.end()) found->second.scope = hold;
+  return hold;
+}
+
+void Registry::open_doors(Site& site, const core::Doors& doors) {
+  for (auto* holder : doors.holders) {
+    HolderPatch& door = patch(holder);
+    if (door.site == nullptr) {
+      door.site = site.key;
+      site.patches.push_back(&door);
+    }
+  }
+  if (doors.point != nullptr && site.point == nullptr) {
+    site.point = doors.point;
+    site.point->listen(this);
+  }
+  if (doors.sequence != nullptr && site.sequence == nullptr) {
+    auto& sequence = sequences_[doors.sequence];
+    if (sequence == nullptr) sequence = std::make_unique<Sequence>();
+    sequence->module = doors.sequence;
+    sequence->keep = doors.sequence->weak_from_this();
+    sequence->shared = !sequence->keep.expired();
+    site.sequence = sequence.get();
+  }
+}
+
+// Patches what the sequence's hooks need: its first entry if they only tell its forwards apart, else all of
+// them.
+void Registry::open_sequence(Site& site) {
+  Sequence& sequence = *site.sequence;
+  const bool scope_only =
+      std::all_of(site.hooks.begin(), site.hooks.end(), [](const auto& hook) { return hook->is_scope; });
+  const std::size_t size = sequence.module->size();
+  std::size_t position = 0;
+  for (auto& entry : *sequence.module) {
+    const bool needed = !scope_only || position == 0;
+    HolderPatch* door = nullptr;
+    if (needed) {
+      door = &patch(core::detail::holder_of(entry));
+    } else if (const auto found = patches_.find(core::detail::holder_of(entry)); found != patches_.end()) {
+      door = found->second;
+    }
+    if (door != nullptr) {
+      door->position.store(position);
+      door->last.store(position + 1 == size);
+      door->sequence.store(needed ? &sequence : nullptr);
+      erase_value(sequence.patches, door);
+      if (needed) sequence.patches.push_back(door);
+      release(*door);
+    }
+    ++position;
+  }
+  sequence.entries.store(size);
+  sequence.scope_only.store(scope_only);
+}
+
+void Registry::close_doors(Site& site) noexcept {
+  for (auto* door : site.patches) {
+    door->site = nullptr;
+    release(*door);
+  }
+  site.patches.clear();
+  if (site.point != nullptr) site.point->listen(nullptr);
+  site.point = nullptr;
+  if (site.sequence != nullptr) {
+    for (auto* door : site.sequence->patches) {
+      door->sequence.store(nullptr);
+      release(*door);
+    }
+    site.sequence->patches.clear();
+  }
+  site.sequence = nullptr;
+}
+
+// Gives all doors the plan that the site's hooks make up now.
+void Registry::publish(Site& site, Garbage& garbage) {
+  if (site.sequence != nullptr && !site.hooks.empty()) open_sequence(site);
+  const auto former = std::move(site.plan);
+  site.plan = site.hooks.empty() ? nullptr : std::make_shared<const Plan>(site.hooks);
+  const auto gates = site.gates();
+  for (auto* gate : gates) gate->plan.store(site.plan.get());
+  if (former != nullptr) {
+    retired_.push_back({former, gates});
+    pending.store(true);
+  }
+  sweep(garbage);
+}
+
+void Registry::sweep(Garbage& garbage) noexcept {
+  const auto waiting = std::partition(retired_.begin(), retired_.end(), [](const Retired& retired) {
+    return std::any_of(retired.gates.begin(), retired.gates.end(),
+                       [](const core::Gate* gate) { return gate->readers.load() != 0; });
+  });
+  for (auto retired = waiting; retired != retired_.end(); ++retired)
+    garbage.push_back(std::move(retired->plan));
+  retired_.erase(waiting, retired_.end());
+  pending.store(!retired_.empty());
+}
+
+void Registry::left() noexcept {
+  Garbage garbage;
+  const std::lock_guard lock(mutex_);
+  sweep(garbage);
+}
+
+// The module is gone, and its hooks with it.
+void Registry::orphan(Site& site, Garbage& garbage) noexcept {
+  for (auto& hook : site.hooks) garbage.push_back(std::move(hook));
+  garbage.push_back(std::move(site.plan));
+  close_doors(site);
+  sites_.erase(site.key);
+}
+
+void Registry::lost(core::HookPoint& point) noexcept {
+  Garbage garbage;
+  const std::lock_guard lock(mutex_);
+  for (auto& retired : retired_) erase_value(retired.gates, &point.gate());
+  const auto found = std::find_if(sites_.begin(), sites_.end(),
+                                  [&](const auto& entry) { return entry.second.point == &point; });
+  if (found == sites_.end()) return;
+  found->second.point = nullptr;
+  if (found->second.unreachable()) orphan(found->second, garbage);
+}
+
+void Registry::lost(HolderPatch& patch) noexcept {
+  Garbage garbage;
+  const std::lock_guard lock(mutex_);
+  if (Sequence* sequence = patch.sequence.exchange(nullptr)) {
+    erase_value(sequence->patches, &patch);
+    const auto found = std::find_if(sites_.begin(), sites_.end(),
+                                    [&](const auto& entry) { return entry.second.sequence == sequence; });
+    if (sequence->patches.empty() && found != sites_.end()) {
+      sequence->gate.plan.store(nullptr);
+      found->second.sequence = nullptr;
+      if (found->second.unreachable()) orphan(found->second, garbage);
+    }
+  }
+  if (const auto found = sites_.find(patch.site); patch.site != nullptr && found != sites_.end()) {
+    patch.gate.plan.store(nullptr);
+    erase_value(found->second.patches, &patch);
+    if (found->second.unreachable()) orphan(found->second, garbage);
+  }
+  patch.site = nullptr;
+  release(patch);
+}
+
+void Registry::copied(HolderPatch& original, torch::nn::AnyModulePlaceholder* copy) {
+  const std::lock_guard lock(mutex_);
+  const auto found = sites_.find(original.site);
+  if (original.site == nullptr || found == sites_.end()) return;
+  HolderPatch& door = patch(copy);
+  door.site = original.site;
+  found->second.patches.push_back(&door);
+  door.gate.plan.store(found->second.plan.get());
+}
+
+void Registry::grown(Sequence& sequence) {
+  const std::lock_guard lock(mutex_);
+  for (auto& entry : sites_) {
+    if (entry.second.sequence == &sequence) open_sequence(entry.second);
+  }
+}
+
+HolderPatch& Registry::patch(torch::nn::AnyModulePlaceholder* holder) {
+  auto& patch = patches_[holder];
+  if (patch == nullptr) {
+    try {
+      patch = &pool_.apply(holder);
+    } catch (...) {
+      patches_.erase(holder);
+      throw;
+    }
+  }
+  return *patch;
+}
+
+// Takes the patch off once neither the module behind the holder nor the sequence around it has hooks.
+void Registry::release(HolderPatch& patch) noexcept {
+  if (patch.site != nullptr || patch.sequence.load() != nullptr) return;
+  patches_.erase(patch.holder.load());
+  pool_.restore(patch);
+}
+
+}  // namespace torchtap::hooks::detail

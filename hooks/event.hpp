@@ -1,0 +1,86 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <torchtap/hooks/values.hpp>
+
+namespace torchtap::hooks {
+
+/// When a hook runs.
+enum class Kind {
+  /// Before `forward`, with its inputs.
+  forward_pre,
+  /// After `forward`, with its inputs as they are then and its outputs.
+  forward,
+  /// After `forward`, with its outputs alone: a little cheaper, as no input has to be kept.
+  forward_output,
+  /// When the gradient with respect to an input arrives, counting only what flowed through this module.
+  backward_input,
+  /// When the gradient with respect to an output arrives.
+  backward_output,
+};
+
+/// What a hook is told about one call of its module. Valid only while the hook runs.
+class Event {
+ public:
+  Event(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept
+      : kind_(kind), path_(path), type_(type), call_index_(call_index) {}
+
+  Kind kind() const noexcept { return kind_; }
+  /// The module's path below the root it was attached through.
+  const std::string& path() const noexcept { return path_; }
+  /// The module's pretty type name.
+  const std::string& type() const noexcept { return type_; }
+  /// Which call of this module within one forward of the root this is, from 0; for gradients, the call whose
+  /// forward they belong to. Counted per thread. Where the root itself cannot be hooked, "one forward" is one
+  /// call of the outermost hooked module.
+  std::int64_t call_index() const noexcept { return call_index_; }
+
+  /// The inputs: before `forward` (assign to replace what the module gets) or after it.
+  /// Throws `c10::ValueError` in the other kinds of hooks.
+  Tensors& inputs() const {
+    TORCH_CHECK_VALUE(inputs_ != nullptr, "hooks::Event::inputs: this hook of \"", path_, "\" (", type_,
+                      ") sees no inputs; attach with Kind::forward_pre or Kind::forward.");
+    return *inputs_;
+  }
+  /// The outputs; assign to replace what the caller gets. Throws `c10::ValueError` before forward and for
+  /// gradients.
+  Tensors& outputs() const {
+    TORCH_CHECK_VALUE(outputs_ != nullptr, "hooks::Event::outputs: only a forward hook sees outputs; \"",
+                      path_, "\" (", type_, ") has not returned yet, or this is a gradient hook.");
+    return *outputs_;
+  }
+  /// The gradient; assign to replace it. Throws `c10::ValueError` in forward hooks.
+  at::Tensor& gradient() const {
+    TORCH_CHECK_VALUE(gradient_ != nullptr, "hooks::Event::gradient: a forward hook of \"", path_, "\" (",
+                      type_,
+                      ") sees no gradient; attach with Kind::backward_input or Kind::backward_output.");
+    return *gradient_;
+  }
+  /// Which input or output the gradient belongs to, as its place in the flattened tensors. 0 in forward
+  /// hooks.
+  std::int64_t slot() const noexcept { return slot_; }
+
+  void set_forward(Tensors* inputs, Tensors* outputs) noexcept {
+    inputs_ = inputs;
+    outputs_ = outputs;
+  }
+  void set_gradient(at::Tensor* gradient, std::int64_t slot) noexcept {
+    gradient_ = gradient;
+    slot_ = slot;
+  }
+
+ private:
+  Kind kind_;
+  const std::string& path_;
+  const std::string& type_;
+  std::int64_t call_index_;
+  Tensors* inputs_ = nullptr;
+  Tensors* outputs_ = nullptr;
+  at::Tensor* gradient_ = nullptr;
+  std::int64_t slot_ = 0;
+};
+
+}  // namespace torchtap::hooks

@@ -1,0 +1,243 @@
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <memory>
+#include <torchtap/core/hook_point.hpp>
+#include <torchtap/hooks/detail/call.hpp>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+
+namespace torchtap::hooks::detail {
+/// Names a specialisation of LibTorch's Cloneable, which Module makes its friend.
+struct CloneAccess {};
+}  // namespace torchtap::hooks::detail
+
+namespace torch::nn {
+
+/// LibTorch's `Cloneable<Derived>::clone` for a type that derives from the `Derived` it was written for. As a
+/// specialisation of Cloneable it is a friend of Module and may read its children.
+template <>
+class Cloneable<torchtap::hooks::detail::CloneAccess> {
+ public:
+  template <class T>
+  static std::shared_ptr<Module> clone_as(const T& self,
+                                          const torchtap::hooks::TorchOptional<Device>& device) {
+    NoGradGuard no_grad;
+    auto copy = std::make_shared<T>(self);
+    Module& to = *copy;
+    const Module& from = self;
+    to.parameters_.clear();
+    to.buffers_.clear();
+    to.children_.clear();
+    copy->reset();
+    check(to.parameters_.size() == from.parameters_.size(), "parameters");
+    for (const auto& parameter : from.parameters_) {
+      to.parameters_[parameter.key()].set_data(copy_of(parameter.value(), device));
+    }
+    check(to.buffers_.size() == from.buffers_.size(), "buffers");
+    for (const auto& buffer : from.buffers_)
+      to.buffers_[buffer.key()].set_data(copy_of(buffer.value(), device));
+    check(to.children_.size() == from.children_.size(), "child modules");
+    for (const auto& child : from.children_) to.children_[child.key()]->clone_(*child.value(), device);
+    return copy;
+  }
+
+  static bool name_as(const Module& module, const std::type_info& type) {
+    if (!module.name_.has_value()) module.name_ = c10::demangle(type.name());
+    return true;
+  }
+
+ private:
+  static Tensor copy_of(const Tensor& tensor, const torchtap::hooks::TorchOptional<Device>& device) {
+    return device.has_value() && tensor.device() != *device ? tensor.to(*device) : tensor.clone();
+  }
+  static void check(bool same, const char* what) {
+    TORCH_CHECK(
+        same, "The cloned module does not have the same number of ", what,
+        " as the original module after calling reset(). Are you sure you called register_*() inside reset() "
+        "and not the constructor?");
+  }
+};
+
+}  // namespace torch::nn
+
+namespace torchtap::hooks {
+
+namespace detail {
+
+template <class Forward>
+struct Signature;
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...)> {
+  using Type = R(Args...);
+};
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...) const> {
+  using Type = R(Args...);
+};
+
+template <class Impl, class = void>
+struct ForwardOf {
+  static_assert(!std::is_same_v<Impl, Impl>,
+                "TORCHTAP_MODULE needs a type with exactly one forward(), not overloaded and not a template");
+};
+template <class Impl>
+struct ForwardOf<Impl, std::void_t<decltype(&Impl::forward)>> {
+  using Type = typename Signature<decltype(&Impl::forward)>::Type;
+};
+
+/// Runs `forward(arguments...)` with the hooks behind `gate` around it. By value: hooks may replace what is
+/// passed.
+template <class R, class Forward, class... Args>
+R run_hooked(core::Gate& gate, Forward&& forward, Args&&... arguments) {
+  Call call(gate);
+  if (call.idle()) return std::invoke(forward, std::forward<Args>(arguments)...);
+  std::tuple<std::decay_t<Args>...> copies(std::forward<Args>(arguments)...);
+  Tensors inputs;
+  Collector{inputs}(copies);
+  call.before(inputs);
+  // Forwarded as the parameters were declared: moved from where forward takes a value.
+  std::decay_t<R> result = std::apply(
+      [&](auto&... copy) -> R { return std::invoke(forward, std::forward<Args>(copy)...); }, copies);
+  Tensors outputs;
+  Collector{outputs}(result);
+  call.after(outputs);
+  return result;
+}
+
+template <class Impl, class Enabled, class... Args>
+struct CallableImpl : std::false_type {};
+template <class Impl, class... Args>
+struct CallableImpl<Impl, std::void_t<decltype(std::declval<Impl&>().forward(std::declval<Args>()...))>,
+                    Args...> : std::true_type {};
+/// Whether forward can be called with just these arguments, the rest being defaults.
+template <class Impl, class... Args>
+inline constexpr bool is_callable_v = CallableImpl<Impl, void, Args...>::value;
+
+template <class Tuple, std::size_t... I>
+std::tuple<std::tuple_element_t<I, Tuple>...> first_types(std::index_sequence<I...>);
+template <class Tuple, std::size_t N>
+using FirstTypes = decltype(first_types<Tuple>(std::make_index_sequence<N>()));
+
+/// The overload of `forward` that leaves the trailing default arguments to `Impl`. Const, although it calls
+/// the forward that is not, so that `&Hooked::forward` still means the full one where AnyModule takes its
+/// address.
+template <class Derived, class Impl, class R, class Tuple>
+struct ShortForward;
+template <class Derived, class Impl, class R, class... Args>
+struct ShortForward<Derived, Impl, R, std::tuple<Args...>> {
+  R forward(Args... arguments) const {
+    auto& self = const_cast<Derived&>(static_cast<const Derived&>(*this));
+    return run_hooked<R>(
+        self.gate(),
+        [&](auto&&... given) -> R { return self.Impl::forward(std::forward<decltype(given)>(given)...); },
+        std::forward<Args>(arguments)...);
+  }
+};
+
+/// All overloads with fewer than `N` arguments.
+template <class Derived, class Impl, class R, class Tuple, std::size_t N, class = void>
+struct ShortForwards {
+  void forward() const = delete;  // something to inherit a name from
+};
+template <class Derived, class Impl, class R, class Tuple>
+struct IsShort;
+template <class Derived, class Impl, class R, class... Args>
+struct IsShort<Derived, Impl, R, std::tuple<Args...>> : std::bool_constant<is_callable_v<Impl, Args...>> {};
+
+template <class Derived, class Impl, class R, class Tuple, std::size_t N>
+struct ShortForwards<Derived, Impl, R, Tuple, N,
+                     std::enable_if_t<(N > 1) && IsShort<Derived, Impl, R, FirstTypes<Tuple, N - 1>>::value>>
+    : ShortForwards<Derived, Impl, R, Tuple, N - 1>,
+      ShortForward<Derived, Impl, R, FirstTypes<Tuple, N - 1>> {
+  using ShortForwards<Derived, Impl, R, Tuple, N - 1>::forward;
+  using ShortForward<Derived, Impl, R, FirstTypes<Tuple, N - 1>>::forward;
+};
+
+/// Where `Impl::clone` comes from: Cloneable's own can be redone for the derived type.
+template <class Member>
+struct IsCloneable : std::false_type {};
+template <class Owner, class... Args>
+struct IsCloneable<std::shared_ptr<torch::nn::Module> (torch::nn::Cloneable<Owner>::*)(Args...) const>
+    : std::true_type {};
+
+}  // namespace detail
+
+/// `Impl` with hooks around its forward. Made by `TORCHTAP_MODULE`; costs a few nanoseconds a call without
+/// hooks.
+///
+/// `forward` has the signature of `Impl::forward`, default arguments included, so that calls, `AnyModule`,
+/// `Sequential` and `FORWARD_HAS_DEFAULT_ARGS` go on working. Objects made as plain `Impl`
+/// (`std::make_shared<Impl>()`) have no hooks, and neither has a call that names `Impl::forward` itself.
+template <class Impl, class Forward = typename detail::ForwardOf<Impl>::Type>
+class HookedWith;
+
+template <class Impl, class R, class... Args>
+class HookedWith<Impl, R(Args...)> : public Impl,
+                                     public core::HookPoint,
+                                     public detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R,
+                                                                  std::tuple<Args...>, sizeof...(Args)> {
+  using Short =
+      detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R, std::tuple<Args...>, sizeof...(Args)>;
+
+ public:
+  /// The type that was given to TORCHTAP_MODULE.
+  using TorchtapImpl = Impl;
+  using Impl::Impl;
+  explicit HookedWith(const Impl& other) : Impl(other) {}
+  HookedWith() = default;
+
+  using Short::forward;
+  R forward(Args... arguments) {
+    return detail::run_hooked<R>(
+        this->gate(),
+        [this](auto&&... given) -> R { return this->Impl::forward(std::forward<decltype(given)>(given)...); },
+        std::forward<Args>(arguments)...);
+  }
+
+  /// A deep copy that is hookable, too, and starts without hooks.
+  std::shared_ptr<torch::nn::Module> clone(const TorchOptional<torch::Device>& device = {}) const override {
+    if constexpr (detail::IsCloneable<decltype(&Impl::clone)>::value) {
+      return torch::nn::Cloneable<detail::CloneAccess>::clone_as(*this, device);
+    } else {
+      return Impl::clone(device);
+    }
+  }
+
+ private:
+  // Module::name() would otherwise tell of HookedWith<…> where it told of Impl.
+  bool named_ = torch::nn::Cloneable<detail::CloneAccess>::name_as(*this, typeid(Impl));
+};
+
+template <class Impl>
+using Hooked = HookedWith<Impl>;
+
+}  // namespace torchtap::hooks
+
+namespace torch::detail {
+
+/// Overloads for default arguments hide `forward` from the check; AnyModule itself finds the full one.
+template <class Impl, class Forward>
+struct has_forward<torchtap::hooks::HookedWith<Impl, Forward>> {
+  static constexpr bool value = true;
+};
+
+}  // namespace torch::detail
+
+/// Stands where `TORCH_MODULE_IMPL(Name, ImplType)` stood.
+#define TORCHTAP_MODULE_IMPL(Name, ImplType)                                                    \
+  class Name : public torch::nn::ModuleHolder<torchtap::hooks::Hooked<ImplType>> { /* NOLINT */ \
+   public:                                                                                      \
+    using torch::nn::ModuleHolder<torchtap::hooks::Hooked<ImplType>>::ModuleHolder;             \
+    using Impl [[maybe_unused]] = torchtap::hooks::Hooked<ImplType>;                            \
+  }
+
+/// Stands where `TORCH_MODULE(Name)` stood: defines the holder `Name` of a `NameImpl` that can be hooked
+/// wherever it is called.
+#define TORCHTAP_MODULE(Name) TORCHTAP_MODULE_IMPL(Name, Name##Impl)
