@@ -1,0 +1,38 @@
+#pragma once
+
+/// Values as Python's pickle has them, and nothing else of pickle: no file can name a function or class
+/// outside a short list, and nothing in it is ever run. Not part of the interface.
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <torchtap/core/value.hpp>
+#include <torchtap/storage/zip.hpp>
+#include <vector>
+
+namespace torchtap::storage::detail {
+
+/// How deep lists and dicts may nest, written or read.
+constexpr int kMaxDepth = 100;
+
+/// Throws `c10::TypeError` or `c10::ValueError` if a file cannot hold `value`: tensors without plain bytes
+/// (sparse, quantized, meta …), dtypes that torch.load does not know, keys that are not UTF-8 or stand twice,
+/// nesting deeper than `kMaxDepth`. `where` names the value in messages.
+void check_value(const std::string& call, const std::string& where, const core::Value& value);
+
+/// The pickle of `value`, which `check_value` has passed. The bytes of each tensor go to `store(key, data,
+/// size)` on the way, those of one tensor at a time; tensors that are the same view of the same storage go
+/// once.
+std::string pickle(const core::Value& value,
+                   const std::function<void(const std::string&, const void*, std::size_t)>& store);
+
+/// The value in the record "data.pkl" of `records`; its tensors are read from the records "data/…". `file` is
+/// for messages. Throws `c10::ValueError` for whatever is not a value.
+core::Value unpickle(const InputFile& file, const ZipReader& records);
+
+/// "float32", "complex64" …, as Python calls a dtype; "" for one that has no name there.
+std::string dtype_name(c10::ScalarType type);
+/// Is `text` well-formed UTF-8?
+bool is_utf8(const std::string& text);
+
+}  // namespace torchtap::storage::detail

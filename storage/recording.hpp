@@ -1,0 +1,174 @@
+#pragma once
+
+/// A recording on disk: one `.pt` file for each module that was recorded, and a manifest that says which is
+/// which.
+///
+/// A recording is a directory with the files `0.pt` … `N-1.pt` and `manifest.json`. In Python:
+///
+///     manifest = json.load(open("analysis/manifest.json"))
+///     for entry in manifest["entries"]:
+///         if entry["file"]:
+///             value = torch.load("analysis/" + entry["file"], weights_only=True)
+///             print(entry["path"], entry["kind"], entry["samples"], entry["dtype"], entry["shape"])
+///
+/// The manifest's fields:
+///
+/// | field | meaning |
+/// |---|---|
+/// | `schema` | the version of this format, 1 |
+/// | `library` | the version of torchtap that wrote it |
+/// | `created` | when, in UTC: "2024-05-31T12:00:00Z" |
+/// | `count` | the number of entries |
+/// | `entries[i].index` | i |
+/// | `entries[i].path`, `.aliases`, `.type`, `.kind`, `.samples`, `.reduction` | as in `Entry` |
+/// | `entries[i].holds` | "tensor", "list", "dict" or "none" |
+/// | `entries[i].number` | how many entries a list or dict has; 1 for a tensor, 0 for none |
+/// | `entries[i].keys` | of a dict, in order |
+/// | `entries[i].dtype` | of all tensors in it, "float32" for example; "mixed" if they differ, "" if there
+/// are none | | `entries[i].shape` | of all tensors in it, -1 in dimensions where they differ | |
+/// `entries[i].ragged` | true if they differ in the number of dimensions; `shape` is [] then | |
+/// `entries[i].file`, `.bytes` | the file and its size; "" and 0 for an entry with no samples |
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <torchtap/core/value.hpp>
+#include <torchtap/storage/file.hpp>
+#include <vector>
+
+namespace torchtap::storage {
+
+/// What one subrecorder has to save.
+struct Entry {
+  /// The module's dotted path in its root.
+  std::string path;
+  /// Its other paths, if it is a shared module.
+  std::vector<std::string> aliases;
+  /// The module's type, such as "torch::nn::LinearImpl".
+  std::string type;
+  /// What was recorded: "ForwardInput", "ForwardOutput", "BackwardInput" …
+  std::string kind;
+  /// How many samples were recorded.
+  std::int64_t samples = 0;
+  /// What they were reduced to, such as "Moments"; "" where every sample is kept.
+  std::string reduction;
+  /// What goes into the file: a tensor, a dict of a reduction's results, or the list of samples. Nothing (or
+  /// an empty list or dict) if there are no samples.
+  core::Value value;
+};
+
+/// Writes `entries` as a recording to `directory`, whole or not at all; entry i goes to `i.pt`.
+///
+/// An entry without samples stands in the manifest and has no file. `directory` may be missing (with
+/// `SaveOptions::mkdir`, which also makes its parents), empty, or, with `SaveOptions::overwrite`, an older
+/// recording, which is replaced as a whole. A directory that holds anything but a recording is never touched.
+///
+/// The files are written to a temporary directory beside it (".NAME.torchtap-new-…") and put in place in one
+/// step, so that a reader, or a process killed at any moment, leaves the old recording or the new one. The
+/// step is rename(2), or renameat2(RENAME_EXCHANGE) where an old recording is replaced. File systems without
+/// the latter get two renames; should the process be killed between them, the old recording stands under
+/// ".NAME.torchtap-old", where `load` finds it and the next save puts it back. Temporary directories of
+/// killed processes are removed by the next save to the same place.
+///
+/// Throws `c10::ValueError` for a place that may not be written to as said above, for negative `samples`, for
+/// an entry with 0 samples and a value, and for names that are not UTF-8; for values as `save_value` does;
+/// and `c10::Error` naming file and reason if the system fails (disk full, no permission). The old recording
+/// is then untouched, no file is left behind, and `entries` may be saved elsewhere.
+void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options = {});
+
+namespace detail {
+struct Folder;
+struct Description;
+}  // namespace detail
+
+/// One entry of a recording that was loaded. A regular value; copying is cheap and keeps the directory open.
+///
+/// What the manifest says is at hand; the tensors are read from the file each time one of `value`, `tensor`
+/// and `tensors` is called, so that a recording may be larger than memory: keep the result. They throw
+/// `c10::ValueError` naming file and reason if the file is damaged, does not hold what the manifest says, or
+/// is gone because the recording was replaced meanwhile; never is a file of another recording read in its
+/// place.
+class RecordedEntry {
+ public:
+  RecordedEntry(std::shared_ptr<const detail::Folder> folder,
+                std::shared_ptr<const detail::Description> description);
+
+  std::int64_t index() const noexcept;
+  const std::string& path() const noexcept;
+  const std::vector<std::string>& aliases() const noexcept;
+  const std::string& type() const noexcept;
+  const std::string& kind() const noexcept;
+  std::int64_t samples() const noexcept;
+  const std::string& reduction() const noexcept;
+  /// The `.pt` file, with its directory; "" for an entry without samples.
+  std::string file() const;
+  /// The size of the file.
+  std::int64_t bytes() const noexcept;
+  /// How many entries the list or dict has; 1 for a tensor, 0 for an entry without samples.
+  std::int64_t number() const noexcept;
+  /// The keys of a dict, in order.
+  const std::vector<std::string>& keys() const noexcept;
+  /// "float32" …, "mixed" or "": see the manifest's `dtype`.
+  const std::string& dtype() const noexcept;
+  /// -1 in dimensions where the tensors differ: see the manifest's `shape`.
+  const std::vector<std::int64_t>& shape() const noexcept;
+
+  /// What is in the file; nothing (`Value::is_none`) for an entry without samples.
+  core::Value value() const;
+  /// The tensor of an entry that holds one. Throws `c10::TypeError` for a list or dict, `c10::ValueError` for
+  /// an entry without samples.
+  at::Tensor tensor() const;
+  /// A result by its name, such as "variance". Throws `c10::IndexError` listing the names there are.
+  at::Tensor tensor(const std::string& key) const;
+  /// The samples, in the order they were recorded; a single tensor is a list of one, no samples an empty
+  /// list. Throws `c10::TypeError` for a dict.
+  std::vector<at::Tensor> tensors() const;
+
+ private:
+  std::shared_ptr<const detail::Folder> folder_;
+  std::shared_ptr<const detail::Description> description_;
+};
+
+/// A recording that was loaded: its entries, in the order of attachment. A regular value.
+class Recording {
+ public:
+  using const_iterator = std::vector<RecordedEntry>::const_iterator;
+
+  Recording() = default;
+  Recording(std::vector<RecordedEntry> entries, std::string library, std::string created);
+
+  std::size_t size() const noexcept { return entries_.size(); }
+  bool empty() const noexcept { return entries_.empty(); }
+  const_iterator begin() const noexcept { return entries_.begin(); }
+  const_iterator end() const noexcept { return entries_.end(); }
+
+  /// The i-th entry. Throws `c10::IndexError`.
+  const RecordedEntry& at(std::int64_t index) const;
+  /// The entry of the module called `name`, by path or alias. Throws `c10::IndexError` listing the nearest
+  /// names if there is none, or the indices if there are several.
+  const RecordedEntry& at(const std::string& name) const;
+  /// The paths, in order.
+  std::vector<std::string> names() const;
+  /// The version of torchtap that wrote it, and when; "" for a single `.pt` file.
+  const std::string& library() const noexcept { return library_; }
+  const std::string& created() const noexcept { return created_; }
+
+ private:
+  std::vector<RecordedEntry> entries_;
+  std::string library_;
+  std::string created_;
+};
+
+/// Reads a recording from a directory that `save` wrote, or from a single `.pt` file, which makes a recording
+/// of one entry: its path is the file's name without ".pt", its samples the length of a list or else 1.
+///
+/// Reads the manifest and checks that every file is there with the size that the manifest says; the tensors
+/// stay on disk until they are asked for. The manifest is not trusted: names that are no plain file names, or
+/// that are symbolic links, are refused, so that nothing outside the directory is read.
+///
+/// Throws `c10::ValueError` naming file and reason for a path that does not exist, a directory without
+/// manifest, a manifest that is damaged, contradicts itself or was written by a newer schema, and for files
+/// that are missing or have another size.
+Recording load(const std::string& path);
+
+}  // namespace torchtap::storage

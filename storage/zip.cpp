@@ -1,0 +1,306 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <torchtap/core/error.hpp>
+#include <torchtap/storage/zip.hpp>
+
+namespace torchtap::storage::detail {
+namespace {
+
+constexpr std::uint64_t kAlignment = 64;
+constexpr std::size_t kChunk = std::size_t{1} << 18;  // what stays in the cache between checksum and disk
+constexpr std::uint32_t k32 = 0xFFFFFFFFu;
+constexpr std::uint16_t k16 = 0xFFFFu;
+
+constexpr std::size_t kLocalHeader = 30;
+constexpr std::size_t kCentralHeader = 46;
+constexpr std::size_t kEnd = 22;
+constexpr std::size_t kEnd64 = 56;
+constexpr std::size_t kLocator64 = 20;
+
+using Tables = std::array<std::array<std::uint32_t, 256>, 16>;
+
+Tables make_tables() {
+  Tables tables{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xEDB88320u : 0);
+    tables[0][i] = crc;
+  }
+  for (std::size_t k = 1; k < tables.size(); ++k) {
+    for (std::size_t i = 0; i < 256; ++i) {
+      tables[k][i] = (tables[k - 1][i] >> 8) ^ tables[0][tables[k - 1][i] & 0xFF];
+    }
+  }
+  return tables;
+}
+
+/// Little-endian numbers, one after the other.
+class Bytes {
+ public:
+  Bytes& u16(std::uint64_t value) { return number(value, 2); }
+  Bytes& u32(std::uint64_t value) { return number(value, 4); }
+  Bytes& u64(std::uint64_t value) { return number(value, 8); }
+  Bytes& text(const std::string& value) {
+    bytes_ += value;
+    return *this;
+  }
+  const std::string& get() const { return bytes_; }
+
+ private:
+  Bytes& number(std::uint64_t value, int size) {
+    for (int i = 0; i < size; ++i) bytes_ += static_cast<char>((value >> (8 * i)) & 0xFF);
+    return *this;
+  }
+  std::string bytes_;
+};
+
+std::uint64_t number(const char* bytes, int size) {
+  std::uint64_t value = 0;
+  for (int i = 0; i < size; ++i)
+    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  return value;
+}
+std::uint16_t u16(const char* bytes) {
+  return static_cast<std::uint16_t>(number(bytes, 2));
+}
+std::uint32_t u32(const char* bytes) {
+  return static_cast<std::uint32_t>(number(bytes, 4));
+}
+std::uint64_t u64(const char* bytes) {
+  return number(bytes, 8);
+}
+
+}  // namespace
+
+// Slicing by 16 (Kounavis & Berry 2008): sixteen look-ups that do not wait for each other, for sixteen bytes.
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {
+  static const Tables tables = make_tables();
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  crc = ~crc;
+  for (; size >= 16; size -= 16, bytes += 16) {
+    std::uint32_t word[4];
+    std::memcpy(word, bytes, 16);
+    word[0] ^= crc;
+    crc = 0;
+    for (int w = 0; w < 4; ++w) {
+      for (int b = 0; b < 4; ++b)
+        crc ^= tables[static_cast<std::size_t>(15 - 4 * w - b)][(word[w] >> (8 * b)) & 0xFF];
+    }
+  }
+  for (; size > 0; --size, ++bytes) crc = (crc >> 8) ^ tables[0][(crc ^ *bytes) & 0xFF];
+  return ~crc;
+}
+
+ZipWriter::ZipWriter(OutputFile& file, std::string archive) : file_(file), archive_(std::move(archive)) {}
+
+void ZipWriter::record(const std::string& name, const void* data, std::size_t size) {
+  const auto* bytes = static_cast<const char*>(data);
+  Entry entry{archive_ + "/" + name, 0, size, file_.size()};
+  const bool large = entry.size >= k32;
+  Bytes extra;
+  if (large) extra.u16(1).u16(16).u64(size).u64(size);
+  // The field "FB" is PyTorch's own padding: it lets readers map tensors straight from the file.
+  const std::uint64_t data_at = entry.offset + kLocalHeader + entry.name.size() + extra.get().size() + 4;
+  const std::uint64_t padding = (kAlignment - data_at % kAlignment) % kAlignment;
+  extra.u16(0x4246).u16(padding).text(std::string(padding, 'Z'));
+  const bool small = size <= kChunk;
+  if (small) entry.crc = crc32(0, bytes, size);
+  Bytes header;
+  header.text("PK\3\4").u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
+  header.u32(entry.crc).u32(large ? k32 : size).u32(large ? k32 : size);
+  header.u16(entry.name.size()).u16(extra.get().size()).text(entry.name).text(extra.get());
+  file_.write(header.get().data(), header.get().size());
+  if (small) {
+    file_.write(bytes, size);
+  } else {
+    // One pass over memory: each piece is still in the cache when the system copies it. The checksum comes
+    // last.
+    for (std::size_t at = 0; at < size; at += kChunk) {
+      const std::size_t piece = std::min(kChunk, size - at);
+      entry.crc = crc32(entry.crc, bytes + at, piece);
+      file_.write(bytes + at, piece);
+    }
+    const std::string crc = Bytes().u32(entry.crc).get();
+    file_.patch(entry.offset + 14, crc.data(), crc.size());
+  }
+  entries_.push_back(std::move(entry));
+}
+
+void ZipWriter::finish() {
+  const std::uint64_t start = file_.size();
+  for (const auto& entry : entries_) {
+    Bytes extra;
+    if (entry.size >= k32 || entry.offset >= k32) {
+      extra.u16(1).u16(24).u64(entry.size).u64(entry.size).u64(entry.offset);
+    }
+    const bool large = !extra.get().empty();
+    Bytes header;
+    header.text("PK\1\2").u16(large ? 45 : 20).u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
+    header.u32(entry.crc).u32(large ? k32 : entry.size).u32(large ? k32 : entry.size);
+    header.u16(entry.name.size()).u16(extra.get().size()).u16(0).u16(0).u16(0).u32(0);
+    header.u32(large ? k32 : entry.offset).text(entry.name).text(extra.get());
+    file_.write(header.get().data(), header.get().size());
+  }
+  const std::uint64_t size = file_.size() - start;
+  const std::uint64_t count = entries_.size();
+  Bytes end;
+  if (count >= k16 || start >= k32 || size >= k32) {
+    const std::uint64_t end64 = file_.size();
+    end.text("PK\6\6").u64(kEnd64 - 12).u16(45).u16(45).u32(0).u32(0);
+    end.u64(count).u64(count).u64(size).u64(start);
+    end.text("PK\6\7").u32(0).u64(end64).u32(1);
+  }
+  const std::uint64_t short_count = std::min<std::uint64_t>(count, k16);
+  end.text("PK\5\6").u16(0).u16(0).u16(short_count).u16(short_count);
+  end.u32(std::min<std::uint64_t>(size, k32)).u32(std::min<std::uint64_t>(start, k32)).u16(0);
+  file_.write(end.get().data(), end.get().size());
+}
+
+ZipReader::ZipReader(const InputFile& file) : file_(file) {
+  const std::uint64_t file_size = file.size();
+  if (file_size < kEnd) file.bad("it is no PyTorch file: it is too short, or was truncated");
+  // The end of the directory is the last thing in the file, but for a comment of at most 64 KiB.
+  const auto tail_size = static_cast<std::size_t>(std::min<std::uint64_t>(file_size, kEnd + k16));
+  std::string tail(tail_size, '\0');
+  file.read_at(file_size - tail_size, tail.data(), tail_size);
+  const auto end = tail.rfind("PK\5\6", tail_size - kEnd);
+  if (end == std::string::npos) file.bad("it is no PyTorch file (no zip container), or was truncated");
+  std::uint64_t count = u16(&tail[end + 10]);
+  std::uint64_t size = u32(&tail[end + 12]);
+  std::uint64_t start = u32(&tail[end + 16]);
+  std::uint64_t limit = file_size - tail_size + end;  // the directory ends before this
+  if (count == k16 || size == k32 || start == k32) {
+    char locator[kLocator64];
+    if (limit < kLocator64 + kEnd64) file.bad("its zip64 directory is damaged");
+    file.read_at(limit - kLocator64, locator, sizeof locator);
+    if (std::memcmp(locator, "PK\6\7", 4) == 0) {
+      const std::uint64_t at = u64(locator + 8);
+      char end64[kEnd64];
+      if (at > limit - kLocator64 - kEnd64) file.bad("its zip64 directory is damaged");
+      file.read_at(at, end64, sizeof end64);
+      if (std::memcmp(end64, "PK\6\6", 4) != 0) file.bad("its zip64 directory is damaged");
+      count = u64(end64 + 32);
+      size = u64(end64 + 40);
+      start = u64(end64 + 48);
+      limit = at;
+    }
+  }
+  if (start > limit || size > limit - start || count > size / kCentralHeader) {
+    file.bad("its directory of records lies outside the file; it is damaged");
+  }
+  std::string directory(static_cast<std::size_t>(size), '\0');
+  file.read_at(start, directory.data(), directory.size());
+
+  std::uint64_t total = 0;
+  std::string archive;
+  std::size_t at = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (directory.size() - at < kCentralHeader || directory.compare(at, 4, "PK\1\2") != 0) {
+      file.bad(c10::str("entry ", i, " of its directory of records is damaged"));
+    }
+    const char* header = &directory[at];
+    Record record{u32(header + 42), u32(header + 24), u32(header + 16), u16(header + 8), u16(header + 10)};
+    std::uint64_t stored = u32(header + 20);
+    const std::size_t name_size = u16(header + 28);
+    const std::size_t extra_size = u16(header + 30);
+    const std::size_t comment_size = u16(header + 32);
+    if (directory.size() - at - kCentralHeader < name_size + extra_size + comment_size) {
+      file.bad(c10::str("entry ", i, " of its directory of records is damaged"));
+    }
+    const std::string name = directory.substr(at + kCentralHeader, name_size);
+    // zip64: the fields that did not fit follow in this order.
+    for (std::size_t x = at + kCentralHeader + name_size, stop = x + extra_size; stop - x >= 4;) {
+      const std::size_t field_size = u16(&directory[x + 2]);
+      if (stop - x - 4 < field_size) file.bad("the record \"" + name + "\" has a damaged header");
+      if (u16(&directory[x]) == 1) {
+        std::size_t field = x + 4;
+        const std::size_t field_end = field + field_size;
+        const auto take = [&](std::uint64_t& value) {
+          if (value != k32) return;
+          if (field_end - field < 8) file.bad("the record \"" + name + "\" has a damaged zip64 header");
+          value = u64(&directory[field]);
+          field += 8;
+        };
+        take(record.size);
+        take(stored);
+        take(record.header);
+      }
+      x += 4 + field_size;
+    }
+    at += kCentralHeader + name_size + extra_size + comment_size;
+
+    if (record.header >= start || stored > start - record.header) {
+      file.bad("the record \"" + name + "\" lies outside the file; it is damaged");
+    }
+    total += stored;
+    if (total > file_size) file.bad("its records claim more bytes than the file has; it is damaged");
+    if (record.method == 0 && stored != record.size) {
+      file.bad("the record \"" + name + "\" has two different sizes; it is damaged");
+    }
+    const auto slash = name.find('/');
+    if (slash == std::string::npos) continue;  // not PyTorch's
+    if (archive.empty()) archive = name.substr(0, slash + 1);
+    if (name.compare(0, archive.size(), archive) != 0) continue;
+    if (!records_.emplace(name.substr(archive.size()), record).second) {
+      file.bad("it has two records called \"" + name + "\"; it is damaged");
+    }
+  }
+}
+
+bool ZipReader::has(const std::string& name) const {
+  return records_.count(name) != 0;
+}
+
+bool ZipReader::has_folder(const std::string& prefix) const {
+  return std::any_of(records_.begin(), records_.end(),
+                     [&](const auto& record) { return record.first.compare(0, prefix.size(), prefix) == 0; });
+}
+
+const ZipReader::Record& ZipReader::find(const std::string& name) const {
+  const auto record = records_.find(name);
+  if (record == records_.end()) file_.bad("it has no record called \"" + name + "\"; it is damaged");
+  if ((record->second.flags & 1) != 0) file_.bad("the record \"" + name + "\" is encrypted");
+  if (record->second.method != 0) {
+    file_.bad("the record \"" + name +
+              "\" is compressed, which torch.save never does; unpack the zip file and pack it again without "
+              "compression");
+  }
+  return record->second;
+}
+
+std::uint64_t ZipReader::size(const std::string& name) const {
+  return find(name).size;
+}
+
+void ZipReader::read(const std::string& name, void* data) const {
+  const Record& record = find(name);
+  char header[kLocalHeader];
+  file_.read_at(record.header, header, sizeof header);
+  if (std::memcmp(header, "PK\3\4", 4) != 0) {
+    file_.bad("the record \"" + name + "\" has a damaged header");
+  }
+  std::uint64_t offset = record.header + kLocalHeader + u16(header + 26) + u16(header + 28);
+  auto* bytes = static_cast<char*>(data);
+  std::uint32_t crc = 0;
+  for (std::uint64_t left = record.size; left > 0;) {
+    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, kChunk));
+    file_.read_at(offset, bytes, piece);
+    crc = crc32(crc, bytes, piece);
+    bytes += piece;
+    offset += piece;
+    left -= piece;
+  }
+  // torch.serialization.set_crc32_options(False) writes 0: not computed.
+  if (record.crc != 0 && record.crc != crc) {
+    file_.bad("the record \"" + name + "\" does not match its checksum; the file is damaged");
+  }
+}
+
+std::string ZipReader::read(const std::string& name) const {
+  std::string bytes(static_cast<std::size_t>(size(name)), '\0');
+  read(name, bytes.data());
+  return bytes;
+}
+
+}  // namespace torchtap::storage::detail

@@ -1,0 +1,78 @@
+#pragma once
+
+/// The zip container of a `.pt` file, as much of it as PyTorch uses: stored (uncompressed) records under one
+/// archive name, their data aligned to 64 bytes, zip64 where sizes need it. Not part of the interface.
+///
+/// Own code rather than `caffe2::serialize::PyTorchStreamWriter` and `…Reader`: the reader checks no checksum
+/// and allocates whatever a file claims; the writer throws from its destructor when the disk is full.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <torchtap/storage/disk.hpp>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace torchtap::storage::detail {
+
+/// The checksum of zip files. Continues `crc`, which is that of the bytes before; 0 for none.
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept;
+
+/// Writes records one after the other. Nothing happens on destruction: a container without `finish` is
+/// incomplete, and no reader takes it for whole.
+class ZipWriter {
+ public:
+  /// `file` must outlive the writer. Records are called "`archive`/name".
+  explicit ZipWriter(OutputFile& file, std::string archive = "archive");
+
+  void record(const std::string& name, const void* data, std::size_t size);
+  void record(const std::string& name, const std::string& bytes) { record(name, bytes.data(), bytes.size()); }
+  /// Writes the directory of records.
+  void finish();
+
+ private:
+  struct Entry {
+    std::string name;
+    std::uint32_t crc;
+    std::uint64_t size;
+    std::uint64_t offset;
+  };
+
+  OutputFile& file_;
+  std::string archive_;
+  std::vector<Entry> entries_;
+};
+
+/// Reads records by name. Every offset and size in the file is checked before it is used: records lie inside
+/// the file, and all of them together are not larger than it.
+class ZipReader {
+ public:
+  /// Throws `c10::ValueError` if `file` is no such container, or a damaged one. `file` must outlive the
+  /// reader.
+  explicit ZipReader(const InputFile& file);
+
+  bool has(const std::string& name) const;
+  /// The size of a record. Throws `c10::ValueError` if there is none of that name.
+  std::uint64_t size(const std::string& name) const;
+  /// Reads `size(name)` bytes. Throws `c10::ValueError` if they do not match their checksum.
+  void read(const std::string& name, void* data) const;
+  std::string read(const std::string& name) const;
+  /// Does any record's name start so?
+  bool has_folder(const std::string& prefix) const;
+
+ private:
+  struct Record {
+    std::uint64_t header;
+    std::uint64_t size;
+    std::uint32_t crc;
+    std::uint16_t flags;
+    std::uint16_t method;
+  };
+  const Record& find(const std::string& name) const;
+
+  const InputFile& file_;
+  std::unordered_map<std::string, Record> records_;
+};
+
+}  // namespace torchtap::storage::detail
