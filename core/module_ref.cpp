@@ -145,7 +145,11 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
 }
 
 std::string pretty_type_name(const Module& module) {
-  std::string name = c10::demangle(typeid(module).name());
+  return pretty_type_name(typeid(module));
+}
+
+std::string pretty_type_name(const std::type_info& type) {
+  std::string name = c10::demangle(type.name());
   const std::string wrapper = "torchtap::hooks::HookedWith<";
   if (name.compare(0, wrapper.size(), wrapper) == 0) {
     // Up to the comma or bracket that ends the first template argument.

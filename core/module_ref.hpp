@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 namespace torch::nn {
@@ -94,5 +95,6 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path = "");
 /// "Linear" for `torch::nn::LinearImpl`, "Block" for `(anonymous namespace)::BlockImpl` and for
 /// `torchtap::hooks::Hooked<BlockImpl>`.
 std::string pretty_type_name(const torch::nn::Module& module);
+std::string pretty_type_name(const std::type_info& type);
 
 }  // namespace torchtap::core

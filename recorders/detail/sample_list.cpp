@@ -1,0 +1,103 @@
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cstring>
+#include <torchtap/core/error.hpp>
+#include <torchtap/recorders/detail/sample_list.hpp>
+
+namespace torchtap::recorders::detail {
+namespace {
+
+constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples are worth an allocation of their own
+constexpr std::int64_t kBufferBytes = 1 << 20;
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+bool fits(const at::Tensor& buffer, const at::Tensor& sample) {
+  return buffer.scalar_type() == sample.scalar_type() && buffer.device() == sample.device() &&
+         buffer.sizes().slice(1) == sample.sizes();
+}
+
+void copy_row(const at::Tensor& buffer, std::int64_t row, const at::Tensor& sample) {
+  if (sample.device().is_cpu() && sample.is_contiguous()) {
+    auto* to = static_cast<char*>(buffer.data_ptr()) + row * static_cast<std::int64_t>(sample.nbytes());
+    if (sample.nbytes() != 0) std::memcpy(to, sample.data_ptr(), sample.nbytes());
+  } else {
+    buffer.select(0, row).copy_(sample);
+  }
+}
+
+}  // namespace
+
+void SampleList::append_copy(const at::Tensor& sample) {
+  if (!sample.defined() || !is_plain(sample)) {
+    append(sample.defined() ? sample.clone() : sample, /*shared=*/false);
+    return;
+  }
+  if (!runs_.empty()) {
+    Run& last = runs_.back();
+    if (last.packed && last.used < last.buffer.size(0) && fits(last.buffer, sample)) {
+      copy_row(last.buffer, last.used, sample);
+      ++last.used;
+      ++size_;
+      return;
+    }
+  }
+  const auto bytes = std::max<std::int64_t>(static_cast<std::int64_t>(sample.nbytes()), 1);
+  // A thirty-second of what is there already: buffers that are not full waste little.
+  const std::int64_t capacity =
+      bytes > kPackedBytes
+          ? 1
+          : std::clamp<std::int64_t>(size_ / 32, 1, std::max<std::int64_t>(kBufferBytes / bytes, 1));
+  std::vector<std::int64_t> shape{capacity};
+  shape.insert(shape.end(), sample.sizes().begin(), sample.sizes().end());
+  Run run;
+  run.buffer =
+      at::empty(shape, sample.options().memory_format(c10::MemoryFormat::Contiguous).requires_grad(false));
+  run.packed = true;
+  copy_row(run.buffer, 0, sample);
+  run.used = 1;
+  runs_.push_back(std::move(run));
+  ++size_;
+}
+
+void SampleList::append(const at::Tensor& sample, bool shared) {
+  Run run;
+  run.buffer = sample;
+  run.used = 1;
+  // Inference tensors have no version counter; what becomes of them cannot be known.
+  run.shared = shared && sample.defined() && !sample.is_inference();
+  if (run.shared) run.version = static_cast<std::int64_t>(sample._version());
+  runs_.push_back(std::move(run));
+  ++size_;
+}
+
+void SampleList::append(const SampleList& other) {
+  for (Run run : other.runs_) {
+    // A buffer that is not full goes on being filled by its owner, behind the samples taken here.
+    if (run.packed) run.buffer = run.buffer.narrow(0, 0, run.used);
+    runs_.push_back(std::move(run));
+  }
+  size_ += other.size_;
+}
+
+std::vector<at::Tensor> SampleList::tensors(const std::string& what) const {
+  std::vector<at::Tensor> samples;
+  samples.reserve(static_cast<std::size_t>(size_));
+  for (const Run& run : runs_) {
+    if (run.packed) {
+      for (std::int64_t row = 0; row < run.used; ++row) samples.push_back(run.buffer.select(0, row));
+      continue;
+    }
+    TORCH_CHECK_VALUE(!run.shared || static_cast<std::int64_t>(run.buffer._version()) == run.version, what,
+                      ": sample ", samples.size(),
+                      " was captured as an alias and has been changed in place since; capture copies "
+                      "(the default), or read aliases before the model goes on.");
+    samples.push_back(run.buffer);
+  }
+  return samples;
+}
+
+}  // namespace torchtap::recorders::detail

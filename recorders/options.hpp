@@ -1,0 +1,127 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/arg.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torchtap/core/sink.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace torchtap::recorders {
+
+/// One thing that may be recorded, as conditions see it. Valid only during the call.
+class Sample {
+ public:
+  Sample(const std::string& path, const std::string& type, std::int64_t call_index, std::int64_t sample_index,
+         std::int64_t slot, const at::Tensor& tensor) noexcept
+      : path_(path),
+        type_(type),
+        call_index_(call_index),
+        sample_index_(sample_index),
+        slot_(slot),
+        tensor_(tensor) {}
+
+  /// The module's path and pretty type name.
+  const std::string& path() const noexcept { return path_; }
+  const std::string& type() const noexcept { return type_; }
+  /// Which call of this module within one forward of the root, from 0.
+  std::int64_t call_index() const noexcept { return call_index_; }
+  /// How many samples this subrecorder had recorded before.
+  std::int64_t sample_index() const noexcept { return sample_index_; }
+  /// The place among the flattened inputs or outputs of the tensor that the condition is shown; with
+  /// `all_tensors` that is the first one.
+  std::int64_t slot() const noexcept { return slot_; }
+  /// The tensor itself, not copied; it may require gradients, and is undefined where the module was given
+  /// none.
+  const at::Tensor& tensor() const noexcept { return tensor_; }
+
+ private:
+  const std::string& path_;
+  const std::string& type_;
+  std::int64_t call_index_;
+  std::int64_t sample_index_;
+  std::int64_t slot_;
+  const at::Tensor& tensor_;
+};
+
+/// How a tensor is kept.
+enum class Capture {
+  /// A detached copy: never changes, whatever happens to the tensor later.
+  copy,
+  /// Detached, sharing the tensor's memory: costs nothing, but a later in-place change makes it worthless;
+  /// that is
+  /// detected and reported when the recording is read.
+  alias,
+};
+
+/// What a recorder does with each event. Chained like LibTorch's own options:
+///
+///     Options().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
+class Options {
+ public:
+  using Condition = std::function<bool(const Sample&)>;
+  using Transform = std::function<at::Tensor(const at::Tensor&)>;
+
+  /// Asked once per event, before anything is copied; where it says no, nothing is recorded and no counter
+  /// moves. A callable without arguments, or one that is given the `Sample`.
+  template <class Callable>
+  Options& condition(Callable&& callable) {
+    static_assert(
+        std::is_invocable_r_v<bool, Callable&> || std::is_invocable_r_v<bool, Callable&, const Sample&>,
+        "condition needs a callable bool() or bool(const torchtap::recorders::Sample&)");
+    if constexpr (std::is_invocable_r_v<bool, Callable&>) {
+      nullary_condition_ = std::forward<Callable>(callable);
+      condition_ = nullptr;
+    } else {
+      condition_ = std::forward<Callable>(callable);
+      nullary_condition_ = nullptr;
+    }
+    return *this;
+  }
+  const Condition& condition() const noexcept { return condition_; }
+  const std::function<bool()>& nullary_condition() const noexcept { return nullary_condition_; }
+
+  /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
+  /// your own
+  /// (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each subrecorder works
+  /// on its own copy.
+  template <class Reduction>
+  Options& reduction(Reduction&& reduction) {
+    reduction_ = core::make_sink(std::forward<Reduction>(reduction));
+    return *this;
+  }
+  /// Null where every sample is kept.
+  const std::shared_ptr<const core::Sink>& reduction() const noexcept { return reduction_; }
+
+  /// Records the `slot`-th tensor of the flattened inputs, outputs or gradients. The default is 0, the first.
+  Options& tensor(std::int64_t slot);
+  /// Records all of them, each slot with data of its own (`Subrecorder::slot`).
+  Options& all_tensors(bool all = true) {
+    all_tensors_ = all;
+    return *this;
+  }
+  std::int64_t tensor() const noexcept { return tensor_; }
+  bool all_tensors() const noexcept { return all_tensors_; }
+
+  /// How tensors are kept; of no consequence where a reduction consumes them.
+  TORCH_ARG(Capture, capture) = Capture::copy;
+  /// Where and as what they are kept or reduced; the default is as they come.
+  TORCH_ARG(std::optional<at::Device>, device);
+  TORCH_ARG(std::optional<at::ScalarType>, dtype);
+  /// Applied to the detached tensor before anything else: one row, a pooling, a norm. Its result is recorded.
+  TORCH_ARG(Transform, transform);
+
+ private:
+  Condition condition_;
+  std::function<bool()> nullary_condition_;
+  std::shared_ptr<const core::Sink> reduction_;
+  std::int64_t tensor_ = 0;
+  bool all_tensors_ = false;
+};
+
+}  // namespace torchtap::recorders

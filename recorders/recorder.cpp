@@ -1,0 +1,365 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <torchtap/core/error.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/selectors/walk.hpp>
+
+namespace torchtap::recorders {
+
+using detail::Record;
+
+struct Recorder::Attached {
+  explicit Attached(std::shared_ptr<Record> record) : subrecorder(std::move(record)) {}
+  Subrecorder subrecorder;
+  hooks::Handle handle;
+};
+
+Options& Options::tensor(std::int64_t slot) {
+  TORCH_CHECK_VALUE(slot >= 0, "recorders::Options::tensor: expected a slot from 0 on, got ", slot,
+                    "; all_tensors() records every one.");
+  tensor_ = slot;
+  all_tensors_ = false;
+  return *this;
+}
+
+namespace {
+
+hooks::Kind kind_of(Record::Source source) {
+  switch (source) {
+    case Record::Source::forward_pre:
+      return hooks::Kind::forward_pre;
+    case Record::Source::forward_input:
+      return hooks::Kind::forward;
+    case Record::Source::forward_output:
+      return hooks::Kind::forward_output;
+    case Record::Source::backward_input:
+      return hooks::Kind::backward_input;
+    case Record::Source::backward_output:
+      return hooks::Kind::backward_output;
+  }
+  return hooks::Kind::forward;
+}
+
+}  // namespace
+
+Recorder::Recorder(Source source, Options options)
+    : source_(source), options_(std::make_shared<const Options>(std::move(options))) {}
+Recorder::Recorder(Recorder&&) noexcept = default;
+Recorder& Recorder::operator=(Recorder&&) noexcept = default;
+Recorder::~Recorder() = default;
+
+Recorder& Recorder::modules(torch::nn::Module& model, const selectors::Selector& selector) {
+  return attach(selectors::select(selectors::modules(model).vector(), selector));
+}
+
+Recorder& Recorder::children(torch::nn::Module& model, const selectors::Selector& selector) {
+  return attach(selectors::select(selectors::children(model).vector(), selector));
+}
+
+Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
+  return attach({core::ref(module, name)});
+}
+
+Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
+  const auto source = static_cast<Record::Source>(source_);
+  std::vector<std::unique_ptr<Attached>> added;
+  for (const auto& module : modules) {
+    auto record = std::make_shared<Record>(source, options_, module);
+    auto attached = std::make_unique<Attached>(record);
+    attached->handle =
+        hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
+    added.push_back(std::move(attached));
+  }
+  // Only now: a module that cannot be reached leaves the recorder, and the ones before it, as they were.
+  attached_.reserve(attached_.size() + added.size());
+  for (auto& attached : added) attached_.push_back(std::move(attached));
+  return *this;
+}
+
+const std::string& Recorder::kind() const noexcept {
+  static const std::string names[] = {"ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput",
+                                      "BackwardOutput"};
+  return names[static_cast<std::size_t>(source_)];
+}
+
+const Options& Recorder::options() const noexcept {
+  return *options_;
+}
+
+std::vector<std::pair<std::int64_t, Record*>> Recorder::live() const {
+  std::vector<std::pair<std::int64_t, Record*>> records;
+  for (std::size_t i = 0; i < attached_.size(); ++i) {
+    if (attached_[i] != nullptr) {
+      records.emplace_back(static_cast<std::int64_t>(i), attached_[i]->subrecorder.record_.get());
+    }
+  }
+  return records;
+}
+
+std::int64_t Recorder::size() const noexcept {
+  std::int64_t count = 0;
+  for (const auto& attached : attached_) count += attached != nullptr ? 1 : 0;
+  return count;
+}
+
+std::int64_t Recorder::samples() const noexcept {
+  std::int64_t count = 0;
+  for (const auto& attached : attached_) count += attached != nullptr ? attached->subrecorder.samples() : 0;
+  return count;
+}
+
+const Subrecorder& Recorder::operator[](std::int64_t index) const {
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(attached_.size()), kind(), "[", index,
+                    "]: the recorder was attached to ", attached_.size(), " modules.");
+  const auto& attached = attached_[static_cast<std::size_t>(index)];
+  TORCH_CHECK_INDEX(attached != nullptr, kind(), "[", index,
+                    "]: this subrecorder was removed; the others keep their indices.");
+  return attached->subrecorder;
+}
+
+Subrecorder& Recorder::operator[](std::int64_t index) {
+  return const_cast<Subrecorder&>(static_cast<const Recorder&>(*this)[index]);
+}
+
+Subrecorder& Recorder::at(const std::string& path) {
+  std::vector<std::string> paths;
+  std::vector<std::int64_t> found;
+  for (const auto& [index, record] : live()) {
+    paths.push_back(record->path);
+    bool matches = record->path == path;
+    for (const auto& alias : record->aliases) matches = matches || alias == path;
+    if (matches) found.push_back(index);
+  }
+  TORCH_CHECK_INDEX(!found.empty(), kind(), "::at: no subrecorder is called \"", path, "\"; the nearest are ",
+                    core::quoted(core::nearest(path, paths)), ".");
+  TORCH_CHECK_INDEX(found.size() == 1, kind(), "::at: \"", path, "\" is the path of several subrecorders, ",
+                    c10::IntArrayRef(found), "; ask by index.");
+  return (*this)[found.front()];
+}
+
+std::vector<std::int64_t> Recorder::indices() const {
+  std::vector<std::int64_t> result;
+  for (const auto& entry : live()) result.push_back(entry.first);
+  return result;
+}
+
+Recorder::Iterator Recorder::begin() {
+  return Iterator(this, 0);
+}
+Recorder::Iterator Recorder::end() {
+  return Iterator(this, attached_.size());
+}
+
+core::Value Recorder::remove(std::int64_t index) {
+  (*this)[index];  // checks
+  auto& attached = attached_[static_cast<std::size_t>(index)];
+  attached->handle.remove();
+  core::Value value = attached->subrecorder.value();
+  attached.reset();
+  return value;
+}
+
+void Recorder::detach() noexcept {
+  for (auto& attached : attached_) {
+    if (attached != nullptr) attached->handle.remove();
+  }
+}
+
+void Recorder::reset() {
+  for (const auto& entry : live()) entry.second->reset();
+}
+
+void Recorder::apply(const std::function<at::Tensor(const at::Tensor&)>& function) {
+  for (auto& subrecorder : *this) subrecorder.apply(function);
+}
+
+void Recorder::apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function) {
+  for (auto& subrecorder : *this) subrecorder.apply_sample(function);
+}
+
+void Recorder::merge(const Recorder& other) {
+  TORCH_CHECK_VALUE(source_ == other.source_, kind(), "::merge: cannot take in what a ", other.kind(),
+                    " recorded.");
+  const auto mine = live();
+  const auto theirs = other.live();
+  TORCH_CHECK_VALUE(mine.size() == theirs.size(), kind(), "::merge: this recorder has ", mine.size(),
+                    " subrecorders, the other one ", theirs.size(),
+                    "; both have to be attached to the same modules.");
+  std::vector<Record::Data> merged;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    TORCH_CHECK_VALUE(mine[i].second->path == theirs[i].second->path, kind(), "::merge: subrecorder ", i,
+                      " is \"", mine[i].second->path, "\" here and \"", theirs[i].second->path,
+                      "\" there; both have to be attached to the same modules in the same order.");
+    merged.push_back(mine[i].second->merged(*theirs[i].second));
+  }
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i].second->put(std::move(merged[i]));
+}
+
+bool Recorder::until_recorded(const std::function<void()>& forward) {
+  TORCH_CHECK_VALUE(
+      source_ != Source::backward_input && source_ != Source::backward_output, kind(),
+      "::until_recorded: gradients arrive in backward; only a recorder of forwards can stop one.");
+  TORCH_CHECK_VALUE(!empty(), kind(),
+                    "::until_recorded: the recorder is attached to nothing, so nothing would stop.");
+  auto*& current = detail::awaited_in_this_thread();
+  detail::Awaited awaited;
+  awaited.outer = current;
+  for (const auto& entry : live()) awaited.records.push_back(entry.second);
+  struct Restore {
+    detail::Awaited*& current;
+    detail::Awaited* outer;
+    ~Restore() { current = outer; }
+  } restore{current, current};
+  current = &awaited;
+  try {
+    forward();
+  } catch (const detail::StopForward& stop) {
+    if (stop.awaited != &awaited) throw;
+    return true;
+  }
+  return false;
+}
+
+std::vector<storage::Entry> Recorder::entries() const {
+  std::vector<storage::Entry> entries;
+  for (const auto& [index, record] : live()) {
+    storage::Entry entry;
+    entry.path = record->path;
+    entry.aliases = record->aliases;
+    entry.type = record->type;
+    entry.kind = kind();
+    entry.samples = record->samples();
+    if (options_->reduction() != nullptr) entry.reduction = options_->reduction()->describe();
+    if (entry.samples != 0) entry.value = record->value();
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+void Recorder::save(const std::string& directory, const storage::SaveOptions& options) const {
+  TORCH_CHECK_VALUE(!empty(), kind(),
+                    "::save: the recorder is attached to nothing, so there is nothing to save in \"",
+                    directory, "\".");
+  storage::save(directory, entries(), options);
+}
+
+namespace {
+
+constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '1'};
+
+// FNV-1a: tells a damaged file from a whole one before its sizes are believed.
+std::uint64_t checksum(const std::string& bytes) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
+  return hash;
+}
+
+}  // namespace
+
+void Recorder::snapshot(std::ostream& stream) const {
+  std::ostringstream payload;
+  {
+    core::OutputArchive archive(payload);
+    const auto records = live();
+    archive(kind(), static_cast<std::uint64_t>(records.size()));
+    for (const auto& entry : records) entry.second->save(archive);
+  }
+  const std::string bytes = payload.str();
+  stream.write(kMagic, sizeof(kMagic));
+  {
+    core::OutputArchive header(stream);
+    header(static_cast<std::uint64_t>(bytes.size()), checksum(bytes));
+  }
+  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  stream.flush();
+  TORCH_CHECK(stream.good(), kind(),
+              "::snapshot: the stream could not be written; nothing recorded was lost.");
+}
+
+void Recorder::restore(std::istream& stream) {
+  const auto damaged = [&](const std::string& why) {
+    TORCH_CHECK_VALUE(false, kind(), "::restore: the snapshot cannot be read: ", why,
+                      ". Nothing was changed.");
+  };
+  std::vector<Record::Data> restored;
+  const auto records = live();
+  try {
+    char magic[sizeof(kMagic)] = {};
+    stream.read(magic, sizeof(magic));
+    if (!stream || std::memcmp(magic, kMagic, sizeof(kMagic)) != 0)
+      damaged("it is no snapshot of a recorder");
+    std::uint64_t size = 0, sum = 0;
+    {
+      core::InputArchive header(stream);
+      header(size, sum);
+    }
+    // Read piece by piece: the size is a claim.
+    std::string bytes;
+    while (bytes.size() < size) {
+      const std::size_t before = bytes.size();
+      const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(size - before, 1 << 20));
+      bytes.resize(before + piece);
+      stream.read(bytes.data() + before, static_cast<std::streamsize>(piece));
+      if (!stream) damaged("it ends too early");
+    }
+    if (checksum(bytes) != sum) damaged("its checksum does not fit");
+    std::istringstream payload(bytes);
+    core::InputArchive archive(payload);
+    std::string their_kind;
+    std::uint64_t count = 0;
+    archive(their_kind, count);
+    TORCH_CHECK_VALUE(their_kind == kind(), "restore: the snapshot is of a ", their_kind, ", this is a ",
+                      kind(), ".");
+    TORCH_CHECK_VALUE(count == records.size(), "restore: the snapshot has ", count,
+                      " subrecorders, this recorder has ", records.size(),
+                      "; attach to the same modules first.");
+    for (const auto& entry : records) restored.push_back(entry.second->load(archive));
+  } catch (const cereal::Exception& error) {
+    damaged(error.what());
+  }
+  for (std::size_t i = 0; i < records.size(); ++i) records[i].second->put(std::move(restored[i]));
+}
+
+void Recorder::snapshot(const std::string& file) const {
+  const std::string temporary = c10::str(file, ".", ::getpid(), ".tmp");
+  try {
+    std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
+    TORCH_CHECK(stream.good(), kind(), "::snapshot: cannot write \"", temporary, "\": ", std::strerror(errno),
+                ".");
+    snapshot(stream);
+    stream.close();
+    TORCH_CHECK(!stream.fail(), kind(), "::snapshot: cannot write \"", temporary,
+                "\": ", std::strerror(errno), ".");
+    TORCH_CHECK(std::rename(temporary.c_str(), file.c_str()) == 0, kind(), "::snapshot: cannot put \"", file,
+                "\" in place: ", std::strerror(errno), ".");
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
+}
+
+void Recorder::restore(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  TORCH_CHECK_VALUE(stream.good(), kind(), "::restore: cannot open \"", file, "\": ", std::strerror(errno),
+                    ".");
+  try {
+    restore(stream);
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("while reading \"", file, "\""));
+    throw;
+  }
+}
+
+Scope::~Scope() {
+  for (std::size_t i = first_; i < recorder_.attached_.size(); ++i) {
+    if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->handle.remove();
+  }
+}
+
+}  // namespace torchtap::recorders

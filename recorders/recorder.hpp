@@ -1,0 +1,208 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <torchtap/core/module_ref.hpp>
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/recorders/options.hpp>
+#include <torchtap/recorders/subrecorder.hpp>
+#include <torchtap/selectors/selector.hpp>
+#include <torchtap/storage/recording.hpp>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torchtap::recorders {
+
+/// Collects one kind of data from many modules; each module attached to is a subrecorder with data of its
+/// own.
+///
+/// Subrecorder `i` is the i-th module attached, whatever order the modules fire in, and keeps that index when
+/// another one is removed. Modules may fire from several threads at once. The recorder and the model may be
+/// destroyed in either order; destroying the recorder removes its hooks. Move-only.
+///
+/// The five kinds and their names are those of torchfunc's recorders.
+class Recorder {
+ public:
+  Recorder(Recorder&&) noexcept;
+  Recorder& operator=(Recorder&&) noexcept;
+  virtual ~Recorder();
+
+  /// Attaches to the modules of `model` that `selector` wants, at any depth, the root included; without a
+  /// selector to every module that has a forward. May be called again, on the same or another model:
+  /// subrecorders are added.
+  ///
+  /// Throws `c10::ValueError` if a module cannot be reached or nothing is selected; nothing is attached then.
+  Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
+  /// The same for the direct children of `model`; indices count children.
+  Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
+  /// The same for modules that were selected before, say in a range-v3 pipeline.
+  Recorder& attach(const std::vector<core::ModuleRef>& modules);
+  /// The same for what an `AnyModule` holds.
+  Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
+
+  /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
+  template <class Holder, class = typename Holder::ContainedType>
+  Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {
+    return modules(*model.ptr(), selector);
+  }
+  template <class Holder, class = typename Holder::ContainedType>
+  Recorder& children(const Holder& model, const selectors::Selector& selector = {}) {
+    return children(*model.ptr(), selector);
+  }
+
+  /// "ForwardOutput", …
+  const std::string& kind() const noexcept;
+  const Options& options() const noexcept;
+
+  /// Subrecorders that were not removed.
+  std::int64_t size() const noexcept;
+  bool empty() const noexcept { return size() == 0; }
+  /// Recorded events, over all subrecorders.
+  std::int64_t samples() const noexcept;
+  /// The subrecorder of the `index`-th module attached. Throws `c10::IndexError`, also for one that was
+  /// removed.
+  Subrecorder& operator[](std::int64_t index);
+  const Subrecorder& operator[](std::int64_t index) const;
+  /// The subrecorder of the module at `path` (or alias). Throws `c10::IndexError` listing the nearest; if
+  /// several models have that path, ask by index.
+  Subrecorder& at(const std::string& path);
+  /// The indices of the subrecorders that were not removed, in order.
+  std::vector<std::int64_t> indices() const;
+
+  /// Iterates over the subrecorders that were not removed, in order of attachment.
+  class Iterator;
+  Iterator begin();
+  Iterator end();
+
+  /// Takes the hook off module `index`, forgets the subrecorder and returns what it had recorded. The others
+  /// keep their indices.
+  core::Value remove(std::int64_t index);
+  /// Takes all hooks off; what was recorded stays.
+  void detach() noexcept;
+  /// Forgets all samples; the hooks stay.
+  void reset();
+  /// `Subrecorder::apply` and `apply_sample` for each.
+  void apply(const std::function<at::Tensor(const at::Tensor&)>& function);
+  void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
+
+  /// Adds what `other` recorded, by path: reductions are merged, kept samples appended. As if this recorder
+  /// had seen what `other` saw, after its own. Throws `c10::ValueError` if kinds or paths differ, and
+  /// `c10::Error` if two reductions cannot be merged; nothing is changed then.
+  void merge(const Recorder& other);
+
+  /// Runs `forward` and stops it once every subrecorder has recorded in it: what comes after the last module
+  /// of interest is not computed. True if it was stopped, false if it ran to its end.
+  ///
+  /// For recorders of forwards, in the thread that calls; throws `c10::ValueError` for gradients. The idea is
+  /// baukit's `Trace(stop=True)`; here it is the last module that runs, not the last one listed, that stops.
+  bool until_recorded(const std::function<void()>& forward);
+
+  /// Writes one `.pt` file a subrecorder and a manifest into `directory`; see `storage::save`. Subrecorders
+  /// that never recorded are in the manifest with 0 samples.
+  void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
+  /// What `save` writes.
+  std::vector<storage::Entry> entries() const;
+
+  /// Writes the state of the whole recorder with cereal, to go on in another process.
+  void snapshot(std::ostream& stream) const;
+  /// Goes on from a snapshot of a recorder of the same kind, attached to modules of the same paths, with the
+  /// same reduction. Throws `c10::Error` that names what differs or is damaged; nothing is changed then.
+  void restore(std::istream& stream);
+  /// The same with a file, which appears whole or not at all.
+  void snapshot(const std::string& file) const;
+  void restore(const std::string& file);
+
+ protected:
+  enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
+  Recorder(Source source, Options options);
+
+ private:
+  friend class Scope;
+  struct Attached;
+
+  std::vector<std::pair<std::int64_t, detail::Record*>> live() const;
+
+  Source source_;
+  std::shared_ptr<const Options> options_;
+  std::vector<std::unique_ptr<Attached>> attached_;  // null where removed
+};
+
+class Recorder::Iterator {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = Subrecorder;
+  using difference_type = std::ptrdiff_t;
+  using pointer = Subrecorder*;
+  using reference = Subrecorder&;
+
+  Iterator() = default;
+  Iterator(Recorder* recorder, std::size_t position) : recorder_(recorder), position_(position) { skip(); }
+  Subrecorder& operator*() const { return (*recorder_)[static_cast<std::int64_t>(position_)]; }
+  Subrecorder* operator->() const { return &**this; }
+  Iterator& operator++() {
+    ++position_;
+    skip();
+    return *this;
+  }
+  Iterator operator++(int) {
+    Iterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const Iterator& a, const Iterator& b) noexcept { return a.position_ == b.position_; }
+  friend bool operator!=(const Iterator& a, const Iterator& b) noexcept { return !(a == b); }
+
+ private:
+  void skip() {
+    while (position_ < recorder_->attached_.size() && recorder_->attached_[position_] == nullptr) ++position_;
+  }
+
+  Recorder* recorder_ = nullptr;
+  std::size_t position_ = 0;
+};
+
+/// Takes off, at its end, the hooks that a recorder got while the scope lasted, exceptions included. What was
+/// recorded stays with the recorder, and so do hooks from before.
+class [[nodiscard]] Scope {
+ public:
+  explicit Scope(Recorder& recorder) : recorder_(recorder), first_(recorder.attached_.size()) {}
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Recorder& recorder_;
+  std::size_t first_;
+};
+
+/// Defines a recorder that is made from options, from a reduction alone, or from nothing: every sample is
+/// kept.
+#define TORCHTAP_RECORDER(Name, source)                                                                     \
+  class Name : public Recorder {                                                                            \
+   public:                                                                                                  \
+    explicit Name(Options options = {}) : Recorder(Source::source, std::move(options)) {}                   \
+    template <class Reduction,                                                                              \
+              class = std::enable_if_t<core::is_reduction_v<Reduction> || core::is_fold_v<Reduction>>>      \
+    explicit Name(Reduction&& reduction) : Name(Options().reduction(std::forward<Reduction>(reduction))) {} \
+  }
+
+/// Inputs before `forward`.
+TORCHTAP_RECORDER(ForwardPre, forward_pre);
+/// Inputs as they are after `forward`: what the module changed in place is seen.
+TORCHTAP_RECORDER(ForwardInput, forward_input);
+/// Outputs of `forward`.
+TORCHTAP_RECORDER(ForwardOutput, forward_output);
+/// Gradients with respect to inputs, counting what flowed through this module only.
+TORCHTAP_RECORDER(BackwardInput, backward_input);
+/// Gradients with respect to outputs.
+TORCHTAP_RECORDER(BackwardOutput, backward_output);
+
+#undef TORCHTAP_RECORDER
+
+}  // namespace torchtap::recorders

@@ -1,0 +1,7 @@
+#pragma once
+
+/// All of recorders/.
+
+#include <torchtap/recorders/options.hpp>
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/recorders/subrecorder.hpp>

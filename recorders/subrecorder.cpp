@@ -1,0 +1,77 @@
+#include <torchtap/core/error.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/subrecorder.hpp>
+
+namespace torchtap::recorders {
+
+const std::string& Subrecorder::name() const noexcept {
+  return record_->path;
+}
+const std::vector<std::string>& Subrecorder::aliases() const noexcept {
+  return record_->aliases;
+}
+const std::string& Subrecorder::type() const noexcept {
+  return record_->type;
+}
+std::int64_t Subrecorder::samples() const noexcept {
+  return record_->samples();
+}
+std::int64_t Subrecorder::events() const noexcept {
+  return record_->events();
+}
+
+at::Tensor Subrecorder::tensor() const {
+  const core::Value value = record_->value();
+  TORCH_CHECK_VALUE(!value.is_none(), record_->describe(), ": nothing was recorded yet (", events(),
+                    " events were seen).");
+  TORCH_CHECK_VALUE(!value.is_list(), record_->describe(), ": every sample is kept, here ", value.describe(),
+                    "; ask tensors().");
+  TORCH_CHECK_VALUE(value.is_tensor(), record_->describe(), ": there are several results, ", value.describe(),
+                    "; ask for one by name.");
+  return value.tensor();
+}
+
+at::Tensor Subrecorder::tensor(const std::string& result) const {
+  const core::State results = state();
+  TORCH_CHECK_VALUE(!results.empty(), record_->describe(), ": nothing was recorded yet (", events(),
+                    " events were seen), so there is no \"", result, "\".");
+  return results.at(result);
+}
+
+std::vector<at::Tensor> Subrecorder::tensors() const {
+  TORCH_CHECK_VALUE(
+      record_->options->reduction() == nullptr && !record_->options->all_tensors(), record_->describe(),
+      ": samples are ",
+      record_->options->all_tensors() ? "kept by slot; ask slot(i)." : "reduced; ask tensor().");
+  const core::Value value = record_->value();
+  return value.is_none() ? std::vector<at::Tensor>() : value.tensors();
+}
+
+core::State Subrecorder::state() const {
+  return record_->state();
+}
+core::Value Subrecorder::value() const {
+  return record_->value();
+}
+std::int64_t Subrecorder::slots() const noexcept {
+  return record_->slots();
+}
+core::Value Subrecorder::slot(std::int64_t index) const {
+  return record_->slot(index);
+}
+void Subrecorder::set(core::Value value) {
+  record_->set(value);
+}
+
+void Subrecorder::apply(const std::function<at::Tensor(const at::Tensor&)>& function) {
+  record_->apply([&](const at::Tensor& tensor, std::int64_t /*samples*/) { return function(tensor); });
+}
+void Subrecorder::apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function) {
+  record_->apply(function);
+}
+
+void Subrecorder::reset() {
+  record_->reset();
+}
+
+}  // namespace torchtap::recorders

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torchtap/core/value.hpp>
+#include <vector>
+
+namespace torchtap::recorders {
+
+class Recorder;
+namespace detail {
+class Record;
+}
+
+/// A recorder's part for one module. Owned by its recorder and valid as long as that; thread-safe.
+///
+/// What is read is a copy or, for kept samples, a tensor that recording never changes; it may be kept for
+/// good.
+class Subrecorder {
+ public:
+  /// The module's path below the root it was attached through; "" for the root.
+  const std::string& name() const noexcept;
+  /// Further paths of a shared module.
+  const std::vector<std::string>& aliases() const noexcept;
+  /// The module's pretty type name.
+  const std::string& type() const noexcept;
+  /// Recorded events: forwards, or gradients that arrived. Not rows of a batch.
+  std::int64_t samples() const noexcept;
+  /// Events seen, recorded or not: with 0 the module never ran (or no gradient arrived).
+  std::int64_t events() const noexcept;
+  /// The reduced value. Throws `c10::ValueError` if there are no samples, if every sample is kept (see
+  /// `tensors`), or if the reduction has several results (it lists their names).
+  at::Tensor tensor() const;
+  /// One of the results of the reduction: `tensor("variance")`. Throws `c10::IndexError` listing the names.
+  at::Tensor tensor(const std::string& result) const;
+  /// All kept samples in order, undefined where a module was given no tensor. Throws `c10::ValueError` if the
+  /// samples are reduced, or if one captured as an alias was changed since.
+  std::vector<at::Tensor> tensors() const;
+  /// The results of the reduction by name; empty while there are no samples.
+  core::State state() const;
+  /// Everything as it would be saved: a tensor, a dict of results, or a list; with `Options::all_tensors` a
+  /// dict of those by slot ("0", "1", …); nothing if there are no samples.
+  core::Value value() const;
+
+  /// With `Options::all_tensors`: the number of slots seen so far, and the data of one, as above.
+  std::int64_t slots() const noexcept;
+  core::Value slot(std::int64_t index) const;
+
+  /// Replaces what was recorded by `value`; the number of samples stays. A reduction whose state is its value
+  /// (Sum, Min, a callable…) and a list go on from it; for any other, recording another sample is an error
+  /// until `reset`.
+  void set(core::Value value);
+  /// Applies `function` to the value, to each of several results, or to each kept sample, and stores it back.
+  void apply(const std::function<at::Tensor(const at::Tensor&)>& function);
+  /// The same, given the number of samples, too.
+  void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
+  /// Forgets all samples; the hook stays.
+  void reset();
+
+  explicit Subrecorder(std::shared_ptr<detail::Record> record) : record_(std::move(record)) {}
+
+ private:
+  friend class Recorder;
+  std::shared_ptr<detail::Record> record_;
+};
+
+}  // namespace torchtap::recorders

@@ -1,0 +1,216 @@
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <torchtap/core/error.hpp>
+#include <torchtap/selectors/selector.hpp>
+
+namespace torchtap::selectors {
+namespace {
+
+bool has_wildcard(const std::string& pattern) {
+  return pattern.find_first_of("*?[") != std::string::npos;
+}
+
+bool has_path(const core::ModuleRef& module, const std::string& path) {
+  return module.path() == path ||
+         std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end();
+}
+
+template <class Test>
+bool any_path(const core::ModuleRef& module, Test&& test) {
+  return test(module.path()) || std::any_of(module.aliases().begin(), module.aliases().end(), test);
+}
+
+bool matches(const core::ModuleRef& module, const std::string& pattern) {
+  if (has_path(module, pattern)) return true;  // also where the name itself has a bracket in it
+  return has_wildcard(pattern) && any_path(module, [&](const std::string& path) {
+           return fnmatch(pattern.c_str(), path.c_str(), 0) == 0;
+         });
+}
+
+template <class T>
+std::vector<T> joined(std::vector<T> a, const std::vector<T>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::string list(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const auto& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+std::string listing(const std::vector<core::ModuleRef>& modules) {
+  constexpr std::size_t kMost = 12;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(modules.size(), kMost); ++i) {
+    text += c10::str(i == 0 ? "" : ", ", modules[i].index(), " \"", modules[i].path(), "\" (",
+                     modules[i].type(), ")");
+  }
+  return modules.size() > kMost ? c10::str(text, " and ", modules.size() - kMost, " more") : text;
+}
+
+}  // namespace
+
+Selector::Selector()
+    : Selector([](const core::ModuleRef& module) { return module.has_forward(); }, "everything") {}
+
+Selector::Selector(Predicate predicate, std::string description)
+    : predicate_(std::move(predicate)), description_(std::move(description)) {
+  TORCH_CHECK_VALUE(predicate_ != nullptr, "selectors: the predicate is empty.");
+}
+
+Selector Selector::allow_none() const {
+  Selector selector = *this;
+  selector.allow_none_ = true;
+  return selector;
+}
+
+Selector operator&&(const Selector& a, const Selector& b) {
+  const auto part = [](const Selector& s) { return s.atomic_ ? s.description_ : "(" + s.description_ + ")"; };
+  Selector both([a, b](const core::ModuleRef& module) { return a(module) && b(module); },
+                part(a) + " && " + part(b));
+  both.paths_ = joined(a.paths_, b.paths_);
+  both.indices_ = joined(a.indices_, b.indices_);
+  both.allow_none_ = a.allow_none_ || b.allow_none_;
+  both.atomic_ = false;
+  return both;
+}
+
+Selector operator||(const Selector& a, const Selector& b) {
+  const auto part = [](const Selector& s) { return s.atomic_ ? s.description_ : "(" + s.description_ + ")"; };
+  Selector either([a, b](const core::ModuleRef& module) { return a(module) || b(module); },
+                  part(a) + " || " + part(b));
+  either.paths_ = joined(a.paths_, b.paths_);
+  either.indices_ = joined(a.indices_, b.indices_);
+  either.allow_none_ = a.allow_none_ || b.allow_none_;
+  either.atomic_ = false;
+  return either;
+}
+
+Selector operator!(const Selector& a) {
+  // What is named to be left out need not exist.
+  Selector inverse([a](const core::ModuleRef& module) { return !a(module); },
+                   a.atomic_ ? "!" + a.description_ : "!(" + a.description_ + ")");
+  inverse.allow_none_ = a.allow_none_;
+  return inverse;
+}
+
+bool Selector::names_explicitly(const core::ModuleRef& module) const {
+  return std::find(indices_.begin(), indices_.end(), module.index()) != indices_.end() ||
+         std::any_of(paths_.begin(), paths_.end(),
+                     [&](const std::string& path) { return has_path(module, path); });
+}
+
+Selector names(std::vector<std::string> patterns) {
+  TORCH_CHECK_VALUE(!patterns.empty(), "selectors::names: no name was given.");
+  std::string description = "names(" + core::quoted(patterns) + ")";
+  Selector selector(
+      [patterns](const core::ModuleRef& module) {
+        return std::any_of(patterns.begin(), patterns.end(),
+                           [&](const std::string& pattern) { return matches(module, pattern); });
+      },
+      std::move(description));
+  std::copy_if(patterns.begin(), patterns.end(), std::back_inserter(selector.paths_),
+               [](const std::string& pattern) { return !has_wildcard(pattern); });
+  return selector;
+}
+
+Selector names(const std::regex& expression) {
+  return Selector(
+      [expression](const core::ModuleRef& module) {
+        return any_path(module, [&](const std::string& path) { return std::regex_match(path, expression); });
+      },
+      "names(regex)");
+}
+
+Selector indices(std::vector<std::int64_t> wanted) {
+  TORCH_CHECK_VALUE(!wanted.empty(), "selectors::indices: no index was given.");
+  Selector selector(
+      [wanted](const core::ModuleRef& module) {
+        return std::find(wanted.begin(), wanted.end(), module.index()) != wanted.end();
+      },
+      c10::str("indices(", c10::IntArrayRef(wanted), ")"));
+  selector.indices_ = std::move(wanted);
+  return selector;
+}
+
+Selector leaves() {
+  return Selector([](const core::ModuleRef& module) { return module.leaf(); }, "leaves()");
+}
+
+Selector depth(std::int64_t least, std::int64_t most) {
+  TORCH_CHECK_VALUE(least >= 0 && least <= most, "selectors::depth: expected 0 <= least <= most, got ", least,
+                    " and ", most, ".");
+  return Selector(
+      [=](const core::ModuleRef& module) { return module.depth() >= least && module.depth() <= most; },
+      c10::str("depth(", least, ", ", most, ")"));
+}
+
+Selector reachable() {
+  return Selector([](const core::ModuleRef& module) { return module.reachable(); }, "reachable()");
+}
+
+Selector everything() {
+  return Selector();
+}
+
+Selector types(std::vector<std::string> names) {
+  TORCH_CHECK_VALUE(!names.empty(), "selectors::types: no type was given.");
+  std::string description = "types(" + list(names) + ")";
+  return Selector(
+      [names = std::move(names)](const core::ModuleRef& module) {
+        return std::find(names.begin(), names.end(), module.type()) != names.end();
+      },
+      std::move(description));
+}
+
+Selector detail::types(std::function<bool(const torch::nn::Module&)> predicate,
+                       std::vector<std::string> names) {
+  return Selector([predicate = std::move(predicate)](
+                      const core::ModuleRef& module) { return predicate(module.module()); },
+                  "types(" + list(names) + ")");
+}
+
+std::string detail::type_name(const std::type_info& type) {
+  return core::pretty_type_name(type);
+}
+
+std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules, const Selector& selector) {
+  if (!selector.allow_none_) {
+    std::vector<std::string> paths;
+    for (const auto& module : modules) {
+      paths.push_back(module.path());
+      paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
+    }
+    for (const auto& path : selector.paths_) {
+      TORCH_CHECK_VALUE(std::find(paths.begin(), paths.end(), path) != paths.end(),
+                        "selectors: there is no module \"", path, "\" among the ", modules.size(),
+                        " that were looked at; the nearest are ", core::quoted(core::nearest(path, paths)),
+                        ".");
+    }
+    for (const auto index : selector.indices_) {
+      TORCH_CHECK_VALUE(index >= 0 && index < static_cast<std::int64_t>(modules.size()),
+                        "selectors: there is no index ", index, "; the walk has the indices 0 to ",
+                        static_cast<std::int64_t>(modules.size()) - 1, ": ", listing(modules), ".");
+    }
+  }
+  std::vector<core::ModuleRef> selected;
+  for (const auto& module : modules) {
+    if (!selector(module)) continue;
+    if (!module.has_forward()) {
+      TORCH_CHECK_VALUE(
+          !selector.names_explicitly(module), "selectors: \"", module.path(), "\" (", module.type(),
+          ") was named, but it has no forward and nothing ever flows through it; name the modules "
+          "inside of it.");
+      continue;
+    }
+    selected.push_back(module);
+  }
+  TORCH_CHECK_VALUE(!selected.empty() || selector.allow_none_, "selectors: ", selector.describe(),
+                    " matches none of the ", modules.size(), " modules: ", listing(modules),
+                    ". Use allow_none() if that is fine.");
+  return selected;
+}
+
+}  // namespace torchtap::selectors

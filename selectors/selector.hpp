@@ -1,0 +1,145 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <regex>
+#include <string>
+#include <torchtap/core/module_ref.hpp>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torchtap::selectors {
+
+/// Says which modules. A predicate on `core::ModuleRef` that composes with `&&`, `||` and `!`, and that knows
+/// enough about itself for errors to say what was asked for.
+///
+///     types<torch::nn::Linear>() && !names("head*") && [](const auto& module) { return module.depth() < 3; }
+///
+/// Every part must hold (torchfunc's recorders took everything where two filters were given). Usable as a
+/// predicate in range-v3 pipelines. A regular value.
+class Selector {
+ public:
+  using Predicate = std::function<bool(const core::ModuleRef&)>;
+
+  /// Every module that has a forward.
+  Selector();
+  /// Any predicate on a module.
+  template <class Callable,
+            class = std::enable_if_t<!std::is_same_v<std::decay_t<Callable>, Selector> &&
+                                     std::is_invocable_r_v<bool, Callable&, const core::ModuleRef&>>>
+  Selector(Callable&& predicate)  // NOLINT: a predicate is a selector
+      : Selector(Predicate(std::forward<Callable>(predicate)), "predicate") {}
+  Selector(Predicate predicate, std::string description);
+
+  /// Whether the module is selected. Modules without a forward are, too, where nothing but the predicate
+  /// counts.
+  bool operator()(const core::ModuleRef& module) const { return predicate_(module); }
+
+  /// The same modules, but matching none is no error.
+  Selector allow_none() const;
+
+  /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
+  const std::string& describe() const noexcept { return description_; }
+
+  friend Selector operator&&(const Selector& a, const Selector& b);
+  friend Selector operator||(const Selector& a, const Selector& b);
+  friend Selector operator!(const Selector& a);
+
+ private:
+  friend Selector names(std::vector<std::string> patterns);
+  friend Selector indices(std::vector<std::int64_t> wanted);
+  friend std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules,
+                                             const Selector& selector);
+
+  bool names_explicitly(const core::ModuleRef& module) const;
+
+  Predicate predicate_;
+  std::string description_;
+  std::vector<std::string> paths_;  // named one by one: each has to exist, and has to have a forward
+  std::vector<std::int64_t> indices_;
+  bool allow_none_ = false;
+  bool atomic_ = true;  // needs no brackets when it is described as a part of another
+};
+
+/// Modules by path or alias: exact ("layer1.0.conv"), or a glob in which `*` also crosses dots ("layer*",
+/// "*.conv?"). A name without wildcards that the model does not have is an error that lists the nearest ones.
+Selector names(std::vector<std::string> patterns);
+template <class... Names>
+Selector names(const char* first, const Names&... more) {
+  return names(std::vector<std::string>{first, more...});
+}
+inline Selector names(const std::string& name) {
+  return names(std::vector<std::string>{name});
+}
+/// Modules whose whole path (or an alias) matches the regular expression.
+Selector names(const std::regex& expression);
+
+/// Modules by their index in the walk. An index that the walk does not have is an error.
+Selector indices(std::vector<std::int64_t> wanted);
+
+/// Modules without submodules.
+Selector leaves();
+/// Modules `least` to `most` steps below the root, both included.
+Selector depth(std::int64_t least, std::int64_t most);
+inline Selector depth(std::int64_t exactly) {
+  return depth(exactly, exactly);
+}
+/// Modules that can be hooked as the program stands.
+Selector reachable();
+/// Every module that has a forward: what no selector means.
+Selector everything();
+/// Modules by pretty type name: "Linear", "Block".
+Selector types(std::vector<std::string> names);
+template <class... Names>
+Selector types(const char* first, const Names&... more) {
+  return types(std::vector<std::string>{first, more...});
+}
+
+namespace detail {
+
+Selector types(std::function<bool(const torch::nn::Module&)> predicate, std::vector<std::string> names);
+/// "Linear" for the mangled name of `torch::nn::LinearImpl`.
+std::string type_name(const std::type_info& type);
+
+template <class T, class = void>
+struct Unwrapped {
+  using Type = T;
+};
+template <class T>
+struct Unwrapped<T, std::void_t<typename T::TorchtapImpl>> {
+  using Type = typename T::TorchtapImpl;
+};
+template <class T, class = void>
+struct Contained {
+  using Type = typename Unwrapped<T>::Type;
+};
+template <class T>
+struct Contained<T, std::void_t<typename T::ContainedType>> {
+  using Type = typename Unwrapped<typename T::ContainedType>::Type;
+};
+
+}  // namespace detail
+
+/// Modules of one of these types or of a type derived from one: holders (`torch::nn::Linear`) or Impl types.
+/// A type and its drop-in from `torchtap::nn` select the same modules.
+template <class... Types>
+Selector types() {
+  static_assert(sizeof...(Types) > 0, "types<…>() needs at least one module type");
+  return detail::types(
+      [](const torch::nn::Module& module) {
+        return (... || (dynamic_cast<const typename detail::Contained<Types>::Type*>(&module) != nullptr));
+      },
+      {detail::type_name(typeid(typename detail::Contained<Types>::Type))...});
+}
+
+/// The modules of a walk that `selector` wants.
+///
+/// Modules without a forward (`ModuleList`, `ModuleDict`) are left out, unless they are named one by one:
+/// then that is a `c10::ValueError`, as is a name or index that does not exist and a selection without a
+/// module (see `Selector::allow_none`). The message lists what comes near.
+std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules, const Selector& selector);
+
+}  // namespace torchtap::selectors

@@ -1,0 +1,6 @@
+#pragma once
+
+/// All of selectors/.
+
+#include <torchtap/selectors/selector.hpp>
+#include <torchtap/selectors/walk.hpp>

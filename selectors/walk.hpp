@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <range/v3/view/interface.hpp>
+#include <torchtap/core/module_ref.hpp>
+#include <utility>
+#include <vector>
+
+namespace torchtap::selectors {
+
+/// The modules of a model as a range-v3 view: cheap to copy, and it may be piped as it is returned.
+///
+///     for (const auto& module : modules(*net) | ranges::views::filter(leaves())) …
+///
+/// A snapshot of the model's structure, not of its parameters: modules added later are not in it.
+class ModuleView : public ranges::view_interface<ModuleView> {
+ public:
+  ModuleView() : modules_(std::make_shared<const std::vector<core::ModuleRef>>()) {}
+  explicit ModuleView(std::vector<core::ModuleRef> modules)
+      : modules_(std::make_shared<const std::vector<core::ModuleRef>>(std::move(modules))) {}
+
+  auto begin() const noexcept { return modules_->begin(); }
+  auto end() const noexcept { return modules_->end(); }
+  const std::vector<core::ModuleRef>& vector() const noexcept { return *modules_; }
+
+ private:
+  std::shared_ptr<const std::vector<core::ModuleRef>> modules_;
+};
+
+/// All modules of the model in pre-order, the root at index 0 with path "". See `core::walk_modules`.
+inline ModuleView modules(torch::nn::Module& model) {
+  return ModuleView(core::walk_modules(model));
+}
+/// The direct children, counted from 0. See `core::walk_children`.
+inline ModuleView children(torch::nn::Module& model) {
+  return ModuleView(core::walk_children(model));
+}
+
+/// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
+template <class Holder, class = typename Holder::ContainedType>
+ModuleView modules(const Holder& model) {
+  return modules(*model.ptr());
+}
+template <class Holder, class = typename Holder::ContainedType>
+ModuleView children(const Holder& model) {
+  return children(*model.ptr());
+}
+
+}  // namespace torchtap::selectors
