@@ -1,0 +1,103 @@
+#include <ATen/Functions.h>
+
+#include <torchtap/reductions/count.hpp>
+#include <torchtap/reductions/quiet.hpp>
+
+namespace torchtap::reductions {
+namespace {
+
+void add(detail::Owned& total, const at::Tensor& part) {
+  if (total) {
+    total->add_(part.to(total->device()));
+  } else {
+    total = detail::own_copy(part, at::kLong);
+  }
+}
+
+at::Tensor copy_or_zero(const detail::Owned& total) {
+  const detail::Quiet quiet;
+  return total ? detail::own_copy(*total) : at::zeros({}, at::TensorOptions().dtype(at::kLong));
+}
+
+at::Tensor number(std::int64_t value) {
+  return at::full({}, value, at::TensorOptions().dtype(at::kLong));
+}
+
+}  // namespace
+
+Count::Count(CountOptions options)
+    : intake_("Count", options.folding(), detail::Accepts::any, /*any_shape=*/true) {}
+
+void Count::update(const at::Tensor& sample) {
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  if (rows.count == 0) return;
+  const auto dtype = sample.scalar_type();
+  const at::Tensor zeros = at::eq(sample, 0).sum();
+  if (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) {
+    const at::Tensor nan = at::isnan(sample).sum();
+    const at::Tensor inf = at::isinf(sample).sum();
+    add(nan_, nan);
+    add(inf_, inf);
+  } else {
+    add(nan_, at::zeros_like(zeros));
+    add(inf_, at::zeros_like(zeros));
+  }
+  add(zeros_, zeros);
+  elements_ += sample.numel();
+  intake_.commit(rows);
+}
+
+void Count::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+}
+
+void Count::merge(const Count& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (other.count() == 0) return;
+  add(nan_, *other.nan_);
+  add(inf_, *other.inf_);
+  add(zeros_, *other.zeros_);
+  elements_ += other.elements_;
+  intake_.merge(other.intake_);
+}
+
+at::Tensor Count::nan() const {
+  return copy_or_zero(nan_);
+}
+
+at::Tensor Count::inf() const {
+  return copy_or_zero(inf_);
+}
+
+at::Tensor Count::zeros() const {
+  return copy_or_zero(zeros_);
+}
+
+core::State Count::state() const {
+  if (count() == 0) return {};
+  const detail::Quiet quiet;
+  return {{"rows", number(rows())},
+          {"elements", number(elements_)},
+          {"nan", nan()},
+          {"inf", inf()},
+          {"zeros", zeros()}};
+}
+
+Count Count::fresh() const {
+  Count fresh;
+  fresh.intake_ = intake_.fresh();
+  return fresh;
+}
+
+void Count::restored() const {
+  intake_.check_restored(elements_ >= 0);
+  for (const auto* total : {&nan_, &inf_, &zeros_}) {
+    intake_.check_restored(
+        count() == 0 ? !*total : *total && (*total)->dim() == 0 && (*total)->scalar_type() == at::kLong);
+  }
+}
+
+}  // namespace torchtap::reductions

@@ -1,0 +1,112 @@
+#include <ATen/Functions.h>
+
+#include <cmath>
+#include <torchtap/reductions/ema.hpp>
+#include <torchtap/reductions/quiet.hpp>
+
+namespace torchtap::reductions {
+namespace {
+
+/// decay^n; n float64, with dimensions under `omit` only.
+at::Tensor power(double decay, const at::Tensor& n) {
+  return at::pow(decay, n);
+}
+
+}  // namespace
+
+EMA::EMA(EMAOptions options) : intake_("EMA", options.folding()), decay_(options.decay()) {
+  TORCH_CHECK_VALUE(decay_ >= 0 && decay_ < 1, "EMA: the decay must be in [0, 1), got ", decay_,
+                    "; 0.9 gives the latest sample a weight of 0.1, and Mean weighs all alike.");
+}
+
+void EMA::update(const at::Tensor& sample) {
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  if (rows.count == 0) return;
+  const auto dtype = detail::wide_type(sample.scalar_type());
+  const at::Tensor x = rows.filled(0.0);
+  if (sum_ && dtype == at::kComplexDouble && !sum_->is_complex()) sum_ = detail::own_copy(*sum_, dtype);
+
+  if (rows.count == 1 && !rows.finite.defined()) {
+    const at::Tensor one = x.reshape(rows.kept());
+    if (sum_) {
+      sum_->mul_(decay_).add_(one.to(dtype), 1 - decay_);
+    } else {
+      sum_ = detail::own_copy(one, dtype).mul_(1 - decay_);
+    }
+    intake_.commit(rows);
+    return;
+  }
+  // The age of a row is the number of rows taken after it, for each element.
+  const at::Tensor flat = rows.flat(x).to(dtype);
+  at::Tensor age, taken;
+  if (rows.finite.defined()) {
+    const at::Tensor finite = rows.flat(rows.finite).to(at::kDouble);
+    age = at::sub(finite.flip({0}).cumsum(0).flip({0}), finite);
+    taken = finite.sum(0).reshape(rows.kept());
+  } else {
+    age = at::arange(rows.count - 1, -1, -1, flat.options().dtype(at::kDouble)).unsqueeze(1);
+    taken = at::scalar_tensor(static_cast<double>(rows.count), at::TensorOptions().dtype(at::kDouble));
+  }
+  const at::Tensor part = at::mul(flat, power(decay_, age)).sum(0).mul_(1 - decay_).reshape(rows.kept());
+  sum_ = sum_ ? at::add(at::mul(*sum_, power(decay_, taken)), part) : detail::own_copy(part);
+  intake_.commit(rows);
+}
+
+void EMA::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+}
+
+void EMA::merge(const EMA& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (other.count() == 0) return;
+  if (count() == 0) {
+    sum_ = other.sum_;
+  } else {
+    at::Tensor taken = other.intake_.taken();
+    if (taken.dim() != 0) taken = taken.to(sum_->device());
+    sum_ = at::add(at::mul(*sum_, power(decay_, taken)), other.sum_->to(sum_->device()));
+  }
+  intake_.merge(other.intake_);
+}
+
+void EMA::assign(const at::Tensor& value) {
+  const detail::Quiet quiet;
+  intake_.check_assign(value);
+  detail::Intake next = intake_;
+  next.assign(value);
+  sum_ = detail::own_copy(
+      at::mul(value.to(detail::wide_type(value.scalar_type())), at::rsub(power(decay_, next.taken()), 1.0)));
+  intake_ = std::move(next);
+}
+
+at::Tensor EMA::value() const {
+  intake_.require_samples("value");
+  const detail::Quiet quiet;
+  return at::div(*sum_, at::rsub(power(decay_, intake_.taken()), 1.0)).to(detail::mean_type(intake_.dtype()));
+}
+
+at::Tensor EMA::omitted() const {
+  const detail::Quiet quiet;
+  return intake_.omitted();
+}
+
+core::State EMA::state() const {
+  if (count() == 0) return {};
+  const detail::Quiet quiet;
+  return intake_.with_omitted({{"value", value()}});
+}
+
+std::string EMA::describe() const {
+  return intake_.describe(detail::to_text(decay_));
+}
+
+EMA EMA::fresh() const {
+  EMA fresh{EMAOptions(decay_)};
+  fresh.intake_ = intake_.fresh();
+  return fresh;
+}
+
+}  // namespace torchtap::reductions

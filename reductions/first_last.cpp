@@ -1,0 +1,116 @@
+#include <ATen/Functions.h>
+
+#include <torchtap/reductions/first_last.hpp>
+#include <torchtap/reductions/quiet.hpp>
+
+namespace torchtap::reductions {
+namespace {
+
+at::Tensor row(const detail::Rows& rows, bool last) {
+  at::Tensor row = rows.view;
+  for (std::size_t i = 0; i < rows.folded.size(); ++i) row = row.select(0, last ? row.size(0) - 1 : 0);
+  return row;
+}
+
+}  // namespace
+
+First::First(FirstOptions options) : intake_("First", options.folding()) {}
+
+void First::update(const at::Tensor& sample) {
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  if (rows.count == 0) return;
+  if (!value_) value_ = detail::own_copy(row(rows, /*last=*/false));
+  intake_.commit(rows);
+}
+
+void First::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+}
+
+void First::merge(const First& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (count() == 0) value_ = other.value_;
+  intake_.merge(other.intake_);
+}
+
+void First::assign(const at::Tensor& value) {
+  const detail::Quiet quiet;
+  intake_.check_assign(value);
+  value_ = detail::own_copy(value);
+  intake_.assign(value);
+}
+
+at::Tensor First::value() const {
+  intake_.require_samples("value");
+  const detail::Quiet quiet;
+  return detail::own_copy(*value_);
+}
+
+core::State First::state() const {
+  if (count() == 0) return {};
+  return {{"value", value()}};
+}
+
+First First::fresh() const {
+  First fresh;
+  fresh.intake_ = intake_.fresh();
+  return fresh;
+}
+
+Last::Last(LastOptions options) : intake_("Last", options.folding()) {}
+
+void Last::update(const at::Tensor& sample) {
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  if (rows.count == 0) return;
+  const at::Tensor last = row(rows, /*last=*/true);
+  if (value_ && value_->scalar_type() == last.scalar_type()) {
+    value_->copy_(last);
+  } else {
+    value_ = detail::own_copy(last);
+  }
+  intake_.commit(rows);
+}
+
+void Last::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+}
+
+void Last::merge(const Last& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (other.count() == 0) return;
+  value_ = detail::Owned(count() == 0 ? detail::own_copy(*other.value_)
+                                      : detail::own_copy(other.value_->to(value_->device())));
+  intake_.merge(other.intake_);
+}
+
+void Last::assign(const at::Tensor& value) {
+  const detail::Quiet quiet;
+  intake_.check_assign(value);
+  value_ = detail::own_copy(value);
+  intake_.assign(value);
+}
+
+at::Tensor Last::value() const {
+  intake_.require_samples("value");
+  const detail::Quiet quiet;
+  return detail::own_copy(*value_);
+}
+
+core::State Last::state() const {
+  if (count() == 0) return {};
+  return {{"value", value()}};
+}
+
+Last Last::fresh() const {
+  Last fresh;
+  fresh.intake_ = intake_.fresh();
+  return fresh;
+}
+
+}  // namespace torchtap::reductions

@@ -1,0 +1,335 @@
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/quiet.hpp>
+
+namespace torchtap::reductions::detail {
+namespace {
+
+const char* to_text(NonFinite policy) {
+  switch (policy) {
+    case NonFinite::propagate:
+      return "propagate";
+    case NonFinite::omit:
+      return "omit";
+    case NonFinite::raise:
+      return "raise";
+  }
+  return "?";
+}
+
+bool has_non_finite(c10::ScalarType dtype) {
+  return c10::isFloatingType(dtype) || c10::isComplexType(dtype);
+}
+
+/// The loop is blocked by a constant, so that it is vectorised at -O2 too.
+template <class To, class From>
+void add(To* __restrict sum, const From* __restrict sample, std::int64_t n) {
+  constexpr std::int64_t kBlock = 16;
+  std::int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    for (std::int64_t j = 0; j < kBlock; ++j) sum[i + j] += static_cast<To>(sample[i + j]);
+  }
+  for (; i < n; ++i) sum[i] += static_cast<To>(sample[i]);
+}
+
+}  // namespace
+
+at::Tensor Owned::copied(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  const Quiet quiet;
+  return own_copy(tensor);
+}
+
+at::Tensor own_copy(const at::Tensor& tensor, c10::ScalarType dtype) {
+  // copy_ and not clone(): it resolves conjugate and negative views and never keeps odd strides.
+  return at::empty(tensor.sizes(), at::TensorOptions().dtype(dtype).device(tensor.device())).copy_(tensor);
+}
+
+at::Tensor own_copy(const at::Tensor& tensor) {
+  return own_copy(tensor, tensor.scalar_type());
+}
+
+c10::ScalarType sum_type(c10::ScalarType dtype) {
+  return c10::isIntegralType(dtype, /*includeBool=*/true) ? at::kLong : kernel_type(dtype);
+}
+
+c10::ScalarType wide_type(c10::ScalarType dtype) {
+  return c10::isComplexType(dtype) ? at::kComplexDouble : at::kDouble;
+}
+
+c10::ScalarType mean_type(c10::ScalarType dtype) {
+  return c10::isIntegralType(dtype, /*includeBool=*/true) ? at::kDouble : kernel_type(dtype);
+}
+
+c10::ScalarType kernel_type(c10::ScalarType dtype) {
+  if (dtype == c10::ScalarType::ComplexHalf) return at::kComplexFloat;
+  if (c10::isFloatingType(dtype) && c10::elementSize(dtype) < 4) return at::kFloat;
+  return dtype;
+}
+
+std::string to_text(double value) {
+  char text[32];
+  for (int digits = 6; digits <= 17; ++digits) {
+    std::snprintf(text, sizeof text, "%.*g", digits, value);
+    if (std::strtod(text, nullptr) == value) break;
+  }
+  return text;
+}
+
+at::Tensor Rows::sum(const at::Tensor& values, c10::ScalarType dtype) const {
+  if (count == 1) return values.reshape(kept()).to(dtype);
+  return at::sum(values, folded, /*keepdim=*/false, dtype);
+}
+
+at::Tensor Rows::flat(const at::Tensor& values) const {
+  std::int64_t numel = 1;
+  for (const auto size : kept()) numel *= size;
+  return values.reshape({count, numel});
+}
+
+at::Tensor Rows::filled(double fill) const {
+  return finite.defined() ? view.masked_fill(finite.logical_not(), fill) : view;
+}
+
+Intake::Intake(const char* name, Folding folding, Accepts accepts, bool any_shape)
+    : name_(name),
+      folding_(std::move(folding)),
+      accepts_(accepts),
+      any_shape_(any_shape),
+      plain_(folding_.over.empty() && !folding_.over_all && folding_.non_finite == NonFinite::propagate) {
+  TORCH_CHECK_VALUE(folding_.over.empty() || !folding_.over_all, name_, ": over(",
+                    at::IntArrayRef(folding_.over),
+                    ") and over_all(true) were both given; choose one of them.");
+}
+
+Rows Intake::open(const at::Tensor& sample) const {
+  TORCH_CHECK_TYPE(sample.defined(), name_, "::update: expected a tensor, got an undefined one.");
+  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided, name_,
+                   "::update: expected a strided tensor, got layout ", sample.layout(),
+                   "; convert it with to_dense() before.");
+  const auto dtype = sample.scalar_type();
+  TORCH_CHECK_TYPE(!sample.is_quantized(), name_, "::update: expected plain numbers, got dtype ", dtype,
+                   "; convert it with dequantize() or int_repr() before.");
+  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !c10::isComplexType(dtype), name_,
+                   "::update: expected real numbers, got dtype ", dtype,
+                   ", which has no order; map it to abs(), at::real() or at::view_as_real() before.");
+
+  Rows rows;
+  const std::int64_t dim = sample.dim();
+  std::vector<char> is_folded(static_cast<std::size_t>(dim), folding_.over_all ? 1 : 0);
+  for (const auto over : folding_.over) {
+    TORCH_CHECK_VALUE(-dim <= over && over < dim, name_, "::update: over(", at::IntArrayRef(folding_.over),
+                      ") needs a dimension ", over, ", the sample has shape ", sample.sizes(),
+                      "; record a tensor with that dimension, or fold others.");
+    auto& seen = is_folded[static_cast<std::size_t>(over < 0 ? over + dim : over)];
+    TORCH_CHECK_VALUE(seen == 0, name_, "::update: over(", at::IntArrayRef(folding_.over),
+                      ") names one dimension twice for a sample of shape ", sample.sizes(),
+                      "; name each once.");
+    seen = 1;
+  }
+  std::vector<std::int64_t> order;
+  for (const char wanted : {1, 0}) {
+    for (std::int64_t i = 0; i < dim; ++i) {
+      if (is_folded[static_cast<std::size_t>(i)] == wanted) order.push_back(i);
+    }
+  }
+  const auto folded = static_cast<std::size_t>(std::count(is_folded.begin(), is_folded.end(), 1));
+  if (folded == 0) {
+    rows.view = sample.unsqueeze(0);
+    rows.single = true;
+  } else {
+    rows.view = std::is_sorted(order.begin(), order.end()) ? sample : sample.permute(order);
+  }
+  rows.folded.resize(std::max<std::size_t>(folded, 1));
+  std::iota(rows.folded.begin(), rows.folded.end(), 0);
+  rows.count = 1;
+  for (std::size_t i = 0; i < rows.folded.size(); ++i)
+    rows.count *= rows.view.size(static_cast<std::int64_t>(i));
+
+  if (shaped_) {
+    TORCH_CHECK_VALUE(
+        any_shape_ || rows.kept() == at::IntArrayRef(kept_), name_, "::update: a sample of shape ",
+        sample.sizes(), rows.single ? "" : c10::str(" (rows of shape ", rows.kept(), ")"),
+        " does not match the shape ", at::IntArrayRef(kept_), " fixed by the first sample (", count_,
+        " so far). Use one ", name_, " per shape, or fold what varies with over(dims).");
+    TORCH_CHECK_VALUE(sample.device() == device_, name_, "::update: a sample on ", sample.device(),
+                      " does not match the state on ", device_, "; move the sample there before.");
+  }
+  if (rows.count == 0 || folding_.non_finite == NonFinite::propagate || !has_non_finite(dtype)) return rows;
+
+  rows.finite = at::isfinite(rows.view);
+  if (folding_.non_finite == NonFinite::raise) {
+    if (!rows.finite.all().item<bool>()) {
+      const auto nan = at::isnan(rows.view).sum().item<std::int64_t>();
+      const auto all = rows.finite.logical_not().sum().item<std::int64_t>();
+      TORCH_CHECK_VALUE(false, name_, "::update: expected finite numbers, got ", nan, " NaN and ", all - nan,
+                        " Inf in a sample of shape ", sample.sizes(),
+                        "; find their origin, or choose NonFinite::omit or NonFinite::propagate.");
+    }
+    rows.finite = at::Tensor();
+  } else {
+    rows.omitted = rows.sum(rows.finite.logical_not(), at::kLong);
+  }
+  return rows;
+}
+
+void Intake::commit(const Rows& rows) {
+  if (!shaped_) {
+    kept_ = rows.kept().vec();
+    dtype_ = rows.view.scalar_type();
+    device_ = rows.view.device();
+    shaped_ = true;
+  } else if (dtype_ != rows.view.scalar_type()) {
+    dtype_ = c10::promoteTypes(dtype_, rows.view.scalar_type());
+  }
+  if (rows.omitted.defined()) {
+    if (omitted_) {
+      omitted_->add_(rows.omitted);
+    } else {
+      omitted_ = own_copy(rows.omitted);
+    }
+  }
+  count_ += rows.count;
+}
+
+void Intake::check_merge(const Intake& other, const std::string& mine, const std::string& theirs) const {
+  TORCH_CHECK_VALUE(mine == theirs, name_, "::merge: cannot merge ", theirs, " into ", mine,
+                    "; both must be configured alike.");
+  TORCH_CHECK_VALUE(!shaped_ || !other.shaped_ || any_shape_ || kept_ == other.kept_, name_,
+                    "::merge: cannot merge ", theirs, " of shape ", at::IntArrayRef(other.kept_), " into ",
+                    mine, " of shape ", at::IntArrayRef(kept_), "; merge what folded samples of one shape.");
+}
+
+void Intake::merge(const Intake& other) {
+  if (other.count_ == 0) return;
+  if (!shaped_) {
+    kept_ = other.kept_;
+    dtype_ = other.dtype_;
+    device_ = other.device_;
+    shaped_ = true;
+  } else {
+    dtype_ = c10::promoteTypes(dtype_, other.dtype_);
+  }
+  if (other.omitted_) {
+    if (omitted_) {
+      omitted_->add_(other.omitted_->to(device_));
+    } else {
+      omitted_ = other.omitted_;
+    }
+  }
+  count_ += other.count_;
+}
+
+void Intake::check_assign(const at::Tensor& value) const {
+  TORCH_CHECK_TYPE(value.defined() && value.layout() == c10::kStrided && !value.is_quantized(), name_,
+                   "::assign: expected a plain strided tensor; convert it before.");
+  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !value.is_complex(), name_,
+                   "::assign: expected real numbers, got dtype ", value.scalar_type(), ".");
+  TORCH_CHECK_VALUE(!shaped_ || value.sizes() == at::IntArrayRef(kept_), name_, "::assign: a value of shape ",
+                    value.sizes(), " does not match the shape ", at::IntArrayRef(kept_), " of ", count_,
+                    " samples so far; assign one of that shape, or start from fresh().");
+}
+
+void Intake::assign(const at::Tensor& value) {
+  if (!shaped_) {
+    kept_ = value.sizes().vec();
+    shaped_ = true;
+    count_ = 1;
+  }
+  dtype_ = value.scalar_type();
+  device_ = value.device();
+}
+
+Intake Intake::fresh() const {
+  return Intake(name_, folding_, accepts_, any_shape_);
+}
+
+std::int64_t Intake::kept_numel() const noexcept {
+  std::int64_t numel = 1;
+  for (const auto size : kept_) numel *= size;
+  return numel;
+}
+
+void Intake::require_samples(const char* what) const {
+  TORCH_CHECK_VALUE(count_ != 0, name_, "::", what,
+                    ": there are no samples yet; update it first, or ask count() before.");
+}
+
+at::Tensor Intake::omitted() const {
+  require_samples("omitted");
+  if (omitted_) return own_copy(*omitted_);
+  return at::zeros(kept_, at::TensorOptions().dtype(at::kLong).device(device_));
+}
+
+at::Tensor Intake::taken() const {
+  if (omitted_) return at::rsub(omitted_->to(at::kDouble), static_cast<double>(count_));
+  return at::scalar_tensor(static_cast<double>(count_), at::TensorOptions().dtype(at::kDouble));
+}
+
+core::State Intake::with_omitted(core::State state) const {
+  if (omits()) state.set("omitted", omitted());
+  return state;
+}
+
+std::string Intake::describe(const std::string& arguments) const {
+  std::string inside = arguments;
+  const auto append = [&inside](const std::string& text) { inside += (inside.empty() ? "" : ", ") + text; };
+  if (!folding_.over.empty()) append(c10::str("over=", at::IntArrayRef(folding_.over)));
+  if (folding_.over_all) append("over_all");
+  if (folding_.non_finite != NonFinite::propagate)
+    append(c10::str("non_finite=", to_text(folding_.non_finite)));
+  return inside.empty() ? std::string(name_) : c10::str(name_, "(", inside, ")");
+}
+
+void Intake::check_restored(bool fits) const {
+  TORCH_CHECK_VALUE(fits, "restore: the archive's parts of ", describe(),
+                    " do not fit each other; it is damaged.");
+}
+
+void Intake::check_restored(const at::Tensor& tensor, std::initializer_list<std::int64_t> front) const {
+  if (count_ == 0) return check_restored(!tensor.defined());
+  std::vector<std::int64_t> sizes(front);
+  sizes.insert(sizes.end(), kept_.begin(), kept_.end());
+  check_restored(tensor.defined() && tensor.sizes() == at::IntArrayRef(sizes));
+}
+
+void Intake::restored(std::int32_t dtype, std::int32_t type, std::int32_t index) {
+  check_restored(count_ >= 0 && (count_ == 0 || shaped_) && folding_.non_finite >= NonFinite::propagate &&
+                 folding_.non_finite <= NonFinite::raise && dtype >= 0 &&
+                 dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions) &&
+                 (!omitted_ || (shaped_ && (omitted_->sizes() == at::IntArrayRef(kept_)))) &&
+                 std::all_of(kept_.begin(), kept_.end(), [](auto size) { return size >= 0; }));
+  dtype_ = static_cast<c10::ScalarType>(dtype);
+  device_ = at::Device(static_cast<c10::DeviceType>(type), static_cast<c10::DeviceIndex>(index));
+  plain_ = folding_.over.empty() && !folding_.over_all && folding_.non_finite == NonFinite::propagate;
+}
+
+bool add_plain(at::Tensor& sum, const at::Tensor& sample) {
+  constexpr std::int64_t kSmall = 32768;  // above, acc.add_(x) uses several threads
+  if (!sum.defined() || !sample.defined() || !sample.has_storage() || !sample.is_contiguous()) return false;
+  const std::int64_t n = sample.numel();
+  if (n >= kSmall || !sample.device().is_cpu() || !sum.device().is_cpu() ||
+      sample.layout() != c10::kStrided || sample.is_neg() || sample._is_zerotensor() ||
+      sample.sizes() != sum.sizes()) {
+    return false;
+  }
+  const auto from = sample.scalar_type();
+  const auto to = sum.scalar_type();
+  if (from == at::kFloat && to == at::kFloat) {
+    add(sum.data_ptr<float>(), sample.data_ptr<float>(), n);
+  } else if (from == at::kDouble && to == at::kDouble) {
+    add(sum.data_ptr<double>(), sample.data_ptr<double>(), n);
+  } else if (from == at::kFloat && to == at::kDouble) {
+    add(sum.data_ptr<double>(), sample.data_ptr<float>(), n);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace torchtap::reductions::detail

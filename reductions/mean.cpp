@@ -1,0 +1,70 @@
+#include <ATen/Functions.h>
+
+#include <torchtap/reductions/mean.hpp>
+#include <torchtap/reductions/quiet.hpp>
+
+namespace torchtap::reductions {
+
+Mean::Mean(MeanOptions options) : intake_("Mean", options.folding()) {}
+
+void Mean::update(const at::Tensor& sample) {
+  if (intake_.plain() && sample.defined() && sample.scalar_type() == intake_.dtype() &&
+      detail::add_plain(*sum_, sample)) {
+    intake_.count_one();
+    return;
+  }
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  if (rows.count == 0) return;
+  const auto dtype = detail::wide_type(sample.scalar_type());
+  const at::Tensor taken = rows.filled(0.0);
+  if (!sum_) {
+    sum_ = detail::own_copy(rows.sum(taken, dtype), dtype);
+  } else {
+    if (dtype == at::kComplexDouble && !sum_->is_complex()) sum_ = detail::own_copy(*sum_, dtype);
+    sum_->add_(rows.count == 1 ? taken.reshape(rows.kept()) : rows.sum(taken, dtype));
+  }
+  intake_.commit(rows);
+}
+
+void Mean::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+}
+
+void Mean::merge(const Mean& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (other.count() == 0) return;
+  if (count() == 0) {
+    sum_ = other.sum_;
+  } else {
+    sum_ = at::add(*sum_, other.sum_->to(sum_->device()));
+  }
+  intake_.merge(other.intake_);
+}
+
+at::Tensor Mean::value() const {
+  intake_.require_samples("value");
+  const detail::Quiet quiet;
+  return at::div(*sum_, intake_.taken()).to(detail::mean_type(intake_.dtype()));
+}
+
+at::Tensor Mean::omitted() const {
+  const detail::Quiet quiet;
+  return intake_.omitted();
+}
+
+core::State Mean::state() const {
+  if (count() == 0) return {};
+  const detail::Quiet quiet;
+  return intake_.with_omitted({{"value", value()}});
+}
+
+Mean Mean::fresh() const {
+  Mean fresh;
+  fresh.intake_ = intake_.fresh();
+  return fresh;
+}
+
+}  // namespace torchtap::reductions

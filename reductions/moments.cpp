@@ -1,0 +1,210 @@
+#include <ATen/Functions.h>
+
+#include <limits>
+#include <torchtap/reductions/moments.hpp>
+#include <torchtap/reductions/quiet.hpp>
+
+namespace torchtap::reductions {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+at::Tensor squared(const at::Tensor& x) {
+  return x.is_complex() ? at::view_as_real(x).square().sum(-1) : x.square();
+}
+
+}  // namespace
+
+/// `m2` is undefined for a single row, whose deviations are all 0; `m3` and `m4` then too, and for complex.
+struct Moments::Part {
+  at::Tensor n, mean, m2, m3, m4;
+};
+
+Moments::Moments(MomentsOptions options)
+    : intake_("Moments", options.folding()), unbiased_(options.unbiased()) {}
+
+void Moments::update(const at::Tensor& sample) {
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  check_kind(sample);
+  if (rows.count == 0) return;
+  const auto dtype = detail::wide_type(sample.scalar_type());
+  const at::Tensor x = rows.filled(0.0).to(dtype);
+  Part part;
+  if (rows.finite.defined()) {
+    part.n = rows.sum(rows.finite, at::kDouble);
+  } else {
+    part.n = at::scalar_tensor(static_cast<double>(rows.count), at::TensorOptions().dtype(at::kDouble));
+  }
+  if (rows.count == 1) {
+    part.mean = detail::own_copy(x.reshape(rows.kept()));
+  } else {
+    part.mean = rows.sum(x, dtype).div(rows.finite.defined() ? part.n.clamp_min(1) : part.n);
+    at::Tensor deviation = at::sub(x, part.mean);
+    if (rows.finite.defined()) deviation.masked_fill_(rows.finite.logical_not(), 0.0);
+    const at::Tensor square = squared(deviation);
+    part.m2 = rows.sum(square, at::kDouble);
+    if (dtype == at::kDouble) {
+      part.m3 = rows.sum(deviation.mul_(square), at::kDouble);
+      part.m4 = rows.sum(square.square(), at::kDouble);
+    }
+  }
+  if (count() == 0) {
+    const auto zeros = [&] { return at::zeros(rows.kept(), x.options().dtype(at::kDouble)); };
+    mean_ = part.mean;
+    m2_ = part.m2.defined() ? part.m2 : zeros();
+    if (dtype == at::kDouble) {
+      m3_ = part.m3.defined() ? part.m3 : zeros();
+      m4_ = part.m4.defined() ? part.m4 : zeros();
+    }
+  } else {
+    combine(part);
+  }
+  intake_.commit(rows);
+}
+
+void Moments::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+  check_kind(sample);
+}
+
+void Moments::check_kind(const at::Tensor& sample) const {
+  TORCH_CHECK_VALUE(count() == 0 || sample.is_complex() == mean_->is_complex(),
+                    "Moments::update: a sample of dtype ", sample.scalar_type(), " does not match ", count(),
+                    " samples of dtype ", intake_.dtype(),
+                    ": complex numbers have no skewness and kurtosis. Use one Moments for each.");
+}
+
+Moments::Part Moments::part() const {
+  return {intake_.taken(), *mean_, *m2_, *m3_, *m4_};
+}
+
+void Moments::combine(const Part& other) {
+  const Part mine = part();
+  const at::Tensor& na = mine.n;
+  const at::Tensor& nb = other.n;
+  const at::Tensor n = at::add(na, nb).clamp_min_(1);  // where both are 0 every term below is 0
+  const at::Tensor fa = at::div(na, n);
+  const at::Tensor fb = at::div(nb, n);
+  const at::Tensor delta = at::sub(other.mean, mine.mean);
+  // An infinite mean stays what torch makes of it, where the difference of two would be NaN.
+  const at::Tensor total = at::add(mine.mean, other.mean);
+  const at::Tensor mean = at::where(total.isfinite(), at::add(mine.mean, at::mul(delta, fb)), total);
+  const at::Tensor square = squared(delta);
+  at::Tensor m2 = at::add(mine.m2, at::mul(square, at::mul(fa, nb)));
+  at::Tensor m3, m4;
+  if (mine.m3.defined()) {
+    const at::Tensor both = at::mul(fa, fb);
+    const at::Tensor cube = at::mul(square, delta);
+    m3 = at::add(mine.m3, at::mul(cube, at::mul(both, at::sub(na, nb))));
+    m3.sub_(at::mul(at::mul(delta, fb), mine.m2), 3);
+    const at::Tensor spread = at::add(at::mul(fa, at::sub(na, nb)), at::mul(fb, nb));
+    m4 = at::add(mine.m4, at::mul(at::mul(square, square), at::mul(both, spread)));
+    m4.add_(at::mul(at::mul(square, fb.square()), mine.m2), 6);
+    m4.sub_(at::mul(at::mul(delta, fb), mine.m3), 4);
+    if (other.m2.defined()) {
+      m3.add_(other.m3).add_(at::mul(at::mul(delta, fa), other.m2), 3);
+      m4.add_(other.m4).add_(at::mul(at::mul(square, fa.square()), other.m2), 6);
+      m4.add_(at::mul(at::mul(delta, fa), other.m3), 4);
+    }
+  }
+  if (other.m2.defined()) m2.add_(other.m2);
+  mean_ = mean;
+  m2_ = m2;
+  if (m3.defined()) {
+    m3_ = m3;
+    m4_ = m4;
+  }
+}
+
+void Moments::merge(const Moments& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (other.count() == 0) return;
+  if (count() == 0) {
+    *this = other;
+    return;
+  }
+  TORCH_CHECK_VALUE(mean_->is_complex() == other.mean_->is_complex(), "Moments::merge: cannot merge ",
+                    other.describe(), " of dtype ", other.intake_.dtype(), " into ", describe(), " of dtype ",
+                    intake_.dtype(), ": complex numbers have no skewness and kurtosis.");
+  Part part = other.part();
+  const auto device = mean_->device();
+  for (auto* tensor : {&part.mean, &part.m2, &part.m3, &part.m4}) {
+    if (tensor->defined()) *tensor = tensor->to(device);
+  }
+  if (part.n.dim() != 0) part.n = part.n.to(device);
+  combine(part);
+  intake_.merge(other.intake_);
+}
+
+at::Tensor Moments::mean() const {
+  intake_.require_samples("mean");
+  const detail::Quiet quiet;
+  if (!intake_.omits()) return detail::own_copy(*mean_);
+  return mean_->masked_fill(at::eq(intake_.taken(), 0), kNaN);
+}
+
+at::Tensor Moments::variance() const {
+  intake_.require_samples("variance");
+  const detail::Quiet quiet;
+  const at::Tensor n = intake_.taken();
+  const at::Tensor result = at::div(*m2_, unbiased_ ? at::sub(n, 1).clamp_min_(0) : n);
+  return result.masked_fill_(mean_->isfinite().logical_not(), kNaN);
+}
+
+at::Tensor Moments::skewness() const {
+  intake_.require_samples("skewness");
+  require_real("skewness");
+  const detail::Quiet quiet;
+  const at::Tensor n = intake_.taken();
+  return at::div(at::mul(*m3_, n.sqrt()), m2_->pow(1.5)).masked_fill_(mean_->isfinite().logical_not(), kNaN);
+}
+
+at::Tensor Moments::kurtosis() const {
+  intake_.require_samples("kurtosis");
+  require_real("kurtosis");
+  const detail::Quiet quiet;
+  const at::Tensor n = intake_.taken();
+  return at::div(at::mul(*m4_, n), m2_->square()).sub_(3).masked_fill_(mean_->isfinite().logical_not(), kNaN);
+}
+
+at::Tensor Moments::omitted() const {
+  const detail::Quiet quiet;
+  return intake_.omitted();
+}
+
+core::State Moments::state() const {
+  if (count() == 0) return {};
+  const detail::Quiet quiet;
+  core::State state{{"mean", mean()}, {"variance", variance()}};
+  if (m3_) {
+    state.set("skewness", skewness());
+    state.set("kurtosis", kurtosis());
+  }
+  return intake_.with_omitted(std::move(state));
+}
+
+Moments Moments::fresh() const {
+  Moments fresh;
+  fresh.intake_ = intake_.fresh();
+  fresh.unbiased_ = unbiased_;
+  return fresh;
+}
+
+void Moments::require_real(const char* what) const {
+  TORCH_CHECK_TYPE(bool(m3_), "Moments::", what, ": not defined for complex samples (dtype ", intake_.dtype(),
+                   "); map them to abs() or at::view_as_real() before.");
+}
+
+void Moments::restored() const {
+  intake_.check_restored(*mean_);
+  intake_.check_restored(*m2_);
+  if (count() != 0 && !mean_->is_complex()) {
+    intake_.check_restored(*m3_);
+    intake_.check_restored(*m4_);
+  }
+}
+
+}  // namespace torchtap::reductions

@@ -1,0 +1,238 @@
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <torchtap/reductions/quantiles.hpp>
+#include <torchtap/reductions/quiet.hpp>
+
+namespace torchtap::reductions {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kLeast = 8;  // values in the smallest level
+
+bool is_level(double q) {
+  return q >= 0 && q <= 1;
+}
+
+}  // namespace
+
+Quantiles::Quantiles(QuantilesOptions options)
+    : intake_("Quantiles", options.folding(), detail::Accepts::real),
+      size_(options.size()),
+      seed_(options.seed()),
+      at_(options.at()),
+      random_(options.seed()) {
+  validate();
+}
+
+void Quantiles::validate() const {
+  TORCH_CHECK_VALUE(size_ >= kLeast, "Quantiles: the size must be at least ", kLeast, ", got ", size_,
+                    "; 512 has a rank error below 1 %.");
+  TORCH_CHECK_VALUE(std::all_of(at_.begin(), at_.end(), is_level),
+                    "Quantiles: levels must be in [0, 1], got ", c10::ArrayRef<double>(at_), ".");
+}
+
+std::int64_t Quantiles::capacity(std::size_t level) const {
+  const auto depth = static_cast<double>(levels_.size() - 1 - level);
+  const auto wanted =
+      static_cast<std::int64_t>(std::ceil(static_cast<double>(size_) * std::pow(2.0 / 3.0, depth)));
+  return std::max(kLeast, wanted);
+}
+
+std::int64_t Quantiles::level_size(std::size_t level) const {
+  std::int64_t size = 0;
+  for (const auto& piece : levels_[level]) size += piece.size(0);
+  return size;
+}
+
+std::int64_t Quantiles::retained() const noexcept {
+  std::int64_t size = 0;
+  for (std::size_t level = 0; level < levels_.size(); ++level) size += level_size(level);
+  return size;
+}
+
+void Quantiles::update(const at::Tensor& sample) {
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  if (rows.count == 0) return;
+  const at::Tensor x = detail::own_copy(rows.flat(rows.view), detail::mean_type(sample.scalar_type()));
+  const at::Tensor is_nan = x.isnan();
+  const at::Tensor min = x.masked_fill(is_nan, kInfinity).amin(0);
+  const at::Tensor max = x.masked_fill(is_nan, -kInfinity).amax(0);
+  const at::Tensor nan = is_nan.sum(0);
+  if (count() == 0) {
+    min_ = min;
+    max_ = max;
+    nan_ = nan;
+    levels_.assign(1, {});
+  } else {
+    min_ = at::minimum(*min_, min);
+    max_ = at::maximum(*max_, max);
+    nan_->add_(nan);
+  }
+  levels_[0].push_back(x);
+  intake_.commit(rows);
+  compress();
+}
+
+void Quantiles::compress() {
+  for (;;) {
+    std::int64_t total = 0, capacities = 0;
+    for (std::size_t level = 0; level < levels_.size(); ++level) {
+      total += level_size(level);
+      capacities += capacity(level);
+    }
+    if (total <= capacities) return;
+    // The lowest level that is full: there is one, or the total would fit. It loses half of its values.
+    std::size_t level = 0;
+    while (level_size(level) < capacity(level)) ++level;
+    at::Tensor values = levels_[level].size() == 1 ? levels_[level][0] : at::cat(levels_[level]);
+    std::vector<at::Tensor> rest;
+    std::int64_t pairs = values.size(0) / 2;
+    if (values.size(0) % 2 != 0) {
+      rest.push_back(detail::own_copy(values.narrow(0, 0, 1)));
+      values = values.narrow(0, 1, 2 * pairs);
+    }
+    // One coin for all kept elements: each still sees a fair one. NaN sorts last, as one more large value.
+    const auto coin = static_cast<std::int64_t>(random_.next() >> 63);
+    const at::Tensor sorted = std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false));
+    const at::Tensor half = detail::own_copy(sorted.slice(0, coin, 2 * pairs, 2));
+    if (level + 1 == levels_.size()) levels_.emplace_back();
+    levels_[level] = std::move(rest);
+    levels_[level + 1].push_back(half);
+    exact_ = false;
+  }
+}
+
+void Quantiles::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+}
+
+void Quantiles::merge(const Quantiles& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (other.count() == 0) return;
+  if (&other == this) return merge(Quantiles(other));
+  if (count() == 0) {
+    const auto random = random_;
+    const auto seed = seed_;
+    auto at = at_;
+    *this = other;
+    random_ = random;
+    seed_ = seed;
+    at_ = std::move(at);
+    return;
+  }
+  const auto device = min_->device();
+  levels_.resize(std::max(levels_.size(), other.levels_.size()));
+  for (std::size_t level = 0; level < other.levels_.size(); ++level) {
+    for (const auto& piece : other.levels_[level]) levels_[level].push_back(piece.to(device));
+  }
+  min_ = at::minimum(*min_, other.min_->to(device));
+  max_ = at::maximum(*max_, other.max_->to(device));
+  nan_->add_(other.nan_->to(device));
+  exact_ = exact_ && other.exact_;
+  intake_.merge(other.intake_);
+  compress();
+}
+
+at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
+  intake_.require_samples("quantiles");
+  TORCH_CHECK_VALUE(std::all_of(levels.begin(), levels.end(), is_level),
+                    "Quantiles::quantiles: levels must be in [0, 1], got ", c10::ArrayRef<double>(levels),
+                    ".");
+  const detail::Quiet quiet;
+  const auto options = min_->options();
+  std::vector<at::Tensor> pieces, weights;
+  for (std::size_t level = 0; level < levels_.size(); ++level) {
+    for (const auto& piece : levels_[level]) {
+      pieces.push_back(piece);
+      weights.push_back(at::full({piece.size(0)}, std::int64_t{1} << level, options.dtype(at::kLong)));
+    }
+  }
+  // [kept elements, values], ascending, with the number of rows up to and including each.
+  const auto [values, order] = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
+  at::Tensor weight = at::cat(weights).index({order});
+  weight = weight.masked_fill(values.isnan(), 0);
+  const at::Tensor ranks = weight.cumsum(1);
+  const at::Tensor rows = weight.sum(1, /*keepdim=*/true);
+  // Position q (n - 1) among n rows, between the two rows next to it, as torch::quantile.
+  at::Tensor q =
+      at::empty({static_cast<std::int64_t>(levels.size())}, at::TensorOptions().dtype(at::kDouble));
+  std::copy(levels.begin(), levels.end(), q.data_ptr<double>());
+  q = q.to(options.device());
+  const at::Tensor position = at::mul(at::sub(rows, 1).clamp_min_(0).to(at::kDouble), q);
+  const at::Tensor below = position.floor();
+  const auto row = [&](const at::Tensor& number) {
+    const at::Tensor index =
+        at::searchsorted(ranks, number.to(at::kLong), /*out_int32=*/false, /*right=*/true);
+    return values.gather(1, index.clamp_max(values.size(1) - 1));
+  };
+  const at::Tensor low = row(below);
+  const at::Tensor high = row(position.ceil());
+  const at::Tensor fraction = at::sub(position, below).to(low.scalar_type());
+  at::Tensor result = at::where(at::eq(low, high), low, at::add(low, at::mul(at::sub(high, low), fraction)));
+  result = at::where(at::eq(q, 0), min_->unsqueeze(1), at::where(at::eq(q, 1), max_->unsqueeze(1), result));
+  result.masked_fill_(at::eq(rows, 0).expand(result.sizes()), kNaN);
+  auto sizes = intake_.kept().vec();
+  sizes.insert(sizes.begin(), static_cast<std::int64_t>(levels.size()));
+  return detail::own_copy(result.t().reshape(sizes));
+}
+
+at::Tensor Quantiles::quantile(double q) const {
+  const detail::Quiet quiet;
+  return quantiles({q}).squeeze(0);
+}
+
+at::Tensor Quantiles::nan() const {
+  intake_.require_samples("nan");
+  const detail::Quiet quiet;
+  return detail::own_copy(nan_->reshape(intake_.kept()));
+}
+
+double Quantiles::rank_error() const noexcept {
+  return exact_ ? 0.0 : 2.296 / std::pow(static_cast<double>(size_), 0.9021);
+}
+
+core::State Quantiles::state() const {
+  if (count() == 0) return {};
+  const detail::Quiet quiet;
+  at::Tensor levels =
+      at::empty({static_cast<std::int64_t>(at_.size())}, at::TensorOptions().dtype(at::kDouble));
+  std::copy(at_.begin(), at_.end(), levels.data_ptr<double>());
+  return {{"quantiles", quantiles(at_)}, {"levels", levels}, {"nan", nan()}};
+}
+
+std::string Quantiles::describe() const {
+  return intake_.describe(c10::str(size_));
+}
+
+Quantiles Quantiles::fresh() const {
+  Quantiles fresh(QuantilesOptions().at(at_).size(size_).seed(seed_));
+  fresh.intake_ = intake_.fresh();
+  return fresh;
+}
+
+void Quantiles::restored() const {
+  validate();
+  if (count() == 0) return intake_.check_restored(levels_.empty());
+  const std::int64_t numel = intake_.kept_numel();
+  intake_.check_restored(!levels_.empty() && levels_.size() < 63);
+  double rows = 0;
+  for (std::size_t level = 0; level < levels_.size(); ++level) {
+    for (const auto& piece : levels_[level]) {
+      intake_.check_restored(piece.defined() && piece.dim() == 2 && piece.size(1) == numel);
+      rows += std::ldexp(static_cast<double>(piece.size(0)), static_cast<int>(level));
+    }
+  }
+  intake_.check_restored(rows == static_cast<double>(count()));
+  for (const auto* extremum : {&min_, &max_, &nan_}) {
+    intake_.check_restored(*extremum && (*extremum)->dim() == 1 && (*extremum)->size(0) == numel);
+  }
+}
+
+}  // namespace torchtap::reductions

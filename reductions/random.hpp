@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+namespace torchtap::reductions::detail {
+
+/// A generator of its own, so that recording never moves the program's random numbers: SplitMix64 (Steele,
+/// Lea & Flood 2014). One word of state, the same numbers on every machine.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t next() noexcept {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  /// Uniform in [0, bound), without bias; `bound` is positive.
+  std::uint64_t below(std::uint64_t bound) noexcept {
+    const std::uint64_t unfair = (0 - bound) % bound;  // the first 2^64 mod bound numbers are one too many
+    std::uint64_t number = next();
+    while (number < unfair) number = next();
+    return number % bound;
+  }
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(state_);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,164 @@
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <torchtap/reductions/quiet.hpp>
+#include <torchtap/reductions/reservoir.hpp>
+
+namespace torchtap::reductions {
+namespace {
+
+at::Tensor to_tensor(const std::vector<std::int64_t>& numbers) {
+  at::Tensor tensor =
+      at::empty({static_cast<std::int64_t>(numbers.size())}, at::TensorOptions().dtype(at::kLong));
+  std::copy(numbers.begin(), numbers.end(), tensor.data_ptr<std::int64_t>());
+  return tensor;
+}
+
+/// A tensor with `places` rows, the first ones those of `samples`.
+at::Tensor widened(const at::Tensor& samples, std::int64_t places, c10::ScalarType dtype) {
+  auto sizes = samples.sizes().vec();
+  sizes[0] = places;
+  at::Tensor wide = at::zeros(sizes, samples.options().dtype(dtype));
+  const std::int64_t rows = std::min(places, samples.size(0));
+  wide.narrow(0, 0, rows).copy_(samples.narrow(0, 0, rows));
+  return wide;
+}
+
+}  // namespace
+
+Reservoir::Reservoir(ReservoirOptions options)
+    : intake_("Reservoir", options.folding()),
+      k_(options.k()),
+      seed_(options.seed()),
+      random_(options.seed()) {
+  TORCH_CHECK_VALUE(k_ > 0, "Reservoir: k must be positive, got ", k_, ".");
+}
+
+void Reservoir::update(const at::Tensor& sample) {
+  const detail::Quiet quiet;
+  const detail::Rows rows = intake_.open(sample);
+  if (rows.count == 0) return;
+  auto sizes = rows.kept().vec();
+  sizes.insert(sizes.begin(), rows.count);
+  const at::Tensor x = rows.view.reshape(sizes);
+
+  // Which row goes where, decided before anything is copied. A place may be taken more than once: the last
+  // row stays.
+  detail::Random random = random_;
+  std::vector<std::int64_t> indices = indices_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // place, row of x
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const std::int64_t index = count() + row;
+    if (static_cast<std::int64_t>(indices.size()) < k_) {
+      moves.emplace_back(static_cast<std::int64_t>(indices.size()), row);
+      indices.push_back(index);
+      continue;
+    }
+    const auto place = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(index) + 1));
+    if (place >= k_) continue;
+    moves.emplace_back(place, row);
+    indices[static_cast<std::size_t>(place)] = index;
+  }
+
+  const auto filled = static_cast<std::int64_t>(indices.size());
+  const auto dtype =
+      count() == 0 ? x.scalar_type() : c10::promoteTypes(samples_->scalar_type(), x.scalar_type());
+  if (!samples_) samples_ = at::empty_like(x.narrow(0, 0, 0));
+  if (samples_->size(0) < filled || samples_->scalar_type() != dtype) {
+    samples_ = widened(*samples_, std::min(k_, std::max(filled, 2 * samples_->size(0))), dtype);
+  }
+  for (const auto& [place, row] : moves) {
+    if (indices[static_cast<std::size_t>(place)] == count() + row)
+      samples_->select(0, place).copy_(x.select(0, row));
+  }
+  indices_ = std::move(indices);
+  random_ = random;
+  intake_.commit(rows);
+}
+
+void Reservoir::check(const at::Tensor& sample) const {
+  const detail::Quiet quiet;
+  (void)intake_.open(sample);
+}
+
+void Reservoir::merge(const Reservoir& other) {
+  const detail::Quiet quiet;
+  intake_.check_merge(other.intake_, describe(), other.describe());
+  if (other.count() == 0) return;
+  if (&other == this) return merge(Reservoir(other));
+  if (count() == 0) {
+    samples_ = other.samples_;
+    indices_ = other.indices_;
+    intake_.merge(other.intake_);
+    return;
+  }
+  const std::int64_t mine = static_cast<std::int64_t>(indices_.size());
+  const std::int64_t theirs = static_cast<std::int64_t>(other.indices_.size());
+  std::vector<std::int64_t> chosen;  // places in mine followed by theirs
+  if (count() + other.count() <= k_) {
+    for (std::int64_t place = 0; place < mine + theirs; ++place) chosen.push_back(place);
+  } else {
+    // As if k were drawn one after another from both streams: a stream's turn comes by what is left of it,
+    // and its reservoir, already a uniform choice, gives any of its members.
+    std::vector<std::int64_t> members[2];
+    for (std::int64_t place = 0; place < mine + theirs; ++place)
+      members[place < mine ? 0 : 1].push_back(place);
+    std::uint64_t left[2] = {static_cast<std::uint64_t>(count()), static_cast<std::uint64_t>(other.count())};
+    for (std::int64_t i = 0; i < k_; ++i) {
+      const int turn = random_.below(left[0] + left[1]) < left[0] ? 0 : 1;
+      auto& from = members[turn];
+      const auto pick = static_cast<std::size_t>(random_.below(from.size()));
+      chosen.push_back(from[pick]);
+      from.erase(from.begin() + static_cast<std::ptrdiff_t>(pick));
+      --left[turn];
+    }
+  }
+  std::vector<std::int64_t> indices;
+  for (const auto place : chosen) {
+    indices.push_back(place < mine ? indices_[static_cast<std::size_t>(place)]
+                                   : other.indices_[static_cast<std::size_t>(place - mine)] + count());
+  }
+  const auto device = samples_->device();
+  const at::Tensor both =
+      at::cat({samples_->narrow(0, 0, mine), other.samples_->narrow(0, 0, theirs).to(device)});
+  samples_ = both.index_select(0, to_tensor(chosen).to(device));
+  indices_ = std::move(indices);
+  intake_.merge(other.intake_);
+}
+
+at::Tensor Reservoir::samples() const {
+  intake_.require_samples("samples");
+  const detail::Quiet quiet;
+  return detail::own_copy(samples_->narrow(0, 0, static_cast<std::int64_t>(indices_.size())));
+}
+
+at::Tensor Reservoir::indices() const {
+  intake_.require_samples("indices");
+  const detail::Quiet quiet;
+  return to_tensor(indices_);
+}
+
+core::State Reservoir::state() const {
+  if (count() == 0) return {};
+  return {{"samples", samples()}, {"indices", indices()}};
+}
+
+std::string Reservoir::describe() const {
+  return intake_.describe(c10::str(k_));
+}
+
+Reservoir Reservoir::fresh() const {
+  Reservoir fresh(ReservoirOptions(k_).seed(seed_));
+  fresh.intake_ = intake_.fresh();
+  return fresh;
+}
+
+void Reservoir::restored() const {
+  intake_.check_restored(k_ > 0 && static_cast<std::int64_t>(indices_.size()) == std::min(k_, count()));
+  if (count() == 0) return intake_.check_restored(!samples_);
+  intake_.check_restored(samples_ && samples_->dim() > 0 &&
+                         samples_->size(0) >= static_cast<std::int64_t>(indices_.size()) &&
+                         samples_->sizes().slice(1) == intake_.kept());
+}
+
+}  // namespace torchtap::reductions
