@@ -1,3 +1,10 @@
 #pragma once
 
 /// All of torchtap at once. A file that wants to compile fast includes just the headers it uses.
+
+#include <torchtap/hooks/hooks.hpp>
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/reductions.hpp>
+#include <torchtap/selectors/selectors.hpp>
+#include <torchtap/storage/file.hpp>
+#include <torchtap/storage/recording.hpp>

@@ -4,8 +4,7 @@
 /// directly from a forward of the user's own. Constructors, options, options' defaults, parameters and state
 /// are those of LibTorch's type, which the hookable one derives from.
 
-#include <torch/nn/modules.h>
-#include <torch/nn/options.h>
+#include <torch/nn.h>
 
 #include <torchtap/hooks/hooked.hpp>
 

@@ -1,0 +1,144 @@
+/// What a hook and a recorder cost, beside the bare call in the same run. `bench/run` prints the ratios.
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/linear.h>
+
+#include <torchtap/hooks/hooks.hpp>
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/sum.hpp>
+
+namespace tap = torchtap;
+
+namespace {
+
+// Does nothing: what is left is the way to it. Forwarded like an entry of a Sequential.
+struct NothingImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& input) { return input; }
+};
+TORCH_MODULE(Nothing);
+struct TappedNothingImpl : NothingImpl {};
+TORCHTAP_MODULE(TappedNothing);
+
+void call(benchmark::State& state, torch::nn::AnyModule& module, const at::Tensor& input) {
+  for (auto _ : state) benchmark::DoNotOptimize(module.forward(input));
+}
+
+void entry_bare(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_bare);
+
+void entry_after_removal(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  tap::hooks::attach(module, tap::hooks::Kind::forward_pre, [](tap::hooks::Event&) {}).remove();
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_after_removal);
+
+void entry_empty_hook(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  const auto handle = tap::hooks::attach(module, tap::hooks::Kind::forward_pre, [](tap::hooks::Event&) {});
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_empty_hook);
+
+void entry_empty_output_hook(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  const auto handle = tap::hooks::attach(module, tap::hooks::Kind::forward_output, [](tap::hooks::Event&) {});
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_empty_output_hook);
+
+void entry_condition_false(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  tap::recorders::ForwardPre recorder(tap::recorders::Options().condition([] { return false; }));
+  recorder.module(module);
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_condition_false);
+
+void entry_sum(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  tap::recorders::ForwardPre recorder(tap::reductions::Sum{});
+  recorder.module(module);
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_sum);
+
+void entry_add(benchmark::State& state) {  // the same sum as a user would write it into the model
+  torch::nn::AnyModule module{Nothing()};
+  const at::Tensor input = at::ones({1, 100});
+  at::Tensor sum = at::zeros({1, 100});
+  for (auto _ : state) {
+    sum.add_(input);
+    benchmark::DoNotOptimize(module.forward(input));
+  }
+}
+BENCHMARK(entry_add);
+
+void entry_keep(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  tap::recorders::ForwardPre recorder;
+  recorder.module(module);
+  const at::Tensor input = at::ones({1, 100});
+  std::int64_t calls = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(module.forward(input));
+    if (++calls % 10000 == 0) recorder.reset();
+  }
+}
+BENCHMARK(entry_keep);
+
+void direct_bare(benchmark::State& state) {
+  Nothing module;
+  const at::Tensor input = at::ones({1, 100});
+  for (auto _ : state) benchmark::DoNotOptimize(module(input));
+}
+BENCHMARK(direct_bare);
+
+void direct_tapped_no_hook(benchmark::State& state) {
+  TappedNothing module;
+  const at::Tensor input = at::ones({1, 100});
+  for (auto _ : state) benchmark::DoNotOptimize(module(input));
+}
+BENCHMARK(direct_tapped_no_hook);
+
+void direct_tapped_empty_hook(benchmark::State& state) {
+  TappedNothing module;
+  const auto handle = tap::hooks::attach(*module, tap::hooks::Kind::forward_pre, [](tap::hooks::Event&) {});
+  const at::Tensor input = at::ones({1, 100});
+  for (auto _ : state) benchmark::DoNotOptimize(module(input));
+}
+BENCHMARK(direct_tapped_empty_hook);
+
+constexpr std::int64_t kLarge = 25'000'000;  // floats: 100 MB
+
+void sum_100MB(benchmark::State& state) {
+  const at::Tensor sample = at::ones({kLarge});
+  tap::reductions::Sum sum;
+  sum.update(sample);
+  for (auto _ : state) sum.update(sample);
+}
+BENCHMARK(sum_100MB)->Unit(benchmark::kMillisecond);
+
+void add_in_place_100MB(benchmark::State& state) {
+  const at::Tensor sample = at::ones({kLarge});
+  at::Tensor sum = sample.clone();
+  for (auto _ : state) sum.add_(sample);
+}
+BENCHMARK(add_in_place_100MB)->Unit(benchmark::kMillisecond);
+
+void add_100MB(benchmark::State& state) {
+  const at::Tensor sample = at::ones({kLarge});
+  at::Tensor sum = sample.clone();
+  for (auto _ : state) sum = sum + sample;
+}
+BENCHMARK(add_100MB)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();

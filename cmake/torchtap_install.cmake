@@ -1,0 +1,16 @@
+# Headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/torchtap")
+install(TARGETS torchtap EXPORT torchtapTargets)
+foreach(room IN LISTS TORCHTAP_ROOMS)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${room}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/torchtap/${room}"
+          FILES_MATCHING PATTERN "*.hpp")
+endforeach()
+install(FILES "${PROJECT_SOURCE_DIR}/torchtap.hpp" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/torchtap")
+install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"
+                              "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" "${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake"
+        DESTINATION "${package_dir}")
