@@ -48,8 +48,22 @@ auto as_reduction(R&& reduction) {
 }
 
 /// A value that can be assigned even if it is, or holds, a lambda, which cannot; so what holds it is regular.
-template <class T>
+template <class T, bool = std::is_copy_assignable_v<T>>
 class Assignable {
+ public:
+  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
+
+  T& operator*() noexcept { return value_; }
+  const T& operator*() const noexcept { return value_; }
+  T* operator->() noexcept { return &value_; }
+  const T* operator->() const noexcept { return &value_; }
+
+ private:
+  T value_;
+};
+
+template <class T>
+class Assignable<T, false> {
  public:
   Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
   Assignable(const Assignable&) = default;
