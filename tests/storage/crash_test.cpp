@@ -1,0 +1,296 @@
+#include <ATen/Parallel.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <torchtap/storage/disk.hpp>
+
+#include "support.hpp"
+
+using namespace torchtap_test;
+using torchtap::storage::Entry;
+using torchtap::storage::load;
+using torchtap::storage::load_value;
+using torchtap::storage::Recording;
+using torchtap::storage::save;
+using torchtap::storage::save_value;
+using torchtap::storage::SaveOptions;
+
+namespace {
+
+constexpr int kEntries = 6;
+
+/// A recording all of whose parts say `number`.
+std::vector<Entry> generation(std::int64_t number) {
+  std::vector<Entry> entries(kEntries);
+  for (int i = 0; i < kEntries; ++i) {
+    auto& entry = entries[static_cast<std::size_t>(i)];
+    entry.path = c10::str("m", i, ".g", number);
+    entry.samples = number + 1;
+    entry.value = Value(at::full({30000}, number, at::kLong));
+  }
+  return entries;
+}
+
+/// Its number, if all of it says the same; -1 if not.
+std::int64_t generation_of(const Recording& recording) {
+  if (recording.size() != kEntries) return -1;
+  const std::int64_t number = recording.at(0).samples() - 1;
+  for (int i = 0; i < kEntries; ++i) {
+    const auto& part = recording.at(i);
+    if (part.path() != c10::str("m", i, ".g", number) || part.samples() != number + 1) return -1;
+    if (!part.tensor().equal(at::full({30000}, number, at::kLong))) return -1;
+  }
+  return number;
+}
+
+/// Runs `work` in a child process and kills it after `delay`.
+template <class Work>
+void kill_during(std::chrono::microseconds delay, Work work) {
+  int ready[2];
+  BOOST_REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  BOOST_REQUIRE(child >= 0);
+  if (child == 0) {
+    try {
+      (void)!::write(ready[1], "x", 1);
+      work();
+    } catch (...) {
+      ::_exit(3);
+    }
+    ::_exit(0);
+  }
+  char byte;
+  BOOST_REQUIRE(::read(ready[0], &byte, 1) == 1);
+  std::this_thread::sleep_for(delay);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  BOOST_REQUIRE_MESSAGE(!WIFEXITED(status), "the child ended by itself with " << WEXITSTATUS(status));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(crash)
+
+BOOST_AUTO_TEST_CASE(a_killed_save_leaves_the_old_recording_or_the_new_one) {
+  const TemporaryDirectory directory;
+  at::set_num_threads(1);
+  const std::string rec = directory / "rec";
+  save(rec, generation(0), SaveOptions().mkdir(true));
+  std::int64_t last = 0;
+  std::size_t leftovers = 0;
+  std::chrono::microseconds most(10000);
+  for (int round = 0; round < 60; ++round) {
+    const bool sync = round % 10 == 0;
+    kill_during(most * ((round * 37) % 60) / 60, [&] {
+      for (std::int64_t next = last + 1;; ++next) {
+        save(rec, generation(next), SaveOptions().overwrite(true).sync(sync));
+      }
+    });
+    const std::int64_t now = generation_of(load(rec));
+    BOOST_TEST(now >= last);
+    // On a slow machine, under a sanitizer, wait longer until a save comes to its end now and then.
+    if (now == last && round % 4 == 3) most = std::min(most * 3 / 2, std::chrono::microseconds(1000000));
+    last = now;
+    leftovers += names_in(directory.path()).size() - 1;
+  }
+  BOOST_TEST_MESSAGE(last << " generations, " << leftovers << " leftovers");
+  BOOST_TEST(last > 0);
+  BOOST_TEST(leftovers > 0u);  // or the children were never killed at work
+  save(rec, generation(last + 1), SaveOptions().overwrite(true));
+  BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"rec"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(generation_of(load(rec)) == last + 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_save_of_one_file_leaves_the_old_one_or_the_new_one) {
+  const TemporaryDirectory directory;
+  at::set_num_threads(1);
+  const std::string path = directory / "x.pt";
+  save_value(path, Value(at::zeros({300000}, at::kLong)));
+  std::int64_t last = 0;
+  std::chrono::microseconds most(10000);
+  for (int round = 0; round < 40; ++round) {
+    kill_during(most * ((round * 37) % 40) / 40, [&] {
+      for (std::int64_t next = last + 1;; ++next) {
+        save_value(path, Value(at::full({300000}, next, at::kLong)),
+                   SaveOptions().overwrite(true).sync(false));
+      }
+    });
+    const at::Tensor now = load_value(path).tensor();
+    BOOST_TEST(now.eq(now[0]).all().item<bool>());
+    BOOST_TEST(now[0].item<std::int64_t>() >= last);
+    if (now[0].item<std::int64_t>() == last && round % 4 == 3) {
+      most = std::min(most * 3 / 2, std::chrono::microseconds(1000000));
+    }
+    last = now[0].item<std::int64_t>();
+  }
+  BOOST_TEST(last > 0);
+  save_value(path, Value(), SaveOptions().overwrite(true));
+  BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"x.pt"}),
+             boost::test_tools::per_element());
+}
+
+// Where the system cannot exchange two directories, there is a moment between two renames.
+BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_put_back) {
+  namespace detail = torchtap::storage::detail;
+  const TemporaryDirectory directory;
+  const std::string rec = directory / "rec";
+  save(rec, generation(1), SaveOptions().mkdir(true));
+  const detail::Target target = detail::resolve("test", rec, false);
+  fs::rename(rec, target.backup_path());  // killed here
+  BOOST_TEST(generation_of(load(rec)) == 1);
+  BOOST_CHECK_THROW(save(rec, generation(2)), c10::ValueError);  // it is an existing recording still
+  BOOST_TEST(generation_of(load(rec)) == 1);
+  fs::rename(rec, target.backup_path());
+  save(rec, generation(2), SaveOptions().overwrite(true));
+  BOOST_TEST(generation_of(load(rec)) == 2);
+  fs::copy(rec, target.backup_path());  // killed after the second rename
+  save(rec, generation(3), SaveOptions().overwrite(true));
+  BOOST_TEST(generation_of(load(rec)) == 3);
+  {
+    save(directory / "next", generation(4), SaveOptions().mkdir(true));
+    detail::Staging staging("test", target, detail::Staging::Kind::directory);
+    for (const auto& name : names_in(directory / "next")) {
+      fs::copy_file(directory / ("next/" + name), staging.path() + "/" + name);
+    }
+    staging.put(/*overwrite=*/true, /*sync=*/true, /*exchange=*/false);
+  }
+  BOOST_TEST(generation_of(load(rec)) == 4);
+  BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"next", "rec"}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_living_save_is_not_taken_for_a_leftover) {
+  namespace detail = torchtap::storage::detail;
+  const TemporaryDirectory directory;
+  const detail::Target target = detail::resolve("test", directory / "rec", false);
+  detail::Staging living("test", target, detail::Staging::Kind::directory);
+  fs::create_directory(directory / ".rec.torchtap-new-dead");
+  write_bytes(directory / ".rec.torchtap-new-dead/0.pt", "half");
+  save(directory / "rec", generation(1), SaveOptions().mkdir(true));
+  BOOST_TEST(fs::exists(living.path()));
+  BOOST_TEST(!fs::exists(directory / ".rec.torchtap-new-dead"));
+}
+
+// A file may not grow beyond 100 kB: as good as a full disk, and every machine can have it.
+BOOST_AUTO_TEST_CASE(a_write_that_fails_loses_nothing) {
+  const TemporaryDirectory directory;
+  const std::string rec = directory / "rec";
+  save(rec, generation(1), SaveOptions().mkdir(true));
+  save_value(directory / "x.pt", Value(at::ones({3})));
+  const auto before = names_in(directory.path());
+  struct rlimit old {};
+  BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  const auto limit = [&](rlim_t bytes) {
+    const struct rlimit now { bytes, old.rlim_max };
+    BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
+  };
+  const auto entries = generation(2);
+  // Every size up to the whole: the failure comes in the data, in the directory of records, in the manifest.
+  for (const rlim_t bytes :
+       {rlim_t{0}, rlim_t{10}, rlim_t{1000}, rlim_t{100000}, rlim_t{240100}, rlim_t{240500}}) {
+    limit(bytes);
+    BOOST_CHECK_EXCEPTION(save(rec, entries, SaveOptions().overwrite(true)), c10::Error,
+                          says({"save: cannot write", ".pt", "File too large", "errno 27"}));
+    BOOST_CHECK_EXCEPTION(save_value(directory / "x.pt", entries[0].value, SaveOptions().overwrite(true)),
+                          c10::Error, says({"save_value: cannot write", "File too large"}));
+    BOOST_CHECK_THROW(save(directory / "a/b", entries, SaveOptions().mkdir(true)), c10::Error);
+    limit(old.rlim_cur);
+    BOOST_TEST(generation_of(load(rec)) == 1);
+    BOOST_TEST(load_value(directory / "x.pt").tensor().equal(at::ones({3})));
+    BOOST_TEST(names_in(directory.path()) == before, boost::test_tools::per_element());
+  }
+  ::signal(SIGXFSZ, old_handler);
+  save(rec, entries, SaveOptions().overwrite(true));  // nothing in memory was lost
+  BOOST_TEST(generation_of(load(rec)) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_loses_nothing) {
+  const TemporaryDirectory directory;
+  const std::string disk = directory / "disk";
+  fs::create_directory(disk);
+  if (::mount("torchtap-test", disk.c_str(), "tmpfs", 0, "size=2500k") != 0) {
+    BOOST_TEST_MESSAGE("no tmpfs may be mounted here; the limit on file sizes above stands in for it");
+    return;
+  }
+  save(disk + "/rec", generation(1), SaveOptions().mkdir(true));
+  const auto entries = generation(2);  // 1.4 MB, and there is room for one and a half
+  BOOST_CHECK_EXCEPTION(save(disk + "/rec", entries, SaveOptions().overwrite(true)), c10::Error,
+                        says({"save: cannot write", "No space left on device"}));
+  BOOST_TEST(names_in(disk) == (std::vector<std::string>{"rec"}), boost::test_tools::per_element());
+  BOOST_TEST(generation_of(load(disk + "/rec")) == 1);
+  BOOST_CHECK_THROW(save_value(disk + "/x.pt", Value(at::zeros({1000000}))), c10::Error);
+  BOOST_TEST(names_in(disk) == (std::vector<std::string>{"rec"}), boost::test_tools::per_element());
+  // A disk that takes no more writes at all.
+  BOOST_TEST(::mount("torchtap-test", disk.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=2500k") == 0);
+  BOOST_CHECK_EXCEPTION(save(disk + "/rec", entries, SaveOptions().overwrite(true)), c10::Error,
+                        says({"Read-only file system"}));
+  BOOST_TEST(generation_of(load(disk + "/rec")) == 1);
+  BOOST_TEST(::umount2(disk.c_str(), MNT_DETACH) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(saves_at_the_same_time) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> errors(4);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < errors.size(); ++t) {
+    threads.emplace_back([&, t] {
+      try {
+        for (int round = 0; round < 20; ++round) {
+          // Two directories of their own, one that all share.
+          save(directory / c10::str("own", t), generation(round),
+               SaveOptions().mkdir(true).overwrite(true).sync(false));
+          save(directory / "shared", generation(static_cast<std::int64_t>(100 * t) + round),
+               SaveOptions().mkdir(true).overwrite(true).sync(false));
+          const std::int64_t number = generation_of(load(directory / c10::str("own", t)));
+          if (number != round) errors[t] = c10::str("round ", round, " reads ", number);
+        }
+      } catch (const std::exception& error) {
+        errors[t] = error.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) BOOST_TEST(error == "");
+  BOOST_TEST(generation_of(load(directory / "shared")) >= 0);
+  BOOST_TEST(
+      names_in(directory.path()) == (std::vector<std::string>{"own0", "own1", "own2", "own3", "shared"}),
+      boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_reader_sees_one_recording_or_the_other) {
+  const TemporaryDirectory directory;
+  const std::string rec = directory / "rec";
+  save(rec, generation(0), SaveOptions().mkdir(true));
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    for (std::int64_t next = 1; next <= 150; ++next) {
+      save(rec, generation(next), SaveOptions().overwrite(true).sync(false));
+    }
+    done = true;
+  });
+  std::size_t whole = 0, gone = 0, mixed = 0;
+  while (!done) {
+    const Recording recording = load(rec);  // never throws: there is a recording at any moment
+    try {
+      ++(generation_of(recording) >= 0 ? whole : mixed);
+    } catch (const c10::ValueError&) {
+      ++gone;  // replaced while it was read, and said so
+    }
+  }
+  writer.join();
+  BOOST_TEST_MESSAGE(whole << " whole, " << gone << " replaced");
+  BOOST_TEST(mixed == 0u);
+  BOOST_TEST(generation_of(load(rec)) == 150);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

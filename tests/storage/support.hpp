@@ -1,0 +1,122 @@
+#pragma once
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <torchtap/core/error.hpp>
+#include <torchtap/storage/file.hpp>
+#include <torchtap/storage/recording.hpp>
+#include <vector>
+
+namespace torchtap_test {
+
+namespace fs = std::filesystem;
+using torchtap::core::Value;
+
+/// A new empty directory, gone with the test.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    char name[] = "/tmp/torchtap-test-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+};
+
+inline std::string read_bytes(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+inline void write_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// Runs a Python program in `directory`; fails the test with its output unless it succeeds.
+inline void python(const TemporaryDirectory& directory, const std::string& program) {
+  static int counter = 0;
+  const std::string script = directory / ("script" + std::to_string(counter++) + ".py");
+  write_bytes(script, program);
+  const std::string log = script + ".log";
+  // The sanitizers' runtime is the test's, not Python's.
+  const std::string command = "cd " + directory.path() + " && LD_PRELOAD= " + TORCHTAP_TEST_PYTHON + " " +
+                              script + " >" + log + " 2>&1";
+  const int status = std::system(command.c_str());
+  BOOST_REQUIRE_MESSAGE(status == 0, "Python failed:\n" << read_bytes(log));
+  fs::remove(script);
+  fs::remove(log);
+}
+
+inline bool same(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  const at::Tensor x = a.resolve_conj().resolve_neg().contiguous();
+  const at::Tensor y = b.resolve_conj().resolve_neg().contiguous();
+  return x.nbytes() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;  // NaN equals NaN here
+}
+
+inline bool same(const Value& a, const Value& b) {
+  if (a.kind() != b.kind()) return false;
+  if (a.is_tensor()) return same(a.tensor(), b.tensor());
+  if (a.is_list()) {
+    if (a.list().size() != b.list().size()) return false;
+    for (std::size_t i = 0; i < a.list().size(); ++i) {
+      if (!same(a.list()[i], b.list()[i])) return false;
+    }
+  }
+  if (a.is_dict()) {
+    if (a.dict().size() != b.dict().size()) return false;
+    for (std::size_t i = 0; i < a.dict().size(); ++i) {
+      if (a.dict()[i].first != b.dict()[i].first || !same(a.dict()[i].second, b.dict()[i].second))
+        return false;
+    }
+  }
+  return true;
+}
+
+/// A predicate for BOOST_CHECK_EXCEPTION: the message contains all of `parts`.
+inline auto says(std::vector<std::string> parts) {
+  return [parts = std::move(parts)](const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    for (const auto& part : parts) {
+      if (text.find(part) == std::string::npos) {
+        BOOST_TEST_MESSAGE("no \"" << part << "\" in: " << text);
+        return false;
+      }
+    }
+    return true;
+  };
+}
+
+/// The names in a directory, sorted, temporary ones included.
+inline std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace torchtap_test
