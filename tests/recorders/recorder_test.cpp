@@ -1,0 +1,617 @@
+#include <torch/torch.h>
+
+#include <atomic>
+#include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <fstream>
+#include <range/v3/range/conversion.hpp>
+#include <range/v3/view/filter.hpp>
+#include <sstream>
+#include <thread>
+#include <torchtap/torchtap.hpp>
+
+namespace tap = torchtap;
+using tap::recorders::BackwardInput;
+using tap::recorders::BackwardOutput;
+using tap::recorders::ForwardInput;
+using tap::recorders::ForwardOutput;
+using tap::recorders::ForwardPre;
+using tap::recorders::Options;
+using tap::recorders::Recorder;
+using tap::reductions::Moments;
+using tap::reductions::Sum;
+namespace sel = tap::selectors;
+
+namespace {
+
+torch::nn::Sequential mlp() {
+  torch::manual_seed(7);
+  return torch::nn::Sequential(torch::nn::Linear(6, 5), torch::nn::ReLU(), torch::nn::Linear(5, 4),
+                               torch::nn::ReLU(), torch::nn::Linear(4, 3));
+}
+
+auto mentions(std::vector<std::string> parts) {
+  return [parts](const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    for (const auto& part : parts) {
+      if (text.find(part) == std::string::npos) {
+        BOOST_TEST_MESSAGE("missing \"" << part << "\" in: " << text);
+        return false;
+      }
+    }
+    return true;
+  };
+}
+
+/// A folder that is gone at the end of the test.
+struct Folder {
+  Folder() {
+    static std::atomic<int> count{0};
+    path = std::filesystem::temp_directory_path() / c10::str("torchtap-test-", ::getpid(), "-", count++);
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string operator/(const std::string& name) const { return (path / name).string(); }
+  std::filesystem::path path;
+};
+
+// Calls its second layer first, the first one twice, and the third one only if asked to.
+struct BranchyImpl : torch::nn::Module {
+  BranchyImpl() {
+    a = register_module("a", torchtap::nn::Linear(4, 4));
+    b = register_module("b", torchtap::nn::Linear(4, 4));
+    c = register_module("c", torchtap::nn::Linear(4, 4));
+  }
+  at::Tensor forward(at::Tensor x, bool with_c) {
+    x = a(a(b(x)));
+    if (throws) throw std::runtime_error("in the middle of forward");
+    return with_c ? c(x) : x;
+  }
+  torchtap::nn::Linear a{nullptr}, b{nullptr}, c{nullptr};
+  bool throws = false;
+};
+TORCHTAP_MODULE(Branchy);
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(recorder)
+
+BOOST_AUTO_TEST_CASE(all_five_record_what_a_hand_written_forward_sees) {
+  auto model = mlp();
+  ForwardPre pre;
+  ForwardInput input;
+  ForwardOutput output;
+  BackwardInput grad_input;
+  BackwardOutput grad_output;
+  for (Recorder* recorder :
+       std::initializer_list<Recorder*>{&pre, &input, &output, &grad_input, &grad_output}) {
+    recorder->modules(*model);
+    BOOST_TEST(recorder->size() == 6);
+  }
+  const auto x = torch::randn({2, 6}, torch::requires_grad());
+  model->forward(x).pow(2).sum().backward();
+
+  // The same by hand, with retained gradients.
+  const auto plain = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(model->clone());
+  std::vector<at::Tensor> values{x.detach().clone().requires_grad_()};
+  for (auto& entry : *plain) values.push_back(entry.forward(values.back()));
+  for (auto& value : values) value.retain_grad();
+  values.back().pow(2).sum().backward();
+
+  for (int64_t i = 0; i < 6; ++i) {
+    const std::size_t in = i == 0 ? 0 : static_cast<std::size_t>(i - 1);
+    const std::size_t out = i == 0 ? 5 : static_cast<std::size_t>(i);
+    BOOST_TEST(pre[i].tensors().at(0).equal(values[in]));
+    BOOST_TEST(input[i].tensors().at(0).equal(values[in]));
+    BOOST_TEST(output[i].tensors().at(0).equal(values[out]));
+    BOOST_TEST(grad_input[i].tensors().at(0).equal(values[in].grad()));
+    BOOST_TEST(grad_output[i].tensors().at(0).equal(values[out].grad()));
+    BOOST_TEST(!output[i].tensors().at(0).requires_grad());
+    BOOST_TEST(output[i].samples() == 1);
+  }
+  BOOST_TEST(x.grad().equal(values[0].grad()));
+  BOOST_TEST(output.samples() == 6);
+  BOOST_TEST(output.kind() == "ForwardOutput");
+}
+
+BOOST_AUTO_TEST_CASE(slots_are_those_of_attachment_whatever_fires_first) {
+  Branchy model;
+  ForwardOutput outputs;
+  outputs.modules(model, sel::types<torch::nn::Linear>());
+  std::vector<int64_t> calls;
+  ForwardPre counted(Options().condition([&](const tap::recorders::Sample& sample) {
+    if (sample.path() == "a") calls.push_back(sample.call_index());
+    return true;
+  }));
+  counted.modules(model, sel::names("a"));
+  const auto x = torch::randn({3, 4});
+  model(x, false);
+  model(x, false);
+  BOOST_TEST(outputs[0].name() == "a");
+  BOOST_TEST(outputs[0].samples() == 4);
+  BOOST_TEST(outputs[1].samples() == 2);
+  BOOST_TEST(outputs[2].samples() == 0);
+  BOOST_TEST(outputs[1].tensors().at(0).equal(torch::linear(x, model->b->weight, model->b->bias)));
+  BOOST_TEST(calls == (std::vector<int64_t>{0, 1, 0, 1}), boost::test_tools::per_element());
+
+  Folder folder;
+  outputs.save(folder / "out", tap::storage::SaveOptions().mkdir(true));
+  const auto recording = tap::storage::load(folder / "out");
+  BOOST_TEST(recording.size() == 3u);
+  BOOST_TEST(recording.at("c").samples() == 0);  // said so, not left out
+  BOOST_TEST(recording.at("c").value().is_none());
+  BOOST_TEST(recording.at("a").tensors().size() == 4u);
+}
+
+BOOST_AUTO_TEST_CASE(attach_remove_attach_in_the_middle_of_training_changes_nothing) {
+  const auto train = [](bool record) {
+    auto model = mlp();
+    torch::optim::SGD sgd(model->parameters(), 0.1);
+    std::optional<BackwardInput> gradients;
+    std::optional<ForwardOutput> outputs;
+    for (int step = 0; step < 30; ++step) {
+      if (record && step % 10 == 3) outputs.emplace().modules(*model);
+      if (record && step % 10 == 5) gradients.emplace().modules(*model);
+      if (record && step % 10 == 7) outputs.reset();
+      if (record && step == 25) gradients.reset();
+      sgd.zero_grad();
+      model->forward(torch::sin(torch::arange(24).reshape({4, 6}) * 0.1 * step)).pow(2).mean().backward();
+      sgd.step();
+      if (outputs) BOOST_TEST(outputs->at("4").samples() == step % 10 - 2);
+    }
+    return model->parameters();
+  };
+  const auto recorded = train(true), plain = train(false);
+  for (std::size_t i = 0; i < plain.size(); ++i) BOOST_TEST(recorded[i].equal(plain[i]));
+}
+
+BOOST_AUTO_TEST_CASE(eight_threads_give_exact_counts_and_sums) {
+  auto model = mlp();
+  ForwardPre sums(Sum{});
+  ForwardOutput all;
+  BackwardOutput gradients(tap::reductions::Count{});
+  sums.modules(*model);
+  all.modules(*model, sel::names("4"));
+  gradients.modules(*model);
+  constexpr int kThreads = 8, kCalls = 200;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kCalls; ++i) {
+        const auto out = model->forward(torch::full({1, 6}, static_cast<float>(t + 1)));
+        if (i % 20 == 0) torch::autograd::grad({out.sum()}, model->parameters());
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (auto& subrecorder : sums) BOOST_TEST(subrecorder.samples() == kThreads * kCalls);
+  // Small whole numbers: the sum is exact in any order.
+  BOOST_TEST(sums.at("").tensor().equal(torch::full({1, 6}, 36.0F * kCalls)));
+  BOOST_TEST(all[0].tensors().size() == static_cast<std::size_t>(kThreads * kCalls));
+  for (auto& subrecorder : gradients) BOOST_TEST(subrecorder.samples() == kThreads * kCalls / 20);
+}
+
+BOOST_AUTO_TEST_CASE(exceptions_leave_recorder_and_model_usable) {
+  Branchy model;
+  const auto x = torch::randn({2, 4});
+  ForwardOutput outputs;
+  outputs.modules(model, sel::names("a", "b"));
+  model->throws = true;
+  BOOST_CHECK_THROW(model(x, false), std::runtime_error);
+  BOOST_TEST(outputs.at("a").samples() == 2);
+  model->throws = false;
+  model(x, false);
+  BOOST_TEST(outputs.at("a").samples() == 4);
+
+  bool fail = true;
+  ForwardPre in_condition(Options().condition([&]() -> bool {
+    if (fail) throw std::logic_error("in the condition");
+    return true;
+  }));
+  in_condition.modules(model, sel::names("a"));
+  BOOST_CHECK_THROW(model(x, false), std::logic_error);
+  fail = false;
+  model(x, false);
+  BOOST_TEST(in_condition[0].samples() == 2);
+  in_condition.detach();
+
+  fail = true;
+  ForwardPre in_fold(Options().reduction([&](const at::Tensor& a, const at::Tensor& b) {
+    if (fail) throw std::logic_error("in the reduction");
+    return a + b;
+  }));
+  in_fold.modules(model, sel::names("b"));
+  model(x, false);  // the first sample is not folded
+  BOOST_CHECK_THROW(model(x, false), std::logic_error);
+  BOOST_TEST(in_fold[0].samples() == 1);
+  fail = false;
+  model(x, false);
+  BOOST_TEST(in_fold[0].samples() == 2);
+  BOOST_TEST(in_fold[0].tensor().equal(x + x));
+}
+
+BOOST_AUTO_TEST_CASE(another_shape_is_an_error_that_names_the_module_and_keeps_the_data) {
+  auto model = mlp();
+  ForwardOutput sums(Sum{});
+  sums.modules(*model, sel::names("2"));
+  model->forward(torch::ones({2, 6}));
+  const auto before = sums[0].tensor();
+  BOOST_CHECK_EXCEPTION(model->forward(torch::ones({3, 6})), c10::Error,
+                        mentions({"ForwardOutput \"2\" (Linear)", "[3, 4]", "[2, 4]", "Sum"}));
+  BOOST_TEST(sums[0].samples() == 1);
+  BOOST_TEST(sums[0].tensor().equal(before));
+  model->forward(torch::ones({2, 6}));
+  BOOST_TEST(sums[0].tensor().equal(before * 2));
+
+  ForwardOutput rows(tap::reductions::Mean(tap::reductions::MeanOptions().over({0})));
+  rows.modules(*model, sel::names("2"));
+  sums.detach();
+  for (const int n : {2, 3, 7}) model->forward(torch::ones({n, 6}));
+  BOOST_TEST(rows[0].tensor().sizes() == at::IntArrayRef{4});
+}
+
+BOOST_AUTO_TEST_CASE(either_may_be_destroyed_first) {
+  ForwardOutput outputs;
+  {
+    auto model = mlp();
+    outputs.modules(*model);
+    model->forward(torch::ones({1, 6}));
+  }
+  BOOST_TEST(outputs.samples() == 6);
+  BOOST_TEST(outputs[1].tensors().size() == 1u);
+  auto model = mlp();
+  const auto uses = model->ptr(0).use_count();
+  {
+    ForwardOutput gone;
+    BackwardInput graph;
+    gone.modules(*model);
+    graph.modules(*model);
+    const auto y = model->forward(torch::ones({1, 6}, torch::requires_grad()));
+    graph = BackwardInput();  // the graph lives on, the recorder does not
+    y.sum().backward();
+  }
+  model->forward(torch::ones({1, 6}));
+  BOOST_TEST(model->ptr(0).use_count() == uses);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_recorded_does_not_change_in_place) {
+  torch::manual_seed(3);
+  torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::ReLU(torch::nn::ReLUOptions(true)),
+                              torch::nn::Linear(4, 1));
+  ForwardOutput copies;
+  ForwardOutput aliases(Options().capture(tap::recorders::Capture::alias));
+  BackwardOutput gradients;
+  copies.modules(*model, sel::names("0"));
+  aliases.modules(*model, sel::indices({1, 2}));
+  gradients.modules(*model, sel::names("0"));
+  const auto x = torch::randn({8, 4});
+  model->forward(x).sum().backward();
+  const auto before =
+      torch::linear(x, model->at<torch::nn::LinearImpl>(0).weight, model->at<torch::nn::LinearImpl>(0).bias);
+  BOOST_TEST(copies[0].tensors().at(0).equal(before));
+  BOOST_TEST(before.min().item<float>() < 0);
+  const auto weight = model->at<torch::nn::LinearImpl>(2).weight.detach();
+  BOOST_TEST(gradients[0].tensors().at(0).equal(weight.expand({8, 4}) * (before > 0)));
+  // Output 0 was changed by the ReLU after it was taken as an alias; the ReLU's own output was not.
+  BOOST_CHECK_EXCEPTION(aliases.at("0").tensors(), c10::ValueError,
+                        mentions({"\"0\" (Linear)", "alias", "in place"}));
+  BOOST_TEST(aliases.at("1").tensors().at(0).equal(before.clamp_min(0)));
+}
+
+BOOST_AUTO_TEST_CASE(options_say_which_tensor_and_how) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::LSTM(3, 5));
+  using Out = std::tuple<at::Tensor, std::tuple<at::Tensor, at::Tensor>>;
+  ForwardOutput second(Options().tensor(1)), all(Options().all_tensors());
+  ForwardOutput missing(Options().tensor(3));
+  ForwardOutput pooled(Options()
+                           .transform([](const at::Tensor& t) {
+                             return t.mean(at::IntArrayRef{0, 1});
+                           })
+                           .dtype(torch::kDouble)
+                           .reduction(Moments{}));
+  second.modules(*model, sel::names("0"));
+  all.modules(*model, sel::names("0"));
+  pooled.modules(*model, sel::names("0"));
+  const auto x = torch::randn({4, 2, 3});
+  const auto [out, state] = model->forward<Out>(x);
+  model->forward<Out>(x);
+  BOOST_TEST(second[0].tensors().at(1).equal(std::get<0>(state)));
+  BOOST_TEST(all[0].slots() == 3);
+  BOOST_TEST(all[0].slot(0).tensors().at(0).equal(out));
+  BOOST_TEST(all[0].slot(2).tensors().at(1).equal(std::get<1>(state)));
+  BOOST_TEST(all[0].value().at("2").tensors().size() == 2u);
+  BOOST_CHECK_THROW(all[0].tensors(), c10::ValueError);
+  BOOST_TEST(pooled[0].tensor("mean").scalar_type() == torch::kDouble);
+  BOOST_TEST(torch::allclose(pooled[0].tensor("mean"), out.mean(at::IntArrayRef{0, 1}).to(torch::kDouble)));
+  BOOST_CHECK_EXCEPTION(pooled[0].tensor(), c10::ValueError, mentions({"mean", "variance", "by name"}));
+  BOOST_CHECK_EXCEPTION(pooled[0].tensor("median"), c10::IndexError, mentions({"median", "variance"}));
+  missing.modules(*model, sel::names("0"));
+  BOOST_CHECK_EXCEPTION(model->forward<Out>(x), c10::TypeError,
+                        mentions({"\"0\" (LSTM)", "tensor 3", "3 tensors"}));
+}
+
+BOOST_AUTO_TEST_CASE(conditions_see_the_sample) {
+  auto model = mlp();
+  ForwardOutput large(Options().condition([](const tap::recorders::Sample& sample) {
+    return sample.sample_index() < 2 && sample.tensor().max().item<float>() > 0.5F;
+  }));
+  large.modules(*model, sel::names("0"));
+  int expected = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto x = torch::randn({1, 6});
+    const auto out = model->forward(x);
+    if (torch::linear(x, model->parameters()[0], model->parameters()[1]).max().item<float>() > 0.5F)
+      ++expected;
+  }
+  BOOST_TEST(expected > 2);
+  BOOST_TEST(large[0].samples() == 2);
+  BOOST_TEST(large[0].events() == 20);
+}
+
+BOOST_AUTO_TEST_CASE(values_can_be_set_and_applied) {
+  auto model = mlp();
+  ForwardPre sum(Sum{}), moments(Moments{}), list;
+  for (Recorder* recorder : std::initializer_list<Recorder*>{&sum, &moments, &list}) {
+    recorder->modules(*model, sel::names("0"));
+  }
+  const auto x = torch::ones({1, 6});
+  for (int i = 1; i <= 4; ++i) model->forward(x * i);
+  sum.apply_sample([](const at::Tensor& total, int64_t samples) { return total / samples; });
+  BOOST_TEST(sum[0].tensor().equal(x * 2.5));
+  model->forward(x);
+  BOOST_TEST(sum[0].tensor().equal(x * 3.5));  // a sum goes on from what was put there
+  sum[0].set(torch::zeros({1, 6}));
+  model->forward(x);
+  BOOST_TEST(sum[0].tensor().equal(x));
+  BOOST_TEST(sum[0].samples() == 6);
+
+  list.apply([](const at::Tensor& sample) { return -sample; });
+  BOOST_TEST(list[0].tensors().at(3).equal(-4 * x));
+  moments.apply([](const at::Tensor& result) { return result.sqrt(); });
+  BOOST_TEST(moments[0].tensor("variance").defined());
+  BOOST_CHECK_EXCEPTION(model->forward(x), c10::ValueError,
+                        mentions({"set by hand", "reset()", "ForwardPre"}));
+  moments.reset();
+  model->forward(x);
+  BOOST_TEST(moments[0].samples() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(removing_one_leaves_the_others_right) {
+  auto model = mlp();
+  ForwardOutput outputs;
+  outputs.modules(*model, sel::types<torch::nn::Linear>());
+  const auto x = torch::randn({1, 6});
+  model->forward(x);
+  const auto removed = outputs.remove(0);
+  BOOST_TEST(removed.tensors().size() == 1u);
+  BOOST_TEST(outputs.size() == 2);
+  BOOST_CHECK_EXCEPTION(outputs[0], c10::IndexError, mentions({"removed"}));
+  BOOST_CHECK_THROW(outputs.remove(0), c10::IndexError);
+  BOOST_CHECK_THROW(outputs[3], c10::IndexError);
+  const auto y = model->forward(x);
+  BOOST_TEST(outputs[1].name() == "2");
+  BOOST_TEST(outputs[2].tensors().at(1).equal(y));
+  std::vector<std::string> names;
+  for (auto& subrecorder : outputs) names.push_back(subrecorder.name());
+  BOOST_TEST(names == (std::vector<std::string>{"2", "4"}), boost::test_tools::per_element());
+  outputs.modules(*model, sel::names("0"));
+  BOOST_TEST(outputs[3].name() == "0");
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_attached_half) {
+  struct PlainImpl : torch::nn::Module {
+    PlainImpl() {
+      tapped = register_module("tapped", torchtap::nn::Linear(2, 2));
+      plain = register_module("plain", torch::nn::Linear(2, 2));
+    }
+    torchtap::nn::Linear tapped{nullptr};
+    torch::nn::Linear plain{nullptr};
+  };
+  auto model = std::make_shared<PlainImpl>();
+  int calls = 0;
+  ForwardOutput outputs(Options().condition([&] { return ++calls > 0; }));
+  BOOST_CHECK_EXCEPTION(
+      outputs.modules(*model, sel::leaves()), c10::ValueError,
+      mentions({"\"plain\" (Linear)", "TORCHTAP_MODULE", "torchtap::nn::Linear", "reachable()"}));
+  BOOST_TEST(outputs.empty());
+  model->tapped(torch::ones({1, 2}));
+  BOOST_TEST(calls == 0);
+  outputs.modules(*model, sel::reachable());
+  BOOST_TEST(outputs.size() == 1);
+  BOOST_CHECK_EXCEPTION(outputs.modules(*model, sel::names("taped")), c10::ValueError,
+                        mentions({"\"taped\"", "\"tapped\""}));
+  BOOST_CHECK_EXCEPTION(outputs.at("taped"), c10::IndexError, mentions({"\"tapped\""}));
+}
+
+BOOST_AUTO_TEST_CASE(several_models_and_pipelines_add_subrecorders) {
+  auto one = mlp(), two = mlp();
+  ForwardOutput outputs;
+  outputs.modules(*one, sel::names("0")).children(*two, sel::indices({0, 4}));
+  outputs.attach(sel::modules(two) | ranges::views::filter(sel::types<torch::nn::ReLU>()) |
+                 ranges::to<std::vector>());
+  BOOST_TEST(outputs.size() == 5);
+  two->forward(torch::ones({1, 6}));
+  BOOST_TEST(outputs[0].samples() == 0);
+  BOOST_TEST(outputs[1].samples() == 1);
+  BOOST_TEST(outputs[4].samples() == 1);
+  BOOST_CHECK_EXCEPTION(outputs.at("0"), c10::IndexError, mentions({"several", "[0, 1]"}));
+}
+
+BOOST_AUTO_TEST_CASE(scopes_remove_what_they_added_and_nothing_else) {
+  auto model = mlp();
+  ForwardOutput outputs;
+  outputs.modules(*model, sel::names("0"));
+  try {
+    const tap::recorders::Scope scope(outputs);
+    outputs.modules(*model, sel::names("2"));
+    model->forward(torch::ones({1, 6}));
+    throw std::runtime_error("leave");
+  } catch (const std::runtime_error&) {
+  }
+  model->forward(torch::ones({1, 6}));
+  BOOST_TEST(outputs.at("0").samples() == 2);
+  BOOST_TEST(outputs.at("2").samples() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(merge_is_as_if_one_recorder_had_seen_both) {
+  auto model = mlp();
+  const auto run = [&](Recorder& recorder, int from, int to) {
+    recorder.modules(*model);
+    for (int i = from; i < to; ++i) model->forward(torch::sin(torch::arange(6).reshape({1, 6}) * i));
+    recorder.detach();
+  };
+  ForwardOutput a(Moments{}), b(Moments{}), whole(Moments{});
+  run(a, 0, 10);
+  run(b, 10, 25);
+  run(whole, 0, 25);
+  a.merge(b);
+  BOOST_TEST(a[2].samples() == 25);
+  BOOST_TEST(torch::allclose(a[2].tensor("variance"), whole[2].tensor("variance"), 1e-10, 1e-12));
+  ForwardOutput kept, more;
+  run(kept, 0, 2);
+  run(more, 2, 5);
+  kept.merge(more);
+  BOOST_TEST(kept[0].tensors().size() == 5u);
+  BOOST_TEST(kept[0].tensors().at(4).equal(more[0].tensors().at(2)));
+  BOOST_CHECK_THROW(kept.merge(a), c10::Error);
+  ForwardPre other;
+  other.modules(*model);
+  BOOST_CHECK_EXCEPTION(kept.merge(other), c10::ValueError, mentions({"ForwardPre", "ForwardOutput"}));
+  BOOST_TEST(kept[0].tensors().size() == 5u);
+}
+
+BOOST_AUTO_TEST_CASE(a_snapshot_goes_on_where_it_stopped) {
+  auto model = mlp();
+  const auto feed = [&](int from, int to) {
+    for (int i = from; i < to; ++i) model->forward(torch::cos(torch::arange(6).reshape({1, 6}) * i));
+  };
+  ForwardOutput whole(Moments{}), first(Moments{}), second(Moments{});
+  ForwardPre kept, kept_on;
+  whole.modules(*model);
+  first.modules(*model);
+  kept.modules(*model, sel::names("2"));
+  feed(0, 7);
+  Folder folder;
+  first.snapshot(folder / "state");
+  std::stringstream stream;
+  kept.snapshot(stream);
+  first.detach();
+  second.modules(*model);
+  second.restore(folder / "state");
+  kept_on.modules(*model, sel::names("2"));
+  kept_on.restore(stream);
+  feed(7, 12);
+  for (auto& subrecorder : whole) {
+    for (const auto& [name, tensor] : subrecorder.state()) {
+      BOOST_TEST(
+          torch::allclose(second.at(subrecorder.name()).tensor(name), tensor, 0, 0, /*equal_nan=*/true));
+    }
+  }
+  BOOST_TEST(second[0].samples() == 12);
+  BOOST_TEST(kept_on[0].tensors().size() == 12u);
+  BOOST_TEST(kept_on[0].tensors().at(3).equal(kept[0].tensors().at(3)));
+
+  // Damage anywhere is an error, and nothing changes.
+  std::ifstream file(folder / "state", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const auto mean = second[1].tensor("mean");
+  for (std::size_t i = 0; i < bytes.size(); i += 37) {
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x55);
+    std::istringstream in(damaged), cut(bytes.substr(0, i));
+    BOOST_CHECK_THROW(second.restore(in), c10::Error);
+    BOOST_CHECK_THROW(second.restore(cut), c10::Error);
+  }
+  BOOST_TEST(second[1].tensor("mean").equal(mean));
+  ForwardOutput sums(Sum{});
+  sums.modules(*model);
+  BOOST_CHECK_EXCEPTION(sums.restore(folder / "state"), c10::ValueError, mentions({"Moments", "Sum"}));
+}
+
+BOOST_AUTO_TEST_CASE(forward_stops_after_the_last_module_of_interest) {
+  auto model = mlp();
+  ForwardOutput early, late;
+  early.modules(*model, sel::names("0", "1"));
+  late.modules(*model, sel::names("4"));
+  bool finished = false;
+  const auto run = [&] {
+    model->forward(torch::ones({1, 6}));
+    finished = true;
+  };
+  BOOST_TEST(early.until_recorded(run));
+  BOOST_TEST(!finished);
+  BOOST_TEST(early.at("1").samples() == 1);
+  BOOST_TEST(late[0].samples() == 0);
+  BOOST_TEST(early.until_recorded(run));
+  model->forward(torch::ones({1, 6}));
+  BOOST_TEST(late[0].samples() == 1);
+  ForwardOutput never(Options().condition([] { return false; }));
+  never.modules(*model, sel::names("0"));
+  BOOST_TEST(!never.until_recorded(run));
+  BOOST_TEST(finished);
+  BOOST_CHECK_THROW(early.until_recorded([] { throw std::runtime_error("own"); }), std::runtime_error);
+  BackwardOutput gradients;
+  gradients.modules(*model);
+  BOOST_CHECK_THROW(gradients.until_recorded(run), c10::ValueError);
+}
+
+BOOST_AUTO_TEST_CASE(modes_of_the_model_do_not_reach_the_recording) {
+  auto model = mlp();
+  ForwardOutput sums(Sum{}), kept;
+  sums.modules(*model, sel::names("2"));
+  kept.modules(*model, sel::names("2"));
+  const auto x = torch::randn({1, 6});
+  {
+    const c10::InferenceMode inference;
+    model->forward(x);
+  }
+  model->forward(x);  // would fail on an inference tensor
+  {
+    const torch::NoGradGuard no_grad;
+    model->forward(x);
+  }
+  BOOST_TEST(sums[0].samples() == 3);
+  BOOST_TEST(!kept[0].tensors().at(0).is_inference());
+  BOOST_TEST(kept[0].tensors().at(0).equal(kept[0].tensors().at(2)));
+  model->to(torch::kBFloat16);
+  ForwardOutput half(Moments{});
+  half.modules(*model, sel::names("2"));
+  kept.detach();
+  sums.detach();
+  model->forward(x.to(torch::kBFloat16));
+  BOOST_TEST(half[0].tensor("mean").scalar_type() == torch::kDouble);
+}
+
+BOOST_AUTO_TEST_CASE(many_small_samples_of_changing_shape_are_kept_exactly) {
+  torch::nn::AnyModule any{torch::nn::Identity()};
+  ForwardPre kept;
+  kept.module(any, "in");
+  std::vector<at::Tensor> expected;
+  torch::manual_seed(0);
+  for (int i = 0; i < 3000; ++i) {
+    at::Tensor x;
+    if (i % 1000 < 900) {
+      x = torch::randn({3, 4});
+    } else if (i % 3 == 0) {
+      x = torch::randn({i % 7, 2}).t();
+    } else if (i % 3 == 1) {
+      x = torch::randint(0, 9, {}, torch::kLong);
+    } else {
+      x = torch::randn({40, 500});  // larger than is packed
+    }
+    expected.push_back(x.clone());
+    any.forward(x);
+    x.zero_();
+  }
+  const auto samples = kept[0].tensors();
+  BOOST_REQUIRE(samples.size() == expected.size());
+  bool same = true;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    same = same && samples[i].equal(expected[i]) && samples[i].scalar_type() == expected[i].scalar_type();
+  }
+  BOOST_TEST(same);
+  BOOST_TEST(kept[0].name() == "in");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
