@@ -22,12 +22,16 @@ struct has_check<T, std::void_t<decltype(std::declval<const T&>().check(std::dec
 template <class... Rs>
 inline constexpr bool all_fresh_v = (core::detail::has_fresh<Rs>::value && ...);
 
+/// "a::Mine<int>" as "Mine".
+std::string short_name(const std::string& type);
+
+/// What a reduction calls itself, or else its type without namespaces and arguments.
 template <class R>
 std::string describe(const R& reduction) {
   if constexpr (core::detail::has_describe<R>::value) {
     return reduction.describe();
   } else {
-    return c10::demangle(typeid(R).name());
+    return short_name(c10::demangle(typeid(R).name()));
   }
 }
 

@@ -116,9 +116,9 @@ BOOST_AUTO_TEST_CASE(a_series_updates_all_or_none) {
   BOOST_TEST(unknown.get<1>().count() == 4);
   BOOST_TEST(unknown.get<2>().count() == 1);
   BOOST_TEST(unknown.get<3>().count() == 1);
-  Series longer(Sum(), Max());
+  Series longer{Sum(), Max()};
   longer.update(at::ones({2}));
-  Series other(Sum(), Max());
+  Series other{Sum(), Max()};
   other.update(at::ones({3}));
   BOOST_CHECK_THROW(longer.merge(other), c10::ValueError);
   BOOST_TEST(longer.get<0>().count() == 1);
