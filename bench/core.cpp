@@ -3,12 +3,13 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
+#include <malloc.h>
 #include <torch/nn/modules/container/any.h>
-#include <torch/nn/modules/linear.h>
 
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/sum.hpp>
+#include <vector>
 
 namespace tap = torchtap;
 
@@ -138,6 +139,30 @@ void add_100MB(benchmark::State& state) {
   for (auto _ : state) sum = sum + sample;
 }
 BENCHMARK(add_100MB)->Unit(benchmark::kMillisecond);
+
+// What keeping every sample holds, as the allocator counts it, against the bytes of the data.
+void keep_64x1000(benchmark::State& state) {
+  std::vector<torch::nn::AnyModule> modules;
+  for (int i = 0; i < 64; ++i) modules.emplace_back(Nothing());
+  const at::Tensor input = at::ones({1, 100});
+  double held = 0;
+  for (auto _ : state) {
+    tap::recorders::ForwardPre recorder;
+    for (auto& module : modules) recorder.module(module);
+    for (auto& module : modules) module.forward(input);  // what is there once
+    recorder.reset();
+    const auto before = mallinfo2();
+    for (int i = 0; i < 1000; ++i) {
+      for (auto& module : modules) module.forward(input);
+    }
+    const auto after = mallinfo2();
+    held = static_cast<double>(after.uordblks + after.hblkhd) -
+           static_cast<double>(before.uordblks + before.hblkhd);
+  }
+  state.counters["bytes_held"] = held;
+  state.counters["bytes_data"] = 64.0 * 1000.0 * static_cast<double>(input.nbytes());
+}
+BENCHMARK(keep_64x1000)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 
