@@ -75,20 +75,22 @@ std::uint64_t u64(const char* bytes) {
 
 // Slicing by 16 (Kounavis & Berry 2008): sixteen look-ups that do not wait for each other, for sixteen bytes.
 std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {
-  static const Tables tables = make_tables();
+  static const Tables t = make_tables();
   const auto* bytes = static_cast<const unsigned char*>(data);
   crc = ~crc;
   for (; size >= 16; size -= 16, bytes += 16) {
-    std::uint32_t word[4];
-    std::memcpy(word, bytes, 16);
-    word[0] ^= crc;
-    crc = 0;
-    for (int w = 0; w < 4; ++w) {
-      for (int b = 0; b < 4; ++b)
-        crc ^= tables[static_cast<std::size_t>(15 - 4 * w - b)][(word[w] >> (8 * b)) & 0xFF];
-    }
+    std::uint32_t a, b, c, d;
+    std::memcpy(&a, bytes, 4);
+    std::memcpy(&b, bytes + 4, 4);
+    std::memcpy(&c, bytes + 8, 4);
+    std::memcpy(&d, bytes + 12, 4);
+    a ^= crc;
+    crc = t[15][a & 0xFF] ^ t[14][(a >> 8) & 0xFF] ^ t[13][(a >> 16) & 0xFF] ^ t[12][a >> 24] ^
+          t[11][b & 0xFF] ^ t[10][(b >> 8) & 0xFF] ^ t[9][(b >> 16) & 0xFF] ^ t[8][b >> 24] ^ t[7][c & 0xFF] ^
+          t[6][(c >> 8) & 0xFF] ^ t[5][(c >> 16) & 0xFF] ^ t[4][c >> 24] ^ t[3][d & 0xFF] ^
+          t[2][(d >> 8) & 0xFF] ^ t[1][(d >> 16) & 0xFF] ^ t[0][d >> 24];
   }
-  for (; size > 0; --size, ++bytes) crc = (crc >> 8) ^ tables[0][(crc ^ *bytes) & 0xFF];
+  for (; size > 0; --size, ++bytes) crc = (crc >> 8) ^ t[0][(crc ^ *bytes) & 0xFF];
   return ~crc;
 }
 
