@@ -2,9 +2,16 @@
 
 namespace torchtap::reductions::detail {
 
+std::string short_name(const std::string& type) {
+  const std::string nameless = "(anonymous namespace)::";
+  const auto from = type.find(nameless);
+  std::string name = from == std::string::npos ? type : type.substr(from + nameless.size());
+  name = name.substr(0, name.find_first_of("(<"));
+  return name.substr(name.rfind(':') + 1);  // npos + 1 == 0: no namespace
+}
+
 std::string snake_case(const std::string& description) {
-  std::string name = description.substr(0, description.find_first_of("(<"));
-  name = name.substr(name.rfind(':') + 1);  // npos + 1 == 0: no namespace
+  const std::string name = description.substr(0, description.find('('));
   std::string result;
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto letter = static_cast<unsigned char>(name[i]);

@@ -22,12 +22,16 @@ struct has_check<T, std::void_t<decltype(std::declval<const T&>().check(std::dec
 template <class... Rs>
 inline constexpr bool all_fresh_v = (core::detail::has_fresh<Rs>::value && ...);
 
+/// "a::Mine<int>" as "Mine".
+std::string short_name(const std::string& type);
+
+/// What a reduction calls itself, or else its type without namespaces and arguments.
 template <class R>
 std::string describe(const R& reduction) {
   if constexpr (core::detail::has_describe<R>::value) {
     return reduction.describe();
   } else {
-    return c10::demangle(typeid(R).name());
+    return short_name(c10::demangle(typeid(R).name()));
   }
 }
 
@@ -48,8 +52,22 @@ auto as_reduction(R&& reduction) {
 }
 
 /// A value that can be assigned even if it is, or holds, a lambda, which cannot; so what holds it is regular.
-template <class T>
+template <class T, bool = std::is_copy_assignable_v<T>>
 class Assignable {
+ public:
+  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
+
+  T& operator*() noexcept { return value_; }
+  const T& operator*() const noexcept { return value_; }
+  T* operator->() noexcept { return &value_; }
+  const T* operator->() const noexcept { return &value_; }
+
+ private:
+  T value_;
+};
+
+template <class T>
+class Assignable<T, false> {
  public:
   Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
   Assignable(const Assignable&) = default;

@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(omit_leaves_out_and_counts) {
 
 BOOST_AUTO_TEST_CASE(omitting_everything_leaves_nan_or_nothing) {
   const auto x = spoiled().select(1, 3);
-  const auto options = [](auto options) { return options.over_all(true).non_finite(NonFinite::omit); };
+  const auto options = [](auto wanted) { return wanted.over_all(true).non_finite(NonFinite::omit); };
   BOOST_TEST(fed(Sum(options(SumOptions())), x, 40).value().item<double>() == 0.0);
   BOOST_TEST(std::isnan(fed(Mean(options(MeanOptions())), x, 40).value().item<double>()));
   BOOST_TEST(std::isnan(fed(Moments(options(MomentsOptions())), x, 40).mean().item<double>()));
@@ -149,7 +149,7 @@ BOOST_DATA_TEST_CASE(propagate_is_what_torch_does, bdata::make({1, 7, 40}), batc
     x[11][0] = bad;
     BOOST_TEST(close(fed(Sum(SumOptions().over({0})), x, batch).value(), x.sum(0), 1e-12));
     BOOST_TEST(close(fed(Mean(MeanOptions().over({0})), x, batch).value(), x.mean(0), 1e-12));
-    const auto moments = fed(Moments(MomentsOptions().over({0})), x, batch);
+    const Moments moments = fed(Moments(MomentsOptions().over({0})), x, batch);
     BOOST_TEST(close(moments.mean(), x.mean(0), 1e-12));
     BOOST_TEST(close(moments.variance(), x.var(0, true), 1e-12));
     BOOST_TEST(std::isnan(moments.skewness().item<double>()));
@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(long_sums_do_not_lose_small_samples) {
 
 BOOST_AUTO_TEST_CASE(sum_takes_the_short_way_and_the_long_one_alike) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
-    for (const std::int64_t size : {1, 15, 16, 17, 100, 32767, 32768, 70000}) {
+    for (const std::int64_t size : {1, 15, 16, 17, 100, 4095, 4096, 70000}) {
       at::manual_seed(size);
       const auto x = at::randn({3, size}, dtype);
       Sum sum;
@@ -445,8 +445,8 @@ BOOST_AUTO_TEST_CASE(ema_begins_with_the_first_sample) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
-  const auto value = at::full({2}, 8.0);
-  const auto next = at::full({2}, 2.0);
+  const auto value = at::full({2}, 8.0, at::kDouble);
+  const auto next = at::full({2}, 2.0, at::kDouble);
   const auto go_on = [&](auto reduction) {
     for (int i = 0; i < 4; ++i) reduction.update(at::full({2}, 5.0 + i));
     reduction.assign(value);
@@ -463,7 +463,7 @@ BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
   BOOST_TEST(go_on(First()) == 8.0);
   BOOST_TEST(go_on(Last()) == 2.0);
   const double w = 0.5 + 0.25 + 0.125 + 0.0625;
-  BOOST_TEST(go_on(EMA(EMAOptions(0.5))) == (8 * w / 2 * 1 + 2 * 0.5) / (w / 2 + 0.5),
+  BOOST_TEST(go_on(EMA(EMAOptions(0.5))) == (8 * w / 2 + 2 * 0.5) / (w / 2 + 0.5),
              boost::test_tools::tolerance(1e-12));
   BOOST_TEST(core::make_sink(Sum())->assign(value));
   BOOST_TEST(!core::make_sink(Mean())->assign(value));
