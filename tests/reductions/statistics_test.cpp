@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(long_sums_do_not_lose_small_samples) {
 
 BOOST_AUTO_TEST_CASE(sum_takes_the_short_way_and_the_long_one_alike) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
-    for (const std::int64_t size : {1, 15, 16, 17, 100, 32767, 32768, 70000}) {
+    for (const std::int64_t size : {1, 15, 16, 17, 100, 4095, 4096, 70000}) {
       at::manual_seed(size);
       const auto x = at::randn({3, size}, dtype);
       Sum sum;
