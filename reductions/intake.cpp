@@ -310,7 +310,7 @@ void Intake::restored(std::int32_t dtype, std::int32_t type, std::int32_t index)
 }
 
 bool add_plain(at::Tensor& sum, const at::Tensor& sample) {
-  constexpr std::int64_t kSmall = 32768;  // above, acc.add_(x) uses several threads
+  constexpr std::int64_t kSmall = 4096;  // above, wider vectors and several threads make add_ the faster one
   if (!sum.defined() || !sample.defined() || !sample.has_storage() || !sample.is_contiguous()) return false;
   const std::int64_t n = sample.numel();
   if (n >= kSmall || !sample.device().is_cpu() || !sum.device().is_cpu() ||

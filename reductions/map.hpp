@@ -1,0 +1,60 @@
+#pragma once
+
+#include <string>
+#include <torchtap/reductions/nested.hpp>
+#include <utility>
+
+namespace torchtap::reductions {
+
+/// A reduction of what a callable makes of each sample: `map([](auto& x) { return x.abs(); }, Mean())`.
+///
+/// The callable takes a `const at::Tensor&` and returns a tensor; it is called without gradients and must not
+/// change its argument in place. Merging and saving are those of the reduction: two callables of one type are
+/// taken for the same.
+template <class Callable, class R>
+class Map {
+ public:
+  static_assert(core::is_reduction_v<R>, "map takes a callable and a reduction");
+  static_assert(std::is_invocable_r_v<at::Tensor, Callable&, const at::Tensor&>,
+                "map takes a callable: at::Tensor(const at::Tensor& sample)");
+
+  Map(Callable callable, R reduction) : callable_(std::move(callable)), reduction_(std::move(reduction)) {}
+
+  /// Throws what the callable or the reduction throws; the state is then unchanged.
+  void update(const at::Tensor& sample) {
+    const detail::Quiet quiet;
+    reduction_->update((*callable_)(sample));
+  }
+  /// As the reduction's merge.
+  void merge(const Map& other) { reduction_->merge(*other.reduction_); }
+  std::int64_t count() const { return reduction_->count(); }
+  /// The results of the reduction.
+  core::State state() const { return reduction_->state(); }
+  /// The reduction, with its named results.
+  const R& inner() const noexcept { return *reduction_; }
+  /// "Map(Mean)".
+  std::string describe() const { return "Map(" + detail::describe(*reduction_) + ")"; }
+  /// There if the reduction has it.
+  template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
+  Map fresh() const {
+    return Map(*callable_, reduction_->fresh());
+  }
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(*reduction_);
+  }
+
+ private:
+  detail::Assignable<Callable> callable_;
+  detail::Assignable<R> reduction_;
+};
+
+/// `reduction`, or a callable that folds two tensors, of `callable(sample)`.
+template <class Callable, class R>
+auto map(Callable&& callable, R&& reduction) {
+  return Map(std::decay_t<Callable>(std::forward<Callable>(callable)),
+             detail::as_reduction(std::forward<R>(reduction)));
+}
+
+}  // namespace torchtap::reductions

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cctype>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torchtap/core/sink.hpp>
+#include <torchtap/reductions/quiet.hpp>
+#include <type_traits>
+#include <utility>
+
+/// What the combinators need to know about the reductions inside them.
+namespace torchtap::reductions::detail {
+
+template <class T, class = void>
+struct has_check : std::false_type {};
+template <class T>
+struct has_check<T, std::void_t<decltype(std::declval<const T&>().check(std::declval<const at::Tensor&>()))>>
+    : std::true_type {};
+
+/// Whether all have `fresh()`; what has not is started anew by the sink that keeps a copy.
+template <class... Rs>
+inline constexpr bool all_fresh_v = (core::detail::has_fresh<Rs>::value && ...);
+
+/// "a::Mine<int>" as "Mine".
+std::string short_name(const std::string& type);
+
+/// What a reduction calls itself, or else its type without namespaces and arguments.
+template <class R>
+std::string describe(const R& reduction) {
+  if constexpr (core::detail::has_describe<R>::value) {
+    return reduction.describe();
+  } else {
+    return short_name(c10::demangle(typeid(R).name()));
+  }
+}
+
+/// "AbsMax(over=[0])" as "abs_max": the description up to its arguments, in snake case.
+std::string snake_case(const std::string& description);
+
+/// A reduction as it is; a callable `(accumulated, sample) -> accumulated` as a `core::Fold`.
+template <class R>
+auto as_reduction(R&& reduction) {
+  if constexpr (core::is_reduction_v<R>) {
+    return std::decay_t<R>(std::forward<R>(reduction));
+  } else {
+    static_assert(core::is_fold_v<R>,
+                  "expected a reduction (update, merge, count, state) or a callable "
+                  "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
+    return core::Fold<std::decay_t<R>>(std::forward<R>(reduction));
+  }
+}
+
+/// A value that can be assigned even if it is, or holds, a lambda, which cannot; so what holds it is regular.
+template <class T, bool = std::is_copy_assignable_v<T>>
+class Assignable {
+ public:
+  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
+
+  T& operator*() noexcept { return value_; }
+  const T& operator*() const noexcept { return value_; }
+  T* operator->() noexcept { return &value_; }
+  const T* operator->() const noexcept { return &value_; }
+
+ private:
+  T value_;
+};
+
+template <class T>
+class Assignable<T, false> {
+ public:
+  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
+  Assignable(const Assignable&) = default;
+  Assignable(Assignable&&) = default;
+  Assignable& operator=(const Assignable& other) {
+    if (this != &other) value_.emplace(*other.value_);
+    return *this;
+  }
+  Assignable& operator=(Assignable&& other) {
+    if (this != &other) value_.emplace(std::move(*other.value_));
+    return *this;
+  }
+  ~Assignable() = default;
+
+  T& operator*() noexcept { return *value_; }
+  const T& operator*() const noexcept { return *value_; }
+  T* operator->() noexcept { return &*value_; }
+  const T* operator->() const noexcept { return &*value_; }
+
+ private:
+  std::optional<T> value_;  // never empty
+};
+
+}  // namespace torchtap::reductions::detail

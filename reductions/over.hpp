@@ -1,0 +1,73 @@
+#pragma once
+
+#include <string>
+#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/nested.hpp>
+#include <utility>
+#include <vector>
+
+namespace torchtap::reductions {
+
+/// A reduction of the rows of each sample: `over({0}, MyReduction())`.
+///
+/// For reductions that have no `over(dims)` of their own, which is faster: this one calls `update` once a
+/// row, on a copy of the reduction.
+template <class R>
+class Over {
+ public:
+  static_assert(core::is_reduction_v<R>, "over takes dimensions and a reduction");
+
+  Over(std::vector<std::int64_t> dims, R reduction)
+      : dims_(std::move(dims)), reduction_(std::move(reduction)) {}
+
+  /// Throws `c10::ValueError` if the sample lacks a dimension, and what the reduction throws; the state is
+  /// then unchanged.
+  void update(const at::Tensor& sample) {
+    const detail::Quiet quiet;
+    const detail::Rows rows = detail::Intake("over", detail::Folding{dims_}).open(sample);
+    auto sizes = rows.kept().vec();
+    sizes.insert(sizes.begin(), rows.count);
+    const at::Tensor all = rows.view.reshape(sizes);
+    R next = *reduction_;
+    for (std::int64_t row = 0; row < rows.count; ++row) next.update(all.select(0, row));
+    reduction_ = detail::Assignable<R>(std::move(next));
+  }
+  /// As the reduction's merge. Throws `c10::ValueError` on other dimensions.
+  void merge(const Over& other) {
+    TORCH_CHECK_VALUE(dims_ == other.dims_, "Over::merge: cannot merge ", other.describe(), " into ",
+                      describe(), "; both must be configured alike.");
+    reduction_->merge(*other.reduction_);
+  }
+  /// Rows.
+  std::int64_t count() const { return reduction_->count(); }
+  /// The results of the reduction.
+  core::State state() const { return reduction_->state(); }
+  /// The reduction, with its named results.
+  const R& inner() const noexcept { return *reduction_; }
+  /// "Over([0], Mean)".
+  std::string describe() const {
+    return c10::str("Over(", at::IntArrayRef(dims_), ", ", detail::describe(*reduction_), ")");
+  }
+  /// There if the reduction has it.
+  template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
+  Over fresh() const {
+    return Over(dims_, reduction_->fresh());
+  }
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(dims_, *reduction_);
+  }
+
+ private:
+  std::vector<std::int64_t> dims_;
+  detail::Assignable<R> reduction_;
+};
+
+/// `reduction`, or a callable that folds two tensors, of the rows that `dims` of each sample count.
+template <class R>
+auto over(std::vector<std::int64_t> dims, R&& reduction) {
+  return Over(std::move(dims), detail::as_reduction(std::forward<R>(reduction)));
+}
+
+}  // namespace torchtap::reductions

@@ -1,0 +1,22 @@
+#pragma once
+
+/// All reductions and combinators.
+
+#include <torchtap/reductions/count.hpp>
+#include <torchtap/reductions/covariance.hpp>
+#include <torchtap/reductions/ema.hpp>
+#include <torchtap/reductions/every.hpp>
+#include <torchtap/reductions/extrema.hpp>
+#include <torchtap/reductions/first_last.hpp>
+#include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/map.hpp>
+#include <torchtap/reductions/mean.hpp>
+#include <torchtap/reductions/moments.hpp>
+#include <torchtap/reductions/norm.hpp>
+#include <torchtap/reductions/over.hpp>
+#include <torchtap/reductions/quantiles.hpp>
+#include <torchtap/reductions/reservoir.hpp>
+#include <torchtap/reductions/series.hpp>
+#include <torchtap/reductions/sum.hpp>
+#include <torchtap/reductions/topk.hpp>
+#include <torchtap/reductions/window.hpp>

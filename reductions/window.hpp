@@ -1,0 +1,110 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/nested.hpp>
+#include <utility>
+#include <vector>
+
+namespace torchtap::reductions {
+
+/// A reduction of the last n samples: `window(100, Mean())`.
+///
+/// Copies of the last n samples are kept, and the reduction is computed anew whenever results are asked for,
+/// so any reduction will do.
+template <class R>
+class Window {
+ public:
+  static_assert(core::is_reduction_v<R>, "window takes a number and a reduction");
+
+  /// Throws `c10::ValueError` unless n is positive and `reduction` has no samples.
+  Window(std::int64_t n, R reduction) : n_(n), empty_(std::move(reduction)) {
+    TORCH_CHECK_VALUE(n_ > 0, "window: expected a positive number of samples, got ", n_, ".");
+    TORCH_CHECK_VALUE(empty_->count() == 0, "window: expected a reduction without samples, got ",
+                      detail::describe(*empty_), " with ", empty_->count(), "; hand over a new one.");
+  }
+
+  /// Throws what the reduction throws on this sample after the one before; the state is then unchanged.
+  void update(const at::Tensor& sample) {
+    const detail::Quiet quiet;
+    R trial = *empty_;
+    if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
+    trial.update(sample);
+    place(detail::own_copy(sample));
+  }
+  /// Afterwards as if this object had seen its stream and then `other`'s: the last n of both. Throws
+  /// `c10::ValueError` on another configuration, and what the reduction throws if the two do not fit; the
+  /// state is then unchanged.
+  void merge(const Window& other) {
+    TORCH_CHECK_VALUE(describe() == other.describe(), "Window::merge: cannot merge ", other.describe(),
+                      " into ", describe(), "; both must be configured alike.");
+    R trial = *empty_;
+    if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
+    if (other.seen_ != 0) trial.update(other.samples_[other.index(other.seen_ - 1)]);
+    const Window theirs = other;  // `other` may be this one
+    if (theirs.seen_ < n_) {
+      for (const auto& sample : theirs.samples_) place(sample);
+      return;
+    }
+    samples_.resize(theirs.samples_.size());
+    seen_ += theirs.seen_;
+    for (std::int64_t back = 1; back <= n_; ++back) {
+      samples_[index(seen_ - back)] = theirs.samples_[theirs.index(theirs.seen_ - back)];
+    }
+  }
+  /// The reduction of the samples in the window, with its named results.
+  R reduced() const {
+    R result = *empty_;
+    for (std::int64_t i = std::max<std::int64_t>(seen_ - n_, 0); i < seen_; ++i)
+      result.update(samples_[index(i)]);
+    return result;
+  }
+  /// Samples, or rows if the reduction counts them, in the window.
+  std::int64_t count() const { return reduced().count(); }
+  /// Samples that came by.
+  std::int64_t seen() const noexcept { return seen_; }
+  /// The results of the reduction of the window.
+  core::State state() const { return reduced().state(); }
+  /// "Window(100, Mean)".
+  std::string describe() const {
+    return "Window(" + std::to_string(n_) + ", " + detail::describe(*empty_) + ")";
+  }
+  Window fresh() const { return Window(n_, *empty_); }
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(n_, seen_, samples_);
+    if constexpr (Archive::is_loading::value) {
+      TORCH_CHECK_VALUE(
+          n_ > 0 && seen_ >= 0 && static_cast<std::int64_t>(samples_.size()) == std::min(seen_, n_),
+          "restore: the archive claims a window of ", n_, " after ", seen_, " samples with ", samples_.size(),
+          " in it; it is damaged.");
+    }
+  }
+
+ private:
+  std::size_t index(std::int64_t i) const { return static_cast<std::size_t>(i % n_); }
+  void place(at::Tensor sample) {
+    if (seen_ < n_) {
+      samples_.push_back(std::move(sample));
+    } else {
+      samples_[index(seen_)] = std::move(sample);
+    }
+    ++seen_;
+  }
+
+  std::int64_t n_;
+  std::int64_t seen_ = 0;
+  detail::Assignable<R> empty_;
+  std::vector<at::Tensor>
+      samples_;  // a ring: sample i at i % n. Never changed in place: copies may share them
+};
+
+/// `reduction`, or a callable that folds two tensors, of the last n samples.
+template <class R>
+auto window(std::int64_t n, R&& reduction) {
+  return Window(n, detail::as_reduction(std::forward<R>(reduction)));
+}
+
+}  // namespace torchtap::reductions
