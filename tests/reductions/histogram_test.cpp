@@ -1,0 +1,293 @@
+// Histogram and Quantiles: answers in bounded memory, and what is promised about them.
+
+#include <ATen/ATen.h>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <limits>
+#include <reductions/support.hpp>
+#include <sstream>
+#include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/quantiles.hpp>
+
+using namespace torchtap;
+using namespace torchtap::reductions;
+namespace bdata = boost::unit_test::data;
+
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+at::Tensor numbers(const std::vector<double>& values) {
+  return at::tensor(values, at::kDouble);
+}
+
+template <class R>
+R fed(R reduction, const at::Tensor& rows, std::int64_t batch) {
+  for (const auto& part : rows.split(batch)) reduction.update(part);
+  return reduction;
+}
+
+/// Counts by comparing every value with every edge.
+at::Tensor counted(const at::Tensor& x, const at::Tensor& edges, bool last_inclusive) {
+  const auto at_or_above = x.reshape({-1, 1}).ge(edges);
+  const auto in = at_or_above.slice(1, 0, -1).logical_and(at_or_above.slice(1, 1).logical_not());
+  auto counts = in.sum(0);
+  if (last_inclusive) counts[-1] += x.eq(edges[-1]).sum();
+  return counts;
+}
+
+void check_same(const Histogram& got, const Histogram& want) {
+  BOOST_TEST(got.count() == want.count());
+  for (const auto& [name, tensor] : want.state()) {
+    BOOST_TEST_CONTEXT(name) BOOST_TEST(close(got.state().at(name), tensor, 0.0));
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(histogram)
+
+BOOST_AUTO_TEST_CASE(edges_belong_to_one_bin) {
+  Histogram histogram{HistogramOptions(10, 0, 1).over_all(true)};
+  const auto edges = histogram.edges();
+  histogram.update(edges);
+  BOOST_TEST(histogram.counts().equal(counted(edges, edges, true)));
+  BOOST_TEST(histogram.counts().equal(at::tensor({1, 1, 1, 1, 1, 1, 1, 1, 1, 2}, at::kLong)));
+  histogram.update(numbers({-0.001, 1.001, -kInf, kInf, kInf, kNaN}));
+  BOOST_TEST(histogram.underflow().item<std::int64_t>() == 2);
+  BOOST_TEST(histogram.overflow().item<std::int64_t>() == 3);
+  BOOST_TEST(histogram.nan().item<std::int64_t>() == 1);
+  BOOST_TEST(histogram.count() == 17);
+}
+
+BOOST_AUTO_TEST_CASE(senseless_options_are_refused) {
+  BOOST_CHECK_THROW(Histogram(HistogramOptions(0, 0, 1)), c10::ValueError);
+  BOOST_CHECK_THROW(Histogram(HistogramOptions(1)), c10::ValueError);
+  BOOST_CHECK_THROW(Histogram(HistogramOptions(-3)), c10::ValueError);
+  BOOST_CHECK_THROW(Histogram(HistogramOptions(4, 1, 1)), c10::ValueError);
+  BOOST_CHECK_THROW(Histogram(HistogramOptions(4, 2, 1)), c10::ValueError);
+  BOOST_CHECK_THROW(Histogram(HistogramOptions(4, 0, kInf)), c10::ValueError);
+  BOOST_CHECK_THROW(Histogram(HistogramOptions(4, kNaN, 1)), c10::ValueError);
+  Histogram one{HistogramOptions(4, 0, 1)};
+  BOOST_CHECK_THROW(one.merge(Histogram(HistogramOptions(4, 0, 2))), c10::ValueError);
+  BOOST_CHECK_THROW(one.merge(Histogram(HistogramOptions(4))), c10::ValueError);
+  BOOST_TEST(one.describe() == "Histogram(4, 0, 1)");
+  BOOST_TEST(Histogram(HistogramOptions(4).over({0})).describe() == "Histogram(4, over=[0])");
+}
+
+BOOST_DATA_TEST_CASE(a_growing_range_covers_everything, bdata::make({2, 3, 5, 64, 101}), bins) {
+  at::manual_seed(bins);
+  // A drift over many scales: narrow first, then wide, and both signs.
+  const auto x = at::randn({300}, at::kDouble) * at::pow(10.0, at::linspace(-6, 3, 300, at::kDouble)) + 0.01;
+  const auto whole = fed(Histogram(HistogramOptions(bins).over_all(true)), x, 300);
+  BOOST_TEST(whole.counts().equal(counted(x, whole.edges(), false)));
+  BOOST_TEST(whole.counts().sum().item<std::int64_t>() == 300);
+  BOOST_TEST(whole.edges()[0].item<double>() <= x.min().item<double>());
+  BOOST_TEST(whole.edges()[-1].item<double>() > x.max().item<double>());
+  const double width = (whole.edges()[1] - whole.edges()[0]).item<double>();
+  BOOST_TEST(width * bins <= 4.1 * bins / (bins - 1.0) * (x.max() - x.min()).item<double>());
+  for (const std::int64_t batch : {1, 7, 100}) {
+    check_same(fed(Histogram(HistogramOptions(bins).over_all(true)), x, batch), whole);
+    check_same(fed(Histogram(HistogramOptions(bins).over_all(true)), x.flip({0}), batch), whole);
+  }
+  for (const std::int64_t split : {1, 50, 150, 299}) {
+    auto left = fed(Histogram(HistogramOptions(bins).over_all(true)), x.narrow(0, 0, split), 9);
+    auto right = fed(Histogram(HistogramOptions(bins).over_all(true)), x.narrow(0, split, 300 - split), 9);
+    auto other = right;
+    other.merge(left);
+    left.merge(right);
+    check_same(left, whole);
+    check_same(other, whole);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(kept_elements_share_a_growing_range) {
+  at::manual_seed(1);
+  const auto x = at::randn({40, 3}, at::kDouble) * numbers({1, 10, 100});
+  Histogram elementwise{HistogramOptions(16)};
+  for (const auto& row : x.unbind(0)) elementwise.update(row);
+  check_same(elementwise, [&] {
+    Histogram other{HistogramOptions(16)};
+    for (const auto& row : x.unbind(0)) other.update(row);
+    return other;
+  }());
+  BOOST_TEST(elementwise.counts().sizes() == (at::IntArrayRef{3, 16}));
+  for (std::int64_t i = 0; i < 3; ++i) {
+    BOOST_TEST(elementwise.counts()[i].equal(counted(x.select(1, i), elementwise.edges(), false)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_growing_range_survives_anything) {
+  const double largest = std::numeric_limits<double>::max(),
+               least = std::numeric_limits<double>::denorm_min();
+  for (const std::int64_t bins : {2, 3, 7, 64}) {
+    for (const auto& values : std::vector<std::vector<double>>{{0},
+                                                               {0, 0, 0},
+                                                               {5},
+                                                               {-5, -5},
+                                                               {kNaN},
+                                                               {kInf, -kInf},
+                                                               {kNaN, kInf, 3, -kInf},
+                                                               {1e300, -1e300},
+                                                               {largest, -largest},
+                                                               {least, 0, -least},
+                                                               {least, 1},
+                                                               {1, std::nextafter(1, 2)},
+                                                               {1e15, 1e15 + 1, 1e15 + 2},
+                                                               {-1, 1},
+                                                               {-1e-30, 1e30},
+                                                               {0.5, kNaN, 0.25, kInf, 1e6}}) {
+      const auto x = numbers(values);
+      const auto whole = fed(Histogram(HistogramOptions(bins).over_all(true)), x, 100);
+      const auto each = fed(Histogram(HistogramOptions(bins).over_all(true)), x, 1);
+      const auto total = x.isfinite().sum().item<std::int64_t>();
+      BOOST_TEST(whole.counts().sum().item<std::int64_t>() == total);
+      BOOST_TEST(each.counts().sum().item<std::int64_t>() == total);
+      BOOST_TEST(whole.nan().item<std::int64_t>() == x.isnan().sum().item<std::int64_t>());
+      BOOST_TEST(whole.overflow().item<std::int64_t>() == x.eq(kInf).sum().item<std::int64_t>());
+      BOOST_TEST(whole.underflow().item<std::int64_t>() == x.eq(-kInf).sum().item<std::int64_t>());
+      if (total > 1) BOOST_TEST(whole.counts().equal(each.counts()));
+      if (std::isfinite(whole.edges()[-1].item<double>()) && std::isfinite(whole.edges()[0].item<double>())) {
+        BOOST_TEST(whole.counts().equal(counted(x.masked_select(x.isfinite()), whole.edges(), false)));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_growing_range_goes_on_after_a_reload) {
+  at::manual_seed(3);
+  const auto x = at::randn({100}, at::kDouble) * at::arange(100, at::kDouble);
+  auto one = fed(Histogram(HistogramOptions(11).over_all(true)), x.narrow(0, 0, 40), 7);
+  std::stringstream stream;
+  {
+    core::OutputArchive archive(stream);
+    archive(one);
+  }
+  Histogram loaded{HistogramOptions(2, 0, 1)};
+  core::InputArchive archive(stream);
+  archive(loaded);
+  for (const auto& part : x.narrow(0, 40, 60).split(7)) loaded.update(part);
+  check_same(loaded, fed(Histogram(HistogramOptions(11).over_all(true)), x, 100));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(quantiles)
+
+namespace {
+
+/// The largest distance, as a fraction of n, between q and the ranks that the answer has in `column`.
+double rank_error(const at::Tensor& column, const at::Tensor& levels, const at::Tensor& answers) {
+  const auto sorted = std::get<0>(column.contiguous().sort());
+  const auto n = static_cast<double>(sorted.size(0));
+  const auto below = at::searchsorted(sorted, answers.contiguous(), false, false).to(at::kDouble) / n;
+  const auto above = at::searchsorted(sorted, answers.contiguous(), false, true).to(at::kDouble) / n;
+  return at::maximum(below - levels, levels - above).clamp_min(0).max().item<double>();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(exact_while_small) {
+  at::manual_seed(0);
+  const auto x = at::randn({512, 3}, at::kDouble);
+  const auto sketch = fed(Quantiles(QuantilesOptions().over({0})), x, 10);
+  BOOST_TEST(sketch.rank_error() == 0.0);
+  const auto levels = at::linspace(0, 1, 37, at::kDouble);
+  const std::vector<double> wanted(levels.data_ptr<double>(), levels.data_ptr<double>() + 37);
+  BOOST_TEST(close(sketch.quantiles(wanted), at::quantile(x, levels, 0), 1e-12));
+  BOOST_TEST(close(sketch.median(), at::quantile(x, 0.5, 0), 1e-12));
+}
+
+BOOST_DATA_TEST_CASE(the_rank_error_holds, bdata::make({16, 64, 512}) * bdata::xrange(4), size, order) {
+  at::manual_seed(order);
+  const std::int64_t n = 60000;
+  auto x = at::randn({n, 4}, at::kFloat);
+  if (order == 1) x = std::get<0>(x.sort(0));
+  if (order == 2) x = x + at::arange(n, at::kFloat).unsqueeze(1) / 1000;
+  if (order == 3) x = x.mul(3).round();  // many equal values
+  const auto levels = at::linspace(0.01, 0.99, 99, at::kDouble);
+  const std::vector<double> wanted(levels.data_ptr<double>(), levels.data_ptr<double>() + 99);
+  int misses = 0;
+  const std::int64_t batch = order == 0 ? 37 : 1000;
+  const auto options = QuantilesOptions().size(size).over({0}).seed(order);
+  const auto sketch = fed(Quantiles(options), x, batch);
+  auto merged = fed(Quantiles(options), x.narrow(0, 0, 20000), batch);
+  for (const std::int64_t from : {20000, 40000}) {
+    merged.merge(
+        fed(Quantiles(QuantilesOptions().size(size).over({0}).seed(from)), x.narrow(0, from, 20000), batch));
+  }
+  for (const auto& one : {sketch, merged}) {
+    BOOST_TEST(one.count() == n);
+    BOOST_TEST(one.rank_error() > 0.0);
+    BOOST_TEST(one.retained() < 3 * size + 8 * 20);
+    const auto answers = one.quantiles(wanted);
+    for (std::int64_t i = 0; i < 4; ++i) {
+      // For one q with probability 0.99; for all 99 together half as much again is ample.
+      const double error = rank_error(x.select(1, i), levels, answers.select(1, i));
+      BOOST_TEST(error < 1.5 * one.rank_error());
+      const auto at_median = rank_error(x.select(1, i), numbers({0.5}), one.median().narrow(0, i, 1));
+      misses += at_median > one.rank_error() ? 1 : 0;
+    }
+    BOOST_TEST(close(one.quantile(0), x.amin(0), 0.0));
+    BOOST_TEST(close(one.quantile(1), x.amax(0), 0.0));
+  }
+  BOOST_TEST(misses <= 1);
+}
+
+BOOST_AUTO_TEST_CASE(nan_is_left_out_and_counted) {
+  at::manual_seed(4);
+  auto x = at::randn({20000, 3}, at::kDouble);
+  x.select(1, 1).masked_fill_(at::rand({20000}) < 0.3, kNaN);
+  x.select(1, 2).fill_(kNaN);
+  for (const std::int64_t rows : {300, 20000}) {
+    const auto part = x.narrow(0, 0, rows);
+    const auto sketch = fed(Quantiles(QuantilesOptions().over({0})), part, 64);
+    BOOST_TEST(sketch.nan().equal(part.isnan().sum(0)));
+    const auto finite = part.select(1, 1).masked_select(part.select(1, 1).isfinite());
+    const auto levels = numbers({0.1, 0.5, 0.9});
+    const auto answers = sketch.quantiles({0.1, 0.5, 0.9});
+    BOOST_TEST(rank_error(finite, levels, answers.select(1, 1)) <=
+               1.5 * sketch.rank_error() + 1.0 / finite.size(0));
+    BOOST_TEST(close(sketch.quantile(1)[1], finite.max(), 0.0));
+    BOOST_TEST(answers.select(1, 2).isnan().all().item<bool>());
+    BOOST_TEST(std::isnan(sketch.quantile(0)[2].item<double>()));
+  }
+  auto infinite = fed(Quantiles(QuantilesOptions().over_all(true)), numbers({kInf, 1, 2, -kInf, kInf}), 2);
+  BOOST_TEST(infinite.quantile(0).item<double>() == -kInf);
+  BOOST_TEST(infinite.median().item<double>() == 2.0);
+  BOOST_TEST(infinite.quantile(0.8).item<double>() == kInf);
+}
+
+BOOST_AUTO_TEST_CASE(copies_and_reloads_go_on_alike) {
+  at::manual_seed(5);
+  const auto x = at::randn({5000, 2});
+  const auto options = QuantilesOptions().size(32).seed(9).at({0.25, 0.75}).over({0});
+  auto one = fed(Quantiles(options), x.narrow(0, 0, 2000), 11);
+  std::stringstream stream;
+  {
+    core::OutputArchive archive(stream);
+    archive(one);
+  }
+  Quantiles loaded;
+  core::InputArchive archive(stream);
+  archive(loaded);
+  auto copy = one;
+  for (auto* sketch : {&one, &loaded, &copy}) *sketch = fed(*sketch, x.narrow(0, 2000, 3000), 11);
+  const auto want = fed(Quantiles(options), x, 5000).state();
+  for (const auto* sketch : {&loaded, &copy}) {
+    BOOST_TEST(close(sketch->state().at("quantiles"), one.state().at("quantiles"), 0.0));
+    BOOST_TEST(close(sketch->state().at("levels"), numbers({0.25, 0.75}), 0.0));
+  }
+  BOOST_TEST(close(fed(one.fresh(), x, 11).state().at("quantiles"),
+                   fed(Quantiles(options), x, 11).state().at("quantiles"), 0.0));
+  BOOST_CHECK_THROW(one.merge(Quantiles(QuantilesOptions().over({0}))), c10::ValueError);
+  BOOST_CHECK_THROW(one.quantile(1.5), c10::ValueError);
+  BOOST_CHECK_THROW(one.quantile(kNaN), c10::ValueError);
+  BOOST_CHECK_THROW(Quantiles(QuantilesOptions().size(4)), c10::ValueError);
+  BOOST_CHECK_THROW(Quantiles(QuantilesOptions().at({-0.1})), c10::ValueError);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
