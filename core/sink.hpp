@@ -8,6 +8,7 @@
 #include <string>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/error.hpp>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/core/value.hpp>
 #include <type_traits>
 #include <utility>
@@ -66,6 +67,13 @@ struct has_assign<T, std::void_t<decltype(std::declval<T&>().assign(std::declval
     : std::true_type {};
 
 template <class T, class = void>
+struct has_update_plain : std::false_type {};
+template <class T>
+struct has_update_plain<
+    T, std::void_t<decltype(bool{std::declval<T&>().update_plain(std::declval<const at::Tensor&>())})>>
+    : std::true_type {};
+
+template <class T, class = void>
 struct has_fresh : std::false_type {};
 template <class T>
 struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> : std::true_type {};
@@ -75,9 +83,9 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 /// Whether `T` is a reduction: a regular value (a copy shares nothing that a later update changes) with
 /// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `State state() const`.
 ///
-/// Optional: `std::string describe() const`, `T fresh() const` (same configuration, no samples; else the
-/// object as it was handed over is the fresh one), `void assign(const at::Tensor&)`, and cereal's
-/// `serialize`/`save`/`load`.
+/// Updates run in `Quiet` mode. Optional: `std::string describe() const`, `T fresh() const` (same
+/// configuration, no samples; else the object as it was handed over is the fresh one), `void assign(const
+/// at::Tensor&)`, and cereal's `serialize`/`save`/`load`.
 template <class T>
 inline constexpr bool is_reduction_v = detail::is_reduction<std::decay_t<T>>::value;
 
@@ -150,7 +158,13 @@ class SinkOf final : public Sink {
 
   const R& reduction() const noexcept { return *reduction_; }
 
-  void update(const at::Tensor& sample) override { reduction_->update(sample); }
+  void update(const at::Tensor& sample) override {
+    if constexpr (detail::has_update_plain<R>::value) {
+      if (reduction_->update_plain(sample)) return;
+    }
+    const Quiet quiet;
+    reduction_->update(sample);
+  }
   void merge(const Sink& other) override {
     const auto* same = dynamic_cast<const SinkOf*>(&other);
     TORCH_CHECK_TYPE(same != nullptr, "merge: cannot merge ", other.describe(), " into ", describe(),

@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/count.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -15,7 +15,7 @@ void add(detail::Owned& total, const at::Tensor& part) {
 }
 
 at::Tensor copy_or_zero(const detail::Owned& total) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return total ? detail::own_copy(*total) : at::zeros({}, at::TensorOptions().dtype(at::kLong));
 }
 
@@ -29,7 +29,7 @@ Count::Count(CountOptions options)
     : intake_("Count", options.folding(), detail::Accepts::any, /*any_shape=*/true) {}
 
 void Count::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const auto dtype = sample.scalar_type();
@@ -49,12 +49,12 @@ void Count::update(const at::Tensor& sample) {
 }
 
 void Count::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Count::merge(const Count& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   add(nan_, *other.nan_);
@@ -78,7 +78,7 @@ at::Tensor Count::zeros() const {
 
 core::State Count::state() const {
   if (count() == 0) return {};
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return {{"rows", number(rows())},
           {"elements", number(elements_)},
           {"nan", nan()},

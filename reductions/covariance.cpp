@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/covariance.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -27,7 +27,7 @@ Observations observe(const detail::Rows& rows) {
 
 at::Tensor rows_omitted(const detail::Intake& intake, const detail::Owned& taken) {
   intake.require_samples("omitted");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return at::rsub(*taken, static_cast<double>(intake.count())).to(at::kLong);
 }
 
@@ -41,7 +41,7 @@ Covariance::Covariance(CovarianceOptions options)
     : intake_("Covariance", options.folding()), unbiased_(options.unbiased()) {}
 
 void Covariance::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const Observations batch = observe(rows);
@@ -71,12 +71,12 @@ void Covariance::combine(const at::Tensor& taken, const at::Tensor& mean, const 
 }
 
 void Covariance::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Covariance::merge(const Covariance& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -90,19 +90,19 @@ void Covariance::merge(const Covariance& other) {
 
 at::Tensor Covariance::mean() const {
   intake_.require_samples("mean");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return detail::own_copy(*mean_);
 }
 
 at::Tensor Covariance::covariance() const {
   intake_.require_samples("covariance");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return at::div(*product_, unbiased_ ? at::sub(*taken_, 1).clamp_min_(0) : *taken_);
 }
 
 at::Tensor Covariance::correlation() const {
   intake_.require_samples("correlation");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const at::Tensor deviation = product_->diagonal().abs().sqrt();
   return at::div(*product_, deviation.unsqueeze(1)).div_(deviation);
 }
@@ -135,7 +135,7 @@ void Covariance::restored() const {
 Gram::Gram(GramOptions options) : intake_("Gram", options.folding()) {}
 
 void Gram::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const Observations batch = observe(rows);
@@ -152,12 +152,12 @@ void Gram::update(const at::Tensor& sample) {
 }
 
 void Gram::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Gram::merge(const Gram& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -171,7 +171,7 @@ void Gram::merge(const Gram& other) {
 
 at::Tensor Gram::value() const {
   intake_.require_samples("value");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return detail::own_copy(*product_);
 }
 

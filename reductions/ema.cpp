@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/ema.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -20,7 +20,7 @@ EMA::EMA(EMAOptions options) : intake_("EMA", options.folding()), decay_(options
 }
 
 void EMA::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const auto dtype = detail::wide_type(sample.scalar_type());
@@ -54,12 +54,12 @@ void EMA::update(const at::Tensor& sample) {
 }
 
 void EMA::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void EMA::merge(const EMA& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -73,7 +73,7 @@ void EMA::merge(const EMA& other) {
 }
 
 void EMA::assign(const at::Tensor& value) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_assign(value);
   detail::Intake next = intake_;
   next.assign(value);
@@ -84,18 +84,18 @@ void EMA::assign(const at::Tensor& value) {
 
 at::Tensor EMA::value() const {
   intake_.require_samples("value");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return at::div(*sum_, at::rsub(power(decay_, intake_.taken()), 1.0)).to(detail::mean_type(intake_.dtype()));
 }
 
 at::Tensor EMA::omitted() const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.omitted();
 }
 
 core::State EMA::state() const {
   if (count() == 0) return {};
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

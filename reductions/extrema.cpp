@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 
 #include <limits>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/extrema.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace detail {
@@ -37,7 +37,7 @@ void Extremum::fold(const at::Tensor& value) {
 }
 
 void Extremum::update(const at::Tensor& sample) {
-  const Quiet quiet;
+  const core::Quiet quiet;
   const Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   if (value_) {
@@ -49,12 +49,12 @@ void Extremum::update(const at::Tensor& sample) {
 }
 
 void Extremum::check(const at::Tensor& sample) const {
-  const Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Extremum::merge_from(const Extremum& other) {
-  const Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -66,7 +66,7 @@ void Extremum::merge_from(const Extremum& other) {
 }
 
 void Extremum::assign(const at::Tensor& value) {
-  const Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_assign(value);
   value_ = own_copy(value);
   intake_.assign(value);
@@ -74,19 +74,19 @@ void Extremum::assign(const at::Tensor& value) {
 
 at::Tensor Extremum::value() const {
   intake_.require_samples("value");
-  const Quiet quiet;
+  const core::Quiet quiet;
   if (!intake_.omits() || !c10::isFloatingType(value_->scalar_type())) return own_copy(*value_);
   return value_->masked_fill(at::eq(intake_.taken(), 0), std::numeric_limits<double>::quiet_NaN());
 }
 
 at::Tensor Extremum::omitted() const {
-  const Quiet quiet;
+  const core::Quiet quiet;
   return intake_.omitted();
 }
 
 core::State Extremum::state() const {
   if (count() == 0) return {};
-  const Quiet quiet;
+  const core::Quiet quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

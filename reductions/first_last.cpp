@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/first_last.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -17,7 +17,7 @@ at::Tensor row(const detail::Rows& rows, bool last) {
 First::First(FirstOptions options) : intake_("First", options.folding()) {}
 
 void First::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   if (!value_) value_ = detail::own_copy(row(rows, /*last=*/false));
@@ -25,19 +25,19 @@ void First::update(const at::Tensor& sample) {
 }
 
 void First::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void First::merge(const First& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (count() == 0) value_ = other.value_;
   intake_.merge(other.intake_);
 }
 
 void First::assign(const at::Tensor& value) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_assign(value);
   value_ = detail::own_copy(value);
   intake_.assign(value);
@@ -45,7 +45,7 @@ void First::assign(const at::Tensor& value) {
 
 at::Tensor First::value() const {
   intake_.require_samples("value");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return detail::own_copy(*value_);
 }
 
@@ -63,7 +63,7 @@ First First::fresh() const {
 Last::Last(LastOptions options) : intake_("Last", options.folding()) {}
 
 void Last::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor last = row(rows, /*last=*/true);
@@ -76,12 +76,12 @@ void Last::update(const at::Tensor& sample) {
 }
 
 void Last::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Last::merge(const Last& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   value_ = detail::Owned(count() == 0 ? detail::own_copy(*other.value_)
@@ -90,7 +90,7 @@ void Last::merge(const Last& other) {
 }
 
 void Last::assign(const at::Tensor& value) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_assign(value);
   value_ = detail::own_copy(value);
   intake_.assign(value);
@@ -98,7 +98,7 @@ void Last::assign(const at::Tensor& value) {
 
 at::Tensor Last::value() const {
   intake_.require_samples("value");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return detail::own_copy(*value_);
 }
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/histogram.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -82,7 +82,7 @@ void Histogram::validate() const {
 }
 
 void Histogram::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor x = rows.flat(rows.view).to(at::kDouble);
@@ -117,7 +117,7 @@ void Histogram::update(const at::Tensor& sample) {
 }
 
 void Histogram::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
@@ -143,7 +143,7 @@ void Histogram::coarsen(const Grid& grid) {
 }
 
 void Histogram::merge(const Histogram& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -166,14 +166,14 @@ void Histogram::merge(const Histogram& other) {
 
 at::Tensor Histogram::counts() const {
   intake_.require_samples("counts");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   auto sizes = intake_.kept().vec();
   sizes.push_back(bins_);
   return detail::own_copy(slots_->narrow(1, 0, bins_).reshape(sizes));
 }
 
 at::Tensor Histogram::edges() const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   if (!growing_) {
     const auto options = at::TensorOptions().dtype(at::kDouble).device(intake_.device());
     return at::linspace(low_, high_, bins_ + 1, options);
@@ -183,7 +183,7 @@ at::Tensor Histogram::edges() const {
 }
 
 at::Tensor Histogram::column(std::int64_t slot) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return detail::own_copy(slots_->select(1, slot).reshape(intake_.kept()));
 }
 

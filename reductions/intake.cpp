@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/intake.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {
@@ -41,7 +41,7 @@ void add(To* __restrict sum, const From* __restrict sample, std::int64_t n) {
 
 at::Tensor Owned::copied(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  const Quiet quiet;
+  const core::Quiet quiet;
   return own_copy(tensor);
 }
 

@@ -22,7 +22,7 @@ class Map {
 
   /// Throws what the callable or the reduction throws; the state is then unchanged.
   void update(const at::Tensor& sample) {
-    const detail::Quiet quiet;
+    const core::Quiet quiet;
     reduction_->update((*callable_)(sample));
   }
   /// As the reduction's merge.

@@ -1,19 +1,24 @@
 #include <ATen/Functions.h>
 
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/mean.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 
 Mean::Mean(MeanOptions options) : intake_("Mean", options.folding()) {}
 
-void Mean::update(const at::Tensor& sample) {
-  if (intake_.plain() && sample.defined() && sample.scalar_type() == intake_.dtype() &&
-      detail::add_plain(*sum_, sample)) {
-    intake_.count_one();
-    return;
+bool Mean::update_plain(const at::Tensor& sample) {
+  if (!intake_.plain() || !sample.defined() || sample.scalar_type() != intake_.dtype() ||
+      !detail::add_plain(*sum_, sample)) {
+    return false;
   }
-  const detail::Quiet quiet;
+  intake_.count_one();
+  return true;
+}
+
+void Mean::update(const at::Tensor& sample) {
+  if (update_plain(sample)) return;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const auto dtype = detail::wide_type(sample.scalar_type());
@@ -28,12 +33,12 @@ void Mean::update(const at::Tensor& sample) {
 }
 
 void Mean::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Mean::merge(const Mean& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -46,18 +51,18 @@ void Mean::merge(const Mean& other) {
 
 at::Tensor Mean::value() const {
   intake_.require_samples("value");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return at::div(*sum_, intake_.taken()).to(detail::mean_type(intake_.dtype()));
 }
 
 at::Tensor Mean::omitted() const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.omitted();
 }
 
 core::State Mean::state() const {
   if (count() == 0) return {};
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 
 #include <limits>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/moments.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -24,7 +24,7 @@ Moments::Moments(MomentsOptions options)
     : intake_("Moments", options.folding()), unbiased_(options.unbiased()) {}
 
 void Moments::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   check_kind(sample);
   if (rows.count == 0) return;
@@ -64,7 +64,7 @@ void Moments::update(const at::Tensor& sample) {
 }
 
 void Moments::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
   check_kind(sample);
 }
@@ -119,7 +119,7 @@ void Moments::combine(const Part& other) {
 }
 
 void Moments::merge(const Moments& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -141,14 +141,14 @@ void Moments::merge(const Moments& other) {
 
 at::Tensor Moments::mean() const {
   intake_.require_samples("mean");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   if (!intake_.omits()) return detail::own_copy(*mean_);
   return mean_->masked_fill(at::eq(intake_.taken(), 0), kNaN);
 }
 
 at::Tensor Moments::variance() const {
   intake_.require_samples("variance");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const at::Tensor n = intake_.taken();
   const at::Tensor result = at::div(*m2_, unbiased_ ? at::sub(n, 1).clamp_min_(0) : n);
   return result.masked_fill_(mean_->isfinite().logical_not(), kNaN);
@@ -157,7 +157,7 @@ at::Tensor Moments::variance() const {
 at::Tensor Moments::skewness() const {
   intake_.require_samples("skewness");
   require_real("skewness");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const at::Tensor n = intake_.taken();
   return at::div(at::mul(*m3_, n.sqrt()), m2_->pow(1.5)).masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
@@ -165,19 +165,19 @@ at::Tensor Moments::skewness() const {
 at::Tensor Moments::kurtosis() const {
   intake_.require_samples("kurtosis");
   require_real("kurtosis");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const at::Tensor n = intake_.taken();
   return at::div(at::mul(*m4_, n), m2_->square()).sub_(3).masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
 
 at::Tensor Moments::omitted() const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.omitted();
 }
 
 core::State Moments::state() const {
   if (count() == 0) return {};
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   core::State state{{"mean", mean()}, {"variance", variance()}};
   if (m3_) {
     state.set("skewness", skewness());

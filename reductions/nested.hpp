@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/core/sink.hpp>
-#include <torchtap/reductions/quiet.hpp>
 #include <type_traits>
 #include <utility>
 

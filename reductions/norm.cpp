@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/norm.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 
@@ -22,7 +22,7 @@ void Norm::fold(const at::Tensor& part) {
 }
 
 void Norm::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor x = rows.filled(0.0).to(detail::wide_type(sample.scalar_type()));
@@ -39,12 +39,12 @@ void Norm::update(const at::Tensor& sample) {
 }
 
 void Norm::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Norm::merge(const Norm& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   fold(count() == 0 ? *other.sum_ : other.sum_->to(sum_->device()));
@@ -53,20 +53,20 @@ void Norm::merge(const Norm& other) {
 
 at::Tensor Norm::value() const {
   intake_.require_samples("value");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const auto dtype = c10::toRealValueType(detail::mean_type(intake_.dtype()));
   if (std::isinf(p_) || p_ == 1) return detail::own_copy(*sum_, dtype);
   return (p_ == 2 ? sum_->sqrt() : sum_->pow(1 / p_)).to(dtype);
 }
 
 at::Tensor Norm::omitted() const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.omitted();
 }
 
 core::State Norm::state() const {
   if (count() == 0) return {};
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

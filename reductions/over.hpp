@@ -23,7 +23,7 @@ class Over {
   /// Throws `c10::ValueError` if the sample lacks a dimension, and what the reduction throws; the state is
   /// then unchanged.
   void update(const at::Tensor& sample) {
-    const detail::Quiet quiet;
+    const core::Quiet quiet;
     const detail::Rows rows = detail::Intake("over", detail::Folding{dims_}).open(sample);
     auto sizes = rows.kept().vec();
     sizes.insert(sizes.begin(), rows.count);

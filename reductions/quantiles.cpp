@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/quantiles.hpp>
-#include <torchtap/reductions/quiet.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -55,7 +55,7 @@ std::int64_t Quantiles::retained() const noexcept {
 }
 
 void Quantiles::update(const at::Tensor& sample) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor x = detail::own_copy(rows.flat(rows.view), detail::mean_type(sample.scalar_type()));
@@ -108,12 +108,12 @@ void Quantiles::compress() {
 }
 
 void Quantiles::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Quantiles::merge(const Quantiles& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (&other == this) return merge(Quantiles(other));
@@ -145,7 +145,7 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
   TORCH_CHECK_VALUE(std::all_of(levels.begin(), levels.end(), is_level),
                     "Quantiles::quantiles: levels must be in [0, 1], got ", c10::ArrayRef<double>(levels),
                     ".");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   const auto options = min_->options();
   std::vector<at::Tensor> pieces, weights;
   for (std::size_t level = 0; level < levels_.size(); ++level) {
@@ -184,13 +184,13 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
 }
 
 at::Tensor Quantiles::quantile(double q) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return quantiles({q}).squeeze(0);
 }
 
 at::Tensor Quantiles::nan() const {
   intake_.require_samples("nan");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return detail::own_copy(nan_->reshape(intake_.kept()));
 }
 
@@ -200,7 +200,7 @@ double Quantiles::rank_error() const noexcept {
 
 core::State Quantiles::state() const {
   if (count() == 0) return {};
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   at::Tensor levels =
       at::empty({static_cast<std::int64_t>(at_.size())}, at::TensorOptions().dtype(at::kDouble));
   std::copy(at_.begin(), at_.end(), levels.data_ptr<double>());

@@ -1,18 +1,21 @@
 #include <ATen/Functions.h>
 
-#include <torchtap/reductions/quiet.hpp>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/sum.hpp>
 
 namespace torchtap::reductions {
 
 Sum::Sum(SumOptions options) : intake_("Sum", options.folding()) {}
 
+bool Sum::update_plain(const at::Tensor& sample) {
+  if (!intake_.plain() || !detail::add_plain(*sum_, sample)) return false;
+  intake_.count_one();
+  return true;
+}
+
 void Sum::update(const at::Tensor& sample) {
-  if (intake_.plain() && detail::add_plain(*sum_, sample)) {
-    intake_.count_one();
-    return;
-  }
-  const detail::Quiet quiet;
+  if (update_plain(sample)) return;
+  const core::Quiet quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const auto dtype = detail::sum_type(sample.scalar_type());
@@ -29,12 +32,12 @@ void Sum::update(const at::Tensor& sample) {
 }
 
 void Sum::check(const at::Tensor& sample) const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
 void Sum::merge(const Sum& other) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -46,7 +49,7 @@ void Sum::merge(const Sum& other) {
 }
 
 void Sum::assign(const at::Tensor& value) {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   intake_.check_assign(value);
   sum_ = detail::own_copy(value, detail::sum_type(value.scalar_type()));
   intake_.assign(value);
@@ -54,18 +57,18 @@ void Sum::assign(const at::Tensor& value) {
 
 at::Tensor Sum::value() const {
   intake_.require_samples("value");
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return detail::own_copy(*sum_);
 }
 
 at::Tensor Sum::omitted() const {
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.omitted();
 }
 
 core::State Sum::state() const {
   if (count() == 0) return {};
-  const detail::Quiet quiet;
+  const core::Quiet quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

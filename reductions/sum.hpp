@@ -22,6 +22,8 @@ class Sum {
   /// Adds a sample. Throws `c10::ValueError` on another shape or device, or a non-finite element under
   /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is then unchanged.
   void update(const at::Tensor& sample);
+  /// The same if that takes no operation of ATen; else false, and nothing has changed.
+  bool update_plain(const at::Tensor& sample);
   /// Throws what `update` would throw for this sample; changes nothing.
   void check(const at::Tensor& sample) const;
   /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on

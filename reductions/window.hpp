@@ -27,7 +27,7 @@ class Window {
 
   /// Throws what the reduction throws on this sample after the one before; the state is then unchanged.
   void update(const at::Tensor& sample) {
-    const detail::Quiet quiet;
+    const core::Quiet quiet;
     R trial = *empty_;
     if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
     trial.update(sample);

@@ -37,8 +37,13 @@ struct ThreadState {
 namespace {
 
 ThreadState& thread_state() {
-  static thread_local ThreadState state;
-  return state;
+  // A plain pointer in front: looking whether an object was made yet costs a call each time.
+  static thread_local ThreadState* known = nullptr;
+  if (known == nullptr) {
+    static thread_local ThreadState state;
+    known = &state;
+  }
+  return *known;
 }
 
 /// Small numbers for hooks, so that each thread finds its counters by index.
@@ -153,7 +158,9 @@ GradientHooks select(const Plan& plan, std::size_t begin, std::size_t end,
   return selected;
 }
 
-at::Tensor base_of(const at::Tensor& tensor) { return tensor.is_view() ? at::Tensor(tensor._base()) : tensor; }
+at::Tensor base_of(const at::Tensor& tensor) {
+  return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+}
 
 int rank(const Hook& hook) {
   if (hook.is_scope) return 0;
@@ -209,9 +216,14 @@ Plan::Plan(const std::vector<std::shared_ptr<Hook>>& attached) : hooks(attached)
   sees_inputs = has_backward_input() || has_backward_output() ||
                 std::any_of(hooks.begin(), hooks.end(),
                             [](const auto& hook) { return !hook->is_scope && hook->kind == Kind::forward; });
+  wants_inputs = forward_pre_begin != forward_pre_end || sees_inputs;
+  wants_outputs = forward_end != forward_pre_end || has_backward_input() || has_backward_output();
 }
 
-void Call::begin() {
+Call::Call(core::Gate& gate) : gate_(&gate) {
+  gate.readers.fetch_add(1);
+  plan_ = gate.plan.load();
+  if (plan_ == nullptr) return;
   state_ = &thread_state();
   if (state_->depth++ == 0) state_->outermost = ++state_->last_forward;
   for (std::size_t i = 0; i < plan_->forward_pre_begin; ++i) {
@@ -262,8 +274,10 @@ void Call::before(Tensors& inputs) {
   }
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
-    inputs_.push_back(
-        {input, {}, input.defined() && plan_->has_backward_output() ? input.grad_fn() : nullptr, {}});
+    Input kept;
+    kept.tensor = input;
+    if (input.defined() && plan_->has_backward_output()) kept.node = input.grad_fn();
+    inputs_.push_back(std::move(kept));
   }
 }
 
@@ -287,7 +301,9 @@ void Call::alias_inputs(Tensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     at::Tensor& input = inputs[i];
     if (!input.defined() || !input.requires_grad() || !at::GradMode::is_enabled()) {
-      inputs_.push_back({input, {}, {}, {}});
+      Input kept;
+      kept.tensor = input;
+      inputs_.push_back(std::move(kept));
       continue;
     }
     const Hook& first = *plan_->hooks[plan_->forward_end];
@@ -295,7 +311,9 @@ void Call::alias_inputs(Tensors& inputs) {
         input.layout() == c10::kStrided, "BackwardInput: input ", i, " of \"", first.path, "\" (", first.type,
         ") has layout ", input.layout(),
         ", of which no alias can be taken; record BackwardOutput of the module before it.");
-    Input kept{input.view_as(input), input, {}, {}};
+    Input kept;
+    kept.tensor = input.view_as(input);
+    kept.original = input;
     kept.node = kept.tensor.grad_fn();
     kept.base_node = base_of(input).grad_fn();
     add_node_hook(*kept.node, select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, i),
@@ -313,7 +331,8 @@ void Call::follow_inplace(const Input& input, std::int64_t slot) {
   const at::Tensor base = base_of(input.original);
   Node* node = base.grad_fn().get();
   for (int steps = 0; node != nullptr && steps < 64; ++steps) {
-    const std::shared_ptr<Node> next = node->num_outputs() > 0 ? node->next_edge(0).function : nullptr;
+    NodePtr next;
+    if (node->num_outputs() > 0) next = node->next_edge(0).function;
     if (next == input.base_node) break;
     node = next.get();
   }

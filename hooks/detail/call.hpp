@@ -9,6 +9,8 @@
 #include <string>
 #include <torchtap/core/hook_point.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace torch::autograd {
@@ -55,6 +57,7 @@ struct Plan : std::enable_shared_from_this<Plan> {
   std::size_t forward_end = 0;  // forward and forward_output, as they were attached
   std::size_t backward_input_end = 0;
   bool sees_inputs = false;  ///< a hook needs the inputs once forward has returned
+  bool wants_inputs = false, wants_outputs = false;
 
   explicit Plan(const std::vector<std::shared_ptr<Hook>>& attached);
   bool has_backward_input() const noexcept { return backward_input_end != forward_end; }
@@ -63,8 +66,18 @@ struct Plan : std::enable_shared_from_this<Plan> {
 
 struct ThreadState;
 
+/// How LibTorch holds autograd nodes: a std::shared_ptr, in newer versions a c10::intrusive_ptr.
+using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
+
+/// Whether there is anything to do around a call, as cheaply as it can be known: a hook that is attached at
+/// this very moment in another thread may be missed.
+inline bool is_idle(const core::Gate& gate) noexcept {
+  return gate.plan.load(std::memory_order_relaxed) == nullptr;
+}
+
 /// Runs the hooks around one call. Stands on the stack of whoever calls the module's forward.
 ///
+///     if (is_idle(gate)) return forward(arguments);
 ///     Call call(gate);
 ///     if (call.idle()) return forward(arguments);
 ///     call.before(inputs);  …  call.after(outputs);
@@ -72,20 +85,16 @@ struct ThreadState;
 /// An exception on the way needs nothing but the destructor.
 class Call {
  public:
-  explicit Call(core::Gate& gate) : gate_(&gate) {
-    gate.readers.fetch_add(1);
-    plan_ = gate.plan.load();
-    if (plan_ != nullptr) begin();
-  }
-  ~Call() {
-    if (state_ != nullptr) end();
-    if (gate_ != nullptr) leave();
-  }
+  explicit Call(core::Gate& gate);
+  ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   /// True if the module has no hooks.
   bool idle() const noexcept { return plan_ == nullptr; }
+  /// Whether `before` and `after` have anything to do.
+  bool wants_inputs() const noexcept { return plan_->wants_inputs; }
+  bool wants_outputs() const noexcept { return plan_->wants_outputs; }
   /// Leaves the gate and keeps the plan alive instead: for a call whose end may never come.
   void own_plan();
 
@@ -103,7 +112,6 @@ class Call {
         base_node;  // of `tensor` and of what `original` is a view of
   };
 
-  void begin();
   void end() noexcept;
   void leave() noexcept;
   void fire(std::size_t begin, std::size_t end, Tensors* inputs, Tensors* outputs);

@@ -64,15 +64,20 @@ HolderPatch& patch_of(const AnyModulePlaceholder* holder) {
 /// The module's own hooks around the call of a holder.
 AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward forward,
                      std::vector<AnyValue>&& arguments) {
+  if (is_idle(patch.gate)) return (holder->*forward)(std::move(arguments));
   Call call(patch.gate);
   if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
-  Tensors inputs;
-  for (auto& argument : arguments) collect(argument, inputs);
-  call.before(inputs);
+  if (call.wants_inputs()) {
+    Tensors inputs;
+    for (auto& argument : arguments) collect(argument, inputs);
+    call.before(inputs);
+  }
   AnyValue result = (holder->*forward)(std::move(arguments));
-  Tensors outputs;
-  collect(result, outputs);
-  call.after(outputs);
+  if (call.wants_outputs()) {
+    Tensors outputs;
+    collect(result, outputs);
+    call.after(outputs);
+  }
   return result;
 }
 

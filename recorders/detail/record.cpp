@@ -1,9 +1,7 @@
-#include <ATen/core/grad_mode.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <torchtap/core/error.hpp>
+#include <torchtap/core/quiet.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
@@ -18,18 +16,6 @@ std::string list(const c10::SmallVectorImpl<const std::type_info*>& types) {
   for (const auto* type : types) text += (text.empty() ? "" : ", ") + c10::demangle(type->name());
   return text;
 }
-
-// What is computed for a recording must not depend on the modes that the model happens to run in: no graph,
-// no autocast, no inference tensors that could not be updated afterwards.
-struct PlainMode {
-  explicit PlainMode() {
-    if (at::GradMode::is_enabled()) no_grad.emplace();
-    if (c10::InferenceMode::is_enabled()) no_inference.emplace(false);
-  }
-  std::optional<c10::InferenceMode> no_inference;
-  std::optional<at::NoGradGuard> no_grad;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
-};
 
 }  // namespace
 
@@ -84,8 +70,10 @@ Record::Slot Record::Slot::clone() const {
 void Record::on_event(hooks::Event& event) {
   const Options& how = *options;
   if (is_gradient(source) && !how.all_tensors() && event.slot() != how.tensor()) return;
-  events_.fetch_add(1, std::memory_order_relaxed);
-  if (how.nullary_condition() && !how.nullary_condition()()) return;
+  if (how.nullary_condition() && !how.nullary_condition()()) {
+    refused_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
 
   hooks::Tensors* tensors = nullptr;
   if (source == Source::forward_pre || source == Source::forward_input) tensors = &event.inputs();
@@ -105,12 +93,14 @@ void Record::on_event(hooks::Event& event) {
   if (how.condition()) {
     const Sample sample(event.path(), event.type(), event.call_index(), samples_.load(),
                         tensors != nullptr ? shown : event.slot(), first);
-    if (!how.condition()(sample)) return;
+    if (!how.condition()(sample)) {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
   }
 
   try {
     const std::lock_guard lock(mutex_);
-    const PlainMode plain;
     if (!how.all_tensors()) {
       take(first, 0);
     } else if (tensors == nullptr) {
@@ -118,7 +108,7 @@ void Record::on_event(hooks::Event& event) {
     } else {
       for (std::int64_t i = 0; i < tensors->size(); ++i) take((*tensors)[i], static_cast<std::size_t>(i));
     }
-    samples_.fetch_add(1, std::memory_order_relaxed);
+    samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   } catch (c10::Error& error) {
     error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
     throw;
@@ -150,8 +140,8 @@ void Record::take(const at::Tensor& tensor, std::size_t index) {
     slot.sink->update(tensor);
     return;
   }
+  const core::Quiet quiet;
   at::Tensor sample = tensor.requires_grad() || how.capture() == Capture::alias ? tensor.detach() : tensor;
-  const at::Tensor before = sample;
   if (how.transform() != nullptr) {
     sample = how.transform()(sample);
     TORCH_CHECK_VALUE(sample.defined(), describe(),
@@ -277,7 +267,7 @@ void Record::reset() {
   slots_.clear();
   if (!options->all_tensors()) slots_.push_back(make_slot());
   samples_.store(0);
-  events_.store(0);
+  refused_.store(0);
 }
 
 Record::Data Record::data() const {
@@ -285,7 +275,7 @@ Record::Data Record::data() const {
   Data data;
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
   data.samples = samples();
-  data.events = events();
+  data.refused = refused_.load();
   return data;
 }
 
@@ -293,7 +283,7 @@ void Record::put(Data data) {
   const std::lock_guard lock(mutex_);
   slots_ = std::move(data.slots);
   samples_.store(data.samples);
-  events_.store(data.events);
+  refused_.store(data.refused);
 }
 
 Record::Data Record::merged(const Record& other) const {
@@ -320,13 +310,13 @@ Record::Data Record::merged(const Record& other) const {
     }
   }
   mine.samples += theirs.samples;
-  mine.events += theirs.events;
+  mine.refused += theirs.refused;
   return mine;
 }
 
 void Record::save(core::OutputArchive& archive) const {
   const Data now = data();
-  archive(path, now.samples, now.events, static_cast<std::uint64_t>(now.slots.size()));
+  archive(path, now.samples, now.refused, static_cast<std::uint64_t>(now.slots.size()));
   for (const auto& slot : now.slots) {
     TORCH_CHECK_VALUE(
         !slot.fixed.has_value(), "snapshot: ", describe(),
@@ -346,7 +336,7 @@ Record::Data Record::load(core::InputArchive& archive) const {
   Data data;
   std::string their_path;
   std::uint64_t count = 0;
-  archive(their_path, data.samples, data.events, count);
+  archive(their_path, data.samples, data.refused, count);
   TORCH_CHECK_VALUE(their_path == path, "restore: the snapshot has \"", their_path,
                     "\" where this recorder has \"", path,
                     "\"; attach to the same modules in the same order.");

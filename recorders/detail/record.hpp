@@ -47,7 +47,7 @@ class Record {
   void on_event(hooks::Event& event);
 
   std::int64_t samples() const noexcept { return samples_.load(); }
-  std::int64_t events() const noexcept { return events_.load(); }
+  std::int64_t events() const noexcept { return samples_.load() + refused_.load(); }
   core::Value value() const;
   core::State state() const;
   std::int64_t slots() const;
@@ -70,7 +70,7 @@ class Record {
   struct Data {
     std::vector<Slot> slots;
     std::int64_t samples = 0;
-    std::int64_t events = 0;
+    std::int64_t refused = 0;
   };
   Data data() const;
   void put(Data data);
@@ -87,9 +87,9 @@ class Record {
   core::Value value_locked() const;
 
   mutable std::mutex mutex_;
-  std::vector<Slot> slots_;  // one, or with all_tensors as many as were seen
-  std::atomic<std::int64_t> samples_{0};
-  std::atomic<std::int64_t> events_{0};
+  std::vector<Slot> slots_;               // one, or with all_tensors as many as were seen
+  std::atomic<std::int64_t> samples_{0};  // written under the lock
+  std::atomic<std::int64_t> refused_{0};  // events that were not recorded
 };
 
 const char* name_of(Record::Source source) noexcept;
