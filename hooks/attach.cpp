@@ -1,11 +1,31 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <typeinfo>
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
 namespace torchtap::hooks {
+namespace {
+
+/// Why nothing calls a hook of this module, and what would.
+std::string way_out(const core::ModuleRef& module) {
+  const std::string type = c10::demangle(typeid(module.module()).name());
+  if (type == "torch::nn::SequentialImpl") {
+    return "it is called through its entries, and it has no entries yet; push them first.";
+  }
+  const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
+  return c10::str(
+      "its forward is called directly, and LibTorch offers no place for a hook there. Either of these makes it "
+      "reachable: ",
+      builtin ? "declare it as torchtap::nn::" + module.type() + " instead of torch::nn::" + module.type()
+              : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
+      "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects what can be hooked as the "
+      "program stands.");
+}
+
+}  // namespace
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   if (this != &other) {
@@ -34,14 +54,7 @@ Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
       module.has_forward(), "hooks::attach: \"", module.path(), "\" (", module.type(),
       ") has no forward, so nothing ever flows through it; attach to the modules inside of it.");
   TORCH_CHECK_VALUE(module.reachable(), "hooks::attach: \"", module.path(), "\" (", module.type(),
-                    ") cannot be reached: its forward is called directly, and LibTorch offers no place for a "
-                    "hook there. Any of "
-                    "these makes it reachable: declare its type with TORCHTAP_MODULE instead of TORCH_MODULE "
-                    "(for LibTorch's own "
-                    "types use torchtap::nn::",
-                    module.type(),
-                    "), or make it an entry of a torch::nn::Sequential. "
-                    "selectors::reachable() selects what can be hooked as the program stands.");
+                    ") cannot be reached: ", way_out(module));
   auto hook = std::make_shared<detail::Hook>();
   hook->kind = kind;
   hook->callback = std::move(callback);

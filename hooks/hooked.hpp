@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <torchtap/core/hook_point.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <tuple>
@@ -81,6 +82,14 @@ template <class R, class C, class... Args>
 struct Signature<R (C::*)(Args...) const> {
   using Type = R(Args...);
 };
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...) noexcept> {
+  using Type = R(Args...);
+};
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...) const noexcept> {
+  using Type = R(Args...);
+};
 
 template <class Impl, class = void>
 struct ForwardOf {
@@ -92,23 +101,86 @@ struct ForwardOf<Impl, std::void_t<decltype(&Impl::forward)>> {
   using Type = typename Signature<decltype(&Impl::forward)>::Type;
 };
 
-/// Runs `forward(arguments...)` with the hooks behind `gate` around it. By value: hooks may replace what is
-/// passed.
+/// One argument of a hooked call, declared as `Arg`: a copy, as hooks may replace what is passed.
+template <class Arg, class = void>
+class Argument {
+ public:
+  explicit Argument(Arg&& given) : value_(std::forward<Arg>(given)) {}
+  void collect(Tensors& inputs) { Collector{inputs}(value_); }
+  /// As the parameter was declared: moved from where forward takes a value.
+  Arg&& pass() { return static_cast<Arg&&>(value_); }
+
+ private:
+  std::decay_t<Arg> value_;
+};
+
+/// A tensor that forward may exchange for another one in the caller's variable.
+template <>
+class Argument<at::Tensor&> {
+ public:
+  explicit Argument(at::Tensor& given) : caller_(given), value_(given) {}
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+  ~Argument() {
+    if (passed_.has_value() && !value_.is_same(*passed_)) caller_ = value_;
+  }
+  void collect(Tensors& inputs) { inputs.push_back(value_); }
+  at::Tensor& pass() {
+    passed_ = value_;
+    return value_;
+  }
+
+ private:
+  at::Tensor& caller_;
+  at::Tensor value_;
+  std::optional<at::Tensor> passed_;
+};
+
+template <class Arg>
+inline constexpr bool is_opaque_v = false;
+template <class T>
+inline constexpr bool is_opaque_v<T&> = !std::is_const_v<T> || !std::is_copy_constructible_v<T> ||
+                                        std::is_polymorphic_v<T>;
+
+/// What forward writes to, and what cannot be copied as it is (another type's base, say), goes to it
+/// untouched; tensors inside are not seen.
+template <class T>
+class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Tensor>>> {
+ public:
+  explicit Argument(T& given) : given_(given) {}
+  void collect(Tensors& /*inputs*/) {}
+  T& pass() { return given_; }
+
+ private:
+  T& given_;
+};
+
+/// Runs `forward(arguments...)` with the hooks behind `gate` around it.
 template <class R, class Forward, class... Args>
 R run_hooked(core::Gate& gate, Forward&& forward, Args&&... arguments) {
+  static_assert(!std::is_reference_v<R>,
+                "TORCHTAP_MODULE needs a forward() that returns a value: what a reference refers to may be an "
+                "argument that hooks have replaced");
   Call call(gate);
   if (call.idle()) return std::invoke(forward, std::forward<Args>(arguments)...);
-  std::tuple<std::decay_t<Args>...> copies(std::forward<Args>(arguments)...);
-  Tensors inputs;
-  Collector{inputs}(copies);
-  call.before(inputs);
-  // Forwarded as the parameters were declared: moved from where forward takes a value.
-  std::decay_t<R> result = std::apply(
-      [&](auto&... copy) -> R { return std::invoke(forward, std::forward<Args>(copy)...); }, copies);
-  Tensors outputs;
-  Collector{outputs}(result);
-  call.after(outputs);
-  return result;
+  std::tuple<Argument<Args>...> kept(std::forward<Args>(arguments)...);
+  return std::apply(
+      [&](auto&... argument) -> R {
+        Tensors inputs;
+        (argument.collect(inputs), ...);
+        call.before(inputs);
+        Tensors outputs;
+        if constexpr (std::is_void_v<R>) {
+          std::invoke(forward, argument.pass()...);
+          call.after(outputs);
+        } else {
+          std::decay_t<R> result = std::invoke(forward, argument.pass()...);
+          Collector{outputs}(result);
+          call.after(outputs);
+          return result;
+        }
+      },
+      kept);
 }
 
 template <class Impl, class Enabled, class... Args>

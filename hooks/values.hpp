@@ -21,6 +21,10 @@
 #include <c10/util/Optional.h>
 #endif
 
+namespace torch::nn {
+struct ASMoutput;
+}
+
 namespace torchtap::hooks {
 
 /// The optional that LibTorch's module interface uses.
@@ -132,6 +136,17 @@ struct Visit<std::vector<T>, std::enable_if_t<!std::is_same_v<T, bool>>> {
   template <class Visitor>
   static void apply(std::vector<T>& value, Visitor&& visit) {
     for (T& part : value) visit(part);
+  }
+};
+
+/// What `AdaptiveLogSoftmaxWithLoss` returns. Here, not where that type is hooked, as every file has to see it;
+/// a template, so that it need not be complete.
+template <class T>
+struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::ASMoutput>>> {
+  template <class Visitor>
+  static void apply(T& value, Visitor&& visit) {
+    visit(value.output);
+    visit(value.loss);  // a plain number in most versions of LibTorch
   }
 };
 

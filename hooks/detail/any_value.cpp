@@ -22,15 +22,6 @@ template struct Expose<TensorHolderValue, &torch::nn::AnyValue::Holder<at::Tenso
 
 namespace torchtap::hooks {
 
-template <>
-struct Visit<torch::nn::ASMoutput> {
-  template <class Visitor>
-  static void apply(torch::nn::ASMoutput& value, Visitor&& visit) {
-    visit(value.output);
-    // `loss` is a plain number.
-  }
-};
-
 namespace detail {
 namespace {
 

@@ -69,10 +69,10 @@ std::int64_t next_call_index(ThreadState& state, const Hook& hook) {
   return counter.calls++;
 }
 
-/// What is to happen when one gradient arrives.
+/// What is to happen when one gradient arrives. The graph does not keep alive what a removed hook held.
 struct GradientHooks {
   struct One {
-    std::shared_ptr<Hook> hook;
+    std::weak_ptr<Hook> hook;
     std::int64_t call_index;
   };
   std::vector<One> hooks;
@@ -80,10 +80,11 @@ struct GradientHooks {
 
   void fire(at::Tensor& gradient) const {
     for (const auto& one : hooks) {
-      if (!one.hook->active.load()) continue;
-      Event event(one.hook->kind, one.hook->path, one.hook->type, one.call_index);
+      const auto hook = one.hook.lock();
+      if (hook == nullptr || !hook->active.load()) continue;
+      Event event(hook->kind, hook->path, hook->type, one.call_index);
       event.set_gradient(&gradient, slot);
-      one.hook->callback(event);
+      hook->callback(event);
     }
   }
 };

@@ -87,7 +87,7 @@ struct Run {
   Sequence& sequence;
   Call call;
   std::size_t next = 0;  // the entry whose turn it is
-  bool inside = false;   // an entry is being called
+  bool inside = true;    // an entry or a hook is being called: what calls the Sequential now starts anew
 };
 
 std::list<Run>& runs() {
@@ -121,13 +121,11 @@ class EndRun {
   bool armed_ = true;
 };
 
-void begin_run(RunIterator run, std::vector<AnyValue>& arguments) {
-  if (run->call.idle()) return;
-  EndRun on_exception(run);
+void begin_run(Run& run, std::vector<AnyValue>& arguments) {
+  if (run.call.idle()) return;
   Tensors inputs;
   for (auto& argument : arguments) collect(argument, inputs);
-  run->call.before(inputs);
-  on_exception.not_yet();
+  run.call.before(inputs);
 }
 
 AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder* holder, Forward forward,
@@ -146,19 +144,20 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
     runs().erase(run);
     run = runs().end();
   }
-  if (position == 0 && (run == runs().end() || run->inside)) {
-    run = runs().emplace(runs().end(), sequence);
-    begin_run(run, arguments);
+  const bool begins = position == 0 && (run == runs().end() || run->inside);
+  if (begins) run = runs().emplace(runs().end(), sequence);
+  if (run == runs().end() || (run->inside && !begins)) {
+    return call_module(patch, holder, forward, std::move(arguments));
   }
-  if (run == runs().end() || run->inside) return call_module(patch, holder, forward, std::move(arguments));
 
   EndRun end_of_run(run);
   run->inside = true;
+  if (begins) begin_run(*run, arguments);
   AnyValue result = call_module(patch, holder, forward, std::move(arguments));
-  run->inside = false;
-  run->next = position + 1;
   if (patch.last.load() && sequence.has_grown()) Registry::instance().grown(sequence);
   if (!patch.last.load()) {
+    run->inside = false;
+    run->next = position + 1;
     end_of_run.not_yet();
   } else if (!run->call.idle()) {
     Tensors outputs;

@@ -1,0 +1,176 @@
+// Hooks that fire in several threads while others attach and detach. Also meant for -DTORCHTAP_SANITIZE=thread.
+#include <boost/test/unit_test.hpp>
+#include <torch/torch.h>
+#include <torchtap/hooks/hooks.hpp>
+
+#include <atomic>
+#include <thread>
+
+namespace hooks = torchtap::hooks;
+using hooks::Event;
+using hooks::Handle;
+using hooks::Kind;
+
+namespace {
+
+constexpr int kThreads = 8;
+constexpr int kCalls = 200;
+
+struct BlockImpl : torch::nn::Module {
+  BlockImpl() { fc = register_module("fc", torchtap::nn::Linear(2, 2)); }
+  at::Tensor forward(const at::Tensor& x) { return fc(fc(x)); }
+  torchtap::nn::Linear fc{nullptr};
+};
+TORCHTAP_MODULE(Block);
+
+torch::nn::Sequential make_model() {
+  torch::nn::Sequential model(torch::nn::Linear(2, 2), torch::nn::ReLU(), Block(), torch::nn::Linear(2, 2));
+  model->eval();
+  return model;
+}
+
+template <class Body>
+void in_threads(int count, Body&& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(body);
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(threads)
+
+BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
+  at::set_num_threads(1);
+  auto model = make_model();
+  std::map<std::string, std::atomic<int>> fired;
+  std::atomic<int> wrong_index{0}, others{0};
+  std::vector<Handle> handles;
+  const auto modules = torchtap::core::walk_modules(*model);
+  for (const auto& module : modules) {
+    for (const auto kind : {Kind::forward_pre, Kind::forward}) {
+      handles.push_back(hooks::attach(module, kind, [&fired, &wrong_index](Event& event) {
+        ++fired.at(event.path());
+        const bool twice = event.path() == "2.fc";
+        if (event.call_index() < 0 || event.call_index() > (twice ? 1 : 0)) ++wrong_index;
+      }));
+    }
+    fired[module.path()] = 0;
+  }
+  std::atomic<bool> stop{false};
+  std::thread changer([&] {
+    torch::NoGradGuard no_grad;
+    while (!stop) {
+      std::vector<Handle> temporary;
+      for (const auto& module : modules) {
+        auto state = std::make_shared<std::atomic<int>>(0);
+        temporary.push_back(hooks::attach(module, Kind::forward, [state, &others](Event&) { ++*state, ++others; }));
+      }
+      std::this_thread::yield();
+    }
+  });
+  in_threads(kThreads, [&] {
+    torch::NoGradGuard no_grad;
+    for (int i = 0; i < kCalls; ++i) model->forward(at::ones({2, 2}));
+  });
+  stop = true;
+  changer.join();
+  for (const auto& [path, count] : fired) BOOST_TEST(count == (path == "2.fc" ? 4 : 2) * kThreads * kCalls, path);
+  BOOST_TEST(wrong_index == 0);
+}
+
+// The hooks go to none and come back while calls are under way: the holders' tables are exchanged under them.
+BOOST_AUTO_TEST_CASE(the_last_hook_comes_and_goes) {
+  at::set_num_threads(1);
+  auto model = make_model();
+  const auto modules = torchtap::core::walk_modules(*model);
+  const auto want = model->forward(at::ones({2, 2}));
+  std::atomic<bool> stop{false};
+  std::atomic<int> fired{0}, wrong{0};
+  std::thread changer([&] {
+    while (!stop) {
+      std::vector<Handle> temporary;
+      for (const auto& module : modules) {
+        temporary.push_back(hooks::attach(module, Kind::forward, [&](Event&) { ++fired; }));
+      }
+      temporary.clear();
+      std::this_thread::yield();
+    }
+  });
+  in_threads(kThreads, [&] {
+    torch::NoGradGuard no_grad;
+    for (int i = 0; i < kCalls; ++i) {
+      if (!at::equal(model->forward(at::ones({2, 2})), want)) ++wrong;
+    }
+  });
+  stop = true;
+  changer.join();
+  BOOST_TEST(wrong == 0);
+  const int after = fired;
+  model->forward(at::ones({2, 2}));
+  BOOST_TEST(fired == after);
+}
+
+BOOST_AUTO_TEST_CASE(gradients_in_several_threads) {
+  at::set_num_threads(1);
+  auto model = make_model();
+  for (auto& parameter : model->parameters()) parameter.requires_grad_(false);
+  std::atomic<int> fired{0};
+  std::vector<Handle> handles;
+  for (const auto& module : torchtap::core::walk_modules(*model)) {
+    for (const auto kind : {Kind::backward_input, Kind::backward_output}) {
+      handles.push_back(hooks::attach(module, kind, [&](Event&) { ++fired; }));
+    }
+  }
+  in_threads(kThreads, [&] {
+    for (int i = 0; i < 20; ++i) model->forward(at::ones({2, 2}).requires_grad_()).sum().backward();
+  });
+  // Two for each of six modules, and the inner one is called twice.
+  BOOST_TEST(fired == 2 * 7 * 20 * kThreads);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_hook_held_is_freed_after_the_call_in_another_thread) {
+  torch::nn::Sequential entries{torch::nn::ReLU()};
+  torchtap::nn::ReLU direct;
+  const std::vector<torchtap::core::ModuleRef> modules{hooks::find(*entries, "0"), hooks::find(*entries, ""),
+                                                       hooks::find(*direct, "")};
+  for (const auto& module : modules) {
+    auto state = std::make_shared<int>(0);
+    const std::weak_ptr<int> alive = state;
+    std::atomic<bool> inside{false}, go_on{false};
+    auto handle = hooks::attach(module, Kind::forward_pre, [&, state](Event&) {
+      inside = true;
+      while (!go_on) std::this_thread::yield();
+    });
+    state.reset();
+    std::thread caller([&] {
+      entries->forward(at::ones({2}));
+      direct(at::ones({2}));
+    });
+    while (!inside) std::this_thread::yield();
+    handle.remove();
+    BOOST_TEST(!alive.expired(), "the call still runs it");
+    go_on = true;
+    caller.join();
+    BOOST_TEST(alive.expired());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(models_of_their_own) {
+  std::atomic<int> fired{0};
+  in_threads(kThreads, [&] {
+    torch::NoGradGuard no_grad;
+    for (int i = 0; i < 20; ++i) {
+      auto model = make_model();
+      std::vector<Handle> handles;
+      for (const auto& module : torchtap::core::walk_modules(*model)) {
+        handles.push_back(hooks::attach(module, Kind::forward, [&](Event&) { ++fired; }));
+      }
+      model->forward(at::ones({2, 2}));
+      if (i % 2 == 0) model = nullptr;  // first the model, or first the handles
+    }
+  });
+  BOOST_TEST(fired == 7 * 20 * kThreads);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

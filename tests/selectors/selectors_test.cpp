@@ -1,0 +1,339 @@
+// The walk over a model, and selectors on it.
+#include <boost/test/unit_test.hpp>
+#include <torch/torch.h>
+#include <torchtap/hooks/nn.hpp>
+#include <torchtap/selectors/selectors.hpp>
+
+#include <range/v3/algorithm/count_if.hpp>
+#include <range/v3/range/conversion.hpp>
+#include <range/v3/view/filter.hpp>
+#include <range/v3/view/transform.hpp>
+#include <regex>
+
+namespace selectors = torchtap::selectors;
+namespace core = torchtap::core;
+using selectors::depth;
+using selectors::everything;
+using selectors::indices;
+using selectors::leaves;
+using selectors::names;
+using selectors::select;
+using selectors::Selector;
+using selectors::types;
+using Names = std::vector<std::string>;
+
+#define CHECK_SAME(a, b) BOOST_TEST((a) == (b), boost::test_tools::per_element())
+
+namespace deep::inside {
+
+template <class T>
+struct BoxImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) { return x; }
+};
+
+}  // namespace deep::inside
+
+namespace {
+
+struct ConvBlockImpl : torch::nn::Module {
+  ConvBlockImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(1, 1, 1));
+    norm = register_module("norm", torchtap::nn::BatchNorm2d(1));
+  }
+  at::Tensor forward(const at::Tensor& x) { return norm(conv(x)); }
+  torch::nn::Conv2d conv{nullptr};
+  torchtap::nn::BatchNorm2d norm{nullptr};
+};
+TORCH_MODULE(ConvBlock);
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    ConvBlock shared;
+    stem = register_module("stem", shared);
+    layers = register_module("layers", torch::nn::Sequential(ConvBlock(), torchtap::nn::ReLU(), shared));
+    list = register_module("list", torch::nn::ModuleList(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2)));
+    dict = register_module("dict", torch::nn::ModuleDict());
+    dict->update({{"tail", torch::nn::Linear(2, 2).ptr()}});
+    parameters = register_module("parameters", torch::nn::ParameterList(at::ones({1})));
+    head = register_module("head[0]", torchtap::nn::Linear(2, 2));
+  }
+  at::Tensor forward(at::Tensor x) { return x; }
+  ConvBlock stem{nullptr};
+  torch::nn::Sequential layers{nullptr};
+  torch::nn::ModuleList list{nullptr};
+  torch::nn::ModuleDict dict{nullptr};
+  torch::nn::ParameterList parameters{nullptr};
+  torchtap::nn::Linear head{nullptr};
+};
+TORCH_MODULE(Net);
+
+const std::vector<core::ModuleRef>& walk() {
+  static Net net;
+  static const auto modules = core::walk_modules(*net);
+  return modules;
+}
+
+Names paths(const std::vector<core::ModuleRef>& modules) {
+  Names all;
+  for (const auto& module : modules) all.push_back(module.path());
+  return all;
+}
+Names selected(const Selector& selector) { return paths(select(walk(), selector)); }
+
+const core::ModuleRef& at_path(const std::string& path) {
+  for (const auto& module : walk()) {
+    if (module.path() == path) return module;
+  }
+  BOOST_FAIL("no module at " + path);
+  return walk().front();
+}
+
+std::string message_of(const Selector& selector) {
+  try {
+    select(walk(), selector);
+  } catch (const c10::ValueError& error) {
+    return error.what_without_backtrace();
+  }
+  return "(nothing was thrown)";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(walking)
+
+BOOST_AUTO_TEST_CASE(goes_the_way_of_named_modules) {
+  Net net;
+  const auto ours = core::walk_modules(*net);
+  const auto theirs = net->named_modules();
+  std::vector<const torch::nn::Module*> met;
+  std::map<const torch::nn::Module*, Names> all_paths;
+  for (const auto& module : theirs) {
+    auto& list = all_paths[module.value().get()];
+    if (list.empty()) met.push_back(module.value().get());
+    list.push_back(module.key());
+  }
+  BOOST_REQUIRE(ours.size() == met.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    BOOST_TEST(&ours[i].module() == met[i]);
+    BOOST_TEST(ours[i].index() == static_cast<std::int64_t>(i));
+    Names mine = ours[i].aliases();
+    mine.insert(mine.begin(), ours[i].path());
+    CHECK_SAME(mine, all_paths.at(met[i]));
+    BOOST_TEST(ours[i].root().path() == "");
+    BOOST_TEST((ours[i].root() == ours[0]));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(shared_modules_are_met_once) {
+  CHECK_SAME(paths(walk()),
+             Names({"", "stem", "stem.conv", "stem.norm", "layers", "layers.0", "layers.0.conv", "layers.0.norm",
+                    "layers.1", "list", "list.0", "list.1", "dict", "dict.tail", "parameters", "head[0]"}));
+  CHECK_SAME(at_path("stem").aliases(), Names({"layers.2"}));
+  CHECK_SAME(at_path("stem.conv").aliases(), Names({"layers.2.conv"}));
+  BOOST_TEST(at_path("stem").depth() == 1);
+  BOOST_TEST(at_path("layers.0.conv").depth() == 3);
+  BOOST_TEST(at_path("").depth() == 0);
+  BOOST_TEST(at_path("layers.1").leaf());
+  BOOST_TEST(!at_path("layers.0").leaf());
+}
+
+BOOST_AUTO_TEST_CASE(children_count_from_zero) {
+  Net net;
+  torch::nn::Linear twice(2, 2);
+  net->register_module("a", twice);
+  net->register_module("b", twice);
+  const auto children = selectors::children(net);
+  CHECK_SAME(paths(children.vector()), Names({"stem", "layers", "list", "dict", "parameters", "head[0]", "a"}));
+  for (std::int64_t i = 0; i < 7; ++i) BOOST_TEST(children.vector()[static_cast<std::size_t>(i)].index() == i);
+  CHECK_SAME(children.vector().back().aliases(), Names({"b"}));
+  BOOST_TEST(children.vector()[0].root().path() == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_model_on_the_stack) {
+  NetImpl net;
+  BOOST_TEST(core::walk_modules(net).size() == walk().size());
+  BOOST_TEST((&core::walk_modules(net)[0].module() == &net));
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_holder_leaves_no_module) {
+  struct LazyImpl : torch::nn::Module {
+    LazyImpl() { register_module("later", std::shared_ptr<torch::nn::Module>()); }
+  };
+  LazyImpl lazy;
+  BOOST_TEST(core::walk_modules(lazy).size() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_reference_keeps_the_module_alive) {
+  std::vector<core::ModuleRef> modules;
+  {
+    Net net;
+    modules = core::walk_modules(*net);
+  }
+  for (const auto& module : modules) BOOST_TEST(!module.module().name().empty());
+  core::ModuleRef copy = modules[3];
+  copy = modules[4];
+  BOOST_TEST((copy == modules[4]));
+  BOOST_TEST((copy != modules[3]));
+}
+
+BOOST_AUTO_TEST_CASE(what_can_be_hooked) {
+  for (const char* path : {"", "stem.conv", "layers.0.conv", "list", "list.0", "dict.tail", "parameters"}) {
+    BOOST_TEST(!at_path(path).reachable(), path);
+  }
+  for (const char* path : {"stem", "stem.norm", "layers", "layers.0", "layers.1", "head[0]"}) {
+    BOOST_TEST(at_path(path).reachable(), path);
+  }
+  for (const char* path : {"list", "dict", "parameters"}) BOOST_TEST(!at_path(path).has_forward(), path);
+}
+
+BOOST_AUTO_TEST_CASE(pretty_type_names) {
+  struct LocalImpl : torch::nn::Module {
+    at::Tensor forward(at::Tensor x) { return x; }
+  };
+  struct Plain : torch::nn::Module {};
+  const auto name = [](const auto& module) { return core::pretty_type_name(module); };
+  BOOST_TEST(name(*torch::nn::Linear(1, 1)) == "Linear");
+  BOOST_TEST(name(*torchtap::nn::Linear(1, 1)) == "Linear");
+  BOOST_TEST(name(*torch::nn::BatchNorm2d(1)) == "BatchNorm2d");
+  BOOST_TEST(name(*ConvBlock()) == "ConvBlock");
+  BOOST_TEST(name(torchtap::hooks::Hooked<ConvBlockImpl>()) == "ConvBlock");
+  BOOST_TEST(name(LocalImpl()) == "Local");
+  BOOST_TEST(name(torchtap::hooks::Hooked<LocalImpl>()) == "Local");
+  BOOST_TEST(name(Plain()) == "Plain");
+  BOOST_TEST(name(torch::nn::Module()) == "Module");
+  BOOST_TEST(name(deep::inside::BoxImpl<int>()) == "Box<int>");
+  BOOST_TEST(name(deep::inside::BoxImpl<std::pair<int, ConvBlockImpl>>()).rfind("Box<", 0) == 0);
+  BOOST_TEST(name(torchtap::hooks::Hooked<deep::inside::BoxImpl<int>>()) == "Box<int>");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(selecting)
+
+BOOST_AUTO_TEST_CASE(everything_is_what_has_a_forward) {
+  const Names all{"",         "stem",          "stem.conv",     "stem.norm", "layers", "layers.0",
+                  "layers.0.conv", "layers.0.norm", "layers.1",  "list.0", "list.1", "dict.tail", "head[0]"};
+  CHECK_SAME(selected(Selector()), all);
+  CHECK_SAME(selected(everything()), all);
+}
+
+BOOST_AUTO_TEST_CASE(by_type) {
+  const Names linear{"list.0", "list.1", "dict.tail", "head[0]"}, norm{"stem.norm", "layers.0.norm"};
+  CHECK_SAME(selected(types<torch::nn::Linear>()), linear);
+  CHECK_SAME(selected(types<torch::nn::LinearImpl>()), linear);
+  CHECK_SAME(selected(types<torchtap::nn::Linear>()), linear);
+  CHECK_SAME(selected(types("Linear")), linear);
+  CHECK_SAME(selected(types<torch::nn::BatchNorm2d>()), norm);
+  CHECK_SAME(selected(types<torchtap::nn::BatchNorm2d>()), norm);
+  // A base class, by name only what it is.
+  CHECK_SAME(selected(types<torch::nn::BatchNormImplBase<2, torch::nn::BatchNorm2dImpl>>()), norm);
+  BOOST_TEST(selected(types<torch::nn::Module>()).size() == 13);
+  CHECK_SAME(selected(types<torch::nn::ReLU, ConvBlock>()), Names({"stem", "layers.0", "layers.1"}));
+  CHECK_SAME(selected(types("ReLU", "ConvBlock")), Names({"stem", "layers.0", "layers.1"}));
+}
+
+BOOST_AUTO_TEST_CASE(by_name) {
+  CHECK_SAME(selected(names("stem")), Names({"stem"}));
+  CHECK_SAME(selected(names("layers.2.conv")), Names({"stem.conv"}));
+  CHECK_SAME(selected(names("")), Names({""}));
+  CHECK_SAME(selected(names("*.norm")), Names({"stem.norm", "layers.0.norm"}));
+  CHECK_SAME(selected(names("layers.?")), Names({"stem", "layers.0", "layers.1"}));
+  CHECK_SAME(selected(names("list.[0-9]", "stem")), Names({"stem", "list.0", "list.1"}));
+  CHECK_SAME(selected(names("l*")), Names({"stem", "stem.conv", "stem.norm", "layers", "layers.0", "layers.0.conv",
+                                           "layers.0.norm", "layers.1", "list.0", "list.1"}));
+  CHECK_SAME(selected(names(std::regex(R"(l\w+\.\d)"))), Names({"stem", "layers.0", "layers.1", "list.0", "list.1"}));
+  CHECK_SAME(selected(names(std::string("head[0]"))), Names({"head[0]"}));
+}
+
+BOOST_AUTO_TEST_CASE(by_place) {
+  CHECK_SAME(selected(indices({0, 3})), Names({"", "stem.norm"}));
+  CHECK_SAME(selected(depth(0)), Names({""}));
+  CHECK_SAME(selected(depth(0, 1)), Names({"", "stem", "layers", "head[0]"}));
+  CHECK_SAME(selected(leaves() && depth(3)), Names({"layers.0.conv", "layers.0.norm"}));
+  CHECK_SAME(selected(selectors::reachable()), Names({"stem", "stem.norm", "layers", "layers.0", "layers.0.norm",
+                                                      "layers.1", "head[0]"}));
+}
+
+BOOST_AUTO_TEST_CASE(combined) {
+  CHECK_SAME(selected(types<torch::nn::Linear>() && names("list*")), Names({"list.0", "list.1"}));
+  CHECK_SAME(selected(types<torch::nn::Linear>() && !names("list*")), Names({"dict.tail", "head[0]"}));
+  CHECK_SAME(selected(names("stem") || names("layers")), Names({"stem", "layers"}));
+  CHECK_SAME(selected(types("Linear") && [](const core::ModuleRef& module) { return module.depth() == 1; }),
+             Names({"head[0]"}));
+  CHECK_SAME(selected([](const core::ModuleRef& module) { return module.path() == "stem"; }), Names({"stem"}));
+  CHECK_SAME(selected(types("Linear") && indices({10, 0})), Names({"list.0"}));
+  CHECK_SAME(selected(!(leaves() || depth(0)) && !types("Sequential")), Names({"stem", "layers.0"}));
+  BOOST_TEST((types<torch::nn::Linear>() && !(names("a", "b*") || leaves())).describe() ==
+             "types(Linear) && (!(names(\"a\" and \"b*\") || leaves()))");
+}
+
+BOOST_AUTO_TEST_CASE(what_has_no_forward_is_left_out_unless_it_is_named) {
+  CHECK_SAME(selected(depth(1)), Names({"stem", "layers", "head[0]"}));
+  CHECK_SAME(selected(names("list*")), Names({"list.0", "list.1"}));
+  for (const auto& selector : {names("list"), names("dict"), names("parameters"), indices({9}),
+                               names("list") && depth(1), names("list") || names("stem")}) {
+    const auto message = message_of(selector);
+    BOOST_TEST(contains(message, "no forward"), message);
+  }
+  BOOST_TEST(contains(message_of(names("list")), "\"list\" (ModuleList)"));
+  // Named to be left out, or by a name that another condition takes away again, it is no matter.
+  BOOST_TEST(selected(!names("list")).size() == 13);
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_exist_is_an_error) {
+  const auto name = message_of(names("layers.0.cnov"));
+  BOOST_TEST(contains(name, "\"layers.0.cnov\""), name);
+  BOOST_TEST(contains(name, "\"layers.0.conv\""), name);
+  BOOST_TEST(contains(message_of(names("stem", "stern")), "\"stern\""));
+  for (const auto& selector : {indices({16}), indices({-1}), indices({0, 99})}) {
+    BOOST_TEST(contains(message_of(selector), "there is no index"), message_of(selector));
+  }
+  const auto none = message_of(types("Conv3d") && names("s*"));
+  BOOST_TEST(contains(none, "types(Conv3d) && names(\"s*\")"), none);
+  BOOST_TEST(contains(none, "\"stem\""), none);
+  BOOST_TEST(contains(none, "allow_none"), none);
+
+  BOOST_TEST(selected(types("Conv3d").allow_none()).empty());
+  BOOST_TEST(selected(names("stern").allow_none()).empty());
+  BOOST_TEST(selected(indices({99}).allow_none()).empty());
+  BOOST_TEST(selected((types("Conv3d") && names("s*")).allow_none()).empty());
+}
+
+BOOST_AUTO_TEST_CASE(one_part_that_may_match_nothing_does_not_excuse_the_others) {
+  BOOST_TEST(contains(message_of(names("stern") || types("Conv3d").allow_none()), "\"stern\""));
+}
+
+BOOST_AUTO_TEST_CASE(senseless_arguments) {
+  BOOST_CHECK_THROW(names(Names{}), c10::ValueError);
+  BOOST_CHECK_THROW(types(Names{}), c10::ValueError);
+  BOOST_CHECK_THROW(indices({}), c10::ValueError);
+  BOOST_CHECK_THROW(depth(2, 1), c10::ValueError);
+  BOOST_CHECK_THROW(depth(-1), c10::ValueError);
+  BOOST_CHECK_THROW(Selector(std::function<bool(const core::ModuleRef&)>()), c10::ValueError);
+}
+
+BOOST_AUTO_TEST_CASE(children_are_selected_by_their_own_indices) {
+  Net net;
+  CHECK_SAME(paths(select(selectors::children(net).vector(), indices({1}))), Names({"layers"}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(ranges_v3)
+
+BOOST_AUTO_TEST_CASE(pipelines_on_what_is_returned) {
+  Net net;
+  const auto found = selectors::modules(net) | ranges::views::filter(types("Linear") && !names("list*")) |
+                     ranges::views::transform([](const core::ModuleRef& module) { return module.path(); }) |
+                     ranges::to<std::vector>();
+  CHECK_SAME(found, Names({"dict.tail", "head[0]"}));
+  BOOST_TEST(ranges::count_if(selectors::children(*net), leaves()) == 2);
+  // The view keeps what it shows.
+  auto view = [] { return selectors::modules(Net()) | ranges::views::filter(leaves()); }();
+  BOOST_TEST(ranges::distance(view) == 10);
+  BOOST_TEST(ranges::empty(selectors::ModuleView()));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
