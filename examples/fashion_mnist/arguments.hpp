@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+struct Arguments {
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string save = "analysis";
+  std::int64_t samples = 12000;
+  std::int64_t test = 10000;
+  std::int64_t epochs = 2;
+  std::int64_t batch = 64;
+  std::int64_t seed = 1;
+  std::int64_t threads = 0;
+};
+
+/// The command line; nothing if all it asks for is help, which is printed. Throws `std::invalid_argument`
+/// that says what is wrong with it.
+std::optional<Arguments> parse_arguments(int argc, char** argv);

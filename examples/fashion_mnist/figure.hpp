@@ -1,0 +1,44 @@
+#pragma once
+
+/// One picture of a run, as SVG that needs nothing else. Plain numbers in, text out.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace figure {
+
+/// Means of many columns for each row, as colours.
+struct Heatmap {
+  std::string title, columns, value;  ///< `columns` and `value` label the axis and the colours
+  std::vector<std::string> row_labels, column_labels;
+  std::vector<int> column_groups;          ///< the row that each column belongs to, or -1
+  std::vector<std::vector<double>> cells;  ///< [row][column], none negative
+};
+
+/// How often which value occurred.
+struct Histogram {
+  std::string title;
+  std::vector<double> edges, shares;  ///< one edge more than shares
+  std::vector<std::string> notes;
+};
+
+/// One value a step.
+struct Curve {
+  std::string name;
+  std::vector<double> values;
+};
+
+struct Page {
+  std::string title, subtitle;
+  Heatmap means;
+  std::string histograms_title, histograms_x, histograms_y;
+  std::vector<Histogram> histograms;
+  std::string curves_title, curves_x, curves_y;
+  std::vector<Curve> curves;
+  std::int64_t epochs = 1;  ///< the steps are divided into
+};
+
+std::string draw(const Page& page);
+
+}  // namespace figure

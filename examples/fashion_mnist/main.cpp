@@ -1,0 +1,329 @@
+// torchtap's main example: a classifier is trained and tested on Fashion-MNIST by code that knows nothing of
+// torchtap (classifier.cpp), while recorders watch it from here. Ends with a table, a folder of recordings
+// for Python (check.py) and a picture (figure.svg).
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/reductions/count.hpp>
+#include <torchtap/reductions/extrema.hpp>
+#include <torchtap/reductions/first_last.hpp>
+#include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/mean.hpp>
+#include <torchtap/reductions/moments.hpp>
+#include <torchtap/reductions/series.hpp>
+#include <torchtap/reductions/sum.hpp>
+#include <torchtap/storage/file.hpp>
+
+#include "arguments.hpp"
+#include "classifier.hpp"
+#include "figure.hpp"
+#include "idx.hpp"
+#include "terminal.hpp"
+
+using namespace torchtap;              // recorders, reductions, selectors, storage
+using namespace torchtap::reductions;  // Sum, Mean, …
+
+namespace {
+
+constexpr std::array<const char*, 10> kClasses = {
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"};
+constexpr std::int64_t kTestBatch = 250;
+const char* const kHidden = "relu3";  // the layer whose mean activation is recorded for each class
+
+/// Everything that watches the classifier. Made before training, read after testing.
+struct Recorders {
+  /// The class that is being tested; nothing while training.
+  std::optional<int> tested;
+
+  /// What enters each Linear, summed over all test images: [1568] and [64].
+  recorders::ForwardPre linear_inputs{recorders::Options()
+                                          .condition([this] { return tested.has_value(); })
+                                          .reduction(Sum(SumOptions().over({0})))};
+  /// How the activations of each ReLU are distributed, over images, channels and pixels. The histogram finds
+  /// its range itself.
+  recorders::ForwardOutput relus{recorders::Options()
+                                     .condition([this] { return tested.has_value(); })
+                                     .reduction(Series(Moments(MomentsOptions().over_all(true)),
+                                                       Histogram(HistogramOptions(64).over_all(true))))};
+  /// What leaves every module, for the table. The last row is there for its shape.
+  recorders::ForwardOutput outputs{
+      recorders::Options()
+          .condition([this] { return tested.has_value(); })
+          .reduction(Series(Moments(MomentsOptions().over_all(true)), Min(MinOptions().over_all(true)),
+                            Max(MaxOptions().over_all(true)), Count(), Last(LastOptions().over({0}))))};
+  /// One recorder a class: the mean activation of one hidden layer, over the images of that class.
+  std::vector<recorders::ForwardOutput> class_means;
+  /// How large the gradient at each layer's output is: one number a training step, all of them kept.
+  recorders::BackwardOutput gradients{
+      recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); })};
+
+  explicit Recorders(const torch::nn::Sequential& classifier) {
+    linear_inputs.modules(classifier, selectors::types<torch::nn::Linear>());
+    relus.modules(classifier, selectors::types<torch::nn::ReLU>());
+    outputs.modules(classifier, selectors::leaves());
+    gradients.modules(classifier, selectors::types<torch::nn::Conv2d, torch::nn::Linear>());
+    for (int label = 0; label < 10; ++label) {
+      class_means.emplace_back(recorders::Options()
+                                   .condition([this, label] { return tested == label; })
+                                   .reduction(Mean(MeanOptions().over({0}))));
+      class_means.back().modules(classifier, selectors::names(kHidden));
+    }
+  }
+  Recorders(const Recorders&) = delete;  // the conditions refer to `tested`
+  Recorders& operator=(const Recorders&) = delete;
+
+  void save(const std::filesystem::path& folder) const {
+    const auto options = storage::SaveOptions().mkdir(true).overwrite(true);
+    linear_inputs.save(folder / "linear_inputs", options);
+    relus.save(folder / "relus", options);
+    outputs.save(folder / "outputs", options);
+    gradients.save(folder / "gradients", options);
+    for (std::size_t label = 0; label < class_means.size(); ++label) {
+      class_means[label].save(folder / "class_means" / std::to_string(label), options);
+    }
+  }
+};
+
+/// The parameters by name, as they are now.
+core::Value parameters_of(const torch::nn::Sequential& classifier) {
+  core::Value::Dict parameters;
+  for (const auto& parameter : classifier->named_parameters()) {
+    parameters.emplace_back(parameter.key(), parameter->detach().clone());
+  }
+  return parameters;
+}
+
+/// Tests class by class, so that a recorder may listen to one class alone. Returns how many were right.
+std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, std::optional<int>& tested) {
+  const torch::NoGradGuard no_grad;
+  Progress progress;
+  std::int64_t right = 0;
+  classifier->eval();
+  for (int label = 0; label < 10; ++label) {
+    tested = label;
+    const at::Tensor images = data.images.index_select(0, data.labels.eq(label).nonzero().flatten());
+    if (images.size(0) > 0) {  // of few test images, none may be of this class
+      for (const auto& batch : images.split(kTestBatch)) {
+        right += classifier->forward(batch).argmax(1).eq(label).sum().item<std::int64_t>();
+      }
+    }
+    progress.show(label, 10, c10::str("testing   class ", label, " (", kClasses[label], ")"));
+  }
+  tested.reset();
+  return right;
+}
+
+std::vector<double> numbers(const at::Tensor& tensor) {
+  const at::Tensor wide = tensor.to(at::kDouble).contiguous();
+  return {wide.data_ptr<double>(), wide.data_ptr<double>() + wide.numel()};
+}
+
+std::vector<double> norms_of(const recorders::Subrecorder& gradients) {
+  return numbers(torch::stack(gradients.tensors()));
+}
+
+double mean_of(const std::vector<double>& values, std::size_t first, std::size_t last) {
+  return std::accumulate(values.begin() + first, values.begin() + last, 0.0) /
+         static_cast<double>(last - first);
+}
+
+std::string percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
+}
+
+void print_table(Recorders& recorded) {
+  Table table({"module", "type", "shape", "samples", "mean", "std", "min", "max", "zeros", "gradient norm"});
+  for (const auto& module : recorded.outputs) {
+    const auto value = [&](const char* name) { return module.tensor(name).item<double>(); };
+    std::string shape;
+    for (const auto size : module.tensor("last.value").sizes()) {
+      shape += (shape.empty() ? "" : "×") + std::to_string(size);
+    }
+    std::string gradient;
+    for (const auto& layer : recorded.gradients) {
+      if (layer.name() != module.name()) continue;
+      const auto norms = norms_of(layer);
+      const std::size_t few = std::min<std::size_t>(10, norms.size());
+      gradient = short_number(mean_of(norms, 0, few)) + " → " +
+                 short_number(mean_of(norms, norms.size() - few, norms.size()));
+    }
+    table.add({module.name(), module.type(), shape, std::to_string(module.samples()),
+               short_number(value("moments.mean")), short_number(std::sqrt(value("moments.variance"))),
+               short_number(value("min.value")), short_number(value("max.value")),
+               percent(value("count.zeros") / value("count.elements")), gradient});
+  }
+  std::cout << "\nWhat left each module while testing (a sample is one batch), and the norm of the gradient\n"
+               "there while training (means of the first and the last ten steps):\n\n";
+  table.print();
+}
+
+/// The mean activations with the units in an order that shows which class excites them most.
+figure::Heatmap heatmap_of(const std::vector<recorders::ForwardOutput>& class_means) {
+  figure::Heatmap map;
+  std::vector<std::vector<double>> means;
+  for (std::size_t label = 0; label < class_means.size(); ++label) {
+    if (class_means[label].samples() == 0) continue;
+    map.row_labels.push_back(kClasses[label]);
+    means.push_back(numbers(class_means[label][0].tensor()));
+  }
+  const auto units = static_cast<int>(means.at(0).size());
+  std::vector<std::pair<std::pair<std::size_t, double>, int>> order;  // most excited by, how much; unit
+  for (int unit = 0; unit < units; ++unit) {
+    std::size_t best = 0;
+    for (std::size_t row = 1; row < means.size(); ++row) {
+      if (means[row][unit] > means[best][unit]) best = row;
+    }
+    const double most = means[best][unit];
+    order.push_back({{most > 0 ? best : means.size(), -most}, unit});
+  }
+  std::sort(order.begin(), order.end());
+  std::int64_t silent = 0;
+  for (const auto& [key, unit] : order) {
+    map.column_labels.push_back(std::to_string(unit));
+    const bool excited = key.first < means.size();
+    map.column_groups.push_back(excited ? static_cast<int>(key.first) : -1);
+    silent += excited ? 0 : 1;
+  }
+  for (const auto& row : means) {
+    map.cells.emplace_back();
+    for (const auto& [key, unit] : order) map.cells.back().push_back(row[unit]);
+  }
+  map.title = std::string("Mean activation of ") + kHidden + " for each class";
+  map.columns =
+      c10::str("the ", units, " units of ", kHidden, ", grouped by the class that excites them most");
+  if (silent > 0)
+    map.columns += c10::str("; the last ", silent, silent == 1 ? " is" : " are", " never active");
+  map.value = "mean activation";
+  return map;
+}
+
+figure::Page page_of(Recorders& recorded, const Arguments& arguments, double accuracy) {
+  figure::Page page;
+  page.title = "A small Fashion-MNIST classifier, as torchtap recorded it";
+  page.subtitle =
+      c10::str("trained with ", arguments.samples, " images × ", arguments.epochs,
+               arguments.epochs == 1 ? " epoch" : " epochs", " in batches of ", arguments.batch, ", seed ",
+               arguments.seed, "; tested with ", arguments.test, " images: ", percent(accuracy), " right");
+  page.means = heatmap_of(recorded.class_means);
+
+  page.histograms_title = "Activations of the ReLUs: what is not zero";
+  page.histograms_x = "activation";
+  page.histograms_y = "share of all activations";
+  for (const auto& relu : recorded.relus) {
+    const double zeros = recorded.outputs.at(relu.name()).tensor("count.zeros").item<double>();
+    std::vector<double> counts = numbers(relu.tensor("histogram.counts"));
+    const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
+    std::vector<double> edges = numbers(relu.tensor("histogram.edges"));
+    for (std::size_t bin = 0; bin < counts.size(); ++bin) {
+      if (edges[bin] <= 0 && 0 < edges[bin + 1]) counts[bin] -= zeros;
+      counts[bin] /= all;
+    }
+    const std::string mean = short_number(relu.tensor("moments.mean").item<double>());
+    const std::string deviation = short_number(std::sqrt(relu.tensor("moments.variance").item<double>()));
+    page.histograms.push_back({relu.name(),
+                               edges,
+                               counts,
+                               {percent(zeros / all) + " are zero", "mean " + mean + ", std " + deviation}});
+  }
+
+  page.curves_title =
+      "Norm of the gradient at each layer's output (thin: every step; thick: the mean of 21 steps)";
+  page.curves_x = "training step";
+  page.curves_y = "norm of the gradient";
+  for (const auto& layer : recorded.gradients) page.curves.push_back({layer.name(), norms_of(layer)});
+  page.epochs = arguments.epochs;
+  return page;
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary);
+  stream << text;
+  stream.close();
+  if (!stream) throw std::runtime_error(path.string() + ": cannot be written");
+}
+
+void run(Arguments arguments) {
+  const std::filesystem::path folder = arguments.save;
+  std::filesystem::create_directories(folder);
+  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  torch::manual_seed(static_cast<std::uint64_t>(arguments.seed));
+  const Dataset training_set = read_training_set(arguments.data, arguments.samples);
+  const Dataset test_set = read_test_set(arguments.data, arguments.test);
+  arguments.samples = training_set.size();
+  arguments.test = test_set.size();
+  const auto options = storage::SaveOptions().overwrite(true);
+
+  torch::nn::Sequential classifier = make_classifier();
+  Recorders recorded(classifier);
+  recorded.save(folder);  // still empty: if this cannot be written, say so now, not after a minute
+
+  Progress progress;
+  std::int64_t steps = 0;
+  double smoothed = 0;
+  train(classifier, training_set, {arguments.epochs, arguments.batch}, [&](const Step& step) {
+    steps = step.count;
+    smoothed = step.index == 0 ? step.loss : 0.95 * smoothed + 0.05 * step.loss;
+    char text[100];
+    std::snprintf(text, sizeof text, "training  step %lld of %lld, epoch %lld, loss %.3f",
+                  static_cast<long long>(step.index + 1), static_cast<long long>(step.count),
+                  static_cast<long long>(step.index * arguments.epochs / step.count + 1), smoothed);
+    progress.show(step.index, step.count, text);
+    if (step.index == 0 || step.index + 1 == step.count) {  // for check.py, which repeats these two
+      const core::Value::Dict all = {
+          {"parameters", parameters_of(classifier)}, {"images", step.images}, {"labels", step.labels}};
+      if (step.index == 0) storage::save_value(folder / "first_step.pt", all, options);
+      if (step.index + 1 == step.count) storage::save_value(folder / "last_step.pt", all, options);
+    }
+  });
+  const std::int64_t right = test(classifier, test_set, recorded.tested);
+  const double accuracy = static_cast<double>(right) / static_cast<double>(arguments.test);
+
+  print_table(recorded);
+  std::cout << "\ntest accuracy " << std::fixed << std::setprecision(4) << accuracy << " (" << right << " of "
+            << arguments.test << ")\n";
+
+  recorded.save(folder);
+  storage::save_value(folder / "parameters.pt", parameters_of(classifier), options);
+  write_text(folder / "figure.svg", figure::draw(page_of(recorded, arguments, accuracy)));
+  std::ostringstream about;
+  about << "{\"data\": " << std::quoted(std::filesystem::absolute(arguments.data).string())
+        << ", \"samples\": " << arguments.samples << ", \"test\": " << arguments.test
+        << ", \"test_batch\": " << kTestBatch << ", \"epochs\": " << arguments.epochs
+        << ", \"batch\": " << arguments.batch << ", \"seed\": " << arguments.seed << ", \"steps\": " << steps
+        << ", \"right\": " << right << "}\n";
+  write_text(folder / "run.json", about.str());
+  std::cout << "recordings: " << arguments.save << "\nfigure:     " << (folder / "figure.svg").string()
+            << "\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (const auto arguments = parse_arguments(argc, argv)) run(*arguments);
+    return 0;
+  } catch (const std::invalid_argument& error) {
+    std::cerr << "fashion_mnist: " << error.what() << "; --help lists the options\n";
+    return 2;
+  } catch (const c10::Error& error) {
+    std::cerr << "fashion_mnist: " << error.what_without_backtrace() << "\n";
+  } catch (const std::exception& error) {
+    std::cerr << "fashion_mnist: " << error.what() << "\n";
+  }
+  return 1;
+}

@@ -1,0 +1,45 @@
+// Gradients at a skip connection, y = x + f(x). BackwardInput of f counts what flows back through f alone;
+// x itself receives that and what bypasses f.
+
+#include <torch/torch.h>
+
+#include <iostream>
+#include <torchtap/hooks/nn.hpp>
+#include <torchtap/recorders/recorder.hpp>
+
+namespace tap = torchtap;
+
+struct SkipImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) { return x + f(x); }
+
+  tap::nn::Linear f = register_module("f", tap::nn::Linear(4, 4));
+};
+TORCHTAP_MODULE(Skip);
+
+int main() {
+  torch::manual_seed(0);
+  Skip model;
+
+  tap::recorders::BackwardInput into;  // the gradient with respect to f's input: every sample is kept
+  into.modules(model, tap::selectors::names("f"));
+  tap::recorders::BackwardOutput outof;  // and to its output
+  outof.modules(model, tap::selectors::names("f"));
+  tap::recorders::BackwardOutput lengths(  // of the same only the length: 4 bytes a sample
+      tap::recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); }));
+  lengths.modules(model, tap::selectors::names("f"));
+
+  const at::Tensor x = torch::randn({2, 4}, torch::requires_grad());
+  model->forward(x).pow(2).sum().backward();
+
+  const at::Tensor through_f = into.at("f").tensors().at(0);
+  const at::Tensor arriving = outof.at("f").tensors().at(0);
+  std::cout << "gradient that arrives at y:\n" << arriving << "\n";
+  std::cout << "its part that goes back through f:\n" << through_f << "\n";
+  std::cout << "gradient of x, both ways together:\n" << x.grad() << "\n";
+
+  const bool right = through_f.allclose(arriving.mm(model->f->weight.detach())) &&
+                     x.grad().allclose(arriving + through_f) &&
+                     lengths[0].tensors().at(0).equal(arriving.norm());
+  std::cout << (right ? "The two ways add up.\n" : "WRONG\n");
+  return right ? 0 : 1;
+}
