@@ -7,7 +7,7 @@
 struct Arguments {
   std::string data = "/usr/share/datasets/fashion-mnist";
   std::string save = "analysis";
-  std::int64_t samples = 12000;
+  std::int64_t samples = 19200;
   std::int64_t test = 10000;
   std::int64_t epochs = 2;
   std::int64_t batch = 64;
