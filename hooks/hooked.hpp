@@ -161,6 +161,7 @@ R run_hooked(core::Gate& gate, Forward&& forward, Args&&... arguments) {
   static_assert(!std::is_reference_v<R>,
                 "TORCHTAP_MODULE needs a forward() that returns a value: what a reference refers to may be an "
                 "argument that hooks have replaced");
+  if (is_idle(gate)) return std::invoke(forward, std::forward<Args>(arguments)...);
   Call call(gate);
   if (call.idle()) return std::invoke(forward, std::forward<Args>(arguments)...);
   std::tuple<Argument<Args>...> kept(std::forward<Args>(arguments)...);

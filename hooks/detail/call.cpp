@@ -235,6 +235,11 @@ Call::Call(core::Gate& gate) : gate_(&gate) {
   }
 }
 
+Call::~Call() {
+  if (state_ != nullptr) end();
+  if (gate_ != nullptr) leave();
+}
+
 void Call::end() noexcept {
   --state_->depth;
 }
