@@ -1,10 +1,10 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <typeinfo>
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
+#include <typeinfo>
 
 namespace torchtap::hooks {
 namespace {
@@ -17,11 +17,13 @@ std::string way_out(const core::ModuleRef& module) {
   }
   const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
   return c10::str(
-      "its forward is called directly, and LibTorch offers no place for a hook there. Either of these makes it "
+      "its forward is called directly, and LibTorch offers no place for a hook there. Either of these makes "
+      "it "
       "reachable: ",
       builtin ? "declare it as torchtap::nn::" + module.type() + " instead of torch::nn::" + module.type()
               : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
-      "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects what can be hooked as the "
+      "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects what can be hooked "
+      "as the "
       "program stands.");
 }
 
@@ -60,7 +62,9 @@ Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
   hook->callback = std::move(callback);
   hook->path = module.path();
   hook->type = module.type();
-  auto scope = detail::Registry::instance().scope(module.root());
+  hook->on_root = module == module.root();
+  std::shared_ptr<detail::ScopeHold> scope;
+  if (!hook->on_root) scope = detail::Registry::instance().scope(module.root());
   if (scope != nullptr) hook->scope = scope->hook;
   detail::Registry::instance().attach(module, hook);
   return Handle(std::move(hook), std::move(scope));

@@ -231,7 +231,7 @@ Call::Call(core::Gate& gate) : gate_(&gate) {
     state_->counter(*plan_->hooks[i]).forward = ++state_->last_forward;
   }
   for (const auto& hook : plan_->hooks) {
-    indices_.push_back(hook->is_scope ? 0 : next_call_index(*state_, *hook));
+    indices_.push_back(hook->is_scope || hook->on_root ? 0 : next_call_index(*state_, *hook));
   }
 }
 

@@ -24,6 +24,7 @@ namespace torchtap::hooks::detail {
 struct Hook {
   Kind kind = Kind::forward;
   bool is_scope = false;  ///< no callback: tells one forward of the root from the next
+  bool on_root = false;   ///< of the root itself: each call is a forward of its own
   Callback callback;
   std::string path;
   std::string type;

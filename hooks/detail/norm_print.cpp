@@ -5,9 +5,9 @@
 
 #include <ostream>
 
-// LibTorch declares these two in headers and defines them in a source file, from which the library does not export
-// them. A class that derives from BatchNorm2dImpl, as torchtap::nn::BatchNorm2d does, needs them for its virtual tables
-// and would not link.
+// LibTorch declares these two in headers and defines them in a source file, from which the library does not
+// export them. A class that derives from BatchNorm2dImpl, as torchtap::nn::BatchNorm2d does, needs them for
+// its virtual tables and would not link.
 namespace torch::nn {
 namespace {
 
@@ -20,7 +20,8 @@ void print(std::ostream& stream, const char* name, std::size_t dimensions, const
   } else {
     stream << options.momentum().value();
   }
-  stream << ", affine=" << options.affine() << ", track_running_stats=" << options.track_running_stats() << ")";
+  stream << ", affine=" << options.affine() << ", track_running_stats=" << options.track_running_stats()
+         << ")";
 }
 
 }  // namespace

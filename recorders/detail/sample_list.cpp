@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples are worth an allocation of their own
 constexpr std::int64_t kBufferBytes = 1 << 20;
+constexpr std::int64_t kGrowth = 48;  // a new buffer holds this part of what is there: so much may stay empty
+constexpr std::size_t kManyRuns = 24;
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
@@ -45,12 +47,10 @@ void SampleList::append_copy(const at::Tensor& sample) {
       return;
     }
   }
+  coalesce();
   const auto bytes = std::max<std::int64_t>(static_cast<std::int64_t>(sample.nbytes()), 1);
-  // A thirty-second of what is there already: buffers that are not full waste little.
-  const std::int64_t capacity =
-      bytes > kPackedBytes
-          ? 1
-          : std::clamp<std::int64_t>(size_ / 32, 1, std::max<std::int64_t>(kBufferBytes / bytes, 1));
+  const std::int64_t most = std::max<std::int64_t>(kBufferBytes / bytes, 1);
+  const std::int64_t capacity = bytes > kPackedBytes ? 1 : std::clamp<std::int64_t>(size_ / kGrowth, 1, most);
   std::vector<std::int64_t> shape{capacity};
   shape.insert(shape.end(), sample.sizes().begin(), sample.sizes().end());
   Run run;
@@ -61,6 +61,25 @@ void SampleList::append_copy(const at::Tensor& sample) {
   run.used = 1;
   runs_.push_back(std::move(run));
   ++size_;
+}
+
+// While there is little data, buffers are small, and what a tensor itself takes would be more than the
+// samples in it.
+void SampleList::coalesce() {
+  if (runs_.size() < kManyRuns) return;
+  std::size_t bytes = 0;
+  std::vector<at::Tensor> parts;
+  for (const Run& run : runs_) {
+    if (!run.packed || !fits(runs_.front().buffer, run.buffer.select(0, 0))) return;
+    bytes += run.buffer.nbytes();
+    if (bytes > kBufferBytes) return;
+    parts.push_back(run.buffer.narrow(0, 0, run.used));
+  }
+  Run whole;
+  whole.buffer = at::cat(parts);
+  whole.used = whole.buffer.size(0);
+  whole.packed = true;
+  runs_.assign(1, std::move(whole));
 }
 
 void SampleList::append(const at::Tensor& sample, bool shared) {

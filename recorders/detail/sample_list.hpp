@@ -32,6 +32,8 @@ class SampleList {
     bool shared = false;
   };
 
+  void coalesce();
+
   std::vector<Run> runs_;
   std::int64_t size_ = 0;
 };
