@@ -413,7 +413,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_attached_half) {
   ForwardOutput outputs(Options().condition([&] { return ++calls > 0; }));
   BOOST_CHECK_EXCEPTION(
       outputs.modules(*model, sel::leaves()), c10::ValueError,
-      mentions({"\"plain\" (Linear)", "TORCHTAP_MODULE", "torchtap::nn::Linear", "reachable()"}));
+      mentions({"\"plain\" (Linear)", "torchtap::nn::Linear", "reachable()"}));
   BOOST_TEST(outputs.empty());
   model->tapped(torch::ones({1, 2}));
   BOOST_TEST(calls == 0);
