@@ -5,6 +5,7 @@
 #include <torch/nn/modules/container/parameterlist.h>
 #include <torch/nn/modules/container/sequential.h>
 
+#include <algorithm>
 #include <torchtap/core/detail/any_module_content.hpp>
 #include <torchtap/core/error.hpp>
 #include <torchtap/core/hook_point.hpp>
@@ -170,8 +171,9 @@ std::string pretty_type_name(const std::type_info& type) {
   }
   name = name.substr(start);
   const std::string suffix = "Impl";
-  if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0) {
-    name.resize(name.size() - suffix.size());
+  const std::size_t end = std::min(name.find('<'), name.size());  // "BoxImpl<int>" is "Box<int>"
+  if (end > suffix.size() && name.compare(end - suffix.size(), suffix.size(), suffix) == 0) {
+    name.erase(end - suffix.size(), suffix.size());
   }
   return name;
 }

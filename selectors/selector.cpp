@@ -63,6 +63,8 @@ Selector::Selector(Predicate predicate, std::string description)
 Selector Selector::allow_none() const {
   Selector selector = *this;
   selector.allow_none_ = true;
+  selector.required_paths_.clear();
+  selector.required_indices_.clear();
   return selector;
 }
 
@@ -72,6 +74,8 @@ Selector operator&&(const Selector& a, const Selector& b) {
                 part(a) + " && " + part(b));
   both.paths_ = joined(a.paths_, b.paths_);
   both.indices_ = joined(a.indices_, b.indices_);
+  both.required_paths_ = joined(a.required_paths_, b.required_paths_);
+  both.required_indices_ = joined(a.required_indices_, b.required_indices_);
   both.allow_none_ = a.allow_none_ || b.allow_none_;
   both.atomic_ = false;
   return both;
@@ -83,7 +87,9 @@ Selector operator||(const Selector& a, const Selector& b) {
                   part(a) + " || " + part(b));
   either.paths_ = joined(a.paths_, b.paths_);
   either.indices_ = joined(a.indices_, b.indices_);
-  either.allow_none_ = a.allow_none_ || b.allow_none_;
+  either.required_paths_ = joined(a.required_paths_, b.required_paths_);
+  either.required_indices_ = joined(a.required_indices_, b.required_indices_);
+  either.allow_none_ = a.allow_none_ && b.allow_none_;
   either.atomic_ = false;
   return either;
 }
@@ -104,7 +110,9 @@ bool Selector::names_explicitly(const core::ModuleRef& module) const {
 
 Selector names(std::vector<std::string> patterns) {
   TORCH_CHECK_VALUE(!patterns.empty(), "selectors::names: no name was given.");
-  std::string description = "names(" + core::quoted(patterns) + ")";
+  std::string description;
+  for (const auto& pattern : patterns) description += (description.empty() ? "names(\"" : "\", \"") + pattern;
+  description += "\")";
   Selector selector(
       [patterns](const core::ModuleRef& module) {
         return std::any_of(patterns.begin(), patterns.end(),
@@ -113,6 +121,7 @@ Selector names(std::vector<std::string> patterns) {
       std::move(description));
   std::copy_if(patterns.begin(), patterns.end(), std::back_inserter(selector.paths_),
                [](const std::string& pattern) { return !has_wildcard(pattern); });
+  selector.required_paths_ = selector.paths_;
   return selector;
 }
 
@@ -131,7 +140,7 @@ Selector indices(std::vector<std::int64_t> wanted) {
         return std::find(wanted.begin(), wanted.end(), module.index()) != wanted.end();
       },
       c10::str("indices(", c10::IntArrayRef(wanted), ")"));
-  selector.indices_ = std::move(wanted);
+  selector.required_indices_ = selector.indices_ = std::move(wanted);
   return selector;
 }
 
@@ -177,23 +186,21 @@ std::string detail::type_name(const std::type_info& type) {
 }
 
 std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules, const Selector& selector) {
-  if (!selector.allow_none_) {
-    std::vector<std::string> paths;
-    for (const auto& module : modules) {
-      paths.push_back(module.path());
-      paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
-    }
-    for (const auto& path : selector.paths_) {
-      TORCH_CHECK_VALUE(std::find(paths.begin(), paths.end(), path) != paths.end(),
-                        "selectors: there is no module \"", path, "\" among the ", modules.size(),
-                        " that were looked at; the nearest are ", core::quoted(core::nearest(path, paths)),
-                        ".");
-    }
-    for (const auto index : selector.indices_) {
-      TORCH_CHECK_VALUE(index >= 0 && index < static_cast<std::int64_t>(modules.size()),
-                        "selectors: there is no index ", index, "; the walk has the indices 0 to ",
-                        static_cast<std::int64_t>(modules.size()) - 1, ": ", listing(modules), ".");
-    }
+  std::vector<std::string> paths;
+  for (const auto& module : modules) {
+    paths.push_back(module.path());
+    paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
+  }
+  for (const auto& path : selector.required_paths_) {
+    TORCH_CHECK_VALUE(std::find(paths.begin(), paths.end(), path) != paths.end(),
+                      "selectors: there is no module \"", path, "\" among the ", modules.size(),
+                      " that were looked at; the nearest are ", core::quoted(core::nearest(path, paths)),
+                      ".");
+  }
+  for (const auto index : selector.required_indices_) {
+    TORCH_CHECK_VALUE(index >= 0 && index < static_cast<std::int64_t>(modules.size()),
+                      "selectors: there is no index ", index, "; the walk has the indices 0 to ",
+                      static_cast<std::int64_t>(modules.size()) - 1, ": ", listing(modules), ".");
   }
   std::vector<core::ModuleRef> selected;
   for (const auto& module : modules) {

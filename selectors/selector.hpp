@@ -38,7 +38,8 @@ class Selector {
   /// counts.
   bool operator()(const core::ModuleRef& module) const { return predicate_(module); }
 
-  /// The same modules, but matching none is no error.
+  /// The same modules, but matching none is no error, nor is a name or index that does not exist. Other parts of
+  /// a composition are not excused: `a || b.allow_none()` still wants a module that matches `a` or `b`.
   Selector allow_none() const;
 
   /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
@@ -58,8 +59,9 @@ class Selector {
 
   Predicate predicate_;
   std::string description_;
-  std::vector<std::string> paths_;  // named one by one: each has to exist, and has to have a forward
-  std::vector<std::int64_t> indices_;
+  // Named one by one: each has to have a forward, and has to exist unless allow_none() was said of it.
+  std::vector<std::string> paths_, required_paths_;
+  std::vector<std::int64_t> indices_, required_indices_;
   bool allow_none_ = false;
   bool atomic_ = true;  // needs no brackets when it is described as a part of another
 };
