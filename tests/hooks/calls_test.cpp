@@ -1,11 +1,11 @@
 // How hooks behave around calls: order, handles, call indices, containers, types of the user's own, errors.
-#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
-#include <torchtap/core/detail/any_module_content.hpp>
-#include <torchtap/hooks/hooks.hpp>
 
+#include <boost/test/unit_test.hpp>
 #include <sstream>
 #include <string>
+#include <torchtap/core/detail/any_module_content.hpp>
+#include <torchtap/hooks/hooks.hpp>
 
 #include "support.hpp"
 
@@ -138,7 +138,9 @@ struct torchtap::hooks::Visit<own::Boxes> {
 
 namespace {
 
-at::Tensor ones() { return at::ones({2, 2}); }
+at::Tensor ones() {
+  return at::ones({2, 2});
+}
 
 /// Attaches a hook that counts.
 Handle count(torch::nn::Module& root, const std::string& path, int& calls, Kind kind = Kind::forward) {
@@ -175,7 +177,8 @@ BOOST_AUTO_TEST_CASE(hooks_run_in_order_of_attachment) {
   const auto module = hooks::find(*model, "0");
   for (const char c : {'a', 'b', 'c'}) {
     handles.push_back(hooks::attach(module, Kind::forward, [&log, c](Event&) { log += c; }));
-    handles.push_back(hooks::attach(module, Kind::forward_pre, [&log, c](Event&) { log += std::toupper(c); }));
+    handles.push_back(
+        hooks::attach(module, Kind::forward_pre, [&log, c](Event&) { log += std::toupper(c); }));
     handles.push_back(hooks::attach(module, Kind::forward_output, [&log, c](Event&) { log += char(c + 3); }));
   }
   model->forward(ones());
@@ -189,7 +192,8 @@ BOOST_AUTO_TEST_CASE(hooks_run_in_order_of_attachment) {
 BOOST_AUTO_TEST_CASE(inputs_and_outputs_can_be_replaced) {
   const auto check = [](torch::nn::Module& root, const std::string& path, const auto& call) {
     const auto module = hooks::find(root, path);
-    const auto pre = hooks::attach(module, Kind::forward_pre, [](Event& e) { e.inputs()[0] = e.inputs()[0] * 10; });
+    const auto pre =
+        hooks::attach(module, Kind::forward_pre, [](Event& e) { e.inputs()[0] = e.inputs()[0] * 10; });
     at::Tensor seen_in, seen_out;
     const auto look = hooks::attach(module, Kind::forward, [&](Event& e) {
       seen_in = e.inputs()[0];
@@ -241,11 +245,12 @@ BOOST_AUTO_TEST_CASE(an_empty_optional_keeps_its_place_and_cannot_be_filled) {
   {
     const auto handle = hooks::attach(*lstm, Kind::forward_pre, [&](Event& e) { slots = e.inputs().size(); });
     lstm(at::ones({5, 2, 4}));
-    BOOST_TEST(slots == 2);
+    BOOST_TEST(slots == 3);
     lstm(at::ones({5, 2, 4}), std::make_tuple(at::zeros({1, 2, 3}), at::zeros({1, 2, 3})));
     BOOST_TEST(slots == 3);
   }
-  const auto handle = hooks::attach(*lstm, Kind::forward_pre, [](Event& e) { e.inputs()[1] = at::ones({1}); });
+  const auto handle =
+      hooks::attach(*lstm, Kind::forward_pre, [](Event& e) { e.inputs()[1] = at::ones({1}); });
   BOOST_CHECK_THROW(lstm(at::ones({5, 2, 4})), c10::ValueError);
 }
 
@@ -257,9 +262,8 @@ BOOST_AUTO_TEST_CASE(a_hook_that_throws_leaves_the_model_usable) {
       int before = 0, after = 0;
       bool angry = true;
       const auto first = count(root, path, before, kind);
-      const auto thrower = hooks::attach(hooks::find(root, path), kind, [&](Event&) {
-        TORCH_CHECK_VALUE(!angry, "enough");
-      });
+      const auto thrower =
+          hooks::attach(hooks::find(root, path), kind, [&](Event&) { TORCH_CHECK_VALUE(!angry, "enough"); });
       const auto last = count(root, path, after, kind);
       Ints indices;
       const auto collector = collect_indices(root, path, indices);
@@ -387,7 +391,8 @@ BOOST_AUTO_TEST_CASE(outliving_the_module) {
 BOOST_AUTO_TEST_CASE(what_a_hook_held_is_freed) {
   auto model = adder(2);
   nn::Linear direct(2, 2);
-  for (auto* root : {static_cast<torch::nn::Module*>(model.get()), static_cast<torch::nn::Module*>(direct.get())}) {
+  for (auto* root :
+       {static_cast<torch::nn::Module*>(model.get()), static_cast<torch::nn::Module*>(direct.get())}) {
     for (const auto& module : torchtap::core::walk_modules(*root)) {
       auto state = std::make_shared<int>(0);
       const std::weak_ptr<int> alive = state;
@@ -772,6 +777,7 @@ BOOST_AUTO_TEST_CASE(the_model_works_as_ever_while_hooked) {
   torch::save(model, stream);
   torch::nn::Sequential loaded(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2), torch::nn::Dropout());
   torch::load(loaded, stream);
+  loaded->to(at::kDouble);
   loaded->eval();
   const int before = calls;
   BOOST_TEST(at::equal(loaded->forward(ones().to(at::kDouble)), model->forward(ones().to(at::kDouble))));
@@ -823,7 +829,7 @@ BOOST_AUTO_TEST_CASE(default_arguments_of_the_built_ins) {
   transpose(at::ones({1, 1, 2, 2}), at::IntArrayRef({3, 3}));
   auto unpool = watched(nn::MaxUnpool2d(2));
   unpool(at::ones({1, 1, 1, 1}), at::zeros({1, 1, 1, 1}, at::kLong));
-  unpool(at::ones({1, 1, 1, 1}), at::zeros({1, 1, 1, 1}, at::kLong), std::vector<std::int64_t>{2, 2});
+  unpool(at::ones({1, 1, 1, 1}), at::zeros({1, 1, 1, 1}, at::kLong), std::vector<std::int64_t>{1, 1, 2, 2});
   auto attention = watched(nn::MultiheadAttention(2, 1));
   attention(at::ones({1, 1, 2}), at::ones({1, 1, 2}), at::ones({1, 1, 2}));
   attention(at::ones({1, 1, 2}), at::ones({1, 1, 2}), at::ones({1, 1, 2}), at::Tensor(), false);
@@ -845,9 +851,7 @@ BOOST_AUTO_TEST_CASE(drop_ins_in_a_users_module) {
       norm = register_module("norm", nn::BatchNorm1d(2));
       fc = register_module("fc", nn::Linear(2, 2));
     }
-    at::Tensor forward(const at::Tensor& x) {
-      return fc->forward(norm(std::get<0>(lstm(x)).flatten(0, 1)));
-    }
+    at::Tensor forward(const at::Tensor& x) { return fc->forward(norm(std::get<0>(lstm(x)).flatten(0, 1))); }
     nn::LSTM lstm{nullptr};
     nn::BatchNorm1d norm{nullptr};
     nn::Linear fc{nullptr};
@@ -885,7 +889,8 @@ BOOST_AUTO_TEST_CASE(arguments_that_are_no_values) {
   own::Odd odd;
   const auto call = [&](at::Tensor& state) {
     std::vector<int> log;
-    const auto result = odd(state, log, static_cast<const torch::nn::Module&>(*odd), std::make_unique<int>(7));
+    const auto result =
+        odd(state, log, static_cast<const torch::nn::Module&>(*odd), std::make_unique<int>(7));
     BOOST_TEST(log == std::vector<int>{7});
     return result;
   };
@@ -920,7 +925,7 @@ BOOST_AUTO_TEST_CASE(drop_ins_pass_for_the_originals) {
   BOOST_TEST(linear->name() == torch::nn::Linear(2, 3)->name());
   BOOST_TEST(dynamic_cast<torch::nn::LinearImpl*>(linear.get()) != nullptr);
   torch::nn::Sequential model(linear);
-  BOOST_TEST(&model->at<torch::nn::LinearImpl>(0) == linear.get());
+  BOOST_TEST(&model->at<nn::Linear::ContainedType>(0) == linear.get());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,9 +1,9 @@
 // Gradient hooks against graphs written out by hand.
-#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
-#include <torchtap/hooks/hooks.hpp>
 
+#include <boost/test/unit_test.hpp>
 #include <map>
+#include <torchtap/hooks/hooks.hpp>
 
 #include "support.hpp"
 
@@ -22,7 +22,9 @@ struct Gradients {
   std::map<std::pair<std::int64_t, std::int64_t>, Tensors> seen;
 
   hooks::Callback callback() {
-    return [this](Event& event) { seen[{event.call_index(), event.slot()}].push_back(event.gradient().clone()); };
+    return [this](Event& event) {
+      seen[{event.call_index(), event.slot()}].push_back(event.gradient().clone());
+    };
   }
   std::size_t count() const {
     std::size_t count = 0;
@@ -38,8 +40,7 @@ struct Gradients {
 };
 
 struct Watch {
-  Watch(torch::nn::Module& root, const std::string& path)
-      : Watch(hooks::find(root, path)) {}
+  Watch(torch::nn::Module& root, const std::string& path) : Watch(hooks::find(root, path)) {}
   explicit Watch(const torchtap::core::ModuleRef& module)
       : input_handle(hooks::attach(module, Kind::backward_input, input.callback())),
         output_handle(hooks::attach(module, Kind::backward_output, output.callback())) {}
@@ -48,9 +49,15 @@ struct Watch {
   Handle input_handle, output_handle;
 };
 
-at::Tensor randn(at::IntArrayRef sizes) { return at::randn(sizes); }
-at::Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes).set_requires_grad(true); }
-bool same(const at::Tensor& a, const at::Tensor& b) { return a.defined() && b.defined() && at::equal(a, b); }
+at::Tensor randn(at::IntArrayRef sizes) {
+  return at::randn(sizes);
+}
+at::Tensor leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes).set_requires_grad(true);
+}
+bool same(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() && at::equal(a, b);
+}
 
 at::Tensor gradient_of(const at::Tensor& loss, const at::Tensor& input) {
   return torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true)[0];
@@ -177,6 +184,109 @@ BOOST_AUTO_TEST_CASE(backward_output_alone_before_an_in_place_activation) {
   }
 }
 
+// A layer may return a view of what it computed (Linear does, on three dimensions, in newer versions of
+// LibTorch). An in-place operation on a view is recorded on what it is a view of, and cuts the view itself
+// out of the graph.
+BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_returns_a_view) {
+  at::manual_seed(0);
+  const auto w = leaf({4, 6});
+  const std::vector<std::pair<const char*, std::function<at::Tensor(const at::Tensor&)>>> layers{
+      {"view",
+       [&](const at::Tensor& x) {
+         return x.matmul(w).view({3, 2, 3});
+       }},
+      {"transposed", [&](const at::Tensor& x) { return x.matmul(w).t(); }},
+      {"slice", [&](const at::Tensor& x) { return x.matmul(w).slice(1, 2, 5); }},
+      {"view of a view", [&](const at::Tensor& x) {
+         return x.matmul(w).t().view({6, 3, 1}).select(2, 0);
+       }}};
+  for (const auto& [name, layer] : layers) {
+    BOOST_TEST_CONTEXT(name) {
+      for (const bool both : {false, true}) {
+        torch::nn::Sequential model(torch::nn::Functional(layer),
+                                    torch::nn::ReLU(torch::nn::ReLUOptions(true)));
+        const auto x = leaf({3, 4});
+        const auto bare = model->forward(x);
+        const auto weights = at::randn(bare.sizes());
+        (bare * weights).sum().backward();
+        const auto x_grad = x.grad().clone(), w_grad = w.grad().clone();
+        x.mutable_grad() = w.mutable_grad() = at::Tensor();
+
+        Gradients output;
+        const auto handle = hooks::attach(hooks::find(*model, "0"), Kind::backward_output, output.callback());
+        std::unique_ptr<Watch> relu;
+        if (both) relu = std::make_unique<Watch>(*model, "1");
+        const auto y = model->forward(x);
+        BOOST_TEST(identical(y, bare));
+        (y * weights).sum().backward();
+        BOOST_TEST(same(output.only(), weights * (y > 0)));
+        if (both) {
+          BOOST_TEST(same(relu->input.only(), weights * (y > 0)));
+          BOOST_TEST(same(relu->output.only(), weights));
+        }
+        BOOST_TEST(identical(x.grad(), x_grad));
+        BOOST_TEST(identical(w.grad(), w_grad));
+        w.mutable_grad() = at::Tensor();
+      }
+    }
+  }
+}
+
+// Where the layer hands on its input, or a view of it, others may use that tensor, too, and autograd leads
+// the gradient around the view: there is nothing to report. What must not be is a wrong report, or another
+// gradient of the model.
+BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_hands_on_its_input) {
+  at::manual_seed(0);
+  const std::vector<std::pair<const char*, std::function<at::Tensor(const at::Tensor&)>>> layers{
+      {"identity", [](const at::Tensor& x) { return x; }},
+      {"view", [](const at::Tensor& x) { return x.flatten(); }},
+      {"slice", [](const at::Tensor& x) { return x.slice(1, 1, 3); }}};
+  for (const auto& [name, layer] : layers) {
+    for (const int kinds : {1, 2, 3}) {
+      BOOST_TEST_CONTEXT(name << ", kinds " << kinds) {
+        torch::nn::Sequential model(torch::nn::Tanh(), torch::nn::Functional(layer),
+                                    torch::nn::ReLU(torch::nn::ReLUOptions(true)));
+        const auto x = leaf({3, 4});
+        const auto bare = model->forward(x);
+        const auto weights = at::randn(bare.sizes());
+        (bare * weights).sum().backward();
+        const auto x_grad = x.grad().clone();
+        x.mutable_grad() = at::Tensor();
+
+        Gradients input, output;
+        Handle on_input, on_output;
+        const auto module = hooks::find(*model, "1");
+        if (kinds & 1) on_input = hooks::attach(module, Kind::backward_input, input.callback());
+        if (kinds & 2) on_output = hooks::attach(module, Kind::backward_output, output.callback());
+        const auto y = model->forward(x);
+        (y * weights).sum().backward();
+        const auto want = weights * (y > 0);
+        if (input.count() != 0) {
+          BOOST_TEST(same(layer(input.only()), want));
+          BOOST_TEST(at::allclose(input.only().sum(), want.sum()));
+        }
+        if (output.count() != 0) BOOST_TEST(same(output.only(), want));
+        BOOST_TEST(identical(x.grad(), x_grad));
+      }
+    }
+  }
+}
+
+// The same without anything in place: once, and by its own gradient although the base has another use.
+BOOST_AUTO_TEST_CASE(a_layer_that_returns_a_view) {
+  at::manual_seed(0);
+  at::Tensor inner;
+  torch::nn::Sequential model(torch::nn::Functional([&](const at::Tensor& x) {
+    inner = x * 2;
+    return inner.t();
+  }));
+  Watch watch(*model, "0");
+  const auto x = leaf({3, 4}), w = randn({4, 3});
+  ((model->forward(x) * w).sum() + inner.sum()).backward();
+  BOOST_TEST(same(watch.output.only(), w));
+  BOOST_TEST(same(x.grad(), 2 * (w.t() + 1)));
+}
+
 BOOST_AUTO_TEST_CASE(in_place_module_on_a_view) {
   at::manual_seed(0);
   const auto x = leaf({2, 3, 2, 2});
@@ -295,7 +405,8 @@ BOOST_AUTO_TEST_CASE(double_backward) {
   penalty(model, x);
   BOOST_TEST(identical(x.grad(), want));
   for (const auto& parameter : model->named_parameters()) {
-    BOOST_TEST(identical(parameter.value().grad(), bare->named_parameters()[parameter.key()].grad()), parameter.key());
+    BOOST_TEST(identical(parameter.value().grad(), bare->named_parameters()[parameter.key()].grad()),
+               parameter.key());
   }
   BOOST_TEST(second.output.count() >= 1);
 }

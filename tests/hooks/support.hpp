@@ -1,14 +1,16 @@
 #pragma once
 
 #include <torch/torch.h>
-#include <torchtap/hooks/values.hpp>
 
+#include <torchtap/hooks/values.hpp>
 #include <vector>
 
 /// What several of the hook tests need.
 namespace support {
 
-inline void flatten(const at::Tensor& tensor, std::vector<at::Tensor>& all) { all.push_back(tensor); }
+inline void flatten(const at::Tensor& tensor, std::vector<at::Tensor>& all) {
+  all.push_back(tensor);
+}
 inline void flatten(double /*no tensor*/, std::vector<at::Tensor>& /*all*/) {}
 inline void flatten(const torch::nn::ASMoutput& value, std::vector<at::Tensor>& all) {
   flatten(value.output, all);

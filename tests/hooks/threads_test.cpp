@@ -1,10 +1,11 @@
-// Hooks that fire in several threads while others attach and detach. Also meant for -DTORCHTAP_SANITIZE=thread.
-#include <boost/test/unit_test.hpp>
+// Hooks that fire in several threads while others attach and detach. Also meant for
+// -DTORCHTAP_SANITIZE=thread.
 #include <torch/torch.h>
-#include <torchtap/hooks/hooks.hpp>
 
 #include <atomic>
+#include <boost/test/unit_test.hpp>
 #include <thread>
+#include <torchtap/hooks/hooks.hpp>
 
 namespace hooks = torchtap::hooks;
 using hooks::Event;
@@ -64,7 +65,8 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
       std::vector<Handle> temporary;
       for (const auto& module : modules) {
         auto state = std::make_shared<std::atomic<int>>(0);
-        temporary.push_back(hooks::attach(module, Kind::forward, [state, &others](Event&) { ++*state, ++others; }));
+        temporary.push_back(
+            hooks::attach(module, Kind::forward, [state, &others](Event&) { ++*state, ++others; }));
       }
       std::this_thread::yield();
     }
@@ -75,7 +77,8 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
   });
   stop = true;
   changer.join();
-  for (const auto& [path, count] : fired) BOOST_TEST(count == (path == "2.fc" ? 4 : 2) * kThreads * kCalls, path);
+  for (const auto& [path, count] : fired)
+    BOOST_TEST(count == (path == "2.fc" ? 4 : 2) * kThreads * kCalls, path);
   BOOST_TEST(wrong_index == 0);
 }
 
