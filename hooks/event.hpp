@@ -16,9 +16,14 @@ enum class Kind {
   forward,
   /// After `forward`, with its outputs alone: a little cheaper, as no input has to be kept.
   forward_output,
-  /// When the gradient with respect to an input arrives, counting only what flowed through this module.
+  /// When the gradient with respect to an input arrives, counting only what flowed through this module. The
+  /// module
+  /// works on an alias of the input, so that a tensor with three or more uses may have its gradient summed in
+  /// another order than without the hook, with another rounding.
   backward_input,
-  /// When the gradient with respect to an output arrives.
+  /// When the gradient with respect to an output arrives, as for `at::Tensor::register_hook`: with what
+  /// flowed through
+  /// other outputs that the module computed from it.
   backward_output,
 };
 

@@ -139,8 +139,8 @@ class Argument<at::Tensor&> {
 template <class Arg>
 inline constexpr bool is_opaque_v = false;
 template <class T>
-inline constexpr bool is_opaque_v<T&> = !std::is_const_v<T> || !std::is_copy_constructible_v<T> ||
-                                        std::is_polymorphic_v<T>;
+inline constexpr bool is_opaque_v<T&> =
+    !std::is_const_v<T> || !std::is_copy_constructible_v<T> || std::is_polymorphic_v<T>;
 
 /// What forward writes to, and what cannot be copied as it is (another type's base, say), goes to it
 /// untouched; tensors inside are not seen.
@@ -155,12 +155,14 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   T& given_;
 };
 
-/// Runs `forward(arguments...)` with the hooks behind `gate` around it.
-template <class R, class Forward, class... Args>
+/// Runs `forward(arguments...)` with the hooks behind `gate` around it. `absent` is the number of tensors in
+/// arguments that the caller left to their defaults.
+template <class R, std::size_t absent, class Forward, class... Args>
 R run_hooked(core::Gate& gate, Forward&& forward, Args&&... arguments) {
-  static_assert(!std::is_reference_v<R>,
-                "TORCHTAP_MODULE needs a forward() that returns a value: what a reference refers to may be an "
-                "argument that hooks have replaced");
+  static_assert(
+      !std::is_reference_v<R>,
+      "TORCHTAP_MODULE needs a forward() that returns a value: what a reference refers to may be an "
+      "argument that hooks have replaced");
   if (is_idle(gate)) return std::invoke(forward, std::forward<Args>(arguments)...);
   Call call(gate);
   if (call.idle()) return std::invoke(forward, std::forward<Args>(arguments)...);
@@ -169,6 +171,7 @@ R run_hooked(core::Gate& gate, Forward&& forward, Args&&... arguments) {
       [&](auto&... argument) -> R {
         Tensors inputs;
         (argument.collect(inputs), ...);
+        for (std::size_t left = absent; left != 0; --left) inputs.push_absent();
         call.before(inputs);
         Tensors outputs;
         if constexpr (std::is_void_v<R>) {
@@ -198,16 +201,27 @@ std::tuple<std::tuple_element_t<I, Tuple>...> first_types(std::index_sequence<I.
 template <class Tuple, std::size_t N>
 using FirstTypes = decltype(first_types<Tuple>(std::make_index_sequence<N>()));
 
+template <class Tuple>
+struct Decayed;
+template <class... Ts>
+struct Decayed<std::tuple<Ts...>> {
+  using Type = std::tuple<std::decay_t<Ts>...>;
+};
+/// How many tensors there are in the elements of `Tuple` from the `N`th on.
+template <class Tuple, std::size_t N>
+inline constexpr std::size_t tensors_from_v =
+    tensors_in_v<typename Decayed<Tuple>::Type> - tensors_in_v<typename Decayed<FirstTypes<Tuple, N>>::Type>;
+
 /// The overload of `forward` that leaves the trailing default arguments to `Impl`. Const, although it calls
 /// the forward that is not, so that `&Hooked::forward` still means the full one where AnyModule takes its
 /// address.
-template <class Derived, class Impl, class R, class Tuple>
+template <class Derived, class Impl, class R, std::size_t absent, class Tuple>
 struct ShortForward;
-template <class Derived, class Impl, class R, class... Args>
-struct ShortForward<Derived, Impl, R, std::tuple<Args...>> {
+template <class Derived, class Impl, class R, std::size_t absent, class... Args>
+struct ShortForward<Derived, Impl, R, absent, std::tuple<Args...>> {
   R forward(Args... arguments) const {
     auto& self = const_cast<Derived&>(static_cast<const Derived&>(*this));
-    return run_hooked<R>(
+    return run_hooked<R, absent>(
         self.gate(),
         [&](auto&&... given) -> R { return self.Impl::forward(std::forward<decltype(given)>(given)...); },
         std::forward<Args>(arguments)...);
@@ -228,9 +242,9 @@ template <class Derived, class Impl, class R, class Tuple, std::size_t N>
 struct ShortForwards<Derived, Impl, R, Tuple, N,
                      std::enable_if_t<(N > 1) && IsShort<Derived, Impl, R, FirstTypes<Tuple, N - 1>>::value>>
     : ShortForwards<Derived, Impl, R, Tuple, N - 1>,
-      ShortForward<Derived, Impl, R, FirstTypes<Tuple, N - 1>> {
+      ShortForward<Derived, Impl, R, tensors_from_v<Tuple, N - 1>, FirstTypes<Tuple, N - 1>> {
   using ShortForwards<Derived, Impl, R, Tuple, N - 1>::forward;
-  using ShortForward<Derived, Impl, R, FirstTypes<Tuple, N - 1>>::forward;
+  using ShortForward<Derived, Impl, R, tensors_from_v<Tuple, N - 1>, FirstTypes<Tuple, N - 1>>::forward;
 };
 
 /// Where `Impl::clone` comes from: Cloneable's own can be redone for the derived type.
@@ -268,7 +282,7 @@ class HookedWith<Impl, R(Args...)> : public Impl,
 
   using Short::forward;
   R forward(Args... arguments) {
-    return detail::run_hooked<R>(
+    return detail::run_hooked<R, 0>(
         this->gate(),
         [this](auto&&... given) -> R { return this->Impl::forward(std::forward<decltype(given)>(given)...); },
         std::forward<Args>(arguments)...);

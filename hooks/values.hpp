@@ -60,12 +60,13 @@ class Tensors {
   /// Notes a value in which tensors may be, of a type that `Visit` was not told about (see `register_value`).
   void push_unknown(const std::type_info& type) { unknown_.push_back(&type); }
   const c10::SmallVectorImpl<const std::type_info*>& unknown() const noexcept { return unknown_; }
-  /// Keeps the place of an empty optional.
+  /// Keeps the place of an empty optional or of an argument that was left to its default.
   void push_absent() { slots_.push_back(&absent_); }
-  /// Throws `c10::ValueError` if a hook put a tensor where the call has an empty optional.
+  /// Throws `c10::ValueError` if a hook put a tensor where the call has an empty optional or no argument.
   void check_absent(const char* what) const {
     TORCH_CHECK_VALUE(!absent_.defined(), "hooks: a hook assigned a tensor to a slot of the ", what,
-                      " that holds an empty optional; only what is there can be replaced.");
+                      " that holds an empty optional or an argument left out; only what is there can be "
+                      "replaced.");
   }
 
   Tensors() = default;
@@ -139,8 +140,8 @@ struct Visit<std::vector<T>, std::enable_if_t<!std::is_same_v<T, bool>>> {
   }
 };
 
-/// What `AdaptiveLogSoftmaxWithLoss` returns. Here, not where that type is hooked, as every file has to see it;
-/// a template, so that it need not be complete.
+/// What `AdaptiveLogSoftmaxWithLoss` returns. Here, not where that type is hooked, as every file has to see
+/// it; a template, so that it need not be complete.
 template <class T>
 struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::ASMoutput>>> {
   template <class Visitor>
@@ -168,9 +169,16 @@ inline constexpr std::size_t tensors_in_v<std::tuple<Ts...>> = (std::size_t{0} +
 template <class A, class B>
 inline constexpr std::size_t tensors_in_v<std::pair<A, B>> = tensors_in_v<A> + tensors_in_v<B>;
 template <class T, std::size_t N>
-inline constexpr std::size_t tensors_in_v<std::array<T, N>> = N * tensors_in_v<T>;
+inline constexpr std::size_t tensors_in_v<std::array<T, N>> = N* tensors_in_v<T>;
+template <class T>
+inline constexpr std::size_t tensors_in_v<std::optional<T>> = tensors_in_v<T>;
+#if TORCHTAP_OWN_OPTIONAL
+template <class T>
+inline constexpr std::size_t tensors_in_v<c10::optional<T>> = tensors_in_v<T>;
+#endif
 
-/// An empty one keeps the places of the tensors that it might hold: an LSTM has three inputs, with a state or without.
+/// An empty one keeps the places of the tensors that it might hold: an LSTM has three inputs, with a state or
+/// without.
 template <class Optional>
 struct VisitOptional {
   template <class Visitor>
@@ -178,7 +186,7 @@ struct VisitOptional {
     if (value.has_value()) {
       visit(*value);
     } else {
-      for (std::size_t i = 0; i < tensors_in_v<typename Optional::value_type>; ++i) visit.absent();
+      for (std::size_t i = 0; i < tensors_in_v<Optional>; ++i) visit.absent();
     }
   }
 };

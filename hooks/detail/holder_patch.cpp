@@ -11,6 +11,23 @@
 #include <torchtap/hooks/detail/holder_patch.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
+namespace torchtap::core::detail {
+
+struct ForwardHasDefaults {
+  friend auto exposed(ForwardHasDefaults);
+};
+struct ForwardRequired {
+  friend auto exposed(ForwardRequired);
+};
+struct ForwardDefaults {
+  friend auto exposed(ForwardDefaults);
+};
+template struct Expose<ForwardHasDefaults, &torch::nn::Module::_forward_has_default_args>;
+template struct Expose<ForwardRequired, &torch::nn::Module::_forward_num_required_args>;
+template struct Expose<ForwardDefaults, &torch::nn::Module::_forward_populate_default_args>;
+
+}  // namespace torchtap::core::detail
+
 namespace torchtap::hooks::detail {
 namespace {
 
@@ -61,6 +78,16 @@ HolderPatch& patch_of(const AnyModulePlaceholder* holder) {
   return *table->patch;
 }
 
+/// Adds the default arguments that the holder would add, so that hooks see an input in the same slot whether
+/// it was passed or not.
+void complete(const HolderPatch& patch, AnyModulePlaceholder* holder, std::vector<AnyValue>& arguments) {
+  if (!patch.has_defaults.load(std::memory_order_relaxed)) return;
+  const auto module = holder->ptr();
+  if (arguments.size() < (module.get()->*exposed(core::detail::ForwardRequired{}))())
+    return;  // the holder's error
+  arguments = (module.get()->*exposed(core::detail::ForwardDefaults{}))(std::move(arguments));
+}
+
 /// The module's own hooks around the call of a holder.
 AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward forward,
                      std::vector<AnyValue>&& arguments) {
@@ -68,6 +95,7 @@ AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward f
   Call call(patch.gate);
   if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
   if (call.wants_inputs()) {
+    complete(patch, holder, arguments);
     Tensors inputs;
     for (auto& argument : arguments) collect(argument, inputs);
     call.before(inputs);
@@ -121,8 +149,10 @@ class EndRun {
   bool armed_ = true;
 };
 
-void begin_run(Run& run, std::vector<AnyValue>& arguments) {
+void begin_run(Run& run, const HolderPatch& patch, AnyModulePlaceholder* holder,
+               std::vector<AnyValue>& arguments) {
   if (run.call.idle()) return;
+  complete(patch, holder, arguments);
   Tensors inputs;
   for (auto& argument : arguments) collect(argument, inputs);
   run.call.before(inputs);
@@ -152,7 +182,7 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
 
   EndRun end_of_run(run);
   run->inside = true;
-  if (begins) begin_run(*run, arguments);
+  if (begins) begin_run(*run, patch, holder, arguments);
   AnyValue result = call_module(patch, holder, forward, std::move(arguments));
   if (patch.last.load() && sequence.has_grown()) Registry::instance().grown(sequence);
   if (!patch.last.load()) {
@@ -249,6 +279,7 @@ HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
     }
   }
   patch->holder.store(holder);
+  patch->has_defaults.store((holder->ptr().get()->*exposed(core::detail::ForwardHasDefaults{}))());
   set_table(holder, patch->table.slots.data());
   return *patch;
 }

@@ -62,6 +62,7 @@ struct HolderPatch {
   std::atomic<Sequence*> sequence{nullptr};
   std::atomic<std::size_t> position{0};  // of the entry in the sequence
   std::atomic<bool> last{false};
+  std::atomic<bool> has_defaults{false};  // the module's forward has default arguments
 };
 
 /// Patches holders. A patch that is taken off is kept for the next holder of the same type, because a call in

@@ -109,10 +109,12 @@ void check_same(const Outcome& got, const Outcome& want) {
   BOOST_TEST(identical(got.buffers, want.buffers), "buffers");
 }
 
-void check_seen(const Seen& seen, const Tensors& inputs, const Outcome& want) {
+// `slots`: as many as forward has parameters for, whether they were passed or left to their defaults.
+void check_seen(const Seen& seen, const Tensors& inputs, const Outcome& want, std::size_t slots) {
   BOOST_TEST(seen.pre == 1);
   BOOST_TEST(seen.forward == 1);
   BOOST_TEST(seen.output == 1);
+  BOOST_TEST(seen.pre_inputs.size() == slots);
   BOOST_REQUIRE(seen.pre_inputs.size() >= inputs.size());
   BOOST_REQUIRE(seen.inputs.size() == seen.pre_inputs.size());
   for (std::size_t i = 0; i < seen.pre_inputs.size(); ++i) {
@@ -152,14 +154,14 @@ struct Made {
 
 /// Hooks the descendant at `path` around one call.
 void check_hooked(const std::string& how, const Made& made, const std::string& path, const std::string& type,
-                  const Tensors& inputs, const Outcome& want) {
+                  const Tensors& inputs, const Outcome& want, std::size_t slots) {
   BOOST_TEST_CONTEXT(how) {
     const auto module = hooks::find(*made.module, path);
     if (!type.empty()) BOOST_TEST(module.type() == type);
     Seen seen;
     const auto handles = watch(module, seen);
     check_same(run(*made.module, inputs, made.forward), want);
-    check_seen(seen, inputs, want);
+    check_seen(seen, inputs, want, slots);
   }
 }
 
@@ -199,11 +201,27 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
     // do.
     if (name != "MultiheadAttention") BOOST_TEST(text(direct<DropIn>(make, true, kAll)) == text(bare));
 
-    check_hooked("entry of a Sequential", entry<Plain>(make, kAll), "0", name, inputs, want);
-    check_hooked("the Sequential around it", entry<Plain>(make, kAll), "", "Sequential", inputs, want);
-    check_hooked("drop-in in a Sequential", entry<DropIn>(make, kAll), "0", name, inputs, want);
-    check_hooked("drop-in, holder(x)", direct<DropIn>(make, true, kAll), "", name, inputs, want);
-    check_hooked("drop-in, holder->forward(x)", direct<DropIn>(make, false, kAll), "", name, inputs, want);
+    static const std::map<std::string, std::size_t> kWithDefaults{{"LSTM", 3},
+                                                                  {"LSTMCell", 3},
+                                                                  {"RNN", 2},
+                                                                  {"GRU", 2},
+                                                                  {"RNNCell", 2},
+                                                                  {"GRUCell", 2},
+                                                                  {"EmbeddingBag", 3},
+                                                                  {"MultiheadAttention", 5},
+                                                                  {"TransformerEncoderLayer", 3},
+                                                                  {"Transformer", 8},
+                                                                  {"TransformerDecoder", 6},
+                                                                  {"TransformerDecoderLayer", 6},
+                                                                  {"TransformerEncoder", 3}};
+    const auto counted = kWithDefaults.find(name);
+    const std::size_t slots = counted == kWithDefaults.end() ? N : counted->second;
+    check_hooked("entry of a Sequential", entry<Plain>(make, kAll), "0", name, inputs, want, slots);
+    check_hooked("the Sequential around it", entry<Plain>(make, kAll), "", "Sequential", inputs, want, slots);
+    check_hooked("drop-in in a Sequential", entry<DropIn>(make, kAll), "0", name, inputs, want, slots);
+    check_hooked("drop-in, holder(x)", direct<DropIn>(make, true, kAll), "", name, inputs, want, slots);
+    check_hooked("drop-in, holder->forward(x)", direct<DropIn>(make, false, kAll), "", name, inputs, want,
+                 slots);
   }
 }
 
@@ -227,8 +245,8 @@ std::array<at::Tensor, sizeof...(Ts)> in(Ts... tensors) {
 
 }  // namespace
 
-// CHECK(Linear, (4, 3), in(rand({2, 4}))): the constructor's arguments, then forward's.
-#define CHECK(Name, arguments, ...)                                                \
+// CHECK_TYPE(Linear, (4, 3), in(rand({2, 4}))): the constructor's arguments, then forward's.
+#define CHECK_TYPE(Name, arguments, ...)                                           \
   check_type<torch::nn::Name, torchtap::nn::Name>(                                 \
       #Name,                                                                       \
       [](auto* type) {                                                             \
@@ -241,175 +259,177 @@ BOOST_AUTO_TEST_SUITE(builtin)
 
 BOOST_AUTO_TEST_CASE(layers) {
   at::manual_seed(0);
-  CHECK(Linear, (4, 3), in(rand({2, 4})));
-  CHECK(Bilinear, (4, 3, 2), in(rand({2, 4}), rand({2, 3})));
-  CHECK(Identity, (), in(rand({2, 4})));
-  CHECK(Flatten, (), in(rand({2, 4, 3})));
-  CHECK(Unflatten, (torch::nn::UnflattenOptions(1, {2, 2})), in(rand({3, 4})));
-  CHECK(Functional, (torch::relu), in(rand({2, 4})));
-  CHECK(Embedding, (10, 3), in(ints(10, {2, 4})));
-  CHECK(EmbeddingBag, (10, 3), in(ints(10, {2, 4})));
-  CHECK(Conv1d, (4, 3, 2), in(rand({2, 4, 6})));
-  CHECK(Conv2d, (2, 3, 2), in(rand({2, 2, 6, 6})));
-  CHECK(Conv3d, (2, 3, 2), in(rand({2, 2, 4, 4, 4})));
-  CHECK(ConvTranspose1d, (4, 3, 2), in(rand({2, 4, 6})));
-  CHECK(ConvTranspose2d, (2, 3, 2), in(rand({2, 2, 6, 6})));
-  CHECK(ConvTranspose3d, (2, 3, 2), in(rand({2, 2, 4, 4, 4})));
-  CHECK(Fold, (torch::nn::FoldOptions({4, 5}, {2, 2})), in(rand({1, 12, 12})));
-  CHECK(Unfold, (2), in(rand({2, 3, 4, 5})));
-  CHECK(PixelShuffle, (2), in(rand({1, 8, 3, 3})));
-  CHECK(PixelUnshuffle, (2), in(rand({1, 2, 6, 6})));
-  CHECK(Upsample,
-        (torch::nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kNearest)),
-        in(rand({1, 2, 3, 3})));
-  CHECK(CosineSimilarity, (), in(rand({3, 4}), rand({3, 4})));
-  CHECK(PairwiseDistance, (), in(rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(Linear, (4, 3), in(rand({2, 4})));
+  CHECK_TYPE(Bilinear, (4, 3, 2), in(rand({2, 4}), rand({2, 3})));
+  CHECK_TYPE(Identity, (), in(rand({2, 4})));
+  CHECK_TYPE(Flatten, (), in(rand({2, 4, 3})));
+  CHECK_TYPE(Unflatten, (torch::nn::UnflattenOptions(1, {2, 2})), in(rand({3, 4})));
+  CHECK_TYPE(Functional, (torch::relu), in(rand({2, 4})));
+  CHECK_TYPE(Embedding, (10, 3), in(ints(10, {2, 4})));
+  CHECK_TYPE(EmbeddingBag, (10, 3), in(ints(10, {2, 4})));
+  CHECK_TYPE(Conv1d, (4, 3, 2), in(rand({2, 4, 6})));
+  CHECK_TYPE(Conv2d, (2, 3, 2), in(rand({2, 2, 6, 6})));
+  CHECK_TYPE(Conv3d, (2, 3, 2), in(rand({2, 2, 4, 4, 4})));
+  CHECK_TYPE(ConvTranspose1d, (4, 3, 2), in(rand({2, 4, 6})));
+  CHECK_TYPE(ConvTranspose2d, (2, 3, 2), in(rand({2, 2, 6, 6})));
+  CHECK_TYPE(ConvTranspose3d, (2, 3, 2), in(rand({2, 2, 4, 4, 4})));
+  CHECK_TYPE(Fold, (torch::nn::FoldOptions({4, 5}, {2, 2})), in(rand({1, 12, 12})));
+  CHECK_TYPE(Unfold, (2), in(rand({2, 3, 4, 5})));
+  CHECK_TYPE(PixelShuffle, (2), in(rand({1, 8, 3, 3})));
+  CHECK_TYPE(PixelUnshuffle, (2), in(rand({1, 2, 6, 6})));
+  CHECK_TYPE(Upsample,
+             (torch::nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(torch::kNearest)),
+             in(rand({1, 2, 3, 3})));
+  CHECK_TYPE(CosineSimilarity, (), in(rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(PairwiseDistance, (), in(rand({3, 4}), rand({3, 4})));
 }
 
 BOOST_AUTO_TEST_CASE(activations) {
   at::manual_seed(0);
-  CHECK(ELU, (), in(rand({2, 4})));
-  CHECK(SELU, (), in(rand({2, 4})));
-  CHECK(CELU, (), in(rand({2, 4})));
-  CHECK(GELU, (), in(rand({2, 4})));
-  CHECK(GLU, (), in(rand({2, 4})));
-  CHECK(Hardshrink, (), in(rand({2, 4})));
-  CHECK(Hardtanh, (), in(rand({2, 4})));
-  CHECK(LeakyReLU, (), in(rand({2, 4})));
-  CHECK(LogSigmoid, (), in(rand({2, 4})));
-  CHECK(LogSoftmax, (1), in(rand({2, 4})));
-  CHECK(Mish, (), in(rand({2, 4})));
-  CHECK(PReLU, (), in(rand({2, 4})));
-  CHECK(RReLU, (), in(rand({2, 4})));
-  CHECK(ReLU, (), in(rand({2, 4})));
-  CHECK(ReLU6, (), in(rand({2, 4})));
-  CHECK(SiLU, (), in(rand({2, 4})));
-  CHECK(Sigmoid, (), in(rand({2, 4})));
-  CHECK(Softmax, (1), in(rand({2, 4})));
-  CHECK(Softmax2d, (), in(rand({2, 3, 4, 4})));
-  CHECK(Softmin, (1), in(rand({2, 4})));
-  CHECK(Softplus, (), in(rand({2, 4})));
-  CHECK(Softshrink, (), in(rand({2, 4})));
-  CHECK(Softsign, (), in(rand({2, 4})));
-  CHECK(Tanh, (), in(rand({2, 4})));
-  CHECK(Tanhshrink, (), in(rand({2, 4})));
-  CHECK(Threshold, (0.1, 20.0), in(rand({2, 4})));
+  CHECK_TYPE(ELU, (), in(rand({2, 4})));
+  CHECK_TYPE(SELU, (), in(rand({2, 4})));
+  CHECK_TYPE(CELU, (), in(rand({2, 4})));
+  CHECK_TYPE(GELU, (), in(rand({2, 4})));
+  CHECK_TYPE(GLU, (), in(rand({2, 4})));
+  CHECK_TYPE(Hardshrink, (), in(rand({2, 4})));
+  CHECK_TYPE(Hardtanh, (), in(rand({2, 4})));
+  CHECK_TYPE(LeakyReLU, (), in(rand({2, 4})));
+  CHECK_TYPE(LogSigmoid, (), in(rand({2, 4})));
+  CHECK_TYPE(LogSoftmax, (1), in(rand({2, 4})));
+  CHECK_TYPE(Mish, (), in(rand({2, 4})));
+  CHECK_TYPE(PReLU, (), in(rand({2, 4})));
+  CHECK_TYPE(RReLU, (), in(rand({2, 4})));
+  CHECK_TYPE(ReLU, (), in(rand({2, 4})));
+  CHECK_TYPE(ReLU6, (), in(rand({2, 4})));
+  CHECK_TYPE(SiLU, (), in(rand({2, 4})));
+  CHECK_TYPE(Sigmoid, (), in(rand({2, 4})));
+  CHECK_TYPE(Softmax, (1), in(rand({2, 4})));
+  CHECK_TYPE(Softmax2d, (), in(rand({2, 3, 4, 4})));
+  CHECK_TYPE(Softmin, (1), in(rand({2, 4})));
+  CHECK_TYPE(Softplus, (), in(rand({2, 4})));
+  CHECK_TYPE(Softshrink, (), in(rand({2, 4})));
+  CHECK_TYPE(Softsign, (), in(rand({2, 4})));
+  CHECK_TYPE(Tanh, (), in(rand({2, 4})));
+  CHECK_TYPE(Tanhshrink, (), in(rand({2, 4})));
+  CHECK_TYPE(Threshold, (0.1, 20.0), in(rand({2, 4})));
 }
 
 BOOST_AUTO_TEST_CASE(normalisation_and_dropout) {
   at::manual_seed(0);
-  CHECK(BatchNorm1d, (4), in(rand({3, 4})));
-  CHECK(BatchNorm2d, (4), in(rand({3, 4, 2, 2})));
-  CHECK(BatchNorm3d, (4), in(rand({3, 4, 2, 2, 2})));
-  CHECK(InstanceNorm1d, (torch::nn::InstanceNorm1dOptions(4).affine(true).track_running_stats(true)),
-        in(rand({3, 4, 5})));
-  CHECK(InstanceNorm2d, (4), in(rand({3, 4, 2, 2})));
-  CHECK(InstanceNorm3d, (4), in(rand({3, 4, 2, 2, 2})));
-  CHECK(LayerNorm, (torch::nn::LayerNormOptions({4})), in(rand({3, 4})));
-  CHECK(GroupNorm, (2, 4), in(rand({3, 4, 2})));
-  CHECK(LocalResponseNorm, (2), in(rand({3, 4, 5})));
-  CHECK(CrossMapLRN2d, (3), in(rand({3, 4, 5, 5})));
-  CHECK(Dropout, (), in(rand({8, 8})));
-  CHECK(Dropout2d, (), in(rand({8, 8, 2, 2})));
-  CHECK(Dropout3d, (), in(rand({8, 8, 2, 2, 2})));
-  CHECK(AlphaDropout, (), in(rand({8, 8})));
-  CHECK(FeatureAlphaDropout, (), in(rand({8, 8, 2})));
+  CHECK_TYPE(BatchNorm1d, (4), in(rand({3, 4})));
+  CHECK_TYPE(BatchNorm2d, (4), in(rand({3, 4, 2, 2})));
+  CHECK_TYPE(BatchNorm3d, (4), in(rand({3, 4, 2, 2, 2})));
+  CHECK_TYPE(InstanceNorm1d, (torch::nn::InstanceNorm1dOptions(4).affine(true).track_running_stats(true)),
+             in(rand({3, 4, 5})));
+  CHECK_TYPE(InstanceNorm2d, (4), in(rand({3, 4, 2, 2})));
+  CHECK_TYPE(InstanceNorm3d, (4), in(rand({3, 4, 2, 2, 2})));
+  CHECK_TYPE(LayerNorm, (torch::nn::LayerNormOptions({4})), in(rand({3, 4})));
+  CHECK_TYPE(GroupNorm, (2, 4), in(rand({3, 4, 2})));
+  CHECK_TYPE(LocalResponseNorm, (2), in(rand({3, 4, 5})));
+  CHECK_TYPE(CrossMapLRN2d, (3), in(rand({3, 4, 5, 5})));
+  CHECK_TYPE(Dropout, (), in(rand({8, 8})));
+  CHECK_TYPE(Dropout2d, (), in(rand({8, 8, 2, 2})));
+  CHECK_TYPE(Dropout3d, (), in(rand({8, 8, 2, 2, 2})));
+  CHECK_TYPE(AlphaDropout, (), in(rand({8, 8})));
+  CHECK_TYPE(FeatureAlphaDropout, (), in(rand({8, 8, 2})));
 }
 
 BOOST_AUTO_TEST_CASE(padding_and_pooling) {
   at::manual_seed(0);
-  CHECK(ConstantPad1d, (1, 2.0), in(rand({1, 2, 4})));
-  CHECK(ConstantPad2d, (1, 2.0), in(rand({1, 2, 4, 4})));
-  CHECK(ConstantPad3d, (1, 2.0), in(rand({1, 2, 4, 4, 4})));
-  CHECK(ReflectionPad1d, (1), in(rand({1, 2, 4})));
-  CHECK(ReflectionPad2d, (1), in(rand({1, 2, 4, 4})));
-  CHECK(ReflectionPad3d, (1), in(rand({1, 2, 4, 4, 4})));
-  CHECK(ReplicationPad1d, (1), in(rand({1, 2, 4})));
-  CHECK(ReplicationPad2d, (1), in(rand({1, 2, 4, 4})));
-  CHECK(ReplicationPad3d, (1), in(rand({1, 2, 4, 4, 4})));
-  CHECK(ZeroPad2d, (1), in(rand({1, 2, 4, 4})));
-  CHECK(AvgPool1d, (2), in(rand({1, 2, 4})));
-  CHECK(AvgPool2d, (2), in(rand({1, 2, 4, 4})));
-  CHECK(AvgPool3d, (2), in(rand({1, 2, 4, 4, 4})));
-  CHECK(MaxPool1d, (2), in(rand({1, 2, 4})));
-  CHECK(MaxPool2d, (2), in(rand({1, 2, 4, 4})));
-  CHECK(MaxPool3d, (2), in(rand({1, 2, 4, 4, 4})));
-  CHECK(LPPool1d, (2.0, 2), in(probabilities({1, 2, 4})));
-  CHECK(LPPool2d, (2.0, 2), in(probabilities({1, 2, 4, 4})));
-  CHECK(AdaptiveAvgPool1d, (2), in(rand({1, 2, 4})));
-  CHECK(AdaptiveAvgPool2d, (2), in(rand({1, 2, 4, 4})));
-  CHECK(AdaptiveAvgPool3d, (2), in(rand({1, 2, 4, 4, 4})));
-  CHECK(AdaptiveMaxPool1d, (2), in(rand({1, 2, 4})));
-  CHECK(AdaptiveMaxPool2d, (2), in(rand({1, 2, 4, 4})));
-  CHECK(AdaptiveMaxPool3d, (2), in(rand({1, 2, 4, 4, 4})));
-  CHECK(FractionalMaxPool2d, (torch::nn::FractionalMaxPool2dOptions(2).output_size(2)),
-        in(rand({1, 2, 5, 5})));
-  CHECK(FractionalMaxPool3d, (torch::nn::FractionalMaxPool3dOptions(2).output_size(2)),
-        in(rand({1, 2, 5, 5, 5})));
+  CHECK_TYPE(ConstantPad1d, (1, 2.0), in(rand({1, 2, 4})));
+  CHECK_TYPE(ConstantPad2d, (1, 2.0), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(ConstantPad3d, (1, 2.0), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(ReflectionPad1d, (1), in(rand({1, 2, 4})));
+  CHECK_TYPE(ReflectionPad2d, (1), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(ReflectionPad3d, (1), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(ReplicationPad1d, (1), in(rand({1, 2, 4})));
+  CHECK_TYPE(ReplicationPad2d, (1), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(ReplicationPad3d, (1), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(ZeroPad2d, (1), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(AvgPool1d, (2), in(rand({1, 2, 4})));
+  CHECK_TYPE(AvgPool2d, (2), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(AvgPool3d, (2), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(MaxPool1d, (2), in(rand({1, 2, 4})));
+  CHECK_TYPE(MaxPool2d, (2), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(MaxPool3d, (2), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(LPPool1d, (2.0, 2), in(probabilities({1, 2, 4})));
+  CHECK_TYPE(LPPool2d, (2.0, 2), in(probabilities({1, 2, 4, 4})));
+  CHECK_TYPE(AdaptiveAvgPool1d, (2), in(rand({1, 2, 4})));
+  CHECK_TYPE(AdaptiveAvgPool2d, (2), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(AdaptiveAvgPool3d, (2), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(AdaptiveMaxPool1d, (2), in(rand({1, 2, 4})));
+  CHECK_TYPE(AdaptiveMaxPool2d, (2), in(rand({1, 2, 4, 4})));
+  CHECK_TYPE(AdaptiveMaxPool3d, (2), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(FractionalMaxPool2d, (torch::nn::FractionalMaxPool2dOptions(2).output_size(2)),
+             in(rand({1, 2, 5, 5})));
+  CHECK_TYPE(FractionalMaxPool3d, (torch::nn::FractionalMaxPool3dOptions(2).output_size(2)),
+             in(rand({1, 2, 5, 5, 5})));
   const auto evens = at::tensor({0, 2, 4, 6}, at::kLong);
-  CHECK(MaxUnpool1d, (2), in(rand({1, 1, 4}), evens.view({1, 1, 4})));
-  CHECK(MaxUnpool2d, (2), in(rand({1, 1, 2, 2}), evens.view({1, 1, 2, 2})));
-  CHECK(MaxUnpool3d, (2), in(rand({1, 1, 1, 2, 2}), evens.view({1, 1, 1, 2, 2})));
+  CHECK_TYPE(MaxUnpool1d, (2), in(rand({1, 1, 4}), evens.view({1, 1, 4})));
+  CHECK_TYPE(MaxUnpool2d, (2), in(rand({1, 1, 2, 2}), evens.view({1, 1, 2, 2})));
+  CHECK_TYPE(MaxUnpool3d, (2), in(rand({1, 1, 1, 2, 2}), evens.view({1, 1, 1, 2, 2})));
 }
 
 BOOST_AUTO_TEST_CASE(losses) {
   at::manual_seed(0);
-  CHECK(L1Loss, (), in(rand({3, 4}), rand({3, 4})));
-  CHECK(MSELoss, (), in(rand({3, 4}), rand({3, 4})));
-  CHECK(SmoothL1Loss, (), in(rand({3, 4}), rand({3, 4})));
-  CHECK(HuberLoss, (), in(rand({3, 4}), rand({3, 4})));
-  CHECK(KLDivLoss, (torch::nn::KLDivLossOptions().reduction(torch::kSum)),
-        in(rand({3, 4}), at::rand({3, 4})));
-  CHECK(BCELoss, (), in(probabilities({3, 4}), at::rand({3, 4})));
-  CHECK(BCEWithLogitsLoss, (), in(rand({3, 4}), at::rand({3, 4})));
-  CHECK(CrossEntropyLoss, (), in(rand({3, 4}), ints(4, {3})));
-  CHECK(NLLLoss, (), in(rand({3, 4}), ints(4, {3})));
-  CHECK(PoissonNLLLoss, (), in(rand({3, 4}), at::rand({3, 4})));
-  CHECK(SoftMarginLoss, (), in(rand({3, 4}), signs({3, 4})));
-  CHECK(HingeEmbeddingLoss, (), in(rand({3, 4}), signs({3, 4})));
-  CHECK(MultiMarginLoss, (), in(rand({3, 4}), ints(4, {3})));
-  CHECK(MultiLabelMarginLoss, (), in(rand({3, 4}), ints(4, {3, 4})));
-  CHECK(MultiLabelSoftMarginLoss, (), in(rand({3, 4}), ints(2, {3, 4}).to(at::kFloat)));
-  CHECK(CosineEmbeddingLoss, (), in(rand({3, 4}), rand({3, 4}), signs({3})));
-  CHECK(MarginRankingLoss, (), in(rand({3}), rand({3}), signs({3})));
-  CHECK(TripletMarginLoss, (), in(rand({3, 4}), rand({3, 4}), rand({3, 4})));
-  CHECK(TripletMarginWithDistanceLoss, (), in(rand({3, 4}), rand({3, 4}), rand({3, 4})));
-  CHECK(CTCLoss, (),
-        in(at::randn({6, 2, 5}).log_softmax(2).set_requires_grad(true), ints(4, {2, 3}).add(1),
-           at::full({2}, 6, at::kLong), at::full({2}, 3, at::kLong)));
-  CHECK(AdaptiveLogSoftmaxWithLoss, (torch::nn::AdaptiveLogSoftmaxWithLossOptions(16, 12, {3, 6})),
-        in(rand({5, 16}), at::tensor({0, 2, 4, 5, 11}, at::kLong)));
+  CHECK_TYPE(L1Loss, (), in(rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(MSELoss, (), in(rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(SmoothL1Loss, (), in(rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(HuberLoss, (), in(rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(KLDivLoss, (torch::nn::KLDivLossOptions().reduction(torch::kSum)),
+             in(rand({3, 4}), at::rand({3, 4})));
+  CHECK_TYPE(BCELoss, (), in(probabilities({3, 4}), at::rand({3, 4})));
+  CHECK_TYPE(BCEWithLogitsLoss, (), in(rand({3, 4}), at::rand({3, 4})));
+  CHECK_TYPE(CrossEntropyLoss, (), in(rand({3, 4}), ints(4, {3})));
+  CHECK_TYPE(NLLLoss, (), in(rand({3, 4}), ints(4, {3})));
+  CHECK_TYPE(PoissonNLLLoss, (), in(rand({3, 4}), at::rand({3, 4})));
+  CHECK_TYPE(SoftMarginLoss, (), in(rand({3, 4}), signs({3, 4})));
+  CHECK_TYPE(HingeEmbeddingLoss, (), in(rand({3, 4}), signs({3, 4})));
+  CHECK_TYPE(MultiMarginLoss, (), in(rand({3, 4}), ints(4, {3})));
+  CHECK_TYPE(MultiLabelMarginLoss, (), in(rand({3, 4}), ints(4, {3, 4})));
+  CHECK_TYPE(MultiLabelSoftMarginLoss, (), in(rand({3, 4}), ints(2, {3, 4}).to(at::kFloat)));
+  CHECK_TYPE(CosineEmbeddingLoss, (), in(rand({3, 4}), rand({3, 4}), signs({3})));
+  CHECK_TYPE(MarginRankingLoss, (), in(rand({3}), rand({3}), signs({3})));
+  CHECK_TYPE(TripletMarginLoss, (), in(rand({3, 4}), rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(TripletMarginWithDistanceLoss, (), in(rand({3, 4}), rand({3, 4}), rand({3, 4})));
+  CHECK_TYPE(CTCLoss, (),
+             in(at::randn({6, 2, 5}).log_softmax(2).set_requires_grad(true), ints(4, {2, 3}).add(1),
+                at::full({2}, 6, at::kLong), at::full({2}, 3, at::kLong)));
+  CHECK_TYPE(AdaptiveLogSoftmaxWithLoss, (torch::nn::AdaptiveLogSoftmaxWithLossOptions(16, 12, {3, 6})),
+             in(rand({5, 16}), at::tensor({0, 2, 4, 5, 11}, at::kLong)));
 }
 
 BOOST_AUTO_TEST_CASE(recurrent) {
   at::manual_seed(0);
-  CHECK(RNN, (4, 3), in(rand({5, 2, 4})));
-  CHECK(GRU, (torch::nn::GRUOptions(4, 3).batch_first(true).num_layers(2).dropout(0.5)),
-        in(rand({5, 2, 4}), rand({2, 5, 3})));
-  CHECK(LSTM, (4, 3), in(rand({5, 2, 4})));
-  CHECK(RNNCell, (4, 3), in(rand({2, 4})));
-  CHECK(GRUCell, (4, 3), in(rand({2, 4}), rand({2, 3})));
-  CHECK(LSTMCell, (4, 3), in(rand({2, 4})));
+  CHECK_TYPE(RNN, (4, 3), in(rand({5, 2, 4})));
+  CHECK_TYPE(GRU, (torch::nn::GRUOptions(4, 3).batch_first(true).num_layers(2).dropout(0.5)),
+             in(rand({5, 2, 4}), rand({2, 5, 3})));
+  CHECK_TYPE(LSTM, (4, 3), in(rand({5, 2, 4})));
+  CHECK_TYPE(RNNCell, (4, 3), in(rand({2, 4})));
+  CHECK_TYPE(GRUCell, (4, 3), in(rand({2, 4}), rand({2, 3})));
+  CHECK_TYPE(LSTMCell, (4, 3), in(rand({2, 4})));
 }
 
 BOOST_AUTO_TEST_CASE(attention) {
   at::manual_seed(0);
   using namespace torch::nn;
-  CHECK(MultiheadAttention, (4, 2), in(rand({3, 2, 4}), rand({5, 2, 4}), rand({5, 2, 4})));
-  CHECK(TransformerEncoderLayer, (TransformerEncoderLayerOptions(4, 2).dim_feedforward(8)),
-        in(rand({3, 2, 4})));
-  CHECK(TransformerDecoderLayer, (TransformerDecoderLayerOptions(4, 2).dim_feedforward(8)),
-        in(rand({3, 2, 4}), rand({5, 2, 4})));
-  CHECK(TransformerEncoder,
-        (TransformerEncoderOptions(
-            torch::nn::TransformerEncoderLayer(TransformerEncoderLayerOptions(4, 2).dim_feedforward(8)), 2)),
-        in(rand({3, 2, 4})));
-  CHECK(TransformerDecoder,
-        (TransformerDecoderOptions(
-            torch::nn::TransformerDecoderLayer(TransformerDecoderLayerOptions(4, 2).dim_feedforward(8)), 2)),
-        in(rand({3, 2, 4}), rand({5, 2, 4})));
-  CHECK(Transformer, (TransformerOptions(4, 2, 1, 1).dim_feedforward(8)),
-        in(rand({3, 2, 4}), rand({5, 2, 4})));
+  CHECK_TYPE(MultiheadAttention, (4, 2), in(rand({3, 2, 4}), rand({5, 2, 4}), rand({5, 2, 4})));
+  CHECK_TYPE(TransformerEncoderLayer, (TransformerEncoderLayerOptions(4, 2).dim_feedforward(8)),
+             in(rand({3, 2, 4})));
+  CHECK_TYPE(TransformerDecoderLayer, (TransformerDecoderLayerOptions(4, 2).dim_feedforward(8)),
+             in(rand({3, 2, 4}), rand({5, 2, 4})));
+  CHECK_TYPE(
+      TransformerEncoder,
+      (TransformerEncoderOptions(
+          torch::nn::TransformerEncoderLayer(TransformerEncoderLayerOptions(4, 2).dim_feedforward(8)), 2)),
+      in(rand({3, 2, 4})));
+  CHECK_TYPE(
+      TransformerDecoder,
+      (TransformerDecoderOptions(
+          torch::nn::TransformerDecoderLayer(TransformerDecoderLayerOptions(4, 2).dim_feedforward(8)), 2)),
+      in(rand({3, 2, 4}), rand({5, 2, 4})));
+  CHECK_TYPE(Transformer, (TransformerOptions(4, 2, 1, 1).dim_feedforward(8)),
+             in(rand({3, 2, 4}), rand({5, 2, 4})));
 }
 
 // After the others: what was checked above is the whole list, and the list is all that LibTorch has.
@@ -440,7 +460,9 @@ BOOST_AUTO_TEST_CASE(the_list_is_complete,
       in_headers.insert((*match)[1].matched ? (*match)[1] : (*match)[2]);
     }
   }
-  BOOST_TEST(in_headers == known, boost::test_tools::per_element());
+  in_headers.erase("M");  // an example in a comment
+  for (const auto& name : in_headers) BOOST_TEST(known.count(name) == 1, name << " is missing in the list");
+  for (const auto& name : known) BOOST_TEST(in_headers.count(name) == 1, name << " is not in the headers");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -776,10 +776,14 @@ BOOST_AUTO_TEST_CASE(the_model_works_as_ever_while_hooked) {
   std::stringstream stream;
   torch::save(model, stream);
   torch::nn::Sequential loaded(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2), torch::nn::Dropout());
+  loaded->to(
+      at::kDouble);  // before loading: LibTorch reads float64 into float32 parameters as if it were float32
   torch::load(loaded, stream);
-  loaded->to(at::kDouble);
   loaded->eval();
   const int before = calls;
+  for (const auto& item : model->named_parameters()) {
+    BOOST_TEST(identical(loaded->named_parameters()[item.key()], item.value()), item.key());
+  }
   BOOST_TEST(at::equal(loaded->forward(ones().to(at::kDouble)), model->forward(ones().to(at::kDouble))));
   BOOST_TEST(calls > before);
   std::ostringstream text;
