@@ -776,8 +776,8 @@ BOOST_AUTO_TEST_CASE(the_model_works_as_ever_while_hooked) {
   std::stringstream stream;
   torch::save(model, stream);
   torch::nn::Sequential loaded(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2), torch::nn::Dropout());
-  loaded->to(
-      at::kDouble);  // before loading: LibTorch reads float64 into float32 parameters as if it were float32
+  // Before loading: LibTorch 1.13 reads float64 into float32 parameters as if it were float32.
+  loaded->to(at::kDouble);
   torch::load(loaded, stream);
   loaded->eval();
   const int before = calls;
