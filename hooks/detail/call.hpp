@@ -107,10 +107,9 @@ class Call {
 
  private:
   struct Input {
-    at::Tensor tensor;    // as the module got it
-    at::Tensor original;  // as the caller gave it, where the module got an alias
-    std::shared_ptr<torch::autograd::Node> node,
-        base_node;  // of `tensor` and of what `original` is a view of
+    at::Tensor tensor;        // as the module got it
+    at::Tensor original;      // as the caller gave it, where the module got an alias
+    NodePtr node, base_node;  // of `tensor` and of what `original` is a view of
   };
 
   void end() noexcept;
