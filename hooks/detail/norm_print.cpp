@@ -1,3 +1,11 @@
+#include <torch/version.h>
+
+// LibTorch 1.13 declares these two in headers and defines them in a source file, from which the library does
+// not export them. A class that derives from BatchNorm2dImpl, as torchtap::nn::BatchNorm2d does, needs them
+// for its virtual tables and would not link. Newer versions (2.6 and 2.14 were looked at) define them in the
+// headers.
+#if TORCH_VERSION_MAJOR < 2
+
 #include <torch/nn/functional/batchnorm.h>
 #include <torch/nn/functional/instancenorm.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -5,9 +13,6 @@
 
 #include <ostream>
 
-// LibTorch declares these two in headers and defines them in a source file, from which the library does not
-// export them. A class that derives from BatchNorm2dImpl, as torchtap::nn::BatchNorm2d does, needs them for
-// its virtual tables and would not link.
 namespace torch::nn {
 namespace {
 
@@ -44,3 +49,5 @@ template void InstanceNormImpl<2, InstanceNorm2dImpl>::pretty_print(std::ostream
 template void InstanceNormImpl<3, InstanceNorm3dImpl>::pretty_print(std::ostream&) const;
 
 }  // namespace torch::nn
+
+#endif
