@@ -38,8 +38,8 @@ class Selector {
   /// counts.
   bool operator()(const core::ModuleRef& module) const { return predicate_(module); }
 
-  /// The same modules, but matching none is no error, nor is a name or index that does not exist. Other parts of
-  /// a composition are not excused: `a || b.allow_none()` still wants a module that matches `a` or `b`.
+  /// The same modules, but matching none is no error, nor is a name or index that does not exist. Other parts
+  /// of a composition are not excused: `a || b.allow_none()` still wants a module that matches `a` or `b`.
   Selector allow_none() const;
 
   /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.

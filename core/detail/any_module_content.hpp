@@ -1,8 +1,8 @@
 #pragma once
 
-#include <torchtap/core/detail/expose.hpp>
-
 #include <torch/nn/modules/container/any.h>
+
+#include <torchtap/core/detail/expose.hpp>
 
 namespace torchtap::core::detail {
 

@@ -2,8 +2,9 @@
 
 namespace torchtap::core::detail {
 
-/// Reads a private member of a foreign class, legally: the arguments of an explicit instantiation may name private
-/// members (ISO C++ [temp.explicit]/12), and the friend defined by the instantiation hands the pointer out.
+/// Reads a private member of a foreign class, legally: the arguments of an explicit instantiation may name
+/// private members (ISO C++ [temp.explicit]/12), and the friend defined by the instantiation hands the
+/// pointer out.
 ///
 ///     struct Content { friend auto exposed(Content); };
 ///     template struct Expose<Content, &torch::nn::AnyModule::content_>;

@@ -411,9 +411,8 @@ BOOST_AUTO_TEST_CASE(nothing_is_attached_half) {
   auto model = std::make_shared<PlainImpl>();
   int calls = 0;
   ForwardOutput outputs(Options().condition([&] { return ++calls > 0; }));
-  BOOST_CHECK_EXCEPTION(
-      outputs.modules(*model, sel::leaves()), c10::ValueError,
-      mentions({"\"plain\" (Linear)", "torchtap::nn::Linear", "reachable()"}));
+  BOOST_CHECK_EXCEPTION(outputs.modules(*model, sel::leaves()), c10::ValueError,
+                        mentions({"\"plain\" (Linear)", "torchtap::nn::Linear", "reachable()"}));
   BOOST_TEST(outputs.empty());
   model->tapped(torch::ones({1, 2}));
   BOOST_TEST(calls == 0);

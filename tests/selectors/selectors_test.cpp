@@ -1,14 +1,14 @@
 // The walk over a model, and selectors on it.
-#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
-#include <torchtap/hooks/nn.hpp>
-#include <torchtap/selectors/selectors.hpp>
 
+#include <boost/test/unit_test.hpp>
 #include <range/v3/algorithm/count_if.hpp>
 #include <range/v3/range/conversion.hpp>
 #include <range/v3/view/filter.hpp>
 #include <range/v3/view/transform.hpp>
 #include <regex>
+#include <torchtap/hooks/nn.hpp>
+#include <torchtap/selectors/selectors.hpp>
 
 namespace selectors = torchtap::selectors;
 namespace core = torchtap::core;
@@ -78,7 +78,9 @@ Names paths(const std::vector<core::ModuleRef>& modules) {
   for (const auto& module : modules) all.push_back(module.path());
   return all;
 }
-Names selected(const Selector& selector) { return paths(select(walk(), selector)); }
+Names selected(const Selector& selector) {
+  return paths(select(walk(), selector));
+}
 
 const core::ModuleRef& at_path(const std::string& path) {
   for (const auto& module : walk()) {
@@ -97,7 +99,9 @@ std::string message_of(const Selector& selector) {
   return "(nothing was thrown)";
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -127,9 +131,9 @@ BOOST_AUTO_TEST_CASE(goes_the_way_of_named_modules) {
 }
 
 BOOST_AUTO_TEST_CASE(shared_modules_are_met_once) {
-  CHECK_SAME(paths(walk()),
-             Names({"", "stem", "stem.conv", "stem.norm", "layers", "layers.0", "layers.0.conv", "layers.0.norm",
-                    "layers.1", "list", "list.0", "list.1", "dict", "dict.tail", "parameters", "head[0]"}));
+  CHECK_SAME(paths(walk()), Names({"", "stem", "stem.conv", "stem.norm", "layers", "layers.0",
+                                   "layers.0.conv", "layers.0.norm", "layers.1", "list", "list.0", "list.1",
+                                   "dict", "dict.tail", "parameters", "head[0]"}));
   CHECK_SAME(at_path("stem").aliases(), Names({"layers.2"}));
   CHECK_SAME(at_path("stem.conv").aliases(), Names({"layers.2.conv"}));
   BOOST_TEST(at_path("stem").depth() == 1);
@@ -145,8 +149,10 @@ BOOST_AUTO_TEST_CASE(children_count_from_zero) {
   net->register_module("a", twice);
   net->register_module("b", twice);
   const auto children = selectors::children(net);
-  CHECK_SAME(paths(children.vector()), Names({"stem", "layers", "list", "dict", "parameters", "head[0]", "a"}));
-  for (std::int64_t i = 0; i < 7; ++i) BOOST_TEST(children.vector()[static_cast<std::size_t>(i)].index() == i);
+  CHECK_SAME(paths(children.vector()),
+             Names({"stem", "layers", "list", "dict", "parameters", "head[0]", "a"}));
+  for (std::int64_t i = 0; i < 7; ++i)
+    BOOST_TEST(children.vector()[static_cast<std::size_t>(i)].index() == i);
   CHECK_SAME(children.vector().back().aliases(), Names({"b"}));
   BOOST_TEST(children.vector()[0].root().path() == "");
 }
@@ -213,8 +219,9 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(selecting)
 
 BOOST_AUTO_TEST_CASE(everything_is_what_has_a_forward) {
-  const Names all{"",         "stem",          "stem.conv",     "stem.norm", "layers", "layers.0",
-                  "layers.0.conv", "layers.0.norm", "layers.1",  "list.0", "list.1", "dict.tail", "head[0]"};
+  const Names all{"",         "stem",          "stem.conv",     "stem.norm", "layers",
+                  "layers.0", "layers.0.conv", "layers.0.norm", "layers.1",  "list.0",
+                  "list.1",   "dict.tail",     "head[0]"};
   CHECK_SAME(selected(Selector()), all);
   CHECK_SAME(selected(everything()), all);
 }
@@ -241,9 +248,11 @@ BOOST_AUTO_TEST_CASE(by_name) {
   CHECK_SAME(selected(names("*.norm")), Names({"stem.norm", "layers.0.norm"}));
   CHECK_SAME(selected(names("layers.?")), Names({"stem", "layers.0", "layers.1"}));
   CHECK_SAME(selected(names("list.[0-9]", "stem")), Names({"stem", "list.0", "list.1"}));
-  CHECK_SAME(selected(names("l*")), Names({"stem", "stem.conv", "stem.norm", "layers", "layers.0", "layers.0.conv",
-                                           "layers.0.norm", "layers.1", "list.0", "list.1"}));
-  CHECK_SAME(selected(names(std::regex(R"(l\w+\.\d)"))), Names({"stem", "layers.0", "layers.1", "list.0", "list.1"}));
+  CHECK_SAME(selected(names("l*")),
+             Names({"stem", "stem.conv", "stem.norm", "layers", "layers.0", "layers.0.conv", "layers.0.norm",
+                    "layers.1", "list.0", "list.1"}));
+  CHECK_SAME(selected(names(std::regex(R"(l\w+\.\d)"))),
+             Names({"stem", "layers.0", "layers.1", "list.0", "list.1"}));
   CHECK_SAME(selected(names(std::string("head[0]"))), Names({"head[0]"}));
 }
 
@@ -252,8 +261,8 @@ BOOST_AUTO_TEST_CASE(by_place) {
   CHECK_SAME(selected(depth(0)), Names({""}));
   CHECK_SAME(selected(depth(0, 1)), Names({"", "stem", "layers", "head[0]"}));
   CHECK_SAME(selected(leaves() && depth(3)), Names({"layers.0.conv", "layers.0.norm"}));
-  CHECK_SAME(selected(selectors::reachable()), Names({"stem", "stem.norm", "layers", "layers.0", "layers.0.norm",
-                                                      "layers.1", "head[0]"}));
+  CHECK_SAME(selected(selectors::reachable()),
+             Names({"stem", "stem.norm", "layers", "layers.0", "layers.0.norm", "layers.1", "head[0]"}));
 }
 
 BOOST_AUTO_TEST_CASE(combined) {
@@ -262,7 +271,8 @@ BOOST_AUTO_TEST_CASE(combined) {
   CHECK_SAME(selected(names("stem") || names("layers")), Names({"stem", "layers"}));
   CHECK_SAME(selected(types("Linear") && [](const core::ModuleRef& module) { return module.depth() == 1; }),
              Names({"head[0]"}));
-  CHECK_SAME(selected([](const core::ModuleRef& module) { return module.path() == "stem"; }), Names({"stem"}));
+  CHECK_SAME(selected([](const core::ModuleRef& module) { return module.path() == "stem"; }),
+             Names({"stem"}));
   CHECK_SAME(selected(types("Linear") && indices({10, 0})), Names({"list.0"}));
   CHECK_SAME(selected(!(leaves() || depth(0)) && !types("Sequential")), Names({"stem", "layers.0"}));
   BOOST_TEST((types<torch::nn::Linear>() && !(names("a", "b*") || leaves())).describe() ==
