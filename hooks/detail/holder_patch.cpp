@@ -71,11 +71,21 @@ Member member_at(const void* function) {
   return member;
 }
 
-HolderPatch& patch_of(const AnyModulePlaceholder* holder) {
-  const auto* slots = reinterpret_cast<const char*>(table_of(holder));
-  const auto* table =
-      reinterpret_cast<const HolderPatch::Table*>(slots - offsetof(HolderPatch::Table, slots));
-  return *table->patch;
+const void* lent(std::size_t slot);
+
+/// The patch that `table` belongs to; null if it is a holder's own table, put back by another thread since
+/// the call was dispatched. `table` is read once a call: what the holder has may change at any time.
+HolderPatch* patch_of(Table table) {
+  static const std::size_t forward = slot_of(&AnyModulePlaceholder::forward);
+  if (table[forward] != lent(forward)) return nullptr;
+  const auto* slots = reinterpret_cast<const char*>(table);
+  return reinterpret_cast<const HolderPatch::Table*>(slots - offsetof(HolderPatch::Table, slots))->patch;
+}
+
+/// The holder's own table, whether `table` is that or a patched one.
+Table original_of(Table table) {
+  const HolderPatch* patch = patch_of(table);
+  return patch == nullptr ? table : patch->original;
 }
 
 /// Adds the default arguments that the holder would add, so that hooks see an input in the same slot whether
@@ -203,21 +213,24 @@ struct Lender final : AnyModulePlaceholder {
   Lender() : AnyModulePlaceholder(typeid(Lender)) {}
 
   AnyValue forward(std::vector<AnyValue>&& arguments) override {
-    HolderPatch& patch = patch_of(this);
-    const auto forward = member_at<Forward>(patch.original[slot_of(&AnyModulePlaceholder::forward)]);
+    const Table table = table_of(this);
+    HolderPatch* patch = patch_of(table);
+    const auto forward = member_at<Forward>(original_of(table)[slot_of(&AnyModulePlaceholder::forward)]);
     auto* holder = static_cast<AnyModulePlaceholder*>(this);
-    if (Sequence* sequence = patch.sequence.load(); sequence != nullptr && patch.holder.load() == holder) {
-      return call_entry(patch, *sequence, holder, forward, std::move(arguments));
+    if (patch == nullptr) return (holder->*forward)(std::move(arguments));
+    if (Sequence* sequence = patch->sequence.load(); sequence != nullptr && patch->holder.load() == holder) {
+      return call_entry(*patch, *sequence, holder, forward, std::move(arguments));
     }
-    return call_module(patch, holder, forward, std::move(arguments));
+    return call_module(*patch, holder, forward, std::move(arguments));
   }
 
   std::unique_ptr<AnyModulePlaceholder> copy() const override {
-    HolderPatch& patch = patch_of(this);
-    const auto copy = member_at<Copy>(patch.original[slot_of(&AnyModulePlaceholder::copy)]);
+    const Table table = table_of(this);
+    HolderPatch* patch = patch_of(table);
+    const auto copy = member_at<Copy>(original_of(table)[slot_of(&AnyModulePlaceholder::copy)]);
     const auto* holder = static_cast<const AnyModulePlaceholder*>(this);
     auto result = (holder->*copy)();
-    Registry::instance().copied(patch, result.get());
+    if (patch != nullptr && patch->holder.load() == holder) Registry::instance().copied(*patch, result.get());
     return result;
   }
 
@@ -228,11 +241,18 @@ struct Lender final : AnyModulePlaceholder {
   virtual void beyond() {}  // its slot is the number of slots that a holder has
 };
 
+const void* lent(std::size_t slot) {
+  static const Lender lender;
+  return table_of(&lender)[slot];
+}
+
 template <std::size_t Slot>
 void destroy(AnyModulePlaceholder* holder) {
-  HolderPatch& patch = patch_of(holder);
-  const Table original = patch.original;
-  Registry::instance().lost(patch);  // puts the holder's own table back
+  const Table table = table_of(holder);
+  HolderPatch* patch = patch_of(table);
+  const Table original = original_of(table);
+  // Puts the holder's own table back.
+  if (patch != nullptr && patch->holder.load() == holder) Registry::instance().lost(*patch);
   reinterpret_cast<Destroy>(const_cast<void*>(original[Slot]))(holder);
 }
 
@@ -256,7 +276,6 @@ bool Sequence::has_grown() const {
 
 HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
   static const std::size_t slots = checked_slots();
-  static const Lender lender;
   const Table original = table_of(holder);
   const auto reusable = std::find_if(free_.begin(), free_.end(), [&](const HolderPatch* patch) {
     return patch->original == original && patch->gate.readers.load() == 0;
@@ -275,7 +294,7 @@ HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
     patch->table.slots[0] = reinterpret_cast<const void*>(&destroy<0>);
     patch->table.slots[1] = reinterpret_cast<const void*>(&destroy<1>);
     for (const auto slot : {slot_of(&AnyModulePlaceholder::forward), slot_of(&AnyModulePlaceholder::copy)}) {
-      patch->table.slots[slot] = table_of(&lender)[slot];
+      patch->table.slots[slot] = lent(slot);
     }
   }
   patch->holder.store(holder);
