@@ -230,7 +230,7 @@ struct Lender final : AnyModulePlaceholder {
     const auto copy = member_at<Copy>(original_of(table)[slot_of(&AnyModulePlaceholder::copy)]);
     const auto* holder = static_cast<const AnyModulePlaceholder*>(this);
     auto result = (holder->*copy)();
-    if (patch != nullptr && patch->holder.load() == holder) Registry::instance().copied(*patch, result.get());
+    if (patch != nullptr) Registry::instance().copied(*patch, holder, result.get());
     return result;
   }
 
@@ -249,10 +249,9 @@ const void* lent(std::size_t slot) {
 template <std::size_t Slot>
 void destroy(AnyModulePlaceholder* holder) {
   const Table table = table_of(holder);
-  HolderPatch* patch = patch_of(table);
   const Table original = original_of(table);
   // Puts the holder's own table back.
-  if (patch != nullptr && patch->holder.load() == holder) Registry::instance().lost(*patch);
+  if (HolderPatch* patch = patch_of(table)) Registry::instance().lost(*patch, holder);
   reinterpret_cast<Destroy>(const_cast<void*>(original[Slot]))(holder);
 }
 

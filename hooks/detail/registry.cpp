@@ -216,9 +216,10 @@ void Registry::lost(core::HookPoint& point) noexcept {
   if (found->second.unreachable()) orphan(found->second, garbage);
 }
 
-void Registry::lost(HolderPatch& patch) noexcept {
+void Registry::lost(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder) noexcept {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
+  if (patch.holder.load() != holder) return;
   if (Sequence* sequence = patch.sequence.exchange(nullptr)) {
     erase_value(sequence->patches, &patch);
     const auto found = std::find_if(sites_.begin(), sites_.end(),
@@ -238,8 +239,10 @@ void Registry::lost(HolderPatch& patch) noexcept {
   release(patch);
 }
 
-void Registry::copied(HolderPatch& original, torch::nn::AnyModulePlaceholder* copy) {
+void Registry::copied(HolderPatch& original, const torch::nn::AnyModulePlaceholder* holder,
+                      torch::nn::AnyModulePlaceholder* copy) {
   const std::lock_guard lock(mutex_);
+  if (original.holder.load() != holder) return;
   const auto found = sites_.find(original.site);
   if (original.site == nullptr || found == sites_.end()) return;
   HolderPatch& door = patch(copy);

@@ -31,10 +31,12 @@ class Registry final : public core::HookPointListener {
 
   /// The module itself goes.
   void lost(core::HookPoint& point) noexcept override;
-  /// A holder goes; called by its patched destructor before the original one.
-  void lost(HolderPatch& patch) noexcept;
-  /// An `AnyModule` was copied: the copy calls the same module.
-  void copied(HolderPatch& patch, torch::nn::AnyModulePlaceholder* copy);
+  /// `holder` goes; called by its patched destructor before the original one. `patch` is what its table led to
+  /// when that was dispatched, and may have been given to another holder since.
+  void lost(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder) noexcept;
+  /// The `AnyModule` around `holder` was copied: the copy calls the same module.
+  void copied(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder,
+              torch::nn::AnyModulePlaceholder* copy);
   /// A `Sequential` has more entries than when it was hooked: hooks them, too.
   void grown(Sequence& sequence);
 
