@@ -4,6 +4,7 @@
 #include <torch/arg.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -66,6 +67,7 @@ class Options {
  public:
   using Condition = std::function<bool(const Sample&)>;
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
+  using ErrorHandler = std::function<void(const std::string& path, const std::exception_ptr& error)>;
 
   /// Asked once per event, before anything is copied; where it says no, nothing is recorded and no counter
   /// moves. A callable without arguments, or one that is given the `Sample`.
@@ -108,6 +110,10 @@ class Options {
   std::int64_t tensor() const noexcept { return tensor_; }
   bool all_tensors() const noexcept { return all_tensors_; }
 
+  /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
+  /// event cannot be recorded, so that a program goes on whatever its observer thinks; the event is then not
+  /// recorded. The default throws.
+  TORCH_ARG(ErrorHandler, on_error);
   /// How tensors are kept; of no consequence where a reduction consumes them.
   TORCH_ARG(Capture, capture) = Capture::copy;
   /// Where and as what they are kept or reduced; the default is as they come.

@@ -12,6 +12,7 @@
 #include <torchtap/reductions/map.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/moments.hpp>
+#include <torchtap/reductions/named.hpp>
 #include <torchtap/reductions/norm.hpp>
 #include <torchtap/reductions/over.hpp>
 #include <torchtap/reductions/quantiles.hpp>

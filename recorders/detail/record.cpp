@@ -67,7 +67,17 @@ Record::Slot Record::Slot::clone() const {
   return copy;
 }
 
-void Record::on_event(hooks::Event& event) {
+void Record::record_or_report(hooks::Event& event) {
+  try {
+    record(event);
+  } catch (const StopForward&) {
+    throw;
+  } catch (...) {
+    options->on_error()(path, std::current_exception());
+  }
+}
+
+void Record::record(hooks::Event& event) {
   const Options& how = *options;
   if (is_gradient(source) && !how.all_tensors() && event.slot() != how.tensor()) return;
   if (how.nullary_condition() && !how.nullary_condition()()) {

@@ -44,7 +44,13 @@ class Record {
   const std::shared_ptr<const Options> options;
 
   /// The hook's body.
-  void on_event(hooks::Event& event);
+  void on_event(hooks::Event& event) {
+    if (options->on_error() == nullptr) {
+      record(event);
+    } else {
+      record_or_report(event);
+    }
+  }
 
   std::int64_t samples() const noexcept { return samples_.load(); }
   std::int64_t events() const noexcept { return samples_.load() + refused_.load(); }
@@ -81,6 +87,8 @@ class Record {
   Data load(core::InputArchive& archive) const;
 
  private:
+  void record(hooks::Event& event);
+  void record_or_report(hooks::Event& event);
   void take(const at::Tensor& tensor, std::size_t slot);
   Slot make_slot() const;
   core::Value value_of(const Slot& slot) const;

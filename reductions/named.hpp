@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <torchtap/core/sink.hpp>
+#include <torchtap/reductions/options.hpp>
+#include <vector>
+
+namespace torchtap::reductions {
+
+/// `NamedOptions().over({0})`: what a row is, for all members alike.
+class NamedOptions : public RowOptions<NamedOptions> {};
+
+/// Reductions by their names, for those who have them as text: "moments", "mean,histogram:64:-4:4".
+///
+/// Names are separated by commas, arguments follow after colons:
+/// `sum mean moments min max abs_max norm[:P] count first last ema[:DECAY] histogram:BINS[:LOW:HIGH]
+/// quantiles covariance gram top_k[:K] reservoir[:K]`. One member's results are its own; those of several are
+/// called "member.result", as a `Series` has them.
+class Named {
+ public:
+  /// Throws `c10::ValueError` for text that is not as above, naming the part and what is known.
+  explicit Named(const std::string& text, const NamedOptions& options = {});
+  Named(const Named& other);
+  Named& operator=(const Named& other);
+  Named(Named&&) noexcept = default;
+  Named& operator=(Named&&) noexcept = default;
+  ~Named() = default;
+
+  /// Hands the sample to each member. Throws what any of them throws; the state of all is then unchanged.
+  void update(const at::Tensor& sample);
+  /// Throws what `update` would throw for this sample; changes nothing.
+  void check(const at::Tensor& sample) const;
+  /// Throws `c10::Error` if `other` was made from other text or options; the state is then unchanged.
+  void merge(const Named& other);
+  /// Of the first member.
+  std::int64_t count() const;
+  core::State state() const;
+  /// "Mean", or "Series(Mean, Max)".
+  std::string describe() const;
+  Named fresh() const;
+
+  void save(core::OutputArchive& archive) const;
+  void load(core::InputArchive& archive);
+
+  struct Member {
+    std::string name;
+    std::unique_ptr<core::Sink> sink;
+    void (*check)(const core::Sink& sink, const at::Tensor& sample);
+  };
+
+ private:
+  Named() = default;
+
+  std::vector<Member> members_;
+};
+
+}  // namespace torchtap::reductions
