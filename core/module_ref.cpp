@@ -28,10 +28,19 @@ bool lacks_forward(const Module& module) {
          dynamic_cast<const torch::nn::ParameterDictImpl*>(&module) != nullptr;
 }
 
-// A module that runs its own hooks is reached twice through a holder that calls that very forward; only a
-// holder that was made for a base class goes around it.
+// A module whose forward runs its hooks is reached twice through a holder that calls that very forward; only
+// a holder that was made for a base class goes around it.
 void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Module& module) {
-  if (doors.point == nullptr || holder->type_info != typeid(module)) doors.holders.push_back(holder);
+  const bool runs_hooks = doors.point != nullptr || doors.direct != Direct::no;
+  if (!runs_hooks || holder->type_info != typeid(module)) doors.holders.push_back(holder);
+}
+
+// A module on the stack cannot be told from the next one at its address.
+Direct direct_calls_of(const Module& module, bool is_shared) {
+  if (!is_shared) return Direct::no;
+  if (dynamic_cast<const DirectPoint*>(&module) != nullptr) return Direct::holder;
+  const DirectCalls* calls = direct_calls();
+  return calls != nullptr && calls->cover(module) ? Direct::symbol : Direct::no;
 }
 
 class Walk {
@@ -77,6 +86,7 @@ class Walk {
     node->type = pretty_type_name(module);
     node->leaf = module.children().empty();
     node->doors.point = dynamic_cast<HookPoint*>(&module);
+    node->doors.direct = direct_calls_of(module, node->keep != nullptr);
     node->has_forward = node->doors.point != nullptr || !lacks_forward(module);
     auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
     if (sequence != nullptr && !sequence->is_empty() && node->doors.point == nullptr) {
@@ -141,6 +151,7 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
   node->type = pretty_type_name(*node->module);
   node->leaf = node->module->children().empty();
   node->doors.point = dynamic_cast<HookPoint*>(node->module);
+  node->doors.direct = direct_calls_of(*node->module, true);
   add_holder(node->doors, holder_of(any), *node->module);
   return ModuleRef(node);
 }
@@ -151,8 +162,9 @@ std::string pretty_type_name(const Module& module) {
 
 std::string pretty_type_name(const std::type_info& type) {
   std::string name = c10::demangle(type.name());
-  const std::string wrapper = "torchtap::hooks::HookedWith<";
-  if (name.compare(0, wrapper.size(), wrapper) == 0) {
+  for (const std::string wrapper :
+       {"torchtap::hooks::HookedWith<", "torchtap::transparent::TransparentWith<"}) {
+    if (name.compare(0, wrapper.size(), wrapper) != 0) continue;
     // Up to the comma or bracket that ends the first template argument.
     std::size_t end = wrapper.size();
     for (int open = 0; end < name.size() && (open > 0 || (name[end] != ',' && name[end] != '>')); ++end) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <torchtap/core/direct.hpp>
 #include <typeinfo>
 #include <vector>
 
@@ -25,8 +26,12 @@ struct Doors {
   HookPoint* point = nullptr;
   /// The module itself, if it is a `Sequential` that has entries: reached through them.
   torch::nn::SequentialImpl* sequence = nullptr;
+  /// Whether calls of its forward are seen wherever they are made (`torchtap::transparent`).
+  Direct direct = Direct::no;
 
-  bool any() const noexcept { return !holders.empty() || point != nullptr || sequence != nullptr; }
+  bool any() const noexcept {
+    return !holders.empty() || point != nullptr || sequence != nullptr || direct != Direct::no;
+  }
 };
 
 /// A module as the walk over a model found it. Regular and cheap to copy.

@@ -15,16 +15,15 @@ std::string way_out(const core::ModuleRef& module) {
   if (type == "torch::nn::SequentialImpl") {
     return "it is called through its entries, and it has no entries yet; push them first.";
   }
+  if (const core::DirectCalls* calls = core::direct_calls()) return calls->why_not(module.module());
   const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
   return c10::str(
-      "its forward is called directly, and LibTorch offers no place for a hook there. Either of these makes "
-      "it "
-      "reachable: ",
+      "its forward is called directly, and LibTorch offers no place for a hook there. Any of these makes it "
+      "reachable: link the program with torchtap::transparent; ",
       builtin ? "declare it as torchtap::nn::" + module.type() + " instead of torch::nn::" + module.type()
               : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
       "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects what can be hooked "
-      "as the "
-      "program stands.");
+      "as the program stands.");
 }
 
 }  // namespace

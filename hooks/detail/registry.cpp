@@ -25,6 +25,7 @@ std::vector<core::Gate*> Registry::Site::gates() const {
   for (auto* patch : patches) gates.push_back(&patch->gate);
   if (point != nullptr) gates.push_back(&point->gate());
   if (sequence != nullptr) gates.push_back(&sequence->gate);
+  if (direct != nullptr) gates.push_back(&direct->gate);
   return gates;
 }
 
@@ -32,10 +33,13 @@ void Registry::attach(const core::ModuleRef& module, const std::shared_ptr<Hook>
   Garbage garbage;
   const std::lock_guard lock(mutex_);
   const void* key = &module.module();
+  if (const auto found = sites_.find(key); found != sites_.end() && found->second.is_dead()) {
+    orphan(found->second, garbage);  // another module lived at this address
+  }
   Site& site = sites_[key];
   site.key = key;
   try {
-    open_doors(site, module.doors());
+    open_doors(site, module);
     site.hooks.push_back(hook);
     hook->module = key;
     publish(site, garbage);
@@ -71,8 +75,9 @@ void Registry::detach(Hook& hook) noexcept {
 bool Registry::attached(const Hook& hook) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = sites_.find(hook.module);
-  return found != sites_.end() && std::any_of(found->second.hooks.begin(), found->second.hooks.end(),
-                                              [&](const auto& other) { return other.get() == &hook; });
+  return found != sites_.end() && !found->second.is_dead() &&
+         std::any_of(found->second.hooks.begin(), found->second.hooks.end(),
+                     [&](const auto& other) { return other.get() == &hook; });
 }
 
 std::shared_ptr<ScopeHold> Registry::scope(const core::ModuleRef& root) {
@@ -96,7 +101,8 @@ std::shared_ptr<ScopeHold> Registry::scope(const core::ModuleRef& root) {
   return hold;
 }
 
-void Registry::open_doors(Site& site, const core::Doors& doors) {
+void Registry::open_doors(Site& site, const core::ModuleRef& module) {
+  const core::Doors& doors = module.doors();
   for (auto* holder : doors.holders) {
     HolderPatch& door = patch(holder);
     if (door.site == nullptr) {
@@ -115,6 +121,10 @@ void Registry::open_doors(Site& site, const core::Doors& doors) {
     sequence->keep = doors.sequence->weak_from_this();
     sequence->shared = !sequence->keep.expired();
     site.sequence = sequence.get();
+  }
+  if (doors.direct != core::Direct::no && site.direct == nullptr) {
+    site.owner = module.module().weak_from_this();
+    site.direct = &direct_.insert(module.module(), doors.direct);
   }
 }
 
@@ -164,6 +174,8 @@ void Registry::close_doors(Site& site) noexcept {
     site.sequence->patches.clear();
   }
   site.sequence = nullptr;
+  if (site.direct != nullptr) direct_.erase(*site.direct);
+  site.direct = nullptr;
 }
 
 // Gives all doors the plan that the site's hooks make up now.

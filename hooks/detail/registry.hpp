@@ -5,6 +5,7 @@
 #include <torchtap/core/hook_point.hpp>
 #include <torchtap/core/module_ref.hpp>
 #include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/detail/direct.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
 #include <unordered_map>
 #include <vector>
@@ -31,8 +32,8 @@ class Registry final : public core::HookPointListener {
 
   /// The module itself goes.
   void lost(core::HookPoint& point) noexcept override;
-  /// `holder` goes; called by its patched destructor before the original one. `patch` is what its table led to
-  /// when that was dispatched, and may have been given to another holder since.
+  /// `holder` goes; called by its patched destructor before the original one. `patch` is what its table led
+  /// to when that was dispatched, and may have been given to another holder since.
   void lost(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder) noexcept;
   /// The `AnyModule` around `holder` was copied: the copy calls the same module.
   void copied(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder,
@@ -49,8 +50,13 @@ class Registry final : public core::HookPointListener {
     std::vector<HolderPatch*> patches;
     core::HookPoint* point = nullptr;
     Sequence* sequence = nullptr;
+    DirectEntry* direct = nullptr;
+    std::weak_ptr<torch::nn::Module> owner;  // where nothing else tells that the module died
 
-    bool unreachable() const noexcept { return patches.empty() && point == nullptr && sequence == nullptr; }
+    bool unreachable() const noexcept {
+      return patches.empty() && point == nullptr && sequence == nullptr && direct == nullptr;
+    }
+    bool is_dead() const noexcept { return direct != nullptr && owner.expired(); }
     std::vector<core::Gate*> gates() const;
   };
   struct Retired {
@@ -59,7 +65,7 @@ class Registry final : public core::HookPointListener {
   };
   using Garbage = std::vector<std::shared_ptr<const void>>;  // destroyed once the lock is released
 
-  void open_doors(Site& site, const core::Doors& doors);
+  void open_doors(Site& site, const core::ModuleRef& module);
   void open_sequence(Site& site);
   void close_doors(Site& site) noexcept;
   void publish(Site& site, Garbage& garbage);
@@ -73,6 +79,7 @@ class Registry final : public core::HookPointListener {
   std::unordered_map<torch::nn::AnyModulePlaceholder*, HolderPatch*> patches_;
   std::unordered_map<torch::nn::SequentialImpl*, std::unique_ptr<Sequence>> sequences_;
   HolderPatchPool pool_;
+  DirectTable direct_;
   std::vector<Retired> retired_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <torch/torch.h>
 
-#include <torchtap/hooks/values.hpp>
 #include <vector>
 
 /// What several of the hook tests need.

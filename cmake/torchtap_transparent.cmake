@@ -1,0 +1,30 @@
+# torchtap::transparent: hooks on every module of a program, by linking (docs/rationale.md).
+#
+#   torchtap_transparent_library   defines the forwards of LibTorch's modules and hands on to LibTorch's own
+#   torchtap_transparent           what a program links: that library, in front of LibTorch, and overlay/ in front of
+#                                  LibTorch's headers
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/transparent/*.cpp")
+add_library(torchtap_transparent_library SHARED ${sources})
+add_library(torchtap::transparent_library ALIAS torchtap_transparent_library)
+target_link_libraries(torchtap_transparent_library PUBLIC torchtap)
+# The library looks up its own definitions by their addresses.
+target_link_options(torchtap_transparent_library PRIVATE "LINKER:-Bsymbolic-functions")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/transparent/norms.cpp" PROPERTIES COMPILE_OPTIONS -fno-strict-aliasing)
+set_target_properties(torchtap_transparent_library PROPERTIES
+                      OUTPUT_NAME torchtap_transparent EXPORT_NAME transparent_library
+                      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+torchtap_options(torchtap_transparent_library)
+
+add_library(torchtap_transparent INTERFACE)
+add_library(torchtap::transparent ALIAS torchtap_transparent)
+set_target_properties(torchtap_transparent PROPERTIES EXPORT_NAME transparent
+                      EXPORT_NO_SYSTEM ON)  # -isystem would put overlay/ behind LibTorch's headers
+target_include_directories(torchtap_transparent INTERFACE
+                           "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/transparent/overlay>"
+                           "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/torchtap/transparent/overlay>")
+target_link_libraries(torchtap_transparent INTERFACE torchtap torchtap_transparent_library)
+# Options precede all libraries of the command, so that the dynamic linker meets ours before LibTorch.
+target_link_options(torchtap_transparent INTERFACE
+  "SHELL:-Wl,--push-state,--no-as-needed $<TARGET_FILE:torchtap::transparent_library> -Wl,--pop-state")
+# A holder may call through a type that its module is not (see transparent/holder.hpp).
+target_compile_options(torchtap_transparent INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr>")

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <torchtap/core/direct.hpp>
+#include <torchtap/core/hook_point.hpp>
+
+namespace torch::nn {
+class Module;
+}
+
+/// Hooks on modules that are found by their address: a call has nothing but `this` to go by.
+namespace torchtap::hooks::detail {
+
+/// The hooks of one module. Never freed and for ever in the same bucket, so that a late call may look at it;
+/// given to another module only once its gate was seen empty.
+struct DirectEntry {
+  std::atomic<const torch::nn::Module*> module{nullptr};
+  std::atomic<DirectEntry*> next{nullptr};
+  core::Direct direct = core::Direct::no;
+  std::weak_ptr<const torch::nn::Module> owner;  // expired: another module may live at the address
+  core::Gate gate;
+
+  /// To be asked inside the gate.
+  bool belongs_to(const torch::nn::Module& other, core::Direct how) const noexcept {
+    return module.load() == &other && direct == how && !owner.expired();
+  }
+};
+
+using DirectBuckets = std::array<std::atomic<DirectEntry*>, 8192>;
+
+/// From address to entry. Read without a lock and without a count of readers: chains only ever grow.
+class DirectTable {
+ public:
+  /// Both guarded by the registry's lock.
+  DirectEntry& insert(const torch::nn::Module& module, core::Direct direct);
+  void erase(DirectEntry& entry) noexcept;
+
+ private:
+  std::size_t used_ = 0;
+  std::deque<DirectEntry> all_;
+};
+
+/// Null while no module is hooked in this way and nobody asks for unknown ones.
+extern std::atomic<const DirectBuckets*> direct_buckets;
+
+/// Told of a module that is called and has no entry; it may attach hooks to it. For recording in a program
+/// that knows nothing of torchtap. Null takes it back.
+using UnknownModule = void (*)(torch::nn::Module& module);
+void set_unknown_module(UnknownModule observer) noexcept;
+
+DirectEntry* look_up_direct(const DirectBuckets& buckets, torch::nn::Module& module);
+
+/// The module's entry, which has to be asked whose it is once its gate is entered; null if it has no hooks.
+inline DirectEntry* find_direct(torch::nn::Module& module) {
+  const auto* buckets = direct_buckets.load(std::memory_order_acquire);
+  return __builtin_expect(buckets == nullptr, 1) ? nullptr : look_up_direct(*buckets, module);
+}
+
+}  // namespace torchtap::hooks::detail

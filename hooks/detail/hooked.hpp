@@ -1,0 +1,323 @@
+#pragma once
+
+/// What torchtap/hooks/hooked.hpp is about. Apart from it because it includes none of LibTorch's headers of
+/// modules (cloneable.h and what that includes has to be there): under torchtap::transparent those include
+/// this file.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <torchtap/core/hook_point.hpp>
+#include <torchtap/hooks/detail/call.hpp>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+
+namespace torchtap::hooks::detail {
+/// Names a specialisation of LibTorch's Cloneable, which Module makes its friend.
+struct CloneAccess {};
+}  // namespace torchtap::hooks::detail
+
+namespace torch::nn {
+
+/// LibTorch's `Cloneable<Derived>::clone` for a type that derives from the `Derived` it was written for. As a
+/// specialisation of Cloneable it is a friend of Module and may read its children.
+template <>
+class Cloneable<torchtap::hooks::detail::CloneAccess> {
+ public:
+  template <class T>
+  static std::shared_ptr<Module> clone_as(const T& self,
+                                          const torchtap::hooks::TorchOptional<Device>& device) {
+    NoGradGuard no_grad;
+    auto copy = std::make_shared<T>(self);
+    Module& to = *copy;
+    const Module& from = self;
+    to.parameters_.clear();
+    to.buffers_.clear();
+    to.children_.clear();
+    copy->reset();
+    check(to.parameters_.size() == from.parameters_.size(), "parameters");
+    for (const auto& parameter : from.parameters_) {
+      to.parameters_[parameter.key()].set_data(copy_of(parameter.value(), device));
+    }
+    check(to.buffers_.size() == from.buffers_.size(), "buffers");
+    for (const auto& buffer : from.buffers_)
+      to.buffers_[buffer.key()].set_data(copy_of(buffer.value(), device));
+    check(to.children_.size() == from.children_.size(), "child modules");
+    for (const auto& child : from.children_) to.children_[child.key()]->clone_(*child.value(), device);
+    return copy;
+  }
+
+  static bool name_as(const Module& module, const std::type_info& type) {
+    if (!module.name_.has_value()) module.name_ = c10::demangle(type.name());
+    return true;
+  }
+
+ private:
+  static Tensor copy_of(const Tensor& tensor, const torchtap::hooks::TorchOptional<Device>& device) {
+    return device.has_value() && tensor.device() != *device ? tensor.to(*device) : tensor.clone();
+  }
+  static void check(bool same, const char* what) {
+    TORCH_CHECK(
+        same, "The cloned module does not have the same number of ", what,
+        " as the original module after calling reset(). Are you sure you called register_*() inside reset() "
+        "and not the constructor?");
+  }
+};
+
+}  // namespace torch::nn
+
+namespace torchtap::hooks {
+
+namespace detail {
+
+template <class Forward>
+struct Signature;
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...)> {
+  using Type = R(Args...);
+};
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...) const> {
+  using Type = R(Args...);
+};
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...) noexcept> {
+  using Type = R(Args...);
+};
+template <class R, class C, class... Args>
+struct Signature<R (C::*)(Args...) const noexcept> {
+  using Type = R(Args...);
+};
+
+template <class Impl, class = void>
+struct ForwardOf {
+  static_assert(!std::is_same_v<Impl, Impl>,
+                "TORCHTAP_MODULE needs a type with exactly one forward(), not overloaded and not a template");
+};
+template <class Impl>
+struct ForwardOf<Impl, std::void_t<decltype(&Impl::forward)>> {
+  using Type = typename Signature<decltype(&Impl::forward)>::Type;
+};
+
+/// One argument of a hooked call, declared as `Arg`: a copy, as hooks may replace what is passed.
+template <class Arg, class = void>
+class Argument {
+ public:
+  explicit Argument(Arg&& given) : value_(std::forward<Arg>(given)) {}
+  void collect(Tensors& inputs) { Collector{inputs}(value_); }
+  /// As the parameter was declared: moved from where forward takes a value.
+  Arg&& pass() { return static_cast<Arg&&>(value_); }
+
+ private:
+  std::decay_t<Arg> value_;
+};
+
+/// A tensor that forward may exchange for another one in the caller's variable.
+template <>
+class Argument<at::Tensor&> {
+ public:
+  explicit Argument(at::Tensor& given) : caller_(given), value_(given) {}
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+  ~Argument() {
+    if (passed_.has_value() && !value_.is_same(*passed_)) caller_ = value_;
+  }
+  void collect(Tensors& inputs) { inputs.push_back(value_); }
+  at::Tensor& pass() {
+    passed_ = value_;
+    return value_;
+  }
+
+ private:
+  at::Tensor& caller_;
+  at::Tensor value_;
+  std::optional<at::Tensor> passed_;
+};
+
+template <class Arg>
+inline constexpr bool is_opaque_v = false;
+template <class T>
+inline constexpr bool is_opaque_v<T&> =
+    !std::is_const_v<T> || !std::is_copy_constructible_v<T> || std::is_polymorphic_v<T>;
+
+/// What forward writes to, and what cannot be copied as it is (another type's base, say), goes to it
+/// untouched; tensors inside are not seen.
+template <class T>
+class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Tensor>>> {
+ public:
+  explicit Argument(T& given) : given_(given) {}
+  void collect(Tensors& /*inputs*/) {}
+  T& pass() { return given_; }
+
+ private:
+  T& given_;
+};
+
+/// Runs `forward(arguments...)` with the hooks behind `gate` around it, if `is_mine()` once the gate is
+/// entered. `absent` is the number of tensors in arguments that the caller left to their defaults.
+template <class R, std::size_t absent, class IsMine, class Forward, class... Args>
+R run_hooked(core::Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... arguments) {
+  static_assert(
+      !std::is_reference_v<R>,
+      "TORCHTAP_MODULE needs a forward() that returns a value: what a reference refers to may be an "
+      "argument that hooks have replaced");
+  if (is_idle(gate)) return std::invoke(forward, std::forward<Args>(arguments)...);
+  Call call(gate);
+  if (call.idle() || !is_mine()) return std::invoke(forward, std::forward<Args>(arguments)...);
+  std::tuple<Argument<Args>...> kept(std::forward<Args>(arguments)...);
+  return std::apply(
+      [&](auto&... argument) -> R {
+        Tensors inputs;
+        (argument.collect(inputs), ...);
+        for (std::size_t left = absent; left != 0; --left) inputs.push_absent();
+        call.before(inputs);
+        Tensors outputs;
+        if constexpr (std::is_void_v<R>) {
+          std::invoke(forward, argument.pass()...);
+          call.after(outputs);
+        } else {
+          std::decay_t<R> result = std::invoke(forward, argument.pass()...);
+          Collector{outputs}(result);
+          call.after(outputs);
+          return result;
+        }
+      },
+      kept);
+}
+
+template <class Impl, class Enabled, class... Args>
+struct CallableImpl : std::false_type {};
+template <class Impl, class... Args>
+struct CallableImpl<Impl, std::void_t<decltype(std::declval<Impl&>().forward(std::declval<Args>()...))>,
+                    Args...> : std::true_type {};
+/// Whether forward can be called with just these arguments, the rest being defaults.
+template <class Impl, class... Args>
+inline constexpr bool is_callable_v = CallableImpl<Impl, void, Args...>::value;
+
+template <class Tuple, std::size_t... I>
+std::tuple<std::tuple_element_t<I, Tuple>...> first_types(std::index_sequence<I...>);
+template <class Tuple, std::size_t N>
+using FirstTypes = decltype(first_types<Tuple>(std::make_index_sequence<N>()));
+
+template <class Tuple>
+struct Decayed;
+template <class... Ts>
+struct Decayed<std::tuple<Ts...>> {
+  using Type = std::tuple<std::decay_t<Ts>...>;
+};
+/// How many tensors there are in the elements of `Tuple` from the `N`th on.
+template <class Tuple, std::size_t N>
+inline constexpr std::size_t tensors_from_v =
+    tensors_in_v<typename Decayed<Tuple>::Type> - tensors_in_v<typename Decayed<FirstTypes<Tuple, N>>::Type>;
+
+/// The overload of `forward` that leaves the trailing default arguments to `Impl`. Const, although it calls
+/// the forward that is not, so that `&Hooked::forward` still means the full one where AnyModule takes its
+/// address.
+template <class Derived, class Impl, class R, std::size_t absent, class Tuple>
+struct ShortForward;
+template <class Derived, class Impl, class R, std::size_t absent, class... Args>
+struct ShortForward<Derived, Impl, R, absent, std::tuple<Args...>> {
+  R forward(Args... arguments) const {
+    auto& self = const_cast<Derived&>(static_cast<const Derived&>(*this));
+    return self.template torchtap_run<R, absent, Args...>(std::forward<Args>(arguments)...);
+  }
+};
+
+/// All overloads with fewer than `N` arguments.
+template <class Derived, class Impl, class R, class Tuple, std::size_t N, class = void>
+struct ShortForwards {
+  void forward() const = delete;  // something to inherit a name from
+};
+template <class Derived, class Impl, class R, class Tuple>
+struct IsShort;
+template <class Derived, class Impl, class R, class... Args>
+struct IsShort<Derived, Impl, R, std::tuple<Args...>> : std::bool_constant<is_callable_v<Impl, Args...>> {};
+
+template <class Derived, class Impl, class R, class Tuple, std::size_t N>
+struct ShortForwards<Derived, Impl, R, Tuple, N,
+                     std::enable_if_t<(N > 1) && IsShort<Derived, Impl, R, FirstTypes<Tuple, N - 1>>::value>>
+    : ShortForwards<Derived, Impl, R, Tuple, N - 1>,
+      ShortForward<Derived, Impl, R, tensors_from_v<Tuple, N - 1>, FirstTypes<Tuple, N - 1>> {
+  using ShortForwards<Derived, Impl, R, Tuple, N - 1>::forward;
+  using ShortForward<Derived, Impl, R, tensors_from_v<Tuple, N - 1>, FirstTypes<Tuple, N - 1>>::forward;
+};
+
+/// Where `Impl::clone` comes from: Cloneable's own can be redone for the derived type.
+template <class Member>
+struct IsCloneable : std::false_type {};
+template <class Owner, class... Args>
+struct IsCloneable<std::shared_ptr<torch::nn::Module> (torch::nn::Cloneable<Owner>::*)(Args...) const>
+    : std::true_type {};
+
+}  // namespace detail
+
+/// `Impl` with hooks around its forward. Made by `TORCHTAP_MODULE`; costs a few nanoseconds a call without
+/// hooks.
+///
+/// `forward` has the signature of `Impl::forward`, default arguments included, so that calls, `AnyModule`,
+/// `Sequential` and `FORWARD_HAS_DEFAULT_ARGS` go on working. Objects made as plain `Impl`
+/// (`std::make_shared<Impl>()`) have no hooks, and neither has a call that names `Impl::forward` itself.
+template <class Impl, class Forward = typename detail::ForwardOf<Impl>::Type>
+class HookedWith;
+
+template <class Impl, class R, class... Args>
+class HookedWith<Impl, R(Args...)> : public Impl,
+                                     public core::HookPoint,
+                                     public detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R,
+                                                                  std::tuple<Args...>, sizeof...(Args)> {
+  using Short =
+      detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R, std::tuple<Args...>, sizeof...(Args)>;
+
+ public:
+  /// The type that was given to TORCHTAP_MODULE.
+  using TorchtapImpl = Impl;
+  using Impl::Impl;
+  explicit HookedWith(const Impl& other) : Impl(other) {}
+  HookedWith() = default;
+
+  using Short::forward;
+  R forward(Args... arguments) { return torchtap_run<R, 0, Args...>(std::forward<Args>(arguments)...); }
+
+  /// Not to be called: what all overloads of `forward` do.
+  template <class Result, std::size_t absent, class... Given>
+  Result torchtap_run(Given... arguments) {
+    return detail::run_hooked<Result, absent>(
+        this->gate(), [] { return true; },
+        [this](auto&&... given) -> Result {
+          return this->Impl::forward(std::forward<decltype(given)>(given)...);
+        },
+        std::forward<Given>(arguments)...);
+  }
+
+  /// A deep copy that is hookable, too, and starts without hooks.
+  std::shared_ptr<torch::nn::Module> clone(const TorchOptional<torch::Device>& device = {}) const override {
+    if constexpr (detail::IsCloneable<decltype(&Impl::clone)>::value) {
+      return torch::nn::Cloneable<detail::CloneAccess>::clone_as(*this, device);
+    } else {
+      return Impl::clone(device);
+    }
+  }
+
+ private:
+  // Module::name() would otherwise tell of HookedWith<…> where it told of Impl. A function, as GCC 12 does
+  // not compile all such conversions to a virtual base in the initialiser itself.
+  bool set_name() { return torch::nn::Cloneable<detail::CloneAccess>::name_as(*this, typeid(Impl)); }
+  bool named_ = set_name();
+};
+
+template <class Impl>
+using Hooked = HookedWith<Impl>;
+
+}  // namespace torchtap::hooks
+
+namespace torch::detail {
+
+/// Overloads for default arguments hide `forward` from the check; AnyModule itself finds the full one.
+template <class Impl, class Forward>
+struct has_forward<torchtap::hooks::HookedWith<Impl, Forward>> {
+  static constexpr bool value = true;
+};
+
+}  // namespace torch::detail

@@ -1,0 +1,21 @@
+// Linked in the wrong order, so that the program calls LibTorch's definitions: that has to be said, not
+// ignored.
+#include <torch/nn/modules/linear.h>
+
+#include <iostream>
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/transparent/transparent.hpp>
+
+int main() {
+  if (torchtap::transparent::check().empty()) return 1;
+  torch::nn::Linear linear(2, 2);
+  try {
+    auto handle = torchtap::hooks::attach(*linear, torchtap::hooks::Kind::forward_output,
+                                          [](torchtap::hooks::Event&) {});
+  } catch (const c10::ValueError& error) {
+    const std::string message = error.what_without_backtrace();
+    std::cout << message << '\n';
+    return message.find("libtorch_cpu") != std::string::npos ? 0 : 1;
+  }
+  return 1;
+}

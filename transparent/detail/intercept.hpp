@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <torchtap/core/direct.hpp>
+#include <torchtap/hooks/detail/direct.hpp>
+#include <torchtap/hooks/hooked.hpp>
+#include <tuple>
+#include <utility>
+
+namespace torchtap::transparent::detail {
+
+/// The code of a function that is not virtual. In the Itanium C++ ABI a pointer to member is its address and
+/// the adjustment of `this`, none here.
+template <class Member>
+const void* code_of(Member member) {
+  std::uintptr_t words[2];
+  static_assert(sizeof(member) == sizeof(words), "torchtap needs the Itanium C++ ABI");
+  std::memcpy(words, &member, sizeof(words));
+  return reinterpret_cast<const void*>(words[0]);
+}
+
+template <class Member>
+Member member_at(const void* code) {
+  const std::uintptr_t words[2]{reinterpret_cast<std::uintptr_t>(code), 0};
+  Member member;
+  std::memcpy(&member, words, sizeof(words));
+  return member;
+}
+
+/// The symbol of which `code` is the definition in this process; null if it is none.
+const char* symbol_of(const void* code);
+
+/// The next definition, in the order of the dynamic linker, of the function that `ours` defines: LibTorch's.
+/// Throws `c10::NotImplementedError` if there is none.
+const void* next_definition(const void* ours);
+
+/// Calls `original` with the hooks of `self` around it.
+template <class R, class Impl, class Original, class... Args>
+R run(Impl& self, Original&& original, Args&&... arguments) {
+  auto* entry = hooks::detail::find_direct(self);
+  if (entry == nullptr) return original(std::forward<Args>(arguments)...);
+  return hooks::detail::run_hooked<R, 0>(
+      entry->gate, [&] { return entry->belongs_to(self, core::Direct::symbol); },
+      [&](auto&&... given) -> R { return original(std::forward<decltype(given)>(given)...); },
+      std::forward<Args>(arguments)...);
+}
+
+/// What the definition of a forward does that stands in front of LibTorch's.
+template <auto forward>
+struct Intercept;
+template <class R, class Impl, class... Args, R (Impl::*forward)(Args...)>
+struct Intercept<forward> {
+  using Result = R;
+  template <std::size_t i>
+  using Parameter = std::tuple_element_t<i, std::tuple<Args...>>;
+
+  static R call(Impl& self, Args... arguments) {
+    using Member = R (Impl::*)(Args...);
+    static const auto original = member_at<Member>(next_definition(code_of(forward)));
+    return run<R>(
+        self, [&](Args... given) -> R { return (self.*original)(std::forward<Args>(given)...); },
+        std::forward<Args>(arguments)...);
+  }
+};
+
+}  // namespace torchtap::transparent::detail

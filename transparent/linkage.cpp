@@ -1,0 +1,164 @@
+#include <dlfcn.h>
+#include <torch/nn/modules/container/functional.h>
+
+#include <atomic>
+#include <torchtap/core/error.hpp>
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/transparent/detail/intercept.hpp>
+#include <torchtap/transparent/detail/types.hpp>
+#include <torchtap/transparent/norms.hpp>
+#include <torchtap/transparent/transparent.hpp>
+#include <typeindex>
+#include <unordered_map>
+
+namespace torchtap::transparent {
+namespace {
+
+std::atomic<bool> norms_are_compiled_in{false};
+
+std::string file_of(const void* code) {
+  Dl_info info;
+  return code != nullptr && dladdr(code, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname
+                                                                                  : "the program itself";
+}
+
+/// Whose definitions the program calls, as the dynamic linker decides it.
+class Linkage final : public core::DirectCalls {
+ public:
+  static const Linkage& instance() {
+    static const auto* linkage = new Linkage;
+    return *linkage;
+  }
+
+  bool cover(const torch::nn::Module& module) const override {
+    const auto found = types().find(typeid(module));
+    return found != types().end() && found->second.empty() &&
+           (norms_are_compiled_in || norms_.count(typeid(module)) == 0);
+  }
+
+  std::string why_not(const torch::nn::Module& module) const override {
+    const std::string type = c10::demangle(typeid(module).name());
+    if (module.weak_from_this().expired()) {
+      return "it is not held by a std::shared_ptr, so torchtap::transparent cannot tell when it dies; make "
+             "it "
+             "by its holder.";
+    }
+    if (const auto found = types().find(typeid(module)); found != types().end()) {
+      if (!found->second.empty()) return found->second;
+      return "LibTorch compiles the forward of " + type +
+             " into the program, and no part of this program was compiled with torchtap::transparent; link "
+             "it "
+             "to the CMake target that calls this module, or make the module an entry of a "
+             "torch::nn::Sequential.";
+    }
+    return c10::str(
+        "no holder of ours made it, so calls of its forward go past torchtap::transparent. Declare ", type,
+        " with TORCH_MODULE, in a target that is linked with torchtap::transparent, give it exactly one "
+        "forward, which is no template, and make it by its holder instead of std::make_shared; or make it an "
+        "entry of a torch::nn::Sequential.");
+  }
+
+  const std::unordered_map<std::type_index, std::string>& types() const noexcept { return types_; }
+
+ private:
+  Linkage() {
+    for (const auto& definition : detail::symbol_definitions()) add(definition);
+    for (const auto& definition : detail::norm_definitions()) {
+      norms_.emplace(*definition.type, true);
+      add(definition);
+    }
+  }
+
+  void add(const detail::Definition& definition) {
+    std::string& problem = types_[*definition.type];
+    const char* symbol = detail::symbol_of(definition.function);
+    const void* called = symbol == nullptr ? nullptr : dlsym(RTLD_DEFAULT, symbol);
+    const std::string type = c10::demangle(definition.type->name());
+    if (called != definition.function) {
+      problem = c10::str("torchtap::transparent is there, but the program calls ", type, "::forward in ",
+                         file_of(called),
+                         ". Link torchtap::transparent to the program itself, before LibTorch, or start the "
+                         "program by `torchtap preload`; a LibTorch that is linked statically cannot be seen "
+                         "into.");
+    } else if (!definition.in_header && dlsym(RTLD_NEXT, symbol) == nullptr) {
+      problem = c10::str("torchtap::transparent found no ", type,
+                         "::forward in LibTorch that it could hand calls on to.");
+    }
+  }
+
+  std::unordered_map<std::type_index, std::string> types_;  // and what is wrong with it
+  std::unordered_map<std::type_index, bool> norms_;
+};
+
+/// Whether calls that LibTorch makes itself arrive: FunctionalImpl::operator() is compiled there and calls
+/// forward.
+bool sees_inside_torch() {
+  const auto probe = std::make_shared<torch::nn::FunctionalImpl>([](at::Tensor x) { return x; });
+  if (!Linkage::instance().cover(*probe)) return false;
+  bool seen = false;
+  const auto handle =
+      hooks::attach(*probe, hooks::Kind::forward_output, [&seen](hooks::Event&) { seen = true; });
+  (*probe)(at::Tensor());
+  return seen;
+}
+
+// Here and not in the first call: the walk over a model asks for it.
+[[gnu::constructor]] void install() {
+  struct Lazy final : core::DirectCalls {
+    bool cover(const torch::nn::Module& module) const override { return Linkage::instance().cover(module); }
+    std::string why_not(const torch::nn::Module& module) const override {
+      return Linkage::instance().why_not(module);
+    }
+  };
+  static const Lazy lazy;
+  core::set_direct_calls(&lazy);
+}
+
+}  // namespace
+
+bool note_norms() noexcept {
+  norms_are_compiled_in = true;
+  return true;
+}
+
+std::vector<std::string> check() {
+  std::vector<std::string> problems;
+  for (const auto& [type, problem] : Linkage::instance().types()) {
+    if (!problem.empty()) problems.push_back(problem);
+  }
+  if (!norms_are_compiled_in) {
+    problems.push_back(
+        "BatchNorm and InstanceNorm are not seen: LibTorch compiles them into the program, which was "
+        "compiled "
+        "without torchtap::transparent.");
+  }
+  static const bool inside = sees_inside_torch();
+  if (!inside) {
+    problems.push_back(
+        "Modules that LibTorch calls itself (the layers inside a Transformer) are not seen: this LibTorch "
+        "was "
+        "built so that its own calls cannot be redirected (-Bsymbolic, hidden symbols or no semantic "
+        "interposition).");
+  }
+  return problems;
+}
+
+namespace detail {
+
+const char* symbol_of(const void* code) {
+  Dl_info info;
+  return dladdr(code, &info) != 0 && info.dli_saddr == code ? info.dli_sname : nullptr;
+}
+
+const void* next_definition(const void* ours) {
+  const char* symbol = symbol_of(ours);
+  const void* next = symbol == nullptr ? nullptr : dlsym(RTLD_NEXT, symbol);
+  TORCH_CHECK_NOT_IMPLEMENTED(next != nullptr && next != ours,
+                              "torchtap::transparent: found no definition of ",
+                              symbol == nullptr ? "a forward" : symbol,
+                              " behind its own to hand the call on to; is LibTorch linked statically?");
+  return next;
+}
+
+}  // namespace detail
+}  // namespace torchtap::transparent
