@@ -5,12 +5,18 @@
 /// are those of LibTorch's type, which the hookable one derives from.
 
 #include <torch/nn.h>
+#include <torch/version.h>
 
 #include <torchtap/hooks/hooked.hpp>
 
 /// Applies `X` to the name of every module type of LibTorch that has a forward, but for `Sequential`, which
 /// needs none of this. A test compares the list with LibTorch's headers.
 // clang-format off
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+#define TORCHTAP_FOR_EACH_NEWER_BUILTIN(X) X(LPPool3d) X(ZeroPad1d) X(ZeroPad3d)
+#else
+#define TORCHTAP_FOR_EACH_NEWER_BUILTIN(X)
+#endif
 #define TORCHTAP_FOR_EACH_BUILTIN(X) \
   X(AdaptiveAvgPool1d) X(AdaptiveAvgPool2d) X(AdaptiveAvgPool3d) X(AdaptiveLogSoftmaxWithLoss) \
   X(AdaptiveMaxPool1d) X(AdaptiveMaxPool2d) X(AdaptiveMaxPool3d) X(AlphaDropout) X(AvgPool1d) \
@@ -32,7 +38,7 @@
   X(Softplus) X(Softshrink) X(Softsign) X(Tanh) X(Tanhshrink) X(Threshold) X(Transformer) \
   X(TransformerDecoder) X(TransformerDecoderLayer) X(TransformerEncoder) X(TransformerEncoderLayer) \
   X(TripletMarginLoss) X(TripletMarginWithDistanceLoss) X(Unflatten) X(Unfold) X(Upsample) \
-  X(ZeroPad2d)
+  X(ZeroPad2d) TORCHTAP_FOR_EACH_NEWER_BUILTIN(X)
 // clang-format on
 
 namespace torchtap::nn {

@@ -123,6 +123,16 @@ struct Contained<T, std::void_t<typename T::ContainedType>> {
   using Type = typename Unwrapped<typename T::ContainedType>::Type;
 };
 
+template <class T>
+bool is_a(const torch::nn::Module& module) {
+  // A cast to what it is already cannot fail, and compilers warn of asking.
+  if constexpr (std::is_same_v<T, torch::nn::Module>) {
+    return true;
+  } else {
+    return dynamic_cast<const T*>(&module) != nullptr;
+  }
+}
+
 }  // namespace detail
 
 /// Modules of one of these types or of a type derived from one: holders (`torch::nn::Linear`) or Impl types.
@@ -132,7 +142,7 @@ Selector types() {
   static_assert(sizeof...(Types) > 0, "types<…>() needs at least one module type");
   return detail::types(
       [](const torch::nn::Module& module) {
-        return (... || (dynamic_cast<const typename detail::Contained<Types>::Type*>(&module) != nullptr));
+        return (... || detail::is_a<typename detail::Contained<Types>::Type>(module));
       },
       {detail::type_name(typeid(typename detail::Contained<Types>::Type))...});
 }

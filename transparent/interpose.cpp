@@ -46,7 +46,7 @@ using torchtap::transparent::detail::Intercept;
 namespace torch::nn {
 
 TORCHTAP_DIRECT_1(DEFINE_1)
-TORCHTAP_DIRECT_1_SINCE_2(DEFINE_1)
+TORCHTAP_DIRECT_1_BY_VERSION(DEFINE_1)
 TORCHTAP_DIRECT_2(DEFINE_2)
 TORCHTAP_DIRECT_3(DEFINE_3)
 TORCHTAP_DIRECT_4(DEFINE_4)
@@ -62,7 +62,7 @@ namespace torchtap::transparent::detail {
 std::vector<Definition> symbol_definitions() {
 #define LIST(Name) {&typeid(torch::nn::Name##Impl), code_of(&torch::nn::Name##Impl::forward), false},
 #define LIST_TEMPLATE(Template, D, Name) LIST(Name)
-  return {TORCHTAP_DIRECT_1(LIST) TORCHTAP_DIRECT_1_SINCE_2(LIST) TORCHTAP_DIRECT_2(LIST)
+  return {TORCHTAP_DIRECT_1(LIST) TORCHTAP_DIRECT_1_BY_VERSION(LIST) TORCHTAP_DIRECT_2(LIST)
               TORCHTAP_DIRECT_3(LIST) TORCHTAP_DIRECT_4(LIST) TORCHTAP_DIRECT_6(LIST) TORCHTAP_DIRECT_7(LIST)
                   TORCHTAP_DIRECT_8(LIST) TORCHTAP_DIRECT_TEMPLATE(LIST_TEMPLATE)};
 }

@@ -116,10 +116,17 @@ void Registry::open_doors(Site& site, const core::ModuleRef& module) {
   }
   if (doors.sequence != nullptr && site.sequence == nullptr) {
     auto& sequence = sequences_[doors.sequence];
-    if (sequence == nullptr) sequence = std::make_unique<Sequence>();
-    sequence->module = doors.sequence;
-    sequence->keep = doors.sequence->weak_from_this();
-    sequence->shared = !sequence->keep.expired();
+    if (sequence == nullptr) {
+      sequence = std::make_unique<Sequence>();
+      sequence->module = doors.sequence;
+    }
+    // A call that is under way may be reading it: written anew only if another module has taken the place of
+    // one that is gone.
+    if (auto keep = doors.sequence->weak_from_this();
+        keep.owner_before(sequence->keep) || sequence->keep.owner_before(keep)) {
+      sequence->keep = std::move(keep);
+      sequence->shared = !sequence->keep.expired();
+    }
     site.sequence = sequence.get();
   }
   if (doors.direct != core::Direct::no && site.direct == nullptr) {

@@ -117,6 +117,11 @@ inline void padding_and_pooling() {
   CHECK_TYPE(ReplicationPad2d, (1), in(rand({1, 2, 4, 4})));
   CHECK_TYPE(ReplicationPad3d, (1), in(rand({1, 2, 4, 4, 4})));
   CHECK_TYPE(ZeroPad2d, (1), in(rand({1, 2, 4, 4})));
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+  CHECK_TYPE(ZeroPad1d, (1), in(rand({1, 2, 4})));
+  CHECK_TYPE(ZeroPad3d, (1), in(rand({1, 2, 4, 4, 4})));
+  CHECK_TYPE(LPPool3d, (2.0, 2), in(probabilities({1, 2, 4, 4, 4})));
+#endif
   CHECK_TYPE(AvgPool1d, (2), in(rand({1, 2, 4})));
   CHECK_TYPE(AvgPool2d, (2), in(rand({1, 2, 4, 4})));
   CHECK_TYPE(AvgPool3d, (2), in(rand({1, 2, 4, 4, 4})));

@@ -5,6 +5,7 @@
 #include <torchtap/core/sink.hpp>
 
 using namespace torchtap::core;
+namespace core = torchtap::core;  // some versions of LibTorch have a ::detail, too
 
 BOOST_AUTO_TEST_SUITE(value)
 
@@ -43,14 +44,14 @@ BOOST_AUTO_TEST_CASE(tensors_survive_an_archive) {
 }
 
 BOOST_AUTO_TEST_CASE(a_damaged_archive_is_an_error) {
-  detail::PackedTensor packed = detail::pack(at::ones({2, 3}));
+  core::detail::PackedTensor packed = core::detail::pack(at::ones({2, 3}));
   packed.sizes = {int64_t{1} << 62, 4};
-  BOOST_CHECK_THROW(detail::unpack(packed), c10::ValueError);
+  BOOST_CHECK_THROW(core::detail::unpack(packed), c10::ValueError);
   packed.sizes = {-2, -3};
-  BOOST_CHECK_THROW(detail::unpack(packed), c10::ValueError);
+  BOOST_CHECK_THROW(core::detail::unpack(packed), c10::ValueError);
   packed.sizes = {2, 3};
   packed.dtype = 1000;
-  BOOST_CHECK_THROW(detail::unpack(packed), c10::ValueError);
+  BOOST_CHECK_THROW(core::detail::unpack(packed), c10::ValueError);
 }
 
 BOOST_AUTO_TEST_CASE(a_callable_is_a_reduction) {

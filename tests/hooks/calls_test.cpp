@@ -6,6 +6,7 @@
 #include <string>
 #include <torchtap/core/detail/any_module_content.hpp>
 #include <torchtap/hooks/hooks.hpp>
+#include <tuple>
 
 #include "support.hpp"
 
@@ -756,7 +757,7 @@ BOOST_AUTO_TEST_CASE(an_any_module_of_the_users_own) {
   any.forward(ones());
   BOOST_TEST(indices.size() == 2);
   torch::nn::AnyModule nothing;
-  BOOST_CHECK_THROW(hooks::attach(nothing, Kind::forward, [](Event&) {}), c10::ValueError);
+  BOOST_CHECK_THROW(std::ignore = hooks::attach(nothing, Kind::forward, [](Event&) {}), c10::ValueError);
 }
 
 BOOST_AUTO_TEST_CASE(the_model_works_as_ever_while_hooked) {

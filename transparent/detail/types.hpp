@@ -35,12 +35,12 @@
 #define TORCHTAP_DIRECT_8(X) X(Transformer)
 
 /// Members of class templates, `X(Template, D, Name)`.
-#if TORCH_VERSION_MAJOR >= 2
-#define TORCHTAP_DIRECT_1_SINCE_2(X) X(LPPool3d)
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+#define TORCHTAP_DIRECT_1_BY_VERSION(X) X(LPPool3d)
 #define TORCHTAP_DIRECT_ZERO_PAD(X) \
   X(ZeroPadImpl, 1, ZeroPad1d) X(ZeroPadImpl, 2, ZeroPad2d) X(ZeroPadImpl, 3, ZeroPad3d)
 #else
-#define TORCHTAP_DIRECT_1_SINCE_2(X) X(ZeroPad2d)
+#define TORCHTAP_DIRECT_1_BY_VERSION(X) X(ZeroPad2d)
 #define TORCHTAP_DIRECT_ZERO_PAD(X)
 #endif
 #define TORCHTAP_DIRECT_TEMPLATE(X) \
