@@ -5,8 +5,6 @@
 
 #include_next <torch/nn/modules/instancenorm.h>
 
-#include <torchtap/transparent/norms.hpp>
-
 namespace torch::nn {
 template <>
 Tensor InstanceNormImpl<1, InstanceNorm1dImpl>::forward(const Tensor& input);

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""torchtap preload: a program that knows nothing of torchtap behaves as without it, however it ends, and what was
+recorded is what Python computes from the same weights.
+
+usage: check.py TORCHTAP FOREIGN"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+torchtap, foreign = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def run(command, folder, send=None):
+    """Exit status, stdout, stderr. With `send`, once the program waits."""
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    head = ""
+    if send is not None:
+        for line in process.stdout:
+            head += line
+            if line == "waiting\n":
+                break
+        time.sleep(0.1)
+        process.send_signal(send)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, head + out, err
+
+
+def recording(folder):
+    manifest = json.load(open(folder / "manifest.json"))
+    return {entry["path"]: (entry, torch.load(str(folder / entry["file"]), weights_only=True) if entry["file"] else None)
+            for entry in manifest["entries"]}
+
+
+ENDINGS = {"return": None, "exit": None, "throw": None, "handled": None, "fork": None, "abort": None,
+           "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    for ending, send in ENDINGS.items():
+        bare = run([foreign, ending], folder, send)
+        out = folder / ending
+        with_us = run([torchtap, "preload", "--types", "Conv2d|Linear", "--reduce", "mean,count", "--save", str(out), "--",
+                       foreign, ending], folder, send)
+        check(with_us[0] == bare[0], f"{ending}: exit status {with_us[0]} instead of {bare[0]}")
+        check(with_us[1] == bare[1], f"{ending}: another output:\n{with_us[1]}\ninstead of\n{bare[1]}")
+        check(with_us[2] == bare[2], f"{ending}: other errors:\n{with_us[2]}\ninstead of\n{bare[2]}")
+        if ending == "abort":  # neither an end nor an exception: nothing is promised but the program's own behaviour
+            continue
+        if not (out / "manifest.json").exists():
+            check(False, f"{ending}: nothing was recorded")
+            continue
+        entries = recording(out)
+        check("layer2.0.downsample.0" in entries and "fc" in entries, f"{ending}: paths {sorted(entries)}")
+        check("Linear#0" in entries, f"{ending}: the module outside of the model: {sorted(entries)}")
+        check(len(entries) == 22, f"{ending}: {len(entries)} modules")
+        check(entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4, f"{ending}: samples")
+        check(not [name for name in os.listdir(folder) if name.startswith(ending + "-")], f"{ending}: a child wrote, too")
+
+    # Every sample, and what the program itself saved of it.
+    out = folder / "every"
+    run([torchtap, "preload", "--names", "conv1", "--save", str(out), "--", foreign], folder)
+    (entry, samples), = recording(out).values()
+    saved = next(iter(torch.jit.load(str(folder / "conv1.pt")).parameters()))
+    check(len(samples) == 4 and torch.equal(samples[3], saved), "conv1 as the program saw it")
+
+    # Gradients.
+    out = folder / "gradients"
+    run([torchtap, "preload", "--what", "grad-output", "--types", "Linear", "--reduce", "sum", "--save", str(out), "--",
+         foreign, "backward"], folder)
+    entries = recording(out)
+    check(float(entries["Linear#0"][1]) == 3 * 4 * 4, f"gradients that arrive are ones: {entries['Linear#0']}")
+
+    # What cannot be seen is said, what is wrong is refused before the program starts.
+    status, _, errors = run([torchtap, "preload", "--save", str(folder / "all"), "--reduce", "count", "--", foreign], folder)
+    check(status == 5 and "BatchNorm2d" in errors, f"modules that cannot be seen: {errors}")
+    status, _, errors = run([torchtap, "preload", "--save", str(folder / "all"), "--", foreign], folder)
+    check(status == 2 and "--overwrite" in errors, f"a recording that is there: {errors}")
+    status, output, errors = run([torchtap, "preload", "--reduce", "median", "--save", str(folder / "x"), "--", foreign], folder)
+    check(status == 2 and output == "" and "median" in errors, f"an unknown reduction: {status} {errors}")
+    status, output, errors = run([torchtap, "preload", "--types", "(", "--save", str(folder / "x"), "--", foreign], folder)
+    check(status == 2 and output == "", f"a broken expression: {status} {errors}")
+    status, _, errors = run([torchtap, "preload", "--save", str(folder / "x"), "--", "/no/such/program"], folder)
+    check(status == 127 and "/no/such/program" in errors, f"no such program: {status} {errors}")
+    status, _, errors = run([torchtap, "preload", "--save", str(folder / "x"), "--", "true"], folder)
+    check(status == 0 and "nothing was recorded" in errors, f"a program without LibTorch: {status} {errors}")
+    status, help_text, _ = run([torchtap, "preload", "--help"], folder)
+    check(status == 0 and "Examples" in help_text, "the help")
+
+print("FAILED" if failures else "torchtap preload records, and programs do not notice")
+sys.exit(1 if failures else 0)

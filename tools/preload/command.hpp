@@ -1,0 +1,10 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace torchtap::preload {
+
+/// `torchtap preload … -- program arguments`: becomes the program, with the agent loaded into it.
+void add_command(CLI::App& app);
+
+}  // namespace torchtap::preload

@@ -1,0 +1,67 @@
+// Nothing leads from a module to the model around it. What programs do with whole models does: these
+// definitions stand in front of LibTorch's, note the module and hand on.
+#include <dlfcn.h>
+#include <torch/nn/module.h>
+
+#include <torchtap/core/error.hpp>
+#include <torchtap/transparent/detail/intercept.hpp>
+
+#include "agent.hpp"
+
+namespace torchtap::preload {
+namespace {
+
+/// The outermost call counts: LibTorch descends into the children by the same functions.
+class Outermost {
+ public:
+  explicit Outermost(const torch::nn::Module& module) {
+    if (depth()++ == 0) found_root(module);
+  }
+  ~Outermost() { --depth(); }
+  Outermost(const Outermost&) = delete;
+  Outermost& operator=(const Outermost&) = delete;
+
+ private:
+  static int& depth() {
+    static thread_local int depth = 0;
+    return depth;
+  }
+};
+
+template <class Member>
+Member next(const char* symbol) {
+  const void* code = dlsym(RTLD_NEXT, symbol);
+  TORCH_CHECK_NOT_IMPLEMENTED(code != nullptr, "torchtap preload: LibTorch has no ", symbol, ".");
+  return transparent::detail::member_at<Member>(code);
+}
+
+}  // namespace
+}  // namespace torchtap::preload
+
+using torchtap::preload::Outermost;
+
+namespace torch::nn {
+
+std::vector<Tensor> Module::parameters(bool recurse) const {
+  using Member = std::vector<Tensor> (Module::*)(bool) const;
+  static const auto original = torchtap::preload::next<Member>("_ZNK5torch2nn6Module10parametersEb");
+  const Outermost outermost(*this);
+  return (this->*original)(recurse);
+}
+
+OrderedDict<std::string, Tensor> Module::named_parameters(bool recurse) const {
+  using Member = OrderedDict<std::string, Tensor> (Module::*)(bool) const;
+  static const auto original =
+      torchtap::preload::next<Member>("_ZNK5torch2nn6Module16named_parametersB5cxx11Eb");
+  const Outermost outermost(*this);
+  return (this->*original)(recurse);
+}
+
+void Module::train(bool on) {
+  using Member = void (Module::*)(bool);
+  static const auto original = torchtap::preload::next<Member>("_ZN5torch2nn6Module5trainEb");
+  const Outermost outermost(*this);
+  (this->*original)(on);
+}
+
+}  // namespace torch::nn
