@@ -9,7 +9,7 @@ std::atomic<const DirectBuckets*> direct_buckets{nullptr};
 
 namespace {
 
-std::atomic<UnknownModule> unknown_module{nullptr};
+std::atomic<CalledModule> called_module{nullptr};
 
 DirectBuckets& buckets() {
   static auto* all = new DirectBuckets{};
@@ -32,25 +32,15 @@ DirectEntry* find(const DirectBuckets& in, const torch::nn::Module* module) noex
   return entry;
 }
 
-bool is_alive(DirectEntry& entry, const torch::nn::Module& module) noexcept {
-  entry.gate.readers.fetch_add(1);
-  const bool alive = entry.module.load() == &module && !entry.owner.expired();
-  entry.gate.readers.fetch_sub(1);
-  return alive;
-}
-
 }  // namespace
 
-void set_unknown_module(UnknownModule observer) noexcept {
-  unknown_module.store(observer);
+void set_called_module(CalledModule observer) noexcept {
+  called_module.store(observer);
   if (observer != nullptr) direct_buckets.store(&buckets());
 }
 
 DirectEntry* look_up_direct(const DirectBuckets& in, torch::nn::Module& module) {
-  DirectEntry* entry = find(in, &module);
-  const auto observer = unknown_module.load(std::memory_order_relaxed);
-  if (observer == nullptr || (entry != nullptr && is_alive(*entry, module))) return entry;
-  observer(module);
+  if (const auto observer = called_module.load(std::memory_order_relaxed)) observer(module);
   return find(in, &module);
 }
 
@@ -74,7 +64,7 @@ DirectEntry& DirectTable::insert(const torch::nn::Module& module, core::Direct d
 
 void DirectTable::erase(DirectEntry& entry) noexcept {
   entry.module.store(nullptr);
-  if (--used_ == 0 && unknown_module.load() == nullptr) direct_buckets.store(nullptr);
+  if (--used_ == 0 && called_module.load() == nullptr) direct_buckets.store(nullptr);
 }
 
 }  // namespace torchtap::hooks::detail

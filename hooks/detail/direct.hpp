@@ -44,13 +44,13 @@ class DirectTable {
   std::deque<DirectEntry> all_;
 };
 
-/// Null while no module is hooked in this way and nobody asks for unknown ones.
+/// Null while no module is hooked in this way and nobody asks which ones are called.
 extern std::atomic<const DirectBuckets*> direct_buckets;
 
-/// Told of a module that is called and has no entry; it may attach hooks to it. For recording in a program
-/// that knows nothing of torchtap. Null takes it back.
-using UnknownModule = void (*)(torch::nn::Module& module);
-void set_unknown_module(UnknownModule observer) noexcept;
+/// Told of every module that is called, before its hooks are looked for; may attach some. For recording in a
+/// program that knows nothing of torchtap. Null takes it back.
+using CalledModule = void (*)(torch::nn::Module& module);
+void set_called_module(CalledModule observer) noexcept;
 
 DirectEntry* look_up_direct(const DirectBuckets& buckets, torch::nn::Module& module);
 

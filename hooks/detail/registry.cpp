@@ -34,7 +34,7 @@ void Registry::attach(const core::ModuleRef& module, const std::shared_ptr<Hook>
   const std::lock_guard lock(mutex_);
   const void* key = &module.module();
   if (const auto found = sites_.find(key); found != sites_.end() && found->second.is_dead()) {
-    orphan(found->second, garbage);  // another module lived at this address
+    bury(found->second, garbage);  // another module lived at this address
   }
   Site& site = sites_[key];
   site.key = key;
@@ -86,7 +86,7 @@ std::shared_ptr<ScopeHold> Registry::scope(const core::ModuleRef& root) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = sites_.find(key);
-    if (found != sites_.end()) {
+    if (found != sites_.end() && !found->second.is_dead()) {
       if (auto hold = found->second.scope.lock()) return hold;
     }
   }
@@ -220,6 +220,16 @@ void Registry::left() noexcept {
 void Registry::orphan(Site& site, Garbage& garbage) noexcept {
   for (auto& hook : site.hooks) garbage.push_back(std::move(hook));
   garbage.push_back(std::move(site.plan));
+  close_doors(site);
+  sites_.erase(site.key);
+}
+
+// The same where nobody told us: calls of the module that lives at the address now may be looking at the
+// plan.
+void Registry::bury(Site& site, Garbage& garbage) {
+  for (auto& hook : site.hooks) garbage.push_back(std::move(hook));
+  site.hooks.clear();
+  publish(site, garbage);
   close_doors(site);
   sites_.erase(site.key);
 }

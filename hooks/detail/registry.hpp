@@ -70,6 +70,7 @@ class Registry final : public core::HookPointListener {
   void close_doors(Site& site) noexcept;
   void publish(Site& site, Garbage& garbage);
   void orphan(Site& site, Garbage& garbage) noexcept;
+  void bury(Site& site, Garbage& garbage);
   void sweep(Garbage& garbage) noexcept;
   HolderPatch& patch(torch::nn::AnyModulePlaceholder* holder);
   void release(HolderPatch& patch) noexcept;

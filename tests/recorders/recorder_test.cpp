@@ -423,6 +423,33 @@ BOOST_AUTO_TEST_CASE(nothing_is_attached_half) {
   BOOST_CHECK_EXCEPTION(outputs.at("taped"), c10::IndexError, mentions({"\"tapped\""}));
 }
 
+BOOST_AUTO_TEST_CASE(errors_may_go_to_a_handler_instead_of_the_caller) {
+  auto model = mlp();
+  std::vector<std::string> paths, messages;
+  ForwardOutput sums(
+      Options().reduction(Sum{}).on_error([&](const std::string& path, const std::exception_ptr& error) {
+        paths.push_back(path);
+        try {
+          std::rethrow_exception(error);
+        } catch (const c10::Error& known) {
+          messages.push_back(known.what_without_backtrace());
+        }
+      }));
+  sums.modules(model, sel::names("2"));
+  const auto first = model->forward(at::ones({2, 6}));
+  BOOST_CHECK_NO_THROW(model->forward(at::ones({3, 6})));  // another shape: Sum cannot add that
+  model->forward(at::ones({2, 6}));
+  BOOST_TEST(paths == std::vector<std::string>{"2"});
+  BOOST_REQUIRE(messages.size() == 1);
+  BOOST_TEST(messages[0].find("ForwardOutput") != std::string::npos, messages[0]);
+  BOOST_TEST(sums[0].samples() == 2);
+
+  // The end of a forward that was asked for is no error.
+  sums.reset();
+  BOOST_TEST(sums.until_recorded([&] { model->forward(at::ones({2, 6})); }));
+  BOOST_TEST(paths.size() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(several_models_and_pipelines_add_subrecorders) {
   auto one = mlp(), two = mlp();
   ForwardOutput outputs;

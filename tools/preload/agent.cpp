@@ -89,18 +89,19 @@ class Agent {
       if (!place.owner.expired() && place.tree >= found.size()) continue;
       place = {module.module().weak_from_this(), module.path(), module.aliases(), found.size()};
       // Said once and for all: what is not seen cannot be missed silently.
-      if (module.doors().direct == core::Direct::no && module.leaf() && module.has_forward() && matches_type(module.type())) {
+      if (module.doors().direct == core::Direct::no && module.leaf() && module.has_forward() &&
+          matches_type(module.type())) {
         unseen_[module.type()].insert(module.path());
       }
     }
   }
 
-  /// A module was called that has no hooks; attaches some if it is one of those asked for.
+  /// A module is called; attaches to it the first time, if it is one of those asked for.
   void meet(Module& module) {
     {
       const std::shared_lock lock(mutex_);
-      const auto known = passed_over_.find(&module);
-      if (known != passed_over_.end() && !known->second.expired()) return;
+      const auto known = met_.find(&module);
+      if (known != met_.end() && !known->second.expired()) return;
     }
     auto node = std::make_shared<core::ModuleRef::Node>();
     node->module = &module;
@@ -120,19 +121,24 @@ class Agent {
       node->path = c10::str(node->type, "#", used_.count(node->type) == 0 ? 0 : used_.at(node->type));
     }
     const core::ModuleRef ref(node);
-    if (done_ || !can_be_seen || !matches_type(node->type) || (names_ && !(*names_)(ref))) {
-      passed_over_[&module] = module.weak_from_this();
+    met_[&module] = module.weak_from_this();
+    if (done_ || !can_be_seen || !matches_type(node->type) || (names_ && !(*names_)(ref))) return;
+    if (place == places_.end() || place->second.owner.expired()) ++used_[node->type];
+    // A program that makes its modules anew for each call would have us keep one recording for each of them.
+    if (attached_ == kMost) {
+      const std::lock_guard errors_lock(errors_mutex_);
+      errors_["(more modules)"] = c10::str("the program has called more than ", kMost, " modules");
       return;
     }
-    if (place == places_.end() || place->second.owner.expired()) ++used_[node->type];
     recorder_->attach({ref});
+    ++attached_;
   }
 
   /// Writes what was recorded, once, in the process that it was recorded in.
   void finish() noexcept {
     if (::getpid() != process_ || done_.exchange(true)) return;
     const Busy busy;
-    hooks::detail::set_unknown_module(nullptr);
+    hooks::detail::set_called_module(nullptr);
     const bool is_the_program = process_ == config_.process;
     try {
       const std::unique_lock lock(mutex_);
@@ -160,6 +166,8 @@ class Agent {
   }
 
  private:
+  static constexpr std::size_t kMost = 10000;
+
   struct Place {
     std::weak_ptr<const Module> owner;
     std::string path;
@@ -190,8 +198,9 @@ class Agent {
   std::atomic<bool> done_{false};
   std::shared_mutex mutex_;
   std::unique_ptr<recorders::Recorder> recorder_;
+  std::size_t attached_ = 0;
   std::unordered_map<const Module*, Place> places_;
-  std::unordered_map<const Module*, std::weak_ptr<const Module>> passed_over_;
+  std::unordered_map<const Module*, std::weak_ptr<const Module>> met_;
   std::unordered_map<std::string, int> used_;
   std::map<std::string, std::set<std::string>> unseen_;
   std::mutex errors_mutex_;
@@ -200,7 +209,7 @@ class Agent {
 
 Agent* agent = nullptr;  // never destroyed: threads may call modules while the process ends
 
-void on_unknown_module(Module& module) {
+void on_called_module(Module& module) {
   if (Busy::here()) return;
   const Busy busy;
   try {
@@ -277,7 +286,7 @@ void watch_signals() {
   std::at_quick_exit([] { agent->finish(); });
   former_terminate = std::set_terminate(on_terminate);
   watch_signals();
-  hooks::detail::set_unknown_module(on_unknown_module);
+  hooks::detail::set_called_module(on_called_module);
 }
 
 }  // namespace

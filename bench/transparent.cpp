@@ -1,0 +1,56 @@
+/// What it costs to be linked with torchtap::transparent and to hook nothing. Compiled twice, once without
+/// it; run alternately by bench/run.
+
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+#include <torch/nn/modules/linear.h>
+
+#include "zoo/resnet.hpp"
+
+#if TORCHTAP_BENCH_TRANSPARENT
+#include <torchtap/hooks/attach.hpp>
+#endif
+
+namespace {
+
+void identity(benchmark::State& state) {
+  torch::nn::Identity module;
+  const auto input = torch::ones({1, 100});
+  for (auto _ : state) benchmark::DoNotOptimize(module(input));
+}
+BENCHMARK(identity);
+
+void resnet18(benchmark::State& state) {
+  at::set_num_threads(1);
+  const torch::NoGradGuard no_grad;
+  zoo::ResNet18 net(zoo::ResNet18Options().width(16).num_classes(10));
+  net->eval();
+  const auto images = torch::ones({1, 3, 64, 64});
+  for (auto _ : state) benchmark::DoNotOptimize(net(images));
+}
+BENCHMARK(resnet18)->Unit(benchmark::kMillisecond);
+
+#if TORCHTAP_BENCH_TRANSPARENT
+auto hook(torch::nn::Module& module) {
+  return torchtap::hooks::attach(module, torchtap::hooks::Kind::forward_pre, [](torchtap::hooks::Event&) {});
+}
+
+void identity_while_another_is_hooked(benchmark::State& state) {
+  torch::nn::Identity other;
+  const auto handle = hook(*other);
+  identity(state);
+}
+BENCHMARK(identity_while_another_is_hooked);
+
+void identity_hooked(benchmark::State& state) {
+  torch::nn::Identity module;
+  const auto handle = hook(*module);
+  const auto input = torch::ones({1, 100});
+  for (auto _ : state) benchmark::DoNotOptimize(module(input));
+}
+BENCHMARK(identity_hooked);
+#endif
+
+}  // namespace
+
+BENCHMARK_MAIN();

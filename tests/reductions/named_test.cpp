@@ -1,0 +1,144 @@
+// Reductions by their names, against those that are written out.
+
+#include <ATen/ATen.h>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <reductions/support.hpp>
+#include <sstream>
+#include <torchtap/reductions/reductions.hpp>
+
+using namespace torchtap;
+using namespace torchtap::reductions;
+namespace bdata = boost::unit_test::data;
+
+namespace {
+
+at::Tensor rows() {
+  at::manual_seed(5);
+  return at::randn({40, 3}, at::kDouble);
+}
+
+template <class R>
+core::State folded(R reduction) {
+  for (const auto& part : rows().split(8)) reduction.update(part);
+  return reduction.state();
+}
+
+void check_same(const core::State& got, const core::State& want, const std::string& prefix = "") {
+  BOOST_REQUIRE(!want.empty());
+  for (const auto& [name, tensor] : want) {
+    BOOST_TEST_CONTEXT(prefix + name) {
+      const at::Tensor* found = nullptr;
+      for (const auto& [other, value] : got) {
+        if (other == prefix + name) found = &value;
+      }
+      BOOST_REQUIRE(found != nullptr);
+      BOOST_TEST(at::equal(*found, tensor));
+    }
+  }
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    const Named named(text);
+  } catch (const c10::ValueError& error) {
+    return error.what_without_backtrace();
+  }
+  return "(nothing was thrown)";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(named)
+
+BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
+  const auto over_rows = NamedOptions().over({0});
+  const auto same = [&](const std::string& text, auto reduction) {
+    BOOST_TEST_CONTEXT(text) {
+      check_same(folded(Named(text, over_rows)), folded(reduction));
+    }
+  };
+  same("sum", Sum(SumOptions().over({0})));
+  same("mean", Mean(MeanOptions().over({0})));
+  same("moments", Moments(MomentsOptions().over({0})));
+  same("min", Min(MinOptions().over({0})));
+  same("max", Max(MaxOptions().over({0})));
+  same("abs_max", AbsMax(AbsMaxOptions().over({0})));
+  same("norm", Norm(NormOptions().over({0})));
+  same("norm:1", Norm(NormOptions().p(1).over({0})));
+  same("count", Count(CountOptions().over({0})));
+  same("first", First(FirstOptions().over({0})));
+  same("last", Last(LastOptions().over({0})));
+  same("ema:0.5", EMA(EMAOptions(0.5).over({0})));
+  same("histogram:8", Histogram(HistogramOptions(8).over({0})));
+  same("histogram:8:-1:1.5", Histogram(HistogramOptions(8, -1, 1.5).over({0})));
+  same("quantiles", Quantiles(QuantilesOptions().over({0})));
+  same("covariance", Covariance(CovarianceOptions().over({0})));
+  same("gram", Gram(GramOptions().over({0})));
+  same("top_k:3", TopK(TopKOptions(3).over({0})));
+  same("reservoir:7", Reservoir(ReservoirOptions(7).over({0})));
+}
+
+BOOST_AUTO_TEST_CASE(several_are_a_series) {
+  const auto everything = NamedOptions().over_all(true);
+  const auto state = folded(Named("mean,max,norm:1,norm:2", everything));
+  check_same(state, folded(Mean(MeanOptions().over_all(true))), "mean.");
+  check_same(state, folded(Max(MaxOptions().over_all(true))), "max.");
+  check_same(state, folded(Norm(NormOptions().p(1).over_all(true))), "norm.");
+  check_same(state, folded(Norm(NormOptions().over_all(true))), "norm_2.");
+  BOOST_TEST(Named("mean,max").describe() == "Series(Mean, Max)");
+  BOOST_TEST(Named("mean").describe() == "Mean");
+}
+
+BOOST_AUTO_TEST_CASE(merged_copied_saved_and_started_anew) {
+  const auto parts = rows().split(8);
+  Named whole("mean,count", NamedOptions().over({0})), first = whole, second = whole.fresh();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    whole.update(parts[i]);
+    (i < 2 ? first : second).update(parts[i]);
+  }
+  Named merged = first;
+  merged.merge(second);
+  BOOST_TEST(merged.count() == whole.count());
+  BOOST_TEST(first.count() == 16);
+  for (const auto& [name, tensor] : whole.state()) {
+    for (const auto& [other, value] : merged.state()) {
+      if (other == name) BOOST_TEST(at::allclose(value, tensor));
+    }
+  }
+  std::stringstream stream;
+  {
+    core::OutputArchive archive(stream);
+    archive(whole);
+  }
+  Named restored = whole.fresh();
+  core::InputArchive archive(stream);
+  archive(restored);
+  check_same(restored.state(), whole.state());
+  BOOST_CHECK_THROW(whole.merge(Named("mean")), c10::Error);
+  BOOST_CHECK_THROW(whole.merge(Named("count,mean")), c10::Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_sample_that_one_refuses_reaches_none) {
+  Named named("count,mean");
+  named.update(at::ones({3}));
+  BOOST_CHECK_THROW(named.update(at::ones({4})), c10::Error);  // Count takes any shape, Mean does not
+  BOOST_TEST(named.count() == 1);
+  for (const auto& [name, tensor] : named.state()) {
+    if (name == "count.elements") BOOST_TEST(tensor.item<std::int64_t>() == 3);
+  }
+}
+
+BOOST_DATA_TEST_CASE(what_is_wrong_is_said,
+                     bdata::make({"", "median", "mean,", "histogram", "histogram:8:1", "histogram:x",
+                                  "mean:3", "top_k:2.5", "norm:", "ema:1e"}) ^
+                         bdata::make({"no reduction was named", "\"median\" is no reduction",
+                                      "\"\" is no reduction", "expected histogram:BINS",
+                                      "low end without a high one", "\"x\"", "has 1 arguments; expected mean",
+                                      "not a whole number", "not a number", "\"1e\""}),
+                     text, message) {
+  BOOST_TEST(refusal(text).find(message) != std::string::npos, refusal(text));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
