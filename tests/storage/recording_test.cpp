@@ -320,4 +320,20 @@ BOOST_AUTO_TEST_CASE(damaged_manifests_are_errors_and_never_crashes) {
   BOOST_CHECK_EXCEPTION(load(rec).at(1).value(), c10::ValueError, says({"1.pt", "a tensor", "\"dict\""}));
 }
 
+// Written once and never again: what people have on their disks.
+BOOST_AUTO_TEST_CASE(recordings_of_schema_1_stay_readable) {
+  const auto recording = load(TORCHTAP_TEST_FIXTURES "/schema_1");
+  const at::Tensor ramp = at::arange(6, at::kFloat).view({2, 3});
+  BOOST_TEST(recording.size() == 4);
+  BOOST_TEST(same(recording.at("layer1.conv").tensor(), ramp));
+  BOOST_TEST(recording.at("alias.conv").samples() == 3);
+  BOOST_TEST(recording.at(0).reduction() == "Mean");
+  BOOST_TEST(
+      same(recording.at("head").value(), Value(Value::List{Value(ramp), Value(at::ones({4}, at::kLong))})));
+  BOOST_TEST(same(recording.at("norm").value(),
+                  Value(Value::Dict{{"mean", Value(ramp[0])}, {"variance", Value(ramp[1])}})));
+  BOOST_TEST(recording.at("norm").type() == "BatchNorm2d");
+  BOOST_TEST(recording.at("never").value().is_none());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -20,30 +20,12 @@
 #include <torchtap/storage/recording.hpp>
 #include <vector>
 
+#include "../support.hpp"
+
 namespace torchtap_test {
 
 namespace fs = std::filesystem;
 using torchtap::core::Value;
-
-/// A new empty directory, gone with the test.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    char name[] = "/tmp/torchtap-test-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
 
 inline std::string read_bytes(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -95,20 +77,6 @@ inline bool same(const Value& a, const Value& b) {
     }
   }
   return true;
-}
-
-/// A predicate for BOOST_CHECK_EXCEPTION: the message contains all of `parts`.
-inline auto says(std::vector<std::string> parts) {
-  return [parts = std::move(parts)](const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    for (const auto& part : parts) {
-      if (text.find(part) == std::string::npos) {
-        BOOST_TEST_MESSAGE("no \"" << part << "\" in: " << text);
-        return false;
-      }
-    }
-    return true;
-  };
 }
 
 /// The names in a directory, sorted, temporary ones included.
