@@ -5,7 +5,7 @@
 #include "preload/command.hpp"
 
 int main(int argc, char** argv) {
-  CLI::App app{"See inside LibTorch models."};
+  CLI::App app{"See inside LibTorch models.", "torchtap"};
   app.set_version_flag("--version", TORCHTAP_VERSION);
   app.require_subcommand(1);
   torchtap::preload::add_command(app);
