@@ -81,7 +81,7 @@ class Walk {
     auto node = std::make_shared<Node>();
     node->path = path;
     node->depth = depth;
-    node->module = &module;
+    node->identity = node->module = &module;
     node->keep = std::move(keep);
     node->type = pretty_type_name(module);
     node->leaf = module.children().empty();
@@ -129,6 +129,18 @@ class Walk {
 
 }  // namespace
 
+Module& ModuleRef::module() const {
+  TORCH_CHECK_TYPE(!scripted(), "core::ModuleRef::module: \"", path(), "\" (", type(),
+                   ") is a TorchScript module; ask script().");
+  return *node_->module;
+}
+
+const torch::jit::Module& ModuleRef::script() const {
+  TORCH_CHECK_TYPE(scripted(), "core::ModuleRef::script: \"", path(), "\" (", type(),
+                   ") is no TorchScript module; ask module().");
+  return *node_->script;
+}
+
 std::vector<ModuleRef> walk_modules(Module& root) {
   Walk walk(root);
   walk.visit_descendants();
@@ -147,7 +159,7 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
   auto node = std::make_shared<Node>();
   node->path = path;
   node->keep = any.ptr();
-  node->module = node->keep.get();
+  node->identity = node->module = node->keep.get();
   node->type = pretty_type_name(*node->module);
   node->leaf = node->module->children().empty();
   node->doors.point = dynamic_cast<HookPoint*>(node->module);

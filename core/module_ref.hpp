@@ -14,6 +14,10 @@ class SequentialImpl;
 struct AnyModulePlaceholder;
 }  // namespace torch::nn
 
+namespace torch::jit {
+struct Module;
+}
+
 namespace torchtap::core {
 
 class HookPoint;
@@ -28,13 +32,16 @@ struct Doors {
   torch::nn::SequentialImpl* sequence = nullptr;
   /// Whether calls of its forward are seen wherever they are made (`torchtap::transparent`).
   Direct direct = Direct::no;
+  /// Whether it is a TorchScript module: hooks are compiled into its code.
+  bool script = false;
 
   bool any() const noexcept {
-    return !holders.empty() || point != nullptr || sequence != nullptr || direct != Direct::no;
+    return !holders.empty() || point != nullptr || sequence != nullptr || direct != Direct::no || script;
   }
 };
 
-/// A module as the walk over a model found it. Regular and cheap to copy.
+/// A module as the walk over a model found it, a `torch::nn::Module` or a `torch::jit::Module`. Regular and
+/// cheap to copy.
 ///
 /// Keeps the module alive (unless it stands on the stack), not the containers around it: use it while the
 /// model keeps its structure.
@@ -46,23 +53,39 @@ class ModuleRef {
   const std::string& path() const noexcept { return node_->path; }
   /// Further paths of a module that stands in the model more than once, in the order of the walk.
   const std::vector<std::string>& aliases() const noexcept { return node_->aliases; }
-  /// The pretty type name: "Linear" for `torch::nn::LinearImpl`.
+  /// The pretty type name: "Linear" for `torch::nn::LinearImpl` and for
+  /// `__torch__.torch.nn.modules.linear.Linear`.
   const std::string& type() const noexcept { return node_->type; }
+  /// Of a TorchScript module the whole name, "__torch__.torch.nn.modules.linear.Linear"; else as `type`.
+  const std::string& qualified_type() const noexcept {
+    return scripted() ? node_->qualified_type : node_->type;
+  }
   /// Steps from the root: 0 for the root itself.
   std::int64_t depth() const noexcept { return node_->depth; }
   /// Whether it has no submodules.
   bool leaf() const noexcept { return node_->leaf; }
   /// Whether it has a forward at all; `ModuleList`, `ModuleDict`, `ParameterList` and `ParameterDict` do not.
+  /// Of a TorchScript module: whether it has the method that the walk was made for.
   bool has_forward() const noexcept { return node_->has_forward; }
   /// Whether hooks can be attached to it as the program stands.
   bool reachable() const noexcept { return node_->doors.any(); }
-  torch::nn::Module& module() const noexcept { return *node_->module; }
+  /// Whether it is a TorchScript module.
+  bool scripted() const noexcept { return node_->script != nullptr; }
+  /// Throws `c10::TypeError` for a TorchScript module.
+  torch::nn::Module& module() const;
+  /// Throws `c10::TypeError` for a module that is none of TorchScript's.
+  const torch::jit::Module& script() const;
+  /// The method that hooks run around: "forward" unless a TorchScript model was walked for another one.
+  const std::string& method() const noexcept { return node_->method; }
+  /// Whether it is a TorchScript model that `torch.jit.freeze` has made: one whose submodules were inlined.
+  bool frozen() const noexcept { return node_->frozen; }
   const Doors& doors() const noexcept { return node_->doors; }
   /// The root of the walk: "one forward" is one forward of it. A root refers to itself.
   ModuleRef root() const noexcept { return node_->root ? ModuleRef(node_->root) : *this; }
 
   friend bool operator==(const ModuleRef& a, const ModuleRef& b) noexcept {
-    return a.node_->module == b.node_->module && a.node_->path == b.node_->path;
+    return a.node_->identity == b.node_->identity && a.node_->path == b.node_->path &&
+           a.node_->method == b.node_->method;
   }
   friend bool operator!=(const ModuleRef& a, const ModuleRef& b) noexcept { return !(a == b); }
 
@@ -74,8 +97,13 @@ class ModuleRef {
     std::int64_t depth = 0;
     bool leaf = true;
     bool has_forward = true;
+    const void* identity = nullptr;  // tells modules apart
     torch::nn::Module* module = nullptr;
     std::shared_ptr<torch::nn::Module> keep;  // null for a module on the stack
+    std::shared_ptr<const torch::jit::Module> script;
+    std::string qualified_type;
+    std::string method = "forward";
+    bool frozen = false;
     Doors doors;
     std::shared_ptr<const Node> root;  // null for the root itself
   };
@@ -93,6 +121,14 @@ std::vector<ModuleRef> walk_modules(torch::nn::Module& root);
 
 /// The direct children in order of registration, counted from 0; a module registered twice is listed once.
 std::vector<ModuleRef> walk_children(torch::nn::Module& root);
+
+/// The same for a TorchScript model. `method` is the one that hooks are to run around; "forward" includes
+/// `forward1`, `forward2`…, which tracing makes of a module that is called several times. Only what the file
+/// still has: a frozen model is a root without submodules.
+///
+/// Throws `c10::ValueError` for an empty `method`.
+std::vector<ModuleRef> walk_modules(const torch::jit::Module& root, const std::string& method = "forward");
+std::vector<ModuleRef> walk_children(const torch::jit::Module& root, const std::string& method = "forward");
 
 /// The module that `any` holds, under the given path. Throws `c10::ValueError` if it is empty.
 ModuleRef ref(torch::nn::AnyModule& any, const std::string& path = "");

@@ -4,6 +4,7 @@
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/hooks/detail/script.hpp>
 #include <typeinfo>
 
 namespace torchtap::hooks {
@@ -48,12 +49,29 @@ bool Handle::attached() const noexcept {
   return hook_ != nullptr && detail::Registry::instance().attached(*hook_);
 }
 
+Batch::Batch() noexcept {
+  ++detail::script_batches();
+}
+
+Batch::~Batch() {
+  try {
+    commit();
+  } catch (const std::exception&) {  // the hooks of others may not be compiled in; commit() tells
+  }
+}
+
+void Batch::commit() {
+  if (!open_) return;
+  open_ = false;
+  if (--detail::script_batches() == 0) detail::Registry::instance().compile_scripts();
+}
+
 Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
   TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for \"", module.path(), "\" (",
                     module.type(), ") is empty.");
-  TORCH_CHECK_VALUE(
-      module.has_forward(), "hooks::attach: \"", module.path(), "\" (", module.type(),
-      ") has no forward, so nothing ever flows through it; attach to the modules inside of it.");
+  TORCH_CHECK_VALUE(module.has_forward(), "hooks::attach: \"", module.path(), "\" (", module.type(),
+                    ") has no ", module.method(),
+                    ", so nothing ever flows through it; attach to the modules inside of it.");
   TORCH_CHECK_VALUE(module.reachable(), "hooks::attach: \"", module.path(), "\" (", module.type(),
                     ") cannot be reached: ", way_out(module));
   auto hook = std::make_shared<detail::Hook>();
@@ -77,8 +95,13 @@ Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback) {
   return attach(core::ref(module), kind, std::move(callback));
 }
 
-core::ModuleRef find(torch::nn::Module& root, const std::string& path) {
-  const auto modules = core::walk_modules(root);
+Handle attach(const torch::jit::Module& module, Kind kind, Callback callback, const std::string& method) {
+  return attach(core::walk_modules(module, method).front(), kind, std::move(callback));
+}
+
+namespace {
+
+core::ModuleRef find_in(const std::vector<core::ModuleRef>& modules, const std::string& path) {
   std::vector<std::string> paths;
   for (const auto& module : modules) {
     if (module.path() == path ||
@@ -89,6 +112,16 @@ core::ModuleRef find(torch::nn::Module& root, const std::string& path) {
   }
   TORCH_CHECK_INDEX(false, "hooks::find: the model has no module at \"", path, "\"; the nearest are ",
                     core::quoted(core::nearest(path, paths)), ".");
+}
+
+}  // namespace
+
+core::ModuleRef find(torch::nn::Module& root, const std::string& path) {
+  return find_in(core::walk_modules(root), path);
+}
+
+core::ModuleRef find(const torch::jit::Module& root, const std::string& path, const std::string& method) {
+  return find_in(core::walk_modules(root, method), path);
 }
 
 }  // namespace torchtap::hooks

@@ -38,6 +38,27 @@ class [[nodiscard]] Handle {
   std::shared_ptr<detail::ScopeHold> scope_;  // keeps the root marking its forwards
 };
 
+/// For attaching and removing many hooks of TorchScript modules: while it lives, this thread's changes are
+/// put off, and the model is compiled anew once and not each time. Other modules need none.
+///
+///     hooks::Batch batch;
+///     for (const auto& module : modules) handles.push_back(hooks::attach(module, kind, callback));
+///     batch.commit();
+class [[nodiscard]] Batch {
+ public:
+  Batch() noexcept;
+  /// As `commit`, without an exception.
+  ~Batch();
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  /// Brings hooks into effect, or out of it. Throws what LibTorch throws if it cannot compile the model.
+  void commit();
+
+ private:
+  bool open_ = true;
+};
+
 /// Runs `callback` around every call of `module`, whichever way `forward` is reached, after the hooks that
 /// were attached to it before.
 ///
@@ -52,8 +73,16 @@ Handle attach(torch::nn::Module& module, Kind kind, Callback callback);
 /// The same for what an `AnyModule` holds.
 Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback);
 
+/// The same for a TorchScript model as a whole, and for another of its methods than `forward`. An exception
+/// that the callback throws reaches the caller as TorchScript reports all of them, as a `std::runtime_error`
+/// with the message in it.
+Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
+              const std::string& method = "forward");
+
 /// The descendant of `root` at the dotted `path` (or alias). Throws `c10::IndexError` that lists the nearest
 /// paths.
 core::ModuleRef find(torch::nn::Module& root, const std::string& path);
+core::ModuleRef find(const torch::jit::Module& root, const std::string& path,
+                     const std::string& method = "forward");
 
 }  // namespace torchtap::hooks

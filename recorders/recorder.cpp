@@ -51,8 +51,17 @@ hooks::Kind kind_of(Record::Source source) {
 Recorder::Recorder(Source source, Options options)
     : source_(source), options_(std::make_shared<const Options>(std::move(options))) {}
 Recorder::Recorder(Recorder&&) noexcept = default;
-Recorder& Recorder::operator=(Recorder&&) noexcept = default;
-Recorder::~Recorder() = default;
+Recorder& Recorder::operator=(Recorder&& other) noexcept {
+  hooks::Batch batch;
+  source_ = other.source_;
+  options_ = std::move(other.options_);
+  attached_ = std::move(other.attached_);
+  return *this;
+}
+Recorder::~Recorder() {
+  hooks::Batch batch;
+  attached_.clear();
+}
 
 Recorder& Recorder::modules(torch::nn::Module& model, const selectors::Selector& selector) {
   return attach(selectors::select(selectors::modules(model).vector(), selector));
@@ -62,12 +71,25 @@ Recorder& Recorder::children(torch::nn::Module& model, const selectors::Selector
   return attach(selectors::select(selectors::children(model).vector(), selector));
 }
 
+Recorder& Recorder::modules(const torch::jit::Module& model, const selectors::Selector& selector,
+                            const std::string& method) {
+  return attach(selectors::select(selectors::modules(model, method).vector(), selector));
+}
+
+Recorder& Recorder::children(const torch::jit::Module& model, const selectors::Selector& selector,
+                             const std::string& method) {
+  const core::ModuleRef root = core::walk_modules(model, method).front();
+  if (root.frozen()) selectors::select({root}, selector);  // tells why it has no children
+  return attach(selectors::select(selectors::children(model, method).vector(), selector));
+}
+
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
   return attach({core::ref(module, name)});
 }
 
 Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
   const auto source = static_cast<Record::Source>(source_);
+  hooks::Batch batch;
   std::vector<std::unique_ptr<Attached>> added;
   for (const auto& module : modules) {
     auto record = std::make_shared<Record>(source, options_, module);
@@ -76,6 +98,7 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
         hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
     added.push_back(std::move(attached));
   }
+  batch.commit();
   // Only now: a module that cannot be reached leaves the recorder, and the ones before it, as they were.
   attached_.reserve(attached_.size() + added.size());
   for (auto& attached : added) attached_.push_back(std::move(attached));
@@ -166,6 +189,7 @@ core::Value Recorder::remove(std::int64_t index) {
 }
 
 void Recorder::detach() noexcept {
+  hooks::Batch batch;
   for (auto& attached : attached_) {
     if (attached != nullptr) attached->handle.remove();
   }
@@ -357,6 +381,7 @@ void Recorder::restore(const std::string& file) {
 }
 
 Scope::~Scope() {
+  hooks::Batch batch;
   for (std::size_t i = first_; i < recorder_.attached_.size(); ++i) {
     if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->handle.remove();
   }

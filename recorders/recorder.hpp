@@ -41,6 +41,13 @@ class Recorder {
   Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
   /// The same for the direct children of `model`; indices count children.
   Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
+  /// The same for a TorchScript model. `method` is the one that is recorded; "forward" includes the copies
+  /// that tracing makes of it for a module that is called several times. Also throws `c10::ValueError` for a
+  /// model that was frozen.
+  Recorder& modules(const torch::jit::Module& model, const selectors::Selector& selector = {},
+                    const std::string& method = "forward");
+  Recorder& children(const torch::jit::Module& model, const selectors::Selector& selector = {},
+                     const std::string& method = "forward");
   /// The same for modules that were selected before, say in a range-v3 pipeline.
   Recorder& attach(const std::vector<core::ModuleRef>& modules);
   /// The same for what an `AnyModule` holds.

@@ -169,16 +169,19 @@ Selector types(std::vector<std::string> names) {
   std::string description = "types(" + list(names) + ")";
   return Selector(
       [names = std::move(names)](const core::ModuleRef& module) {
-        return std::find(names.begin(), names.end(), module.type()) != names.end();
+        return std::find(names.begin(), names.end(), module.type()) != names.end() ||
+               std::find(names.begin(), names.end(), module.qualified_type()) != names.end();
       },
       std::move(description));
 }
 
 Selector detail::types(std::function<bool(const torch::nn::Module&)> predicate,
                        std::vector<std::string> names) {
-  return Selector([predicate = std::move(predicate)](
-                      const core::ModuleRef& module) { return predicate(module.module()); },
-                  "types(" + list(names) + ")");
+  return Selector(
+      [predicate = std::move(predicate)](const core::ModuleRef& module) {
+        return !module.scripted() && predicate(module.module());
+      },
+      "types(" + list(names) + ")");
 }
 
 std::string detail::type_name(const std::type_info& type) {
@@ -186,6 +189,14 @@ std::string detail::type_name(const std::type_info& type) {
 }
 
 std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules, const Selector& selector) {
+  // A frozen model has only itself; whoever wants just that says so.
+  TORCH_CHECK_VALUE(
+      modules.empty() || !modules.front().frozen() || selector.names_explicitly(modules.front()),
+      "selectors: the TorchScript model (", modules.front().type(),
+      ") was frozen (torch.jit.freeze or optimize_for_inference): its submodules were inlined into its "
+      "forward "
+      "and are gone. Load the file as it was before, saved from torch.jit.script or torch.jit.trace; "
+      "names(\"\") selects the model as a whole.");
   std::vector<std::string> paths;
   for (const auto& module : modules) {
     paths.push_back(module.path());
@@ -206,10 +217,9 @@ std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules,
   for (const auto& module : modules) {
     if (!selector(module)) continue;
     if (!module.has_forward()) {
-      TORCH_CHECK_VALUE(
-          !selector.names_explicitly(module), "selectors: \"", module.path(), "\" (", module.type(),
-          ") was named, but it has no forward and nothing ever flows through it; name the modules "
-          "inside of it.");
+      TORCH_CHECK_VALUE(!selector.names_explicitly(module), "selectors: \"", module.path(), "\" (",
+                        module.type(), ") was named, but it has no ", module.method(),
+                        " and nothing ever flows through it; name the modules inside of it.");
       continue;
     }
     selected.push_back(module);

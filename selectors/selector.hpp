@@ -93,7 +93,8 @@ inline Selector depth(std::int64_t exactly) {
 Selector reachable();
 /// Every module that has a forward: what no selector means.
 Selector everything();
-/// Modules by pretty type name: "Linear", "Block".
+/// Modules by pretty type name: "Linear", "Block"; of TorchScript also the whole one,
+/// "__torch__.torch.nn.modules.linear.Linear".
 Selector types(std::vector<std::string> names);
 template <class... Names>
 Selector types(const char* first, const Names&... more) {
@@ -136,7 +137,8 @@ bool is_a(const torch::nn::Module& module) {
 }  // namespace detail
 
 /// Modules of one of these types or of a type derived from one: holders (`torch::nn::Linear`) or Impl types.
-/// A type and its drop-in from `torchtap::nn` select the same modules.
+/// A type and its drop-in from `torchtap::nn` select the same modules. No TorchScript module: these have no
+/// C++ type, only the names of one.
 template <class... Types>
 Selector types() {
   static_assert(sizeof...(Types) > 0, "types<…>() needs at least one module type");

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <range/v3/view/interface.hpp>
+#include <string>
 #include <torchtap/core/module_ref.hpp>
 #include <utility>
 #include <vector>
@@ -34,6 +35,14 @@ inline ModuleView modules(torch::nn::Module& model) {
 /// The direct children, counted from 0. See `core::walk_children`.
 inline ModuleView children(torch::nn::Module& model) {
   return ModuleView(core::walk_children(model));
+}
+
+/// The same for a TorchScript model; `method` is the one that hooks are to run around.
+inline ModuleView modules(const torch::jit::Module& model, const std::string& method = "forward") {
+  return ModuleView(core::walk_modules(model, method));
+}
+inline ModuleView children(const torch::jit::Module& model, const std::string& method = "forward") {
+  return ModuleView(core::walk_children(model, method));
 }
 
 /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.

@@ -5,47 +5,51 @@
 
 namespace torchtap::hooks::detail {
 
-std::atomic<const DirectBuckets*> direct_buckets{nullptr};
+std::atomic<bool> direct_table_in_use{false};
 
 namespace {
 
 std::atomic<CalledModule> called_module{nullptr};
 
-DirectBuckets& buckets() {
-  static auto* all = new DirectBuckets{};
-  return *all;
+}  // namespace
+
+DirectTable& direct_table() {
+  static auto* table = new DirectTable;  // models may outlive static objects
+  return *table;
 }
 
-std::size_t bucket_of(const torch::nn::Module* module) noexcept {
+void note_direct_table() noexcept {
+  direct_table_in_use.store(!direct_table().empty() || called_module.load() != nullptr);
+}
+
+void set_called_module(CalledModule observer) noexcept {
+  called_module.store(observer);
+  if (observer != nullptr) direct_table_in_use.store(true);
+}
+
+DirectEntry* look_up_direct(torch::nn::Module& module) {
+  if (const auto observer = called_module.load(std::memory_order_relaxed)) observer(module);
+  return direct_table().find(&module);
+}
+
+std::size_t DirectTable::bucket_of(const void* module) noexcept {
   // Fibonacci hashing: what differs between addresses is in the middle.
   constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15u;
+  static_assert(kBuckets == std::size_t{1} << (64 - 51));
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(module));
   return static_cast<std::size_t>((address >> 4) * kGolden >> 51);
 }
-static_assert(std::tuple_size_v<DirectBuckets> == std::size_t{1} << (64 - 51));
 
-DirectEntry* find(const DirectBuckets& in, const torch::nn::Module* module) noexcept {
-  DirectEntry* entry = in[bucket_of(module)].load(std::memory_order_acquire);
+DirectEntry* DirectTable::find(const void* module) const noexcept {
+  DirectEntry* entry = buckets_[bucket_of(module)].load(std::memory_order_acquire);
   while (entry != nullptr && entry->module.load(std::memory_order_relaxed) != module) {
     entry = entry->next.load(std::memory_order_acquire);
   }
   return entry;
 }
 
-}  // namespace
-
-void set_called_module(CalledModule observer) noexcept {
-  called_module.store(observer);
-  if (observer != nullptr) direct_buckets.store(&buckets());
-}
-
-DirectEntry* look_up_direct(const DirectBuckets& in, torch::nn::Module& module) {
-  if (const auto observer = called_module.load(std::memory_order_relaxed)) observer(module);
-  return find(in, &module);
-}
-
-DirectEntry& DirectTable::insert(const torch::nn::Module& module, core::Direct direct) {
-  std::atomic<DirectEntry*>* link = &buckets()[bucket_of(&module)];
+DirectEntry& DirectTable::insert(const void* module, std::weak_ptr<const void> owner, core::Direct direct) {
+  std::atomic<DirectEntry*>* link = &buckets_[bucket_of(module)];
   DirectEntry* entry = link->load();
   while (entry != nullptr && (entry->module.load() != nullptr || entry->gate.readers.load() != 0)) {
     link = &entry->next;
@@ -54,17 +58,16 @@ DirectEntry& DirectTable::insert(const torch::nn::Module& module, core::Direct d
   if (entry == nullptr) entry = &all_.emplace_back();
   // Whoever enters its gate before the module is stored sees that the entry belongs to nobody.
   entry->direct = direct;
-  entry->owner = module.weak_from_this();
-  entry->module.store(&module);
+  entry->owner = std::move(owner);
+  entry->module.store(module);
   link->store(entry);
   ++used_;
-  direct_buckets.store(&buckets());
   return *entry;
 }
 
 void DirectTable::erase(DirectEntry& entry) noexcept {
   entry.module.store(nullptr);
-  if (--used_ == 0 && called_module.load() == nullptr) direct_buckets.store(nullptr);
+  --used_;
 }
 
 }  // namespace torchtap::hooks::detail

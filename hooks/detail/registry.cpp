@@ -8,9 +8,21 @@
 namespace torchtap::hooks::detail {
 namespace {
 
+// Taking a hook off cannot fail: what then cannot be compiled goes on with operators that find no hooks.
+void compile_without_throwing() noexcept {
+  try {
+    compile_scripts();
+  } catch (const std::exception&) {
+  }
+}
+
 template <class Container, class Value>
 void erase_value(Container& container, const Value& value) {
   container.erase(std::remove(container.begin(), container.end(), value), container.end());
+}
+
+const void* key_of(const core::ModuleRef& module) {
+  return module.scripted() ? script_key(module) : &module.module();
 }
 
 }  // namespace
@@ -26,13 +38,14 @@ std::vector<core::Gate*> Registry::Site::gates() const {
   if (point != nullptr) gates.push_back(&point->gate());
   if (sequence != nullptr) gates.push_back(&sequence->gate);
   if (direct != nullptr) gates.push_back(&direct->gate);
+  if (script != nullptr) gates.push_back(&script->gate());
   return gates;
 }
 
 void Registry::attach(const core::ModuleRef& module, const std::shared_ptr<Hook>& hook) {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
-  const void* key = &module.module();
+  const void* key = key_of(module);
   if (const auto found = sites_.find(key); found != sites_.end() && found->second.is_dead()) {
     bury(found->second, garbage);  // another module lived at this address
   }
@@ -43,8 +56,10 @@ void Registry::attach(const core::ModuleRef& module, const std::shared_ptr<Hook>
     site.hooks.push_back(hook);
     hook->module = key;
     publish(site, garbage);
+    if (site.script != nullptr && script_batches() == 0) detail::compile_scripts();
   } catch (...) {
     erase_value(site.hooks, hook);
+    publish(site, garbage);
     if (site.hooks.empty()) {
       close_doors(site);
       sites_.erase(key);
@@ -66,10 +81,16 @@ void Registry::detach(Hook& hook) noexcept {
   garbage.push_back(*position);
   site.hooks.erase(position);
   publish(site, garbage);
-  if (site.hooks.empty()) {
-    close_doors(site);
-    sites_.erase(found);
-  }
+  if (!site.hooks.empty()) return;
+  const bool is_script = site.script != nullptr;
+  close_doors(site);
+  sites_.erase(found);
+  if (is_script && script_batches() == 0) compile_without_throwing();
+}
+
+void Registry::compile_scripts() {
+  const std::lock_guard lock(mutex_);
+  detail::compile_scripts();
 }
 
 bool Registry::attached(const Hook& hook) noexcept {
@@ -82,7 +103,7 @@ bool Registry::attached(const Hook& hook) noexcept {
 
 std::shared_ptr<ScopeHold> Registry::scope(const core::ModuleRef& root) {
   if (!root.reachable()) return nullptr;
-  const void* key = &root.module();
+  const void* key = key_of(root);
   {
     const std::lock_guard lock(mutex_);
     const auto found = sites_.find(key);
@@ -131,8 +152,10 @@ void Registry::open_doors(Site& site, const core::ModuleRef& module) {
   }
   if (doors.direct != core::Direct::no && site.direct == nullptr) {
     site.owner = module.module().weak_from_this();
-    site.direct = &direct_.insert(module.module(), doors.direct);
+    site.direct = &direct_table().insert(&module.module(), site.owner, doors.direct);
+    note_direct_table();
   }
+  if (doors.script && site.script == nullptr) site.script = std::make_unique<ScriptDoor>(module);
 }
 
 // Patches what the sequence's hooks need: its first entry if they only tell its forwards apart, else all of
@@ -181,8 +204,12 @@ void Registry::close_doors(Site& site) noexcept {
     site.sequence->patches.clear();
   }
   site.sequence = nullptr;
-  if (site.direct != nullptr) direct_.erase(*site.direct);
+  if (site.direct != nullptr) {
+    direct_table().erase(*site.direct);
+    note_direct_table();
+  }
   site.direct = nullptr;
+  site.script = nullptr;
 }
 
 // Gives all doors the plan that the site's hooks make up now.

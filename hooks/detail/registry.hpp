@@ -7,6 +7,7 @@
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/direct.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
+#include <torchtap/hooks/detail/script.hpp>
 #include <unordered_map>
 #include <vector>
 
@@ -24,6 +25,8 @@ class Registry final : public core::HookPointListener {
   bool attached(const Hook& hook) noexcept;
   /// The hook that marks the forwards of `root`, made on first use; null if the root cannot be hooked.
   std::shared_ptr<ScopeHold> scope(const core::ModuleRef& root);
+  /// What attaching and detaching have put off, while this thread had a `Batch`.
+  void compile_scripts();
 
   /// A call has left a gate for good; frees plans that waited for that.
   void left() noexcept;
@@ -52,11 +55,15 @@ class Registry final : public core::HookPointListener {
     Sequence* sequence = nullptr;
     DirectEntry* direct = nullptr;
     std::weak_ptr<torch::nn::Module> owner;  // where nothing else tells that the module died
+    std::unique_ptr<ScriptDoor> script;
 
     bool unreachable() const noexcept {
-      return patches.empty() && point == nullptr && sequence == nullptr && direct == nullptr;
+      return patches.empty() && point == nullptr && sequence == nullptr && direct == nullptr &&
+             script == nullptr;
     }
-    bool is_dead() const noexcept { return direct != nullptr && owner.expired(); }
+    bool is_dead() const noexcept {
+      return (direct != nullptr && owner.expired()) || (script != nullptr && script->expired());
+    }
     std::vector<core::Gate*> gates() const;
   };
   struct Retired {
@@ -80,7 +87,6 @@ class Registry final : public core::HookPointListener {
   std::unordered_map<torch::nn::AnyModulePlaceholder*, HolderPatch*> patches_;
   std::unordered_map<torch::nn::SequentialImpl*, std::unique_ptr<Sequence>> sequences_;
   HolderPatchPool pool_;
-  DirectTable direct_;
   std::vector<Retired> retired_;
 };
 

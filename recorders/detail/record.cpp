@@ -116,7 +116,17 @@ void Record::record(hooks::Event& event) {
     } else if (tensors == nullptr) {
       take(first, static_cast<std::size_t>(event.slot()));
     } else {
-      for (std::int64_t i = 0; i < tensors->size(); ++i) take((*tensors)[i], static_cast<std::size_t>(i));
+      // Calls may differ in how many tensors they have (a list that grows): sample i of each slot is of call
+      // i.
+      while (slots_.size() < static_cast<std::size_t>(tensors->size())) {
+        slots_.push_back(make_slot());
+        if (slots_.back().sink != nullptr) continue;
+        for (std::int64_t i = 0; i < samples_.load(); ++i) slots_.back().list.append({}, /*shared=*/false);
+      }
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        const auto slot = static_cast<std::int64_t>(i);
+        take(slot < tensors->size() ? (*tensors)[slot] : at::Tensor(), i);
+      }
     }
     samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   } catch (c10::Error& error) {

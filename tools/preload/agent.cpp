@@ -104,7 +104,7 @@ class Agent {
       if (known != met_.end() && !known->second.expired()) return;
     }
     auto node = std::make_shared<core::ModuleRef::Node>();
-    node->module = &module;
+    node->identity = node->module = &module;
     node->keep = module.weak_from_this().lock();
     node->type = core::pretty_type_name(module);
     node->leaf = module.children().empty();

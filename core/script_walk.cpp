@@ -1,0 +1,153 @@
+#include <ATen/core/function_schema.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <algorithm>
+#include <cctype>
+#include <torchtap/core/detail/script.hpp>
+#include <torchtap/core/error.hpp>
+#include <torchtap/core/module_ref.hpp>
+#include <unordered_map>
+
+namespace torchtap::core {
+
+namespace detail {
+
+bool implements(const std::string& function, const std::string& method) {
+  if (function.compare(0, method.size(), method) != 0) return false;
+  std::string number = function.substr(method.size());
+  if (number.empty()) return true;
+  const bool is_overload = number.compare(0, 2, "__") == 0;
+  if (is_overload) number.erase(0, 2);
+  return (is_overload || method == "forward") && !number.empty() &&
+         std::all_of(number.begin(), number.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module, const std::string& method) {
+  std::vector<torch::jit::Function*> functions;
+  for (auto* function : module.type()->methods()) {
+    if (implements(function->name(), method)) functions.push_back(function);
+  }
+  return functions;
+}
+
+}  // namespace detail
+
+namespace {
+
+using ScriptModule = torch::jit::Module;
+using Node = ModuleRef::Node;
+
+bool has_constant_weights(torch::jit::Block& block) {
+  for (auto* node : block.nodes()) {
+    if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
+        node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+      const at::Tensor& constant = node->t(c10::attr::value);
+      if (constant.is_floating_point() && constant.dim() > 0) return true;
+    }
+    for (auto* inner : node->blocks()) {
+      if (has_constant_weights(*inner)) return true;
+    }
+  }
+  return false;
+}
+
+// Freezing makes the parameters constants of the code, and submodules go with their parameters.
+bool looks_frozen(const ScriptModule& root, const std::string& method) {
+  if (root.named_children().size() != 0 || root.parameters(/*recurse=*/false).size() != 0) return false;
+  for (auto* function : detail::functions_of(root, method)) {
+    auto* graph_function = torch::jit::tryToGraphFunction(*function);
+    if (graph_function == nullptr) continue;
+    graph_function->ensure_defined();
+    if (has_constant_weights(*graph_function->graph()->block())) return true;
+  }
+  return false;
+}
+
+// "__torch__.net.___torch_mangle_3.Block" is "__torch__.net.Block": the number is the file's, not the
+// class's.
+std::string without_mangling(const std::vector<std::string>& atoms) {
+  std::string name;
+  for (const auto& atom : atoms) {
+    if (atom.compare(0, 15, "___torch_mangle") == 0) continue;
+    name += (name.empty() ? "" : ".") + atom;
+  }
+  return name;
+}
+
+class Walk {
+ public:
+  Walk(const ScriptModule& root, const std::string& method) : method_(method) {
+    TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !detail::implements(method, "forward")),
+                      "core::walk_modules: \"", method,
+                      "\" is no name of a method of its own; expected \"forward\", which includes forward1, "
+                      "forward2…, or the name of another method.");
+    add(root, "", 0);
+    order_.front()->frozen = looks_frozen(root, method);
+  }
+
+  void visit_children(const ScriptModule& module, const std::string& path, std::int64_t depth,
+                      bool recursive) {
+    for (const auto& child : module.named_children()) {
+      const std::string child_path = path.empty() ? child.name : path + "." + child.name;
+      add(child.value, child_path, depth);
+      if (recursive) visit_children(child.value, child_path, depth + 1, true);
+    }
+  }
+
+  std::vector<ModuleRef> finish(std::size_t skip) {
+    std::vector<ModuleRef> refs;
+    for (const auto& node : order_) {
+      if (node != order_.front()) node->root = order_.front();
+    }
+    for (std::size_t i = skip; i < order_.size(); ++i) {
+      order_[i]->index = static_cast<std::int64_t>(refs.size());
+      refs.emplace_back(order_[i]);
+    }
+    return refs;
+  }
+
+ private:
+  void add(const ScriptModule& module, const std::string& path, std::int64_t depth) {
+    const void* identity = module._ivalue().get();
+    const auto [found, is_new] = nodes_.try_emplace(identity, order_.size());
+    if (!is_new) {
+      order_[found->second]->aliases.push_back(path);
+      return;
+    }
+    auto node = std::make_shared<Node>();
+    node->path = path;
+    node->depth = depth;
+    node->identity = identity;
+    node->script = std::make_shared<const ScriptModule>(module);
+    if (const auto& name = module.type()->name()) {
+      node->type = name->name();
+      node->qualified_type = without_mangling(name->atoms());
+    }
+    node->leaf = module.named_children().size() == 0;
+    node->method = method_;
+    node->has_forward = !detail::functions_of(module, method_).empty();
+    node->doors.script = node->has_forward;
+    order_.push_back(std::move(node));
+  }
+
+  std::string method_;
+  std::vector<std::shared_ptr<Node>> order_;
+  std::unordered_map<const void*, std::size_t> nodes_;
+};
+
+}  // namespace
+
+std::vector<ModuleRef> walk_modules(const ScriptModule& root, const std::string& method) {
+  Walk walk(root, method);
+  walk.visit_children(root, "", 1, /*recursive=*/true);
+  return walk.finish(/*skip=*/0);
+}
+
+std::vector<ModuleRef> walk_children(const ScriptModule& root, const std::string& method) {
+  Walk walk(root, method);
+  walk.visit_children(root, "", 1, /*recursive=*/false);
+  return walk.finish(/*skip=*/1);
+}
+
+}  // namespace torchtap::core

@@ -1,0 +1,124 @@
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/runtime/operator.h>
+#include <torch/custom_class.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <torchtap/core/error.hpp>
+#include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/detail/direct.hpp>
+#include <torchtap/hooks/detail/script_call.hpp>
+#include <torchtap/hooks/detail/script_values.hpp>
+
+namespace torchtap::hooks::detail {
+namespace {
+
+using torch::jit::Stack;
+
+/// One call between its two operators, which may run in different threads.
+struct ScriptCall final : torch::CustomClassHolder {
+  ScriptCall(core::Gate& gate, const ScriptFunction& of) : call(gate), function(of) {}
+
+  Call call;
+  const ScriptFunction& function;
+};
+
+/// None if nothing is to be done when the function returns.
+c10::IValue run_before(Stack& stack, std::size_t arguments) {
+  c10::IValue* const self = &stack[stack.size() - arguments - 2];
+  const auto& function = *reinterpret_cast<const ScriptFunction*>(self[1].toInt());
+  const void* key = script_key(&self->toObjectRef(), function.method);
+  DirectEntry* entry = script_table().find(key);
+  if (entry == nullptr || is_idle(entry->gate)) return {};
+  auto running = c10::make_intrusive<ScriptCall>(entry->gate, function);
+  Call& call = running->call;
+  if (call.idle() || entry->module.load() != key) return {};
+  call.own_plan();
+  if (call.wants_inputs()) {
+    ScriptValues inputs;
+    for (std::size_t i = 0; i < arguments; ++i) inputs.add(self[2 + i], *function.inputs[i]);
+    call.before(inputs.tensors());
+    inputs.put_back();
+  }
+  return call.wants_outputs() ? c10::IValue::make_capsule(std::move(running)) : c10::IValue();
+}
+
+void enter(Stack& stack, std::size_t arguments) {
+  c10::IValue call = run_before(stack, arguments);
+  const auto self = stack.end() - static_cast<std::ptrdiff_t>(arguments) - 2;
+  self[1] = std::move(call);
+  stack.erase(self);
+}
+
+void leave(Stack& stack) {
+  c10::IValue value = std::move(stack.back());
+  stack.pop_back();
+  const c10::IValue call = std::move(stack.back());
+  stack.pop_back();
+  if (call.isCapsule()) {
+    const auto holder = call.toCapsule();
+    auto& running = static_cast<ScriptCall&>(*holder);
+    ScriptValues outputs;
+    outputs.add(value, *running.function.output);
+    running.call.after(outputs.tensors());
+    outputs.put_back();
+  }
+  stack.push_back(std::move(value));
+}
+
+// Conservative: LibTorch takes it that the operator may look at and change anything, and neither moves nor
+// removes it.
+void register_once(const std::string& schema, torch::jit::Operation operation) {
+  static std::mutex mutex;
+  static std::set<std::string> registered;
+  const std::lock_guard lock(mutex);
+  if (!registered.insert(schema).second) return;
+  torch::jit::registerOperator(
+      torch::jit::Operator(schema, std::move(operation), c10::AliasAnalysisKind::CONSERVATIVE));
+}
+
+}  // namespace
+
+DirectTable& script_table() {
+  static auto* table = new DirectTable;  // models may outlive static objects
+  return *table;
+}
+
+int method_number(const std::string& method) {
+  // Each is told by an address of its own inside of the object.
+  constexpr std::size_t kMost = sizeof(c10::ivalue::Object);
+  static std::mutex mutex;
+  static auto* methods = new std::vector<std::string>{"forward"};
+  const std::lock_guard lock(mutex);
+  const auto found = std::find(methods->begin(), methods->end(), method);
+  if (found != methods->end()) return static_cast<int>(found - methods->begin());
+  TORCH_CHECK_NOT_IMPLEMENTED(methods->size() < kMost, "hooks::attach: \"", method,
+                              "\" is one method too many; at most ", kMost,
+                              " different names of TorchScript methods can be hooked in one process.");
+  methods->push_back(method);
+  return static_cast<int>(methods->size()) - 1;
+}
+
+const void* script_key(const void* object, int method) noexcept {
+  return static_cast<const char*>(object) + method;
+}
+
+c10::Symbol enter_operator(std::size_t arguments) {
+  const std::string name = c10::str("torchtap::enter", arguments);
+  std::string schema = name + "(Any self, int function";
+  std::string returns = "(Any";
+  for (std::size_t i = 0; i < arguments; ++i) {
+    schema += c10::str(", Any argument", i);
+    returns += ", Any";
+  }
+  register_once(schema + ") -> " + returns + ")", [arguments](Stack& stack) { enter(stack, arguments); });
+  return c10::Symbol::fromQualString(name);
+}
+
+c10::Symbol leave_operator() {
+  register_once("torchtap::leave(Any call, Any value) -> Any", [](Stack& stack) { leave(stack); });
+  return c10::Symbol::fromQualString("torchtap::leave");
+}
+
+}  // namespace torchtap::hooks::detail

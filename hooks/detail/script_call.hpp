@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/jit_type.h>
+#include <ATen/core/symbol.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace torchtap::hooks::detail {
+
+class DirectTable;
+
+/// What the operators know about the function that they were compiled into. Lives as long as that.
+struct ScriptFunction {
+  int method = 0;                    ///< see `method_number`
+  std::vector<c10::TypePtr> inputs;  ///< without self
+  c10::TypePtr output;
+};
+
+/// A small number for the name of a method; the same each time.
+int method_number(const std::string& method);
+
+/// From objects and methods to hooks; see `script_key`. Lives as long as the process.
+DirectTable& script_table();
+
+const void* script_key(const void* object, int method) noexcept;
+
+/// The operator `(self, function, arguments…) -> (call, arguments…)`, which runs the hooks before forward.
+/// One for each number of arguments; registered on first use.
+c10::Symbol enter_operator(std::size_t arguments);
+/// The operator `(call, value) -> value`, which runs the hooks after forward.
+c10::Symbol leave_operator();
+
+}  // namespace torchtap::hooks::detail
