@@ -1,7 +1,10 @@
 // The `torchtap` command.
+#include <c10/util/Exception.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "commands.hpp"
 #include "preload/command.hpp"
 
 int main(int argc, char** argv) {
@@ -9,10 +12,16 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", TORCHTAP_VERSION);
   app.require_subcommand(1);
   torchtap::preload::add_command(app);
+  torchtap::tools::add_show(app);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& status) {  // a subcommand's answer
+    return status.get_exit_code();
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const c10::Error& error) {
+    std::cerr << "torchtap: " << error.what_without_backtrace() << '\n';
+    return 2;
   } catch (const std::exception& error) {
     std::cerr << "torchtap: " << error.what() << '\n';
     return 2;

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""What the command reads as inputs, against NumPy, torch and Python's own gzip.
+
+usage: inputs.py BATCHES"""
+import gzip
+import json
+import pathlib
+import subprocess
+import struct
+import sys
+import tempfile
+
+import numpy
+import torch
+
+program = str(pathlib.Path(sys.argv[1]).resolve())
+fashion = pathlib.Path("/usr/share/dataset/fashion-mnist")
+if not fashion.exists():
+    fashion = pathlib.Path("/usr/share/datasets/fashion-mnist")
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def batches(folder, *arguments):
+    """The batches that these options mean, each a list of tensors."""
+    out = folder / "out"
+    done = subprocess.run([program, *map(str, arguments), "--save", str(out)], capture_output=True, text=True)
+    if done.returncode != 0:
+        check(False, f"{arguments}: {done.stderr}")
+        return []
+    entries = json.load(open(out / "manifest.json"))["entries"]
+    return [torch.load(str(out / entry["file"]), weights_only=True) for entry in entries]
+
+
+def refused(folder, what, *arguments):
+    """The message; a crash is none."""
+    done = subprocess.run([program, *map(str, arguments), "--save", str(folder / "out")], capture_output=True, text=True)
+    check(done.returncode > 0 and done.stderr.strip() != "", f"{what} is refused: {done.returncode} {done.stderr}")
+    return done.stderr
+
+
+def each_refused(files, *arguments):
+    """Why each of these files, {what it is: bytes}, is."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [str(write(pathlib.Path(folder) / str(i), data)) for i, data in enumerate(files.values())]
+        done = subprocess.run([program, "--input", *paths, *arguments, "--one-by-one"], capture_output=True, text=True)
+    why = done.stdout.splitlines()
+    check(done.returncode == 0 and len(why) == len(files), f"damaged files: {done.returncode} {done.stderr}")
+    for what, line in zip(files, why):
+        check(line != "accepted", f"{what} is refused")
+    return dict(zip(files, why))
+
+
+def same(got, want, what):
+    check(len(got) == len(want) and all(len(a) == len(b) for a, b in zip(got, want)),
+          f"{what}: {[len(a) for a in got]} inputs instead of {[len(a) for a in want]}")
+    for a, b in zip(got, want):
+        for x, y in zip(a, b):
+            if y is None:
+                check(x is None, f"{what}: None became {x}")
+            else:
+                check(x is not None and x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y), f"{what}: {x} instead of {y}")
+
+
+def write(path, data):
+    path.write_bytes(data)
+    return path
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+
+    # .npy: every dtype, both byte orders, both orders of dimensions, shapes and versions.
+    values = numpy.arange(24).reshape(2, 3, 4) - 3
+    widened = {"u2": torch.int32, "u4": torch.int64, "u8": torch.int64}
+    paths, want = [], []
+
+    def expect(array, tensor, version=None):
+        paths.append(folder / f"{len(paths)}.npy")
+        want.append([tensor])
+        with open(paths[-1], "wb") as file:
+            numpy.lib.format.write_array(file, array, version=version)
+
+    for kind in ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]:
+        for order in "<>":
+            array = (abs(values) if kind[0] == "u" else values * (1.25 + 0.5j) if kind[0] == "c" else values).astype(order + kind)
+            native = array.astype("=" + kind)
+            tensor = torch.from_numpy(native.astype("i8")).to(widened[kind]) if kind in widened else torch.from_numpy(native)
+            expect(array, tensor)
+            expect(numpy.asfortranarray(array), tensor)
+    for shape in [(), (0,), (5,), (3, 0, 2), (1, 1)]:
+        array = numpy.array(numpy.random.RandomState(0).standard_normal(shape), dtype="f4")
+        expect(array, torch.from_numpy(array))
+    for version in [(1, 0), (2, 0), (3, 0)]:
+        expect(values, torch.from_numpy(values), version)
+    same(batches(folder, "--input", *paths), want, ".npy")
+    both = numpy.concatenate([values, values])
+    for array in (both, numpy.asfortranarray(both)):
+        numpy.save(folder / "a.npy", array)
+        rows = torch.from_numpy(both)
+        same(batches(folder, "--input", folder / "a.npy", "--batch", 3), [[rows[:3]], [rows[3:]]], "rows of a .npy")
+
+    # What a .npy claims is checked.
+    numpy.save(folder / "a.npy", values)
+    whole = (folder / "a.npy").read_bytes()
+    bad = {f"a .npy of {size} bytes": whole[:size] for size in range(0, len(whole), 7)}
+    bad["a longer .npy"] = whole + b"x"
+    bad["a header of 4 GB"] = whole[:6] + b"\x02\x00\xff\xff\xff\xff" + whole[10:]
+    for old, new in [(b"(2, 3, 4)", b"(2, 3, 5)"), (b"(2, 3, 4)", b"(2,3,-4)"), (b"(2, 3, 4)", b"(9999999999999999999999,)"),
+                     (b"(2, 3, 4)", b"(4611686018427387904, 16)"), (b"<i8", b"|O8"), (b"<i8", b"<U2"), (b"descr", b"dexcr"),
+                     (b"False", b"Maybe")]:
+        text = whole.replace(old, new)
+        head = text[10:].split(b"\n")[0] + b"\n"
+        bad[f"a .npy with {new}"] = text[:8] + struct.pack("<H", len(head)) + text[10:]
+    numpy.save(folder / "large.npy", numpy.array([2**63], dtype="u8"))
+    bad["a uint64 that does not fit"] = (folder / "large.npy").read_bytes()
+    bad["a text"], bad["an empty file"] = b"hello, world", b""
+    why = each_refused(bad)
+    check("data" in why["a longer .npy"] and "int64" in why["a uint64 that does not fit"], f"what is wrong: {why}")
+
+    # .pt: a tensor, positional inputs, batches, None.
+    path = folder / "a.pt"
+    a, b = torch.randn(5, 3), torch.arange(10).view(5, 2)
+    torch.save(a, path)
+    same(batches(folder, "--input", path), [[a]], "a tensor")
+    same(batches(folder, "--input", path, path), [[a], [a]], "two files")
+    same(batches(folder, "--input", path, "--batch", 2), [[a[:2]], [a[2:4]], [a[4:]]], "a tensor, split")
+    torch.save((a, None, b), path)
+    same(batches(folder, "--input", path), [[a, None, b]], "positional inputs")
+    same(batches(folder, "--input", path, "--batch", 4), [[a[:4], None, b[:4]], [a[4:], None, b[4:]]], "positional inputs, split")
+    torch.save([a, [b, a], (b,)], path)
+    same(batches(folder, "--input", path, "--batches"), [[a], [b, a], [b]], "batches")
+    check("--batches" in refused(folder, "nested lists", "--input", path), "nested lists: what to do")
+    torch.save([a, torch.ones(3)], path)
+    refused(folder, "tensors of unequal sizes, split", "--input", path, "--batch", 2)
+    torch.save({"x": a}, path)
+    refused(folder, "a dict", "--input", path)
+    refused(folder, "no inputs")
+
+    # idx: real data, plain and gzipped, and every type.
+    for name in ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]:
+        packed = fashion / (name + ".gz")
+        raw = gzip.decompress(packed.read_bytes()) if packed.exists() else (fashion / name).read_bytes()
+        plain = write(folder / name, raw)
+        zipped = write(folder / (name + ".gz"), gzip.compress(raw, 1))
+        images = "images" in name
+        array = numpy.frombuffer(raw, "u1", offset=16 if images else 8)
+        want = torch.from_numpy(array.copy())
+        if images:
+            want = (want.view(10000, 1, 28, 28).float() / 255)
+        for file in (plain, zipped):
+            got = batches(folder, "--idx3", file, "--batch", 3000)
+            same(got, [[want[i:i + 3000]] for i in range(0, 10000, 3000)], f"{file.name}")
+        same(batches(folder, "--input", zipped)[155:157], [[want[155 * 64:156 * 64]], [want[156 * 64:]]], f"{name} without --batch")
+    paths, want, bad = [], [], {}
+    for code, kind in {8: "u1", 9: "i1", 11: "i2", 12: "i4", 13: "f4", 14: "f8"}.items():
+        array = (numpy.arange(12).reshape(2, 6) * 3).astype(">" + kind)
+        paths.append(write(folder / f"{code}.idx", bytes([0, 0, code, 2]) + struct.pack(">2I", 2, 6) + array.tobytes()))
+        want.append([torch.from_numpy(array.astype("=" + kind))])
+        whole = paths[-1].read_bytes()
+        for what, damaged in {"shorter": whole[:-1], "longer": whole + b"x", "of 200 dimensions": bytes([0, 0, code, 200]) + b"1" * 900,
+                              "huge": bytes([0, 0, code, 2]) + struct.pack(">2I", 2**32 - 1, 2**31) + b"0" * 100,
+                              "without sizes": bytes([0, 0, code, 2, 0])}.items():
+            bad[f"idx of type {code}, {what}"] = damaged
+            bad[f"idx of type {code}, {what}, gzipped"] = gzip.compress(damaged)
+    same(batches(folder, "--input", *paths), want, "idx")
+    cut = gzip.compress(raw)
+    bad["a gzip stream that ends too early"] = cut[:len(cut) // 2]
+    each_refused(bad)
+
+    # Random: Python's numbers.
+    generator = torch.Generator().manual_seed(7)
+    want = [[torch.randn(2, 3, 4, generator=generator), torch.randint(100, (5,), generator=generator)] for _ in range(3)]
+    same(batches(folder, "--random", "2x3x4", "--random", "5:int64:100", "--seed", 7, "--count", 3), want, "random")
+    half, = batches(folder, "--random", "4x4:float16")
+    check(half[0].dtype == torch.float16, "random float16")
+    for text in ("", "x", "3x", "3x-1", "3:float99", "3:int64:0", "999999999x999999999"):
+        refused(folder, f"--random {text}", "--random", text)
+
+print("FAILED" if failures else "inputs are what NumPy and torch read")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+/// The subcommands; each adds itself. Errors are exceptions; a status other than 0 is a `CLI::RuntimeError`.
+namespace torchtap::tools {
+
+/// `torchtap show`: what is in a recording.
+void add_show(CLI::App& app);
+
+}  // namespace torchtap::tools

@@ -1,0 +1,56 @@
+#include "json.hpp"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+#include <iostream>
+
+namespace torchtap::tools {
+namespace {
+
+template <class T>
+Json element(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return to_json(static_cast<double>(value));
+  } else {
+    return value;
+  }
+}
+
+/// `data` is contiguous; `at` is the element to take next.
+template <class T>
+Json nested(const T*& at, at::IntArrayRef sizes) {
+  if (sizes.empty()) return element(*at++);
+  Json list = Json::array();
+  for (std::int64_t i = 0; i < sizes[0]; ++i) list.push_back(nested(at, sizes.slice(1)));
+  return list;
+}
+
+template <class T>
+Json nested(const at::Tensor& tensor, at::ScalarType as) {
+  const at::Tensor plain = tensor.to(as).contiguous();
+  const T* data = plain.data_ptr<T>();
+  return nested(data, plain.sizes());
+}
+
+}  // namespace
+
+Json to_json(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+Json to_json(const at::Tensor& tensor) {
+  if (!tensor.defined()) return nullptr;
+  if (tensor.is_complex()) return to_json(at::view_as_real(tensor.to(at::kComplexDouble).resolve_conj()));
+  if (tensor.scalar_type() == at::kBool) return nested<bool>(tensor, at::kBool);
+  if (at::isIntegralType(tensor.scalar_type(), false)) return nested<std::int64_t>(tensor, at::kLong);
+  return nested<double>(tensor, at::kDouble);
+}
+
+void print(const Json& document) {
+  std::cout << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace torchtap::tools

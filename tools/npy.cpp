@@ -1,0 +1,202 @@
+#include "npy.hpp"
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <regex>
+#include <sstream>
+
+#include "dtypes.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+constexpr char kMagic[] = "\x93NUMPY";
+constexpr std::size_t kMagicSize = 6;
+constexpr std::int64_t kLargestHeader = 1 << 20;
+
+std::int64_t length(std::ifstream& stream) {
+  stream.seekg(0, std::ios::end);
+  const auto end = static_cast<std::int64_t>(stream.tellg());
+  stream.seekg(0);
+  return end;
+}
+
+/// Unsigned types that LibTorch lacks, in the next wider one.
+template <class From, class To>
+at::Tensor widened(const at::Tensor& bytes, c10::ScalarType to) {
+  const std::int64_t count = bytes.numel() / static_cast<std::int64_t>(sizeof(From));
+  at::Tensor result = at::empty({count}, to);
+  const auto* source = static_cast<const char*>(bytes.data_ptr());
+  auto* target = result.data_ptr<To>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    From value;
+    std::memcpy(&value, source + i * static_cast<std::int64_t>(sizeof(From)), sizeof value);
+    TORCH_CHECK_VALUE(value <= static_cast<std::uint64_t>(std::numeric_limits<To>::max()), "the value ",
+                      value, " does not fit int64, the widest integer that LibTorch has");
+    target[i] = static_cast<To>(value);
+  }
+  return result;
+}
+
+}  // namespace
+
+void NpyReader::bad(const std::string& why) const {
+  TORCH_CHECK_VALUE(false, "cannot read \"", path_, "\": ", why, ".");
+}
+
+NpyReader::NpyReader(const std::string& path) : path_(path), stream_(path, std::ios::binary) {
+  if (!stream_) bad(std::strerror(errno));
+  const std::int64_t size = length(stream_);
+  unsigned char head[12] = {};
+  stream_.read(reinterpret_cast<char*>(head), 10);
+  if (!stream_ || std::memcmp(head, kMagic, kMagicSize) != 0) bad("it is no .npy file");
+  const int version = head[6];
+  if (version < 1 || version > 3) {
+    bad(c10::str("it has format version ", version, "; expected 1, 2 or 3"));
+  }
+  std::int64_t header = head[8] | (head[9] << 8);
+  data_ = 10;
+  if (version > 1) {
+    stream_.read(reinterpret_cast<char*>(head) + 10, 2);
+    if (!stream_) bad("it ends too early");
+    header |= (std::int64_t{head[10]} << 16) | (std::int64_t{head[11]} << 24);
+    data_ = 12;
+  }
+  if (header > kLargestHeader || header > size - data_) {
+    bad(c10::str("it claims a header of ", header, " bytes; it is damaged"));
+  }
+  std::string text(static_cast<std::size_t>(header), '\0');
+  stream_.read(text.data(), header);
+  if (!stream_) bad("it ends too early");
+  data_ += header;
+  parse(text);
+  std::int64_t elements = 1;
+  for (const auto count : shape_) {
+    const bool fits = count == 0 || elements <= (size - data_) / count;
+    if (!fits) elements = size;  // more than there is: said below
+    if (fits) elements *= count;
+  }
+  if (elements > (size - data_) / item_ || elements * item_ != size - data_) {
+    bad(c10::str("it claims the shape ", at::IntArrayRef(shape_), " of ", item_,
+                 " bytes an element, and has ", size - data_, " bytes of data"));
+  }
+}
+
+void NpyReader::parse(const std::string& header) {
+  // A Python dict literal with these three keys in any order.
+  const auto value = [&](const std::string& key, const std::string& pattern) {
+    std::smatch match;
+    if (!std::regex_search(header, match, std::regex("['\"]" + key + "['\"]\\s*:\\s*" + pattern))) {
+      bad("its header has no readable \"" + key +
+          "\": " + header.substr(0, header.find_last_not_of(" \n") + 1));
+    }
+    return match[1].str();
+  };
+  const std::string descr = value("descr", "(\\[|['\"][^'\"]*['\"])");
+  if (descr == "[") bad("it holds records; expected numbers");
+  fortran_ = value("fortran_order", "(True|False)") == "True";
+  const std::string shape = value("shape", "\\(([0-9L, \\s]*)\\)");
+
+  const std::string type = descr.substr(1, descr.size() - 2);
+  static const std::regex known("([<>|=])(f[248]|[iu][1248]|b1|c8|c16)");
+  std::smatch parts;
+  if (!std::regex_match(type, parts, known)) {
+    bad("its elements are of type \"" + type +
+        "\"; expected bool, int, uint, float or complex of 1 to 16 bytes");
+  }
+  swapped_ = parts[1] == ">";
+  descr_ = parts[2];
+  item_ = std::stoll(descr_.substr(1));
+
+  std::istringstream numbers(shape);
+  for (std::string number; std::getline(numbers, number, ',');) {
+    const auto from = number.find_first_of("0123456789");
+    if (from == std::string::npos) continue;  // after the comma of "(3,)"
+    try {
+      shape_.push_back(std::stoll(number.substr(from)));
+    } catch (const std::out_of_range&) {
+      bad("it claims the shape (" + shape + "); it is damaged");
+    }
+  }
+}
+
+at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
+  at::Tensor bytes = at::empty({count * item_}, at::kByte);
+  stream_.clear();
+  stream_.seekg(data_ + first * item_);
+  stream_.read(static_cast<char*>(bytes.data_ptr()), count * item_);
+  if (!stream_) bad("it became shorter while it was read");
+  if (swapped_) {
+    const std::int64_t unit = descr_[0] == 'c' ? item_ / 2 : item_;
+    auto* from = static_cast<char*>(bytes.data_ptr());
+    for (auto* at = from; at < from + bytes.numel(); at += unit) std::reverse(at, at + unit);
+  }
+  try {
+    if (descr_ == "u2") return widened<std::uint16_t, std::int32_t>(bytes, at::kInt);
+    if (descr_ == "u4") return widened<std::uint32_t, std::int64_t>(bytes, at::kLong);
+    if (descr_ == "u8") return widened<std::uint64_t, std::int64_t>(bytes, at::kLong);
+  } catch (const c10::Error& error) {
+    bad(error.what_without_backtrace());
+  }
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar,
+                          at::kByte, at::kBool, at::kComplexFloat, at::kComplexDouble}) {
+    if (descr_ == find_dtype(type)->npy) return bytes.view(type);
+  }
+  bad("its dtype is unknown");
+}
+
+at::Tensor NpyReader::read() {
+  std::int64_t count = 1;
+  for (const auto size : shape_) count *= size;
+  const at::Tensor flat = elements(0, count);
+  if (!fortran_) return flat.view(shape_);
+  const std::vector<std::int64_t> reversed(shape_.rbegin(), shape_.rend());
+  std::vector<std::int64_t> order;
+  for (auto i = static_cast<std::int64_t>(shape_.size()); i > 0; --i) order.push_back(i - 1);
+  return flat.view(reversed).permute(order).contiguous();
+}
+
+at::Tensor NpyReader::rows(std::int64_t first, std::int64_t count) {
+  TORCH_CHECK_VALUE(!shape_.empty() && first >= 0 && count >= 0 && count <= shape_[0] - first, "\"", path_,
+                    "\" has the shape ", at::IntArrayRef(shape_), ", so there are no rows ", first, " to ",
+                    first + count, ".");
+  if (fortran_) {
+    if (!all_.defined()) all_ = read();
+    return all_.narrow(0, first, count);
+  }
+  std::int64_t row = 1;
+  for (std::size_t i = 1; i < shape_.size(); ++i) row *= shape_[i];
+  std::vector<std::int64_t> shape = shape_;
+  shape[0] = count;
+  return elements(first * row, count * row).view(shape);
+}
+
+void write_npy(const std::string& path, const at::Tensor& tensor) {
+  at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
+  if (plain.scalar_type() == at::kBFloat16) plain = plain.to(at::kFloat);
+  if (plain.scalar_type() == at::kComplexHalf) plain = plain.to(at::kComplexFloat);
+  const Dtype* dtype = find_dtype(plain.scalar_type());
+  TORCH_CHECK_VALUE(dtype != nullptr && dtype->npy[0] != '\0', "\"", path, "\": NumPy has no dtype for ",
+                    plain.scalar_type(), ".");
+  std::string shape;
+  for (const auto size : plain.sizes()) shape += std::to_string(size) + ",";
+  std::string header = c10::str("{'descr': '", plain.element_size() == 1 ? "|" : "<", dtype->npy,
+                                "', 'fortran_order': False, 'shape': (", shape, "), }");
+  // The data begins at a multiple of 64.
+  header += std::string((64 - (10 + header.size() + 1) % 64) % 64, ' ') + "\n";
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream.write(kMagic, kMagicSize);
+  const char rest[] = {1, 0, static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
+  stream.write(rest, sizeof rest);
+  stream << header;
+  stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+  stream.close();
+  TORCH_CHECK(!stream.fail(), "cannot write \"", path, "\": ", std::strerror(errno), ".");
+}
+
+}  // namespace torchtap::tools

@@ -1,0 +1,110 @@
+#include "recordings.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <torchtap/core/error.hpp>
+
+namespace torchtap::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+Layers open_python_folder(const fs::path& folder) {
+  const std::string file = (folder / "names.json").string();
+  std::vector<std::string> names;
+  try {
+    std::ifstream stream(file);
+    names = nlohmann::json::parse(stream).get<std::vector<std::string>>();
+  } catch (const nlohmann::json::exception& error) {
+    TORCH_CHECK_VALUE(false, "cannot read \"", file, "\": expected a JSON list of the paths of modules; ",
+                      error.what());
+  }
+  Layers layers;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto recording = storage::load((folder / (std::to_string(i) + ".pt")).string());
+    layers.all.push_back({static_cast<std::int64_t>(i), names[i], recording.at(0)});
+  }
+  return layers;
+}
+
+bool is_plain_list(const core::Value& value) {
+  return value.is_list() && std::all_of(value.list().begin(), value.list().end(),
+                                        [](const auto& item) { return item.is_tensor() || item.is_none(); });
+}
+
+void collect(const core::Value& value, const std::string& name, std::vector<Result>& results) {
+  const auto tensor = [](const core::Value& item) { return item.is_none() ? at::Tensor() : item.tensor(); };
+  if (value.is_tensor()) results.push_back({name, false, {value.tensor()}});
+  if (is_plain_list(value)) {
+    Result result{name, true, {}};
+    for (const auto& item : value.list()) result.tensors.push_back(tensor(item));
+    results.push_back(std::move(result));
+  } else if (value.is_list()) {
+    for (std::size_t i = 0; i < value.list().size(); ++i) {
+      collect(value.list()[i], name + "[" + std::to_string(i) + "]", results);
+    }
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.dict())
+      collect(item, name.empty() ? key : name + "." + key, results);
+  }
+}
+
+}  // namespace
+
+Layers open_layers(const std::string& path) {
+  const fs::path folder = path;
+  if (fs::exists(folder / "names.json") && !fs::exists(folder / "manifest.json")) {
+    return open_python_folder(folder);
+  }
+  const auto recording = storage::load(path);
+  Layers layers{{}, recording.library(), recording.created()};
+  for (const auto& entry : recording) layers.all.push_back({entry.index(), entry.path(), entry});
+  return layers;
+}
+
+const Layer& Layers::at(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const auto& layer : all) {
+    const auto& aliases = layer.entry.aliases();
+    if (layer.path == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return layer;
+    names.push_back(layer.path);
+  }
+  const std::string digits = name.substr(name.rfind('#', 0) == 0 ? 1 : 0);
+  if (!digits.empty() && digits.size() < 10 && digits.find_first_not_of("0123456789") == std::string::npos) {
+    const auto index = static_cast<std::size_t>(std::stoul(digits));
+    TORCH_CHECK_INDEX(index < all.size(), "There is no entry ", index, "; there are ", all.size(), ".");
+    return all[index];
+  }
+  TORCH_CHECK_INDEX(false, "No entry is called \"", name, "\"; the nearest are ",
+                    core::quoted(core::nearest(name, names)), ".");
+}
+
+std::vector<Result> results_of(const core::Value& value) {
+  std::vector<Result> results;
+  collect(value, "", results);
+  return results;
+}
+
+const Result& find_result(const std::vector<Result>& results, const std::string& name,
+                          const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& result : results) {
+    if (result.name == name) return result;
+    names.push_back(result.name);
+  }
+  TORCH_CHECK_INDEX(!results.empty(), shown_path(path), " recorded no samples.");
+  if (name.empty() && results.size() == 1) return results.front();
+  TORCH_CHECK_INDEX(false, shown_path(path), name.empty() ? " has several results" : " has no such result",
+                    "; name one of them with --result: ", core::quoted(names), ".");
+}
+
+std::string shown_path(const std::string& path) {
+  return path.empty() ? "(root)" : path;
+}
+
+}  // namespace torchtap::tools
