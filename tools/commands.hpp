@@ -5,6 +5,10 @@
 /// The subcommands; each adds itself. Errors are exceptions; a status other than 0 is a `CLI::RuntimeError`.
 namespace torchtap::tools {
 
+/// `torchtap list`: the modules of a model.
+void add_list(CLI::App& app);
+/// `torchtap record`: runs a model and records its modules.
+void add_record(CLI::App& app);
 /// `torchtap show`: what is in a recording.
 void add_show(CLI::App& app);
 

@@ -28,27 +28,18 @@ std::int64_t divided(std::int64_t rows, std::int64_t batch) {
   return (rows + batch - 1) / batch;
 }
 
-Batch to_batch(const std::string& path, const core::Value& value) {
-  const auto tensor = [&](const core::Value& item) {
-    TORCH_CHECK_VALUE(item.is_tensor() || item.is_none(), "\"", path, "\" holds ", item.describe(),
-                      " where a tensor is expected. A file of inputs holds a tensor, a list of tensors (the "
-                      "positional inputs of one call), or, with --batches, a list of those.");
-    return item.is_tensor() ? item.tensor() : at::Tensor();
-  };
-  Batch batch;
-  if (!value.is_list()) {
-    batch.push_back(tensor(value));
-  } else {
-    for (const auto& item : value.list()) batch.push_back(tensor(item));
-  }
-  return batch;
+Batch to_batch(const core::Value& value) {
+  return value.is_list() ? value.list() : Batch{value};
 }
 
 /// The rows that all tensors of a batch have in common.
 std::int64_t rows_of(const std::string& path, const Batch& batch) {
   std::int64_t rows = -1;
-  for (const auto& tensor : batch) {
-    if (!tensor.defined()) continue;
+  for (const auto& input : batch) {
+    if (input.is_none()) continue;
+    TORCH_CHECK_VALUE(input.is_tensor(), "\"", path, "\" cannot be split by --batch: it holds ",
+                      input.describe(), " where a tensor is expected.");
+    const at::Tensor& tensor = input.tensor();
     TORCH_CHECK_VALUE(tensor.dim() > 0 && (rows == -1 || rows == tensor.size(0)), "\"", path,
                       "\" cannot be split by --batch: its tensors have to have the same size in their first "
                       "dimension, and one has the shape ",
@@ -67,7 +58,7 @@ class PtSource final : public Source {
     if (!batches_ && batch_ == 0) return;
     open();
     count_ = batches_ ? static_cast<std::int64_t>(items_.size())
-                      : divided(rows_of(path_, to_batch(path_, items_.front())), batch_);
+                      : divided(rows_of(path_, to_batch(items_.front())), batch_);
     close();
   }
 
@@ -75,13 +66,14 @@ class PtSource final : public Source {
   Batch next() override {
     if (items_.empty()) open();
     const std::int64_t i = next_++;
-    if (batches_) return to_batch(path_, items_[static_cast<std::size_t>(i)]);
-    Batch batch = to_batch(path_, items_.front());
+    if (batches_) return to_batch(items_[static_cast<std::size_t>(i)]);
+    Batch batch = to_batch(items_.front());
     if (batch_ == 0) return batch;
     const std::int64_t rows = rows_of(path_, batch);
     TORCH_CHECK_VALUE(i * batch_ < rows, "\"", path_, "\" was changed while it was being used.");
-    for (auto& tensor : batch) {
-      if (tensor.defined()) tensor = tensor.narrow(0, i * batch_, std::min(batch_, rows - i * batch_));
+    for (auto& input : batch) {
+      if (input.is_tensor())
+        input = input.tensor().narrow(0, i * batch_, std::min(batch_, rows - i * batch_));
     }
     return batch;
   }
@@ -283,8 +275,8 @@ void add_input_options(CLI::App& command, InputOptions& options) {
 }
 
 const char* describe_inputs() {
-  return R"(Inputs: a .pt file holds a tensor, or a list of tensors, which are the positional inputs of one call; with
---batches, a list of those. A .npy file holds one positional input. An idx file of bytes in three or more
+  return R"(Inputs: a .pt file holds a tensor, or a list, whose entries (tensors, lists, dicts, None) are the positional
+inputs of one call; with --batches, a list of those. A .npy file holds one positional input. An idx file of bytes in three or more
 dimensions holds images: float32 in [0, 1], [N, 1, H, W] from three dimensions; other idx files keep values and
 dtype. Random inputs are normal for floats and in [0, HIGH) for integers (HIGH is 2 unless given), the same for
 the same --seed.)";

@@ -1,19 +1,18 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <CLI/App.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <torchtap/core/value.hpp>
 #include <vector>
 
 /// What a model is called with, from files or from a generator.
 namespace torchtap::tools {
 
-/// The positional inputs of one call of a model; undefined for None.
-using Batch = std::vector<at::Tensor>;
+/// The positional inputs of one call of a model: tensors, or lists and dicts of such; nothing for None.
+using Batch = core::Value::List;
 
 struct InputOptions {
   std::vector<std::string> files;   ///< .pt, .npy and idx files, told apart by what is in them
@@ -31,8 +30,8 @@ const char* describe_inputs();
 
 /// The batches one after the other, read when they are asked for.
 ///
-/// - A `.pt` file holds a tensor, or a list (tuple) of tensors, which are the positional inputs of one call.
-///   With `batches`, the file's list is one of batches, each a tensor or again a list.
+/// - A `.pt` file holds a tensor or a dict, or a list (tuple), whose entries are the positional inputs of one
+///   call. With `batches`, the file's list is one of batches, each of them as above.
 /// - A `.npy` file holds one positional input.
 /// - An idx file (MNIST's; plain or gzipped) of bytes with three or more dimensions is images: float32 in
 ///   [0, 1], with three dimensions [N, 1, H, W]. Others keep values and dtype.

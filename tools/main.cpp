@@ -11,6 +11,8 @@ int main(int argc, char** argv) {
   CLI::App app{"See inside LibTorch models.", "torchtap"};
   app.set_version_flag("--version", TORCHTAP_VERSION);
   app.require_subcommand(1);
+  torchtap::tools::add_list(app);
+  torchtap::tools::add_record(app);
   torchtap::preload::add_command(app);
   torchtap::tools::add_show(app);
   try {

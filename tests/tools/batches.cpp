@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
       storage::Entry entry;
       entry.path = std::to_string(entries.size());
       entry.samples = 1;
-      entry.value = core::Value(*batch);
+      entry.value = core::Value(std::move(*batch));
       entries.push_back(entry);
     }
     TORCH_CHECK(static_cast<std::int64_t>(entries.size()) == inputs.count(), "count() says ", inputs.count(),

@@ -20,10 +20,10 @@
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/detail/direct.hpp>
 #include <torchtap/recorders/recorders.hpp>
-#include <torchtap/reductions/named.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <unordered_map>
 
+#include "../asked.hpp"
 #include "config.hpp"
 
 namespace torchtap::preload {
@@ -51,15 +51,6 @@ void say(const std::string& text) {
   std::cerr << "torchtap: " << text << std::endl;
 }
 
-std::unique_ptr<recorders::Recorder> make_recorder(const Config& config, recorders::Options options) {
-  if (config.what == "pre") return std::make_unique<recorders::ForwardPre>(std::move(options));
-  if (config.what == "input") return std::make_unique<recorders::ForwardInput>(std::move(options));
-  if (config.what == "output") return std::make_unique<recorders::ForwardOutput>(std::move(options));
-  if (config.what == "grad-input") return std::make_unique<recorders::BackwardInput>(std::move(options));
-  if (config.what == "grad-output") return std::make_unique<recorders::BackwardOutput>(std::move(options));
-  TORCH_CHECK_VALUE(false, "\"", config.what, "\" cannot be recorded.");
-}
-
 class Agent {
  public:
   explicit Agent(Config config) : config_(std::move(config)), process_(::getpid()) {
@@ -67,16 +58,10 @@ class Agent {
     if (!config_.names.empty()) names_ = selectors::names(config_.names);
     recorders::Options options;
     if (!config_.reduce.empty()) {
-      reductions::NamedOptions rows;
-      if (!config_.over.empty()) {
-        rows.over(config_.over);
-      } else if (!config_.elementwise) {
-        rows.over_all(true);
-      }
-      options.reduction(reductions::Named(config_.reduce, rows));
+      options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
     }
     options.on_error([this](const std::string& path, const std::exception_ptr& error) { note(path, error); });
-    recorder_ = make_recorder(config_, std::move(options));
+    recorder_ = tools::make_recorder(config_.what, std::move(options));
   }
 
   /// Remembers where the descendants of `root` stand; a larger tree knows better than a smaller one.
