@@ -195,7 +195,7 @@ class Codes {
   std::unordered_map<const GraphFunction*, Code> codes_;
   std::unordered_map<const CompilationUnit*, std::pair<std::weak_ptr<CompilationUnit>, std::size_t>> units_;
   std::uint64_t clock_ = 0;
-  bool changed_ = false;
+  bool opened_ = false, closed_ = false;  // since the last compile()
 };
 
 void Codes::open(GraphFunction& function, const std::shared_ptr<CompilationUnit>& unit,
@@ -205,12 +205,12 @@ void Codes::open(GraphFunction& function, const std::shared_ptr<CompilationUnit>
   learn(unit);
   Code& code = codes_.at(&function);
   code.known.method = method;
-  if (code.doors++ == 0) changed_ = true;
+  if (code.doors++ == 0) opened_ = true;
 }
 
 void Codes::close(const GraphFunction& function) noexcept {
   const auto found = codes_.find(&function);
-  if (found != codes_.end() && --found->second.doors == 0) changed_ = true;
+  if (found != codes_.end() && --found->second.doors == 0) closed_ = true;
 }
 
 void Codes::forget_dead() noexcept {
@@ -301,7 +301,10 @@ void Codes::sort(const GraphFunction& function, std::unordered_set<const GraphFu
 }
 
 void Codes::compile() {
-  if (!changed_) return;
+  if (!opened_ && !closed_) return;
+  // Whoever takes hooks off one by one does not have everything compiled anew each time: operators that find
+  // no hooks stay until the last hook inside of a function is gone.
+  const bool only_restore = !opened_;
   forget_dead();
   std::vector<std::shared_ptr<CompilationUnit>> alive;
   for (const auto& unit : units_) alive.push_back(unit.second.first.lock());
@@ -315,7 +318,8 @@ void Codes::compile() {
     const auto& inside = hooked_inside(*code->function, hooked);
     Variant variant(inside.begin(), inside.end());
     std::sort(variant.begin(), variant.end());
-    if (variant != code->current) todo.emplace_back(code, std::move(variant));
+    if (variant == code->current || (only_restore && !variant.empty())) continue;
+    todo.emplace_back(code, std::move(variant));
   }
 
   // All at once for whoever runs the model meanwhile, who would otherwise compile a caller from callees of
@@ -355,7 +359,7 @@ void Codes::compile() {
     }
     code->others.erase(oldest);
   }
-  changed_ = false;
+  opened_ = closed_ = false;
 }
 
 }  // namespace
