@@ -4,11 +4,15 @@
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
-#include <torchtap/hooks/detail/script.hpp>
 #include <typeinfo>
 
 namespace torchtap::hooks {
 namespace {
+
+int& open_batches() noexcept {
+  static thread_local int batches = 0;
+  return batches;
+}
 
 /// Why nothing calls a hook of this module, and what would.
 std::string way_out(const core::ModuleRef& module) {
@@ -40,6 +44,7 @@ Handle& Handle::operator=(Handle&& other) noexcept {
 
 void Handle::remove() noexcept {
   if (hook_ == nullptr) return;
+  const Batch batch;
   detail::Registry::instance().detach(*hook_);
   hook_.reset();
   scope_.reset();
@@ -50,7 +55,7 @@ bool Handle::attached() const noexcept {
 }
 
 Batch::Batch() noexcept {
-  ++detail::script_batches();
+  ++open_batches();
 }
 
 Batch::~Batch() {
@@ -63,7 +68,7 @@ Batch::~Batch() {
 void Batch::commit() {
   if (!open_) return;
   open_ = false;
-  if (--detail::script_batches() == 0) detail::Registry::instance().compile_scripts();
+  if (--open_batches() == 0) detail::Registry::instance().compile_scripts();
 }
 
 Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
@@ -80,11 +85,14 @@ Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
   hook->path = module.path();
   hook->type = module.type();
   hook->on_root = module == module.root();
+  Batch batch;
   std::shared_ptr<detail::ScopeHold> scope;
   if (!hook->on_root) scope = detail::Registry::instance().scope(module.root());
   if (scope != nullptr) hook->scope = scope->hook;
   detail::Registry::instance().attach(module, hook);
-  return Handle(std::move(hook), std::move(scope));
+  Handle handle(std::move(hook), std::move(scope));
+  batch.commit();
+  return handle;
 }
 
 Handle attach(torch::nn::Module& module, Kind kind, Callback callback) {

@@ -61,7 +61,9 @@ struct CounterPlaces {
 };
 
 std::int64_t next_call_index(ThreadState& state, const Hook& hook) {
-  const std::uint64_t forward = hook.scope ? state.counter(*hook.scope).forward : state.outermost;
+  // A thread that the root's forward has not come by counts by itself: what TorchScript has forked, say.
+  std::uint64_t forward = hook.scope ? state.counter(*hook.scope).forward : 0;
+  if (forward == 0) forward = state.outermost;
   ThreadState::Counter& counter = state.counter(hook);
   if (counter.forward != forward) {
     counter.forward = forward;

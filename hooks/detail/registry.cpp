@@ -8,14 +8,6 @@
 namespace torchtap::hooks::detail {
 namespace {
 
-// Taking a hook off cannot fail: what then cannot be compiled goes on with operators that find no hooks.
-void compile_without_throwing() noexcept {
-  try {
-    compile_scripts();
-  } catch (const std::exception&) {
-  }
-}
-
 template <class Container, class Value>
 void erase_value(Container& container, const Value& value) {
   container.erase(std::remove(container.begin(), container.end(), value), container.end());
@@ -56,10 +48,8 @@ void Registry::attach(const core::ModuleRef& module, const std::shared_ptr<Hook>
     site.hooks.push_back(hook);
     hook->module = key;
     publish(site, garbage);
-    if (site.script != nullptr && script_batches() == 0) detail::compile_scripts();
   } catch (...) {
     erase_value(site.hooks, hook);
-    publish(site, garbage);
     if (site.hooks.empty()) {
       close_doors(site);
       sites_.erase(key);
@@ -81,11 +71,10 @@ void Registry::detach(Hook& hook) noexcept {
   garbage.push_back(*position);
   site.hooks.erase(position);
   publish(site, garbage);
-  if (!site.hooks.empty()) return;
-  const bool is_script = site.script != nullptr;
-  close_doors(site);
-  sites_.erase(found);
-  if (is_script && script_batches() == 0) compile_without_throwing();
+  if (site.hooks.empty()) {
+    close_doors(site);
+    sites_.erase(found);
+  }
 }
 
 void Registry::compile_scripts() {

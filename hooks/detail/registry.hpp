@@ -25,7 +25,7 @@ class Registry final : public core::HookPointListener {
   bool attached(const Hook& hook) noexcept;
   /// The hook that marks the forwards of `root`, made on first use; null if the root cannot be hooked.
   std::shared_ptr<ScopeHold> scope(const core::ModuleRef& root);
-  /// What attaching and detaching have put off, while this thread had a `Batch`.
+  /// Has hooks of TorchScript modules take effect, or stop to; whoever attaches or detaches calls it then.
   void compile_scripts();
 
   /// A call has left a gate for good; frees plans that waited for that.

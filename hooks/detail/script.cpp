@@ -160,11 +160,16 @@ struct Code {
           static_cast<std::size_t>(((*function).*exposed(core::detail::CurrentSpecialization{}))());
       auto& optimized = graphs_of(*function)[specialization];
       if (optimized) return;
-      auto graph = instrumented(*function, known);
+      std::shared_ptr<Graph> graph = instrumented(*function, known);
       if (torch::jit::getGraphExecutorOptimize()) {
         torch::jit::preoptimizeGraph(graph, (*function).*exposed(core::detail::ForceNoAmp{}));
       }
       optimized = std::move(graph);
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          function->optimized_graph() == optimized,
+          "hooks::attach: LibTorch was told to keep no optimized graphs "
+          "(torch_jit_do_not_store_optimized_graph), "
+          "and there is no other place for hooks of a TorchScript module; unset that flag.");
     });
   }
 };
@@ -413,11 +418,6 @@ const void* script_key(const core::ModuleRef& module) {
 
 void compile_scripts() {
   Codes::instance().compile();
-}
-
-int& script_batches() noexcept {
-  static thread_local int batches = 0;
-  return batches;
 }
 
 }  // namespace torchtap::hooks::detail

@@ -41,7 +41,4 @@ const void* script_key(const core::ModuleRef& module);
 /// lock.
 void compile_scripts();
 
-/// Thread-local: while it is not zero, `Registry` puts `compile_scripts` off.
-int& script_batches() noexcept;
-
 }  // namespace torchtap::hooks::detail
