@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr std::size_t kMagicSize = 6;
-constexpr std::int64_t kLargestHeader = 1 << 20;
+constexpr std::int64_t kLargestHeader = 8192;  // of plain numbers; std::regex recurses
 
 std::int64_t length(std::ifstream& stream) {
   stream.seekg(0, std::ios::end);
