@@ -7,5 +7,7 @@ namespace torchtap::tools {
 
 /// `torchtap show`: what is in a recording.
 void add_show(CLI::App& app);
+/// `torchtap diff`: two recordings, module by module.
+void add_diff(CLI::App& app);
 
 }  // namespace torchtap::tools

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   torchtap::preload::add_command(app);
   torchtap::tools::add_show(app);
+  torchtap::tools::add_diff(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& status) {  // a subcommand's answer
