@@ -9,5 +9,11 @@ namespace torchtap::tools {
 void add_show(CLI::App& app);
 /// `torchtap diff`: two recordings, module by module.
 void add_diff(CLI::App& app);
+/// `torchtap merge`: several recordings as one.
+void add_merge(CLI::App& app);
+/// `torchtap convert`: a recording for other programs.
+void add_convert(CLI::App& app);
+/// `torchtap completion`: a script for a shell.
+void add_completion(CLI::App& app);
 
 }  // namespace torchtap::tools
