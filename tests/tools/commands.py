@@ -5,6 +5,7 @@ usage: commands.py TORCHTAP PARTS SOURCE"""
 import json
 import os
 import pathlib
+import pty
 import struct
 import subprocess
 import sys
@@ -88,6 +89,19 @@ def check_merge(folder):
     old = pathlib.Path(source) / "tests/storage/schema_1"
     _, errors = run("merge", old, old, "--save", folder / "x", status=2)
     check("layer1.conv" in errors, f"merge: without states: {errors}")
+
+
+def check_progress(folder):
+    """A bar on a terminal, nothing in a pipe, and a clean line afterwards."""
+    command = [torchtap, "merge", str(folder / "mean/1"), str(folder / "mean/2"), "--overwrite", "--save", str(folder / "shown")]
+    piped = subprocess.run(command, capture_output=True)
+    check(piped.returncode == 0 and piped.stdout == b"" and piped.stderr == b"", f"no progress in a pipe: {piped.stderr}")
+    ours, theirs = pty.openpty()
+    done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16)
+    os.close(ours)
+    check(done.returncode == 0 and b"4/4" in drawn and drawn.endswith(b"\r\x1b[K") and b"\n" not in drawn, f"progress on a terminal: {drawn}")
 
 
 def check_show(folder):
@@ -263,6 +277,7 @@ with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     subprocess.run([parts, str(folder)], check=True)
     check_merge(folder)
+    check_progress(folder)
     check_show(folder)
     check_convert(folder)
     check_completion(folder)
