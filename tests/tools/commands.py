@@ -235,6 +235,23 @@ def check_convert(folder):
     check(not [name for name in os.listdir(folder) if "torchtap-new" in name], "convert leaves nothing behind")
 
 
+def check_diff(folder):
+    """What C++ recorded and what Python did are compared with each other."""
+    python = folder / "python"
+    python.mkdir()
+    entries = recording(folder / "kept/whole")
+    for i, (_, value) in enumerate(entries):
+        torch.save(value, python / f"{i}.pt")
+    json.dump([entry["path"] for entry, _ in entries], open(python / "names.json", "w"))
+    for a, b in ((folder / "kept/whole", python), (python, folder / "kept/whole")):
+        run("diff", a, b, "--rtol", 0, "--atol", 0)
+    run("diff", folder / "kept/whole", folder / "mean/whole", status=1)
+    entries[1][1][2][0, 0] += 1
+    torch.save(entries[1][1], python / "1.pt")
+    document = json.loads(run("diff", folder / "kept/whole", python, "--json", status=1)[0])
+    check(document["first"] == "0" and document["entries"][0]["detail"] == "sample 2", f"diff of C++ and Python: {document}")
+
+
 def check_completion(folder):
     script, _ = run("completion", "bash")
     (folder / "completion").write_text(script)
@@ -280,6 +297,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_progress(folder)
     check_show(folder)
     check_convert(folder)
+    check_diff(folder)
     check_completion(folder)
 
 print("FAILED" if failures else "show, merge, convert and completion do what torch, NumPy and bash do")
