@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/error.hpp>
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <type_traits>
 #include <utility>
@@ -40,6 +42,9 @@ class Sink {
   virtual std::unique_ptr<Sink> clone() const = 0;
   /// "Moments", "Histogram(64, -4, 4)": for manifests and messages.
   virtual std::string describe() const = 0;
+  /// Of what it could be made anew: "Moments", "Series(Mean, Max)"; empty if it could not (callables, types
+  /// of the user's).
+  virtual std::string recipe() const = 0;
   virtual void save(OutputArchive& archive) const = 0;
   virtual void load(InputArchive& archive) = 0;
 };
@@ -59,6 +64,12 @@ struct has_describe : std::false_type {};
 template <class T>
 struct has_describe<T, std::void_t<decltype(std::string{std::declval<const T&>().describe()})>>
     : std::true_type {};
+
+template <class T, class = void>
+struct has_recipe : std::false_type {};
+template <class T>
+struct has_recipe<T, std::void_t<decltype(std::string{std::declval<const T&>().recipe()})>> : std::true_type {
+};
 
 template <class T, class = void>
 struct has_assign : std::false_type {};
@@ -195,6 +206,13 @@ class SinkOf final : public Sink {
       return c10::demangle(typeid(R).name());
     }
   }
+  std::string recipe() const override {
+    if constexpr (detail::has_recipe<R>::value) {
+      return reduction_->recipe();
+    } else {
+      return {};
+    }
+  }
   void save(OutputArchive& archive) const override {
     if constexpr (cereal::traits::is_output_serializable<R, OutputArchive>::value) {
       archive(*reduction_);
@@ -233,6 +251,19 @@ std::unique_ptr<Sink> make_sink(R&& reduction) {
   } else {
     return std::make_unique<SinkOf<Fold<T>>>(Fold<T>(std::forward<R>(reduction)));
   }
+}
+
+/// What `sink` is and has seen; nothing if it has no recipe.
+inline std::optional<SavedSink> save(const Sink& sink) {
+  SavedSink saved{sink.recipe(), {}};
+  if (saved.recipe.empty()) return std::nullopt;
+  std::ostringstream stream;
+  {
+    OutputArchive archive(stream);
+    sink.save(archive);
+  }
+  saved.bytes = stream.str();
+  return saved;
 }
 
 }  // namespace torchtap::core

@@ -106,4 +106,9 @@ std::string Value::describe() const {
   return "nothing";
 }
 
+Value to_value(const State& results) {
+  if (results.empty()) return {};
+  return results.size() == 1 ? Value(results.begin()->second) : Value(results);
+}
+
 }  // namespace torchtap::core

@@ -82,4 +82,7 @@ class Value {
   Dict dict_;
 };
 
+/// What is saved of a reduction: its only result, a dict of several, or nothing while there are none.
+Value to_value(const State& results);
+
 }  // namespace torchtap::core

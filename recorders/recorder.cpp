@@ -260,7 +260,10 @@ std::vector<storage::Entry> Recorder::entries() const {
     entry.kind = kind();
     entry.samples = record->samples();
     if (options_->reduction() != nullptr) entry.reduction = options_->reduction()->describe();
-    if (entry.samples != 0) entry.value = record->value();
+    if (entry.samples != 0) {
+      entry.value = record->value();
+      entry.state = record->saved();
+    }
     entries.push_back(std::move(entry));
   }
   return entries;

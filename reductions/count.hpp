@@ -37,6 +37,8 @@ class Count {
   /// "rows", "elements", "nan", "inf" and "zeros": int64 tensors without dimensions.
   core::State state() const;
   std::string describe() const { return intake_.describe(); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Count fresh() const;
 
   template <class Archive>

@@ -47,6 +47,8 @@ class Covariance {
   /// "mean", "covariance", "correlation", and "omitted" under `NonFinite::omit`.
   core::State state() const;
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Covariance fresh() const;
 
   template <class Archive>
@@ -89,6 +91,8 @@ class Gram {
   /// "value", and "omitted" under `NonFinite::omit`.
   core::State state() const;
   std::string describe() const { return intake_.describe(); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Gram fresh() const;
 
   template <class Archive>

@@ -49,6 +49,8 @@ class EMA {
   core::State state() const;
   /// "EMA(0.9)".
   std::string describe() const;
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   EMA fresh() const;
 
   template <class Archive>

@@ -55,6 +55,8 @@ class Every {
   std::string describe() const {
     return "Every(" + std::to_string(n_) + ", " + detail::describe(*reduction_) + ")";
   }
+  /// For `restore`.
+  std::string recipe() const { return detail::recipe_of("Every", detail::recipe(*reduction_)); }
   /// There if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Every fresh() const {

@@ -28,6 +28,8 @@ class Extremum {
   /// "value", and "omitted" under `NonFinite::omit`.
   core::State state() const;
   std::string describe() const { return intake_.describe(); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
 
   template <class Archive>
   void serialize(Archive& archive) {

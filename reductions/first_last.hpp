@@ -35,6 +35,8 @@ class First {
   /// "value".
   core::State state() const;
   std::string describe() const { return intake_.describe(); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   First fresh() const;
 
   template <class Archive>
@@ -69,6 +71,8 @@ class Last {
   /// "value".
   core::State state() const;
   std::string describe() const { return intake_.describe(); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Last fresh() const;
 
   template <class Archive>

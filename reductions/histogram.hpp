@@ -65,6 +65,8 @@ class Histogram {
   core::State state() const;
   /// "Histogram(64, -4, 4)" or "Histogram(64)".
   std::string describe() const;
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Histogram fresh() const;
 
   template <class Archive>

@@ -123,6 +123,7 @@ class Intake {
   at::Tensor taken() const;
   /// `state` with "omitted" under that policy.
   core::State with_omitted(core::State state) const;
+  const char* name() const noexcept { return name_; }
   /// "Sum(over=[0])", with `arguments` first.
   std::string describe(const std::string& arguments = {}) const;
   /// Throws `c10::ValueError` unless `fits`: an archive's claims are checked.

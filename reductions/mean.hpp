@@ -39,6 +39,8 @@ class Mean {
   /// "value", and "omitted" under `NonFinite::omit`.
   core::State state() const;
   std::string describe() const { return intake_.describe(); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Mean fresh() const;
 
   template <class Archive>

@@ -51,6 +51,8 @@ class Moments {
   /// "mean", "variance", and for real samples "skewness", "kurtosis"; "omitted" under `NonFinite::omit`.
   core::State state() const;
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Moments fresh() const;
 
   template <class Archive>

@@ -11,6 +11,7 @@
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/named.hpp>
+#include <torchtap/reductions/nested.hpp>
 #include <torchtap/reductions/norm.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 #include <torchtap/reductions/reservoir.hpp>
@@ -192,6 +193,12 @@ std::string Named::describe() const {
   std::string text;
   for (const auto& one : members_) text += (text.empty() ? "" : ", ") + one.sink->describe();
   return members_.size() == 1 ? text : "Series(" + text + ")";
+}
+
+std::string Named::recipe() const {
+  std::string text;
+  for (const auto& one : members_) text += (text.empty() ? "" : ", ") + one.sink->recipe();
+  return members_.size() == 1 ? text : detail::recipe_of("Series", text);
 }
 
 Named Named::fresh() const {

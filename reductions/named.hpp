@@ -41,6 +41,8 @@ class Named {
   core::State state() const;
   /// "Mean", or "Series(Mean, Max)".
   std::string describe() const;
+  /// For `restore`.
+  std::string recipe() const;
   Named fresh() const;
 
   void save(core::OutputArchive& archive) const;

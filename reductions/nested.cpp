@@ -10,6 +10,10 @@ std::string short_name(const std::string& type) {
   return name.substr(name.rfind(':') + 1);  // npos + 1 == 0: no namespace
 }
 
+std::string recipe_of(const char* combinator, const std::string& part) {
+  return part.empty() ? "" : std::string(combinator) + "(" + part + ")";
+}
+
 std::string snake_case(const std::string& description) {
   const std::string name = description.substr(0, description.find('('));
   std::string result;

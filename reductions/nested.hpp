@@ -25,6 +25,9 @@ inline constexpr bool all_fresh_v = (core::detail::has_fresh<Rs>::value && ...);
 /// "a::Mine<int>" as "Mine".
 std::string short_name(const std::string& type);
 
+/// "Every(Mean)"; empty if the part is.
+std::string recipe_of(const char* combinator, const std::string& part);
+
 /// What a reduction calls itself, or else its type without namespaces and arguments.
 template <class R>
 std::string describe(const R& reduction) {
@@ -32,6 +35,16 @@ std::string describe(const R& reduction) {
     return reduction.describe();
   } else {
     return short_name(c10::demangle(typeid(R).name()));
+  }
+}
+
+/// Of what a reduction could be made anew; empty if it could not.
+template <class R>
+std::string recipe(const R& reduction) {
+  if constexpr (core::detail::has_recipe<R>::value) {
+    return reduction.recipe();
+  } else {
+    return {};
   }
 }
 

@@ -42,6 +42,8 @@ class Norm {
   core::State state() const;
   /// "Norm(2)".
   std::string describe() const;
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Norm fresh() const;
 
   template <class Archive>

@@ -48,6 +48,8 @@ class Over {
   std::string describe() const {
     return c10::str("Over(", at::IntArrayRef(dims_), ", ", detail::describe(*reduction_), ")");
   }
+  /// For `restore`.
+  std::string recipe() const { return detail::recipe_of("Over", detail::recipe(*reduction_)); }
   /// There if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Over fresh() const {

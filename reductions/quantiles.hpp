@@ -71,6 +71,8 @@ class Quantiles {
   core::State state() const;
   /// "Quantiles(512)".
   std::string describe() const;
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Quantiles fresh() const;
 
   template <class Archive>

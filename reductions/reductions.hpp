@@ -17,6 +17,7 @@
 #include <torchtap/reductions/over.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 #include <torchtap/reductions/reservoir.hpp>
+#include <torchtap/reductions/restore.hpp>
 #include <torchtap/reductions/series.hpp>
 #include <torchtap/reductions/sum.hpp>
 #include <torchtap/reductions/topk.hpp>

@@ -48,6 +48,8 @@ class Reservoir {
   core::State state() const;
   /// "Reservoir(100)".
   std::string describe() const;
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Reservoir fresh() const;
 
   template <class Archive>

@@ -86,6 +86,17 @@ class Series {
     each([&](const auto& member) { text += (text.empty() ? "" : ", ") + detail::describe(member); });
     return "Series(" + text + ")";
   }
+  /// For `restore`.
+  std::string recipe() const {
+    std::string text;
+    bool known = true;
+    each([&](const auto& member) {
+      const std::string part = detail::recipe(member);
+      known = known && !part.empty();
+      text += (text.empty() ? "" : ", ") + part;
+    });
+    return known ? detail::recipe_of("Series", text) : "";
+  }
   /// There if every member has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<Rs...>, T>>
   Series fresh() const {

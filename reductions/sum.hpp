@@ -41,6 +41,8 @@ class Sum {
   /// "value", and "omitted" under `NonFinite::omit`.
   core::State state() const;
   std::string describe() const { return intake_.describe(); }
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   Sum fresh() const;
 
   template <class Archive>

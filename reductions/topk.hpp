@@ -50,6 +50,8 @@ class TopK {
   core::State state() const;
   /// "TopK(10)" or "TopK(10, smallest)".
   std::string describe() const;
+  /// For `restore`.
+  std::string recipe() const { return intake_.name(); }
   TopK fresh() const;
 
   template <class Archive>

@@ -70,16 +70,19 @@ class Window {
   std::string describe() const {
     return "Window(" + std::to_string(n_) + ", " + detail::describe(*empty_) + ")";
   }
+  /// For `restore`.
+  std::string recipe() const { return detail::recipe_of("Window", detail::recipe(*empty_)); }
   Window fresh() const { return Window(n_, *empty_); }
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(n_, seen_, samples_);
+    if constexpr (core::detail::has_recipe<R>::value) archive(*empty_);  // its configuration
     if constexpr (Archive::is_loading::value) {
-      TORCH_CHECK_VALUE(
-          n_ > 0 && seen_ >= 0 && static_cast<std::int64_t>(samples_.size()) == std::min(seen_, n_),
-          "restore: the archive claims a window of ", n_, " after ", seen_, " samples with ", samples_.size(),
-          " in it; it is damaged.");
+      TORCH_CHECK_VALUE(n_ > 0 && seen_ >= 0 && empty_->count() == 0 &&
+                            static_cast<std::int64_t>(samples_.size()) == std::min(seen_, n_),
+                        "restore: the archive claims a window of ", n_, " after ", seen_, " samples with ",
+                        samples_.size(), " in it; it is damaged.");
     }
   }
 

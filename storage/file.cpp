@@ -30,9 +30,13 @@ void check_kind(const InputFile& file) {
   if (pickled) file.bad("it is a bare pickle, not a file of torch.save");
 }
 
+std::string state_record(std::size_t slot, const char* part) {
+  return "torchtap/" + std::to_string(slot) + "/" + part;
+}
+
 }  // namespace
 
-void write_value(OutputFile& file, const core::Value& value) {
+void write_value(OutputFile& file, const core::Value& value, const std::vector<core::SavedSink>& state) {
   ZipWriter zip(file);
   const std::string pickled = pickle(value, [&](const std::string& name, const void* data, std::size_t size) {
     zip.record(name, data, size);
@@ -40,6 +44,10 @@ void write_value(OutputFile& file, const core::Value& value) {
   zip.record("data.pkl", pickled);
   zip.record("byteorder", "little");
   zip.record("version", "3\n");
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    zip.record(state_record(i, "recipe"), state[i].recipe);
+    zip.record(state_record(i, "bytes"), state[i].bytes);
+  }
   zip.finish();
 }
 
@@ -56,6 +64,15 @@ core::Value read_value(const InputFile& file) {
     file.bad("its tensors are not little-endian; in Python, load it on this machine and save it anew");
   }
   return unpickle(file, records);
+}
+
+std::vector<core::SavedSink> read_state(const InputFile& file) {
+  const ZipReader records(file);
+  std::vector<core::SavedSink> state;
+  for (std::size_t i = 0; records.has(state_record(i, "recipe")); ++i) {
+    state.push_back({records.read(state_record(i, "recipe")), records.read(state_record(i, "bytes"))});
+  }
+  return state;
 }
 
 }  // namespace detail

@@ -151,21 +151,18 @@ std::string named(std::size_t index, const std::string& path) {
   return c10::str("entry ", index, " (\"", path, "\")");
 }
 
-void check_entries(const std::vector<Entry>& entries) {
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    const Entry& entry = entries[i];
-    const std::string where = c10::str("entry ", i);
-    check_name(where, "path", entry.path);
-    for (const auto& alias : entry.aliases) check_name(where, "alias", alias);
-    check_name(where, "type", entry.type);
-    check_name(where, "kind", entry.kind);
-    check_name(where, "reduction", entry.reduction);
-    const std::string name = named(i, entry.path);
-    TORCH_CHECK_VALUE(entry.samples >= 0, "save: ", name, " claims ", entry.samples, " samples.");
-    TORCH_CHECK_VALUE(entry.samples > 0 || is_empty(entry.value), "save: ", name,
-                      " claims 0 samples but holds ", entry.value.describe(), "; count its samples.");
-    check_value("save", name, entry.value);
-  }
+void check_entry(const Entry& entry, std::size_t index) {
+  const std::string where = c10::str("entry ", index);
+  check_name(where, "path", entry.path);
+  for (const auto& alias : entry.aliases) check_name(where, "alias", alias);
+  check_name(where, "type", entry.type);
+  check_name(where, "kind", entry.kind);
+  check_name(where, "reduction", entry.reduction);
+  const std::string name = named(index, entry.path);
+  TORCH_CHECK_VALUE(entry.samples >= 0, "save: ", name, " claims ", entry.samples, " samples.");
+  TORCH_CHECK_VALUE(entry.samples > 0 || is_empty(entry.value), "save: ", name,
+                    " claims 0 samples but holds ", entry.value.describe(), "; count its samples.");
+  check_value("save", name, entry.value);
 }
 
 /// The directory may be taken: it is missing, empty, or a recording that may be replaced.
@@ -371,7 +368,13 @@ bool still_there(const Descriptor& fd, const std::string& path) {
 }  // namespace detail
 
 void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options) {
-  detail::check_entries(entries);
+  for (std::size_t i = 0; i < entries.size(); ++i) detail::check_entry(entries[i], i);
+  save(
+      directory, entries.size(), [&](std::size_t i) { return entries[i]; }, options);
+}
+
+void save(const std::string& directory, std::size_t count, const std::function<Entry(std::size_t)>& make,
+          const SaveOptions& options) {
   const detail::Target target = detail::resolve("save", directory, options.mkdir());
   try {
     detail::recover(target);
@@ -383,13 +386,15 @@ void save(const std::string& directory, const std::vector<Entry>& entries, const
     detail::Staging staging("save", target, detail::Staging::Kind::directory);
     detail::Manifest manifest;
     manifest.created = detail::utc_now();
-    manifest.count = static_cast<std::int64_t>(entries.size());
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      detail::Description part = detail::describe(entries[i], i);
-      if (entries[i].samples > 0) {
+    manifest.count = static_cast<std::int64_t>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Entry entry = make(i);
+      detail::check_entry(entry, i);
+      detail::Description part = detail::describe(entry, i);
+      if (entry.samples > 0) {
         part.file = std::to_string(i) + ".pt";
         detail::OutputFile file = staging.create(part.file);
-        detail::write_value(file, entries[i].value);
+        detail::write_value(file, entry.value, entry.state);
         part.bytes = static_cast<std::int64_t>(file.size());
         file.close(options.sync());
       }
@@ -451,12 +456,23 @@ std::string RecordedEntry::file() const {
   return description_->file.empty() ? "" : detail::joined(folder_->path, description_->file);
 }
 
+bool RecordedEntry::ragged() const noexcept {
+  return description_->ragged;
+}
+
+detail::InputFile RecordedEntry::open(const std::string& call) const {
+  return folder_->fd.valid() ? detail::InputFile::open_at(call, folder_->fd.get(), description_->file, file())
+                             : detail::InputFile::open(call, file());
+}
+
+std::vector<core::SavedSink> RecordedEntry::state() const {
+  if (description_->file.empty()) return {};
+  return detail::read_state(open("RecordedEntry::state"));
+}
+
 core::Value RecordedEntry::value() const {
   if (description_->file.empty()) return {};
-  const std::string call = "RecordedEntry::value";
-  const auto input = folder_->fd.valid()
-                         ? detail::InputFile::open_at(call, folder_->fd.get(), description_->file, file())
-                         : detail::InputFile::open(call, file());
+  const detail::InputFile input = open("RecordedEntry::value");
   core::Value value = detail::read_value(input);
   if (detail::holds(value) != description_->holds) {
     input.bad(c10::str("it holds ", value.describe(), ", and the manifest says it holds \"",

@@ -11,6 +11,9 @@
 ///             value = torch.load("analysis/" + entry["file"], weights_only=True)
 ///             print(entry["path"], entry["kind"], entry["samples"], entry["dtype"], entry["shape"])
 ///
+/// Beside the value, a `.pt` file holds the state of the reduction that it came from, if that is one of this
+/// library's: Python does not see it, and recordings are merged by it.
+///
 /// The manifest's fields:
 ///
 /// | field | meaning |
@@ -29,9 +32,12 @@
 /// `entries[i].ragged` | true if they differ in the number of dimensions; `shape` is [] then | |
 /// `entries[i].file`, `.bytes` | the file and its size; "" and 0 for an entry with no samples |
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/file.hpp>
 #include <vector>
@@ -55,6 +61,9 @@ struct Entry {
   /// What goes into the file: a tensor, a dict of a reduction's results, or the list of samples. Nothing (or
   /// an empty list or dict) if there are no samples.
   core::Value value;
+  /// The reductions behind `value`, so that recordings can be merged: one, or one for each slot with
+  /// `Options::all_tensors`. Empty where samples are kept, and for reductions that no file can hold.
+  std::vector<core::SavedSink> state;
 };
 
 /// Writes `entries` as a recording to `directory`, whole or not at all; entry i goes to `i.pt`.
@@ -76,7 +85,13 @@ struct Entry {
 /// is then untouched, no file is left behind, and `entries` may be saved elsewhere.
 void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options = {});
 
+/// The same for `count` entries, each made when it is its turn and released once it is written, so that a
+/// recording may be larger than memory. An exception from `make` leaves nothing behind.
+void save(const std::string& directory, std::size_t count,
+          const std::function<Entry(std::size_t index)>& make, const SaveOptions& options = {});
+
 namespace detail {
+class InputFile;
 struct Folder;
 struct Description;
 }  // namespace detail
@@ -113,6 +128,12 @@ class RecordedEntry {
   /// -1 in dimensions where the tensors differ: see the manifest's `shape`.
   const std::vector<std::int64_t>& shape() const noexcept;
 
+  /// Whether the tensors differ in the number of dimensions; `shape` is empty then.
+  bool ragged() const noexcept;
+  /// The reductions behind the value, as they were saved; empty where there are none to go on from. For
+  /// `reductions::restore`.
+  std::vector<core::SavedSink> state() const;
+
   /// What is in the file; nothing (`Value::is_none`) for an entry without samples.
   core::Value value() const;
   /// The tensor of an entry that holds one. Throws `c10::TypeError` for a list or dict, `c10::ValueError` for
@@ -125,6 +146,8 @@ class RecordedEntry {
   std::vector<at::Tensor> tensors() const;
 
  private:
+  detail::InputFile open(const std::string& call) const;
+
   std::shared_ptr<const detail::Folder> folder_;
   std::shared_ptr<const detail::Description> description_;
 };

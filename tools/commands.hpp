@@ -11,5 +11,13 @@ void add_list(CLI::App& app);
 void add_record(CLI::App& app);
 /// `torchtap show`: what is in a recording.
 void add_show(CLI::App& app);
+/// `torchtap diff`: two recordings, module by module.
+void add_diff(CLI::App& app);
+/// `torchtap merge`: several recordings as one.
+void add_merge(CLI::App& app);
+/// `torchtap convert`: a recording for other programs.
+void add_convert(CLI::App& app);
+/// `torchtap completion`: a script for a shell.
+void add_completion(CLI::App& app);
 
 }  // namespace torchtap::tools

@@ -50,7 +50,7 @@ Json to_json(const at::Tensor& tensor) {
 }
 
 void print(const Json& document) {
-  std::cout << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  std::cout << document.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
 }  // namespace torchtap::tools

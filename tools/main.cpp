@@ -15,6 +15,10 @@ int main(int argc, char** argv) {
   torchtap::tools::add_record(app);
   torchtap::preload::add_command(app);
   torchtap::tools::add_show(app);
+  torchtap::tools::add_diff(app);
+  torchtap::tools::add_merge(app);
+  torchtap::tools::add_convert(app);
+  torchtap::tools::add_completion(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& status) {  // a subcommand's answer

@@ -17,13 +17,20 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr std::size_t kMagicSize = 6;
-constexpr std::int64_t kLargestHeader = 1 << 20;
+constexpr std::int64_t kLargestHeader = 8192;  // of plain numbers; std::regex recurses
 
 std::int64_t length(std::ifstream& stream) {
   stream.seekg(0, std::ios::end);
   const auto end = static_cast<std::int64_t>(stream.tellg());
   stream.seekg(0);
   return end;
+}
+
+/// What a file says, for messages: nothing that a terminal would obey.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return text;
 }
 
 /// Unsigned types that LibTorch lacks, in the next wider one.
@@ -74,6 +81,7 @@ NpyReader::NpyReader(const std::string& path) : path_(path), stream_(path, std::
   stream_.read(text.data(), header);
   if (!stream_) bad("it ends too early");
   data_ += header;
+  text.erase(text.find_last_not_of(" \n") + 1);  // padding
   parse(text);
   std::int64_t elements = 1;
   for (const auto count : shape_) {
@@ -92,8 +100,7 @@ void NpyReader::parse(const std::string& header) {
   const auto value = [&](const std::string& key, const std::string& pattern) {
     std::smatch match;
     if (!std::regex_search(header, match, std::regex("['\"]" + key + "['\"]\\s*:\\s*" + pattern))) {
-      bad("its header has no readable \"" + key +
-          "\": " + header.substr(0, header.find_last_not_of(" \n") + 1));
+      bad("its header has no readable \"" + key + "\": " + printable(header));
     }
     return match[1].str();
   };
@@ -106,7 +113,7 @@ void NpyReader::parse(const std::string& header) {
   static const std::regex known("([<>|=])(f[248]|[iu][1248]|b1|c8|c16)");
   std::smatch parts;
   if (!std::regex_match(type, parts, known)) {
-    bad("its elements are of type \"" + type +
+    bad("its elements are of type \"" + printable(type) +
         "\"; expected bool, int, uint, float or complex of 1 to 16 bytes");
   }
   swapped_ = parts[1] == ">";
@@ -143,8 +150,9 @@ at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
   } catch (const c10::Error& error) {
     bad(error.what_without_backtrace());
   }
+  if (descr_ == "b1") return bytes.ne(0);  // whatever else stands there
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar,
-                          at::kByte, at::kBool, at::kComplexFloat, at::kComplexDouble}) {
+                          at::kByte, at::kComplexFloat, at::kComplexDouble}) {
     if (descr_ == find_dtype(type)->npy) return bytes.view(type);
   }
   bad("its dtype is unknown");

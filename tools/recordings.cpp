@@ -13,20 +13,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Layers open_python_folder(const fs::path& folder) {
-  const std::string file = (folder / "names.json").string();
-  std::vector<std::string> names;
+template <class T>
+std::vector<T> read_list(const fs::path& file, const char* what) {
   try {
     std::ifstream stream(file);
-    names = nlohmann::json::parse(stream).get<std::vector<std::string>>();
+    return nlohmann::json::parse(stream).get<std::vector<T>>();
   } catch (const nlohmann::json::exception& error) {
-    TORCH_CHECK_VALUE(false, "cannot read \"", file, "\": expected a JSON list of the paths of modules; ",
+    TORCH_CHECK_VALUE(false, "cannot read \"", file.string(), "\": expected a JSON list of ", what, "; ",
                       error.what());
   }
+}
+
+Layers open_python_folder(const fs::path& folder) {
   Layers layers;
-  for (std::size_t i = 0; i < names.size(); ++i) {
+  for (const auto& name : read_list<std::string>(folder / "names.json", "the paths of modules")) {
+    const auto i = static_cast<std::int64_t>(layers.all.size());
     const auto recording = storage::load((folder / (std::to_string(i) + ".pt")).string());
-    layers.all.push_back({static_cast<std::int64_t>(i), names[i], recording.at(0)});
+    layers.all.push_back({i, name, recording.at(0)});
+  }
+  if (fs::exists(folder / "calls.json")) {
+    layers.calls = read_list<std::int64_t>(folder / "calls.json", "indices of modules");
   }
   return layers;
 }
@@ -39,7 +45,7 @@ bool is_plain_list(const core::Value& value) {
 void collect(const core::Value& value, const std::string& name, std::vector<Result>& results) {
   const auto tensor = [](const core::Value& item) { return item.is_none() ? at::Tensor() : item.tensor(); };
   if (value.is_tensor()) results.push_back({name, false, {value.tensor()}});
-  if (is_plain_list(value)) {
+  if (is_plain_list(value) && !value.list().empty()) {
     Result result{name, true, {}};
     for (const auto& item : value.list()) result.tensors.push_back(tensor(item));
     results.push_back(std::move(result));
@@ -62,7 +68,7 @@ Layers open_layers(const std::string& path) {
     return open_python_folder(folder);
   }
   const auto recording = storage::load(path);
-  Layers layers{{}, recording.library(), recording.created()};
+  Layers layers{{}, recording.library(), recording.created(), {}};
   for (const auto& entry : recording) layers.all.push_back({entry.index(), entry.path(), entry});
   return layers;
 }
@@ -71,7 +77,9 @@ const Layer& Layers::at(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& layer : all) {
     const auto& aliases = layer.entry.aliases();
-    if (layer.path == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return layer;
+    if (shown_path(layer.path) == name || layer.path == name ||
+        std::find(aliases.begin(), aliases.end(), name) != aliases.end())
+      return layer;
     names.push_back(layer.path);
   }
   const std::string digits = name.substr(name.rfind('#', 0) == 0 ? 1 : 0);

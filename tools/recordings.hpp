@@ -22,6 +22,8 @@ struct Layers {
   std::vector<Layer> all;
   std::string library;
   std::string created;
+  /// The index of the module of each call, in the order in which they returned; empty where nobody knows.
+  std::vector<std::int64_t> calls;
 
   /// By path or alias; where none is called so, by index ("3"; "#3" is always an index). Throws
   /// `c10::IndexError` listing the nearest.
@@ -29,7 +31,8 @@ struct Layers {
 };
 
 /// A recording, a single `.pt` file, or a folder of a Python program: `names.json`, a list of the paths of
-/// modules, and for the i-th of them the file `i.pt` of `torch.save`. Throws as `storage::load`.
+/// modules, for the i-th of them the file `i.pt` of `torch.save`, and perhaps `calls.json`, `Layers::calls`.
+/// Throws as `storage::load`.
 Layers open_layers(const std::string& path);
 
 /// One result of an entry: a tensor, or the tensors of a list.

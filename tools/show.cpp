@@ -190,7 +190,8 @@ void show_manifest(const Layers& layers, const Options& options) {
     const bool values = !entry.dtype().empty();
     table.add({std::to_string(layer.index), shown_path(layer.path), entry.type(), entry.kind(),
                std::to_string(entry.samples()), entry.reduction().empty() ? "-" : entry.reduction(),
-               values ? entry.dtype() : "-", values ? shape_to_text(entry.shape()) : "-",
+               values ? entry.dtype() : "-",
+               values ? (entry.ragged() ? "ragged" : shape_to_text(entry.shape())) : "-",
                bytes_to_text(entry.bytes())});
     entries.push_back({{"index", layer.index},
                        {"path", layer.path},
@@ -202,6 +203,7 @@ void show_manifest(const Layers& layers, const Options& options) {
                        {"results", entry.keys()},
                        {"dtype", entry.dtype()},
                        {"shape", entry.shape()},
+                       {"ragged", entry.ragged()},
                        {"file", entry.file()},
                        {"bytes", entry.bytes()}});
   }

@@ -45,6 +45,7 @@ bool utf8_locale() {
 }
 
 std::string to_text(double value) {
+  if (std::isnan(value)) return "nan";  // not "-nan"
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;

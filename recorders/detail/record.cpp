@@ -185,9 +185,7 @@ core::Value Record::value_of(const Slot& slot) const {
   if (slot.sink == nullptr) {
     return slot.list.size() == 0 ? core::Value() : core::Value(slot.list.tensors(describe()));
   }
-  const core::State state = slot.sink->state();
-  if (state.empty()) return {};
-  return state.size() == 1 ? core::Value(state.begin()->second) : core::Value(state);
+  return core::to_value(slot.sink->state());
 }
 
 core::Value Record::value_locked() const {
@@ -215,6 +213,18 @@ core::State Record::state() const {
   if (slot.fixed->is_tensor()) return core::State{{"value", slot.fixed->tensor()}};
   for (const auto& [name, value] : slot.fixed->dict()) state.set(name, value.tensor());
   return state;
+}
+
+std::vector<core::SavedSink> Record::saved() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<core::SavedSink> all;
+  for (const auto& slot : slots_) {
+    if (slot.sink == nullptr || slot.fixed.has_value()) return {};
+    auto one = core::save(*slot.sink);
+    if (!one.has_value()) return {};
+    all.push_back(std::move(*one));
+  }
+  return all;
 }
 
 std::int64_t Record::slots() const {

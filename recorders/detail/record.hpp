@@ -56,6 +56,8 @@ class Record {
   std::int64_t events() const noexcept { return samples_.load() + refused_.load(); }
   core::Value value() const;
   core::State state() const;
+  /// The reductions, slot by slot, with what they have seen; nothing unless all of them can be saved.
+  std::vector<core::SavedSink> saved() const;
   std::int64_t slots() const;
   core::Value slot(std::int64_t index) const;
   void set(const core::Value& value);

@@ -70,6 +70,15 @@ with tempfile.TemporaryDirectory() as folder:
         check(entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4, f"{ending}: samples")
         check(not [name for name in os.listdir(folder) if name.startswith(ending + "-")], f"{ending}: a child wrote, too")
 
+    # What two runs recorded merges to what one would have.
+    status, _, errors = run([torchtap, "merge", str(folder / "return"), str(folder / "exit"), "--save", str(folder / "both")], folder)
+    check(status == 0, f"merge: {errors}")
+    once, twice = recording(folder / "return"), recording(folder / "both")
+    check(list(once) == list(twice), "merge: the modules")
+    for path, (entry, value) in twice.items():
+        check(entry["samples"] == 2 * once[path][0]["samples"] and value["count.elements"] == 2 * once[path][1]["count.elements"] and
+              torch.allclose(value["mean.value"], once[path][1]["mean.value"]), f"merge: {path}")
+
     # Every sample, and what the program itself saved of it.
     out = folder / "every"
     run([torchtap, "preload", "--names", "conv1", "--save", str(out), "--", foreign], folder)

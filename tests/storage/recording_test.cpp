@@ -320,6 +320,66 @@ BOOST_AUTO_TEST_CASE(damaged_manifests_are_errors_and_never_crashes) {
   BOOST_CHECK_EXCEPTION(load(rec).at(1).value(), c10::ValueError, says({"1.pt", "a tensor", "\"dict\""}));
 }
 
+BOOST_AUTO_TEST_CASE(a_state_is_kept_beside_the_value) {
+  const TemporaryDirectory directory;
+  auto entries = sample();
+  const std::string bytes("\0any\xff bytes\0", 12);
+  entries[1].state = {{"Moments", bytes}};
+  entries[0].state = {{"A", "1"}, {"B", ""}};
+  save(directory / "recording", entries, SaveOptions().mkdir(true));
+  const auto recording = load(directory / "recording");
+  BOOST_TEST(recording.at(0).state().size() == 2);
+  BOOST_TEST(recording.at(0).state()[1].recipe == "B");
+  BOOST_TEST(recording.at(0).state()[1].bytes.empty());
+  BOOST_TEST(recording.at(1).state().at(0).recipe == "Moments");
+  BOOST_TEST(recording.at(1).state().at(0).bytes == bytes);
+  BOOST_TEST(recording.at(2).state().empty());
+  BOOST_TEST(recording.at(3).state().empty());
+  for (std::int64_t i = 0; i < 4; ++i) {
+    BOOST_TEST(same(recording.at(i).value(), entries[static_cast<std::size_t>(i)].value));
+  }
+  BOOST_TEST(load(directory / "recording/1.pt").at(0).state().size() == 1);
+  python(directory, R"(
+import torch
+value = torch.load("recording/1.pt", weights_only=True)
+assert list(value) == ["mean", "variance"] and torch.equal(value["variance"], torch.full((4,), 2.0)), value
+)");
+  // Damage is noticed.
+  std::string file = read_bytes(directory / "recording/1.pt");
+  file[file.find("any")] = 'A';
+  write_bytes(directory / "recording/1.pt", file);
+  BOOST_CHECK_THROW(load(directory / "recording").at(1).state(), c10::ValueError);
+}
+
+BOOST_AUTO_TEST_CASE(entries_may_be_made_one_at_a_time) {
+  const TemporaryDirectory directory;
+  const auto entries = sample();
+  std::vector<std::size_t> asked;
+  const auto make = [&](std::size_t i) {
+    asked.push_back(i);
+    return entries[i];
+  };
+  save(directory / "recording", entries.size(), make, SaveOptions().mkdir(true));
+  BOOST_TEST(asked == (std::vector<std::size_t>{0, 1, 2, 3}), boost::test_tools::per_element());
+  const auto recording = load(directory / "recording");
+  BOOST_TEST(recording.size() == entries.size());
+  for (const auto& entry : recording) {
+    BOOST_TEST(same(entry.value(), entries[static_cast<std::size_t>(entry.index())].value));
+  }
+  // What goes wrong on the way leaves nothing behind.
+  const auto fail = [&](std::size_t i) -> Entry {
+    if (i == 2) throw std::runtime_error("no more");
+    return entries[i];
+  };
+  BOOST_CHECK_THROW(save(directory / "other/recording", 4, fail, SaveOptions().mkdir(true)),
+                    std::runtime_error);
+  BOOST_CHECK_THROW(save(directory / "recording", 4, fail, SaveOptions().overwrite(true)),
+                    std::runtime_error);
+  BOOST_TEST(names_in(directory.path()) == std::vector<std::string>{"recording"},
+             boost::test_tools::per_element());
+  BOOST_TEST(load(directory / "recording").size() == 4);
+}
+
 // Written once and never again: what people have on their disks.
 BOOST_AUTO_TEST_CASE(recordings_of_schema_1_stay_readable) {
   const auto recording = load(TORCHTAP_TEST_FIXTURES "/schema_1");
@@ -328,6 +388,7 @@ BOOST_AUTO_TEST_CASE(recordings_of_schema_1_stay_readable) {
   BOOST_TEST(same(recording.at("layer1.conv").tensor(), ramp));
   BOOST_TEST(recording.at("alias.conv").samples() == 3);
   BOOST_TEST(recording.at(0).reduction() == "Mean");
+  BOOST_TEST(recording.at(0).state().empty());
   BOOST_TEST(
       same(recording.at("head").value(), Value(Value::List{Value(ramp), Value(at::ones({4}, at::kLong))})));
   BOOST_TEST(same(recording.at("norm").value(),

@@ -111,6 +111,8 @@ with tempfile.TemporaryDirectory() as folder:
     bad = {f"a .npy of {size} bytes": whole[:size] for size in range(0, len(whole), 7)}
     bad["a longer .npy"] = whole + b"x"
     bad["a header of 4 GB"] = whole[:6] + b"\x02\x00\xff\xff\xff\xff" + whole[10:]
+    head = whole[10:whole.index(b"\n")].replace(b"(2", b"(" + b"1," * 10000 + b"2") + b"\n"
+    bad["a header of 20 kB"] = whole[:8] + struct.pack("<H", len(head)) + head + whole[-192:]
     for old, new in [(b"(2, 3, 4)", b"(2, 3, 5)"), (b"(2, 3, 4)", b"(2,3,-4)"), (b"(2, 3, 4)", b"(9999999999999999999999,)"),
                      (b"(2, 3, 4)", b"(4611686018427387904, 16)"), (b"<i8", b"|O8"), (b"<i8", b"<U2"), (b"descr", b"dexcr"),
                      (b"False", b"Maybe")]:

@@ -1,0 +1,52 @@
+// Records the same model in three parts and as a whole, reduced in every way, for the tests of merge and
+// show.
+//
+// usage: parts FOLDER
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/reductions.hpp>
+
+int main(int, char** argv) {
+  using namespace torchtap;
+  using namespace torchtap::reductions;
+  using recorders::Options;
+  at::manual_seed(0);
+  torch::nn::Sequential model(torch::nn::Linear(8, 6), torch::nn::ReLU(), torch::nn::Linear(6, 4));
+  std::vector<at::Tensor> batches;
+  for (const std::int64_t rows : {5, 3, 4, 4, 2, 1}) batches.push_back(at::randn({rows, 8}));
+
+  const auto rows = NamedOptions().over({0});
+  const std::vector<std::pair<std::string, Options>> ways{
+      {"mean", Options().reduction(Mean(MeanOptions().over({0})))},
+      {"named", Options().reduction(Named("sum,mean,moments,min,max,abs_max,norm:3,count,first,last,ema,"
+                                          "histogram:16:-2:2,histogram:8,quantiles,covariance,gram,top_k:3",
+                                          rows))},
+      {"series", Options().reduction(Series(Moments(MomentsOptions().over({0})),
+                                            every(2, Mean(MeanOptions().over_all(true)))))},
+      {"window", Options().reduction(window(3, Max(MaxOptions().over({0}))))},
+      {"over", Options().reduction(over({0}, Sum()))},
+      {"kept", Options()},
+      {"slots", Options().all_tensors().reduction(Moments(MomentsOptions().over_all(true)))},
+      {"kept_slots", Options().all_tensors()},
+      {"callable", Options().reduction([](const at::Tensor& a, const at::Tensor& b) { return a.sum() + b; })},
+      {"map",
+       Options().reduction(map([](const at::Tensor& x) { return x.abs(); }, Mean(MeanOptions().over({0}))))},
+  };
+  const std::vector<std::pair<std::string, std::pair<std::size_t, std::size_t>>> parts{
+      {"1", {0, 2}}, {"2", {2, 4}}, {"3", {4, 6}}, {"none", {0, 0}}, {"whole", {0, 6}}};
+  for (const auto& [way, options] : ways) {
+    for (const auto& [part, range] : parts) {
+      recorders::ForwardOutput recorder(options);
+      recorder.modules(*model);
+      for (std::size_t i = range.first; i < range.second; ++i) model->forward(batches[i]);
+      recorder.save(std::string(argv[1]) + "/" + way + "/" + part,
+                    storage::SaveOptions().mkdir(true).sync(false));
+    }
+  }
+  return 0;
+}

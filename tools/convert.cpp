@@ -1,0 +1,299 @@
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "commands.hpp"
+#include "dtypes.hpp"
+#include "json.hpp"
+#include "npy.hpp"
+#include "progress.hpp"
+#include "recordings.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kExamples[] = R"(
+Writes the tensors of a recording for programs that do not read .pt files. A tensor is called by the path of its
+module, a result of a reduction "path/result"; the root module is "root". Kept samples are stacked to one tensor if
+their shapes agree, else numbered, "path/0", "path/1".
+
+  npy           a folder with one file a tensor, "layer1.0.conv1/variance.npy". NumPy has no bfloat16: it becomes
+                float32, which holds all its values; stderr says so.
+  safetensors   one file; what the manifest says is in its metadata. Complex tensors are refused: the format has none.
+  csv           a folder with one file a tensor: one line a row, values separated by commas. From three dimensions on
+                it is one line a value, its indices first, under a line of headings "dim0,dim1,dim2,value".
+
+In folders, index.json says of each file which module, result and sample it is.
+
+Examples:
+  torchtap convert maps/ --to npy --save maps-npy/
+  torchtap convert maps/ --to safetensors --save maps.safetensors
+  torchtap convert maps/ --to csv --entry fc --save fc/
+
+Exit status: 0, or 2 if something cannot be read, written or converted. OUT appears whole or not at all, and must not
+be there already.)";
+
+struct Options {
+  std::string path;
+  std::string format;
+  std::string entry;
+  std::string save;
+};
+
+/// A tensor to write, under a name that no other has and that is safe as a path in a folder.
+struct Item {
+  const Layer* layer;
+  std::string result;
+  std::int64_t sample;  // -1: all of them, or there is but one
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Names come from files: none may lead out of the folder.
+std::string safe(std::string part) {
+  for (char& c : part) {
+    if (c == '/' || c == '\0') c = '_';
+  }
+  if (!part.empty() && part[0] == '.') part[0] = '_';
+  return part;
+}
+
+class Names {
+ public:
+  std::string unique(const std::string& name) {
+    std::string result = name;
+    for (int i = 2; !taken_.insert(result).second; ++i) result = name + "~" + std::to_string(i);
+    return result;
+  }
+
+ private:
+  std::set<std::string> taken_;
+};
+
+/// Calls `visit` with one tensor after the other; one module is in memory at a time.
+template <class Visit>
+void each_tensor(const Layers& layers, const Options& options, const Visit& visit) {
+  Names names;
+  for (const auto& layer : layers.all) {
+    if (!options.entry.empty() && layer.index != layers.at(options.entry).index) continue;
+    for (const auto& result : results_of(layer.entry.value())) {
+      std::string name = layer.path.empty() ? "root" : safe(layer.path);
+      if (!result.name.empty()) name += "/" + safe(result.name);
+      std::vector<at::Tensor> tensors;
+      for (const auto& tensor : result.tensors) {
+        if (tensor.defined()) tensors.push_back(tensor);
+      }
+      const bool alike = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+        return tensor.sizes() == tensors.front().sizes() &&
+               tensor.scalar_type() == tensors.front().scalar_type();
+      });
+      if (alike && tensors.size() == result.tensors.size() && !tensors.empty()) {
+        visit(Item{&layer, result.name, -1, names.unique(name),
+                   result.list ? at::stack(tensors) : tensors.front()});
+        continue;
+      }
+      for (std::size_t i = 0; i < result.tensors.size(); ++i) {
+        if (!result.tensors[i].defined()) continue;
+        visit(Item{&layer, result.name, static_cast<std::int64_t>(i),
+                   names.unique(name + "/" + std::to_string(i)), result.tensors[i]});
+      }
+    }
+  }
+}
+
+/// A value as text that reads back as the same: Python's "1+2j" for complex ones.
+class Printer {
+ public:
+  explicit Printer(const at::Tensor& tensor) : dtype_(tensor.scalar_type()) {
+    if (tensor.is_complex()) {
+      values_ = at::view_as_real(tensor.resolve_conj().to(at::kComplexDouble)).contiguous();
+    } else {
+      const bool whole = at::isIntegralType(dtype_, /*includeBool=*/true);
+      values_ = tensor.to(whole ? at::kLong : at::kDouble).contiguous();
+    }
+  }
+  std::string operator()(std::int64_t i) const {
+    char text[96];
+    if (values_.scalar_type() == at::kLong) return std::to_string(values_.data_ptr<std::int64_t>()[i]);
+    const double* data = values_.data_ptr<double>();
+    if (at::isComplexType(dtype_)) {
+      std::snprintf(text, sizeof text, "%.17g%+.17gj", data[2 * i], data[2 * i + 1]);
+    } else {
+      std::snprintf(text, sizeof text, dtype_ == at::kDouble ? "%.17g" : "%.9g", data[i]);
+    }
+    return text;
+  }
+
+ private:
+  at::ScalarType dtype_;
+  at::Tensor values_;
+};
+
+void write_csv(const std::string& path, const at::Tensor& tensor) {
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  const Printer text(tensor);
+  if (tensor.dim() <= 2) {
+    const std::int64_t columns = tensor.dim() == 2 ? tensor.size(1) : 1;
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+      stream << text(i) << ((i + 1) % columns == 0 ? '\n' : ',');
+    }
+  } else {
+    for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) stream << "dim" << dim << ',';
+    stream << "value\n";
+    std::vector<std::int64_t> at(static_cast<std::size_t>(tensor.dim()));
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+      for (const auto index : at) stream << index << ',';
+      stream << text(i) << '\n';
+      for (auto dim = at.size(); dim > 0 && ++at[dim - 1] == tensor.sizes()[dim - 1]; --dim) at[dim - 1] = 0;
+    }
+  }
+  stream.close();
+  TORCH_CHECK(!stream.fail(), "cannot write \"", path, "\": ", std::strerror(errno), ".");
+}
+
+/// Something that is put in place when all of it is there, and removed if that never happens.
+class Staged {
+ public:
+  explicit Staged(const std::string& target)
+      : target_(fs::path(target).lexically_normal()),
+        path_((target_.has_filename() ? target_ : target_.parent_path()).string() + ".torchtap-new-" +
+              std::to_string(::getpid())) {
+    TORCH_CHECK_VALUE(!fs::exists(target_) || (fs::is_directory(target_) && fs::is_empty(target_)), "\"",
+                      target, "\" is there already. Choose another name, or remove it.");
+  }
+  ~Staged() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Staged(const Staged&) = delete;
+  Staged& operator=(const Staged&) = delete;
+
+  const fs::path& path() const noexcept { return path_; }
+  void put() { fs::rename(path_, target_.has_filename() ? target_ : target_.parent_path()); }
+
+ private:
+  fs::path target_;
+  fs::path path_;
+};
+
+void convert_to_folder(const Layers& layers, const Options& options) {
+  Staged staged(options.save);
+  fs::create_directories(staged.path());
+  Json index = Json::array();
+  std::set<std::string> widened;
+  Progress progress("writing");
+  each_tensor(layers, options, [&](const Item& item) {
+    const std::string file = item.name + "." + options.format;
+    const fs::path path = staged.path() / file;
+    fs::create_directories(path.parent_path());
+    if (options.format == "npy") {
+      if (item.tensor.scalar_type() == at::kBFloat16) widened.insert(item.layer->path);
+      write_npy(path.string(), item.tensor);
+    } else {
+      write_csv(path.string(), item.tensor);
+    }
+    index.push_back({{"file", file},
+                     {"path", item.layer->path},
+                     {"result", item.result},
+                     {"sample", item.sample < 0 ? Json(nullptr) : Json(item.sample)},
+                     {"dtype", dtype_name(item.tensor.scalar_type())},
+                     {"shape", item.tensor.sizes().vec()}});
+    progress.advance();
+  });
+  const std::string path = (staged.path() / "index.json").string();
+  std::ofstream stream(path);
+  stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
+  stream.close();
+  TORCH_CHECK(!stream.fail(), "cannot write \"", path, "\": ", std::strerror(errno), ".");
+  staged.put();
+  if (!widened.empty()) {
+    std::cerr << "torchtap: NumPy has no bfloat16; written as float32: " << widened.size()
+              << " modules, the first is " << shown_path(*widened.begin()) << ".\n";
+  }
+}
+
+/// https://github.com/huggingface/safetensors#format: a length, a JSON header, the bytes.
+void convert_to_safetensors(const Layers& layers, const Options& options) {
+  Json entries = Json::array();
+  for (const auto& layer : layers.all) {
+    entries.push_back({{"path", layer.path},
+                       {"type", layer.entry.type()},
+                       {"kind", layer.entry.kind()},
+                       {"samples", layer.entry.samples()},
+                       {"reduction", layer.entry.reduction()}});
+  }
+  Json header;
+  header["__metadata__"] = {{"format", "pt"},
+                            {"torchtap", layers.library},
+                            {"created", layers.created},
+                            {"entries", entries.dump(-1, ' ', false, Json::error_handler_t::replace)}};
+  // Twice through the recording: the header comes first, and not all need be in memory.
+  std::int64_t offset = 0;
+  each_tensor(layers, options, [&](const Item& item) {
+    const Dtype* dtype = find_dtype(item.tensor.scalar_type());
+    TORCH_CHECK_VALUE(dtype != nullptr && dtype->safetensors[0] != '\0', "\"", item.name, "\" is of dtype ",
+                      dtype_name(item.tensor.scalar_type()),
+                      ", which safetensors does not have. Use --to npy.");
+    const auto bytes = static_cast<std::int64_t>(item.tensor.nbytes());
+    header[item.name] = {{"dtype", dtype->safetensors},
+                         {"shape", item.tensor.sizes().vec()},
+                         {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
+  });
+  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.append((8 - text.size() % 8) % 8, ' ');
+  Staged staged(options.save);
+  if (staged.path().has_parent_path()) fs::create_directories(staged.path().parent_path());
+  std::ofstream stream(staged.path(), std::ios::binary | std::ios::trunc);
+  for (int i = 0; i < 8; ++i) stream.put(static_cast<char>((text.size() >> (8 * i)) & 0xff));
+  stream << text;
+  Progress progress("writing", static_cast<std::int64_t>(header.size()) - 1);
+  each_tensor(layers, options, [&](const Item& item) {
+    const at::Tensor plain = item.tensor.contiguous();
+    stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+    progress.advance();
+  });
+  stream.close();
+  TORCH_CHECK(!stream.fail(), "cannot write \"", staged.path().string(), "\": ", std::strerror(errno), ".");
+  staged.put();
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("convert", "Write a recording as npy, safetensors or csv");
+  command->footer(kExamples);
+  command->add_option("recording", options->path, "A recording, a .pt file, or a folder from Python")
+      ->required()
+      ->check(CLI::ExistingPath);
+  command->add_option("--to", options->format, "The format")
+      ->required()
+      ->check(CLI::IsMember({"npy", "safetensors", "csv"}));
+  command->add_option("--entry", options->entry, "One module only, by its path or index");
+  command->add_option("--save", options->save, "A folder, or the file for safetensors")->required();
+  command->callback([options] {
+    const Layers layers = open_layers(options->path);
+    if (options->format == "safetensors") {
+      convert_to_safetensors(layers, *options);
+    } else {
+      convert_to_folder(layers, *options);
+    }
+  });
+}
+
+}  // namespace torchtap::tools

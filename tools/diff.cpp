@@ -1,0 +1,350 @@
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <c10/util/Exception.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "commands.hpp"
+#include "dtypes.hpp"
+#include "json.hpp"
+#include "progress.hpp"
+#include "recordings.hpp"
+#include "terminal.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+constexpr char kExamples[] = R"(
+Compares two recordings module by module. Modules are matched by path or alias, whatever their type is called (two
+single .pt files are matched whatever they are called); of lists, the i-th sample is compared with the i-th. Two numbers agree if |a - b| <= atol + rtol * |b|, or if both are
+NaN, as in torch.allclose.
+
+The first difference is the first in the order in which the calls returned, where one side is a folder that says it
+(calls.json). Else it is the first in the order of A, except that a module comes after those inside of it (for
+recordings of inputs, before), and that the first calls of all modules in a forward come before the second ones.
+
+"max rel" is the largest |a - b| / |b|, "cosine" that of the angle between all values of A and all of B.
+
+Either side may be a recording, a single .pt file, or a folder that a Python program wrote: names.json, a JSON list
+of the paths of modules, and for the i-th of them i.pt, the list of the tensors that its calls returned, written by
+torch.save; calls.json, if there is one, lists the i of each call in the order in which they returned.
+record_folder.py, which comes with torchtap, writes one of any PyTorch model with plain hooks:
+
+  from record_folder import record_folder
+  with record_folder(model, "original"):
+      model(images)
+
+Examples:
+  torchtap diff original/ port/
+  torchtap diff monday/ tuesday/ --rtol 0 --atol 0          # bit by bit
+  torchtap diff original/ port/ --json | jq -r .first
+
+Exit status: 0 if all agree; 1 if some do not, or a module is missing on one side; 2 if something cannot be read.)";
+
+struct Options {
+  std::string a;
+  std::string b;
+  double rtol = 1e-5;
+  double atol = 1e-8;
+  bool json = false;
+};
+
+/// How the values of one module, or one pair of tensors, compare.
+struct Comparison {
+  std::string status = "equal";  // "close", "different"; or what keeps the two from being compared
+  std::string detail;            // where, in words
+  std::int64_t at = 0;           // the sample that is the first not to agree
+  std::int64_t samples = 0;
+  double max_abs = 0;
+  double max_rel = 0;
+  double dot = 0, norm_a = 0, norm_b = 0;
+  bool compared = false;
+
+  bool agrees() const { return status == "equal" || status == "close"; }
+  double cosine() const {
+    if (norm_a == 0 && norm_b == 0) return 1;
+    return dot / std::sqrt(norm_a * norm_b);
+  }
+  /// Only the first thing that goes wrong is told.
+  void fail(const std::string& what, const std::string& where, std::int64_t sample = 0) {
+    if (!agrees()) return;
+    status = what;
+    detail = where;
+    at = sample;
+  }
+};
+
+double number(const at::Tensor& tensor) {
+  return tensor.item<double>();
+}
+
+void compare(const at::Tensor& a, const at::Tensor& b, const std::string& where, std::int64_t sample,
+             const Options& options, Comparison& result) {
+  if (a.defined() != b.defined()) return result.fail("only one is a tensor", where, sample);
+  if (!a.defined()) return;
+  if (a.sizes() != b.sizes()) {
+    const std::string shapes = shape_to_text(a.sizes().vec()) + " and " + shape_to_text(b.sizes().vec());
+    return result.fail("shapes differ", where + (where.empty() ? "" : ", ") + shapes, sample);
+  }
+  result.compared = true;
+  if (a.numel() == 0) return;
+  const bool complex = a.is_complex() || b.is_complex();
+  const auto type = complex ? at::kComplexDouble : at::kDouble;
+  const at::Tensor x = a.to(type).flatten();
+  const at::Tensor y = b.to(type).flatten();
+  result.dot += number(at::real(x * y.conj()).sum());
+  result.norm_a += number(x.abs().square().sum());
+  result.norm_b += number(y.abs().square().sum());
+  const at::Tensor same = x.eq(y).logical_or(x.isnan().logical_and(y.isnan()));
+  if (a.scalar_type() == b.scalar_type() && a.equal(b)) return;
+  if (same.all().item<bool>()) return;
+  const at::Tensor zero = at::zeros({}, at::kDouble);
+  // An infinity that stands alone is infinitely far away, and so is a NaN.
+  const at::Tensor distance = at::where(same, zero, (x - y).abs().nan_to_num(INFINITY, INFINITY, INFINITY));
+  const at::Tensor relative = at::where(same, zero, (distance / y.abs()).nan_to_num(INFINITY, INFINITY));
+  result.max_abs = std::max(result.max_abs, number(distance.max()));
+  result.max_rel = std::max(result.max_rel, number(relative.max()));
+  // An infinite tolerance allows nothing: infinities agree if they are the same.
+  const at::Tensor allowed = (y.abs() * options.rtol + options.atol).nan_to_num(0, 0);
+  if (distance.le(allowed).all().item<bool>()) {
+    if (result.status == "equal") result.status = "close";
+  } else {
+    result.fail("different", where, sample);
+  }
+}
+
+Comparison compare(const Layer& a, const Layer& b, const Options& options) {
+  Comparison result;
+  const auto of_a = results_of(a.entry.value());
+  const auto of_b = results_of(b.entry.value());
+  result.samples = a.entry.samples();
+  // Python's folders do not say what they are of.
+  if (!a.entry.kind().empty() && !b.entry.kind().empty() && a.entry.kind() != b.entry.kind()) {
+    result.fail("not of the same kind", a.entry.kind() + " and " + b.entry.kind());
+  }
+  if (of_a.empty() != of_b.empty()) {
+    result.fail(of_a.empty() ? "no samples in A" : "no samples in B", "");
+  }
+  for (const auto& mine : of_a) {
+    const auto theirs =
+        std::find_if(of_b.begin(), of_b.end(), [&](const Result& other) { return other.name == mine.name; });
+    if (theirs == of_b.end() || theirs->list != mine.list) {
+      if (!of_b.empty()) result.fail("not the same results", mine.name);
+      continue;
+    }
+    const std::size_t both = std::min(mine.tensors.size(), theirs->tensors.size());
+    for (std::size_t i = 0; i < both; ++i) {
+      std::string where = mine.name;
+      if (mine.list) where += (where.empty() ? "sample " : ", sample ") + std::to_string(i);
+      compare(mine.tensors[i], theirs->tensors[i], where, static_cast<std::int64_t>(i), options, result);
+    }
+    if (mine.tensors.size() != theirs->tensors.size()) {
+      result.fail("samples differ in number",
+                  c10::str(mine.tensors.size(), " in A and ", theirs->tensors.size(), " in B"),
+                  static_cast<std::int64_t>(both));
+    }
+  }
+  if (of_b.size() > of_a.size() && !of_a.empty()) result.fail("not the same results", "B has more");
+  return result;
+}
+
+bool inside(const std::string& path, const std::string& of) {
+  return of.empty() || path.compare(0, of.size() + 1, of + ".") == 0;
+}
+
+/// The order in which modules finish: after those inside of them. A walk lists them before.
+std::vector<const Layer*> in_order(const Layers& layers) {
+  std::vector<const Layer*> order, open;
+  for (const auto& layer : layers.all) {
+    const auto& kind = layer.entry.kind();
+    if (kind == "ForwardPre" || kind == "ForwardInput") {
+      order.push_back(&layer);
+      continue;
+    }
+    while (!open.empty() && !inside(layer.path, open.back()->path)) {
+      order.push_back(open.back());
+      open.pop_back();
+    }
+    open.push_back(&layer);
+  }
+  order.insert(order.end(), open.rbegin(), open.rend());
+  return order;
+}
+
+/// The module of `others` that is called as `layer`, by path or alias, and was not matched yet.
+const Layer* match(const Layer& layer, const Layers& others, const std::set<std::int64_t>& matched) {
+  const auto has_name = [](const Layer& one, const std::string& name) {
+    const auto& aliases = one.entry.aliases();
+    return one.path == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+  };
+  for (const bool by_alias : {false, true}) {
+    for (const auto& other : others.all) {
+      if (matched.count(other.index) != 0) continue;
+      if (by_alias ? has_name(other, layer.path) || has_name(layer, other.path) : other.path == layer.path) {
+        return &other;
+      }
+    }
+  }
+  return nullptr;
+}
+
+struct Row {
+  const Layer* layer;  // of A, or of B where A has none
+  const Layer* other;  // of B, or null
+  Comparison comparison;
+};
+
+std::vector<Row> compare_all(const Layers& a, const Layers& b, const Options& options) {
+  std::vector<Row> rows;
+  std::set<std::int64_t> matched;
+  const bool files =
+      std::filesystem::is_regular_file(options.a) && std::filesystem::is_regular_file(options.b);
+  Progress progress("comparing", static_cast<std::int64_t>(a.all.size()));
+  for (const Layer* layer : in_order(a)) {
+    const Layer* other = files ? &b.all.front() : match(*layer, b, matched);
+    if (other != nullptr) matched.insert(other->index);
+    Comparison comparison;
+    if (other == nullptr) {
+      comparison.fail("missing in B", "");
+    } else {
+      comparison = compare(*layer, *other, options);
+    }
+    rows.push_back({layer, other, std::move(comparison)});
+    progress.advance();
+  }
+  for (const auto& layer : b.all) {
+    if (matched.count(layer.index) != 0) continue;
+    rows.push_back({&layer, nullptr, {}});
+    rows.back().comparison.fail("missing in A", "");
+  }
+  return rows;
+}
+
+/// The row whose difference shows first; null if there is none.
+const Row* first_difference(const Layers& a, const Layers& b, const std::vector<Row>& rows) {
+  // When the module's sample returned, of those of all modules; else which forward it was in, and which call.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> returned;
+  const bool by_a = !a.calls.empty();
+  std::map<std::int64_t, std::int64_t> seen;
+  for (const auto index : by_a ? a.calls : b.calls) {
+    const auto when = static_cast<std::int64_t>(returned.size());
+    returned.emplace(std::make_pair(index, seen[index]++), when);
+  }
+  std::int64_t forwards = 0;
+  for (const auto& row : rows) {
+    const std::int64_t samples = row.comparison.samples;
+    if (samples > 0 && (forwards == 0 || samples < forwards)) forwards = samples;
+  }
+  const auto rank = [&](const Row& row) -> std::pair<std::int64_t, std::int64_t> {
+    const std::int64_t sample = row.comparison.at;
+    const Layer* known = by_a ? row.layer : row.other;
+    if (row.comparison.status == "missing in A") return {INT64_MAX, 0};
+    if (known != nullptr) {
+      const auto when = returned.find({known->index, sample});
+      if (when != returned.end()) return {when->second, 0};
+    }
+    const bool even = forwards > 0 && row.comparison.samples % forwards == 0 && row.comparison.samples > 0;
+    const std::int64_t calls = even ? row.comparison.samples / forwards : 1;
+    return {sample / calls, sample % calls};
+  };
+  const Row* first = nullptr;
+  for (const auto& row : rows) {
+    if (!row.comparison.agrees() && (first == nullptr || rank(row) < rank(*first))) first = &row;
+  }
+  return first;
+}
+
+void print_json(const std::vector<Row>& rows, const Row* first, const Options& options) {
+  Json list = Json::array();
+  for (const auto& [layer, other, comparison] : rows) {
+    Json entry{{"path", layer->path},
+               {"type", layer->entry.type()},
+               {"status", comparison.status},
+               {"detail", comparison.detail},
+               {"samples", comparison.samples}};
+    entry["max_abs"] = comparison.compared ? to_json(comparison.max_abs) : nullptr;
+    entry["max_rel"] = comparison.compared ? to_json(comparison.max_rel) : nullptr;
+    entry["cosine"] = comparison.compared ? to_json(comparison.cosine()) : nullptr;
+    list.push_back(std::move(entry));
+  }
+  print(Json{{"a", options.a},
+             {"b", options.b},
+             {"rtol", options.rtol},
+             {"atol", options.atol},
+             {"agree", first == nullptr},
+             {"first", first == nullptr ? Json(nullptr) : Json(first->layer->path)},
+             {"entries", std::move(list)}});
+}
+
+void print_table(const std::vector<Row>& rows, const Row* first, const Options& options) {
+  using Align = Table::Align;
+  Table table({{"path"},
+               {"type"},
+               {"max abs", Align::right},
+               {"max rel", Align::right},
+               {"cosine", Align::right},
+               {"status"}});
+  for (const auto& [layer, other, comparison] : rows) {
+    const auto text = [&, compared = comparison.compared](double value) {
+      return compared ? to_text(value) : std::string("-");
+    };
+    table.add({shown_path(layer->path), layer->entry.type().empty() ? "-" : layer->entry.type(),
+               text(comparison.max_abs), text(comparison.max_rel), text(comparison.cosine()),
+               comparison.status});
+  }
+  table.print(std::cout);
+  std::cout << '\n';
+  if (first == nullptr) {
+    std::cout << "All " << rows.size() << " modules agree within rtol " << to_text(options.rtol)
+              << " and atol " << to_text(options.atol) << ".\n";
+    return;
+  }
+  const auto& detail = first->comparison.detail;
+  const auto count =
+      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return !row.comparison.agrees(); });
+  std::cout << count << " of " << rows.size() << " modules do not agree; the first is "
+            << shown_path(first->layer->path) << ": " << first->comparison.status
+            << (detail.empty() ? "" : " (" + detail + ")") << ".\n";
+}
+
+}  // namespace
+
+void add_diff(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("diff", "Compare two recordings, module by module");
+  command->footer(kExamples);
+  command->add_option("a", options->a, "A recording, a .pt file, or a folder from Python")
+      ->required()
+      ->check(CLI::ExistingPath);
+  command->add_option("b", options->b, "What it is compared with")->required()->check(CLI::ExistingPath);
+  command->add_option("--rtol", options->rtol, "Relative tolerance")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--atol", options->atol, "Absolute tolerance")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "For programs");
+  command->callback([options] {
+    const Layers a = open_layers(options->a);
+    const Layers b = open_layers(options->b);
+    const auto rows = compare_all(a, b, *options);
+    const Row* first = first_difference(a, b, rows);
+    if (options->json) {
+      print_json(rows, first, *options);
+    } else {
+      print_table(rows, first, *options);
+    }
+    if (first != nullptr) throw CLI::RuntimeError(1);
+  });
+}
+
+}  // namespace torchtap::tools
