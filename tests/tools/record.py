@@ -1,6 +1,6 @@
 """Records every TorchScript model of the tests from the command line and compares with what Python's hooks saw.
 
-usage: record.py TORCHTAP MODELS
+usage: record.py TORCHTAP MODELS SOURCE
 """
 import json
 import pathlib
@@ -10,8 +10,12 @@ import tempfile
 
 import numpy
 import torch
+import torchvision
 
 COMMAND, MODELS = sys.argv[1], pathlib.Path(sys.argv[2])
+sys.path.insert(0, sys.argv[3] + "/tools/python")
+from record_folder import record_folder  # noqa: E402
+
 FASHION = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
 
 
@@ -141,6 +145,33 @@ def check_errors(folder):
     assert "linear1" in text and "--enable-grad" in text
 
 
+def check_port(folder):
+    """The original in Python against its TorchScript file, before and after a weight of the file is changed."""
+    torch.manual_seed(1)
+    model = torchvision.models.resnet18(weights=None).eval()
+    images = torch.randn(2, 3, 64, 64)
+    torch.save(images, folder / "images.pt")
+    with torch.no_grad(), record_folder(model, str(folder / "original")):
+        model(images)
+    torch.jit.script(model).save(folder / "port.pt")
+    with torch.no_grad():
+        model.layer2[1].conv1.weight[0] *= 1.5
+    torch.jit.script(model).save(folder / "broken.pt")
+    for name in ("port", "broken"):
+        run("record", folder / f"{name}.pt", "--input", folder / "images.pt", "--save", folder / name)
+    assert json.loads(run("diff", folder / "original", folder / "port", "--json").stdout)["agree"]
+    for first in ("original", "port"):
+        found = json.loads(run("diff", folder / first, folder / "broken", "--json", status=1).stdout)
+        assert found["first"] == "layer2.1.conv1", found["first"]
+    # Parts of a data set, recorded apart, are as one.
+    for name, rows in (("both", images), ("one", images[:1]), ("two", images[1:])):
+        torch.save(rows, folder / "rows.pt")
+        run("record", folder / "port.pt", "--input", folder / "rows.pt", "--types", "Conv2d", "--reduce", "moments,max",
+            "--over", "0", "--save", folder / name)
+    run("merge", folder / "one", folder / "two", "--save", folder / "merged")
+    run("diff", folder / "both", folder / "merged", "--rtol", "1e-4", "--atol", "1e-6")
+
+
 with tempfile.TemporaryDirectory() as temporary:
     here = pathlib.Path(temporary)
     for model_file in sorted(MODELS.glob("*.expected.pt")):
@@ -152,3 +183,4 @@ with tempfile.TemporaryDirectory() as temporary:
     check_gradients(here)
     check_list()
     check_errors(here)
+    check_port(here)
