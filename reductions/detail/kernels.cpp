@@ -246,7 +246,7 @@ HWY_INLINE void add_widened(Floats d, hn::Vec<Floats> x, hn::Vec<Doubles>& total
 /// As wide as T, float32 for the half types.
 template <class T>
 using OwnLane = std::conditional_t<std::is_same_v<T, double>, double, float>;
-constexpr std::size_t kWhile = 32;  // summands
+constexpr std::size_t kWhile = 8;  // summands
 
 /// Sums powers in lanes of type Lane for a while, before their sums go on in float64; finds extrema and
 /// zeros. False if the frame does not fit.
@@ -310,8 +310,8 @@ Summary summarize_powers_in(const T* x, std::size_t n) {
   return summarize_carefully(x, n, 1);
 }
 
-/// With moments. Many numbers of few digits can do with float32: rounding errors of 32 summands, some 1e-7 of
-/// each sum, are random, and what is left of them in all of a chunk is 1e-8.
+/// With moments. Many numbers of few digits can do with float32: of sums of eight, less than 3e-7 is lost
+/// even if all rounding errors, which are random in most data, go one way.
 template <bool kZeros, class T>
 Summary summarize_powers(const T* x, std::size_t n) {
   return n < kFew ? summarize_powers_in<kZeros, double>(x, n) : summarize_powers_in<kZeros, OwnLane<T>>(x, n);
@@ -376,36 +376,35 @@ void run(c10::ScalarType type, const void* x, std::size_t n, Needs needs, Summar
 }
 
 /// Columns side by side. Sums stay in registers for as many rows as are likely to be fetched ahead at a time.
-template <class Lane, class T>
+template <class T>
 void summarize_columns(const T* x, std::size_t rows, std::size_t width, std::size_t stride, Summary* out) {
   constexpr std::size_t kRows = 16;
-  constexpr std::size_t kSpace = Kernels::kColumns + HWY_MAX_BYTES / sizeof(float);
+  constexpr std::size_t kSpace = Kernels::kColumns + HWY_MAX_BYTES / sizeof(double);
   struct Lines {
-    Lane scale[kSpace], shift[kSpace], min[kSpace], max[kSpace];
-    double zeros[kSpace], s1[kSpace], s2[kSpace], s3[kSpace], s4[kSpace];
+    double scale[kSpace], shift[kSpace], min[kSpace], max[kSpace], zeros[kSpace], s1[kSpace], s2[kSpace],
+        s3[kSpace], s4[kSpace];
   };
   HWY_ALIGN Lines lines = {};
   std::array<Frame, Kernels::kColumns> frames;
   for (std::size_t c = 0; c < width; ++c) {
     frames[c] = Frame::of(x + c, rows, stride);
-    lines.scale[c] = static_cast<Lane>(frames[c].scale);
-    lines.shift[c] = static_cast<Lane>(frames[c].shift * frames[c].scale);
-    lines.min[c] = std::numeric_limits<Lane>::infinity();
-    lines.max[c] = -std::numeric_limits<Lane>::infinity();
+    lines.scale[c] = frames[c].scale;
+    lines.shift[c] = frames[c].shift * frames[c].scale;
+    lines.min[c] = std::numeric_limits<double>::infinity();
+    lines.max[c] = -lines.min[c];
   }
 
-  const hn::ScalableTag<Lane> d;
-  const Doubles wide;
-  const std::size_t lanes = hn::Lanes(d), half = hn::Lanes(wide);
-  const auto zero = hn::Zero(d), one = hn::Set(d, Lane{1});
+  const Doubles d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto zero = hn::Zero(d), one = hn::Set(d, 1.0);
   for (std::size_t from = 0; from < rows; from += kRows) {
     const std::size_t to = std::min(rows, from + kRows);
     for (std::size_t c = 0; c < width; c += lanes) {
       const auto scale = hn::LoadU(d, lines.scale + c), shift = hn::LoadU(d, lines.shift + c);
-      auto s1 = zero, s2 = zero, s3 = zero, s4 = zero;
-      auto min = hn::LoadU(d, lines.min + c), max = hn::LoadU(d, lines.max + c);
-      auto zeros = zero;
-      T padded[HWY_MAX_BYTES / sizeof(float)] = {};
+      auto s1 = hn::LoadU(d, lines.s1 + c), s2 = hn::LoadU(d, lines.s2 + c), s3 = hn::LoadU(d, lines.s3 + c),
+           s4 = hn::LoadU(d, lines.s4 + c), min = hn::LoadU(d, lines.min + c),
+           max = hn::LoadU(d, lines.max + c), zeros = hn::LoadU(d, lines.zeros + c);
+      T padded[HWY_MAX_BYTES / sizeof(double)] = {};
       for (std::size_t r = from; r < to; ++r) {
         const T* p = x + r * stride + c;
         hwy::Prefetch(p + 2 * kRows * stride);
@@ -419,46 +418,29 @@ void summarize_columns(const T* x, std::size_t rows, std::size_t width, std::siz
         max = hn::Max(max, v);
         zeros = hn::Add(zeros, hn::IfThenElseZero(hn::Eq(v, zero), one));
       }
+      hn::StoreU(s1, d, lines.s1 + c);
+      hn::StoreU(s2, d, lines.s2 + c);
+      hn::StoreU(s3, d, lines.s3 + c);
+      hn::StoreU(s4, d, lines.s4 + c);
       hn::StoreU(min, d, lines.min + c);
       hn::StoreU(max, d, lines.max + c);
-      HWY_ALIGN Lane buffer[HWY_MAX_BYTES / sizeof(Lane)];
-      const auto add = [&](double* line) HWY_ATTR {
-        for (std::size_t i = 0; i < lanes; i += half)
-          hn::StoreU(hn::Add(hn::LoadU(wide, line + c + i), load(wide, buffer + i)), wide, line + c + i);
-      };
-      hn::Store(s1, d, buffer);
-      add(lines.s1);
-      hn::Store(s2, d, buffer);
-      add(lines.s2);
-      hn::Store(s3, d, buffer);
-      add(lines.s3);
-      hn::Store(s4, d, buffer);
-      add(lines.s4);
-      hn::Store(zeros, d, buffer);
-      add(lines.zeros);
+      hn::StoreU(zeros, d, lines.zeros + c);
     }
   }
   for (std::size_t c = 0; c < width; ++c) {
     out[c] = Summary();
-    out[c].min = static_cast<double>(lines.min[c]);
-    out[c].max = static_cast<double>(lines.max[c]);
+    out[c].min = lines.min[c];
+    out[c].max = lines.max[c];
     out[c].zeros = static_cast<std::int64_t>(lines.zeros[c]);
     const Powers powers{lines.s1[c], lines.s2[c], lines.s3[c], lines.s4[c]};
-    if (!powers.template central<Lane>(rows, frames[c], &out[c]))
-      out[c] = summarize_carefully(x + c, rows, stride);
+    if (!powers.central<double>(rows, frames[c], &out[c])) out[c] = summarize_carefully(x + c, rows, stride);
   }
 }
 
 void columns(c10::ScalarType type, const void* x, std::size_t rows, std::size_t width, std::size_t stride,
              Summary* out) {
   with_type(type, [&](auto* typed) {
-    const auto* p = static_cast<decltype(typed)>(const_cast<void*>(x));
-    using T = std::remove_pointer_t<decltype(typed)>;
-    if (rows < kFew) {
-      summarize_columns<double>(p, rows, width, stride, out);
-    } else {
-      summarize_columns<OwnLane<T>>(p, rows, width, stride, out);
-    }
+    summarize_columns(static_cast<decltype(typed)>(const_cast<void*>(x)), rows, width, stride, out);
   });
 }
 
@@ -581,11 +563,15 @@ const Kernels* kernels() noexcept {
         HWY_DYNAMIC_DISPATCH(run)(type, x, n, needs, out);
       },
       [](c10::ScalarType type, const void* x, std::size_t rows, std::size_t width, std::size_t stride,
-         Summary* out) { HWY_DYNAMIC_DISPATCH(columns)
-                         (type, x, rows, width, stride, out); },
+         Summary* out) {
+        HWY_DYNAMIC_DISPATCH(columns)
+        (type, x, rows, width, stride, out);
+      },
       [](c10::ScalarType type, const void* x, std::size_t n, double count, double* mean, double* m2,
-         double* m3, double* m4) { HWY_DYNAMIC_DISPATCH(fold_moments)
-                                   (type, x, n, count, mean, m2, m3, m4); },
+         double* m3, double* m4) {
+        HWY_DYNAMIC_DISPATCH(fold_moments)
+        (type, x, n, count, mean, m2, m3, m4);
+      },
       [](c10::ScalarType type, const void* x, std::size_t n, const Bins& bins, std::int64_t* counts) {
         HWY_DYNAMIC_DISPATCH(count_bins)(type, x, n, bins, counts);
       }};

@@ -59,9 +59,8 @@ class Reader {
   const void* at(std::int64_t element) const { return data_ + element * item_; }
 
   template <class F>
-  void parallel(std::int64_t units, const F& f) const {
-    const std::int64_t grain = numel_ < kPiece ? units : 1;
-    at::parallel_for(0, units, grain, [&](std::int64_t begin, std::int64_t end) {
+  void each_unit(std::int64_t units, const F& f) const {
+    parallel(units, numel_, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t unit = begin; unit < end; ++unit) f(unit);
     });
   }
@@ -82,7 +81,7 @@ class Reader {
     const std::int64_t groups = this->groups(ranges * segments);
     const std::int64_t group = parts(outer, groups);
     results_.resize(static_cast<std::size_t>(groups * segments * kept));
-    parallel(groups * segments * ranges, [&, outer = outer, kept = kept, inner = inner](std::int64_t unit) {
+    each_unit(groups * segments * ranges, [&, outer = outer, kept = kept, inner = inner](std::int64_t unit) {
       const std::int64_t range = unit % ranges, piece = unit / ranges;
       const std::int64_t from = piece % segments * segment, n = std::min(segment, inner - from);
       if (n <= 0) return;
@@ -119,8 +118,8 @@ class Reader {
     const std::int64_t groups = std::clamp<std::int64_t>(parts(kUnits, kept * tiles * segments), 1, outer);
     const std::int64_t group = parts(outer, groups);
     results_.resize(static_cast<std::size_t>(groups * segments * kept_));
-    parallel(groups * segments * kept * tiles, [&, outer = outer, kept = kept, inner = inner,
-                                                columns = columns](std::int64_t unit) {
+    each_unit(groups * segments * kept * tiles, [&, outer = outer, kept = kept, inner = inner,
+                                                 columns = columns](std::int64_t unit) {
       const std::int64_t tile = unit % tiles, matrix = unit / tiles % kept, piece = unit / tiles / kept;
       const std::int64_t first = piece % segments * segment, last = std::min(rows, first + segment);
       const std::int64_t column = tile * width, n = std::min(width, columns * together - column);
@@ -298,6 +297,11 @@ bool Scan::count_bins(const Folding& folding, const Bins& bins, std::int64_t* sl
                      }
                    });
   return true;
+}
+
+void parallel(std::int64_t units, std::int64_t elements,
+              const std::function<void(std::int64_t, std::int64_t)>& f) {
+  at::parallel_for(0, units, elements < kPiece ? units : 1, f);
 }
 
 at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <torchtap/reductions/detail/summary.hpp>
 #include <torchtap/reductions/options.hpp>
@@ -74,6 +75,11 @@ class Scan {
   mutable std::vector<Read> reads_;  // one for each way of folding
   Needs total_;
 };
+
+/// `f(begin, end)` for parts of [0, units) on LibTorch's threads; on this one alone unless there are many
+/// `elements`.
+void parallel(std::int64_t units, std::int64_t elements,
+              const std::function<void(std::int64_t, std::int64_t)>& f);
 
 /// On the CPU.
 at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype);
