@@ -181,11 +181,14 @@ HWY_INLINE hn::Vec<D> load(D d, const T* x) {
   }
 }
 
-/// Two vectors of neighbours, in any order, in a walk through memory. Processors fetch ahead by themselves,
-/// but not across pages: it is twice as fast so on some.
+/// Processors fetch ahead by themselves, but not across pages: a walk through memory is twice as fast so on
+/// some.
+constexpr std::size_t kAhead = 8192;  // bytes
+
+/// Two vectors of neighbours, in any order, in a walk through memory.
 template <class D, class T>
 HWY_INLINE void fetch(D d, const T* x, hn::Vec<D>& a, hn::Vec<D>& b) {
-  constexpr std::size_t kAhead = 8192, kLine = 64;  // bytes
+  constexpr std::size_t kLine = 64;  // bytes
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < 2 * lanes; i += kLine / sizeof(T)) hwy::Prefetch(x + kAhead / sizeof(T) + i);
   if constexpr (std::is_same_v<T, c10::BFloat16> &&
@@ -514,6 +517,7 @@ void count_bins_of(const T* x, std::size_t n, const Bins& bins, std::int64_t* co
     HWY_ALIGN hwy::MakeSigned<Lane> slots[kBlock];
     for (; i + kBlock <= n; i += kBlock) {
       for (std::size_t k = 0; k < kBlock; k += lanes) {
+        hwy::Prefetch(x + i + k + kAhead / sizeof(T));
         const auto v = load(d, x + i + k);
         const auto place = hn::Min(hn::Max(hn::MulAdd(hn::Sub(v, low), scale, one), first), last);
         const auto off = hn::Abs(hn::Sub(place, hn::Round(place)));
