@@ -49,7 +49,7 @@ void read_64MB(benchmark::State& state) {
   }
   set_bytes(state, x.nbytes());
 }
-BENCHMARK(read_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(read_64MB)->Unit(benchmark::kMillisecond);
 
 template <class R>
 void update(benchmark::State& state, R reduction, const at::Tensor& x) {
@@ -66,17 +66,17 @@ auto series() {
 void series_64MB(benchmark::State& state) {
   update(state, series(), normal({kFloats}));
 }
-BENCHMARK(series_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(series_64MB)->Unit(benchmark::kMillisecond);
 
 void series_bfloat16_64MB(benchmark::State& state) {
   update(state, series(), normal({2 * kFloats}, at::kBFloat16));
 }
-BENCHMARK(series_bfloat16_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(series_bfloat16_64MB)->Unit(benchmark::kMillisecond);
 
 void series_half_64MB(benchmark::State& state) {
   update(state, series(), normal({2 * kFloats}, at::kHalf));
 }
-BENCHMARK(series_half_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(series_half_64MB)->Unit(benchmark::kMillisecond);
 
 void composed_64MB(benchmark::State& state) {
   const at::Tensor x = normal({kFloats});
@@ -89,24 +89,24 @@ void composed_64MB(benchmark::State& state) {
   }
   set_bytes(state, x.nbytes());
 }
-BENCHMARK(composed_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(composed_64MB)->Unit(benchmark::kMillisecond);
 
 void histogram_64MB(benchmark::State& state) {
   update(state, tap::Histogram(tap::HistogramOptions(64, -4, 4).over_all(true)), normal({kFloats}));
 }
-BENCHMARK(histogram_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(histogram_64MB)->Unit(benchmark::kMillisecond);
 
 void histogram_growing_64MB(benchmark::State& state) {
   update(state, tap::Histogram(tap::HistogramOptions(64).over_all(true)), normal({kFloats}));
 }
-BENCHMARK(histogram_growing_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(histogram_growing_64MB)->Unit(benchmark::kMillisecond);
 
 void histc_64MB(benchmark::State& state) {
   const at::Tensor x = normal({kFloats});
   for (auto _ : state) benchmark::DoNotOptimize(at::histc(x, 64, -4, 4));
   set_bytes(state, x.nbytes());
 }
-BENCHMARK(histc_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(histc_64MB)->Unit(benchmark::kMillisecond);
 
 // Elementwise: each element of the sample meets four float64 sums, which are read and written.
 constexpr std::int64_t kElements = 4 << 20;
@@ -119,7 +119,7 @@ void moments_elementwise(benchmark::State& state) {
   for (auto _ : state) moments.update(x);
   set_bytes(state, kElementwiseBytes);
 }
-BENCHMARK(moments_elementwise)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(moments_elementwise)->Unit(benchmark::kMillisecond);
 
 void triad(benchmark::State& state, std::int64_t bytes) {
   const std::int64_t n = bytes / 24;
@@ -138,7 +138,7 @@ void triad(benchmark::State& state, std::int64_t bytes) {
 void triad_elementwise(benchmark::State& state) {
   triad(state, kElementwiseBytes);
 }
-BENCHMARK(triad_elementwise)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(triad_elementwise)->Unit(benchmark::kMillisecond);
 
 void composed_elementwise(
     benchmark::State& state) {  // Pébay's update in place, as few operations as it takes
@@ -160,7 +160,7 @@ void composed_elementwise(
   }
   set_bytes(state, kElementwiseBytes);
 }
-BENCHMARK(composed_elementwise)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(composed_elementwise)->Unit(benchmark::kMillisecond);
 
 const std::vector<std::int64_t> kMaps{32, 256, 56, 56};
 constexpr std::int64_t kMapsBytes = 4LL * 32 * 256 * 56 * 56;
@@ -168,12 +168,12 @@ constexpr std::int64_t kMapsBytes = 4LL * 32 * 256 * 56 * 56;
 void moments_channels(benchmark::State& state) {
   update(state, tap::Moments(tap::MomentsOptions().over({0, 2, 3})), normal(kMaps));
 }
-BENCHMARK(moments_channels)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(moments_channels)->Unit(benchmark::kMillisecond);
 
 void triad_channels(benchmark::State& state) {
   triad(state, kMapsBytes);
 }
-BENCHMARK(triad_channels)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(triad_channels)->Unit(benchmark::kMillisecond);
 
 void composed_channels(benchmark::State& state) {
   const at::Tensor x = normal(kMaps);
@@ -187,12 +187,12 @@ void composed_channels(benchmark::State& state) {
   }
   set_bytes(state, kMapsBytes);
 }
-BENCHMARK(composed_channels)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(composed_channels)->Unit(benchmark::kMillisecond);
 
 void covariance_4096x512(benchmark::State& state) {
   update(state, tap::Covariance(tap::CovarianceOptions().over({0})), normal({4096, 512}));
 }
-BENCHMARK(covariance_4096x512)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(covariance_4096x512)->Unit(benchmark::kMillisecond);
 
 void addmm_4096x512(benchmark::State& state) {
   const at::Tensor x = normal({4096, 512}, at::kDouble), t = x.t();
@@ -200,7 +200,7 @@ void addmm_4096x512(benchmark::State& state) {
   for (auto _ : state) product.addmm_(t, x);
   set_bytes(state, static_cast<std::int64_t>(x.nbytes()));
 }
-BENCHMARK(addmm_4096x512)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(addmm_4096x512)->Unit(benchmark::kMillisecond);
 
 void quantiles(benchmark::State& state, const at::Tensor& x) {
   update(state, tap::Quantiles(tap::QuantilesOptions().over_all(true)), x);
@@ -210,18 +210,18 @@ void quantiles(benchmark::State& state, const at::Tensor& x) {
 void quantiles_64MB(benchmark::State& state) {
   quantiles(state, normal({kFloats}));
 }
-BENCHMARK(quantiles_64MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(quantiles_64MB)->Unit(benchmark::kMillisecond);
 void quantiles_64KB(benchmark::State& state) {
   quantiles(state, normal({16384}));
 }
-BENCHMARK(quantiles_64KB)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(quantiles_64KB)->Unit(benchmark::kMillisecond);
 
 void sort_64MB(benchmark::State& state) {  // for exact quantiles
   const at::Tensor x = normal({kFloats});
   for (auto _ : state) benchmark::DoNotOptimize(at::sort(x));
   set_bytes(state, x.nbytes());
 }
-BENCHMARK(sort_64MB)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+BENCHMARK(sort_64MB)->Unit(benchmark::kMillisecond)->Iterations(1);
 
 }  // namespace
 
