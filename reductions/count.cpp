@@ -2,6 +2,7 @@
 
 #include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/count.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -30,8 +31,27 @@ Count::Count(CountOptions options)
 
 void Count::update(const at::Tensor& sample) {
   const core::Quiet quiet;
+  detail::Scan scan(sample);
+  ask(scan);
+  update(scan);
+}
+
+void Count::ask(detail::Scan& scan) const {
+  scan.ask_total({/*moments=*/false, /*zeros=*/true});
+}
+
+void Count::update(const detail::Scan& scan) {
+  const core::Quiet quiet;
+  const at::Tensor& sample = scan.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
+  if (const auto total = scan.answer_total()) {
+    add(nan_, number(total->nan));
+    add(inf_, number(total->infinities()));
+    add(zeros_, number(total->zeros));
+    elements_ += sample.numel();
+    return intake_.commit(rows);
+  }
   const auto dtype = sample.scalar_type();
   const at::Tensor zeros = at::eq(sample, 0).sum();
   if (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) {
@@ -51,6 +71,10 @@ void Count::update(const at::Tensor& sample) {
 void Count::check(const at::Tensor& sample) const {
   const core::Quiet quiet;
   (void)intake_.open(sample);
+}
+
+void Count::check(const detail::Scan& scan) const {
+  check(scan.sample());
 }
 
 void Count::merge(const Count& other) {

@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <torchtap/core/quiet.hpp>
 #include <torchtap/reductions/covariance.hpp>
 
@@ -25,6 +26,27 @@ Observations observe(const detail::Rows& rows) {
   return result;
 }
 
+/// Adds X^T conj(X) of [rows, D] to a symmetric [D, D]: of the blocks above the diagonal, and below it by
+/// symmetry, which saves up to half of the work. Below the blocks' size that gains nothing.
+void add_product(at::Tensor& product, const at::Tensor& x) {
+  constexpr std::int64_t kBlock = 128;
+  const std::int64_t size = x.size(1);
+  if (x.is_complex() || size < 2 * kBlock) {
+    product.addmm_(x.t(), x.conj());
+    return;
+  }
+  for (std::int64_t i = 0; i < size; i += kBlock) {
+    const std::int64_t n = std::min(kBlock, size - i);
+    // A block of rows from the diagonal on.
+    product.narrow(0, i, n).narrow(1, i, size - i).addmm_(x.narrow(1, i, n).t(), x.narrow(1, i, size - i));
+  }
+  for (std::int64_t i = 0; i < size; i += kBlock) {
+    const std::int64_t n = std::min(kBlock, size - i), rest = size - i - n;
+    if (rest == 0) break;
+    product.narrow(0, i + n, rest).narrow(1, i, n).copy_(product.narrow(0, i, n).narrow(1, i + n, rest).t());
+  }
+}
+
 at::Tensor rows_omitted(const detail::Intake& intake, const detail::Owned& taken) {
   intake.require_samples("omitted");
   const core::Quiet quiet;
@@ -46,9 +68,11 @@ void Covariance::update(const at::Tensor& sample) {
   if (rows.count == 0) return;
   const Observations batch = observe(rows);
   const at::Tensor mean = at::div(batch.x.sum(0), batch.taken.clamp_min(1));
-  at::Tensor deviation = at::sub(batch.x, mean);
+  const bool own = batch.x.scalar_type() != sample.scalar_type();
+  at::Tensor deviation = own ? at::Tensor(batch.x).sub_(mean) : at::sub(batch.x, mean);
   if (batch.mask.defined()) deviation.masked_fill_(batch.mask.logical_not(), 0.0);
-  const at::Tensor product = at::mm(deviation.t(), deviation.conj());
+  at::Tensor product = at::zeros({deviation.size(1), deviation.size(1)}, deviation.options());
+  add_product(product, deviation);
   if (count() == 0) {
     taken_ = detail::own_copy(batch.taken);
     mean_ = mean;
@@ -140,12 +164,13 @@ void Gram::update(const at::Tensor& sample) {
   if (rows.count == 0) return;
   const Observations batch = observe(rows);
   if (count() == 0) {
-    product_ = detail::own_copy(at::mm(batch.x.t().conj(), batch.x));
+    product_ = at::zeros({batch.x.size(1), batch.x.size(1)}, batch.x.options());
+    add_product(*product_, batch.x.conj());
     taken_ = detail::own_copy(batch.taken);
   } else {
     if (batch.x.is_complex() && !product_->is_complex())
       product_ = detail::own_copy(*product_, at::kComplexDouble);
-    product_->addmm_(batch.x.t().conj(), batch.x.to(product_->scalar_type()));
+    add_product(*product_, batch.x.to(product_->scalar_type()).conj());
     taken_->add_(batch.taken);
   }
   intake_.commit(rows);

@@ -1,18 +1,23 @@
 #include <ATen/Functions.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/extrema.hpp>
 
 namespace torchtap::reductions {
 namespace detail {
+namespace {
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+}
 
 Extremum::Extremum(Kind kind, const char* name, Folding folding)
     : kind_(kind), intake_(name, std::move(folding), kind == Kind::abs_max ? Accepts::any : Accepts::real) {}
 
 double Extremum::identity() const {
-  const double infinity = std::numeric_limits<double>::infinity();
-  return kind_ == Kind::min ? infinity : -infinity;
+  return kind_ == Kind::min ? kInfinity : -kInfinity;
 }
 
 at::Tensor Extremum::of(const Rows& rows) const {
@@ -36,14 +41,48 @@ void Extremum::fold(const at::Tensor& value) {
   }
 }
 
+double Extremum::of(const Summary& one) const {
+  const bool all = !intake_.omits();
+  if (all && one.nan != 0) return std::numeric_limits<double>::quiet_NaN();
+  const double min = all && one.negative_infinities != 0 ? -kInfinity : one.min;
+  const double max = all && one.positive_infinities != 0 ? kInfinity : one.max;
+  switch (kind_) {
+    case Kind::min:
+      return min;
+    case Kind::max:
+      return max;
+    case Kind::abs_max:
+      return min > max ? identity() : std::max(std::abs(min), std::abs(max));
+  }
+  return 0.0;
+}
+
 void Extremum::update(const at::Tensor& sample) {
   const core::Quiet quiet;
-  const Rows rows = intake_.open(sample);
+  Scan scan(sample);
+  ask(scan);
+  update(scan);
+}
+
+void Extremum::ask(Scan& scan) const {
+  scan.ask(intake_.folding(), {});
+}
+
+void Extremum::update(const Scan& scan) {
+  const core::Quiet quiet;
+  const Rows rows = intake_.open(scan);
   if (rows.count == 0) return;
-  if (value_) {
-    fold(of(rows));
+  at::Tensor part;
+  if (const auto* kept = scan.answer(intake_.folding())) {
+    part =
+        tabulate(rows.kept(), *kept, [&](const Summary& one) { return of(one); }).to(rows.view.scalar_type());
   } else {
-    value_ = own_copy(of(rows));
+    part = of(rows);
+  }
+  if (value_) {
+    fold(part);
+  } else {
+    value_ = own_copy(part);
   }
   intake_.commit(rows);
 }
@@ -51,6 +90,11 @@ void Extremum::update(const at::Tensor& sample) {
 void Extremum::check(const at::Tensor& sample) const {
   const core::Quiet quiet;
   (void)intake_.open(sample);
+}
+
+void Extremum::check(const Scan& scan) const {
+  const core::Quiet quiet;
+  (void)intake_.open(scan);
 }
 
 void Extremum::merge_from(const Extremum& other) {

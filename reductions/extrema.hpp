@@ -17,6 +17,10 @@ class Extremum {
   void update(const at::Tensor& sample);
   /// Throws what `update` would throw for this sample; changes nothing.
   void check(const at::Tensor& sample) const;
+  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  void ask(Scan& scan) const;
+  void check(const Scan& scan) const;
+  void update(const Scan& scan);
   /// Goes on from `value` as the extremum of all samples so far.
   void assign(const at::Tensor& value);
   /// Samples, or rows under `over(dims)`.
@@ -44,6 +48,7 @@ class Extremum {
 
  private:
   at::Tensor of(const Rows& rows) const;
+  double of(const Summary& summary) const;
   void fold(const at::Tensor& value);
   double identity() const;
 

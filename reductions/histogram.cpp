@@ -1,8 +1,11 @@
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/histogram.hpp>
 
 namespace torchtap::reductions {
@@ -83,18 +86,56 @@ void Histogram::validate() const {
 
 void Histogram::update(const at::Tensor& sample) {
   const core::Quiet quiet;
-  const detail::Rows rows = intake_.open(sample);
+  detail::Scan scan(sample);
+  ask(scan);
+  update(scan);
+}
+
+void Histogram::ask(detail::Scan& scan) const {
+  if (growing_) scan.ask_total({});
+}
+
+void Histogram::update(const detail::Scan& scan) {
+  const core::Quiet quiet;
+  const detail::Rows rows = intake_.open(scan.sample());
   if (rows.count == 0) return;
-  const at::Tensor x = rows.flat(rows.view).to(at::kDouble);
-  const auto counts = x.options().dtype(at::kLong);
+  const auto on_device = at::TensorOptions().device(rows.view.device());
   if (!slots_) {
-    slots_ = at::zeros({x.size(1), bins_ + 3}, counts);
+    std::int64_t kept = 1;
+    for (const auto size : rows.kept()) kept *= size;
+    slots_ = at::zeros({kept, bins_ + 3}, on_device.dtype(at::kLong));
     if (growing_) {
-      min_ = at::full({}, kInfinity, x.options());
-      max_ = at::full({}, -kInfinity, x.options());
+      min_ = at::full({}, kInfinity, on_device.dtype(at::kDouble));
+      max_ = at::full({}, -kInfinity, on_device.dtype(at::kDouble));
       grow(*min_, *max_);
     }
   }
+  if (!count_plain(scan)) count_any(rows);
+  intake_.commit(rows);
+}
+
+/// By the kernels, if they can.
+bool Histogram::count_plain(const detail::Scan& scan) {
+  if (!scan.plain()) return false;
+  if (growing_) {
+    const auto total = scan.answer_total();
+    if (total->taken != 0) {
+      const auto number = at::TensorOptions().dtype(at::kDouble);
+      grow(at::full({}, std::min(total->min, min_->item<double>()), number),
+           at::full({}, std::max(total->max, max_->item<double>()), number));
+    }
+  }
+  const at::Tensor edges = this->edges().contiguous();
+  const auto* at = edges.data_ptr<double>();
+  if (!std::isfinite(at[bins_] - at[0])) return false;
+  return scan.count_bins(intake_.folding(),
+                         {bins_, growing_ ? at[0] : low_, growing_ ? at[bins_] : high_, at},
+                         slots_->data_ptr<std::int64_t>());
+}
+
+void Histogram::count_any(const detail::Rows& rows) {
+  const at::Tensor x = rows.flat(rows.view).to(at::kDouble);
+  const auto counts = x.options().dtype(at::kLong);
   at::Tensor slot, below, above;
   if (growing_) {
     if (x.numel() != 0) {
@@ -113,12 +154,15 @@ void Histogram::update(const at::Tensor& sample) {
   slot = slot.clamp_(0, bins_ - 1);
   slot.masked_fill_(below, bins_).masked_fill_(above, bins_ + 1).masked_fill_(x.isnan(), bins_ + 2);
   slots_->scatter_add_(1, slot.t(), at::ones({}, counts).expand({x.size(1), x.size(0)}));
-  intake_.commit(rows);
 }
 
 void Histogram::check(const at::Tensor& sample) const {
   const core::Quiet quiet;
   (void)intake_.open(sample);
+}
+
+void Histogram::check(const detail::Scan& scan) const {
+  check(scan.sample());
 }
 
 void Histogram::grow(const at::Tensor& min, const at::Tensor& max) {
@@ -178,7 +222,8 @@ at::Tensor Histogram::edges() const {
     const auto options = at::TensorOptions().dtype(at::kDouble).device(intake_.device());
     return at::linspace(low_, high_, bins_ + 1, options);
   }
-  intake_.require_samples("edges");
+  TORCH_CHECK_VALUE(bool(slots_),
+                    "Histogram::edges: there are no samples yet; update it first, or ask count() before.");
   return scaled(at::add(at::arange(bins_ + 1, slots_->options()), *start_).to(at::kDouble), *exponent_);
 }
 

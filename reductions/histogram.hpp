@@ -45,6 +45,10 @@ class Histogram {
   void update(const at::Tensor& sample);
   /// Throws what `update` would throw for this sample; changes nothing.
   void check(const at::Tensor& sample) const;
+  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  void ask(detail::Scan& scan) const;
+  void check(const detail::Scan& scan) const;
+  void update(const detail::Scan& scan);
   /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
   /// another configuration or shape; the state is then unchanged.
   void merge(const Histogram& other);
@@ -80,6 +84,8 @@ class Histogram {
   void validate() const;
   void restored() const;
   at::Tensor column(std::int64_t slot) const;
+  bool count_plain(const detail::Scan& scan);
+  void count_any(const detail::Rows& rows);
   void coarsen(const Grid& grid);
   void grow(const at::Tensor& min, const at::Tensor& max);
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/intake.hpp>
 
 namespace torchtap::reductions::detail {
@@ -107,7 +108,7 @@ Intake::Intake(const char* name, Folding folding, Accepts accepts, bool any_shap
                     ") and over_all(true) were both given; choose one of them.");
 }
 
-Rows Intake::open(const at::Tensor& sample) const {
+Rows Intake::rows(const at::Tensor& sample) const {
   TORCH_CHECK_TYPE(sample.defined(), name_, "::update: expected a tensor, got an undefined one.");
   TORCH_CHECK_TYPE(sample.layout() == c10::kStrided, name_,
                    "::update: expected a strided tensor, got layout ", sample.layout(),
@@ -160,22 +161,42 @@ Rows Intake::open(const at::Tensor& sample) const {
     TORCH_CHECK_VALUE(sample.device() == device_, name_, "::update: a sample on ", sample.device(),
                       " does not match the state on ", device_, "; move the sample there before.");
   }
-  if (rows.count == 0 || folding_.non_finite == NonFinite::propagate || !has_non_finite(dtype)) return rows;
+  return rows;
+}
 
-  rows.finite = at::isfinite(rows.view);
-  if (folding_.non_finite == NonFinite::raise) {
-    if (!rows.finite.all().item<bool>()) {
-      const auto nan = at::isnan(rows.view).sum().item<std::int64_t>();
-      const auto all = rows.finite.logical_not().sum().item<std::int64_t>();
-      TORCH_CHECK_VALUE(false, name_, "::update: expected finite numbers, got ", nan, " NaN and ", all - nan,
-                        " Inf in a sample of shape ", sample.sizes(),
-                        "; find their origin, or choose NonFinite::omit or NonFinite::propagate.");
-    }
-    rows.finite = at::Tensor();
-  } else {
-    rows.omitted = rows.sum(rows.finite.logical_not(), at::kLong);
+Rows Intake::open(const at::Tensor& sample) const {
+  Rows rows = this->rows(sample);
+  if (rows.count == 0 || folding_.non_finite == NonFinite::propagate || !has_non_finite(sample.scalar_type()))
+    return rows;
+  const at::Tensor finite = at::isfinite(rows.view);
+  if (folding_.non_finite == NonFinite::omit) {
+    rows.finite = finite;
+    rows.omitted = rows.sum(finite.logical_not(), at::kLong);
+  } else if (!finite.all().item<bool>()) {
+    const auto nan = at::isnan(rows.view).sum().item<std::int64_t>();
+    raise(sample, nan, finite.logical_not().sum().item<std::int64_t>() - nan);
   }
   return rows;
+}
+
+Rows Intake::open(const Scan& scan) const {
+  Rows rows = this->rows(scan.sample());  // before anything is read
+  const auto* kept = scan.answer(folding_);
+  if (kept == nullptr) return open(scan.sample());
+  if (folding_.non_finite == NonFinite::omit) {
+    rows.omitted = tabulate(rows.kept(), *kept, [](const Summary& one) { return one.non_finite(); });
+  } else if (folding_.non_finite == NonFinite::raise) {
+    Summary total;
+    for (const auto& one : *kept) total.merge(one);
+    if (total.non_finite() != 0) raise(scan.sample(), total.nan, total.infinities());
+  }
+  return rows;
+}
+
+void Intake::raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const {
+  TORCH_CHECK_VALUE(false, name_, "::update: expected finite numbers, got ", nan, " NaN and ", infinities,
+                    " Inf in a sample of shape ", sample.sizes(),
+                    "; find their origin, or choose NonFinite::omit or NonFinite::propagate.");
 }
 
 void Intake::commit(const Rows& rows) {

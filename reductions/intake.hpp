@@ -17,6 +17,9 @@
 /// them.
 namespace torchtap::reductions::detail {
 
+class Scan;
+struct Summary;
+
 /// A tensor that is copied by value, so that a class made of them is a regular value with nothing written by
 /// hand. The tensor handed to the constructor must have no other owner.
 class Owned {
@@ -91,6 +94,8 @@ class Intake {
 
   /// The rows of `sample`. Throws `c10::TypeError` or `c10::ValueError` if it does not fit; changes nothing.
   Rows open(const at::Tensor& sample) const;
+  /// The same without looking for non-finite elements where the scan has counted them: then without `finite`.
+  Rows open(const Scan& scan) const;
   /// Counts what `open` returned.
   void commit(const Rows& rows);
   /// Counts one sample that is known to fit.
@@ -141,6 +146,8 @@ class Intake {
   }
 
  private:
+  Rows rows(const at::Tensor& sample) const;
+  void raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const;
   void restored(std::int32_t dtype, std::int32_t type, std::int32_t index);
 
   const char* name_;

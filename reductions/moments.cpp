@@ -1,7 +1,9 @@
 #include <ATen/Functions.h>
 
+#include <cmath>
 #include <limits>
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/moments.hpp>
 
 namespace torchtap::reductions {
@@ -25,9 +27,32 @@ Moments::Moments(MomentsOptions options)
 
 void Moments::update(const at::Tensor& sample) {
   const core::Quiet quiet;
-  const detail::Rows rows = intake_.open(sample);
+  detail::Scan scan(sample);
+  ask(scan);
+  update(scan);
+}
+
+void Moments::ask(detail::Scan& scan) const {
+  scan.ask(intake_.folding(), {/*moments=*/true, /*zeros=*/false});
+}
+
+void Moments::update(const detail::Scan& scan) {
+  const core::Quiet quiet;
+  const at::Tensor& sample = scan.sample();
+  const detail::Rows rows = intake_.open(scan);
   check_kind(sample);
   if (rows.count == 0) return;
+  if (const auto* kept = scan.answer(intake_.folding())) {
+    if (count() == 0) {
+      for (auto* state : {&mean_, &m2_, &m3_, &m4_}) *state = at::zeros(rows.kept(), at::kDouble);
+    }
+    fold(*kept);
+    return intake_.commit(rows);
+  }
+  if (rows.single && m3_ && !intake_.omits() &&
+      scan.fold_moments(static_cast<double>(count() + 1), *mean_, *m2_, *m3_, *m4_)) {
+    return intake_.commit(rows);
+  }
   const auto dtype = detail::wide_type(sample.scalar_type());
   const at::Tensor x = rows.filled(0.0).to(dtype);
   Part part;
@@ -63,10 +88,45 @@ void Moments::update(const at::Tensor& sample) {
   intake_.commit(rows);
 }
 
+/// Merges what was found, element by element, into the state.
+void Moments::fold(const std::vector<detail::Summary>& kept) {
+  double* const mean = mean_->data_ptr<double>();
+  double* const m2 = m2_->data_ptr<double>();
+  double* const m3 = m3_->data_ptr<double>();
+  double* const m4 = m4_->data_ptr<double>();
+  const at::Tensor taken = intake_.taken().expand(mean_->sizes()).contiguous();
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const detail::Summary& other = kept[i];
+    const double infinite = mean[i] + other.with_non_finite(0.0);
+    if (!intake_.omits() && !std::isfinite(infinite)) {
+      mean[i] = infinite;
+      m2[i] = m3[i] = m4[i] = kNaN;
+      continue;
+    }
+    detail::Summary mine;
+    mine.taken = static_cast<std::int64_t>(taken.data_ptr<double>()[i]);
+    mine.mean = mean[i];
+    mine.m2 = m2[i];
+    mine.m3 = m3[i];
+    mine.m4 = m4[i];
+    mine.merge(other);
+    mean[i] = mine.mean;
+    m2[i] = mine.m2;
+    m3[i] = mine.m3;
+    m4[i] = mine.m4;
+  }
+}
+
 void Moments::check(const at::Tensor& sample) const {
   const core::Quiet quiet;
   (void)intake_.open(sample);
   check_kind(sample);
+}
+
+void Moments::check(const detail::Scan& scan) const {
+  const core::Quiet quiet;
+  (void)intake_.open(scan);
+  check_kind(scan.sample());
 }
 
 void Moments::check_kind(const at::Tensor& sample) const {

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <torchtap/reductions/intake.hpp>
+#include <vector>
 
 namespace torchtap::reductions {
 
@@ -30,6 +31,10 @@ class Moments {
   void update(const at::Tensor& sample);
   /// Throws what `update` would throw for this sample; changes nothing.
   void check(const at::Tensor& sample) const;
+  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  void ask(detail::Scan& scan) const;
+  void check(const detail::Scan& scan) const;
+  void update(const detail::Scan& scan);
   /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
   /// another configuration or shape; the state is then unchanged.
   void merge(const Moments& other);
@@ -63,6 +68,7 @@ class Moments {
 
  private:
   struct Part;
+  void fold(const std::vector<detail::Summary>& kept);
   Part part() const;
   void combine(const Part& other);
   void check_kind(const at::Tensor& sample) const;

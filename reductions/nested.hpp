@@ -18,6 +18,17 @@ template <class T>
 struct has_check<T, std::void_t<decltype(std::declval<const T&>().check(std::declval<const at::Tensor&>()))>>
     : std::true_type {};
 
+class Scan;
+
+/// Whether `T` can share one pass over a sample with others.
+template <class T, class = void>
+struct has_scan : std::false_type {};
+template <class T>
+struct has_scan<T, std::void_t<decltype(std::declval<const T&>().ask(std::declval<Scan&>())),
+                               decltype(std::declval<const T&>().check(std::declval<const Scan&>())),
+                               decltype(std::declval<T&>().update(std::declval<const Scan&>()))>>
+    : std::true_type {};
+
 /// Whether all have `fresh()`; what has not is started anew by the sink that keeps a copy.
 template <class... Rs>
 inline constexpr bool all_fresh_v = (core::detail::has_fresh<Rs>::value && ...);

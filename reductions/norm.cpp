@@ -1,7 +1,10 @@
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/norm.hpp>
 
 namespace torchtap::reductions {
@@ -23,8 +26,36 @@ void Norm::fold(const at::Tensor& part) {
 
 void Norm::update(const at::Tensor& sample) {
   const core::Quiet quiet;
-  const detail::Rows rows = intake_.open(sample);
+  detail::Scan scan(sample);
+  ask(scan);
+  update(scan);
+}
+
+/// Whether one of the numbers of a scan is the sum of powers.
+bool Norm::asks() const {
+  return p_ == 2 || std::isinf(p_);
+}
+
+void Norm::ask(detail::Scan& scan) const {
+  if (asks()) scan.ask(intake_.folding(), {/*moments=*/p_ == 2, /*zeros=*/false});
+}
+
+void Norm::update(const detail::Scan& scan) {
+  const core::Quiet quiet;
+  const at::Tensor& sample = scan.sample();
+  const auto* kept = asks() ? scan.answer(intake_.folding()) : nullptr;
+  const detail::Rows rows = kept != nullptr ? intake_.open(scan) : intake_.open(sample);
   if (rows.count == 0) return;
+  if (kept != nullptr) {
+    const bool omits = intake_.omits();
+    fold(detail::tabulate(rows.kept(), *kept, [&](const detail::Summary& one) {
+      if (!omits && one.nan != 0) return std::numeric_limits<double>::quiet_NaN();
+      if (!omits && one.infinities() != 0) return std::numeric_limits<double>::infinity();
+      if (p_ == 2) return one.m2 + static_cast<double>(one.taken) * one.mean * one.mean;
+      return one.taken == 0 ? 0.0 : std::max(std::abs(one.min), std::abs(one.max));
+    }));
+    return intake_.commit(rows);
+  }
   const at::Tensor x = rows.filled(0.0).to(detail::wide_type(sample.scalar_type()));
   if (std::isinf(p_)) {
     fold(rows.count == 1 ? x.abs().reshape(rows.kept()) : at::amax(x.abs(), rows.folded));
@@ -41,6 +72,12 @@ void Norm::update(const at::Tensor& sample) {
 void Norm::check(const at::Tensor& sample) const {
   const core::Quiet quiet;
   (void)intake_.open(sample);
+}
+
+void Norm::check(const detail::Scan& scan) const {
+  if (!asks()) return check(scan.sample());
+  const core::Quiet quiet;
+  (void)intake_.open(scan);
 }
 
 void Norm::merge(const Norm& other) {

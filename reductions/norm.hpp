@@ -28,6 +28,10 @@ class Norm {
   void update(const at::Tensor& sample);
   /// Throws what `update` would throw for this sample; changes nothing.
   void check(const at::Tensor& sample) const;
+  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  void ask(detail::Scan& scan) const;
+  void check(const detail::Scan& scan) const;
+  void update(const detail::Scan& scan);
   /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
   /// another configuration or shape; the state is then unchanged.
   void merge(const Norm& other);
@@ -56,6 +60,7 @@ class Norm {
   }
 
  private:
+  bool asks() const;
   void fold(const at::Tensor& part);
 
   detail::Intake intake_;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/sort.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 
 namespace torchtap::reductions {
@@ -12,6 +14,31 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t kLeast = 8;  // values in the smallest level
+
+constexpr std::int64_t kBatch = 4;  // times the size: samples of more rows are sorted and thinned out at once
+
+/// [values, kept elements] with each column ascending, NaN last.
+at::Tensor sorted_rows(const at::Tensor& values) {
+  const auto sort = [&](auto zero) {
+    using T = decltype(zero);
+    detail::Sorter<T> sorter;
+    at::Tensor result = at::empty_like(values);
+    const T* const sorted =
+        sorter(static_cast<const T*>(values.data_ptr()), static_cast<std::size_t>(values.numel()));
+    std::copy(sorted, sorted + values.numel(), static_cast<T*>(result.data_ptr()));
+    return result;
+  };
+  if (values.size(1) == 1 && values.device().is_cpu() && values.is_contiguous()) {
+    if (values.scalar_type() == at::kFloat) return sort(0.0F);
+    if (values.scalar_type() == at::kDouble) return sort(0.0);
+  }
+  return std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false));
+}
+
+/// With probability 0.99.
+double sketch_error(std::int64_t size) {
+  return 2.296 / std::pow(static_cast<double>(size), 0.9021);
+}
 
 bool is_level(double q) {
   return q >= 0 && q <= 1;
@@ -56,13 +83,58 @@ std::int64_t Quantiles::retained() const noexcept {
 
 void Quantiles::update(const at::Tensor& sample) {
   const core::Quiet quiet;
-  const detail::Rows rows = intake_.open(sample);
+  detail::Scan scan(sample);
+  ask(scan);
+  update(scan);
+}
+
+void Quantiles::ask(detail::Scan& scan) const {
+  scan.ask(intake_.folding(), {});
+}
+
+void Quantiles::update(const detail::Scan& scan) {
+  const core::Quiet quiet;
+  const detail::Rows rows = intake_.open(scan.sample());
   if (rows.count == 0) return;
-  const at::Tensor x = detail::own_copy(rows.flat(rows.view), detail::mean_type(sample.scalar_type()));
-  const at::Tensor is_nan = x.isnan();
-  const at::Tensor min = x.masked_fill(is_nan, kInfinity).amin(0);
-  const at::Tensor max = x.masked_fill(is_nan, -kInfinity).amax(0);
-  const at::Tensor nan = is_nan.sum(0);
+  const auto dtype = detail::mean_type(rows.view.scalar_type());
+  const auto* kept = scan.answer(intake_.folding());
+  if (kept != nullptr) {
+    const std::vector<std::int64_t> flat{static_cast<std::int64_t>(kept->size())};
+    const auto min = [](const detail::Summary& one) {
+      return one.negative_infinities != 0 ? -kInfinity : one.min;
+    };
+    const auto max = [](const detail::Summary& one) {
+      return one.positive_infinities != 0 ? kInfinity : one.max;
+    };
+    take_extrema(detail::tabulate(flat, *kept, min).to(dtype), detail::tabulate(flat, *kept, max).to(dtype),
+                 detail::tabulate(flat, *kept, [](const detail::Summary& one) { return one.nan; }));
+  }
+  if (kept != nullptr && rows.count >= kBatch * size_) {
+    // [kept elements, rows]: what is kept of most layouts lies in runs.
+    std::vector<std::int64_t> order;
+    for (auto i = static_cast<std::int64_t>(rows.folded.size()); i < rows.view.dim(); ++i) order.push_back(i);
+    order.insert(order.end(), rows.folded.begin(), rows.folded.end());
+    const at::Tensor x =
+        rows.view.permute(order).reshape({static_cast<std::int64_t>(kept->size()), rows.count}).to(dtype);
+    if (dtype == at::kDouble) {
+      insert_sorted<double>(x.contiguous());
+    } else {
+      insert_sorted<float>(x.contiguous());
+    }
+  } else {
+    const at::Tensor x = detail::own_copy(rows.flat(rows.view), dtype);
+    if (kept == nullptr) {
+      const at::Tensor is_nan = x.isnan();
+      take_extrema(x.masked_fill(is_nan, kInfinity).amin(0), x.masked_fill(is_nan, -kInfinity).amax(0),
+                   is_nan.sum(0));
+    }
+    levels_[0].push_back(x);
+  }
+  intake_.commit(rows);
+  compress();
+}
+
+void Quantiles::take_extrema(const at::Tensor& min, const at::Tensor& max, const at::Tensor& nan) {
   if (count() == 0) {
     min_ = min;
     max_ = max;
@@ -73,9 +145,69 @@ void Quantiles::update(const at::Tensor& sample) {
     max_ = at::maximum(*max_, max);
     nan_->add_(nan);
   }
-  levels_[0].push_back(x);
-  intake_.commit(rows);
-  compress();
+}
+
+/// Of many rows, [kept elements, rows]: one of every `stride` neighbours is chosen at random (the sampler of
+/// Karnin, Lang & Liberty); pieces of those are sorted and thinned out at once to every w-th value, from a
+/// random one on, which is what log2(w) compactions in a row would leave of them.
+template <class T>
+void Quantiles::insert_sorted(const at::Tensor& rows) {
+  constexpr std::int64_t kPiece = 65536;  // values: the caches hold them, and sorting them takes 0.3 ms
+  const std::int64_t kept = rows.size(0), n = rows.size(1);
+  // Sampling n rows has a standard error of sqrt(stride / 4n) of them: at most a tenth of the sketch's own.
+  const double sampling = sketch_error(size_) / 2.576 / 10;
+  const double most = 4 * sampling * sampling * static_cast<double>(count() + n);
+  std::int64_t sampled = 0;  // as a level
+  while (sampled < 20 && std::ldexp(1.0, static_cast<int>(sampled) + 1) <= most) ++sampled;
+  const std::int64_t stride = std::int64_t{1} << sampled;
+
+  struct Piece {
+    std::int64_t from, size, weight, offset;
+    std::uint64_t seed;
+    at::Tensor values;  // [size, kept elements]
+  };
+  std::vector<Piece> pieces;
+  const auto add = [&](std::int64_t from, std::int64_t size, std::int64_t level) {
+    const auto offset = static_cast<std::int64_t>(
+        random_.next() & ((std::uint64_t{1} << (level - std::min(level, sampled))) - 1));
+    pieces.push_back({from, size, std::int64_t{1} << level, offset, random_.next(),
+                      at::empty({size, kept}, rows.options())});
+    if (static_cast<std::size_t>(level) >= levels_.size())
+      levels_.resize(static_cast<std::size_t>(level) + 1);
+    levels_[static_cast<std::size_t>(level)].push_back(pieces.back().values);
+    if (level != 0) exact_ = false;
+    return from + (size << level);
+  };
+  for (std::int64_t from = 0; from < n;) {
+    const std::int64_t size = std::min(kPiece, (n - from) >> sampled);
+    std::int64_t level = 0;
+    while ((size >> (level + 1)) >= size_) ++level;
+    from = size == 0 ? add(from, n - from, 0) : add(from, size >> level, level + sampled);
+  }
+  const T* const x = rows.data_ptr<T>();
+  const auto units = static_cast<std::int64_t>(pieces.size()) * kept;
+  detail::parallel(units, kept * n, [&](std::int64_t begin, std::int64_t end) {
+    detail::Sorter<T> sorter;
+    std::vector<T> chosen;
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const Piece& piece = pieces[static_cast<std::size_t>(unit / kept)];
+      const std::int64_t k = unit % kept, step = std::min(stride, piece.weight);
+      const std::int64_t weight = piece.weight / step;
+      const T* from = x + k * n + piece.from;
+      if (step != 1) {
+        detail::Random random(piece.seed);  // the same for all kept elements: each still sees fair choices
+        chosen.resize(static_cast<std::size_t>(piece.size * weight));
+        for (auto& one : chosen) {
+          one = from[random.next() & static_cast<std::uint64_t>(step - 1)];
+          from += step;
+        }
+        from = chosen.data();
+      }
+      const T* const sorted = sorter(from, static_cast<std::size_t>(piece.size * weight));
+      T* const values = static_cast<T*>(piece.values.data_ptr()) + k;
+      for (std::int64_t i = 0; i < piece.size; ++i) values[i * kept] = sorted[i * weight + piece.offset];
+    }
+  });
 }
 
 void Quantiles::compress() {
@@ -98,7 +230,7 @@ void Quantiles::compress() {
     }
     // One coin for all kept elements: each still sees a fair one. NaN sorts last, as one more large value.
     const auto coin = static_cast<std::int64_t>(random_.next() >> 63);
-    const at::Tensor sorted = std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false));
+    const at::Tensor sorted = sorted_rows(values);
     const at::Tensor half = detail::own_copy(sorted.slice(0, coin, 2 * pairs, 2));
     if (level + 1 == levels_.size()) levels_.emplace_back();
     levels_[level] = std::move(rest);
@@ -110,6 +242,10 @@ void Quantiles::compress() {
 void Quantiles::check(const at::Tensor& sample) const {
   const core::Quiet quiet;
   (void)intake_.open(sample);
+}
+
+void Quantiles::check(const detail::Scan& scan) const {
+  check(scan.sample());
 }
 
 void Quantiles::merge(const Quantiles& other) {
@@ -195,7 +331,7 @@ at::Tensor Quantiles::nan() const {
 }
 
 double Quantiles::rank_error() const noexcept {
-  return exact_ ? 0.0 : 2.296 / std::pow(static_cast<double>(size_), 0.9021);
+  return exact_ ? 0.0 : sketch_error(size_);
 }
 
 core::State Quantiles::state() const {

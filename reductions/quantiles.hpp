@@ -49,6 +49,10 @@ class Quantiles {
   void update(const at::Tensor& sample);
   /// Throws what `update` would throw for this sample; changes nothing.
   void check(const at::Tensor& sample) const;
+  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  void ask(detail::Scan& scan) const;
+  void check(const detail::Scan& scan) const;
+  void update(const detail::Scan& scan);
   /// Afterwards as if this object had seen its stream and then `other`'s, within the stated error. Throws
   /// `c10::ValueError` on another size or shape; the state is then unchanged.
   void merge(const Quantiles& other);
@@ -84,6 +88,9 @@ class Quantiles {
  private:
   std::int64_t capacity(std::size_t level) const;
   std::int64_t level_size(std::size_t level) const;
+  void take_extrema(const at::Tensor& min, const at::Tensor& max, const at::Tensor& nan);
+  template <class T>
+  void insert_sorted(const at::Tensor& rows);
   void compress();
   void validate() const;
   void restored() const;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/nested.hpp>
 #include <tuple>
 #include <utility>
@@ -34,19 +35,28 @@ class Series {
 
   /// Hands the sample to each member. Throws what any of them throws; the state of all is then unchanged.
   ///
-  /// Members with a `check` are asked first. Of those without, one is updated in place and the others as
-  /// copies.
+  /// A sample on the CPU is read once for all members that can share it. Members with a `check` are asked
+  /// first. Of those without, one is updated in place and the others as copies.
   void update(const at::Tensor& sample) {
-    check_known(sample, Indices());
+    detail::Scan scan(sample);
+    each([&](const auto& member) {
+      if constexpr (detail::has_scan<std::decay_t<decltype(member)>>::value) member.ask(scan);
+    });
+    check_known(scan, Indices());
     update_unknown<0>(sample);
     each([&](auto& member) {
-      if constexpr (knows<decltype(member)>) member.update(sample);
+      using Member = std::decay_t<decltype(member)>;
+      if constexpr (detail::has_scan<Member>::value) {
+        member.update(scan);
+      } else if constexpr (knows<Member>) {
+        member.update(sample);
+      }
     });
   }
   /// Throws what `update` would throw for this sample; changes nothing. There if every member has it.
   template <class T = void, class = std::enable_if_t<(detail::has_check<Rs>::value && ...), T>>
   void check(const at::Tensor& sample) const {
-    check_known(sample, Indices());
+    check_known(detail::Scan(sample), Indices());
   }
   /// Merges member by member. Throws what any of them throws; the state of all is then unchanged.
   void merge(const Series& other) {
@@ -124,9 +134,14 @@ class Series {
     std::apply([&](const auto&... members) { (f(*members), ...); }, members_);
   }
   template <std::size_t... I>
-  void check_known(const at::Tensor& sample, std::index_sequence<I...>) const {
+  void check_known(const detail::Scan& scan, std::index_sequence<I...>) const {
     const auto check = [&](const auto& member) {
-      if constexpr (knows<decltype(member)>) member.check(sample);
+      using Member = std::decay_t<decltype(member)>;
+      if constexpr (detail::has_scan<Member>::value) {
+        member.check(scan);
+      } else if constexpr (knows<Member>) {
+        member.check(scan.sample());
+      }
     };
     (check(*std::get<I>(members_)), ...);
   }

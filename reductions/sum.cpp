@@ -1,42 +1,76 @@
 #include <ATen/Functions.h>
 
 #include <torchtap/core/quiet.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/sum.hpp>
 
 namespace torchtap::reductions {
+namespace detail {
 
-Sum::Sum(SumOptions options) : intake_("Sum", options.folding()) {}
+Total::Total(Kind kind, const char* name, Folding folding) : kind_(kind), intake_(name, std::move(folding)) {}
 
-bool Sum::update_plain(const at::Tensor& sample) {
-  if (!intake_.plain() || !detail::add_plain(*sum_, sample)) return false;
+c10::ScalarType Total::kept_type(c10::ScalarType dtype) const {
+  return kind_ == Kind::sum ? sum_type(dtype) : wide_type(dtype);
+}
+
+bool Total::update_plain(const at::Tensor& sample) {
+  if (!intake_.plain() || !sample.defined() || sample.scalar_type() != intake_.dtype() ||
+      !add_plain(*sum_, sample)) {
+    return false;
+  }
   intake_.count_one();
   return true;
 }
 
-void Sum::update(const at::Tensor& sample) {
+void Total::update(const at::Tensor& sample) {
   if (update_plain(sample)) return;
   const core::Quiet quiet;
-  const detail::Rows rows = intake_.open(sample);
+  Scan scan(sample);
+  ask(scan);
+  update(scan);
+}
+
+void Total::ask(Scan& scan) const {
+  scan.ask(intake_.folding(), {});
+}
+
+void Total::update(const Scan& scan) {
+  if (update_plain(scan.sample())) return;
+  const core::Quiet quiet;
+  const Rows rows = intake_.open(scan);
   if (rows.count == 0) return;
-  const auto dtype = detail::sum_type(sample.scalar_type());
-  const at::Tensor taken = rows.filled(0.0);
-  if (!sum_) {
-    sum_ = detail::own_copy(rows.sum(taken, dtype), dtype);
+  const auto dtype = kept_type(rows.view.scalar_type());
+  at::Tensor part;
+  if (const auto* kept = scan.answer(intake_.folding())) {
+    const bool omits = intake_.omits();
+    part = tabulate(rows.kept(), *kept,
+                    [&](const Summary& one) { return omits ? one.sum : one.with_non_finite(one.sum); });
   } else {
-    const auto promoted = c10::promoteTypes(sum_->scalar_type(), dtype);
-    if (promoted != sum_->scalar_type()) sum_ = detail::own_copy(*sum_, promoted);
+    const at::Tensor taken = rows.filled(0.0);
     // A single row is added as it is: add_ converts on the way, without a temporary.
-    sum_->add_(rows.count == 1 ? taken.reshape(rows.kept()) : rows.sum(taken, dtype));
+    part = rows.count == 1 ? taken.reshape(rows.kept()) : rows.sum(taken, dtype);
+  }
+  if (sum_) {
+    const auto promoted = c10::promoteTypes(sum_->scalar_type(), dtype);
+    if (promoted != sum_->scalar_type()) sum_ = own_copy(*sum_, promoted);
+    sum_->add_(part);
+  } else {
+    sum_ = own_copy(part, dtype);
   }
   intake_.commit(rows);
 }
 
-void Sum::check(const at::Tensor& sample) const {
+void Total::check(const at::Tensor& sample) const {
   const core::Quiet quiet;
   (void)intake_.open(sample);
 }
 
-void Sum::merge(const Sum& other) {
+void Total::check(const Scan& scan) const {
+  const core::Quiet quiet;
+  (void)intake_.open(scan);
+}
+
+void Total::merge_from(const Total& other) {
   const core::Quiet quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
@@ -48,33 +82,50 @@ void Sum::merge(const Sum& other) {
   intake_.merge(other.intake_);
 }
 
-void Sum::assign(const at::Tensor& value) {
+void Total::assign_sum(const at::Tensor& value) {
   const core::Quiet quiet;
   intake_.check_assign(value);
-  sum_ = detail::own_copy(value, detail::sum_type(value.scalar_type()));
+  sum_ = own_copy(value, kept_type(value.scalar_type()));
   intake_.assign(value);
 }
 
-at::Tensor Sum::value() const {
+at::Tensor Total::value() const {
   intake_.require_samples("value");
   const core::Quiet quiet;
-  return detail::own_copy(*sum_);
+  if (kind_ == Kind::sum) return own_copy(*sum_);
+  return at::div(*sum_, intake_.taken()).to(mean_type(intake_.dtype()));
 }
 
-at::Tensor Sum::omitted() const {
+at::Tensor Total::omitted() const {
   const core::Quiet quiet;
   return intake_.omitted();
 }
 
-core::State Sum::state() const {
+core::State Total::state() const {
   if (count() == 0) return {};
   const core::Quiet quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 
+void Total::clear() {
+  intake_ = intake_.fresh();
+  sum_ = Owned();
+}
+
+}  // namespace detail
+
+Sum::Sum(SumOptions options) : Total(Kind::sum, "Sum", options.folding()) {}
+Mean::Mean(MeanOptions options) : Total(Kind::mean, "Mean", options.folding()) {}
+
 Sum Sum::fresh() const {
-  Sum fresh;
-  fresh.intake_ = intake_.fresh();
+  Sum fresh = *this;
+  fresh.clear();
+  return fresh;
+}
+
+Mean Mean::fresh() const {
+  Mean fresh = *this;
+  fresh.clear();
   return fresh;
 }
 

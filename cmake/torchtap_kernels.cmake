@@ -1,0 +1,32 @@
+# What reads samples on the CPU at the speed of memory: Highway, where it is installed, and the OpenMP that LibTorch's own
+# thread pool is made of. Only the library itself is linked with them; nothing of them is in the headers.
+if(TORCHTAP_HIGHWAY)
+  find_package(hwy QUIET)
+endif()
+add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp")
+target_include_directories(torchtap_kernels PRIVATE "${TORCHTAP_INCLUDE_DIR}")
+target_link_libraries(torchtap_kernels PRIVATE torch)
+target_compile_features(torchtap_kernels PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
+set_target_properties(torchtap_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
+torchtap_options(torchtap_kernels)
+target_sources(torchtap PRIVATE $<TARGET_OBJECTS:torchtap_kernels>)
+set(TORCHTAP_FIND_HIGHWAY "")
+if(TARGET hwy::hwy)
+  message(STATUS "torchtap: reductions with Highway ${hwy_VERSION}")
+  target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_WITH_HIGHWAY=1)
+  target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
+  target_link_libraries(torchtap PRIVATE $<LINK_ONLY:hwy::hwy>)
+  if(NOT BUILD_SHARED_LIBS)
+    set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a static library leaves its dependencies to the program
+  endif()
+else()
+  message(STATUS "torchtap: reductions without Highway, by ATen alone")
+endif()
+
+# at::parallel_for is a template: without OpenMP it is a plain loop. ThreadSanitizer does not see OpenMP's barriers.
+find_package(OpenMP COMPONENTS CXX)
+if(OpenMP_CXX_FOUND AND NOT TORCHTAP_SANITIZE MATCHES thread)
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/scan.cpp" PROPERTIES
+                              COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
+  target_link_libraries(torchtap PRIVATE ${OpenMP_CXX_LIBRARIES})
+endif()

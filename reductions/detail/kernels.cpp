@@ -1,0 +1,615 @@
+/// The loops of `Kernels`. Highway compiles this file once for each kind of vector and picks one at run time.
+
+#ifdef TORCHTAP_WITH_HIGHWAY
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <torchtap/reductions/detail/kernels.hpp>
+#include <type_traits>
+#include <vector>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "torchtap/reductions/detail/kernels.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_ONCE
+#define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_ONCE
+namespace torchtap::reductions::detail {
+
+/// Calls `f` with a null pointer to the type that `type` names.
+template <class F>
+void with_type(c10::ScalarType type, F&& f) {
+  switch (type) {
+    case c10::ScalarType::Float:
+      return f(static_cast<float*>(nullptr));
+    case c10::ScalarType::Double:
+      return f(static_cast<double*>(nullptr));
+    case c10::ScalarType::Half:
+      return f(static_cast<c10::Half*>(nullptr));
+    case c10::ScalarType::BFloat16:
+      return f(static_cast<c10::BFloat16*>(nullptr));
+    default:
+      return;  // the caller asks for these four only
+  }
+}
+
+template <class T>
+double widened(T x) {
+  if constexpr (std::is_same_v<T, double>) {
+    return x;
+  } else {
+    return static_cast<double>(static_cast<float>(x));
+  }
+}
+
+/// In two passes, element by element: for what the fast loops cannot do well, non-finite elements and a mean
+/// that is far from the one assumed.
+template <class T>
+Summary summarize_carefully(const T* x, std::size_t n, std::size_t stride) {
+  Summary result;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double value = widened(x[i * stride]);
+    if (std::isfinite(value)) {
+      ++result.taken;
+      result.sum += value;
+      result.min = std::min(result.min, value);
+      result.max = std::max(result.max, value);
+      result.zeros += value == 0.0 ? 1 : 0;
+    } else {
+      ++(std::isnan(value) ? result.nan
+         : value > 0       ? result.positive_infinities
+                           : result.negative_infinities);
+    }
+  }
+  if (result.taken == 0) return result;
+  result.mean = result.min == result.max ? result.min : result.sum / static_cast<double>(result.taken);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double value = widened(x[i * stride]);
+    if (!std::isfinite(value)) continue;
+    const double deviation = value - result.mean;
+    const double square = deviation * deviation;
+    result.m2 += square;
+    result.m3 += square * deviation;
+    result.m4 += square * square;
+  }
+  return result;
+}
+
+/// Where powers are taken: of (x - shift) * scale. The nearer the shift is to the mean, the fewer digits
+/// cancel out; the scale, a power of two, keeps fourth powers within the range of float32.
+struct Frame {
+  double shift = 0.0, scale = 1.0;
+
+  /// Around numbers with this mean and spread.
+  static Frame around(double mean, double spread) {
+    Frame frame;
+    // With few enough digits for its multiples to be exact.
+    const auto rounded = static_cast<double>(static_cast<float>(mean));
+    if (std::isfinite(rounded)) frame.shift = rounded;
+    if (std::isfinite(spread) && spread > 0)
+      frame.scale = std::ldexp(1.0, -std::clamp(std::ilogb(spread), -100, 100));
+    return frame;
+  }
+
+  /// Around some elements taken from all over them.
+  template <class T>
+  static Frame of(const T* x, std::size_t n, std::size_t stride) {
+    constexpr std::size_t kProbes = 16;
+    double mean = 0.0, spread = 0.0;
+    for (std::size_t i = 0; i < kProbes; ++i) mean += widened(x[i * n / kProbes * stride]);
+    mean /= kProbes;
+    for (std::size_t i = 0; i < kProbes; ++i)
+      spread = std::max(spread, std::abs(widened(x[i * n / kProbes * stride]) - mean));
+    return around(mean, spread);
+  }
+};
+
+/// Sums of powers in a frame, made in lanes of type L.
+struct Powers {
+  double s1 = 0.0, s2 = 0.0, s3 = 0.0, s4 = 0.0;
+
+  /// Turns them into central moments of `n` elements; false if that would lose too many digits: what the
+  /// offset of the shift adds to the sum of fourth powers cancels out again. `out` has the extrema.
+  template <class L>
+  bool central(std::size_t n, const Frame& frame, Summary* out) const {
+    constexpr bool kFloat = std::is_same_v<L, float>;
+    const auto count = static_cast<double>(n);
+    const double offset = s1 / count, size = 1 / frame.scale;
+    const double m2 = s2 - s1 * offset;
+    const double m3 = s3 - 3 * offset * s2 + 2 * s1 * offset * offset;
+    const double m4 = s4 - 4 * offset * s3 + 6 * offset * offset * s2 - 3 * s1 * offset * offset * offset;
+    out->taken = static_cast<std::int64_t>(n);
+    out->sum = count * frame.shift + s1 * size;
+    out->mean = frame.shift + offset * size;
+    out->m2 = m2 * size * size;
+    out->m3 = m3 * size * size * size;
+    out->m4 = m4 * size * size * size * size;
+    if (!std::isfinite(s4) || !(s1 * offset <= (kFloat ? 2.0 : 64.0) * m2)) return false;  // false for NaN
+    return !kFloat || out->min == out->max || (m2 > 0x1p-40 * count && m2 < 0x1p40 * count);
+  }
+};
+
+constexpr std::size_t kChunk = 8192;  // elements that share a frame
+constexpr std::size_t kFew = 2048;    // elements that are summed in float64 whatever they are
+
+/// The slot of one value, whatever it is.
+inline std::int64_t slot_of(const Bins& bins, double x) {
+  if (std::isnan(x)) return bins.bins + 2;
+  if (x < bins.low) return 0;
+  if (x > bins.high) return bins.bins + 1;
+  const double guess = (x - bins.low) / (bins.high - bins.low) * static_cast<double>(bins.bins);
+  auto bin = std::clamp<std::int64_t>(static_cast<std::int64_t>(guess), 0, bins.bins - 1);
+  while (bin > 0 && x < bins.edges[bin]) --bin;
+  while (bin + 1 < bins.bins && x >= bins.edges[bin + 1]) ++bin;
+  return bin + 1;
+}
+
+}  // namespace torchtap::reductions::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace torchtap::reductions::detail::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::ScalableTag<double>;
+using Floats = hn::ScalableTag<float>;
+using HalfFloats = hn::Rebind<float, Doubles>;  // as many as there are doubles in a vector
+
+/// Lanes(d) elements from memory, as what lanes of D hold.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load(D d, const T* x) {
+  using Lane = hn::TFromD<D>;
+  if constexpr (std::is_same_v<T, Lane>) {
+    return hn::LoadU(d, x);
+  } else if constexpr (std::is_same_v<Lane, double>) {
+    return hn::PromoteTo(d, load(HalfFloats(), x));
+  } else if constexpr (std::is_same_v<T, c10::Half>) {
+    const hn::Rebind<hwy::float16_t, D> half;
+    return hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(x)));
+  } else {
+    static_assert(std::is_same_v<T, c10::BFloat16>);
+    const hn::Rebind<std::uint16_t, D> bits;
+    const hn::RebindToUnsigned<D> wide;
+    const auto low = hn::LoadU(bits, reinterpret_cast<const std::uint16_t*>(x));
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, low)));
+  }
+}
+
+/// Processors fetch ahead by themselves, but not across pages: a walk through memory is twice as fast so on
+/// some.
+constexpr std::size_t kAhead = 8192;  // bytes
+
+/// Two vectors of neighbours, in any order, in a walk through memory.
+template <class D, class T>
+HWY_INLINE void fetch(D d, const T* x, hn::Vec<D>& a, hn::Vec<D>& b) {
+  constexpr std::size_t kLine = 64;  // bytes
+  const std::size_t lanes = hn::Lanes(d);
+  for (std::size_t i = 0; i < 2 * lanes; i += kLine / sizeof(T)) hwy::Prefetch(x + kAhead / sizeof(T) + i);
+  if constexpr (std::is_same_v<T, c10::BFloat16> &&
+                std::is_same_v<hn::TFromD<D>, float>) {  // the upper half of a float32 each
+    const hn::RebindToUnsigned<D> bits;
+    const auto both = hn::LoadU(bits, reinterpret_cast<const std::uint32_t*>(x));
+    a = hn::BitCast(d, hn::ShiftLeft<16>(both));
+    b = hn::BitCast(d, hn::And(both, hn::Set(bits, 0xFFFF0000u)));
+  } else {
+    a = load(d, x);
+    b = load(d, x + lanes);
+  }
+}
+
+template <class D>
+HWY_INLINE double sum(D d, hn::Vec<D> v) {
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, v)));
+}
+template <class D>
+HWY_INLINE double least(D d, hn::Vec<D> v) {
+  return static_cast<double>(hn::GetLane(hn::MinOfLanes(d, v)));
+}
+template <class D>
+HWY_INLINE double greatest(D d, hn::Vec<D> v) {
+  return static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, v)));
+}
+
+/// Takes `x` into extrema, which are exact in lanes of any width, and counts zeros.
+template <bool kZeros, class D, class V = hn::Vec<D>>
+HWY_INLINE void add_extrema(D d, V x, V& low, V& high, std::size_t& zeros) {
+  low = hn::Min(low, x);
+  high = hn::Max(high, x);
+  if constexpr (kZeros) zeros += hn::CountTrue(d, hn::Eq(x, hn::Zero(d)));
+}
+
+/// Adds the powers of `x` in the frame of `scale` and `shift * scale`.
+template <class V>
+HWY_INLINE void add_powers(V x, V scale, V shift, V& s1, V& s2, V& s3, V& s4) {
+  const V d = hn::MulSub(x, scale, shift);
+  const V square = hn::Mul(d, d);
+  s1 = hn::Add(s1, d);
+  s2 = hn::Add(s2, square);
+  s3 = hn::MulAdd(square, d, s3);
+  s4 = hn::MulAdd(square, square, s4);
+}
+
+HWY_INLINE void add_widened(Doubles, hn::Vec<Doubles> x, hn::Vec<Doubles>& total) {
+  total = hn::Add(total, x);
+}
+HWY_INLINE void add_widened(Floats d, hn::Vec<Floats> x, hn::Vec<Doubles>& total) {
+  const Doubles wide;
+  HWY_ALIGN float buffer[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(x, d, buffer);
+  for (std::size_t i = 0; i < hn::Lanes(d); i += hn::Lanes(wide))
+    total = hn::Add(total, load(wide, buffer + i));
+}
+
+/// As wide as T, float32 for the half types.
+template <class T>
+using OwnLane = std::conditional_t<std::is_same_v<T, double>, double, float>;
+constexpr std::size_t kWhile = 8;  // summands
+
+/// Sums powers in lanes of type Lane for a while, before their sums go on in float64; finds extrema and
+/// zeros. False if the frame does not fit.
+template <bool kZeros, class Lane, class T>
+bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
+  const hn::ScalableTag<Lane> d;
+  const Doubles wide;
+  const std::size_t lanes = hn::Lanes(d), whole = n - n % (2 * lanes);
+  Powers powers;
+  *out = Summary();
+  std::size_t zeros = 0;
+  if (whole != 0) {
+    const auto scale = hn::Set(d, static_cast<Lane>(frame.scale));
+    const auto shift = hn::Set(d, static_cast<Lane>(frame.shift * frame.scale));
+    auto low0 = load(d, x), high0 = low0, low1 = low0, high1 = low0;
+    auto t1 = hn::Zero(wide), t2 = t1, t3 = t1, t4 = t1;
+    for (std::size_t i = 0; i < whole;) {
+      const std::size_t end = std::min(whole, i + kWhile * 2 * lanes);
+      auto a1 = hn::Zero(d), a2 = a1, a3 = a1, a4 = a1, b1 = a1, b2 = a1, b3 = a1, b4 = a1;
+      for (; i < end; i += 2 * lanes) {
+        auto a = hn::Undefined(d), b = a;
+        fetch(d, x + i, a, b);
+        add_extrema<kZeros>(d, a, low0, high0, zeros);
+        add_extrema<kZeros>(d, b, low1, high1, zeros);
+        add_powers(a, scale, shift, a1, a2, a3, a4);
+        add_powers(b, scale, shift, b1, b2, b3, b4);
+      }
+      add_widened(d, hn::Add(a1, b1), t1);
+      add_widened(d, hn::Add(a2, b2), t2);
+      add_widened(d, hn::Add(a3, b3), t3);
+      add_widened(d, hn::Add(a4, b4), t4);
+    }
+    powers = {sum(wide, t1), sum(wide, t2), sum(wide, t3), sum(wide, t4)};
+    out->min = least(d, hn::Min(low0, low1));
+    out->max = greatest(d, hn::Max(high0, high1));
+  }
+  for (std::size_t i = whole; i < n; ++i) {
+    const double value = widened(x[i]);
+    out->min = std::min(out->min, value);
+    out->max = std::max(out->max, value);
+    zeros += value == 0.0 ? 1 : 0;
+    const double distance = (value - frame.shift) * frame.scale, square = distance * distance;
+    powers.s1 += distance;
+    powers.s2 += square;
+    powers.s3 += square * distance;
+    powers.s4 += square * square;
+  }
+  out->zeros = static_cast<std::int64_t>(zeros);
+  return powers.template central<Lane>(n, frame, out);
+}
+
+/// A frame that does not fit gives way to one around what was found in it.
+template <bool kZeros, class Lane, class T>
+Summary summarize_powers_in(const T* x, std::size_t n) {
+  Summary result;
+  if (summarize_in<kZeros, Lane>(Frame::of(x, n, 1), x, n, &result)) return result;
+  const double spread = std::sqrt(result.m2 / static_cast<double>(n));
+  if (std::isfinite(result.mean) && spread > 0 &&
+      summarize_in<kZeros, Lane>(Frame::around(result.mean, spread), x, n, &result))
+    return result;
+  return summarize_carefully(x, n, 1);
+}
+
+/// With moments. Many numbers of few digits can do with float32: of sums of eight, less than 3e-7 is lost
+/// even if all rounding errors, which are random in most data, go one way.
+template <bool kZeros, class T>
+Summary summarize_powers(const T* x, std::size_t n) {
+  return n < kFew ? summarize_powers_in<kZeros, double>(x, n) : summarize_powers_in<kZeros, OwnLane<T>>(x, n);
+}
+
+/// Without moments, which leaves time to sum in float64.
+template <bool kZeros, class T>
+Summary summarize_sum(const T* x, std::size_t n) {
+  const hn::ScalableTag<OwnLane<T>> d;
+  const Doubles wide;
+  const std::size_t lanes = hn::Lanes(d), half = hn::Lanes(wide), whole = n - n % (2 * lanes);
+  Summary result;
+  std::size_t zeros = 0;
+  if (whole != 0) {
+    auto low0 = load(d, x), high0 = low0, low1 = low0, high1 = low0;
+    auto a = hn::Zero(wide), b = a;
+    for (std::size_t i = 0; i < whole; i += 2 * lanes) {
+      auto v0 = hn::Undefined(d), v1 = v0;
+      fetch(d, x + i, v0, v1);
+      add_extrema<kZeros>(d, v0, low0, high0, zeros);
+      add_extrema<kZeros>(d, v1, low1, high1, zeros);
+      for (std::size_t j = 0; j < 2 * lanes; j += 2 * half) {
+        a = hn::Add(a, load(wide, x + i + j));
+        b = hn::Add(b, load(wide, x + i + j + half));
+      }
+    }
+    result.sum = sum(wide, hn::Add(a, b));
+    result.min = least(d, hn::Min(low0, low1));
+    result.max = greatest(d, hn::Max(high0, high1));
+  }
+  for (std::size_t i = whole; i < n; ++i) {
+    const double value = widened(x[i]);
+    result.sum += value;
+    result.min = std::min(result.min, value);
+    result.max = std::max(result.max, value);
+    zeros += value == 0.0 ? 1 : 0;
+  }
+  if (!std::isfinite(result.sum)) return summarize_carefully(x, n, 1);
+  result.zeros = static_cast<std::int64_t>(zeros);
+  result.taken = static_cast<std::int64_t>(n);
+  result.mean = result.sum / static_cast<double>(n);
+  return result;
+}
+
+template <class T>
+void summarize_run(const T* x, std::size_t n, Needs needs, Summary* out) {
+  *out = Summary();
+  for (std::size_t i = 0; i < n; i += kChunk) {
+    const std::size_t part = std::min(kChunk, n - i);
+    if (needs.moments) {
+      out->merge(needs.zeros ? summarize_powers<true>(x + i, part) : summarize_powers<false>(x + i, part));
+    } else {
+      out->merge(needs.zeros ? summarize_sum<true>(x + i, part) : summarize_sum<false>(x + i, part));
+    }
+  }
+}
+
+void run(c10::ScalarType type, const void* x, std::size_t n, Needs needs, Summary* out) {
+  with_type(type, [&](auto* typed) {
+    summarize_run(static_cast<decltype(typed)>(const_cast<void*>(x)), n, needs, out);
+  });
+}
+
+/// Columns side by side. Sums stay in registers for as many rows as are likely to be fetched ahead at a time.
+template <class T>
+void summarize_columns(const T* x, std::size_t rows, std::size_t width, std::size_t stride, Summary* out) {
+  constexpr std::size_t kRows = 16;
+  constexpr std::size_t kSpace = Kernels::kColumns + HWY_MAX_BYTES / sizeof(double);
+  struct Lines {
+    double scale[kSpace], shift[kSpace], min[kSpace], max[kSpace], zeros[kSpace], s1[kSpace], s2[kSpace],
+        s3[kSpace], s4[kSpace];
+  };
+  HWY_ALIGN Lines lines = {};
+  std::array<Frame, Kernels::kColumns> frames;
+  for (std::size_t c = 0; c < width; ++c) {
+    frames[c] = Frame::of(x + c, rows, stride);
+    lines.scale[c] = frames[c].scale;
+    lines.shift[c] = frames[c].shift * frames[c].scale;
+    lines.min[c] = std::numeric_limits<double>::infinity();
+    lines.max[c] = -lines.min[c];
+  }
+
+  const Doubles d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto zero = hn::Zero(d), one = hn::Set(d, 1.0);
+  for (std::size_t from = 0; from < rows; from += kRows) {
+    const std::size_t to = std::min(rows, from + kRows);
+    for (std::size_t c = 0; c < width; c += lanes) {
+      const auto scale = hn::LoadU(d, lines.scale + c), shift = hn::LoadU(d, lines.shift + c);
+      auto s1 = hn::LoadU(d, lines.s1 + c), s2 = hn::LoadU(d, lines.s2 + c), s3 = hn::LoadU(d, lines.s3 + c),
+           s4 = hn::LoadU(d, lines.s4 + c), min = hn::LoadU(d, lines.min + c),
+           max = hn::LoadU(d, lines.max + c), zeros = hn::LoadU(d, lines.zeros + c);
+      T padded[HWY_MAX_BYTES / sizeof(double)] = {};
+      for (std::size_t r = from; r < to; ++r) {
+        const T* p = x + r * stride + c;
+        hwy::Prefetch(p + 2 * kRows * stride);
+        if (c + lanes > width) {
+          std::copy(p, p + (width - c), padded);  // what stands behind them is not used
+          p = padded;
+        }
+        const auto v = load(d, p);
+        add_powers(v, scale, shift, s1, s2, s3, s4);
+        min = hn::Min(min, v);
+        max = hn::Max(max, v);
+        zeros = hn::Add(zeros, hn::IfThenElseZero(hn::Eq(v, zero), one));
+      }
+      hn::StoreU(s1, d, lines.s1 + c);
+      hn::StoreU(s2, d, lines.s2 + c);
+      hn::StoreU(s3, d, lines.s3 + c);
+      hn::StoreU(s4, d, lines.s4 + c);
+      hn::StoreU(min, d, lines.min + c);
+      hn::StoreU(max, d, lines.max + c);
+      hn::StoreU(zeros, d, lines.zeros + c);
+    }
+  }
+  for (std::size_t c = 0; c < width; ++c) {
+    out[c] = Summary();
+    out[c].min = lines.min[c];
+    out[c].max = lines.max[c];
+    out[c].zeros = static_cast<std::int64_t>(lines.zeros[c]);
+    const Powers powers{lines.s1[c], lines.s2[c], lines.s3[c], lines.s4[c]};
+    if (!powers.central<double>(rows, frames[c], &out[c])) out[c] = summarize_carefully(x + c, rows, stride);
+  }
+}
+
+void columns(c10::ScalarType type, const void* x, std::size_t rows, std::size_t width, std::size_t stride,
+             Summary* out) {
+  with_type(type, [&](auto* typed) {
+    summarize_columns(static_cast<decltype(typed)>(const_cast<void*>(x)), rows, width, stride, out);
+  });
+}
+
+template <class T>
+void fold_moments_of(const T* x, std::size_t n, double count, double* mean, double* m2, double* m3,
+                     double* m4) {
+  const auto fold = [&](auto d, const T* p, double* mean_at, double* m2_at, double* m3_at,
+                        double* m4_at) HWY_ATTR {
+    const auto v = load(d, p);
+    const auto old = hn::LoadU(d, mean_at), p2 = hn::LoadU(d, m2_at), p3 = hn::LoadU(d, m3_at),
+               p4 = hn::LoadU(d, m4_at);
+    const auto delta = hn::Sub(v, old);
+    const auto part = hn::Mul(delta, hn::Set(d, 1.0 / count));
+    const auto square = hn::Mul(part, part);
+    const auto between = hn::Mul(hn::Mul(delta, part), hn::Set(d, count - 1));
+    // An infinite mean stays what torch makes of it, where the difference of two would be NaN.
+    const auto total = hn::Add(old, v);
+    hn::StoreU(hn::IfThenElse(hn::IsFinite(total), hn::Add(old, part), total), d, mean_at);
+    const auto three = hn::Mul(part, p2);
+    const auto r4 = hn::MulAdd(hn::Mul(between, square), hn::Set(d, count * count - 3 * count + 3), p4);
+    const auto s4 = hn::MulAdd(hn::Mul(part, three), hn::Set(d, 6.0), r4);
+    hn::StoreU(hn::NegMulAdd(hn::Mul(part, p3), hn::Set(d, 4.0), s4), d, m4_at);
+    const auto r3 = hn::MulAdd(hn::Mul(between, part), hn::Set(d, count - 2), p3);
+    hn::StoreU(hn::NegMulAdd(three, hn::Set(d, 3.0), r3), d, m3_at);
+    hn::StoreU(hn::Add(p2, between), d, m2_at);
+  };
+  const Doubles d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) fold(d, x + i, mean + i, m2 + i, m3 + i, m4 + i);
+  if (i == n) return;
+  T padded[HWY_MAX_BYTES / sizeof(double)] = {};
+  double state[4][HWY_MAX_BYTES / sizeof(double)] = {};
+  double* const lines[4] = {mean, m2, m3, m4};
+  std::copy(x + i, x + n, padded);
+  for (int k = 0; k < 4; ++k) std::copy(lines[k] + i, lines[k] + n, state[k]);
+  fold(d, padded, state[0], state[1], state[2], state[3]);
+  for (int k = 0; k < 4; ++k) std::copy(state[k], state[k] + (n - i), lines[k] + i);
+}
+
+void fold_moments(c10::ScalarType type, const void* x, std::size_t n, double count, double* mean, double* m2,
+                  double* m3, double* m4) {
+  with_type(type, [&](auto* typed) {
+    fold_moments_of(static_cast<decltype(typed)>(const_cast<void*>(x)), n, count, mean, m2, m3, m4);
+  });
+}
+
+/// Bins are computed; a value so near to an edge that rounding could tell, and NaN, is compared with the
+/// edges.
+template <class T>
+void count_bins_of(const T* x, std::size_t n, const Bins& bins, std::int64_t* counts) {
+  using Lane = OwnLane<T>;
+  const hn::ScalableTag<Lane> d;
+  const hn::RebindToSigned<hn::ScalableTag<Lane>> whole;
+  const std::size_t lanes = hn::Lanes(d), size = static_cast<std::size_t>(bins.bins + 3);
+  const double per_bin = static_cast<double>(bins.bins) / (bins.high - bins.low);
+  const double largest = std::max(std::abs(bins.low), std::abs(bins.high));
+  const double rounding = 4.0 * std::numeric_limits<Lane>::epsilon() *
+                          (2 * largest * per_bin + static_cast<double>(bins.bins) + 2);
+  std::size_t i = 0;
+  if (rounding < 0.25 && per_bin < std::numeric_limits<Lane>::max() &&
+      largest < std::numeric_limits<Lane>::max() / 4) {
+    // Counting is what takes the time. Of many values two are counted at once, in a table of pairs that the
+    // cache holds; else neighbours have counters of their own: if both were one, the second would have to
+    // wait for the first.
+    constexpr int kShift = 7;
+    constexpr std::size_t kRow = std::size_t{1} << kShift;
+    const bool paired = size <= kRow && n >= 4 * kRow * kRow && n < std::numeric_limits<std::uint32_t>::max();
+    std::vector<std::uint32_t> pairs(paired ? kRow * kRow : 0, 0);
+    std::vector<std::int64_t> tables(paired ? 0 : 4 * size, 0);
+    const auto low = hn::Set(d, static_cast<Lane>(bins.low)), scale = hn::Set(d, static_cast<Lane>(per_bin));
+    const auto one = hn::Set(d, Lane{1}), first = hn::Set(d, Lane{0.5}),
+               last = hn::Set(d, static_cast<Lane>(bins.bins) + Lane{1.5}),
+               tolerance = hn::Set(d, static_cast<Lane>(rounding));
+    constexpr std::size_t kBlock = std::max<std::size_t>(64, 2 * HWY_MAX_BYTES / sizeof(Lane));
+    HWY_ALIGN hwy::MakeSigned<Lane> slots[kBlock];
+    for (; i + kBlock <= n; i += kBlock) {
+      for (std::size_t k = 0; k < kBlock; k += lanes) {
+        hwy::Prefetch(x + i + k + kAhead / sizeof(T));
+        const auto v = load(d, x + i + k);
+        const auto place = hn::Min(hn::Max(hn::MulAdd(hn::Sub(v, low), scale, one), first), last);
+        const auto off = hn::Abs(hn::Sub(place, hn::Round(place)));
+        const auto unsure = hn::Or(hn::Lt(off, tolerance), hn::IsNaN(v));
+        hn::Store(hn::ConvertTo(whole, place), whole, slots + k);
+        if (HWY_LIKELY(hn::AllFalse(d, unsure))) continue;
+        std::uint8_t found[HWY_MAX_BYTES / sizeof(Lane) / 8 + 8] = {};
+        hn::StoreMaskBits(d, unsure, found);
+        for (std::size_t j = 0; j < lanes; ++j) {
+          if ((found[j / 8] >> (j % 8) & 1) != 0)
+            slots[k + j] = static_cast<hwy::MakeSigned<Lane>>(slot_of(bins, widened(x[i + k + j])));
+        }
+      }
+      if (paired) {
+        constexpr std::size_t kHalf = kBlock / 2;
+        for (std::size_t k = 0; k < kHalf; k += lanes) {
+          const auto rows = hn::ShiftLeft<kShift>(hn::Load(whole, slots + k));
+          hn::Store(hn::Add(rows, hn::Load(whole, slots + kHalf + k)), whole, slots + k);
+        }
+        for (std::size_t j = 0; j < kHalf; ++j) ++pairs[static_cast<std::size_t>(slots[j])];
+      } else {
+        for (std::size_t j = 0; j < kBlock; j += 4) {
+          for (std::size_t k = 0; k < 4; ++k) ++tables[k * size + static_cast<std::size_t>(slots[j + k])];
+        }
+      }
+    }
+    for (std::size_t j = 0; j < tables.size(); ++j) counts[j % size] += tables[j];
+    for (std::size_t j = 0; j < pairs.size(); ++j) {
+      if (pairs[j] == 0) continue;
+      counts[j >> kShift] += pairs[j];
+      counts[j & (kRow - 1)] += pairs[j];
+    }
+  }
+  for (; i < n; ++i) ++counts[slot_of(bins, widened(x[i]))];
+}
+
+void count_bins(c10::ScalarType type, const void* x, std::size_t n, const Bins& bins, std::int64_t* counts) {
+  with_type(type, [&](auto* typed) {
+    count_bins_of(static_cast<decltype(typed)>(const_cast<void*>(x)), n, bins, counts);
+  });
+}
+
+}  // namespace torchtap::reductions::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace torchtap::reductions::detail {
+namespace {
+HWY_EXPORT(run);
+HWY_EXPORT(columns);
+HWY_EXPORT(fold_moments);
+HWY_EXPORT(count_bins);
+}  // namespace
+
+const Kernels* kernels() noexcept {
+  static const Kernels all{
+      [](c10::ScalarType type, const void* x, std::size_t n, Needs needs, Summary* out) {
+        HWY_DYNAMIC_DISPATCH(run)(type, x, n, needs, out);
+      },
+      [](c10::ScalarType type, const void* x, std::size_t rows, std::size_t width, std::size_t stride,
+         Summary* out) {
+        HWY_DYNAMIC_DISPATCH(columns)
+        (type, x, rows, width, stride, out);
+      },
+      [](c10::ScalarType type, const void* x, std::size_t n, double count, double* mean, double* m2,
+         double* m3, double* m4) {
+        HWY_DYNAMIC_DISPATCH(fold_moments)
+        (type, x, n, count, mean, m2, m3, m4);
+      },
+      [](c10::ScalarType type, const void* x, std::size_t n, const Bins& bins, std::int64_t* counts) {
+        HWY_DYNAMIC_DISPATCH(count_bins)(type, x, n, bins, counts);
+      }};
+  return &all;
+}
+
+}  // namespace torchtap::reductions::detail
+#endif
+
+#else  // TORCHTAP_WITH_HIGHWAY
+
+#include <torchtap/reductions/detail/kernels.hpp>
+
+namespace torchtap::reductions::detail {
+
+const Kernels* kernels() noexcept {
+  return nullptr;
+}
+
+}  // namespace torchtap::reductions::detail
+#endif

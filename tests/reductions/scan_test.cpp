@@ -1,0 +1,400 @@
+// What is read in one vectorised pass has to be what ATen's operations make of it. A negative view has the
+// values of a plain tensor and is none: it takes the way of the operations.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <limits>
+#include <reductions/support.hpp>
+#include <support.hpp>
+#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/reductions.hpp>
+#include <vector>
+
+using namespace torchtap;
+using namespace torchtap::reductions;
+namespace bdata = boost::unit_test::data;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// The same values, not plain.
+at::Tensor by_operations(const at::Tensor& x) {
+  const at::Tensor view = at::_neg_view(at::neg(x));
+  BOOST_REQUIRE(view.is_neg());
+  return view;
+}
+
+struct Rows {
+  std::vector<std::int64_t> over;  // all if empty
+  template <class Options>
+  Options operator()(Options options) const {
+    if (over.empty()) {
+      options.over_all(true);
+    } else {
+      options.over(over);
+    }
+    return options;
+  }
+};
+
+auto make_series(const Rows& rows, NonFinite policy) {
+  const auto fold = [&](auto options) { return rows(options).non_finite(policy); };
+  return Series(Moments(fold(MomentsOptions())), Min(fold(MinOptions())), Max(fold(MaxOptions())),
+                AbsMax(fold(AbsMaxOptions())), Sum(fold(SumOptions())), Mean(fold(MeanOptions())),
+                Norm(fold(NormOptions())), Norm(fold(NormOptions().p(kInfinity))),
+                Norm(fold(NormOptions().p(3))), Count(rows(CountOptions())),
+                Histogram(rows(HistogramOptions(10, -1.5, 2))), Histogram(rows(HistogramOptions(16))));
+}
+
+bool is_exact(const std::string& name) {
+  for (const char* exact : {"min.", "max.", "abs_max.", "count.", "histogram", "omitted"}) {
+    if (name.find(exact) != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// Both ways, in two updates of different data, give the same.
+void compare(const at::Tensor& x, const Rows& rows, NonFinite policy, double rtol) {
+  auto fast = make_series(rows, policy);
+  auto slow = make_series(rows, policy);
+  // The second update has the first one's state to be merged into.
+  for (const double factor : {1.0, -0.5}) {
+    const at::Tensor sample = factor == 1.0 ? x : x.mul(factor);
+    fast.update(sample);
+    slow.update(by_operations(sample));
+  }
+  const core::State got = fast.state(), want = slow.state();
+  for (const auto& [name, tensor] : want) {
+    BOOST_TEST_CONTEXT(name << ", " << x.toString() << x.sizes() << " strides " << x.strides() << ", over "
+                            << at::IntArrayRef(rows.over)) {
+      const at::Tensor& mine = got.at(name);
+      BOOST_TEST(mine.scalar_type() == tensor.scalar_type());
+      if (is_exact(name)) {
+        BOOST_TEST(close(mine, tensor, 0.0));
+      } else {
+        // Sums that cancel out are compared on the scale of what is summed.
+        const bool cancels = name.find("mean") != std::string::npos ||
+                             name.find("skewness") != std::string::npos ||
+                             name.find("sum") != std::string::npos;
+        const double scale = !cancels                                ? 0.0
+                             : name.find("sum") == std::string::npos ? 1.0
+                                                                     : static_cast<double>(x.numel());
+        const bool narrow = tensor.scalar_type() == at::kFloat;  // sums and means as floats
+        BOOST_TEST(close(mine, tensor, narrow ? 1e-5 : rtol, (narrow ? 1e-6 : rtol) * scale));
+      }
+    }
+  }
+}
+
+const at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+
+struct Shaped {
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> over;
+};
+
+std::ostream& operator<<(std::ostream& out, const Shaped& one) {
+  return out << at::IntArrayRef(one.sizes) << " over " << at::IntArrayRef(one.over);
+}
+
+const std::vector<Shaped> kShapes{
+    {{0}, {}},
+    {{1}, {}},
+    {{7}, {}},
+    {{63}, {0}},
+    {{2047}, {}},
+    {{2049}, {}},
+    {{8193}, {}},
+    {{100003}, {}},
+    {{3, 5, 7}, {}},
+    {{4, 3, 50, 50}, {0, 2, 3}},  // runs
+    {{5, 6, 7, 7}, {0, 2, 3}},    // runs of an odd length
+    {{9, 4, 2, 3}, {0, 2, 3}},    // short runs
+    {{40, 300}, {0}},             // columns, more than fit at a time
+    {{3000, 3}, {0}},             // few columns
+    {{2500, 1}, {0}},
+    {{1, 100}, {0}},  // a single row
+    {{30, 40}, {1}},
+    {{30, 2}, {-1}},
+    {{6, 20, 5}, {1}},             // columns, several times
+    {{6, 20, 5, 70}, {0, 2}},      // both
+    {{3, 2, 3, 2, 3}, {0, 2, 4}},  // no layout of the scan
+    {{2, 70000}, {1}},
+    {{2, 3, 140000}, {0, 2}},
+    {{4, 0, 3}, {0, 1}},
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(scan)
+
+BOOST_DATA_TEST_CASE(one_pass_finds_what_operations_find,
+                     bdata::make(kShapes) ^ bdata::xrange(kShapes.size()), shaped, seed) {
+  at::manual_seed(static_cast<std::uint64_t>(seed));
+  for (const auto type : kTypes) {
+    const at::Tensor floats = at::randn(shaped.sizes).mul_(0.7), x = floats.to(type);
+    const double rtol = type == at::kDouble ? 1e-10 : 1e-6;
+    compare(x, {shaped.over}, NonFinite::propagate, rtol);
+    compare(floats.relu().to(type), {shaped.over}, NonFinite::omit, rtol);
+  }
+}
+
+BOOST_DATA_TEST_CASE(nan_and_infinities_do_what_the_policy_says,
+                     bdata::make(kShapes) ^ bdata::xrange(kShapes.size()), shaped, seed) {
+  at::manual_seed(static_cast<std::uint64_t>(seed));
+  for (const auto type : kTypes) {
+    for (const std::vector<double>& bad : {std::vector<double>{kNaN},
+                                           {kInfinity},
+                                           {-kInfinity},
+                                           {kInfinity, -kInfinity},
+                                           {kNaN, kInfinity, -kInfinity}}) {
+      at::Tensor x = at::randn(shaped.sizes).to(type);
+      if (x.numel() == 0) continue;
+      const at::Tensor places = at::randint(x.numel(), {static_cast<std::int64_t>(bad.size())}, at::kLong);
+      x.view(-1).index_put_({places}, at::tensor(bad).to(type));
+      compare(x, {shaped.over}, NonFinite::propagate, type == at::kDouble ? 1e-10 : 1e-6);
+      compare(x, {shaped.over}, NonFinite::omit, type == at::kDouble ? 1e-10 : 1e-6);
+      auto series = make_series({shaped.over}, NonFinite::raise);
+      BOOST_CHECK_EXCEPTION(series.update(x), c10::ValueError, torchtap_test::says({"finite numbers"}));
+      BOOST_TEST(series.count() == 0);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(any_memory_will_do) {
+  at::manual_seed(0);
+  for (const auto type : kTypes) {
+    const at::Tensor all = at::randn({10, 12, 20, 30}).to(type);
+    const double rtol = type == at::kDouble ? 1e-10 : 1e-6;
+    const std::vector<at::Tensor> samples{
+        all.contiguous(at::MemoryFormat::ChannelsLast),
+        all.permute({2, 0, 3, 1}),
+        all.slice(3, 3, 24),
+        all.slice(2, 1, 19, 2),
+        all.narrow(0, 3, 5),
+        all.select(1, 4).unsqueeze(1),
+        all.narrow(1, 0, 1).expand({10, 12, 20, 30}),
+        // Starts that no vector is aligned to.
+        all.view(-1).narrow(0, 1, 9 * 12 * 20 * 30).view({9, 12, 20, 30}),
+        all.view(-1).narrow(0, 3, 9 * 12 * 20 * 30).view({9, 12, 20, 30}),
+    };
+    for (const auto& sample : samples) {
+      for (const Rows& rows : {Rows{{}}, Rows{{0, 2, 3}}, Rows{{0}}, Rows{{1, 3}}, Rows{{0, 1, 2}}})
+        compare(sample, rows, NonFinite::propagate, rtol);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_sample_is_read_as_far_as_it_goes_and_not_further) {
+  // What lies around it would show.
+  for (const auto type : kTypes) {
+    for (const std::int64_t n : {1, 2, 15, 16, 17, 31, 33, 64, 100, 1000, 5000}) {
+      at::Tensor memory = at::full({n + 64}, kNaN, type);
+      memory.narrow(0, 32, n).fill_(1.0);
+      const auto series = [&] {
+        auto one = make_series({{}}, NonFinite::propagate);
+        one.update(memory.narrow(0, 32, n));
+        return one.state();
+      }();
+      BOOST_TEST(series.at("moments.mean").item<double>() == 1.0);
+      BOOST_TEST(series.at("moments.variance").equal(at::full({}, n == 1 ? kNaN : 0.0, at::kDouble)) ==
+                 (n != 1));
+      BOOST_TEST(series.at("sum.value").item<double>() == static_cast<double>(n));
+      BOOST_TEST(series.at("count.nan").item<std::int64_t>() == 0);
+      BOOST_TEST(series.at("count.elements").item<std::int64_t>() == n);
+      BOOST_TEST(series.at("histogram.nan").item<std::int64_t>() == 0);
+    }
+  }
+}
+
+// Two passes in float64 are the measure, an offset, tiny and huge numbers, and outliers are what spoils sums
+// of powers.
+BOOST_AUTO_TEST_CASE(numbers_are_those_of_two_passes_in_float64) {
+  at::manual_seed(0);
+  const at::Tensor normal = at::randn({1000000}, at::kDouble);
+  at::Tensor spikes = at::zeros({1000000}, at::kDouble);
+  spikes.slice(0, 0, 1000000, 1001).fill_(5.0);
+  const std::vector<std::pair<const char*, at::Tensor>> streams{
+      {"normal", normal},
+      {"offset 1e4", normal + 1e4},
+      {"offset -1e4, small spread", normal * 0.25 - 1e4},
+      {"tiny", normal * 1e-30},
+      {"gradients", normal * 1e-9},
+      {"huge", normal * 1e30},
+      {"sorted", std::get<0>(normal.sort())},
+      {"exponential", normal.abs().log().neg()},
+      {"heavy tails", normal / at::randn({1000000}, at::kDouble).abs().clamp_min(1e-2)},
+      {"relu", normal.relu()},
+      {"spikes", spikes},
+      {"drift", normal + at::arange(1000000, at::kDouble) * 1e-3},
+  };
+  for (const auto& [name, stream] : streams) {
+    for (const auto type : {at::kFloat, at::kDouble}) {
+      const at::Tensor sample = stream.to(type);
+      const at::Tensor x = sample.to(at::kDouble);
+      Moments moments(MomentsOptions().over_all(true).unbiased(false));
+      for (const auto& part : sample.split(300000)) moments.update(part);
+      const at::Tensor mean = x.mean(), d = x - mean, m2 = d.square().mean();
+      BOOST_TEST_CONTEXT(name << ' ' << sample.toString()) {
+        BOOST_TEST(std::abs(moments.mean().item<double>() - mean.item<double>()) <=
+                   1e-6 * std::max(std::abs(mean.item<double>()), 1e-2 * m2.sqrt().item<double>()));
+        BOOST_TEST(close(moments.variance(), m2, 1e-6));
+        const at::Tensor skewness = d.pow(3).mean() / m2.pow(1.5),
+                         kurtosis = d.pow(4).mean() / m2.square() - 3;
+        BOOST_TEST(std::abs(moments.skewness().item<double>() - skewness.item<double>()) <=
+                   1e-6 * std::max(1.0, std::abs(skewness.item<double>())));
+        BOOST_TEST(std::abs(moments.kurtosis().item<double>() - kurtosis.item<double>()) <=
+                   1e-6 * std::max(1.0, std::abs(kurtosis.item<double>())));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_nothing) {
+  at::manual_seed(0);
+  const int threads = at::get_num_threads();
+  const at::Tensor x = at::randn({16, 24, 60, 61});
+  const auto of = [&](int count, const Rows& rows) {
+    at::set_num_threads(count);
+    auto series = make_series(rows, NonFinite::propagate);
+    series.update(x);
+    Quantiles quantiles(rows(QuantilesOptions()));
+    quantiles.update(x);
+    core::State state = series.state();
+    state.set("quantiles", quantiles.quantiles({0.1, 0.5, 0.9}));
+    return state;
+  };
+  for (const Rows& rows : {Rows{{}}, Rows{{0, 2, 3}}, Rows{{0, 1, 2}}, Rows{{0}}}) {
+    const core::State one = of(1, rows);
+    for (const int count : {2, 3, 8}) {
+      const core::State many = of(count, rows);
+      for (const auto& [name, tensor] : one) {
+        // ATen's sum of cubes, which is no business of the scan.
+        if (name.find("norm_3") == std::string::npos)
+          BOOST_TEST(many.at(name).equal(tensor), name << ' ' << count);
+      }
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+BOOST_AUTO_TEST_CASE(elementwise_moments_are_those_of_operations) {
+  at::manual_seed(0);
+  for (const auto type : kTypes) {
+    for (const std::int64_t n : {1, 3, 8, 17, 1000, 70001}) {
+      Moments fast, slow;
+      for (int i = 0; i < 7; ++i) {
+        at::Tensor x = (at::randn({n}) + (i == 3 ? 1000 : 0)).to(type);
+        if (i == 5 && n > 3) x[2] = kInfinity;
+        fast.update(x);
+        slow.update(by_operations(x));
+      }
+      for (const auto& [name, tensor] : slow.state())
+        BOOST_TEST(close(fast.state().at(name), tensor, 1e-9, 1e-9), name << ' ' << n);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(values_on_an_edge_count_where_the_edge_says) {
+  for (const auto type : kTypes) {
+    for (const auto& [bins, low, high] :
+         {std::tuple{64, -4.0, 4.0}, {10, 0.0, 1.0}, {7, -1e-3, 1e3}, {3, 1e6, 1e6 + 1}}) {
+      Histogram fast(HistogramOptions(bins, low, high).over_all(true)),
+          slow(HistogramOptions(bins, low, high).over_all(true));
+      const at::Tensor edges = fast.edges();
+      const at::Tensor near =
+          at::cat({edges, edges.to(at::kFloat).to(at::kDouble), edges * (1 + 1e-7), edges * (1 - 1e-7),
+                   edges + 1e-12, edges - 1e-12, at::tensor({kNaN, kInfinity, -kInfinity, 0.0})});
+      const at::Tensor x = near.to(type).repeat({20});
+      fast.update(x);
+      slow.update(by_operations(x));
+      for (const auto& [name, tensor] : slow.state())
+        BOOST_TEST(fast.state().at(name).equal(tensor), name << ' ' << bins);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(quantiles_keep_their_word_on_hostile_streams) {
+  at::manual_seed(0);
+  const std::int64_t n = 400000;
+  at::Tensor with_nan = at::randn({n});
+  with_nan.slice(0, 0, n, 1000).fill_(kNaN);
+  const at::Tensor normal = at::randn({n});
+  const std::vector<std::pair<const char*, at::Tensor>> streams{
+      {"normal", normal},
+      {"sorted", std::get<0>(normal.sort())},
+      {"reversed", std::get<0>(normal.sort(0, true))},
+      {"constant", at::full({n}, 3.0F)},
+      {"two values", at::randint(2, {n}, at::kFloat)},
+      {"heavy tails", normal / at::randn({n}).abs().clamp_min(1e-6)},
+      {"small after large", at::cat({normal.narrow(0, 0, n / 2) * 1000, normal.narrow(0, n / 2, n / 2)})},
+      {"saw", at::arange(n, at::kFloat).remainder(65536)},
+      {"with NaN", with_nan},
+      {"float64", at::randn({n}, at::kDouble)},
+      {"half", normal.to(at::kHalf)},
+  };
+  const std::vector<double> levels{0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0};
+  for (const auto& [name, stream] : streams) {
+    const at::Tensor wide = stream.to(at::kDouble);
+    const at::Tensor sorted = std::get<0>(wide.masked_select(wide.isnan().logical_not()).sort());
+    for (const std::int64_t part : {n, std::int64_t{70000}, std::int64_t{3000}, std::int64_t{700}}) {
+      Quantiles sketch(QuantilesOptions().over_all(true)), other(QuantilesOptions().over_all(true).seed(1));
+      const auto parts = stream.split(part);
+      for (std::size_t i = 0; i < parts.size(); ++i) (i % 2 == 0 ? sketch : other).update(parts[i]);
+      sketch.merge(other);
+      BOOST_TEST(sketch.count() == n);
+      BOOST_TEST(sketch.nan().item<std::int64_t>() == n - sorted.numel());
+      BOOST_TEST(sketch.retained() < 8 * 512);
+      const at::Tensor got = sketch.quantiles(levels).to(at::kDouble);
+      for (std::size_t i = 0; i < levels.size(); ++i) {
+        // The ranks at which that value stands in the stream: from the first to the last equal one.
+        const at::Tensor value = got[static_cast<std::int64_t>(i)];
+        const double first = at::searchsorted(sorted, value).item<double>();
+        const double last = at::searchsorted(sorted, value, false, /*right=*/true).item<double>();
+        const double wanted = levels[i] * static_cast<double>(sorted.numel() - 1);
+        const double off = std::max({0.0, first - wanted, wanted - last});
+        BOOST_TEST(off <= sketch.rank_error() * static_cast<double>(n) + 1,
+                   name << ", parts of " << part << ", q = " << levels[i] << ", off by " << off);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(quantiles_of_each_channel_are_its_own) {
+  at::manual_seed(0);
+  const at::Tensor x = at::randn({8, 5, 60, 60}) + at::arange(5).view({1, 5, 1, 1}) * 100;
+  for (const auto& sample : {x, x.contiguous(at::MemoryFormat::ChannelsLast), x.to(at::kDouble)}) {
+    Quantiles sketch(QuantilesOptions().over({0, 2, 3}));
+    sketch.update(sample);
+    const at::Tensor want =
+        at::quantile(x.permute({1, 0, 2, 3}).reshape({5, -1}), at::tensor({0.1F, 0.5F, 0.9F}), 1);
+    BOOST_TEST(close(sketch.quantiles({0.1, 0.5, 0.9}), want, 0.0, 0.06));
+    BOOST_TEST(sketch.quantile(0).equal(x.amin({0, 2, 3}).to(sketch.quantile(0).scalar_type())));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(covariance_in_blocks_is_symmetric_and_right) {
+  at::manual_seed(0);
+  for (const std::int64_t size : {200, 256, 300, 512}) {
+    const at::Tensor x = at::randn({700, size}).matmul(at::randn({size, size})) + 10;
+    Covariance covariance(CovarianceOptions().over({0}));
+    Gram gram(GramOptions().over({0}));
+    for (const auto& part : x.split(250)) {
+      covariance.update(part);
+      gram.update(part);
+    }
+    const at::Tensor wide = x.to(at::kDouble);
+    BOOST_TEST(close(covariance.covariance(), at::cov(wide.t()), 1e-9, 1e-9));
+    BOOST_TEST(close(covariance.covariance(), covariance.covariance().t(), 1e-12, 1e-12));
+    BOOST_TEST(close(gram.value(), wide.t().matmul(wide), 1e-9, 1e-9));
+    BOOST_TEST(close(gram.value(), gram.value().t(), 1e-12, 1e-12));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
