@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -227,6 +228,17 @@ void InputFile::read_at(std::uint64_t offset, void* data, std::size_t size) cons
     offset += static_cast<std::uint64_t>(got);
     size -= static_cast<std::size_t>(got);
   }
+}
+
+std::shared_ptr<void> InputFile::map(std::uint64_t offset, std::size_t size) const {
+  if (offset > size_ || size > size_ - offset) bad("it ends too early; it is truncated or damaged");
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto before = static_cast<std::size_t>(offset % page);
+  void* start = ::mmap(nullptr, before + size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd_.get(),
+                       static_cast<::off_t>(offset - before));
+  if (start == MAP_FAILED) io_error(call_, "map", path_, errno);
+  return std::shared_ptr<void>(static_cast<char*>(start) + before,
+                               [=](void*) { ::munmap(start, before + size); });
 }
 
 std::string InputFile::read_all(std::uint64_t most) const {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,9 @@ class InputFile {
   const std::string& path() const noexcept { return path_; }
   /// Reads exactly `size` bytes. Throws `c10::ValueError` if the file ends before.
   void read_at(std::uint64_t offset, void* data, std::size_t size) const;
+  /// `size` bytes from `offset` on in memory: copied by the system when they are first touched, and again,
+  /// privately, when they are written to. Throws `c10::ValueError` if the file ends before.
+  std::shared_ptr<void> map(std::uint64_t offset, std::size_t size) const;
   /// All of it. Throws `c10::ValueError` if it is larger than `most`.
   std::string read_all(std::uint64_t most) const;
   /// Throws `c10::ValueError`: this file, for this reason.

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/ScalarType.h>
 
@@ -378,8 +379,8 @@ const std::unordered_set<std::string>& callables() {
 
 class Unpickler {
  public:
-  Unpickler(const InputFile& file, const ZipReader& records)
-      : file_(file), records_(records), bytes_(records.read("data.pkl")) {}
+  Unpickler(const InputFile& file, const ZipReader& records, bool mmap)
+      : file_(file), records_(records), mmap_(mmap), bytes_(records.read("data.pkl")) {}
 
   core::Value run() {
     // A list that holds one list many times is a few bytes in the file and as many values as you like here.
@@ -759,8 +760,15 @@ class Unpickler {
     at::Tensor& bytes = storages_[key];
     if (!bytes.defined()) {
       const std::string record = "data/" + key;
-      bytes = at::empty({static_cast<std::int64_t>(records_.size(record))}, at::TensorOptions(at::kByte));
-      records_.read(record, bytes.data_ptr());
+      const auto size = static_cast<std::int64_t>(records_.size(record));
+      if (auto mapped = mmap_ ? records_.map(record) : nullptr) {
+        void* start = mapped.get();
+        bytes = at::from_blob(
+            start, {size}, [mapped](void*) {}, at::TensorOptions(at::kByte));
+      } else {
+        bytes = at::empty({size}, at::TensorOptions(at::kByte));
+        records_.read(record, bytes.data_ptr());
+      }
     }
     Node& node = make(Kind::storage);
     node.dtype = items[1]->dtype;
@@ -899,6 +907,7 @@ class Unpickler {
 
   const InputFile& file_;
   const ZipReader& records_;
+  const bool mmap_;
   const std::string bytes_;
   std::size_t at_ = 0;
   std::size_t op_at_ = 0;
@@ -920,8 +929,8 @@ std::string pickle(const core::Value& value, const Pickler::Store& store) {
   return Pickler(store).run(value);
 }
 
-core::Value unpickle(const InputFile& file, const ZipReader& records) {
-  return Unpickler(file, records).run();
+core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap) {
+  return Unpickler(file, records, mmap).run();
 }
 
 std::string dtype_name(c10::ScalarType type) {

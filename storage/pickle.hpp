@@ -26,9 +26,9 @@ void check_value(const std::string& call, const std::string& where, const core::
 std::string pickle(const core::Value& value,
                    const std::function<void(const std::string&, const void*, std::size_t)>& store);
 
-/// The value in the record "data.pkl" of `records`; its tensors are read from the records "data/…". `file` is
-/// for messages. Throws `c10::ValueError` for whatever is not a value.
-core::Value unpickle(const InputFile& file, const ZipReader& records);
+/// The value in the record "data.pkl" of `records`; its tensors are read from the records "data/…", or with
+/// `mmap` lie in mapped memory. `file` is for messages. Throws `c10::ValueError` for whatever is not a value.
+core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap);
 
 /// "float32", "complex64" …, as Python calls a dtype; "" for one that has no name there.
 std::string dtype_name(c10::ScalarType type);

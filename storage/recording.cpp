@@ -34,6 +34,7 @@ constexpr int kDeepestManifest = 16;
 struct Folder {
   std::string path;
   Descriptor fd;  // none for a single file
+  LoadOptions options;
 };
 
 /// An entry as the manifest has it.
@@ -294,8 +295,9 @@ std::string joined(const std::string& directory, const std::string& name) {
   return directory.empty() || directory.back() == '/' ? directory + name : directory + "/" + name;
 }
 
-Recording load_directory(const std::string& path, Descriptor fd) {
+Recording load_directory(const std::string& path, Descriptor fd, const LoadOptions& options) {
   auto folder = std::make_shared<Folder>();
+  folder->options = options;
   folder->path = path;
   folder->fd = std::move(fd);
   struct stat status {};
@@ -327,8 +329,8 @@ Recording load_directory(const std::string& path, Descriptor fd) {
   return Recording(std::move(entries), manifest.library, manifest.created);
 }
 
-Recording load_file(const std::string& path) {
-  const core::Value value = read_value(InputFile::open("load", path));
+Recording load_file(const std::string& path, const LoadOptions& options) {
+  const core::Value value = read_value(InputFile::open("load", path), options.mmap());
   Entry entry;
   const std::string name = path.substr(path.rfind('/') + 1);
   const bool suffix = name.size() > 3 && name.compare(name.size() - 3, 3, ".pt") == 0;
@@ -340,6 +342,7 @@ Recording load_file(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) part.bytes = static_cast<std::int64_t>(status.st_size);
   auto folder = std::make_shared<Folder>();
+  folder->options = options;
   const auto slash = path.rfind('/');
   folder->path = slash == std::string::npos ? "" : path.substr(0, slash + 1);
   std::vector<RecordedEntry> entries;
@@ -457,7 +460,7 @@ core::Value RecordedEntry::value() const {
   const auto input = folder_->fd.valid()
                          ? detail::InputFile::open_at(call, folder_->fd.get(), description_->file, file())
                          : detail::InputFile::open(call, file());
-  core::Value value = detail::read_value(input);
+  core::Value value = detail::read_value(input, folder_->options.mmap());
   if (detail::holds(value) != description_->holds) {
     input.bad(c10::str("it holds ", value.describe(), ", and the manifest says it holds \"",
                        description_->holds, "\""));
@@ -529,19 +532,19 @@ std::vector<std::string> Recording::names() const {
   return names;
 }
 
-Recording load(const std::string& path) {
+Recording load(const std::string& path, const LoadOptions& options) {
   constexpr int kAttempts = 20;
   for (int attempt = 1;; ++attempt) {
     detail::Descriptor fd = detail::open_directory(path);
     if (!fd.valid()) {
-      if (errno == ENOTDIR) return detail::load_file(path);
+      if (errno == ENOTDIR) return detail::load_file(path, options);
       detail::bad_file(
           "load", path,
           errno == ENOENT ? "there is no such file or directory" : std::generic_category().message(errno));
     }
     const detail::Descriptor kept(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
     try {
-      return detail::load_directory(path, std::move(fd));
+      return detail::load_directory(path, std::move(fd), options);
     } catch (const c10::Error&) {
       // Replaced by a newer recording while its files were being looked up: that one then.
       if (attempt == kAttempts || detail::still_there(kept, path)) throw;

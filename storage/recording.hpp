@@ -169,6 +169,6 @@ class Recording {
 /// Throws `c10::ValueError` naming file and reason for a path that does not exist, a directory without
 /// manifest, a manifest that is damaged, contradicts itself or was written by a newer schema, and for files
 /// that are missing or have another size.
-Recording load(const std::string& path);
+Recording load(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

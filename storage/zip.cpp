@@ -1,14 +1,22 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <future>
+#include <system_error>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/zip.hpp>
+
+#if TORCHTAP_HAVE_LIBDEFLATE
+#include <libdeflate.h>
+#endif
 
 namespace torchtap::storage::detail {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::size_t kChunk = std::size_t{1} << 18;  // what stays in the cache between checksum and disk
+constexpr std::size_t kOverlapped = std::size_t{1} << 20;  // worth a thread of its own for the checksum
+constexpr std::size_t kPiece = std::size_t{8} << 20;       // the same while reading
 constexpr std::uint32_t k32 = 0xFFFFFFFFu;
 constexpr std::uint16_t k16 = 0xFFFFu;
 
@@ -74,7 +82,7 @@ std::uint64_t u64(const char* bytes) {
 }  // namespace
 
 // Slicing by 16 (Kounavis & Berry 2008): sixteen look-ups that do not wait for each other, for sixteen bytes.
-std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {
+std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept {
   static const Tables t = make_tables();
   const auto* bytes = static_cast<const unsigned char*>(data);
   crc = ~crc;
@@ -93,6 +101,28 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexc
   for (; size > 0; --size, ++bytes) crc = (crc >> 8) ^ t[0][(crc ^ *bytes) & 0xFF];
   return ~crc;
 }
+
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {
+#if TORCHTAP_HAVE_LIBDEFLATE
+  return size == 0 ? crc : libdeflate_crc32(crc, data, size);
+#else
+  return crc32_portable(crc, data, size);
+#endif
+}
+
+namespace {
+
+/// The checksum, computed in another thread where the system gives one.
+std::future<std::uint32_t> start_crc32(std::uint32_t crc, const void* data, std::size_t size) {
+  const auto run = [=] { return crc32(crc, data, size); };
+  try {
+    return std::async(std::launch::async, run);
+  } catch (const std::system_error&) {
+    return std::async(std::launch::deferred, run);
+  }
+}
+
+}  // namespace
 
 ZipWriter::ZipWriter(OutputFile& file, std::string archive) : file_(file), archive_(std::move(archive)) {}
 
@@ -116,13 +146,19 @@ void ZipWriter::record(const std::string& name, const void* data, std::size_t si
   if (small) {
     file_.write(bytes, size);
   } else {
-    // One pass over memory: each piece is still in the cache when the system copies it. The checksum comes
-    // last.
-    for (std::size_t at = 0; at < size; at += kChunk) {
-      const std::size_t piece = std::min(kChunk, size - at);
-      entry.crc = crc32(entry.crc, bytes + at, piece);
-      file_.write(bytes + at, piece);
+    if (size >= kOverlapped) {
+      auto crc = start_crc32(0, bytes, size);
+      file_.write(bytes, size);
+      entry.crc = crc.get();
+    } else {
+      // One pass over memory: each piece is still in the cache when the system copies it.
+      for (std::size_t at = 0; at < size; at += kChunk) {
+        const std::size_t piece = std::min(kChunk, size - at);
+        entry.crc = crc32(entry.crc, bytes + at, piece);
+        file_.write(bytes + at, piece);
+      }
     }
+    // The checksum comes last.
     const std::string crc = Bytes().u32(entry.crc).get();
     file_.patch(entry.offset + 14, crc.data(), crc.size());
   }
@@ -275,24 +311,43 @@ std::uint64_t ZipReader::size(const std::string& name) const {
   return find(name).size;
 }
 
-void ZipReader::read(const std::string& name, void* data) const {
-  const Record& record = find(name);
+std::uint64_t ZipReader::data_at(const std::string& name, const Record& record) const {
   char header[kLocalHeader];
   file_.read_at(record.header, header, sizeof header);
   if (std::memcmp(header, "PK\3\4", 4) != 0) {
     file_.bad("the record \"" + name + "\" has a damaged header");
   }
-  std::uint64_t offset = record.header + kLocalHeader + u16(header + 26) + u16(header + 28);
+  return record.header + kLocalHeader + u16(header + 26) + u16(header + 28);
+}
+
+std::shared_ptr<void> ZipReader::map(const std::string& name) const {
+  const Record& record = find(name);
+  const std::uint64_t offset = data_at(name, record);
+  if (record.size == 0 || offset % 16 != 0) return nullptr;
+  return file_.map(offset, static_cast<std::size_t>(record.size));
+}
+
+void ZipReader::read(const std::string& name, void* data) const {
+  const Record& record = find(name);
+  std::uint64_t offset = data_at(name, record);
   auto* bytes = static_cast<char*>(data);
   std::uint32_t crc = 0;
+  std::future<std::uint32_t> running;  // the checksum of the piece before, while the next one is read
+  const bool overlapped = record.size > 2 * kPiece;
   for (std::uint64_t left = record.size; left > 0;) {
-    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, kChunk));
+    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, overlapped ? kPiece : kChunk));
     file_.read_at(offset, bytes, piece);
-    crc = crc32(crc, bytes, piece);
+    if (running.valid()) crc = running.get();
+    if (overlapped) {
+      running = start_crc32(crc, bytes, piece);
+    } else {
+      crc = crc32(crc, bytes, piece);
+    }
     bytes += piece;
     offset += piece;
     left -= piece;
   }
+  if (running.valid()) crc = running.get();
   // torch.serialization.set_crc32_options(False) writes 0: not computed.
   if (record.crc != 0 && record.crc != crc) {
     file_.bad("the record \"" + name + "\" does not match its checksum; the file is damaged");
