@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <regex>
 #include <system_error>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
@@ -142,13 +143,19 @@ void OutputFile::write(const void* data, std::size_t size) {
 
 void OutputFile::patch(std::uint64_t offset, const void* data, std::size_t size) {
   flush();
+  write_at(call_, path_, fd_.get(), offset, data, size);
+}
+
+void write_at(const std::string& call, const std::string& path, int fd, std::uint64_t offset,
+              const void* data, std::size_t size) {
   const char* bytes = static_cast<const char*>(data);
   while (size > 0) {
-    const ::ssize_t written = ::pwrite(fd_.get(), bytes, size, static_cast<::off_t>(offset));
+    const ::ssize_t written = ::pwrite(fd, bytes, size, static_cast<::off_t>(offset));
     if (written < 0) {
       if (errno == EINTR) continue;
-      io_error(call_, "write", path_, errno);
+      io_error(call, "write", path, errno);
     }
+    if (written == 0) io_error(call, "write", path, ENOSPC);
     bytes += written;
     offset += static_cast<std::uint64_t>(written);
     size -= static_cast<std::size_t>(written);
@@ -443,11 +450,9 @@ void check_replaceable(const std::string& call, const std::string& path, bool ov
 }
 
 bool is_recording_file(const std::string& name) {
-  if (name == "manifest.json") return true;
-  const auto dot = name.find('.');
-  return dot != 0 && dot != std::string::npos && name.substr(dot) == ".pt" &&
-         std::all_of(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(dot),
-                     [](char c) { return c >= '0' && c <= '9'; });
+  static const std::regex names(
+      "manifest\\.json(\\.part)?|journal\\.jsonl|[0-9]+\\.pt|[0-9]+(\\.[0-9]+)?-[0-9]+\\.(pt|part|lost)");
+  return std::regex_match(name, names);
 }
 
 std::vector<std::string> list(const std::string& call, const std::string& path) {
@@ -456,6 +461,12 @@ std::vector<std::string> list(const std::string& call, const std::string& path) 
   if (error != 0) io_error(call, "list", path, error);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+bool is_spooling(const std::string& path) noexcept {
+  const Descriptor fd(
+      ::open((path + "/journal.jsonl").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return fd.valid() && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 void remove_recording(const std::string& path) noexcept {

@@ -33,6 +33,10 @@ class Descriptor {
   int fd_;
 };
 
+/// Writes all of it; `call` and `path` are for messages.
+void write_at(const std::string& call, const std::string& path, int fd, std::uint64_t offset,
+              const void* data, std::size_t size);
+
 /// A file being written: buffered and counted. Every failure of the system is a `c10::Error` that names the
 /// file; nothing happens on destruction but the closing.
 class OutputFile {
@@ -152,10 +156,13 @@ class Staging {
 /// Throws `c10::ValueError` unless a file may be put at `path`: nothing stands there, or a regular file and
 /// `overwrite`.
 void check_replaceable(const std::string& call, const std::string& path, bool overwrite);
-/// Is `name` one that a recording gives its files: "manifest.json", "0.pt", "1.pt" …?
+/// Is `name` one that a recording gives its files: "manifest.json", "0.pt", "1.pt" …, and of a spooled one
+/// "journal.jsonl", "0-0.pt", "0-1.part", "1.0-0.pt" …?
 bool is_recording_file(const std::string& name);
 /// The names in a folder. Throws `c10::Error` if it cannot be listed.
 std::vector<std::string> list(const std::string& call, const std::string& path);
+/// Does a living process write to the recording in this folder sample by sample?
+bool is_spooling(const std::string& path) noexcept;
 /// Removes a folder of recording files; anything else in it stays, and the folder with it.
 void remove_recording(const std::string& path) noexcept;
 /// Moves an old folder back that a save, killed between two renames, left at `Target::backup_path`.

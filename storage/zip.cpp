@@ -21,6 +21,8 @@ constexpr std::uint32_t k32 = 0xFFFFFFFFu;
 constexpr std::uint16_t k16 = 0xFFFFu;
 
 constexpr std::size_t kLocalHeader = 30;
+constexpr std::size_t kLocalZip64 = 20;
+constexpr std::size_t kPaddingField = 4;
 constexpr std::size_t kCentralHeader = 46;
 constexpr std::size_t kEnd = 22;
 constexpr std::size_t kEnd64 = 56;
@@ -126,23 +128,69 @@ std::future<std::uint32_t> start_crc32(std::uint32_t crc, const void* data, std:
 
 ZipWriter::ZipWriter(OutputFile& file, std::string archive) : file_(file), archive_(std::move(archive)) {}
 
-void ZipWriter::record(const std::string& name, const void* data, std::size_t size) {
-  const auto* bytes = static_cast<const char*>(data);
-  Entry entry{archive_ + "/" + name, 0, size, file_.size()};
-  const bool large = entry.size >= k32;
+std::uint64_t place_record(const ZipRecord& record) {
+  const std::uint64_t header = kLocalHeader + record.name.size() + kLocalZip64 + kPaddingField;
+  return (record.offset + header + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::string local_header(const ZipRecord& record, std::uint64_t data_at) {
+  const bool large = record.size >= k32;
   Bytes extra;
-  if (large) extra.u16(1).u16(16).u64(size).u64(size);
+  if (large) extra.u16(1).u16(16).u64(record.size).u64(record.size);
   // The field "FB" is PyTorch's own padding: it lets readers map tensors straight from the file.
-  const std::uint64_t data_at = entry.offset + kLocalHeader + entry.name.size() + extra.get().size() + 4;
-  const std::uint64_t padding = (kAlignment - data_at % kAlignment) % kAlignment;
+  const std::uint64_t padding =
+      data_at - record.offset - kLocalHeader - record.name.size() - extra.get().size() - kPaddingField;
   extra.u16(0x4246).u16(padding).text(std::string(padding, 'Z'));
-  const bool small = size <= kChunk;
-  if (small) entry.crc = crc32(0, bytes, size);
   Bytes header;
   header.text("PK\3\4").u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
-  header.u32(entry.crc).u32(large ? k32 : size).u32(large ? k32 : size);
-  header.u16(entry.name.size()).u16(extra.get().size()).text(entry.name).text(extra.get());
-  file_.write(header.get().data(), header.get().size());
+  header.u32(record.crc).u32(large ? k32 : record.size).u32(large ? k32 : record.size);
+  header.u16(record.name.size()).u16(extra.get().size()).text(record.name).text(extra.get());
+  return header.get();
+}
+
+bool record_size(const std::string& header, std::uint64_t& size) {
+  if (header.size() < kLocalHeader || header.compare(0, 4, "PK\3\4") != 0) return false;
+  size = u32(&header[22]);
+  if (size != k32) return true;
+  const std::size_t extra = kLocalHeader + u16(&header[26]);
+  if (header.size() < extra + kLocalZip64) return false;
+  size = u64(&header[extra + 4]);
+  return true;
+}
+
+std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start) {
+  Bytes directory;
+  for (const auto& record : records) {
+    Bytes extra;
+    if (record.size >= k32 || record.offset >= k32) {
+      extra.u16(1).u16(24).u64(record.size).u64(record.size).u64(record.offset);
+    }
+    const bool large = !extra.get().empty();
+    directory.text("PK\1\2").u16(large ? 45 : 20).u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
+    directory.u32(record.crc).u32(large ? k32 : record.size).u32(large ? k32 : record.size);
+    directory.u16(record.name.size()).u16(extra.get().size()).u16(0).u16(0).u16(0).u32(0);
+    directory.u32(large ? k32 : record.offset).text(record.name).text(extra.get());
+  }
+  const std::uint64_t size = directory.get().size();
+  const std::uint64_t count = records.size();
+  if (count >= k16 || start >= k32 || size >= k32) {
+    directory.text("PK\6\6").u64(kEnd64 - 12).u16(45).u16(45).u32(0).u32(0);
+    directory.u64(count).u64(count).u64(size).u64(start);
+    directory.text("PK\6\7").u32(0).u64(start + size).u32(1);
+  }
+  const std::uint64_t short_count = std::min<std::uint64_t>(count, k16);
+  directory.text("PK\5\6").u16(0).u16(0).u16(short_count).u16(short_count);
+  directory.u32(std::min<std::uint64_t>(size, k32)).u32(std::min<std::uint64_t>(start, k32)).u16(0);
+  return directory.get();
+}
+
+void ZipWriter::record(const std::string& name, const void* data, std::size_t size) {
+  const auto* bytes = static_cast<const char*>(data);
+  ZipRecord entry{archive_ + "/" + name, 0, size, file_.size()};
+  const bool small = size <= kChunk;
+  if (small) entry.crc = crc32(0, bytes, size);
+  const std::string header = local_header(entry, place_record(entry));
+  file_.write(header.data(), header.size());
   if (small) {
     file_.write(bytes, size);
   } else {
@@ -166,33 +214,8 @@ void ZipWriter::record(const std::string& name, const void* data, std::size_t si
 }
 
 void ZipWriter::finish() {
-  const std::uint64_t start = file_.size();
-  for (const auto& entry : entries_) {
-    Bytes extra;
-    if (entry.size >= k32 || entry.offset >= k32) {
-      extra.u16(1).u16(24).u64(entry.size).u64(entry.size).u64(entry.offset);
-    }
-    const bool large = !extra.get().empty();
-    Bytes header;
-    header.text("PK\1\2").u16(large ? 45 : 20).u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
-    header.u32(entry.crc).u32(large ? k32 : entry.size).u32(large ? k32 : entry.size);
-    header.u16(entry.name.size()).u16(extra.get().size()).u16(0).u16(0).u16(0).u32(0);
-    header.u32(large ? k32 : entry.offset).text(entry.name).text(extra.get());
-    file_.write(header.get().data(), header.get().size());
-  }
-  const std::uint64_t size = file_.size() - start;
-  const std::uint64_t count = entries_.size();
-  Bytes end;
-  if (count >= k16 || start >= k32 || size >= k32) {
-    const std::uint64_t end64 = file_.size();
-    end.text("PK\6\6").u64(kEnd64 - 12).u16(45).u16(45).u32(0).u32(0);
-    end.u64(count).u64(count).u64(size).u64(start);
-    end.text("PK\6\7").u32(0).u64(end64).u32(1);
-  }
-  const std::uint64_t short_count = std::min<std::uint64_t>(count, k16);
-  end.text("PK\5\6").u16(0).u16(0).u16(short_count).u16(short_count);
-  end.u32(std::min<std::uint64_t>(size, k32)).u32(std::min<std::uint64_t>(start, k32)).u16(0);
-  file_.write(end.get().data(), end.get().size());
+  const std::string directory = zip_directory(entries_, file_.size());
+  file_.write(directory.data(), directory.size());
 }
 
 ZipReader::ZipReader(const InputFile& file) : file_(file) {

@@ -22,6 +22,24 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexc
 /// The same without a library, three to four times slower.
 std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept;
 
+/// A record of a container that is being written.
+struct ZipRecord {
+  std::string name;  // with the archive's
+  std::uint32_t crc = 0;
+  std::uint64_t size = 0;
+  std::uint64_t offset = 0;  // of its header
+};
+
+/// Where the data of a record goes: aligned to 64 bytes, behind room for its header whatever its size will
+/// be.
+std::uint64_t place_record(const ZipRecord& record);
+/// The header, which fills what is between `record.offset` and `data_at`.
+std::string local_header(const ZipRecord& record, std::uint64_t data_at);
+/// The size in a header that `local_header` wrote; false if `header` is none.
+bool record_size(const std::string& header, std::uint64_t& size);
+/// The directory, which ends the container; it begins at `start`.
+std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start);
+
 /// Writes records one after the other. Nothing happens on destruction: a container without `finish` is
 /// incomplete, and no reader takes it for whole.
 class ZipWriter {
@@ -35,16 +53,9 @@ class ZipWriter {
   void finish();
 
  private:
-  struct Entry {
-    std::string name;
-    std::uint32_t crc;
-    std::uint64_t size;
-    std::uint64_t offset;
-  };
-
   OutputFile& file_;
   std::string archive_;
-  std::vector<Entry> entries_;
+  std::vector<ZipRecord> entries_;
 };
 
 /// Reads records by name. Every offset and size in the file is checked before it is used: records lie inside
