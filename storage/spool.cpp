@@ -285,6 +285,10 @@ void Spool::Impl::push(std::unique_ptr<Piece> piece) {
 }
 
 bool Spool::admit(Stream& stream, std::int64_t bytes) {
+  return admit(stream, bytes, impl_->options.when_full());
+}
+
+bool Spool::admit(Stream& stream, std::int64_t bytes, WhenFull policy) {
   Impl& spool = *impl_;
   spool.check("Spool::admit");
   const auto fits = [&] {
@@ -293,12 +297,12 @@ bool Spool::admit(Stream& stream, std::int64_t bytes) {
   };
   if (!spool.failed.load(std::memory_order_relaxed) && fits()) return true;
   std::unique_lock lock(spool.mutex);
-  if (!spool.failed && spool.options.when_full() == WhenFull::wait) {
+  if (!spool.failed && policy == WhenFull::wait) {
     spool.room.wait(lock, [&] { return fits() || spool.failed; });
   }
   if (spool.failed) spool.raise("spool", spool.error);
   if (fits()) return true;
-  TORCH_CHECK(spool.options.when_full() == WhenFull::drop, "spool: the queue in front of \"", spool.directory,
+  TORCH_CHECK(policy == WhenFull::drop, "spool: the queue in front of \"", spool.directory,
               "\" is full: ", spool.queued.load(), " bytes of at most ", spool.options.queue_bytes(),
               " wait for the disk, and a sample of ", bytes,
               " bytes has come. It was not recorded; all before it are. See SpoolOptions::when_full.");
@@ -742,6 +746,8 @@ void Spool::close() {
 core::Value Spool::value(const Stream& stream) {
   if (!impl_->closed) flush();
   const Recording recording = load(impl_->directory);
+  if (stream.index() >= static_cast<std::int64_t>(recording.size()))
+    return {};  // none has any samples so far
   return recording.at(stream.index()).value();
 }
 

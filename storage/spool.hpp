@@ -88,6 +88,8 @@ class Spool {
   /// To be asked before samples of `bytes` in all are appended: waits, throws, or returns false and counts
   /// them as dropped, as `SpoolOptions::when_full` has it.
   bool admit(Stream& stream, std::int64_t bytes);
+  /// The same, whatever the options have.
+  bool admit(Stream& stream, std::int64_t bytes, WhenFull policy);
 
   /// Returns when everything that was appended is in shards that are complete.
   void flush();
