@@ -31,10 +31,8 @@ namespace {
 using detail::Run;
 using detail::Shard;
 
-constexpr std::size_t kFirstPiece = std::size_t{4} << 10;   // what a stream collects before it is queued,
-constexpr std::size_t kSmallPiece = std::size_t{64} << 10;  // growing up to this
-constexpr std::size_t kLargePiece = std::size_t{256}
-                                    << 10;  // the pieces of larger samples: they stay in the cache
+constexpr std::size_t kFirstPiece = std::size_t{4} << 10;  // what a stream collects before it is queued,
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // growing up to this; larger samples are taken apart
 constexpr std::size_t kMostRuns = 1024;
 constexpr std::int64_t kLongestList = 65536;  // samples of a shard that is no stack; each has its own tensor
 constexpr std::size_t kOpenFiles = 64;
@@ -58,6 +56,7 @@ struct Piece {
   std::unique_ptr<char[]> data;
   std::size_t capacity = 0;
   std::size_t used = 0;
+  bool continues = false;                              // a large sample
   c10::ScalarType dtype = c10::ScalarType::Undefined;  // of all samples that have one
   std::vector<Run> runs;                               // the samples that end here
   std::uint64_t begins = 0;                            // the bytes of the large sample that begins here,
@@ -111,7 +110,7 @@ struct Spool::Impl {
   std::mutex mutex;
   std::condition_variable work, room;
   std::deque<std::unique_ptr<Piece>> queue;
-  std::vector<std::unique_ptr<char[]>> spare;  // of kLargePiece bytes
+  std::vector<std::unique_ptr<char[]>> spare;  // of kPiece bytes
   std::atomic<std::int64_t> queued{0};
   std::uint64_t pushed = 0, written = 0;  // pieces
   std::atomic<bool> failed{false};
@@ -219,11 +218,13 @@ void Spool::Stream::append(const at::Tensor& sample, std::int64_t slot) {
   const auto* data = static_cast<const char*>(tensor.data_ptr());
   const bool other = piece != nullptr && piece->dtype != dtype && piece->dtype != c10::ScalarType::Undefined;
   if (piece != nullptr && (other || piece->used + bytes > piece->capacity)) flush();
-  if (bytes > kSmallPiece) {
-    for (std::size_t at = 0; at < bytes; at += kLargePiece) {
-      begin(spool.buffer(), kLargePiece);
+  if (bytes > kPiece) {
+    for (std::size_t at = 0; at < bytes; at += kPiece) {
+      const std::size_t part = std::min(kPiece, bytes - at);
+      begin(spool.buffer(), kPiece);
       piece->dtype = dtype;
-      piece->used = std::min(kLargePiece, bytes - at);
+      piece->used = part;
+      piece->continues = at > 0;
       if (at == 0) {
         piece->begins = bytes;
         piece->sizes = sample.sizes().vec();
@@ -235,9 +236,9 @@ void Spool::Stream::append(const at::Tensor& sample, std::int64_t slot) {
   } else {
     if (piece == nullptr) {
       std::size_t& capacity = impl_->capacities[slot];
-      const auto most = std::min(kSmallPiece, static_cast<std::size_t>(spool.options.shard_bytes()));
+      const auto most = std::min(kPiece, static_cast<std::size_t>(spool.options.shard_bytes()));
       capacity = std::max(std::min(capacity == 0 ? kFirstPiece : 2 * capacity, most), bytes);
-      begin(std::unique_ptr<char[]>(new char[capacity]), capacity);
+      begin(capacity == kPiece ? spool.buffer() : std::unique_ptr<char[]>(new char[capacity]), capacity);
     }
     piece->dtype = dtype;
     if (bytes != 0) std::memcpy(piece->data.get() + piece->used, data, bytes);
@@ -266,16 +267,21 @@ void Spool::Impl::raise(const char* call, const std::string& why) const {
               "goes on.");
 }
 
+/// Of kPiece bytes: the one that was used last, which is still in the cache if the disk keeps up.
 std::unique_ptr<char[]> Spool::Impl::buffer() {
-  const std::lock_guard lock(mutex);
-  if (spare.empty()) return std::unique_ptr<char[]>(new char[kLargePiece]);
-  auto data = std::move(spare.back());
-  spare.pop_back();
-  return data;
+  {
+    const std::lock_guard lock(mutex);
+    if (!spare.empty()) {
+      auto data = std::move(spare.back());
+      spare.pop_back();
+      return data;
+    }
+  }
+  return std::unique_ptr<char[]>(new char[kPiece]);
 }
 
 void Spool::Impl::push(std::unique_ptr<Piece> piece) {
-  queued.fetch_add(static_cast<std::int64_t>(piece->used));
+  queued.fetch_add(static_cast<std::int64_t>(piece->capacity));
   {
     const std::lock_guard lock(mutex);
     queue.push_back(std::move(piece));
@@ -328,8 +334,8 @@ void Spool::Impl::run() {
     }
     lock.lock();
     if (why.empty()) {
-      queued.fetch_sub(static_cast<std::int64_t>(piece.used));
-      if (piece.capacity == kLargePiece) spare.push_back(std::move(piece.data));
+      queued.fetch_sub(static_cast<std::int64_t>(piece.capacity));
+      if (piece.capacity == kPiece) spare.push_back(std::move(piece.data));
       queue.pop_front();
       ++written;
     } else {
@@ -384,8 +390,7 @@ void Spool::Impl::used(Shard& shard) {
 void Spool::Impl::write(Piece& piece) {
   Stream::Impl& stream = *piece.stream;
   Lane& lane = stream.lanes[piece.slot];
-  const bool continues = piece.begins == 0 && piece.capacity == kLargePiece;
-  if (!continues) {
+  if (!piece.continues) {
     // What the first sample is, and whether all are like it.
     const bool defined = piece.begins > 0 || piece.runs[0].defined;
     const auto& sizes = piece.begins > 0 ? piece.sizes : piece.runs[0].sizes;
