@@ -56,7 +56,7 @@ struct Piece {
   std::unique_ptr<char[]> data;
   std::size_t capacity = 0;
   std::size_t used = 0;
-  bool continues = false;                              // a large sample
+  bool continues = false;                              // a large sample, which began in the piece before
   c10::ScalarType dtype = c10::ScalarType::Undefined;  // of all samples that have one
   std::vector<Run> runs;                               // the samples that end here
   std::uint64_t begins = 0;                            // the bytes of the large sample that begins here,
@@ -142,8 +142,7 @@ struct Spool::Impl {
   std::vector<Stream::Impl*> all();
 };
 
-// --- what streams collect
-// -----------------------------------------------------------------------------------
+// --- what streams collect ---
 
 namespace {
 
@@ -185,8 +184,9 @@ std::int64_t Spool::Stream::index() const noexcept {
 
 void Spool::Stream::append(const at::Tensor& sample, std::int64_t slot) {
   Spool::Impl& spool = *impl_->spool;
-  spool.check("Spool::Stream::append");
+  spool.check("Spool::Stream::append");  // before a lock that nobody in a child process would release
   const std::lock_guard lock(impl_->mutex);
+  spool.check("Spool::Stream::append");  // whoever closes passes here last
   if (impl_->last_slot != slot) {
     impl_->last = &impl_->pieces[slot];
     impl_->last_slot = slot;
@@ -249,8 +249,7 @@ void Spool::Stream::append(const at::Tensor& sample, std::int64_t slot) {
   impl_->samples.fetch_add(1, std::memory_order_relaxed);
 }
 
-// --- the queue
-// ----------------------------------------------------------------------------------------------
+// --- the queue ---
 
 void Spool::Impl::check(const char* call) const {
   TORCH_CHECK(forks.load(std::memory_order_relaxed) == forks_before, call,
@@ -346,8 +345,7 @@ void Spool::Impl::run() {
   }
 }
 
-// --- the disk
-// -----------------------------------------------------------------------------------------------
+// --- the disk ---
 
 void Spool::Impl::log(const std::string& lines, bool sync) {
   // At a place of its own: a line that did not get through is written over.
@@ -474,10 +472,13 @@ void Spool::Impl::seal(const std::vector<std::pair<Stream::Impl*, std::int64_t>>
 }
 
 void Spool::Impl::flush(const char* call) {
-  for (auto* stream : all()) {
-    const std::lock_guard lock(stream->mutex);
-    for (auto& piece : stream->pieces) {
-      if (piece.second != nullptr) push(std::move(piece.second));
+  {
+    const std::lock_guard streams_lock(streams_mutex);
+    for (const auto& stream : streams) {
+      const std::lock_guard lock(stream->impl_->mutex);
+      for (auto& piece : stream->impl_->pieces) {
+        if (piece.second != nullptr) push(std::move(piece.second));
+      }
     }
   }
   {
@@ -553,8 +554,7 @@ void Spool::Impl::rescue() noexcept {
   }
 }
 
-// --- the spool
-// ----------------------------------------------------------------------------------------------
+// --- the spool ---
 
 void Spool::Impl::open(const std::string& path) {
   const std::string call = "spool";
@@ -688,6 +688,12 @@ Spool::~Spool() {
 
 Spool::Stream& Spool::add(const Entry& entry) {
   impl_->check("Spool::add");
+  for (const auto* name : {&entry.path, &entry.type, &entry.kind}) {
+    TORCH_CHECK_VALUE(
+        detail::is_utf8(*name) && name->find('\0') == std::string::npos,
+        "Spool::add: a path, type or kind is not UTF-8, or contains a zero byte; a manifest cannot hold "
+        "it. Rename it.");
+  }
   const std::lock_guard lock(impl_->streams_mutex);
   for (const auto& stream : impl_->streams) {
     Stream::Impl& known = *stream->impl_;
@@ -730,8 +736,14 @@ void Spool::finish() {
 void Spool::close() {
   Impl& spool = *impl_;
   if (spool.closed) return;
-  finish();
+  spool.check("Spool::close");
   spool.closed = true;
+  try {
+    spool.finish("Spool::close");
+  } catch (...) {
+    spool.closed = false;
+    throw;
+  }
   {
     const std::lock_guard lock(spool.mutex);
     spool.stop = true;

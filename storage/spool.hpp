@@ -45,8 +45,9 @@ class SpoolOptions {
   TORCH_ARG(bool, mkdir) = false;
   /// Replace the recording that is there, at once. Otherwise that is an error.
   TORCH_ARG(bool, overwrite) = false;
-  /// Go on with the recording that is there, spooled or not, finished or cut off by a crash: modules of the
-  /// same path and kind get further samples behind those they have, others are added.
+  /// Go on with the recording that is there, spooled or not, finished or cut off by a crash (then it is
+  /// repaired first, as `recover` does): modules of the same path and kind get further samples behind those
+  /// they have, others are added.
   TORCH_ARG(bool, append) = false;
   /// How many bytes of samples a shard takes before the next one is begun; a sample is never divided.
   TORCH_ARG(std::int64_t, shard_bytes) = std::int64_t{64} << 20;
