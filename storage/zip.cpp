@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstring>
-#include <future>
+#include <mutex>
 #include <system_error>
+#include <thread>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/zip.hpp>
 
@@ -16,7 +18,6 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::size_t kChunk = std::size_t{1} << 18;  // what stays in the cache between checksum and disk
 constexpr std::size_t kOverlapped = std::size_t{1} << 20;  // worth a thread of its own for the checksum
-constexpr std::size_t kPiece = std::size_t{8} << 20;       // the same while reading
 constexpr std::uint32_t k32 = 0xFFFFFFFFu;
 constexpr std::uint16_t k16 = 0xFFFFu;
 
@@ -114,15 +115,73 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexc
 
 namespace {
 
-/// The checksum, computed in another thread where the system gives one.
-std::future<std::uint32_t> start_crc32(std::uint32_t crc, const void* data, std::size_t size) {
-  const auto run = [=] { return crc32(crc, data, size); };
-  try {
-    return std::async(std::launch::async, run);
-  } catch (const std::system_error&) {
-    return std::async(std::launch::deferred, run);
+/// The checksum of bytes that this thread writes or reads meanwhile, by a second thread; where that gets no
+/// processor, by this one in the end.
+class Checksum {
+ public:
+  /// Only the first `available` bytes are there so far.
+  Checksum(const char* data, std::size_t size, std::size_t available)
+      : data_(data), size_(size), available_(available) {
+    try {
+      helper_ = std::thread([this] { help(); });
+    } catch (const std::system_error&) {  // then without
+    }
   }
-}
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+  ~Checksum() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    more_.notify_one();
+    if (helper_.joinable()) helper_.join();
+  }
+
+  void advance(std::size_t available) {
+    {
+      const std::lock_guard lock(mutex_);
+      available_ = available;
+    }
+    more_.notify_one();
+  }
+  /// When all bytes are there.
+  std::uint32_t finish() {
+    std::unique_lock lock(mutex_);
+    while (step()) {  // let the other thread in between
+      lock.unlock();
+      lock.lock();
+    }
+    done_ = true;
+    return crc_;
+  }
+
+ private:
+  bool step() {
+    const std::size_t piece = std::min(kChunk, available_ - at_);
+    crc_ = crc32(crc_, data_ + at_, piece);
+    at_ += piece;
+    return piece != 0;
+  }
+  void help() {
+    std::unique_lock lock(mutex_);
+    while (!done_ && at_ < size_) {
+      if (!step()) more_.wait(lock, [&] { return done_ || at_ < available_; });
+      lock.unlock();
+      lock.lock();
+    }
+  }
+
+  const char* data_;
+  const std::size_t size_;
+  std::size_t available_;
+  std::size_t at_ = 0;
+  std::uint32_t crc_ = 0;
+  bool done_ = false;
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::thread helper_;
+};
 
 }  // namespace
 
@@ -195,9 +254,9 @@ void ZipWriter::record(const std::string& name, const void* data, std::size_t si
     file_.write(bytes, size);
   } else {
     if (size >= kOverlapped) {
-      auto crc = start_crc32(0, bytes, size);
+      Checksum checksum(bytes, size, size);
       file_.write(bytes, size);
-      entry.crc = crc.get();
+      entry.crc = checksum.finish();
     } else {
       // One pass over memory: each piece is still in the cache when the system copies it.
       for (std::size_t at = 0; at < size; at += kChunk) {
@@ -352,25 +411,23 @@ std::shared_ptr<void> ZipReader::map(const std::string& name) const {
 
 void ZipReader::read(const std::string& name, void* data) const {
   const Record& record = find(name);
-  std::uint64_t offset = data_at(name, record);
+  const std::uint64_t offset = data_at(name, record);
   auto* bytes = static_cast<char*>(data);
   std::uint32_t crc = 0;
-  std::future<std::uint32_t> running;  // the checksum of the piece before, while the next one is read
-  const bool overlapped = record.size > 2 * kPiece;
-  for (std::uint64_t left = record.size; left > 0;) {
-    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, overlapped ? kPiece : kChunk));
-    file_.read_at(offset, bytes, piece);
-    if (running.valid()) crc = running.get();
-    if (overlapped) {
-      running = start_crc32(crc, bytes, piece);
-    } else {
-      crc = crc32(crc, bytes, piece);
+  const auto size = static_cast<std::size_t>(record.size);
+  if (size >= kOverlapped) {
+    Checksum checksum(bytes, size, 0);
+    for (std::size_t at = 0; at < size;) {
+      const std::size_t piece = std::min(kOverlapped, size - at);
+      file_.read_at(offset + at, bytes + at, piece);
+      at += piece;
+      checksum.advance(at);
     }
-    bytes += piece;
-    offset += piece;
-    left -= piece;
+    crc = checksum.finish();
+  } else {
+    file_.read_at(offset, bytes, size);
+    crc = crc32(0, bytes, size);
   }
-  if (running.valid()) crc = running.get();
   // torch.serialization.set_crc32_options(False) writes 0: not computed.
   if (record.crc != 0 && record.crc != crc) {
     file_.bad("the record \"" + name + "\" does not match its checksum; the file is damaged");
