@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <torchtap/core/sink.hpp>
+#include <torchtap/storage/spool.hpp>
 #include <type_traits>
 #include <utility>
 
@@ -58,6 +59,14 @@ enum class Capture {
   /// that is
   /// detected and reported when the recording is read.
   alias,
+};
+
+/// What happens to a sample for which there is no memory any more (`Options::memory_budget`).
+enum class OverBudget {
+  /// `c10::Error`; it is not recorded, all before it are.
+  raise,
+  /// It is left out, and counted (`Subrecorder::dropped`).
+  drop,
 };
 
 /// What a recorder does with each event. Chained like LibTorch's own options:
@@ -110,6 +119,24 @@ class Options {
   std::int64_t tensor() const noexcept { return tensor_; }
   bool all_tensors() const noexcept { return all_tensors_; }
 
+  /// Writes samples to `directory` as they come instead of keeping them in memory; see `storage::Spool`. They
+  /// are copied whatever `capture` says, and read back from there by `Subrecorder::tensors` and the like. The
+  /// recording is finished by `Recorder::save(directory)`, and by the recorder's end. Not together with a
+  /// reduction.
+  Options& spool(std::string directory, storage::SpoolOptions options = {});
+  /// Keeps no more than `bytes` of samples in memory, over all modules of a recorder; what comes then is left
+  /// out or an error. Of no consequence where a reduction consumes the samples.
+  Options& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
+  /// The same, but what comes then is spooled to `directory`, and what was kept goes there, too: from then on
+  /// it is as if `spool` had been asked for.
+  Options& memory_budget(std::int64_t bytes, std::string directory, storage::SpoolOptions options = {});
+  /// Where samples are spooled to, at once or when the budget is used up; empty if nowhere.
+  const std::string& spool_directory() const noexcept { return spool_directory_; }
+  const storage::SpoolOptions& spool_options() const noexcept { return spool_options_; }
+  /// Negative for no budget.
+  std::int64_t memory_budget() const noexcept { return memory_budget_; }
+  OverBudget over_budget() const noexcept { return over_budget_; }
+
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
   /// event cannot be recorded, so that a program goes on whatever its observer thinks; the event is then not
   /// recorded. The default throws.
@@ -128,6 +155,10 @@ class Options {
   std::shared_ptr<const core::Sink> reduction_;
   std::int64_t tensor_ = 0;
   bool all_tensors_ = false;
+  std::string spool_directory_;
+  storage::SpoolOptions spool_options_;
+  std::int64_t memory_budget_ = -1;
+  OverBudget over_budget_ = OverBudget::raise;
 };
 
 }  // namespace torchtap::recorders

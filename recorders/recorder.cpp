@@ -28,6 +28,32 @@ Options& Options::tensor(std::int64_t slot) {
   return *this;
 }
 
+Options& Options::spool(std::string directory, storage::SpoolOptions options) {
+  TORCH_CHECK_VALUE(!directory.empty(), "recorders::Options::spool: the directory is empty; name one.");
+  spool_directory_ = std::move(directory);
+  spool_options_ = options;
+  memory_budget_ = -1;
+  return *this;
+}
+
+Options& Options::memory_budget(std::int64_t bytes, OverBudget policy) {
+  TORCH_CHECK_VALUE(bytes >= 0, "recorders::Options::memory_budget: expected a number of bytes, got ", bytes,
+                    ".");
+  memory_budget_ = bytes;
+  over_budget_ = policy;
+  spool_directory_.clear();
+  return *this;
+}
+
+Options& Options::memory_budget(std::int64_t bytes, std::string directory, storage::SpoolOptions options) {
+  memory_budget(bytes);
+  TORCH_CHECK_VALUE(!directory.empty(),
+                    "recorders::Options::memory_budget: the directory is empty; name one.");
+  spool_directory_ = std::move(directory);
+  spool_options_ = options;
+  return *this;
+}
+
 namespace {
 
 hooks::Kind kind_of(Record::Source source) {
@@ -49,18 +75,40 @@ hooks::Kind kind_of(Record::Source source) {
 }  // namespace
 
 Recorder::Recorder(Source source, Options options)
-    : source_(source), options_(std::make_shared<const Options>(std::move(options))) {}
+    : source_(source), options_(std::make_shared<const Options>(std::move(options))) {
+  TORCH_CHECK_VALUE(options_->reduction() == nullptr || options_->spool_directory().empty() ||
+                        options_->memory_budget() >= 0,
+                    kind(), ": spool() keeps every sample and reduction() keeps none; ask for one of them.");
+  store_ = std::make_shared<detail::Store>(options_);
+}
 Recorder::Recorder(Recorder&&) noexcept = default;
 Recorder& Recorder::operator=(Recorder&& other) noexcept {
+  if (this == &other) return *this;
   hooks::Batch batch;
+  finish_spool();
   source_ = other.source_;
   options_ = std::move(other.options_);
   attached_ = std::move(other.attached_);
+  store_ = std::move(other.store_);
   return *this;
 }
 Recorder::~Recorder() {
   hooks::Batch batch;
+  finish_spool();
   attached_.clear();
+}
+
+/// Before the recorder goes: what is still in memory of what is spooled. The spool itself closes with the
+/// last of its records.
+void Recorder::finish_spool() noexcept {
+  if (store_ == nullptr || !store_->spooling()) return;
+  detach();
+  for (const auto& entry : live()) {
+    try {
+      entry.second->spooled();
+    } catch (...) {  // aliases that were changed, or no memory
+    }
+  }
 }
 
 Recorder& Recorder::modules(torch::nn::Module& model, const selectors::Selector& selector) {
@@ -91,8 +139,17 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
   const auto source = static_cast<Record::Source>(source_);
   hooks::Batch batch;
   std::vector<std::unique_ptr<Attached>> added;
+  struct Withdraw {  // unless all could be attached
+    detail::Store& store;
+    std::int64_t count = 0;
+    ~Withdraw() {
+      if (count > 0) store.withdraw(count);
+    }
+  } withdraw{*store_};
   for (const auto& module : modules) {
     auto record = std::make_shared<Record>(source, options_, module);
+    record->store_in(store_);
+    ++withdraw.count;
     auto attached = std::make_unique<Attached>(record);
     attached->handle =
         hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
@@ -102,6 +159,7 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
   // Only now: a module that cannot be reached leaves the recorder, and the ones before it, as they were.
   attached_.reserve(attached_.size() + added.size());
   for (auto& attached : added) attached_.push_back(std::move(attached));
+  withdraw.count = 0;
   return *this;
 }
 
@@ -183,7 +241,12 @@ core::Value Recorder::remove(std::int64_t index) {
   (*this)[index];  // checks
   auto& attached = attached_[static_cast<std::size_t>(index)];
   attached->handle.remove();
+  if (attached->subrecorder.record_->spooled() != nullptr) {  // it stays in the recording
+    attached.reset();
+    return {};
+  }
   core::Value value = attached->subrecorder.value();
+  store_->leave_out(attached->subrecorder.record_->module());
   attached.reset();
   return value;
 }
@@ -251,6 +314,9 @@ bool Recorder::until_recorded(const std::function<void()>& forward) {
 }
 
 std::vector<storage::Entry> Recorder::entries() const {
+  TORCH_CHECK_VALUE(
+      !store_->spooling(), kind(), "::entries: samples are spooled to \"", options_->spool_directory(),
+      "\" and may be more than memory holds; call save with that directory, and storage::load it.");
   std::vector<storage::Entry> entries;
   for (const auto& [index, record] : live()) {
     storage::Entry entry;
@@ -273,7 +339,27 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
   TORCH_CHECK_VALUE(!empty(), kind(),
                     "::save: the recorder is attached to nothing, so there is nothing to save in \"",
                     directory, "\".");
+  if (store_->spooling()) {
+    TORCH_CHECK_VALUE(store_->spool().is_at(directory), kind(), "::save: samples are spooled to \"",
+                      store_->spool().directory(), "\" and not to \"", directory,
+                      "\"; save there, and move the directory when the recorder is gone.");
+    for (const auto& entry : live()) entry.second->spooled();
+    store_->spool().finish();
+    return;
+  }
   storage::save(directory, entries(), options);
+}
+
+void Recorder::flush() {
+  if (!store_->spooling()) return;
+  for (const auto& entry : live()) entry.second->spooled();
+  store_->spool().flush();
+}
+
+std::int64_t Recorder::dropped() const noexcept {
+  std::int64_t count = 0;
+  for (const auto& attached : attached_) count += attached != nullptr ? attached->subrecorder.dropped() : 0;
+  return count;
 }
 
 namespace {

@@ -18,6 +18,9 @@
 #include <vector>
 
 namespace torchtap::recorders {
+namespace detail {
+class Store;
+}
 
 /// Collects one kind of data from many modules; each module attached to is a subrecorder with data of its
 /// own.
@@ -88,7 +91,8 @@ class Recorder {
   Iterator end();
 
   /// Takes the hook off module `index`, forgets the subrecorder and returns what it had recorded. The others
-  /// keep their indices.
+  /// keep their indices. Where samples are spooled, those that were stay in the recording, and nothing is
+  /// returned.
   core::Value remove(std::int64_t index);
   /// Takes all hooks off; what was recorded stays.
   void detach() noexcept;
@@ -112,8 +116,18 @@ class Recorder {
 
   /// Writes one `.pt` file a subrecorder and a manifest into `directory`; see `storage::save`. Subrecorders
   /// that never recorded are in the manifest with 0 samples.
+  ///
+  /// If samples are spooled (`Options::spool`), `directory` has to be where they are: the recording there is
+  /// finished, with everything recorded so far, and recording goes on. It is also finished when the recorder
+  /// is destroyed, but errors cannot be reported then.
   void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
-  /// What `save` writes.
+  /// Returns when all samples that are spooled are safe on disk: what was recorded so far survives a crash.
+  /// Tries again what failed before. Throws `c10::Error` if it fails; nothing is lost then.
+  void flush();
+  /// Events left out because the disk could not keep up or the memory budget was used up, over all
+  /// subrecorders.
+  std::int64_t dropped() const noexcept;
+  /// What `save` writes. Throws `c10::ValueError` if samples are spooled.
   std::vector<storage::Entry> entries() const;
 
   /// Writes the state of the whole recorder with cereal, to go on in another process.
@@ -134,9 +148,11 @@ class Recorder {
   struct Attached;
 
   std::vector<std::pair<std::int64_t, detail::Record*>> live() const;
+  void finish_spool() noexcept;
 
   Source source_;
   std::shared_ptr<const Options> options_;
+  std::shared_ptr<detail::Store> store_;
   std::vector<std::unique_ptr<Attached>> attached_;  // null where removed
 };
 

@@ -20,6 +20,10 @@ std::int64_t Subrecorder::events() const noexcept {
   return record_->events();
 }
 
+std::int64_t Subrecorder::dropped() const noexcept {
+  return record_->dropped();
+}
+
 at::Tensor Subrecorder::tensor() const {
   const core::Value value = record_->value();
   TORCH_CHECK_VALUE(!value.is_none(), record_->describe(), ": nothing was recorded yet (", events(),

@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <regex>
 #include <system_error>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
@@ -141,13 +143,19 @@ void OutputFile::write(const void* data, std::size_t size) {
 
 void OutputFile::patch(std::uint64_t offset, const void* data, std::size_t size) {
   flush();
+  write_at(call_, path_, fd_.get(), offset, data, size);
+}
+
+void write_at(const std::string& call, const std::string& path, int fd, std::uint64_t offset,
+              const void* data, std::size_t size) {
   const char* bytes = static_cast<const char*>(data);
   while (size > 0) {
-    const ::ssize_t written = ::pwrite(fd_.get(), bytes, size, static_cast<::off_t>(offset));
+    const ::ssize_t written = ::pwrite(fd, bytes, size, static_cast<::off_t>(offset));
     if (written < 0) {
       if (errno == EINTR) continue;
-      io_error(call_, "write", path_, errno);
+      io_error(call, "write", path, errno);
     }
+    if (written == 0) io_error(call, "write", path, ENOSPC);
     bytes += written;
     offset += static_cast<std::uint64_t>(written);
     size -= static_cast<std::size_t>(written);
@@ -227,6 +235,17 @@ void InputFile::read_at(std::uint64_t offset, void* data, std::size_t size) cons
     offset += static_cast<std::uint64_t>(got);
     size -= static_cast<std::size_t>(got);
   }
+}
+
+std::shared_ptr<void> InputFile::map(std::uint64_t offset, std::size_t size) const {
+  if (offset > size_ || size > size_ - offset) bad("it ends too early; it is truncated or damaged");
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto before = static_cast<std::size_t>(offset % page);
+  void* start = ::mmap(nullptr, before + size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd_.get(),
+                       static_cast<::off_t>(offset - before));
+  if (start == MAP_FAILED) io_error(call_, "map", path_, errno);
+  return std::shared_ptr<void>(static_cast<char*>(start) + before,
+                               [=](void*) { ::munmap(start, before + size); });
 }
 
 std::string InputFile::read_all(std::uint64_t most) const {
@@ -431,11 +450,9 @@ void check_replaceable(const std::string& call, const std::string& path, bool ov
 }
 
 bool is_recording_file(const std::string& name) {
-  if (name == "manifest.json") return true;
-  const auto dot = name.find('.');
-  return dot != 0 && dot != std::string::npos && name.substr(dot) == ".pt" &&
-         std::all_of(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(dot),
-                     [](char c) { return c >= '0' && c <= '9'; });
+  static const std::regex names(
+      "manifest\\.json(\\.part)?|journal\\.jsonl|[0-9]+\\.pt|[0-9]+(\\.[0-9]+)?-[0-9]+\\.(pt|part|lost)");
+  return std::regex_match(name, names);
 }
 
 std::vector<std::string> list(const std::string& call, const std::string& path) {
@@ -444,6 +461,12 @@ std::vector<std::string> list(const std::string& call, const std::string& path) 
   if (error != 0) io_error(call, "list", path, error);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+bool is_spooling(const std::string& path) noexcept {
+  const Descriptor fd(
+      ::open((path + "/journal.jsonl").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return fd.valid() && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 void remove_recording(const std::string& path) noexcept {

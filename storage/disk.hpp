@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ class Descriptor {
  private:
   int fd_;
 };
+
+/// Writes all of it; `call` and `path` are for messages.
+void write_at(const std::string& call, const std::string& path, int fd, std::uint64_t offset,
+              const void* data, std::size_t size);
 
 /// A file being written: buffered and counted. Every failure of the system is a `c10::Error` that names the
 /// file; nothing happens on destruction but the closing.
@@ -74,6 +79,9 @@ class InputFile {
   const std::string& path() const noexcept { return path_; }
   /// Reads exactly `size` bytes. Throws `c10::ValueError` if the file ends before.
   void read_at(std::uint64_t offset, void* data, std::size_t size) const;
+  /// `size` bytes from `offset` on in memory: copied by the system when they are first touched, and again,
+  /// privately, when they are written to. Throws `c10::ValueError` if the file ends before.
+  std::shared_ptr<void> map(std::uint64_t offset, std::size_t size) const;
   /// All of it. Throws `c10::ValueError` if it is larger than `most`.
   std::string read_all(std::uint64_t most) const;
   /// Throws `c10::ValueError`: this file, for this reason.
@@ -148,10 +156,13 @@ class Staging {
 /// Throws `c10::ValueError` unless a file may be put at `path`: nothing stands there, or a regular file and
 /// `overwrite`.
 void check_replaceable(const std::string& call, const std::string& path, bool overwrite);
-/// Is `name` one that a recording gives its files: "manifest.json", "0.pt", "1.pt" …?
+/// Is `name` one that a recording gives its files: "manifest.json", "0.pt", "1.pt" …, and of a spooled one
+/// "journal.jsonl", "0-0.pt", "0-1.part", "1.0-0.pt" …?
 bool is_recording_file(const std::string& name);
 /// The names in a folder. Throws `c10::Error` if it cannot be listed.
 std::vector<std::string> list(const std::string& call, const std::string& path);
+/// Does a living process write to the recording in this folder sample by sample?
+bool is_spooling(const std::string& path) noexcept;
 /// Removes a folder of recording files; anything else in it stays, and the folder with it.
 void remove_recording(const std::string& path) noexcept;
 /// Moves an old folder back that a save, killed between two renames, left at `Target::backup_path`.

@@ -51,7 +51,7 @@ void write_value(OutputFile& file, const core::Value& value, const std::vector<c
   zip.finish();
 }
 
-core::Value read_value(const InputFile& file) {
+core::Value read_value(const InputFile& file, bool mmap) {
   check_kind(file);
   const ZipReader records(file);
   if (records.has("constants.pkl") || records.has_folder("code/")) {
@@ -63,7 +63,7 @@ core::Value read_value(const InputFile& file) {
   if (records.has("byteorder") && records.read("byteorder") != "little") {
     file.bad("its tensors are not little-endian; in Python, load it on this machine and save it anew");
   }
-  return unpickle(file, records);
+  return unpickle(file, records, mmap);
 }
 
 std::vector<core::SavedSink> read_state(const InputFile& file) {
@@ -95,8 +95,8 @@ void save_value(const std::string& path, const core::Value& value, const SaveOpt
   }
 }
 
-core::Value load_value(const std::string& path) {
-  return detail::read_value(detail::InputFile::open("load_value", path));
+core::Value load_value(const std::string& path, const LoadOptions& options) {
+  return detail::read_value(detail::InputFile::open("load_value", path), options.mmap());
 }
 
 }  // namespace torchtap::storage

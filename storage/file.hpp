@@ -25,6 +25,15 @@ class SaveOptions {
   TORCH_ARG(bool, sync) = true;
 };
 
+/// How to load a file (`load_value`) or a recording (`load`).
+class LoadOptions {
+  /// Map tensors from the file instead of reading them: loading takes no time and memory is taken only by
+  /// what is touched, but a file that was damaged since it was written is not noticed (no checksum is
+  /// looked at). Writing to such a tensor changes the tensor alone. It stays valid when the file is removed
+  /// or replaced; truncating the file while it is mapped ends the program (SIGBUS).
+  TORCH_ARG(bool, mmap) = false;
+};
+
 /// Writes `value` to the file `path`, whole or not at all.
 ///
 /// Python's `torch.load(path, weights_only=True)` reads it, from 1.13 on, as a tensor, a list, a dict with
@@ -60,6 +69,6 @@ void save_value(const std::string& path, const core::Value& value, const SaveOpt
 /// `c10::ValueError` naming file and reason for everything else: a str or another object among the values, a
 /// file that is missing, truncated or damaged, written in the format before 1.6 (Python can save it anew), or
 /// a TorchScript archive (C++'s `torch::save` writes those; `torch::load` reads them).
-core::Value load_value(const std::string& path);
+core::Value load_value(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

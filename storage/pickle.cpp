@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/ScalarType.h>
 
@@ -149,6 +150,32 @@ class Pickler {
     return std::move(out_);
   }
 
+  std::string run(const std::vector<StoredRun>& runs, bool stacked) {
+    out_ = "\x80\x02";
+    if (stacked) {
+      const StoredRun& run = runs.front();
+      std::vector<std::int64_t> sizes{run.count};
+      sizes.insert(sizes.end(), run.sizes.begin(), run.sizes.end());
+      view(*by_type(run.dtype), run.key, run.storage_elements, run.offset, sizes);
+    } else {
+      out_ += "](";
+      for (const StoredRun& run : runs) {
+        std::int64_t size = 1;
+        for (const auto extent : run.sizes) size *= extent;
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          if (run.defined) {
+            view(*by_type(run.dtype), run.key, run.storage_elements, run.offset + i * size, run.sizes);
+          } else {
+            out_ += 'N';
+          }
+        }
+      }
+      out_ += 'e';
+    }
+    out_ += '.';
+    return std::move(out_);
+  }
+
  private:
   void write(const core::Value& value) {
     switch (value.kind()) {
@@ -188,7 +215,6 @@ class Pickler {
       return;
     }
     const Dtype& dtype = *by_type(tensor.scalar_type());
-    const bool typed = dtype.names->storage != nullptr;
     const Identity identity{tensor.storage().unsafeGetStorageImpl(),
                             tensor.storage_offset(),
                             tensor.sizes().vec(),
@@ -207,6 +233,13 @@ class Pickler {
       store_("data/" + key, plain.data_ptr(), plain.nbytes());
       known = keys_.emplace(identity, key).first;
     }
+    view(dtype, known->second, tensor.numel(), 0, tensor.sizes());
+  }
+
+  /// A contiguous tensor of `sizes` from `offset` on in a storage of `elements`.
+  void view(const Dtype& dtype, const std::string& key, std::int64_t elements, std::int64_t offset,
+            c10::IntArrayRef sizes) {
+    const bool typed = dtype.names->storage != nullptr;
     global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
     out_ += '(';  // the arguments
     out_ += '(';  // the persistent id of the storage
@@ -216,19 +249,19 @@ class Pickler {
     } else {
       global("torch.storage", "UntypedStorage");
     }
-    text(known->second);
+    text(key);
     shared("cpu");
-    integer(tensor.numel() * (typed ? 1 : static_cast<std::int64_t>(tensor.element_size())));
+    integer(elements * (typed ? 1 : static_cast<std::int64_t>(c10::elementSize(dtype.type))));
     out_ += "tQ";
-    integer(0);  // the offset
+    integer(offset);
     out_ += '(';
-    for (const auto size : tensor.sizes()) integer(size);
+    for (const auto size : sizes) integer(size);
     out_ += "t(";
-    std::vector<std::int64_t> strides(tensor.sizes().size());
+    std::vector<std::int64_t> strides(sizes.size());
     std::int64_t stride = 1;
     for (std::size_t i = strides.size(); i-- > 0;) {
       strides[i] = stride;
-      stride *= std::max<std::int64_t>(tensor.sizes()[i], 1);
+      stride *= std::max<std::int64_t>(sizes[i], 1);
     }
     for (const auto step : strides) integer(step);
     out_ += 't';
@@ -378,8 +411,8 @@ const std::unordered_set<std::string>& callables() {
 
 class Unpickler {
  public:
-  Unpickler(const InputFile& file, const ZipReader& records)
-      : file_(file), records_(records), bytes_(records.read("data.pkl")) {}
+  Unpickler(const InputFile& file, const ZipReader& records, bool mmap)
+      : file_(file), records_(records), mmap_(mmap), bytes_(records.read("data.pkl")) {}
 
   core::Value run() {
     // A list that holds one list many times is a few bytes in the file and as many values as you like here.
@@ -759,8 +792,15 @@ class Unpickler {
     at::Tensor& bytes = storages_[key];
     if (!bytes.defined()) {
       const std::string record = "data/" + key;
-      bytes = at::empty({static_cast<std::int64_t>(records_.size(record))}, at::TensorOptions(at::kByte));
-      records_.read(record, bytes.data_ptr());
+      const auto size = static_cast<std::int64_t>(records_.size(record));
+      if (auto mapped = mmap_ ? records_.map(record) : nullptr) {
+        void* start = mapped.get();
+        bytes = at::from_blob(
+            start, {size}, [mapped](void*) {}, at::TensorOptions(at::kByte));
+      } else {
+        bytes = at::empty({size}, at::TensorOptions(at::kByte));
+        records_.read(record, bytes.data_ptr());
+      }
     }
     Node& node = make(Kind::storage);
     node.dtype = items[1]->dtype;
@@ -899,6 +939,7 @@ class Unpickler {
 
   const InputFile& file_;
   const ZipReader& records_;
+  const bool mmap_;
   const std::string bytes_;
   std::size_t at_ = 0;
   std::size_t op_at_ = 0;
@@ -920,13 +961,42 @@ std::string pickle(const core::Value& value, const Pickler::Store& store) {
   return Pickler(store).run(value);
 }
 
-core::Value unpickle(const InputFile& file, const ZipReader& records) {
-  return Unpickler(file, records).run();
+std::string pickle_runs(const std::vector<StoredRun>& runs, bool stacked) {
+  const Pickler::Store none;  // the bytes are in the file already
+  return Pickler(none).run(runs, stacked);
+}
+
+void merge_shape(bool& first, std::string& dtype, std::vector<std::int64_t>& shape, bool& ragged,
+                 const std::string& other_dtype, c10::IntArrayRef sizes) {
+  if (first) {
+    dtype = other_dtype;
+    shape = sizes.vec();
+  }
+  first = false;
+  if (dtype != other_dtype) dtype = "mixed";
+  if (ragged || shape.size() != sizes.size()) {
+    ragged = true;
+    shape.clear();
+    return;
+  }
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] != sizes[i]) shape[i] = -1;
+  }
+}
+
+core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap) {
+  return Unpickler(file, records, mmap).run();
 }
 
 std::string dtype_name(c10::ScalarType type) {
   const Dtype* dtype = by_type(type);
   return dtype == nullptr ? "" : dtype->names->python;
+}
+
+bool dtype_of(const std::string& name, c10::ScalarType& type) {
+  const Dtype* dtype = find_dtype([&](const Dtype& known) { return name == known.names->python; });
+  if (dtype != nullptr) type = dtype->type;
+  return dtype != nullptr;
 }
 
 bool is_utf8(const std::string& text) {

@@ -15,7 +15,7 @@ namespace torchtap::storage::detail {
 /// look at.
 void write_value(OutputFile& file, const core::Value& value, const std::vector<core::SavedSink>& state = {});
 /// Throws `c10::ValueError` unless `file` holds a value.
-core::Value read_value(const InputFile& file);
+core::Value read_value(const InputFile& file, bool mmap = false);
 /// The state in `file`; nothing if there is none.
 std::vector<core::SavedSink> read_state(const InputFile& file);
 

@@ -8,11 +8,11 @@
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
 #include <cerrno>
-#include <ctime>
 #include <sstream>
 #include <system_error>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/journal.hpp>
 #include <torchtap/storage/pickle.hpp>
 #include <torchtap/storage/pt.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -26,7 +26,8 @@
 namespace torchtap::storage {
 namespace detail {
 
-constexpr std::int64_t kSchema = 1;
+constexpr std::int64_t kSchema = 2;
+constexpr std::int64_t kUnspooledSchema = 1;  // what recordings without shards are still written as
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr int kDeepestManifest = 16;
 
@@ -34,6 +35,7 @@ constexpr int kDeepestManifest = 16;
 struct Folder {
   std::string path;
   Descriptor fd;  // none for a single file
+  LoadOptions options;
 };
 
 /// An entry as the manifest has it.
@@ -53,6 +55,8 @@ struct Description {
   bool ragged = false;
   std::string file;
   std::int64_t bytes = 0;
+  std::vector<ShardInfo> shards;  // instead of a file
+  std::int64_t dropped = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -60,6 +64,13 @@ struct Description {
             CEREAL_NVP(samples), CEREAL_NVP(reduction), CEREAL_NVP(holds), CEREAL_NVP(number),
             CEREAL_NVP(keys), CEREAL_NVP(dtype), CEREAL_NVP(shape), CEREAL_NVP(ragged), CEREAL_NVP(file),
             CEREAL_NVP(bytes));
+    if constexpr (Archive::is_loading::value) {
+      const char* next = archive.getNodeName();
+      if (next == nullptr || std::string(next) != "shards") return;
+    } else if (shards.empty()) {
+      return;
+    }
+    archive(CEREAL_NVP(shards), CEREAL_NVP(dropped));
   }
 };
 
@@ -122,21 +133,7 @@ Description describe(const Entry& entry, std::size_t index) {
   }
   bool first = true;
   each_tensor(entry.value, [&](const at::Tensor& tensor) {
-    const std::string dtype = dtype_name(tensor.scalar_type());
-    if (first) {
-      part.dtype = dtype;
-      part.shape = tensor.sizes().vec();
-    }
-    first = false;
-    if (part.dtype != dtype) part.dtype = "mixed";
-    if (part.ragged || part.shape.size() != tensor.sizes().size()) {
-      part.ragged = true;
-      part.shape.clear();
-      return;
-    }
-    for (std::size_t i = 0; i < part.shape.size(); ++i) {
-      if (part.shape[i] != tensor.sizes()[i]) part.shape[i] = -1;
-    }
+    merge_shape(first, part.dtype, part.shape, part.ragged, dtype_name(tensor.scalar_type()), tensor.sizes());
   });
   return part;
 }
@@ -181,7 +178,9 @@ void check_place(const std::string& path, bool overwrite) {
   std::copy_if(names.begin(), names.end(), std::back_inserter(foreign),
                [](const std::string& name) { return !is_recording_file(name); });
   if (foreign.size() > 5) foreign.resize(5);
-  const bool recording = std::find(names.begin(), names.end(), "manifest.json") != names.end();
+  const bool recording = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == "manifest.json" || name == kJournal;
+  });
   TORCH_CHECK_VALUE(recording || !foreign.empty(), "save: \"", path,
                     "\" holds .pt files but no manifest.json, so it is not a recording that may be replaced. "
                     "Choose another directory, or empty this one.");
@@ -191,17 +190,50 @@ void check_place(const std::string& path, bool overwrite) {
   TORCH_CHECK_VALUE(overwrite, "save: \"", path,
                     "\" holds a recording already. Choose another directory, or pass "
                     "SaveOptions().overwrite(true).");
+  TORCH_CHECK_VALUE(!is_spooling(path), "save: \"", path,
+                    "\" is being written to by a recorder that spools; choose another directory.");
 }
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts));
+Description describe(const SpooledEntry& entry, std::size_t index) {
+  Description part;
+  part.index = static_cast<std::int64_t>(index);
+  part.path = entry.path;
+  part.aliases = entry.aliases;
+  part.type = entry.type;
+  part.kind = entry.kind;
+  part.samples = entry.samples();
+  part.shards = entry.shards;
+  part.dropped = entry.dropped;
+  part.holds = part.samples == 0 ? "none" : "list";
+  bool first = true;
+  for (const auto& shard : entry.shards) {
+    part.bytes += shard.bytes;
+    if (shard.slot < 0) {
+      part.number += shard.samples;
+    } else {
+      part.holds = "dict";
+      const std::string key = std::to_string(shard.slot);
+      if (std::find(part.keys.begin(), part.keys.end(), key) == part.keys.end()) part.keys.push_back(key);
+    }
+    if (shard.dtype.empty()) continue;
+    merge_shape(first, part.dtype, part.shape, part.ragged, shard.dtype, shard.shape);
+    if (shard.ragged) {
+      part.ragged = true;
+      part.shape.clear();
+    }
+  }
+  if (part.holds == "dict") {
+    std::sort(part.keys.begin(), part.keys.end(),
+              [](const auto& a, const auto& b) { return std::stoll(a) < std::stoll(b); });
+    part.number = static_cast<std::int64_t>(part.keys.size());
+  }
+  return part;
 }
 
-std::string to_json(const Manifest& manifest) {
+std::string to_json(Manifest manifest) {
+  const bool spooled = std::any_of(manifest.entries.begin(), manifest.entries.end(),
+                                   [](const auto& entry) { return !entry.shards.empty(); });
+  manifest.schema = spooled ? kSchema : kUnspooledSchema;
   std::ostringstream stream;
   {
     cereal::JSONOutputArchive archive(stream);
@@ -212,27 +244,9 @@ std::string to_json(const Manifest& manifest) {
   return stream.str() + "\n";
 }
 
-/// rapidjson reads nested brackets by recursion; a few thousand of them would end the stack.
-void check_nesting(const InputFile& file, const std::string& text) {
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-      continue;
-    }
-    if (c == '"') quoted = true;
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    if (depth > kDeepestManifest) file.bad("it nests deeper than any manifest; it is damaged");
-  }
-}
-
 Manifest from_json(const InputFile& file) {
   const std::string text = file.read_all(kLargestManifest);
-  check_nesting(file, text);
+  if (nests_deeper(text, kDeepestManifest)) file.bad("it nests deeper than any manifest; it is damaged");
   Manifest manifest;
   try {
     std::istringstream stream(text);
@@ -260,6 +274,24 @@ bool is_plain(const std::string& name) {
          name.find('\\') == std::string::npos;
 }
 
+void check_shards(const InputFile& file, const std::string& name, const Description& part,
+                  std::unordered_set<std::string>& files) {
+  if (!part.file.empty()) file.bad(name + " names a file and shards");
+  if (part.samples == 0 || part.dropped < 0) file.bad(name + " claims fewer samples than its shards");
+  for (const auto& shard : part.shards) {
+    if (!is_plain(shard.file) || !is_recording_file(shard.file)) {
+      file.bad(c10::str(name, " names the shard \"", shard.file, "\", which is no name of one"));
+    }
+    if (shard.samples <= 0 || shard.bytes <= 0 || shard.slot < -1) {
+      file.bad(c10::str("the shard \"", shard.file, "\" claims ", shard.samples, " samples and ", shard.bytes,
+                        " bytes"));
+    }
+    if (!files.insert(shard.file).second) {
+      file.bad(c10::str("the file \"", shard.file, "\" is named twice"));
+    }
+  }
+}
+
 void check_manifest(const InputFile& file, const Manifest& manifest) {
   const auto size = static_cast<std::int64_t>(manifest.entries.size());
   if (manifest.count != size) {
@@ -272,6 +304,10 @@ void check_manifest(const InputFile& file, const Manifest& manifest) {
     if (part.index != i) file.bad(c10::str(name, " claims to be entry ", part.index));
     if (part.samples < 0) file.bad(c10::str(name, " claims ", part.samples, " samples"));
     if (part.bytes < 0 || part.number < 0) file.bad(name + " claims a negative size");
+    if (!part.shards.empty()) {
+      check_shards(file, name, part, files);
+      continue;
+    }
     if (part.file.empty()) {
       if (part.samples > 0) file.bad(c10::str(name, " claims ", part.samples, " samples and names no file"));
       continue;
@@ -291,41 +327,118 @@ std::string joined(const std::string& directory, const std::string& name) {
   return directory.empty() || directory.back() == '/' ? directory + name : directory + "/" + name;
 }
 
-Recording load_directory(const std::string& path, Descriptor fd) {
-  auto folder = std::make_shared<Folder>();
-  folder->path = path;
-  folder->fd = std::move(fd);
+void check_size(const std::string& path, int directory, const std::string& name, std::int64_t claimed) {
+  const auto bytes = InputFile::open_at("load", directory, name, joined(path, name)).size();
+  if (bytes != static_cast<std::uint64_t>(claimed)) {
+    bad_file("load", joined(path, name),
+             c10::str("it has ", bytes, " bytes, and the manifest says ", claimed,
+                      "; it was truncated or replaced"));
+  }
+}
+
+bool exists_in(int directory, const char* name) {
   struct stat status {};
-  const bool manifest_there = ::fstatat(folder->fd.get(), "manifest.json", &status, AT_SYMLINK_NOFOLLOW) == 0;
-  if (!manifest_there && errno == ENOENT) {
+  return ::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
+/// What the journal knows and the manifest does not.
+void merge_journal(const std::string& path, Manifest& manifest, Journal journal,
+                   std::vector<std::string>& damage) {
+  std::unordered_set<std::string> known;
+  for (const auto& entry : manifest.entries) {
+    for (const auto& shard : entry.shards) known.insert(shard.file);
+  }
+  for (std::size_t i = 0; i < journal.entries.size(); ++i) {
+    SpooledEntry& said = journal.entries[i];
+    if (i >= manifest.entries.size()) {
+      manifest.entries.push_back(describe(said, i));
+    } else {
+      Description& part = manifest.entries[i];
+      // A journal that goes on with a recording does not name again what the manifest does.
+      if (!said.path.empty() && (said.path != part.path || said.kind != part.kind)) {
+        damage.push_back(
+            c10::str("journal and manifest of \"", path, "\" disagree on ", named(i, part.path)));
+        continue;
+      }
+      SpooledEntry whole{part.path, part.aliases, part.type, part.kind, part.shards, part.dropped};
+      for (auto& shard : said.shards) {
+        if (known.insert(shard.file).second) whole.shards.push_back(std::move(shard));
+      }
+      part = describe(whole, i);
+    }
+  }
+  manifest.count = static_cast<std::int64_t>(manifest.entries.size());
+}
+
+/// Manifest and journal of an open directory; without either, an error. With `lenient`, what is wrong with
+/// them is listed instead of thrown.
+Manifest read_manifest(const std::string& call, const std::string& path, int directory, bool lenient,
+                       Contents& contents) {
+  contents.has_manifest = exists_in(directory, "manifest.json");
+  contents.has_journal = exists_in(directory, kJournal);
+  if (!contents.has_manifest && !contents.has_journal) {
     bad_file(
-        "load", path,
+        call, path,
         "the directory has no manifest.json, so it is not a recording that save wrote; load its .pt files "
         "one at a time with load or load_value");
   }
-  const InputFile file =
-      InputFile::open_at("load", folder->fd.get(), "manifest.json", joined(path, "manifest.json"));
-  Manifest manifest = from_json(file);
-  check_manifest(file, manifest);
+  Manifest manifest;
+  if (contents.has_manifest) {
+    const InputFile file =
+        InputFile::open_at(call, directory, "manifest.json", joined(path, "manifest.json"));
+    try {
+      manifest = from_json(file);
+      check_manifest(file, manifest);
+    } catch (const c10::Error& error) {
+      if (!lenient) throw;
+      contents.damage.push_back(error.what_without_backtrace());
+      manifest = Manifest();
+    }
+  }
+  if (contents.has_journal) {
+    const InputFile file = InputFile::open_at(call, directory, kJournal, joined(path, kJournal));
+    Journal journal = read_journal(file);
+    contents.open = journal.open;
+    contents.damage.insert(contents.damage.end(), journal.damage.begin(), journal.damage.end());
+    if (!contents.has_manifest) {
+      manifest.library = journal.library;
+      manifest.created = journal.created;
+    }
+    merge_journal(path, manifest, std::move(journal), contents.damage);
+    try {
+      check_manifest(file, manifest);
+    } catch (const c10::Error& error) {
+      if (!lenient) throw;
+      contents.damage.push_back(error.what_without_backtrace());
+      manifest = Manifest();
+    }
+    if (!lenient && !contents.damage.empty()) {
+      file.bad(contents.damage.front() + "; torchtap recover, or storage::recover, says what is left");
+    }
+  }
+  contents.created = manifest.created;
+  return manifest;
+}
+
+Recording load_directory(const std::string& path, Descriptor fd, const LoadOptions& options) {
+  auto folder = std::make_shared<Folder>();
+  folder->options = options;
+  folder->path = path;
+  folder->fd = std::move(fd);
+  Contents contents;
+  Manifest manifest = read_manifest("load", path, folder->fd.get(), false, contents);
   std::vector<RecordedEntry> entries;
   entries.reserve(manifest.entries.size());
   for (auto& part : manifest.entries) {
-    if (!part.file.empty()) {
-      const auto bytes =
-          InputFile::open_at("load", folder->fd.get(), part.file, joined(path, part.file)).size();
-      if (bytes != static_cast<std::uint64_t>(part.bytes)) {
-        bad_file("load", joined(path, part.file),
-                 c10::str("it has ", bytes, " bytes, and the manifest says ", part.bytes,
-                          "; it was truncated or replaced"));
-      }
-    }
+    if (!part.file.empty()) check_size(path, folder->fd.get(), part.file, part.bytes);
+    for (const auto& shard : part.shards) check_size(path, folder->fd.get(), shard.file, shard.bytes);
     entries.emplace_back(folder, std::make_shared<Description>(std::move(part)));
   }
-  return Recording(std::move(entries), manifest.library, manifest.created);
+  return Recording(std::move(entries), manifest.library, manifest.created, !contents.has_journal);
 }
 
-Recording load_file(const std::string& path) {
-  const core::Value value = read_value(InputFile::open("load", path));
+Recording load_file(const std::string& path, const LoadOptions& options) {
+  const core::Value value = read_value(InputFile::open("load", path), options.mmap());
   Entry entry;
   const std::string name = path.substr(path.rfind('/') + 1);
   const bool suffix = name.size() > 3 && name.compare(name.size() - 3, 3, ".pt") == 0;
@@ -337,6 +450,7 @@ Recording load_file(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) part.bytes = static_cast<std::int64_t>(status.st_size);
   auto folder = std::make_shared<Folder>();
+  folder->options = options;
   const auto slash = path.rfind('/');
   folder->path = slash == std::string::npos ? "" : path.substr(0, slash + 1);
   std::vector<RecordedEntry> entries;
@@ -365,6 +479,47 @@ bool still_there(const Descriptor& fd, const std::string& path) {
 }
 
 }  // namespace
+
+Contents read_contents(const std::string& call, const std::string& path, int directory, bool lenient) {
+  Contents contents;
+  Manifest manifest = read_manifest(call, path, directory, lenient, contents);
+  for (auto& part : manifest.entries) {
+    SpooledEntry entry{part.path, part.aliases, part.type, part.kind, part.shards, part.dropped};
+    if (!part.file.empty()) {
+      TORCH_CHECK_VALUE(
+          (part.reduction.empty() && part.holds == "list") || (lenient && !contents.has_journal), call, ": ",
+          named(static_cast<std::size_t>(part.index), part.path), " of \"", path, "\" holds ",
+          part.reduction.empty() ? "no list of samples" : part.reduction,
+          ", and samples can only be appended to samples.");
+      entry.shards.push_back(
+          {part.file, -1, part.samples, part.bytes, part.holds, part.dtype, part.shape, part.ragged});
+    }
+    contents.entries.push_back(std::move(entry));
+  }
+  return contents;
+}
+
+void write_manifest(const std::string& call, const std::string& path, int directory,
+                    const std::string& created, const std::vector<SpooledEntry>& entries, bool sync) {
+  Manifest manifest;
+  manifest.created = created;
+  manifest.count = static_cast<std::int64_t>(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) manifest.entries.push_back(describe(entries[i], i));
+  const std::string json = to_json(manifest);
+  constexpr const char* kTemporary = "manifest.json.part";
+  ::unlinkat(directory, kTemporary, 0);
+  Descriptor fd(::openat(directory, kTemporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd.valid()) io_error(call, "create", joined(path, kTemporary), errno);
+  OutputFile file(call, joined(path, kTemporary), std::move(fd));
+  file.write(json.data(), json.size());
+  file.close(sync);
+  if (::renameat(directory, kTemporary, directory, "manifest.json") != 0) {
+    io_error(call, "replace", joined(path, "manifest.json"), errno);
+  }
+  if (sync && ::fsync(directory) != 0 && errno != EINVAL && errno != ENOTSUP)
+    io_error(call, "fsync", path, errno);
+}
+
 }  // namespace detail
 
 void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options) {
@@ -460,29 +615,125 @@ bool RecordedEntry::ragged() const noexcept {
   return description_->ragged;
 }
 
-detail::InputFile RecordedEntry::open(const std::string& call) const {
-  return folder_->fd.valid() ? detail::InputFile::open_at(call, folder_->fd.get(), description_->file, file())
-                             : detail::InputFile::open(call, file());
+detail::InputFile RecordedEntry::open(const std::string& call, const std::string& name) const {
+  const std::string path = detail::joined(folder_->path, name);
+  return folder_->fd.valid() ? detail::InputFile::open_at(call, folder_->fd.get(), name, path)
+                             : detail::InputFile::open(call, path);
+}
+
+core::Value RecordedEntry::read(const std::string& name) const {
+  return detail::read_value(open("RecordedEntry::value", name), folder_->options.mmap());
 }
 
 std::vector<core::SavedSink> RecordedEntry::state() const {
   if (description_->file.empty()) return {};
-  return detail::read_state(open("RecordedEntry::state"));
+  return detail::read_state(open("RecordedEntry::state", description_->file));
+}
+
+std::vector<at::Tensor> RecordedEntry::read_shard(const RecordedShard& shard) const {
+  const core::Value value = read(shard.file);
+  const bool stacked = value.is_tensor() && value.tensor().dim() > 0;
+  const std::int64_t found = stacked           ? value.tensor().size(0)
+                             : value.is_list() ? static_cast<std::int64_t>(value.list().size())
+                                               : -1;
+  if (found != shard.samples) {
+    detail::bad_file(
+        "RecordedEntry::value", detail::joined(folder_->path, shard.file),
+        c10::str("it holds ", value.describe(), ", and the manifest says ", shard.samples, " samples"));
+  }
+  if (stacked) return value.tensor().unbind(0);
+  std::vector<at::Tensor> samples;
+  samples.reserve(value.list().size());
+  for (const auto& item : value.list()) samples.push_back(item.is_none() ? at::Tensor() : item.tensor());
+  return samples;
+}
+
+std::vector<RecordedShard> RecordedEntry::shards() const {
+  std::vector<RecordedShard> shards;
+  for (const auto& shard : description_->shards) {
+    shards.push_back({shard.file, shard.slot, shard.samples, shard.bytes});
+  }
+  return shards;
+}
+
+std::int64_t RecordedEntry::dropped() const noexcept {
+  return description_->dropped;
+}
+
+SampleRange RecordedEntry::samples_range(std::int64_t slot) const {
+  return SampleRange(*this, slot);
 }
 
 core::Value RecordedEntry::value() const {
+  if (!description_->shards.empty()) {
+    const auto list = [&](std::int64_t slot) {
+      core::Value::List samples;
+      for (const auto& sample : samples_range(slot)) {
+        samples.push_back(sample.defined() ? core::Value(sample) : core::Value());
+      }
+      return core::Value(std::move(samples));
+    };
+    if (description_->holds == "list") return list(-1);
+    core::Value::Dict slots;
+    for (const auto& key : keys()) slots.emplace_back(key, list(std::stoll(key)));
+    return slots;
+  }
   if (description_->file.empty()) return {};
-  const detail::InputFile input = open("RecordedEntry::value");
-  core::Value value = detail::read_value(input);
+  core::Value value = read(description_->file);
   if (detail::holds(value) != description_->holds) {
-    input.bad(c10::str("it holds ", value.describe(), ", and the manifest says it holds \"",
-                       description_->holds, "\""));
+    detail::bad_file("RecordedEntry::value", file(),
+                     c10::str("it holds ", value.describe(), ", and the manifest says it holds \"",
+                              description_->holds, "\""));
   }
   return value;
 }
 
+struct SampleRange::Cursor {
+  RecordedEntry entry;
+  std::vector<RecordedShard> shards;
+  std::size_t shard = 0;
+  std::vector<at::Tensor> samples;
+  std::size_t position = 0;
+
+  /// Reads on until there is a sample; false at the end.
+  bool load() {
+    while (position == samples.size()) {
+      position = 0;
+      samples.clear();
+      if (shard == shards.size()) return false;
+      samples = entry.read_shard(shards[shard++]);
+    }
+    return true;
+  }
+};
+
+SampleRange::SampleRange(RecordedEntry entry, std::int64_t slot) : entry_(std::move(entry)), slot_(slot) {}
+
+SampleRange::Iterator SampleRange::begin() const {
+  auto cursor = std::make_shared<Cursor>(Cursor{entry_, {}, 0, {}, 0});
+  for (auto& shard : entry_.shards()) {
+    if (shard.slot == slot_) cursor->shards.push_back(std::move(shard));
+  }
+  if (entry_.shards().empty() && entry_.samples() > 0) {  // one file holds them all
+    cursor->samples = slot_ < 0 ? entry_.tensors() : entry_.value().at(std::to_string(slot_)).tensors();
+  }
+  Iterator iterator;
+  if (cursor->load()) iterator.cursor_ = std::move(cursor);
+  return iterator;
+}
+
+const at::Tensor& SampleRange::Iterator::operator*() const {
+  return cursor_->samples[cursor_->position];
+}
+
+SampleRange::Iterator& SampleRange::Iterator::operator++() {
+  cursor_->samples[cursor_->position++] = at::Tensor();  // what was seen need not stay in memory
+  if (!cursor_->load()) cursor_.reset();
+  return *this;
+}
+
 at::Tensor RecordedEntry::tensor() const {
-  TORCH_CHECK_VALUE(!description_->file.empty(),
+  TORCH_CHECK_VALUE(samples() > 0,
                     "RecordedEntry::tensor: ", detail::named(static_cast<std::size_t>(index()), path()),
                     " recorded no samples, so there is no tensor; ask samples() first.");
   const core::Value loaded = value();
@@ -496,14 +747,14 @@ at::Tensor RecordedEntry::tensor() const {
 }
 
 at::Tensor RecordedEntry::tensor(const std::string& key) const {
-  TORCH_CHECK_VALUE(!description_->file.empty(), "RecordedEntry::tensor(\"", key,
+  TORCH_CHECK_VALUE(samples() > 0, "RecordedEntry::tensor(\"", key,
                     "\"): ", detail::named(static_cast<std::size_t>(index()), path()),
                     " recorded no samples, so there is no tensor; ask samples() first.");
   return value().at(key).tensor();
 }
 
 std::vector<at::Tensor> RecordedEntry::tensors() const {
-  if (description_->file.empty()) return {};
+  if (samples() == 0) return {};
   const core::Value loaded = value();
   std::vector<at::Tensor> result;
   if (!loaded.is_list()) return loaded.tensors();
@@ -511,8 +762,12 @@ std::vector<at::Tensor> RecordedEntry::tensors() const {
   return result;
 }
 
-Recording::Recording(std::vector<RecordedEntry> entries, std::string library, std::string created)
-    : entries_(std::move(entries)), library_(std::move(library)), created_(std::move(created)) {}
+Recording::Recording(std::vector<RecordedEntry> entries, std::string library, std::string created,
+                     bool complete)
+    : entries_(std::move(entries)),
+      library_(std::move(library)),
+      created_(std::move(created)),
+      complete_(complete) {}
 
 const RecordedEntry& Recording::at(std::int64_t index) const {
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(size()), "Recording::at: index ", index,
@@ -545,19 +800,19 @@ std::vector<std::string> Recording::names() const {
   return names;
 }
 
-Recording load(const std::string& path) {
+Recording load(const std::string& path, const LoadOptions& options) {
   constexpr int kAttempts = 20;
   for (int attempt = 1;; ++attempt) {
     detail::Descriptor fd = detail::open_directory(path);
     if (!fd.valid()) {
-      if (errno == ENOTDIR) return detail::load_file(path);
+      if (errno == ENOTDIR) return detail::load_file(path, options);
       detail::bad_file(
           "load", path,
           errno == ENOENT ? "there is no such file or directory" : std::generic_category().message(errno));
     }
     const detail::Descriptor kept(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
     try {
-      return detail::load_directory(path, std::move(fd));
+      return detail::load_directory(path, std::move(fd), options);
     } catch (const c10::Error&) {
       // Replaced by a newer recording while its files were being looked up: that one then.
       if (attempt == kAttempts || detail::still_there(kept, path)) throw;

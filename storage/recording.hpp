@@ -18,7 +18,7 @@
 ///
 /// | field | meaning |
 /// |---|---|
-/// | `schema` | the version of this format, 1 |
+/// | `schema` | the version of this format: 1, or 2 if there are shards |
 /// | `library` | the version of torchtap that wrote it |
 /// | `created` | when, in UTC: "2024-05-31T12:00:00Z" |
 /// | `count` | the number of entries |
@@ -30,11 +30,16 @@
 /// | `entries[i].dtype` | of all tensors in it, "float32" for example; "mixed" if they differ, "" if there
 /// are none | | `entries[i].shape` | of all tensors in it, -1 in dimensions where they differ | |
 /// `entries[i].ragged` | true if they differ in the number of dimensions; `shape` is [] then | |
-/// `entries[i].file`, `.bytes` | the file and its size; "" and 0 for an entry with no samples |
+/// `entries[i].file`, `.bytes` | the file and its size; "" and 0 for an entry with no samples | |
+/// `entries[i].shards` | only of a spooled recording (`spool.hpp`), instead of `file`: for each its `file`,
+/// `slot`
+/// (-1 but for `all_tensors`), `samples`, `bytes`, `holds` ("tensor": stacked, or "list"), and `dtype`,
+/// `shape`, `ragged` of its samples | | `entries[i].dropped` | samples that a spool left out |
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <torchtap/core/saved_sink.hpp>
@@ -96,6 +101,17 @@ struct Folder;
 struct Description;
 }  // namespace detail
 
+class SampleRange;
+
+/// A file with samples of one entry of a spooled recording (`spool.hpp`).
+struct RecordedShard {
+  std::string file;
+  /// Which of all tensors of a module it holds; -1 where one tensor a sample was recorded.
+  std::int64_t slot = -1;
+  std::int64_t samples = 0;
+  std::int64_t bytes = 0;
+};
+
 /// One entry of a recording that was loaded. A regular value; copying is cheap and keeps the directory open.
 ///
 /// What the manifest says is at hand; the tensors are read from the file each time one of `value`, `tensor`
@@ -144,13 +160,67 @@ class RecordedEntry {
   /// The samples, in the order they were recorded; a single tensor is a list of one, no samples an empty
   /// list. Throws `c10::TypeError` for a dict.
   std::vector<at::Tensor> tensors() const;
+  /// The same one after the other, without having more than one shard of a spooled recording in memory. Of a
+  /// module of which all tensors were recorded, those of `slot`.
+  ///
+  ///     for (const at::Tensor& sample : recording.at("layer1").samples_range()) …
+  SampleRange samples_range(std::int64_t slot = -1) const;
+  /// The files of an entry that was spooled, in order; empty for any other.
+  std::vector<RecordedShard> shards() const;
+  /// How many samples a spool left out because the disk could not keep up.
+  std::int64_t dropped() const noexcept;
 
  private:
-  detail::InputFile open(const std::string& call) const;
+  friend class SampleRange;
+  detail::InputFile open(const std::string& call, const std::string& name) const;
+  core::Value read(const std::string& name) const;
+  std::vector<at::Tensor> read_shard(const RecordedShard& shard) const;
 
   std::shared_ptr<const detail::Folder> folder_;
   std::shared_ptr<const detail::Description> description_;
 };
+
+/// The samples of an entry in the order they were recorded, undefined where a module was given no tensor.
+/// Read as they are asked for: an input range, which can be gone through several times. Throws as
+/// `RecordedEntry::value` does.
+class SampleRange {
+  struct Cursor;
+
+ public:
+  SampleRange(RecordedEntry entry, std::int64_t slot);
+  class Iterator;
+  Iterator begin() const;
+  Iterator end() const;
+
+ private:
+  RecordedEntry entry_;
+  std::int64_t slot_;
+};
+
+class SampleRange::Iterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = at::Tensor;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const at::Tensor*;
+  using reference = const at::Tensor&;
+
+  Iterator() = default;
+  const at::Tensor& operator*() const;
+  const at::Tensor* operator->() const { return &**this; }
+  Iterator& operator++();
+  void operator++(int) { ++*this; }
+  friend bool operator==(const Iterator& a, const Iterator& b) noexcept { return a.cursor_ == b.cursor_; }
+  friend bool operator!=(const Iterator& a, const Iterator& b) noexcept { return !(a == b); }
+
+ private:
+  friend class SampleRange;
+  std::shared_ptr<Cursor> cursor_;  // null at the end
+};
+
+inline SampleRange::Iterator SampleRange::end() const {
+  return {};
+}
 
 /// A recording that was loaded: its entries, in the order of attachment. A regular value.
 class Recording {
@@ -158,7 +228,8 @@ class Recording {
   using const_iterator = std::vector<RecordedEntry>::const_iterator;
 
   Recording() = default;
-  Recording(std::vector<RecordedEntry> entries, std::string library, std::string created);
+  Recording(std::vector<RecordedEntry> entries, std::string library, std::string created,
+            bool complete = true);
 
   std::size_t size() const noexcept { return entries_.size(); }
   bool empty() const noexcept { return entries_.empty(); }
@@ -175,11 +246,15 @@ class Recording {
   /// The version of torchtap that wrote it, and when; "" for a single `.pt` file.
   const std::string& library() const noexcept { return library_; }
   const std::string& created() const noexcept { return created_; }
+  /// False for a spooled recording that was cut off, or that is still being written: what is here is whole,
+  /// and there may have been more. `recover` says what.
+  bool complete() const noexcept { return complete_; }
 
  private:
   std::vector<RecordedEntry> entries_;
   std::string library_;
   std::string created_;
+  bool complete_ = true;
 };
 
 /// Reads a recording from a directory that `save` wrote, or from a single `.pt` file, which makes a recording
@@ -192,6 +267,6 @@ class Recording {
 /// Throws `c10::ValueError` naming file and reason for a path that does not exist, a directory without
 /// manifest, a manifest that is damaged, contradicts itself or was written by a newer schema, and for files
 /// that are missing or have another size.
-Recording load(const std::string& path);
+Recording load(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

@@ -1,18 +1,29 @@
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/zip.hpp>
+
+#if TORCHTAP_HAVE_LIBDEFLATE
+#include <libdeflate.h>
+#endif
 
 namespace torchtap::storage::detail {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::size_t kChunk = std::size_t{1} << 18;  // what stays in the cache between checksum and disk
+constexpr std::size_t kOverlapped = std::size_t{1} << 20;  // worth a thread of its own for the checksum
 constexpr std::uint32_t k32 = 0xFFFFFFFFu;
 constexpr std::uint16_t k16 = 0xFFFFu;
 
 constexpr std::size_t kLocalHeader = 30;
+constexpr std::size_t kLocalZip64 = 20;
+constexpr std::size_t kPaddingField = 4;
 constexpr std::size_t kCentralHeader = 46;
 constexpr std::size_t kEnd = 22;
 constexpr std::size_t kEnd64 = 56;
@@ -74,7 +85,7 @@ std::uint64_t u64(const char* bytes) {
 }  // namespace
 
 // Slicing by 16 (Kounavis & Berry 2008): sixteen look-ups that do not wait for each other, for sixteen bytes.
-std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {
+std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept {
   static const Tables t = make_tables();
   const auto* bytes = static_cast<const unsigned char*>(data);
   crc = ~crc;
@@ -94,35 +105,167 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexc
   return ~crc;
 }
 
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {
+#if TORCHTAP_HAVE_LIBDEFLATE
+  return size == 0 ? crc : libdeflate_crc32(crc, data, size);
+#else
+  return crc32_portable(crc, data, size);
+#endif
+}
+
+namespace {
+
+/// The checksum of bytes that this thread writes or reads meanwhile, by a second thread; where that gets no
+/// processor, by this one in the end.
+class Checksum {
+ public:
+  /// Only the first `available` bytes are there so far.
+  Checksum(const char* data, std::size_t size, std::size_t available)
+      : data_(data), size_(size), available_(available) {
+    try {
+      helper_ = std::thread([this] { help(); });
+    } catch (const std::system_error&) {  // then without
+    }
+  }
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+  ~Checksum() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    more_.notify_one();
+    if (helper_.joinable()) helper_.join();
+  }
+
+  void advance(std::size_t available) {
+    {
+      const std::lock_guard lock(mutex_);
+      available_ = available;
+    }
+    more_.notify_one();
+  }
+  /// When all bytes are there.
+  std::uint32_t finish() {
+    std::unique_lock lock(mutex_);
+    while (step()) {  // let the other thread in between
+      lock.unlock();
+      lock.lock();
+    }
+    done_ = true;
+    return crc_;
+  }
+
+ private:
+  bool step() {
+    const std::size_t piece = std::min(kChunk, available_ - at_);
+    crc_ = crc32(crc_, data_ + at_, piece);
+    at_ += piece;
+    return piece != 0;
+  }
+  void help() {
+    std::unique_lock lock(mutex_);
+    while (!done_ && at_ < size_) {
+      if (!step()) more_.wait(lock, [&] { return done_ || at_ < available_; });
+      lock.unlock();
+      lock.lock();
+    }
+  }
+
+  const char* data_;
+  const std::size_t size_;
+  std::size_t available_;
+  std::size_t at_ = 0;
+  std::uint32_t crc_ = 0;
+  bool done_ = false;
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::thread helper_;
+};
+
+}  // namespace
+
 ZipWriter::ZipWriter(OutputFile& file, std::string archive) : file_(file), archive_(std::move(archive)) {}
+
+std::uint64_t place_record(const ZipRecord& record) {
+  const std::uint64_t header = kLocalHeader + record.name.size() + kLocalZip64 + kPaddingField;
+  return (record.offset + header + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::string local_header(const ZipRecord& record, std::uint64_t data_at) {
+  const bool large = record.size >= k32;
+  Bytes extra;
+  if (large) extra.u16(1).u16(16).u64(record.size).u64(record.size);
+  // The field "FB" is PyTorch's own padding: it lets readers map tensors straight from the file.
+  const std::uint64_t padding =
+      data_at - record.offset - kLocalHeader - record.name.size() - extra.get().size() - kPaddingField;
+  extra.u16(0x4246).u16(padding).text(std::string(padding, 'Z'));
+  Bytes header;
+  header.text("PK\3\4").u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
+  header.u32(record.crc).u32(large ? k32 : record.size).u32(large ? k32 : record.size);
+  header.u16(record.name.size()).u16(extra.get().size()).text(record.name).text(extra.get());
+  return header.get();
+}
+
+bool record_size(const std::string& header, std::uint64_t& size) {
+  if (header.size() < kLocalHeader || header.compare(0, 4, "PK\3\4") != 0) return false;
+  size = u32(&header[22]);
+  if (size != k32) return true;
+  const std::size_t extra = kLocalHeader + u16(&header[26]);
+  if (header.size() < extra + kLocalZip64) return false;
+  size = u64(&header[extra + 4]);
+  return true;
+}
+
+std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start) {
+  Bytes directory;
+  for (const auto& record : records) {
+    Bytes extra;
+    if (record.size >= k32 || record.offset >= k32) {
+      extra.u16(1).u16(24).u64(record.size).u64(record.size).u64(record.offset);
+    }
+    const bool large = !extra.get().empty();
+    directory.text("PK\1\2").u16(large ? 45 : 20).u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
+    directory.u32(record.crc).u32(large ? k32 : record.size).u32(large ? k32 : record.size);
+    directory.u16(record.name.size()).u16(extra.get().size()).u16(0).u16(0).u16(0).u32(0);
+    directory.u32(large ? k32 : record.offset).text(record.name).text(extra.get());
+  }
+  const std::uint64_t size = directory.get().size();
+  const std::uint64_t count = records.size();
+  if (count >= k16 || start >= k32 || size >= k32) {
+    directory.text("PK\6\6").u64(kEnd64 - 12).u16(45).u16(45).u32(0).u32(0);
+    directory.u64(count).u64(count).u64(size).u64(start);
+    directory.text("PK\6\7").u32(0).u64(start + size).u32(1);
+  }
+  const std::uint64_t short_count = std::min<std::uint64_t>(count, k16);
+  directory.text("PK\5\6").u16(0).u16(0).u16(short_count).u16(short_count);
+  directory.u32(std::min<std::uint64_t>(size, k32)).u32(std::min<std::uint64_t>(start, k32)).u16(0);
+  return directory.get();
+}
 
 void ZipWriter::record(const std::string& name, const void* data, std::size_t size) {
   const auto* bytes = static_cast<const char*>(data);
-  Entry entry{archive_ + "/" + name, 0, size, file_.size()};
-  const bool large = entry.size >= k32;
-  Bytes extra;
-  if (large) extra.u16(1).u16(16).u64(size).u64(size);
-  // The field "FB" is PyTorch's own padding: it lets readers map tensors straight from the file.
-  const std::uint64_t data_at = entry.offset + kLocalHeader + entry.name.size() + extra.get().size() + 4;
-  const std::uint64_t padding = (kAlignment - data_at % kAlignment) % kAlignment;
-  extra.u16(0x4246).u16(padding).text(std::string(padding, 'Z'));
+  ZipRecord entry{archive_ + "/" + name, 0, size, file_.size()};
   const bool small = size <= kChunk;
   if (small) entry.crc = crc32(0, bytes, size);
-  Bytes header;
-  header.text("PK\3\4").u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
-  header.u32(entry.crc).u32(large ? k32 : size).u32(large ? k32 : size);
-  header.u16(entry.name.size()).u16(extra.get().size()).text(entry.name).text(extra.get());
-  file_.write(header.get().data(), header.get().size());
+  const std::string header = local_header(entry, place_record(entry));
+  file_.write(header.data(), header.size());
   if (small) {
     file_.write(bytes, size);
   } else {
-    // One pass over memory: each piece is still in the cache when the system copies it. The checksum comes
-    // last.
-    for (std::size_t at = 0; at < size; at += kChunk) {
-      const std::size_t piece = std::min(kChunk, size - at);
-      entry.crc = crc32(entry.crc, bytes + at, piece);
-      file_.write(bytes + at, piece);
+    if (size >= kOverlapped) {
+      Checksum checksum(bytes, size, size);
+      file_.write(bytes, size);
+      entry.crc = checksum.finish();
+    } else {
+      // One pass over memory: each piece is still in the cache when the system copies it.
+      for (std::size_t at = 0; at < size; at += kChunk) {
+        const std::size_t piece = std::min(kChunk, size - at);
+        entry.crc = crc32(entry.crc, bytes + at, piece);
+        file_.write(bytes + at, piece);
+      }
     }
+    // The checksum comes last.
     const std::string crc = Bytes().u32(entry.crc).get();
     file_.patch(entry.offset + 14, crc.data(), crc.size());
   }
@@ -130,33 +273,8 @@ void ZipWriter::record(const std::string& name, const void* data, std::size_t si
 }
 
 void ZipWriter::finish() {
-  const std::uint64_t start = file_.size();
-  for (const auto& entry : entries_) {
-    Bytes extra;
-    if (entry.size >= k32 || entry.offset >= k32) {
-      extra.u16(1).u16(24).u64(entry.size).u64(entry.size).u64(entry.offset);
-    }
-    const bool large = !extra.get().empty();
-    Bytes header;
-    header.text("PK\1\2").u16(large ? 45 : 20).u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x21);
-    header.u32(entry.crc).u32(large ? k32 : entry.size).u32(large ? k32 : entry.size);
-    header.u16(entry.name.size()).u16(extra.get().size()).u16(0).u16(0).u16(0).u32(0);
-    header.u32(large ? k32 : entry.offset).text(entry.name).text(extra.get());
-    file_.write(header.get().data(), header.get().size());
-  }
-  const std::uint64_t size = file_.size() - start;
-  const std::uint64_t count = entries_.size();
-  Bytes end;
-  if (count >= k16 || start >= k32 || size >= k32) {
-    const std::uint64_t end64 = file_.size();
-    end.text("PK\6\6").u64(kEnd64 - 12).u16(45).u16(45).u32(0).u32(0);
-    end.u64(count).u64(count).u64(size).u64(start);
-    end.text("PK\6\7").u32(0).u64(end64).u32(1);
-  }
-  const std::uint64_t short_count = std::min<std::uint64_t>(count, k16);
-  end.text("PK\5\6").u16(0).u16(0).u16(short_count).u16(short_count);
-  end.u32(std::min<std::uint64_t>(size, k32)).u32(std::min<std::uint64_t>(start, k32)).u16(0);
-  file_.write(end.get().data(), end.get().size());
+  const std::string directory = zip_directory(entries_, file_.size());
+  file_.write(directory.data(), directory.size());
 }
 
 ZipReader::ZipReader(const InputFile& file) : file_(file) {
@@ -275,23 +393,40 @@ std::uint64_t ZipReader::size(const std::string& name) const {
   return find(name).size;
 }
 
-void ZipReader::read(const std::string& name, void* data) const {
-  const Record& record = find(name);
+std::uint64_t ZipReader::data_at(const std::string& name, const Record& record) const {
   char header[kLocalHeader];
   file_.read_at(record.header, header, sizeof header);
   if (std::memcmp(header, "PK\3\4", 4) != 0) {
     file_.bad("the record \"" + name + "\" has a damaged header");
   }
-  std::uint64_t offset = record.header + kLocalHeader + u16(header + 26) + u16(header + 28);
+  return record.header + kLocalHeader + u16(header + 26) + u16(header + 28);
+}
+
+std::shared_ptr<void> ZipReader::map(const std::string& name) const {
+  const Record& record = find(name);
+  const std::uint64_t offset = data_at(name, record);
+  if (record.size == 0 || offset % 16 != 0) return nullptr;
+  return file_.map(offset, static_cast<std::size_t>(record.size));
+}
+
+void ZipReader::read(const std::string& name, void* data) const {
+  const Record& record = find(name);
+  const std::uint64_t offset = data_at(name, record);
   auto* bytes = static_cast<char*>(data);
   std::uint32_t crc = 0;
-  for (std::uint64_t left = record.size; left > 0;) {
-    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, kChunk));
-    file_.read_at(offset, bytes, piece);
-    crc = crc32(crc, bytes, piece);
-    bytes += piece;
-    offset += piece;
-    left -= piece;
+  const auto size = static_cast<std::size_t>(record.size);
+  if (size >= kOverlapped) {
+    Checksum checksum(bytes, size, 0);
+    for (std::size_t at = 0; at < size;) {
+      const std::size_t piece = std::min(kOverlapped, size - at);
+      file_.read_at(offset + at, bytes + at, piece);
+      at += piece;
+      checksum.advance(at);
+    }
+    crc = checksum.finish();
+  } else {
+    file_.read_at(offset, bytes, size);
+    crc = crc32(0, bytes, size);
   }
   // torch.serialization.set_crc32_options(False) writes 0: not computed.
   if (record.crc != 0 && record.crc != crc) {

@@ -8,16 +8,37 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <torchtap/storage/disk.hpp>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 namespace torchtap::storage::detail {
 
-/// The checksum of zip files. Continues `crc`, which is that of the bytes before; 0 for none.
+/// The checksum of zip files. Continues `crc`, which is that of the bytes before; 0 for none. By libdeflate
+/// where torchtap was built with it.
 std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept;
+/// The same without a library, three to four times slower.
+std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept;
+
+/// A record of a container that is being written.
+struct ZipRecord {
+  std::string name;  // with the archive's
+  std::uint32_t crc = 0;
+  std::uint64_t size = 0;
+  std::uint64_t offset = 0;  // of its header
+};
+
+/// Where the data of a record goes: aligned to 64 bytes, behind room for its header whatever its size will
+/// be.
+std::uint64_t place_record(const ZipRecord& record);
+/// The header, which fills what is between `record.offset` and `data_at`.
+std::string local_header(const ZipRecord& record, std::uint64_t data_at);
+/// The size in a header that `local_header` wrote; false if `header` is none.
+bool record_size(const std::string& header, std::uint64_t& size);
+/// The directory, which ends the container; it begins at `start`.
+std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start);
 
 /// Writes records one after the other. Nothing happens on destruction: a container without `finish` is
 /// incomplete, and no reader takes it for whole.
@@ -32,16 +53,9 @@ class ZipWriter {
   void finish();
 
  private:
-  struct Entry {
-    std::string name;
-    std::uint32_t crc;
-    std::uint64_t size;
-    std::uint64_t offset;
-  };
-
   OutputFile& file_;
   std::string archive_;
-  std::vector<Entry> entries_;
+  std::vector<ZipRecord> entries_;
 };
 
 /// Reads records by name. Every offset and size in the file is checked before it is used: records lie inside
@@ -58,6 +72,9 @@ class ZipReader {
   /// Reads `size(name)` bytes. Throws `c10::ValueError` if they do not match their checksum.
   void read(const std::string& name, void* data) const;
   std::string read(const std::string& name) const;
+  /// The bytes of a record in mapped memory, which lives as long as the pointer does; nothing is read yet,
+  /// and no checksum looked at. Null for a record that is empty or not aligned to 16 bytes.
+  std::shared_ptr<void> map(const std::string& name) const;
   /// Does any record's name start so?
   bool has_folder(const std::string& prefix) const;
 
@@ -70,6 +87,8 @@ class ZipReader {
     std::uint16_t method;
   };
   const Record& find(const std::string& name) const;
+  /// Where the bytes of a record begin.
+  std::uint64_t data_at(const std::string& name, const Record& record) const;
 
   const InputFile& file_;
   std::unordered_map<std::string, Record> records_;

@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "preload/command.hpp"
+#include "recover/command.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app{"See inside LibTorch models.", "torchtap"};
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
   torchtap::tools::add_merge(app);
   torchtap::tools::add_convert(app);
   torchtap::tools::add_completion(app);
+  torchtap::recover::add_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& status) {  // a subcommand's answer

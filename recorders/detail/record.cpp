@@ -49,6 +49,21 @@ Record::Record(Source source, std::shared_ptr<const Options> options, const core
   if (!this->options->all_tensors()) slots_.push_back(make_slot());
 }
 
+Record::~Record() {
+  if (store_ != nullptr) store_->held.fetch_sub(held_);
+}
+
+void Record::store_in(std::shared_ptr<Store> store) {
+  store_ = std::move(store);
+  storage::Entry entry;
+  entry.path = path;
+  entry.aliases = aliases;
+  entry.type = type;
+  entry.kind = name_of(source);
+  module_ = store_->add(entry);
+  stream_ = store_->stream(module_);
+}
+
 std::string Record::describe() const {
   return c10::str(name_of(source), " \"", path, "\" (", type, ")");
 }
@@ -111,22 +126,26 @@ void Record::record(hooks::Event& event) {
 
   try {
     const std::lock_guard lock(mutex_);
-    if (!how.all_tensors()) {
+    if (how.reduction() == nullptr) {
+      c10::SmallVector<at::Tensor, 2> samples;
+      if (!how.all_tensors() || tensors == nullptr) {
+        samples.push_back(first);
+      } else {
+        for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
+        // Calls may differ in how many tensors they have: sample i of each slot is of call i.
+        while (samples.size() < slots_.size()) samples.push_back({});
+      }
+      const bool kept = keep(samples, how.all_tensors() && tensors == nullptr ? event.slot() : 0);
+      if (!kept) {
+        dropped_.fetch_add(1, std::memory_order_relaxed);
+        return;
+      }
+    } else if (!how.all_tensors()) {
       take(first, 0);
     } else if (tensors == nullptr) {
       take(first, static_cast<std::size_t>(event.slot()));
     } else {
-      // Calls may differ in how many tensors they have (a list that grows): sample i of each slot is of call
-      // i.
-      while (slots_.size() < static_cast<std::size_t>(tensors->size())) {
-        slots_.push_back(make_slot());
-        if (slots_.back().sink != nullptr) continue;
-        for (std::int64_t i = 0; i < samples_.load(); ++i) slots_.back().list.append({}, /*shared=*/false);
-      }
-      for (std::size_t i = 0; i < slots_.size(); ++i) {
-        const auto slot = static_cast<std::int64_t>(i);
-        take(slot < tensors->size() ? (*tensors)[slot] : at::Tensor(), i);
-      }
+      for (std::int64_t i = 0; i < tensors->size(); ++i) take((*tensors)[i], static_cast<std::size_t>(i));
     }
     samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   } catch (c10::Error& error) {
@@ -150,18 +169,21 @@ void Record::take(const at::Tensor& tensor, std::size_t index) {
       !slot.fixed.has_value(), describe(),
       ": the recorded value was set by hand, and the reduction cannot go on from it; call reset() to "
       "start again, or detach() to keep it.");
+  if (tensor.defined())
+    slot.sink->update(as_it_is() ? tensor : prepare(tensor));  // else there is nothing to fold
+}
+
+bool Record::as_it_is() const noexcept {
   const Options& how = *options;
-  if (!tensor.defined()) {
-    if (slot.sink == nullptr) slot.list.append(tensor, /*shared=*/false);
-    return;  // a reduction has nothing to fold
-  }
-  const bool as_it_is = how.transform() == nullptr && !how.device().has_value() && !how.dtype().has_value();
-  if (slot.sink != nullptr && as_it_is) {
-    slot.sink->update(tensor);
-    return;
-  }
+  return how.transform() == nullptr && !how.device().has_value() && !how.dtype().has_value();
+}
+
+/// What is recorded of a tensor.
+at::Tensor Record::prepare(const at::Tensor& tensor) const {
+  const Options& how = *options;
+  if (!tensor.defined()) return tensor;
   const core::Quiet quiet;
-  at::Tensor sample = tensor.requires_grad() || how.capture() == Capture::alias ? tensor.detach() : tensor;
+  at::Tensor sample = tensor.requires_grad() ? tensor.detach() : tensor;
   if (how.transform() != nullptr) {
     sample = how.transform()(sample);
     TORCH_CHECK_VALUE(sample.defined(), describe(),
@@ -171,13 +193,112 @@ void Record::take(const at::Tensor& tensor, std::size_t index) {
   if (how.device().has_value() || how.dtype().has_value()) {
     sample = sample.to(how.device().value_or(sample.device()), how.dtype().value_or(sample.scalar_type()));
   }
-  if (slot.sink != nullptr) {
-    slot.sink->update(sample);
-  } else if (how.capture() == Capture::alias) {
-    slot.list.append(sample, /*shared=*/true);
-  } else {
-    slot.list.append_copy(sample);
+  return sample;
+}
+
+/// Keeps the tensors of one event, all of them or none. False if they were dropped.
+bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot) {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  std::int64_t bytes = 0;
+  for (at::Tensor& sample : samples) {
+    if (!as_it_is()) sample = prepare(sample);
+    if (sample.defined() && sample.layout() == c10::kStrided)
+      bytes += static_cast<std::int64_t>(sample.nbytes());
   }
+  if (stream_ == nullptr && options->memory_budget() >= 0 && !within_budget(bytes)) return false;
+  while (static_cast<std::int64_t>(slots_.size()) < first_slot + count) {
+    const auto slot = static_cast<std::int64_t>(slots_.size());
+    slots_.push_back(make_slot());
+    for (std::int64_t i = 0; i < samples_.load() && !is_gradient(source); ++i) {
+      if (stream_ != nullptr) {
+        stream_->append({}, slot);
+      } else {
+        slots_.back().list.append({}, /*shared=*/false);
+      }
+    }
+  }
+  if (stream_ != nullptr) {
+    if (!store_->spool().admit(*stream_, bytes)) return false;
+    for (std::int64_t i = 0; i < count; ++i) {
+      stream_->append(samples[static_cast<std::size_t>(i)], options->all_tensors() ? first_slot + i : -1);
+    }
+    return true;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    at::Tensor& sample = samples[static_cast<std::size_t>(i)];
+    SampleList& list = slots_[static_cast<std::size_t>(first_slot + i)].list;
+    if (!sample.defined()) {
+      list.append(sample, /*shared=*/false);
+      continue;
+    }
+    const core::Quiet quiet;
+    const bool alias = options->capture() == Capture::alias;
+    if (alias || sample.requires_grad()) sample = sample.detach();
+    if (alias) {
+      list.append(sample, /*shared=*/true);
+    } else {
+      list.append_copy(sample);
+    }
+  }
+  count_held();
+  return true;
+}
+
+/// May samples of `bytes` be kept here? Afterwards `stream_` says whether they go to the spool.
+bool Record::within_budget(std::int64_t bytes) {
+  const std::int64_t budget = options->memory_budget();
+  if (!store_->spooling()) {
+    if (store_->held.load() + bytes <= budget) return true;
+    if (options->spool_directory().empty()) {
+      TORCH_CHECK(
+          options->over_budget() == OverBudget::drop, describe(), ": the memory budget of ", budget,
+          " bytes is used up: ", store_->held.load(), " bytes are kept, and a sample of ", bytes,
+          " bytes has come. It was not recorded; all before it are. Save or reset the recorder, reduce the "
+          "samples, or have them spooled (recorders::Options::spool, or memory_budget with a directory).");
+      return false;
+    }
+    store_->spill();
+  }
+  move_to_spool();
+  return true;
+}
+
+/// Under the lock. What throws leaves the samples where they are.
+void Record::move_to_spool() {
+  auto* stream = store_->stream(module_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    for (const at::Tensor& sample : slots_[i].list.tensors(describe())) {
+      const bool bytes = sample.defined() && sample.layout() == c10::kStrided;
+      store_->spool().admit(*stream, bytes ? static_cast<std::int64_t>(sample.nbytes()) : 0,
+                            storage::WhenFull::wait);
+      stream->append(sample, options->all_tensors() ? static_cast<std::int64_t>(i) : -1);
+    }
+    slots_[i].list = SampleList();
+    count_held();
+  }
+  stream_ = stream;
+}
+
+void Record::count_held() noexcept {
+  if (store_ == nullptr) return;
+  std::int64_t now = 0;
+  for (const Slot& slot : slots_) now += slot.list.bytes();
+  store_->held.fetch_add(now - held_);
+  held_ = now;
+}
+
+storage::Spool::Stream* Record::spooled() const {
+  if (store_ == nullptr || !store_->spooling()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (stream_ == nullptr) const_cast<Record*>(this)->move_to_spool();
+  return stream_;
+}
+
+void Record::refuse_spooled(const char* call) const {
+  TORCH_CHECK_VALUE(store_ == nullptr || !store_->spooling(), call, ": ", describe(),
+                    ": samples are spooled to \"", store_->spool().directory(),
+                    "\", where they stay as they are; save() that, and read it with "
+                    "storage::load.");
 }
 
 core::Value Record::value_of(const Slot& slot) const {
@@ -197,6 +318,7 @@ core::Value Record::value_locked() const {
 }
 
 core::Value Record::value() const {
+  if (auto* stream = spooled()) return store_->spool().value(*stream);
   const std::lock_guard lock(mutex_);
   return value_locked();
 }
@@ -233,6 +355,10 @@ std::int64_t Record::slots() const {
 }
 
 core::Value Record::slot(std::int64_t index) const {
+  if (spooled() != nullptr && index >= 0 && index < slots()) {
+    const core::Value all = value();
+    return options->all_tensors() ? all.at(std::to_string(index)) : all;
+  }
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(slots_.size()), describe(), ": slot ",
                     index, " was asked for, but ", slots_.size(), " were seen.");
@@ -240,7 +366,12 @@ core::Value Record::slot(std::int64_t index) const {
 }
 
 void Record::set(const core::Value& value) {
+  refuse_spooled("Subrecorder::set");
   const std::lock_guard lock(mutex_);
+  struct CountHeld {  // however it ends
+    Record* record;
+    ~CountHeld() { record->count_held(); }
+  } count{this};
   const auto put = [&](Slot& slot, const core::Value& part) {
     if (slot.sink == nullptr) {
       SampleList list;
@@ -285,6 +416,7 @@ core::Value applied(const core::Value& value, const std::function<at::Tensor(con
 }  // namespace
 
 void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function) {
+  refuse_spooled("Subrecorder::apply");
   const std::int64_t count = samples();
   const core::Value before = value();
   if (before.is_none()) return;
@@ -293,14 +425,18 @@ void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_
 }
 
 void Record::reset() {
+  refuse_spooled("Subrecorder::reset");
   const std::lock_guard lock(mutex_);
   slots_.clear();
+  count_held();
   if (!options->all_tensors()) slots_.push_back(make_slot());
   samples_.store(0);
   refused_.store(0);
+  dropped_.store(0);
 }
 
 Record::Data Record::data() const {
+  refuse_spooled("merge and snapshot");
   const std::lock_guard lock(mutex_);
   Data data;
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
@@ -314,6 +450,7 @@ void Record::put(Data data) {
   slots_ = std::move(data.slots);
   samples_.store(data.samples);
   refused_.store(data.refused);
+  count_held();
 }
 
 Record::Data Record::merged(const Record& other) const {
@@ -363,6 +500,7 @@ void Record::save(core::OutputArchive& archive) const {
 }
 
 Record::Data Record::load(core::InputArchive& archive) const {
+  refuse_spooled("restore");
   Data data;
   std::string their_path;
   std::uint64_t count = 0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/SmallVector.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <torchtap/core/value.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
+#include <torchtap/recorders/detail/store.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <vector>
 
@@ -36,6 +39,11 @@ class Record {
   enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
 
   Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module);
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+  ~Record();
+  /// To be called once, before the first event.
+  void store_in(std::shared_ptr<Store> store);
 
   const std::string path;
   const std::vector<std::string> aliases;
@@ -53,7 +61,15 @@ class Record {
   }
 
   std::int64_t samples() const noexcept { return samples_.load(); }
-  std::int64_t events() const noexcept { return samples_.load() + refused_.load(); }
+  std::int64_t events() const noexcept { return samples_.load() + refused_.load() + dropped(); }
+  /// Events that were left out for want of room.
+  std::int64_t dropped() const noexcept { return dropped_.load(); }
+  /// Moves what is in memory to the spool, if there is one by now. Null if there is none.
+  storage::Spool::Stream* spooled() const;
+  /// Throws if samples are spooled.
+  void refuse_spooled(const char* call) const;
+  /// Its place in the store.
+  std::int64_t module() const noexcept { return module_; }
   core::Value value() const;
   core::State state() const;
   /// The reductions, slot by slot, with what they have seen; nothing unless all of them can be saved.
@@ -92,6 +108,12 @@ class Record {
   void record(hooks::Event& event);
   void record_or_report(hooks::Event& event);
   void take(const at::Tensor& tensor, std::size_t slot);
+  at::Tensor prepare(const at::Tensor& tensor) const;
+  bool as_it_is() const noexcept;
+  bool keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot);
+  bool within_budget(std::int64_t bytes);
+  void move_to_spool();
+  void count_held() noexcept;
   Slot make_slot() const;
   core::Value value_of(const Slot& slot) const;
   core::Value value_locked() const;
@@ -100,6 +122,11 @@ class Record {
   std::vector<Slot> slots_;               // one, or with all_tensors as many as were seen
   std::atomic<std::int64_t> samples_{0};  // written under the lock
   std::atomic<std::int64_t> refused_{0};  // events that were not recorded
+  std::atomic<std::int64_t> dropped_{0};  // for want of room
+  std::shared_ptr<Store> store_;
+  std::int64_t module_ = -1;
+  storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
+  std::int64_t held_ = 0;                     // what this record has added to `Store::held`
 };
 
 const char* name_of(Record::Source source) noexcept;

@@ -31,7 +31,16 @@ void copy_row(const at::Tensor& buffer, std::int64_t row, const at::Tensor& samp
   }
 }
 
+constexpr std::int64_t kTensorBytes = 256;  // what a tensor takes besides its elements, about
+
 }  // namespace
+
+std::int64_t SampleList::bytes_of(const Run& run) {
+  if (!run.buffer.defined()) return static_cast<std::int64_t>(sizeof(Run));
+  const bool dense = run.buffer.layout() == c10::kStrided;
+  return static_cast<std::int64_t>(sizeof(Run)) + kTensorBytes +
+         (run.shared || !dense ? 0 : static_cast<std::int64_t>(run.buffer.nbytes()));
+}
 
 void SampleList::append_copy(const at::Tensor& sample) {
   if (!sample.defined() || !is_plain(sample)) {
@@ -59,8 +68,13 @@ void SampleList::append_copy(const at::Tensor& sample) {
   run.packed = true;
   copy_row(run.buffer, 0, sample);
   run.used = 1;
-  runs_.push_back(std::move(run));
+  push(std::move(run));
   ++size_;
+}
+
+void SampleList::push(Run run) {
+  bytes_ += bytes_of(run);
+  runs_.push_back(std::move(run));
 }
 
 // While there is little data, buffers are small, and what a tensor itself takes would be more than the
@@ -79,7 +93,9 @@ void SampleList::coalesce() {
   whole.buffer = at::cat(parts);
   whole.used = whole.buffer.size(0);
   whole.packed = true;
-  runs_.assign(1, std::move(whole));
+  runs_.clear();
+  bytes_ = 0;
+  push(std::move(whole));
 }
 
 void SampleList::append(const at::Tensor& sample, bool shared) {
@@ -89,7 +105,7 @@ void SampleList::append(const at::Tensor& sample, bool shared) {
   // Inference tensors have no version counter; what becomes of them cannot be known.
   run.shared = shared && sample.defined() && !sample.is_inference();
   if (run.shared) run.version = static_cast<std::int64_t>(sample._version());
-  runs_.push_back(std::move(run));
+  push(std::move(run));
   ++size_;
 }
 
@@ -97,7 +113,7 @@ void SampleList::append(const SampleList& other) {
   for (Run run : other.runs_) {
     // A buffer that is not full goes on being filled by its owner, behind the samples taken here.
     if (run.packed) run.buffer = run.buffer.narrow(0, 0, run.used);
-    runs_.push_back(std::move(run));
+    push(std::move(run));
   }
   size_ += other.size_;
 }

@@ -13,6 +13,8 @@ namespace torchtap::recorders::detail {
 class SampleList {
  public:
   std::int64_t size() const noexcept { return size_; }
+  /// The memory that it takes, but for what is shared with others.
+  std::int64_t bytes() const noexcept { return bytes_; }
   /// Keeps a copy of `sample`, which must not require gradients; undefined keeps its place.
   void append_copy(const at::Tensor& sample);
   /// Keeps `sample` itself: the memory is the list's own, or, with `shared`, somebody else's and watched for
@@ -33,9 +35,12 @@ class SampleList {
   };
 
   void coalesce();
+  void push(Run run);
+  static std::int64_t bytes_of(const Run& run);
 
   std::vector<Run> runs_;
   std::int64_t size_ = 0;
+  std::int64_t bytes_ = 0;
 };
 
 }  // namespace torchtap::recorders::detail

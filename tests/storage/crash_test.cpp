@@ -48,33 +48,6 @@ std::int64_t generation_of(const Recording& recording) {
   return number;
 }
 
-/// Runs `work` in a child process and kills it after `delay`.
-template <class Work>
-void kill_during(std::chrono::microseconds delay, Work work) {
-  int ready[2];
-  BOOST_REQUIRE(::pipe(ready) == 0);
-  const pid_t child = ::fork();
-  BOOST_REQUIRE(child >= 0);
-  if (child == 0) {
-    try {
-      (void)!::write(ready[1], "x", 1);
-      work();
-    } catch (...) {
-      ::_exit(3);
-    }
-    ::_exit(0);
-  }
-  char byte;
-  BOOST_REQUIRE(::read(ready[0], &byte, 1) == 1);
-  std::this_thread::sleep_for(delay);
-  ::kill(child, SIGKILL);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  ::close(ready[0]);
-  ::close(ready[1]);
-  BOOST_REQUIRE_MESSAGE(!WIFEXITED(status), "the child ended by itself with " << WEXITSTATUS(status));
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(crash)

@@ -72,6 +72,15 @@ BOOST_AUTO_TEST_CASE(crc32_is_that_of_zip_files) {
   BOOST_TEST(crc32(0, "123456789", 9) == 0xCBF43926u);
   const std::string text(1000, 'x');
   BOOST_TEST(crc32(crc32(0, text.data(), 37), text.data() + 37, 963) == crc32(0, text.data(), 1000));
+  // With a library or without one, of any length and from any place.
+  const at::Tensor noise = at::randint(256, {5000}, at::TensorOptions(at::kByte));
+  const auto* bytes = static_cast<const char*>(noise.data_ptr());
+  for (std::size_t at = 0; at < 20; ++at) {
+    for (std::size_t size : {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4980}) {
+      BOOST_TEST(crc32(7, bytes + at, size) ==
+                 torchtap::storage::detail::crc32_portable(7, bytes + at, size));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(every_kind_of_value_comes_back) {
@@ -101,6 +110,64 @@ BOOST_AUTO_TEST_CASE(every_kind_of_value_comes_back) {
   values.emplace_back(at::randn({3, 4}, at::kComplexFloat).conj());
   values.emplace_back(at::imag(at::randn({3, 4}, at::kComplexFloat).conj()));
   for (const auto& value : values) BOOST_TEST(same(round_trip(directory, value), value), value.describe());
+}
+
+// Larger than the pieces in which checksums are computed beside reading and writing.
+BOOST_AUTO_TEST_CASE(large_tensors_keep_their_checksums) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "large.pt";
+  const at::Tensor large = at::rand({5'000'001});
+  save_value(path, Value(std::vector<at::Tensor>{large, large.narrow(0, 0, 300'000) + 1}),
+             SaveOptions().sync(false));
+  BOOST_TEST(same(load_value(path).tensors()[0], large));
+  BOOST_TEST(same(load_value(path).tensors()[1], large.narrow(0, 0, 300'000) + 1));
+  python(directory, R"(
+import torch, zipfile
+assert zipfile.ZipFile("large.pt").testzip() is None
+a, b = torch.load("large.pt", weights_only=True)
+assert torch.equal(a[:300000] + 1, b)
+)");
+  std::string bytes = read_bytes(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_bytes(path, bytes);
+  BOOST_CHECK_EXCEPTION(load_value(path), c10::ValueError, says({"does not match its checksum"}));
+}
+
+BOOST_AUTO_TEST_CASE(mapped_tensors_are_those_of_the_file_and_outlive_it) {
+  using torchtap::storage::LoadOptions;
+  const TemporaryDirectory directory;
+  const std::string path = directory / "mapped.pt";
+  const at::Tensor one = at::rand({1000, 3}), two = at::arange(7, at::kByte);
+  save_value(path,
+             Value(Value::Dict{{"one", Value(one)}, {"two", Value(two)}, {"none", Value(at::empty({0}))}}));
+  const std::string before = read_bytes(path);
+  const auto maps = [&] {
+    std::ifstream stream("/proc/self/maps");
+    std::size_t count = 0;
+    for (std::string line; std::getline(stream, line);) count += line.find("mapped.pt") != std::string::npos;
+    return count;
+  };
+  {
+    const Value value = load_value(path, LoadOptions().mmap(true));
+    BOOST_TEST(maps() == 2u);
+    BOOST_TEST(reinterpret_cast<std::uintptr_t>(value.at("one").tensor().data_ptr()) % 64 == 0u);
+    BOOST_TEST(same(value.at("one").tensor(), one));
+    BOOST_TEST(same(value.at("two").tensor(), two));
+    BOOST_TEST(value.at("none").tensor().numel() == 0);
+    value.at("one").tensor().fill_(-1);  // the tensor's own affair
+    BOOST_TEST(read_bytes(path) == before);
+    BOOST_TEST(same(load_value(path).at("one").tensor(), one));
+    const at::Tensor view = value.at("two").tensor().slice(0, 2);
+    fs::remove(path);
+    BOOST_TEST(same(view, two.slice(0, 2)));
+  }
+  BOOST_TEST(maps() == 0u);
+  // Python's files, too, and a recording.
+  python(directory, "import torch; torch.save([torch.arange(5.), torch.ones(2)], 'python.pt')");
+  BOOST_TEST(same(load_value(directory / "python.pt", LoadOptions().mmap(true)).tensors()[0],
+                  at::arange(5, at::kFloat)));
+  const auto recording = torchtap::storage::load(directory / "python.pt", LoadOptions().mmap(true));
+  BOOST_TEST(same(recording.at(0).tensors()[1], at::ones({2})));
 }
 
 BOOST_AUTO_TEST_CASE(an_undefined_tensor_is_nothing_and_gradients_stay_behind) {

@@ -3,18 +3,22 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -50,6 +54,33 @@ inline void python(const TemporaryDirectory& directory, const std::string& progr
   BOOST_REQUIRE_MESSAGE(status == 0, "Python failed:\n" << read_bytes(log));
   fs::remove(script);
   fs::remove(log);
+}
+
+/// Runs `work` in a child process and kills it after `delay`.
+template <class Work>
+void kill_during(std::chrono::microseconds delay, Work work) {
+  int ready[2];
+  BOOST_REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  BOOST_REQUIRE(child >= 0);
+  if (child == 0) {
+    try {
+      (void)!::write(ready[1], "x", 1);
+      work();
+    } catch (...) {
+      ::_exit(3);
+    }
+    ::_exit(0);
+  }
+  char byte;
+  BOOST_REQUIRE(::read(ready[0], &byte, 1) == 1);
+  std::this_thread::sleep_for(delay);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  BOOST_REQUIRE_MESSAGE(!WIFEXITED(status), "the child ended by itself with " << WEXITSTATUS(status));
 }
 
 inline bool same(const at::Tensor& a, const at::Tensor& b) {

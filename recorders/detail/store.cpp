@@ -1,0 +1,44 @@
+#include <torchtap/recorders/detail/store.hpp>
+
+namespace torchtap::recorders::detail {
+
+Store::Store(std::shared_ptr<const Options> options) : options_(std::move(options)) {
+  if (!options_->spool_directory().empty() && options_->memory_budget() < 0) open();
+}
+
+void Store::open() {
+  spool_ = std::make_unique<storage::Spool>(options_->spool_directory(), options_->spool_options());
+  for (auto& module : modules_) {
+    if (!module.left_out) module.stream = &spool_->add(module.entry);
+  }
+  spooling_.store(true, std::memory_order_release);
+}
+
+std::int64_t Store::add(const storage::Entry& entry) {
+  const std::lock_guard lock(mutex_);
+  modules_.push_back({entry, false, spool_ == nullptr ? nullptr : &spool_->add(entry)});
+  return static_cast<std::int64_t>(modules_.size()) - 1;
+}
+
+void Store::withdraw(std::int64_t count) noexcept {
+  const std::lock_guard lock(mutex_);
+  modules_.resize(modules_.size() - static_cast<std::size_t>(count));
+  if (spool_ != nullptr) spool_->withdraw(count);
+}
+
+void Store::leave_out(std::int64_t module) noexcept {
+  const std::lock_guard lock(mutex_);
+  modules_[static_cast<std::size_t>(module)].left_out = true;
+}
+
+storage::Spool::Stream* Store::stream(std::int64_t module) const {
+  const std::lock_guard lock(mutex_);
+  return modules_[static_cast<std::size_t>(module)].stream;
+}
+
+void Store::spill() {
+  const std::lock_guard lock(mutex_);
+  if (spool_ == nullptr) open();
+}
+
+}  // namespace torchtap::recorders::detail

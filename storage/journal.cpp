@@ -1,0 +1,244 @@
+#include <algorithm>
+#include <cereal/archives/json.hpp>
+#include <cstdio>
+#include <ctime>
+#include <regex>
+#include <sstream>
+#include <stdexcept>
+#include <torchtap/core/error.hpp>
+#include <torchtap/storage/journal.hpp>
+#include <torchtap/storage/zip.hpp>
+
+#ifndef TORCHTAP_VERSION
+#define TORCHTAP_VERSION "unknown"
+#endif
+
+namespace torchtap::storage::detail {
+namespace {
+
+constexpr std::int64_t kSchema = 1;
+constexpr std::uint64_t kLargestJournal = std::uint64_t{1} << 32;
+constexpr std::int64_t kMostEntries = 10'000'000;
+constexpr int kDeepest = 8;
+
+struct Head {
+  std::int64_t schema = kSchema;
+  std::string library = TORCHTAP_VERSION;
+  std::string created;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(CEREAL_NVP(schema), CEREAL_NVP(library), CEREAL_NVP(created));
+  }
+};
+
+struct EntryLine {
+  std::int64_t entry = 0;
+  std::string path;
+  std::vector<std::string> aliases;
+  std::string type;
+  std::string kind;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(CEREAL_NVP(entry), CEREAL_NVP(path), CEREAL_NVP(aliases), CEREAL_NVP(type), CEREAL_NVP(kind));
+  }
+};
+
+struct ShardLine {
+  std::int64_t entry = 0;
+  ShardInfo shard;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(CEREAL_NVP(entry), CEREAL_NVP(shard));
+  }
+};
+
+/// `what` names the object: {"shard": {…}}.
+template <class T>
+std::string line(const char* what, const T& object) {
+  std::ostringstream stream;
+  {
+    cereal::JSONOutputArchive archive(stream, cereal::JSONOutputArchive::Options::NoIndent());
+    archive(cereal::make_nvp(what, object));
+  }
+  std::string json;
+  for (const char c : stream.str()) {
+    if (c != '\n') json += c;  // between values: within strings it is escaped
+  }
+  char sum[16];
+  std::snprintf(sum, sizeof sum, "%08x ", crc32(0, json.data(), json.size()));
+  return sum + json + "\n";
+}
+
+template <class T>
+T parse(const std::string& json, const char* what) {
+  std::istringstream stream(json);
+  cereal::JSONInputArchive archive(stream);
+  T object;
+  archive(cereal::make_nvp(what, object));
+  return object;
+}
+
+SpooledEntry& entry_at(Journal& journal, std::int64_t index) {
+  if (index < 0 || index > kMostEntries) throw std::out_of_range("an index of an entry is out of range");
+  const auto place = static_cast<std::size_t>(index);
+  if (journal.entries.size() <= place) journal.entries.resize(place + 1);
+  return journal.entries[place];
+}
+
+void take(Journal& journal, const std::string& json) {
+  if (nests_deeper(json, kDeepest)) throw std::length_error("it nests too deep");
+  const std::string what = json.substr(0, json.find(':'));
+  if (what == "{\"recording\"") {
+    const auto head = parse<Head>(json, "recording");
+    if (head.schema < 1 || head.schema > kSchema) {
+      throw std::invalid_argument(c10::str("it has schema version ", head.schema, ", and this torchtap (",
+                                           TORCHTAP_VERSION, ") reads versions 1 to ", kSchema));
+    }
+    journal.library = head.library;
+    journal.created = head.created;
+  } else if (what == "{\"entry\"") {
+    auto entry = parse<EntryLine>(json, "entry");
+    SpooledEntry& place = entry_at(journal, entry.entry);
+    place.path = std::move(entry.path);
+    place.aliases = std::move(entry.aliases);
+    place.type = std::move(entry.type);
+    place.kind = std::move(entry.kind);
+  } else if (what == "{\"open\"") {
+    auto shard = parse<OpenShard>(json, "open");
+    entry_at(journal, shard.entry);
+    for (auto& open : journal.open) {
+      if (open.name == shard.name) {
+        open.stacked = shard.stacked;
+        return;
+      }
+    }
+    journal.open.push_back(std::move(shard));
+  } else if (what == "{\"shard\"") {
+    auto shard = parse<ShardLine>(json, "shard");
+    const std::string name = shard.shard.file.substr(0, shard.shard.file.rfind('.'));
+    for (auto open = journal.open.begin(); open != journal.open.end(); ++open) {
+      if (open->name != name) continue;
+      journal.open.erase(open);
+      break;
+    }
+    entry_at(journal, shard.entry).shards.push_back(std::move(shard.shard));
+  } else {
+    throw std::invalid_argument("it says something unknown; update torchtap");
+  }
+}
+
+}  // namespace
+
+std::int64_t SpooledEntry::samples() const noexcept {
+  std::int64_t most = 0, all = 0;
+  // Where all tensors of a module are recorded, each slot has a part of every sample.
+  std::vector<std::pair<std::int64_t, std::int64_t>> slots;
+  for (const auto& shard : shards) {
+    if (shard.slot < 0) {
+      all += shard.samples;
+      continue;
+    }
+    auto slot = slots.begin();
+    while (slot != slots.end() && slot->first != shard.slot) ++slot;
+    if (slot == slots.end()) slot = slots.insert(slots.end(), {shard.slot, 0});
+    slot->second += shard.samples;
+    most = std::max(most, slot->second);
+  }
+  return std::max(all, most);
+}
+
+bool nests_deeper(const std::string& json, int most) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c == '"') quoted = false;
+      continue;
+    }
+    if (c == '"') quoted = true;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > most) return true;
+  }
+  return false;
+}
+
+std::string shard_name(std::int64_t entry, std::int64_t slot, std::int64_t number) {
+  return slot < 0 ? c10::str(entry, "-", number) : c10::str(entry, ".", slot, "-", number);
+}
+
+bool parse_shard_name(const std::string& name, std::int64_t& entry, std::int64_t& slot,
+                      std::int64_t& number) {
+  static const std::regex form("([0-9]{1,15})(\\.([0-9]{1,15}))?-([0-9]{1,15})\\.(pt|part)");
+  std::smatch match;
+  if (!std::regex_match(name, match, form)) return false;
+  entry = std::stoll(match[1]);
+  slot = match[3].matched ? std::stoll(match[3]) : -1;
+  number = std::stoll(match[4]);
+  return true;
+}
+
+bool is_part(const std::string& name) {
+  return name.size() > 5 && name.compare(name.size() - 5, 5, ".part") == 0;
+}
+
+Journal read_journal(const InputFile& file) {
+  const std::string text = file.read_all(kLargestJournal);
+  Journal journal;
+  std::vector<std::string> torn;  // lines that are damaged, as long as no good one follows
+  std::int64_t number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    ++number;
+    const auto end = std::min(text.find('\n', at), text.size());
+    const std::string sum = text.substr(at, std::min<std::size_t>(9, end - at));
+    const std::string json = text.substr(std::min(at + 9, end), end - std::min(at + 9, end));
+    char expected[16];
+    std::snprintf(expected, sizeof expected, "%08x ", crc32(0, json.data(), json.size()));
+    if (sum != expected || end == text.size()) {
+      torn.push_back(c10::str("line ", number, " of its journal is damaged"));
+    } else {
+      journal.damage.insert(journal.damage.end(), torn.begin(), torn.end());
+      torn.clear();
+      try {
+        take(journal, json);
+      } catch (const std::exception& error) {  // cereal's and rapidjson's among them
+        journal.damage.push_back(c10::str("line ", number, " of its journal cannot be read: ", error.what()));
+      }
+    }
+    at = end + 1;
+  }
+  return journal;
+}
+
+std::string journal_head(const std::string& created) {
+  Head head;
+  head.created = created;
+  return line("recording", head);
+}
+
+std::string journal_entry(std::int64_t index, const SpooledEntry& entry) {
+  return line("entry", EntryLine{index, entry.path, entry.aliases, entry.type, entry.kind});
+}
+
+std::string journal_open(const OpenShard& shard) {
+  return line("open", shard);
+}
+
+std::string journal_shard(std::int64_t entry, const ShardInfo& shard) {
+  return line("shard", ShardLine{entry, shard});
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts));
+}
+
+}  // namespace torchtap::storage::detail

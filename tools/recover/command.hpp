@@ -1,0 +1,10 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace torchtap::recover {
+
+/// `torchtap recover DIRECTORY`: says what a crash left of a spooled recording, and finishes it.
+void add_command(CLI::App& app);
+
+}  // namespace torchtap::recover
