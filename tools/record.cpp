@@ -58,6 +58,7 @@ struct Options {
   bool enable_grad = false;
   bool json = false;
   std::string device = "cpu";
+  std::int64_t memory = 1024;  // MiB
 };
 
 selectors::Selector selector_of(const Options& options) {
@@ -123,6 +124,15 @@ void summarize(recorders::Recorder& recorder, const Options& options, std::int64
   throw CLI::RuntimeError(1);
 }
 
+void keep_samples(recorders::Options& how, const Options& options) {
+  const auto spool = storage::SpoolOptions().mkdir(true).overwrite(options.overwrite);
+  if (options.memory == 0) {
+    how.spool(options.save, spool);
+  } else {
+    how.memory_budget(options.memory << 20, options.save, spool);
+  }
+}
+
 void record(const Options& options) {
   check_free(options);
   const at::Device device(options.device);
@@ -133,8 +143,11 @@ void record(const Options& options) {
   Inputs inputs(options.inputs);
 
   recorders::Options how;
-  if (!options.reduce.empty())
+  if (options.reduce.empty()) {
+    keep_samples(how, options);
+  } else {
     how.reduction(make_reduction(options.reduce, options.over, options.elementwise));
+  }
   how.all_tensors(options.all_tensors);
   const auto recorder = make_recorder(options.what, std::move(how));
   recorder->modules(model, selector_of(options), options.method);
@@ -195,6 +208,13 @@ void add_record(CLI::App& app) {
                     "All tensors of an input or output that has several; else the first");
   command->add_option("--save", options->save, "Where the recording goes")->required();
   command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
+  command
+      ->add_option(
+          "--memory", options->memory,
+          "How many MiB of samples may be kept in memory; with more, all go to disk as they come, in shards; "
+          "0: at once")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   command->add_flag("--train", options->train, "Run the model in training mode; else in evaluation mode");
   command->add_flag("--enable-grad", options->enable_grad,
                     "Run the model as in training, ready for a backward");

@@ -90,6 +90,18 @@ def check_gradients(folder):
     assert len(gradients) == 1 and torch.equal(gradients[0], torch.ones_like(model(x)))
 
 
+def check_spool(folder):
+    """Samples that went to disk as they came are those that were kept in memory."""
+    arguments = ("record", f"{MODELS}/siamese.script.pt", "--random", "5x6", "--count", "30", "--names", "pair*")
+    run(*arguments, "--save", folder / "kept_in_memory")
+    run(*arguments, "--save", folder / "spooled", "--memory", "0")
+    run("diff", folder / "kept_in_memory", folder / "spooled", "--rtol", "0", "--atol", "0")
+    entry = json.loads((folder / "spooled" / "manifest.json").read_text())["entries"][0]
+    shards = [torch.load(folder / "spooled" / shard["file"], weights_only=True) for shard in entry["shards"]]
+    assert torch.equal(torch.cat(shards), torch.stack(torch.load(folder / "kept_in_memory" / "0.pt", weights_only=True)))
+    run("convert", folder / "spooled", "--to", "npy", "--save", folder / "spooled_npy")
+
+
 def check_list():
     done = run("list", f"{MODELS}/resnet18.script.pt", "--json")
     modules = json.loads(done.stdout)["modules"]
@@ -181,6 +193,7 @@ with tempfile.TemporaryDirectory() as temporary:
                 check_model(here, model_name, kind_of_file)
     check_reductions(here)
     check_gradients(here)
+    check_spool(here)
     check_list()
     check_errors(here)
     check_port(here)
