@@ -133,7 +133,7 @@ class RecordedEntry {
   const std::string& reduction() const noexcept;
   /// The `.pt` file, with its directory; "" for an entry without samples.
   std::string file() const;
-  /// The size of the file.
+  /// The size of the file, or of all shards.
   std::int64_t bytes() const noexcept;
   /// How many entries the list or dict has; 1 for a tensor, 0 for an entry without samples.
   std::int64_t number() const noexcept;

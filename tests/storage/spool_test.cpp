@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -26,6 +28,22 @@ using torchtap::storage::SaveOptions;
 using torchtap::storage::Spool;
 using torchtap::storage::SpoolOptions;
 using torchtap::storage::WhenFull;
+
+namespace {
+
+std::atomic<int> failing_fsyncs{0};
+
+}  // namespace
+
+/// Stands in front of the C library's, so that a disk can be made to fail.
+extern "C" int fsync(int fd) {
+  if (failing_fsyncs > 0) {
+    --failing_fsyncs;
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace {
 
@@ -327,6 +345,33 @@ BOOST_AUTO_TEST_CASE(descriptors_that_others_close_lose_nothing) {
   BOOST_TEST(failures > 0);
   spool.close();
   BOOST_TEST(prefix(load(directory / "rec"), 0) == sent);
+}
+
+BOOST_AUTO_TEST_CASE(an_io_error_of_fsync_is_not_taken_for_written) {
+  const TemporaryDirectory directory;
+  Spool spool(directory / "rec", options().sync(true));
+  auto& stream = spool.add(entry("m0"));
+  std::int64_t sent = 0;
+  for (; sent < 1000; ++sent) append(spool, stream, numbered(0, sent));
+  failing_fsyncs = 1;
+  BOOST_CHECK_EXCEPTION(spool.flush(), c10::Error, says({"cannot fsync", "0-0.part", "Input/output error"}));
+  BOOST_TEST(!fs::exists(directory / "rec/0-0.pt"));
+  append(spool, stream, numbered(0, sent++));  // it still can
+  spool.flush();
+  BOOST_TEST(failing_fsyncs == 0);
+  BOOST_TEST(prefix(load(directory / "rec"), 0) == sent);
+  // The pages that the system gave up are gone: that is said, and what was sealed before stays.
+  for (; sent < 2000; ++sent) append(spool, stream, numbered(0, sent));
+  failing_fsyncs = 1;
+  BOOST_CHECK_THROW(spool.flush(), c10::Error);
+  {
+    std::fstream part(directory / "rec/0-1.part", std::ios::in | std::ios::out | std::ios::binary);
+    part.seekp(5000);
+    part.write("\0\0\0\0\0\0\0\0", 8);
+  }
+  BOOST_CHECK_EXCEPTION(spool.flush(), c10::Error,
+                        says({"has lost what was written", "0-1.part", "999 samples"}));
+  BOOST_TEST(prefix(load(directory / "rec"), 0) == 1001);
 }
 
 BOOST_AUTO_TEST_CASE(a_full_disk_keeps_what_it_took) {
