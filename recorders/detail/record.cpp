@@ -169,8 +169,12 @@ void Record::take(const at::Tensor& tensor, std::size_t index) {
       !slot.fixed.has_value(), describe(),
       ": the recorded value was set by hand, and the reduction cannot go on from it; call reset() to "
       "start again, or detach() to keep it.");
-  if (tensor.defined())
-    slot.sink->update(as_it_is() ? tensor : prepare(tensor));  // else there is nothing to fold
+  if (!tensor.defined()) return;  // there is nothing to fold
+  if (as_it_is()) {
+    slot.sink->update(tensor);
+  } else {
+    slot.sink->update(prepare(tensor));
+  }
 }
 
 bool Record::as_it_is() const noexcept {
