@@ -15,8 +15,10 @@ if(TARGET hwy::hwy)
   message(STATUS "torchtap: reductions with Highway ${hwy_VERSION}")
   target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_WITH_HIGHWAY=1)
   target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
-  target_link_libraries(torchtap PRIVATE $<LINK_ONLY:hwy::hwy>)
-  if(NOT BUILD_SHARED_LIBS)
+  if(BUILD_SHARED_LIBS)
+    target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:hwy::hwy>")  # by path: no target that a package would name
+  else()
+    target_link_libraries(torchtap PRIVATE hwy::hwy)
     set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a static library leaves its dependencies to the program
   endif()
 else()

@@ -19,8 +19,10 @@ class MomentsOptions : public FoldOptions<MomentsOptions> {
 /// Samples are `[...]`, any numeric dtype and device, and the results have their shape; `over(dims)` folds
 /// dimensions of each sample too. Central moments are kept in float64 and combined pairwise (Chan, Golub &
 /// LeVeque 1983; Pébay 2008), so that neither a constant offset nor the way a stream is split changes a
-/// variance; all results are float64. Complex samples have a complex mean and the variance of `torch::var`
-/// (that of the real part plus that of the imaginary part), but no skewness and kurtosis.
+/// variance; all results are float64. Of long runs of float32 and the half types on the CPU, sixteen powers
+/// at a time are summed in float32; the relative error stays below 1e-6. Complex samples have a complex mean
+/// and the variance of `torch::var` (that of the real part plus that of the imaginary part), but no skewness
+/// and kurtosis.
 class Moments {
  public:
   explicit Moments(MomentsOptions options = {});

@@ -37,8 +37,9 @@ class QuantilesOptions : public RowOptions<QuantilesOptions> {
 /// does; so are the smallest and the largest value (q = 0, q = 1) always. Beyond, `quantile(q)` is a value of
 /// the stream whose rank is off by no more than `rank_error()` times the rows with probability 0.99, for each
 /// single q and element (empirical constant of Apache DataSketches); nothing is promised about its distance
-/// from the true value, nor, at that level, for all q at once. NaN is left out and counted; the error then
-/// still refers to all rows.
+/// from the true value, nor, at that level, for all q at once. Of samples with many rows in long streams some
+/// are chosen at random, which adds less than a hundredth to that error. NaN is left out and counted; the
+/// error then still refers to all rows.
 class Quantiles {
  public:
   /// Throws `c10::ValueError` if `size` is below 8 or a level outside [0, 1].
