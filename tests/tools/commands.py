@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 import numpy
 import torch
@@ -82,7 +83,8 @@ def check_merge(folder):
     state = folder / "mean/damaged"
     subprocess.run(["cp", "-r", folder / "mean/2", state], check=True)
     data = bytearray((state / "0.pt").read_bytes())
-    data[data.index(b"torchtap/0/bytes") + 60] ^= 1
+    header = next(info.header_offset for info in zipfile.ZipFile(state / "0.pt").infolist() if info.filename.endswith("torchtap/0/bytes"))
+    data[header + 30 + sum(struct.unpack("<HH", data[header + 26:header + 30]))] ^= 1  # behind name and padding
     (state / "0.pt").write_bytes(data)
     run("merge", folder / "mean/1", state, "--save", folder / "x", status=2)
     # Recordings of before there were states.

@@ -137,11 +137,15 @@ with tempfile.TemporaryDirectory() as folder:
     same(batches(folder, "--input", path, "--batch", 4), [[a[:4], None, b[:4]], [a[4:], None, b[4:]]], "positional inputs, split")
     torch.save([a, [b, a], (b,)], path)
     same(batches(folder, "--input", path, "--batches"), [[a], [b, a], [b]], "batches")
-    check("--batches" in refused(folder, "nested lists", "--input", path), "nested lists: what to do")
+    nested = batches(folder, "--input", path)[0]  # without --batches: three inputs, two of them lists
+    same([[nested[0], *nested[1], *nested[2]]], [[a, b, a, b]], "lists among the inputs")
+    check("--batch" in refused(folder, "nested lists, split", "--input", path, "--batch", 2), "nested lists: what to do")
     torch.save([a, torch.ones(3)], path)
     refused(folder, "tensors of unequal sizes, split", "--input", path, "--batch", 2)
     torch.save({"x": a}, path)
-    refused(folder, "a dict", "--input", path)
+    got = batches(folder, "--input", path)[0]
+    check(list(got[0]) == ["x"] and torch.equal(got[0]["x"], a), f"a dict is an input: {got}")
+    refused(folder, "a dict, split", "--input", path, "--batch", 2)
     refused(folder, "no inputs")
 
     # idx: real data, plain and gzipped, and every type.

@@ -181,7 +181,8 @@ def check_port(folder):
         run("record", folder / "port.pt", "--input", folder / "rows.pt", "--types", "Conv2d", "--reduce", "moments,max",
             "--over", "0", "--save", folder / name)
     run("merge", folder / "one", folder / "two", "--save", folder / "merged")
-    run("diff", folder / "both", folder / "merged", "--rtol", "1e-4", "--atol", "1e-6")
+    # Batches of one row and of two may be given different kernels.
+    run("diff", folder / "both", folder / "merged", "--rtol", "1e-3", "--atol", "1e-4")
 
 
 with tempfile.TemporaryDirectory() as temporary:
