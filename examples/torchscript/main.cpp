@@ -1,0 +1,40 @@
+// A file that Python exported: the largest value of each channel that leaves a ReLU, and so where in the
+// network channels are never active.
+//
+// usage: torchscript MODEL.pt        (of torch.jit.script or torch.jit.trace, taking [N, 3, H, W])
+
+#include <torch/script.h>
+#include <torch/torch.h>
+
+#include <iomanip>
+#include <iostream>
+#include <torchtap/torchtap.hpp>
+
+namespace tap = torchtap;
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: torchscript MODEL.pt\n";
+    return 2;
+  }
+  torch::jit::Module model = torch::jit::load(argv[1]);
+  model.eval();
+
+  tap::recorders::ForwardOutput maps(tap::reductions::Max(tap::reductions::MaxOptions().over({0, 2, 3})));
+  maps.modules(model, tap::selectors::types("ReLU"));  // types by name
+  tap::recorders::ForwardOutput whole;
+  whole.modules(model, tap::selectors::names(""));
+
+  torch::NoGradGuard no_grad;
+  torch::manual_seed(0);
+  at::Tensor last;
+  for (int batch = 0; batch < 4; ++batch) last = model.forward({torch::randn({4, 3, 64, 64})}).toTensor();
+
+  for (const auto& map : maps) {
+    const auto dead = map.tensor().eq(0).sum().item<int64_t>();
+    std::cout << std::left << std::setw(20) << map.name() << map.samples() << " calls, " << dead << " of "
+              << map.tensor().numel() << " channels never active\n";
+  }
+  return whole[0].samples() == 4 && torch::equal(whole[0].tensors().back(), last) && maps.samples() > 0 ? 0
+                                                                                                        : 1;
+}
