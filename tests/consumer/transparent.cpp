@@ -21,8 +21,8 @@ int main() {
   torchtap::recorders::ForwardOutput means(torchtap::reductions::Mean{});
   means.modules(net);
   const at::Tensor output = net(at::rand({5, 4}));
-  return means.size() == 3 && means.at("").tensor().equal(output) && means.at("norm").tensor().equal(output) &&
-                 means.at("fc").samples() == 1
+  return means.size() == 3 && means.at("").tensor().equal(output) &&
+                 means.at("norm").tensor().equal(output) && means.at("fc").samples() == 1
              ? 0
              : 1;
 }
