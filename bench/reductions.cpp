@@ -179,7 +179,7 @@ void composed_channels(benchmark::State& state) {
   const at::Tensor x = normal(kMaps);
   const std::vector<std::int64_t> dims{0, 2, 3};
   for (auto _ : state) {
-    const auto [variance, mean] = at::var_mean(x, at::IntArrayRef(dims), /*unbiased=*/true, /*keepdim=*/true);
+    auto [variance, mean] = at::var_mean(x, at::IntArrayRef(dims), /*unbiased=*/true, /*keepdim=*/true);
     const at::Tensor d = at::sub(x, mean), square = d.square();
     benchmark::DoNotOptimize(at::mul(square, d).mean(at::IntArrayRef(dims)));
     benchmark::DoNotOptimize(square.square().mean(at::IntArrayRef(dims)));
