@@ -45,6 +45,8 @@ class Sink {
   /// Of what it could be made anew: "Moments", "Series(Mean, Max)"; empty if it could not (callables, types
   /// of the user's).
   virtual std::string recipe() const = 0;
+  /// Whether samples may come in any order, and be folded in by several sinks that are merged in the end.
+  virtual bool commutative() const = 0;
   virtual void save(OutputArchive& archive) const = 0;
   virtual void load(InputArchive& archive) = 0;
 };
@@ -72,6 +74,12 @@ struct has_recipe<T, std::void_t<decltype(std::string{std::declval<const T&>().r
 };
 
 template <class T, class = void>
+struct has_commutative : std::false_type {};
+template <class T>
+struct has_commutative<T, std::void_t<decltype(bool{std::declval<const T&>().commutative()})>>
+    : std::true_type {};
+
+template <class T, class = void>
 struct has_assign : std::false_type {};
 template <class T>
 struct has_assign<T, std::void_t<decltype(std::declval<T&>().assign(std::declval<const at::Tensor&>()))>>
@@ -96,7 +104,9 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 ///
 /// Updates run in `Quiet` mode. Optional: `std::string describe() const`, `T fresh() const` (same
 /// configuration, no samples; else the object as it was handed over is the fresh one), `void assign(const
-/// at::Tensor&)`, and cereal's `serialize`/`save`/`load`.
+/// at::Tensor&)`, `bool commutative() const` (whether samples may come in any order, and be folded in by
+/// several objects that are merged in the end, as threads then do if there is `fresh()`, too; else they take
+/// turns), and cereal's `serialize`/`save`/`load`.
 template <class T>
 inline constexpr bool is_reduction_v = detail::is_reduction<std::decay_t<T>>::value;
 
@@ -168,6 +178,7 @@ class SinkOf final : public Sink {
   }
 
   const R& reduction() const noexcept { return *reduction_; }
+  R& reduction() noexcept { return *reduction_; }
 
   void update(const at::Tensor& sample) override {
     if constexpr (detail::has_update_plain<R>::value) {
@@ -211,6 +222,13 @@ class SinkOf final : public Sink {
       return reduction_->recipe();
     } else {
       return {};
+    }
+  }
+  bool commutative() const override {
+    if constexpr (detail::has_commutative<R>::value && detail::has_fresh<R>::value) {
+      return reduction_->commutative();
+    } else {
+      return false;
     }
   }
   void save(OutputArchive& archive) const override {

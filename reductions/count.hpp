@@ -43,6 +43,7 @@ class Count {
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
   Count fresh() const;
 
   template <class Archive>

@@ -49,6 +49,7 @@ class Covariance {
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
   Covariance fresh() const;
 
   template <class Archive>
@@ -93,6 +94,7 @@ class Gram {
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
   Gram fresh() const;
 
   template <class Archive>

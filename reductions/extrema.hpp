@@ -34,6 +34,7 @@ class Extremum {
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
 
   template <class Archive>
   void serialize(Archive& archive) {

@@ -74,6 +74,7 @@ Histogram::Histogram(HistogramOptions options)
       low_(options.low()),
       high_(options.high()) {
   validate();
+  find_edges();
 }
 
 void Histogram::validate() const {
@@ -93,6 +94,8 @@ void Histogram::update(const at::Tensor& sample) {
 
 void Histogram::ask(detail::Scan& scan) const {
   if (growing_) scan.ask_total({});
+  if (edges_ != nullptr)
+    scan.ask_bins(intake_.folding(), edges_);  // a growing range has grown by now, mostly
 }
 
 void Histogram::update(const detail::Scan& scan) {
@@ -119,18 +122,24 @@ bool Histogram::count_plain(const detail::Scan& scan) {
   if (!scan.plain()) return false;
   if (growing_) {
     const auto total = scan.answer_total();
-    if (total->taken != 0) {
+    const double min = min_->item<double>(), max = max_->item<double>();
+    if (total->taken != 0 && (total->min < min || total->max > max)) {
       const auto number = at::TensorOptions().dtype(at::kDouble);
-      grow(at::full({}, std::min(total->min, min_->item<double>()), number),
-           at::full({}, std::max(total->max, max_->item<double>()), number));
+      grow(at::full({}, std::min(total->min, min), number), at::full({}, std::max(total->max, max), number));
     }
   }
+  return edges_ != nullptr && scan.count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
+}
+
+/// For the kernels, which are there for the CPU alone.
+void Histogram::find_edges() {
+  if (growing_ ? !exponent_ || !exponent_->device().is_cpu() : !intake_.device().is_cpu()) return;
   const at::Tensor edges = this->edges().contiguous();
-  const auto* at = edges.data_ptr<double>();
-  if (!std::isfinite(at[bins_] - at[0])) return false;
-  return scan.count_bins(intake_.folding(),
-                         {bins_, growing_ ? at[0] : low_, growing_ ? at[bins_] : high_, at},
-                         slots_->data_ptr<std::int64_t>());
+  const auto* const first = edges.data_ptr<double>();
+  if (edges_ != nullptr && std::equal(edges_->begin(), edges_->end(), first)) return;
+  edges_ = nullptr;
+  if (!std::isfinite(first[bins_] - first[0])) return;
+  edges_ = std::make_shared<const std::vector<double>>(first, first + bins_ + 1);
 }
 
 void Histogram::count_any(const detail::Rows& rows) {
@@ -172,6 +181,7 @@ void Histogram::grow(const at::Tensor& min, const at::Tensor& max) {
   max_ = detail::own_copy(max);
   exponent_ = detail::own_copy(grid.exponent);
   start_ = detail::own_copy(grid.start);
+  find_edges();
 }
 
 void Histogram::coarsen(const Grid& grid) {
@@ -269,14 +279,20 @@ Histogram Histogram::fresh() const {
   return fresh;
 }
 
-void Histogram::restored() const {
+void Histogram::restored() {
   validate();
-  if (count() == 0) return intake_.check_restored(!slots_);
+  edges_ = nullptr;
+  if (count() == 0) {
+    intake_.check_restored(!slots_);
+    if (!growing_) find_edges();
+    return;
+  }
   intake_.check_restored(slots_ && slots_->dim() == 2 && slots_->size(0) == intake_.kept_numel() &&
                          slots_->size(1) == bins_ + 3 && slots_->scalar_type() == at::kLong);
   for (const auto* number : {&min_, &max_, &exponent_, &start_}) {
     intake_.check_restored(!growing_ || (*number && (*number)->dim() == 0));
   }
+  find_edges();
 }
 
 }  // namespace torchtap::reductions

@@ -2,8 +2,10 @@
 
 #include <torch/arg.h>
 
+#include <memory>
 #include <string>
 #include <torchtap/reductions/intake.hpp>
+#include <vector>
 
 namespace torchtap::reductions {
 
@@ -71,6 +73,7 @@ class Histogram {
   std::string describe() const;
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
   Histogram fresh() const;
 
   template <class Archive>
@@ -82,7 +85,8 @@ class Histogram {
  private:
   struct Grid;
   void validate() const;
-  void restored() const;
+  void restored();
+  void find_edges();
   at::Tensor column(std::int64_t slot) const;
   bool count_plain(const detail::Scan& scan);
   void count_any(const detail::Rows& rows);
@@ -95,6 +99,8 @@ class Histogram {
   double low_, high_;
   detail::Owned slots_;                         // [kept elements, bins + 3]: bins, underflow, overflow, NaN
   detail::Owned min_, max_, exponent_, start_;  // of a growing range, without dimensions
+  std::shared_ptr<const std::vector<double>>
+      edges_;  // on the CPU, once there are any and while all are finite
 };
 
 }  // namespace torchtap::reductions

@@ -60,6 +60,7 @@ class Moments {
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
   Moments fresh() const;
 
   template <class Archive>

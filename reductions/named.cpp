@@ -4,6 +4,7 @@
 #include <torchtap/core/error.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/extrema.hpp>
 #include <torchtap/reductions/first_last.hpp>
@@ -51,11 +52,32 @@ std::int64_t whole_number(const std::string& name, const std::string& argument) 
   return static_cast<std::int64_t>(value);
 }
 
+template <class R>
+const R& of(const core::Sink& sink) {
+  return static_cast<const core::SinkOf<R>&>(sink).reduction();
+}
+
 template <class R, class Options>
 Named::Member member(const std::string& name, Options options, const NamedOptions& rows) {
   options.over(rows.over()).over_all(rows.over_all());
-  return {name, core::make_sink(R(std::move(options))), [](const core::Sink& sink, const at::Tensor& sample) {
-            static_cast<const core::SinkOf<R>&>(sink).reduction().check(sample);
+  constexpr bool kScans = detail::has_scan<R>::value;
+  return {name, core::make_sink(R(std::move(options))),
+          [](const core::Sink& sink, detail::Scan& scan) {
+            if constexpr (kScans) of<R>(sink).ask(scan);
+          },
+          [](const core::Sink& sink, const detail::Scan& scan) {
+            if constexpr (kScans) {
+              of<R>(sink).check(scan);
+            } else {
+              of<R>(sink).check(scan.sample());
+            }
+          },
+          [](core::Sink& sink, const detail::Scan& scan) {
+            if constexpr (kScans) {
+              static_cast<core::SinkOf<R>&>(sink).reduction().update(scan);
+            } else {
+              sink.update(scan.sample());
+            }
           }};
 }
 
@@ -149,8 +171,12 @@ Named::Named(const std::string& text, const NamedOptions& options) {
   TORCH_CHECK_VALUE(!members_.empty(), "reductions::Named: no reduction was named.");
 }
 
+Named::Member Named::with(const Member& member, std::unique_ptr<core::Sink> sink) {
+  return {member.name, std::move(sink), member.ask, member.check, member.update};
+}
+
 Named::Named(const Named& other) {
-  for (const auto& one : other.members_) members_.push_back({one.name, one.sink->clone(), one.check});
+  for (const auto& one : other.members_) members_.push_back(with(one, one.sink->clone()));
 }
 
 Named& Named::operator=(const Named& other) {
@@ -159,12 +185,17 @@ Named& Named::operator=(const Named& other) {
 }
 
 void Named::check(const at::Tensor& sample) const {
-  for (const auto& one : members_) one.check(*one.sink, sample);
+  const detail::Scan scan(sample);
+  for (const auto& one : members_) one.check(*one.sink, scan);
 }
 
 void Named::update(const at::Tensor& sample) {
-  if (members_.size() > 1) check(sample);
-  for (auto& one : members_) one.sink->update(sample);
+  if (members_.size() == 1) return members_.front().sink->update(sample);
+  const core::Quiet quiet;
+  detail::Scan scan(sample);
+  for (const auto& one : members_) one.ask(*one.sink, scan);
+  for (const auto& one : members_) one.check(*one.sink, scan);
+  for (auto& one : members_) one.update(*one.sink, scan);
 }
 
 void Named::merge(const Named& other) {
@@ -201,9 +232,14 @@ std::string Named::recipe() const {
   return members_.size() == 1 ? text : detail::recipe_of("Series", text);
 }
 
+bool Named::commutative() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const Member& one) { return one.sink->commutative(); });
+}
+
 Named Named::fresh() const {
   Named result;
-  for (const auto& one : members_) result.members_.push_back({one.name, one.sink->fresh(), one.check});
+  for (const auto& one : members_) result.members_.push_back(with(one, one.sink->fresh()));
   return result;
 }
 

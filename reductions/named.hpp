@@ -10,6 +10,9 @@
 #include <vector>
 
 namespace torchtap::reductions {
+namespace detail {
+class Scan;
+}
 
 /// `NamedOptions().over({0})`: what a row is, for all members alike.
 class NamedOptions : public RowOptions<NamedOptions> {};
@@ -30,7 +33,8 @@ class Named {
   Named& operator=(Named&&) noexcept = default;
   ~Named() = default;
 
-  /// Hands the sample to each member. Throws what any of them throws; the state of all is then unchanged.
+  /// Hands the sample to each member; one on the CPU is read once for all that can share it. Throws what any
+  /// of them throws; the state of all is then unchanged.
   void update(const at::Tensor& sample);
   /// Throws what `update` would throw for this sample; changes nothing.
   void check(const at::Tensor& sample) const;
@@ -43,6 +47,8 @@ class Named {
   std::string describe() const;
   /// For `restore`.
   std::string recipe() const;
+  /// Of all members.
+  bool commutative() const;
   Named fresh() const;
 
   void save(core::OutputArchive& archive) const;
@@ -51,11 +57,16 @@ class Named {
   struct Member {
     std::string name;
     std::unique_ptr<core::Sink> sink;
-    void (*check)(const core::Sink& sink, const at::Tensor& sample);
+    /// What this member does in the three steps of an update; see `Series`.
+    void (*ask)(const core::Sink& sink, detail::Scan& scan);
+    void (*check)(const core::Sink& sink, const detail::Scan& scan);
+    void (*update)(core::Sink& sink, const detail::Scan& scan);
   };
 
  private:
   Named() = default;
+  /// A member like `member`, with another sink.
+  static Member with(const Member& member, std::unique_ptr<core::Sink> sink);
 
   std::vector<Member> members_;
 };

@@ -59,6 +59,16 @@ std::string recipe(const R& reduction) {
   }
 }
 
+/// Whether samples may come to a reduction in any order, and to several that are merged.
+template <class R>
+bool commutative(const R& reduction) {
+  if constexpr (core::detail::has_commutative<R>::value) {
+    return reduction.commutative();
+  } else {
+    return false;
+  }
+}
+
 /// "AbsMax(over=[0])" as "abs_max": the description up to its arguments, in snake case.
 std::string snake_case(const std::string& description);
 

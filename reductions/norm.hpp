@@ -48,6 +48,7 @@ class Norm {
   std::string describe() const;
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
   Norm fresh() const;
 
   template <class Archive>

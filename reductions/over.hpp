@@ -50,6 +50,8 @@ class Over {
   }
   /// For `restore`.
   std::string recipe() const { return detail::recipe_of("Over", detail::recipe(*reduction_)); }
+  /// Of the reduction.
+  bool commutative() const { return detail::commutative(*reduction_); }
   /// There if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Over fresh() const {

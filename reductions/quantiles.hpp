@@ -78,6 +78,7 @@ class Quantiles {
   std::string describe() const;
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
+  bool commutative() const noexcept { return true; }
   Quantiles fresh() const;
 
   template <class Archive>

@@ -107,6 +107,12 @@ class Series {
     });
     return known ? detail::recipe_of("Series", text) : "";
   }
+  /// Of all members.
+  bool commutative() const {
+    bool all = true;
+    each([&](const auto& member) { all = all && detail::commutative(member); });
+    return all;
+  }
   /// There if every member has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<Rs...>, T>>
   Series fresh() const {

@@ -32,27 +32,42 @@ bool is_plain(const at::Tensor& sample) {
   return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
 }
 
+Bins bins_of(const Edges& edges) {
+  return {static_cast<std::int64_t>(edges->size()) - 1, edges->front(), edges->back(), edges->data()};
+}
+
+/// Can values be counted without ATen, in bins of their own for everything that is kept?
+bool has_bins(const Layout& layout) {
+  constexpr std::int64_t kLongRun = 512;  // elements: below, clearing counters costs more than counting
+  return layout.columns == 1 && (layout.kept == 1 || layout.inner >= kLongRun);
+}
+
 /// Reads a layout with `Kernels`: cut into pieces, each with results of its own for everything that is kept.
 class Reader {
  public:
-  Reader(const at::Tensor& contiguous, const Layout& layout, Needs needs)
+  Reader(const at::Tensor& contiguous, Read& read)
       : type_(contiguous.scalar_type()),
         data_(static_cast<const char*>(contiguous.data_ptr())),
         item_(static_cast<std::int64_t>(contiguous.element_size())),
-        layout_(layout),
-        needs_(needs),
+        read_(read),
+        layout_(read.layout),
         numel_(contiguous.numel()) {}
 
-  std::vector<Summary> read() {
-    if (layout_.columns == 1 && (layout_.inner >= kShortRun || layout_.outer == 1)) {
+  void read() {
+    for (auto& counting : read_.countings)
+      counting.slots.resize(static_cast<std::size_t>(layout_.kept) * (counting.edges->size() + 2));
+    if (layout_.columns == 1 &&
+        (layout_.inner >= kShortRun || layout_.outer == 1 || !read_.countings.empty())) {
       read_runs();
     } else {
       read_columns();
     }
-    std::vector<Summary> result(results_.begin(), results_.begin() + kept_);
-    for (std::size_t i = static_cast<std::size_t>(kept_); i < results_.size(); ++i)
-      result[i % static_cast<std::size_t>(kept_)].merge(results_[i]);
-    return result;
+    if (read_.summarize) {
+      read_.kept.assign(results_.begin(), results_.begin() + kept_);
+      for (std::size_t i = static_cast<std::size_t>(kept_); i < results_.size(); ++i)
+        read_.kept[i % static_cast<std::size_t>(kept_)].merge(results_[i]);
+    }
+    read_.done = true;
   }
 
  private:
@@ -74,13 +89,15 @@ class Reader {
   void read_runs() {
     const auto [outer, kept, inner, columns] = layout_;
     kept_ = kept;
-    const std::int64_t width = std::clamp<std::int64_t>(kPiece / inner, 1, kept);
+    // Where nothing has to be put together in order, larger pieces are as good.
+    const std::int64_t whole = read_.summarize ? kPiece : 16 * kPiece;
+    const std::int64_t width = std::clamp<std::int64_t>(whole / inner, 1, kept);
     const std::int64_t ranges = parts(kept, width);
-    const std::int64_t segments = inner >= 2 * kPiece ? parts(inner, kPiece) : 1;
+    const std::int64_t segments = inner >= 2 * whole ? parts(inner, whole) : 1;
     const std::int64_t segment = parts(inner, segments);
     const std::int64_t groups = this->groups(ranges * segments);
     const std::int64_t group = parts(outer, groups);
-    results_.resize(static_cast<std::size_t>(groups * segments * kept));
+    if (read_.summarize) results_.resize(static_cast<std::size_t>(groups * segments * kept));
     each_unit(groups * segments * ranges, [&, outer = outer, kept = kept, inner = inner](std::int64_t unit) {
       const std::int64_t range = unit % ranges, piece = unit / ranges;
       const std::int64_t from = piece % segments * segment, n = std::min(segment, inner - from);
@@ -88,12 +105,29 @@ class Reader {
       for (std::int64_t i = piece / segments * group; i < std::min(outer, (piece / segments + 1) * group);
            ++i) {
         for (std::int64_t k = range * width; k < std::min(kept, (range + 1) * width); ++k) {
-          Summary run;
-          kernels()->run(type_, at((i * kept + k) * inner + from), static_cast<std::size_t>(n), needs_, &run);
-          results_[static_cast<std::size_t>(piece * kept + k)].merge(run);
+          const void* const x = at((i * kept + k) * inner + from);
+          if (read_.summarize) {
+            Summary run;
+            kernels()->run(type_, x, static_cast<std::size_t>(n), read_.needs, &run);
+            results_[static_cast<std::size_t>(piece * kept + k)].merge(run);
+          }
+          for (auto& counting : read_.countings) count(x, n, k, counting);  // what is in the cache now
         }
       }
     });
+  }
+
+  void count(const void* x, std::int64_t n, std::int64_t k, Read::Counting& counting) {
+    const Bins bins = bins_of(counting.edges);
+    const auto size = static_cast<std::size_t>(bins.bins + 3);
+    std::vector<std::int64_t> counts(size, 0);  // below, bins, above, NaN
+    kernels()->count_bins(type_, x, static_cast<std::size_t>(n), bins, counts.data());
+    const std::lock_guard lock(mutex_);
+    std::int64_t* const to = counting.slots.data() + k * (bins.bins + 3);
+    std::transform(counts.begin() + 1, counts.end() - 2, to, to, std::plus<>());
+    to[bins.bins] += counts[0];
+    to[bins.bins + 1] += counts[size - 2];
+    to[bins.bins + 2] += counts[size - 1];
   }
 
   /// Each pair of indices into `outer` and `kept` has a matrix of `inner` rows, and columns that are kept.
@@ -148,11 +182,12 @@ class Reader {
   c10::ScalarType type_;
   const char* data_;
   std::int64_t item_;
+  Read& read_;
   Layout layout_;
-  Needs needs_;
   std::int64_t numel_;
   std::int64_t kept_ = 1;
   std::vector<Summary> results_;  // [pieces, kept]
+  std::mutex mutex_;              // for the counts in `read_`
 };
 
 }  // namespace
@@ -207,40 +242,53 @@ std::optional<Layout> Scan::layout(const Folding& folding) const {
   return layout;
 }
 
-Scan::Read& Scan::request(const Layout& layout, Needs needs) {
-  for (auto& read : reads_) {
-    if (read.layout == layout) {
-      read.needs = read.needs | needs;
-      return read;
-    }
-  }
-  reads_.push_back({layout, needs, {}});
+Read& Scan::request(const Layout& layout) {
+  if (Read* const found = find(layout)) return *found;
+  reads_.emplace_back().layout = layout;
   return reads_.back();
 }
 
+Read* Scan::find(const std::optional<Layout>& layout) const {
+  const auto found = std::find_if(reads_.begin(), reads_.end(),
+                                  [&](const Read& read) { return layout && read.layout == *layout; });
+  return found == reads_.end() ? nullptr : &*found;
+}
+
 void Scan::ask(const Folding& folding, Needs needs) {
-  if (const auto layout = this->layout(folding)) request(*layout, needs);
+  const auto layout = this->layout(folding);
+  if (!layout) return;
+  Read& read = request(*layout);
+  read.summarize = true;
+  read.needs = read.needs | needs;
 }
 
 void Scan::ask_total(Needs needs) {
-  total_ = total_ | needs;
+  total_ = total_.value_or(Needs()) | needs;
 }
 
-const std::vector<Summary>& Scan::done(Read& read) const {
-  if (read.kept.empty()) {
-    if (&read == &reads_.front()) read.needs = read.needs | total_;
-    read.kept = Reader(contiguous_, read.layout, read.needs).read();
+void Scan::ask_bins(const Folding& folding, const Edges& edges) {
+  const auto layout = this->layout(folding);
+  if (!layout || !has_bins(*layout)) return;
+  auto& countings = request(*layout).countings;
+  const bool asked = std::any_of(countings.begin(), countings.end(),
+                                 [&](const Read::Counting& one) { return one.edges == edges; });
+  if (!asked) countings.push_back({edges, {}});
+}
+
+const Read& Scan::done(Read& read) const {
+  if (!read.done) {
+    if (&read == &reads_.front() && total_) {
+      read.summarize = true;
+      read.needs = read.needs | *total_;
+    }
+    Reader(contiguous_, read).read();
   }
-  return read.kept;
+  return read;
 }
 
 const std::vector<Summary>* Scan::answer(const Folding& folding) const {
-  const auto layout = this->layout(folding);
-  if (!layout) return nullptr;
-  for (auto& read : reads_) {
-    if (read.layout == *layout) return &done(read);
-  }
-  return nullptr;
+  Read* const read = find(layout(folding));
+  return read != nullptr && read->summarize ? &done(*read).kept : nullptr;
 }
 
 bool Scan::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3,
@@ -258,45 +306,24 @@ bool Scan::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tens
   return true;
 }
 
-bool Scan::count_bins(const Folding& folding, const Bins& bins, std::int64_t* slots) const {
-  constexpr std::int64_t kLongRun = 512;  // elements: below, clearing counters costs more than counting
+bool Scan::count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const {
   const auto layout = this->layout(folding);
-  if (!layout || layout->columns != 1 || (layout->kept != 1 && layout->inner < kLongRun)) return false;
-  const auto [outer, kept, inner, columns] = *layout;
-  const auto type = sample_.scalar_type();
-  const char* x = static_cast<const char*>(contiguous_.data_ptr());
-  const auto item = static_cast<std::int64_t>(contiguous_.element_size());
-  const auto size = static_cast<std::size_t>(bins.bins + 3);
-  const auto count = [&](std::int64_t from, std::int64_t n, std::vector<std::int64_t>& counts) {
-    kernels()->count_bins(type, x + from * item, static_cast<std::size_t>(n), bins, counts.data());
+  if (!layout || !has_bins(*layout)) return false;
+  const auto add = [&](const Read& read) {
+    for (const auto& counting : read.countings) {
+      if (counting.edges != edges) continue;
+      std::transform(counting.slots.begin(), counting.slots.end(), slots, slots, std::plus<>());
+      return true;
+    }
+    return false;
   };
-  const auto add = [&](const std::vector<std::int64_t>& counts, std::int64_t k) {
-    std::int64_t* const to = slots + k * (bins.bins + 3);
-    std::transform(counts.begin() + 1, counts.end() - 2, to, to, std::plus<>());
-    to[bins.bins] += counts[0];  // below
-    to[bins.bins + 1] += counts[size - 2];
-    to[bins.bins + 2] += counts[size - 1];
-  };
-  std::mutex mutex;
-  if (kept == 1) {
-    at::parallel_for(0, sample_.numel(), kPiece, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<std::int64_t> counts(size, 0);
-      count(begin, end - begin, counts);
-      const std::lock_guard lock(mutex);
-      add(counts, 0);
-    });
-    return true;
-  }
-  const std::int64_t grain = std::max<std::int64_t>(1, kPiece / (outer * inner));
-  at::parallel_for(0, kept, grain,
-                   [&, outer = outer, kept = kept, inner = inner](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t k = begin; k < end; ++k) {
-                       std::vector<std::int64_t> counts(size, 0);
-                       for (std::int64_t i = 0; i < outer; ++i) count((i * kept + k) * inner, inner, counts);
-                       add(counts, k);
-                     }
-                   });
-  return true;
+  Read* const read = find(layout);
+  if (read != nullptr && add(done(*read))) return true;
+  Read own;
+  own.layout = *layout;
+  own.countings.push_back({edges, {}});
+  Reader(contiguous_, own).read();
+  return add(own);
 }
 
 void parallel(std::int64_t units, std::int64_t elements,
@@ -309,10 +336,10 @@ at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
 }
 
 std::optional<Summary> Scan::answer_total() const {
-  if (!plain_) return std::nullopt;
-  if (reads_.empty()) reads_.push_back({Layout{1, 1, sample_.numel(), 1}, {}, {}});
+  if (!plain_ || !total_) return std::nullopt;
+  if (reads_.empty()) reads_.emplace_back().layout = Layout{1, 1, sample_.numel(), 1};
   Summary total;
-  for (const auto& one : done(reads_.front())) total.merge(one);
+  for (const auto& one : done(reads_.front()).kept) total.merge(one);
   return total;
 }
 

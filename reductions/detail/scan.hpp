@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
-#include <torchtap/reductions/detail/summary.hpp>
+#include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/options.hpp>
 #include <vector>
 
 namespace torchtap::reductions::detail {
-
-struct Bins;
 
 /// A contiguous sample as [folded, kept, folded, kept]; an extent of 1 where there is nothing.
 struct Layout {
@@ -21,6 +20,25 @@ struct Layout {
   bool operator==(const Layout& other) const noexcept {
     return outer == other.outer && kept == other.kept && inner == other.inner && columns == other.columns;
   }
+};
+
+/// Edges of bins, ascending: bin i counts edges[i] <= x < edges[i + 1], the last one its upper edge, too.
+using Edges = std::shared_ptr<const std::vector<double>>;
+
+/// What is wanted of one way of folding a sample, and once it is done, what was found.
+struct Read {
+  /// [kept, bins + 3]: bins, below, above, NaN.
+  struct Counting {
+    Edges edges;
+    std::vector<std::int64_t> slots;
+  };
+
+  Layout layout;
+  Needs needs;
+  bool summarize = false;
+  std::vector<Counting> countings;
+  std::vector<Summary> kept;
+  bool done = false;
 };
 
 /// One sample that several reductions want to know something of: they ask, then it is read once for all of
@@ -43,6 +61,8 @@ class Scan {
   void ask(const Folding& folding, Needs needs);
   /// As `ask` for all elements, whatever is folded.
   void ask_total(Needs needs);
+  /// As `ask` for counts in bins.
+  void ask_bins(const Folding& folding, const Edges& edges);
 
   /// For each kept element, in order, what has been asked for; null if there is no answer. An elementwise
   /// folding has none.
@@ -53,27 +73,22 @@ class Scan {
   /// nothing done, if the kernels cannot read it.
   bool fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3, at::Tensor& m4) const;
 
-  /// Counts the sample in `slots`, [kept, bins + 3]: bins, underflow, overflow, NaN; false, and nothing done,
-  /// if there is no answer. A pass of its own.
-  bool count_bins(const Folding& folding, const Bins& bins, std::int64_t* slots) const;
+  /// Adds to `slots`, [kept, bins + 3], how many elements are in each of the bins, below, above and NaN;
+  /// false, and nothing done, if there is no answer. A pass of its own unless these bins were asked for.
+  bool count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const;
 
  private:
-  struct Read {
-    Layout layout;
-    Needs needs;
-    std::vector<Summary> kept;  // empty until it is done
-  };
-
   std::optional<Layout> layout(const Folding& folding) const;
-  Read& request(const Layout& layout, Needs needs);
-  const std::vector<Summary>& done(Read& read) const;
+  Read& request(const Layout& layout);
+  Read* find(const std::optional<Layout>& layout) const;
+  const Read& done(Read& read) const;
 
   const at::Tensor& sample_;
   bool plain_;
   at::Tensor contiguous_;            // the same elements
   std::vector<std::int64_t> order_;  // the sample's dimensions as they lie in `contiguous_`
   mutable std::vector<Read> reads_;  // one for each way of folding
-  Needs total_;
+  std::optional<Needs> total_;
 };
 
 /// `f(begin, end)` for parts of [0, units) on LibTorch's threads; on this one alone unless there are many

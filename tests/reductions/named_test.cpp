@@ -82,13 +82,26 @@ BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
 
 BOOST_AUTO_TEST_CASE(several_are_a_series) {
   const auto everything = NamedOptions().over_all(true);
-  const auto state = folded(Named("mean,max,norm:1,norm:2", everything));
-  check_same(state, folded(Mean(MeanOptions().over_all(true))), "mean.");
-  check_same(state, folded(Max(MaxOptions().over_all(true))), "max.");
-  check_same(state, folded(Norm(NormOptions().p(1).over_all(true))), "norm.");
-  check_same(state, folded(Norm(NormOptions().over_all(true))), "norm_2.");
+  const auto state = folded(Named("mean,max,norm:1,norm:2,histogram:8,top_k:3", everything));
+  // To the last bit: both read a sample once for all members.
+  check_same(state, folded(Series(Mean(MeanOptions().over_all(true)), Max(MaxOptions().over_all(true)),
+                                  Norm(NormOptions().p(1).over_all(true)), Norm(NormOptions().over_all(true)),
+                                  Histogram(HistogramOptions(8).over_all(true)),
+                                  TopK(TopKOptions(3).over_all(true)))));
+  BOOST_TEST(state.size() == 11);
   BOOST_TEST(Named("mean,max").describe() == "Series(Mean, Max)");
   BOOST_TEST(Named("mean").describe() == "Mean");
+}
+
+BOOST_AUTO_TEST_CASE(what_one_member_refuses_changes_none) {
+  Named named("mean,histogram:4:0:1,quantiles", NamedOptions().over({0}));
+  named.update(at::ones({2, 3}));
+  const core::State before = named.state();
+  BOOST_CHECK_THROW(named.update(at::ones({2, 4})), c10::ValueError);
+  BOOST_CHECK_THROW(named.update(at::ones({2, 3}, at::kComplexFloat)), c10::TypeError);
+  check_same(named.state(), before);
+  BOOST_TEST(named.commutative());
+  BOOST_TEST(!Named("mean,last").commutative());
 }
 
 BOOST_AUTO_TEST_CASE(merged_copied_saved_and_started_anew) {
