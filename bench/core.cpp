@@ -6,8 +6,10 @@
 #include <malloc.h>
 #include <torch/nn/modules/container/any.h>
 
+#include <memory>
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/sum.hpp>
 #include <vector>
 
@@ -163,6 +165,33 @@ void keep_64x1000(benchmark::State& state) {
   state.counters["bytes_data"] = 64.0 * 1000.0 * static_cast<double>(input.nbytes());
 }
 BENCHMARK(keep_64x1000)->Unit(benchmark::kMillisecond);
+
+// Threads that come to one subrecorder at the same time, each with a tensor of its own.
+template <class Reduction>
+void one_subrecorder(benchmark::State& state, const Reduction& reduction, at::IntArrayRef sizes) {
+  static std::unique_ptr<torch::nn::AnyModule> module;
+  static std::unique_ptr<tap::recorders::ForwardPre> recorder;
+  if (state.thread_index() == 0) {
+    module = std::make_unique<torch::nn::AnyModule>(Nothing());
+    recorder = std::make_unique<tap::recorders::ForwardPre>(reduction);
+    recorder->module(*module);
+  }
+  const at::Tensor input = at::ones(sizes);
+  for (auto _ : state) benchmark::DoNotOptimize(module->forward(input));
+  state.SetItemsProcessed(state.iterations());
+  if (state.thread_index() == 0) recorder.reset();
+}
+
+void shared_moments(benchmark::State& state) {
+  one_subrecorder(state, tap::reductions::Moments(tap::reductions::MomentsOptions().over_all(true)),
+                  {64, 256});
+}
+BENCHMARK(shared_moments)->Threads(1)->Threads(8)->UseRealTime();
+
+void shared_sum(benchmark::State& state) {
+  one_subrecorder(state, tap::reductions::Sum(), {1, 100});
+}
+BENCHMARK(shared_sum)->Threads(1)->Threads(8)->UseRealTime();
 
 }  // namespace
 

@@ -100,7 +100,8 @@ class Options {
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
   /// your own
   /// (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each subrecorder works
-  /// on its own copy.
+  /// on its own copy; where several threads come to one at the same time, and the reduction does not depend
+  /// on the order (`commutative`), each of them on a copy that is merged when the result is asked for.
   template <class Reduction>
   Options& reduction(Reduction&& reduction) {
     reduction_ = core::make_sink(std::forward<Reduction>(reduction));
@@ -147,6 +148,7 @@ class Options {
   TORCH_ARG(std::optional<at::Device>, device);
   TORCH_ARG(std::optional<at::ScalarType>, dtype);
   /// Applied to the detached tensor before anything else: one row, a pooling, a norm. Its result is recorded.
+  /// Of one subrecorder it is called by one thread at a time.
   TORCH_ARG(Transform, transform);
 
  private:

@@ -45,7 +45,10 @@ Record::Record(Source source, std::shared_ptr<const Options> options, const core
       aliases(module.aliases()),
       type(module.type()),
       source(source),
-      options(std::move(options)) {
+      options(std::move(options)),
+      // A transform is the user's code, which must not be called by two threads at once.
+      commutative_(this->options->reduction() != nullptr && this->options->reduction()->commutative() &&
+                   this->options->transform() == nullptr) {
   if (!this->options->all_tensors()) slots_.push_back(make_slot());
 }
 
@@ -125,29 +128,28 @@ void Record::record(hooks::Event& event) {
   }
 
   try {
-    const std::lock_guard lock(mutex_);
-    if (how.reduction() == nullptr) {
-      c10::SmallVector<at::Tensor, 2> samples;
+    c10::SmallVector<at::Tensor, 2> samples;
+    if (how.all_tensors() && tensors != nullptr) {
+      for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
+    }
+    const std::int64_t slot = how.all_tensors() && tensors == nullptr ? event.slot() : 0;
+    if (how.reduction() != nullptr) {
+      const bool one = !how.all_tensors() || tensors == nullptr;
+      fold(one ? c10::ArrayRef<at::Tensor>(first) : samples, static_cast<std::size_t>(slot));
+    } else {
+      const std::lock_guard lock(mutex_);
       if (!how.all_tensors() || tensors == nullptr) {
         samples.push_back(first);
       } else {
-        for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
         // Calls may differ in how many tensors they have: sample i of each slot is of call i.
         while (samples.size() < slots_.size()) samples.push_back({});
       }
-      const bool kept = keep(samples, how.all_tensors() && tensors == nullptr ? event.slot() : 0);
-      if (!kept) {
+      if (!keep(samples, slot)) {
         dropped_.fetch_add(1, std::memory_order_relaxed);
         return;
       }
-    } else if (!how.all_tensors()) {
-      take(first, 0);
-    } else if (tensors == nullptr) {
-      take(first, static_cast<std::size_t>(event.slot()));
-    } else {
-      for (std::int64_t i = 0; i < tensors->size(); ++i) take((*tensors)[i], static_cast<std::size_t>(i));
+      samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
-    samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   } catch (c10::Error& error) {
     error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
     throw;
@@ -162,18 +164,83 @@ void Record::record(hooks::Event& event) {
   }
 }
 
-void Record::take(const at::Tensor& tensor, std::size_t index) {
+void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  if (!commutative_) {
+    const std::lock_guard lock(mutex_);
+    return fold_in_turn(samples, first_slot);
+  }
+  // One thread alone never needs a lane.
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (lanes_.load(std::memory_order_acquire) == nullptr && lock.try_lock())
+    return fold_in_turn(samples, first_slot);
+  c10::SmallVector<at::Tensor, 2> prepared;
+  if (!as_it_is()) {
+    for (const at::Tensor& sample : samples) prepared.push_back(prepare(sample));
+    samples = prepared;
+  }
+  if (lanes().update(samples, first_slot, samples_)) return;
+  lock.lock();
+  open_lane(samples, first_slot);
+}
+
+/// Under the lock.
+void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    Slot& slot = slot_to_fold(first_slot + i);
+    if (!samples[i].defined()) continue;  // there is nothing to fold
+    if (as_it_is()) {
+      slot.sink->update(samples[i]);
+    } else {
+      slot.sink->update(prepare(samples[i]));
+    }
+  }
+  samples_.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Under the lock: folds in prepared samples, and lets the next ones of this thread go to its lane.
+void Record::open_lane(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    Slot& slot = slot_to_fold(first_slot + i);
+    if (!samples[i].defined()) continue;
+    if (slot.sink->count() != 0) {
+      auto sink = slot.sink->fresh();
+      sink->update(samples[i]);
+      slot.sink->clone()->merge(*sink);  // throws if the sample does not go with those before
+      if (lanes().put(sink, first_slot + i)) continue;
+    }
+    slot.sink->update(samples[i]);
+  }
+  samples_.fetch_add(1, std::memory_order_relaxed);
+}
+
+Record::Slot& Record::slot_to_fold(std::size_t index) {
   while (slots_.size() <= index) slots_.push_back(make_slot());
-  Slot& slot = slots_[index];
   TORCH_CHECK_VALUE(
-      !slot.fixed.has_value(), describe(),
+      !slots_[index].fixed.has_value(), describe(),
       ": the recorded value was set by hand, and the reduction cannot go on from it; call reset() to "
       "start again, or detach() to keep it.");
-  if (!tensor.defined()) return;  // there is nothing to fold
-  if (as_it_is()) {
-    slot.sink->update(tensor);
-  } else {
-    slot.sink->update(prepare(tensor));
+  return slots_[index];
+}
+
+Lanes& Record::lanes() {
+  std::call_once(lanes_once_, [this] {
+    lanes_owner_ = std::make_unique<Lanes>();
+    lanes_.store(lanes_owner_.get(), std::memory_order_release);
+  });
+  return *lanes_owner_;
+}
+
+/// Under the lock: afterwards all that was recorded is in `slots_`.
+void Record::merge_lanes() const {
+  Lanes* const lanes = lanes_.load(std::memory_order_acquire);
+  if (lanes == nullptr) return;
+  c10::SmallVector<core::Sink*, 2> sinks;
+  for (const Slot& slot : slots_) sinks.push_back(slot.sink.get());
+  try {
+    lanes->merge_into(sinks);
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("while merging what several threads recorded of ", describe()));
+    throw;
   }
 }
 
@@ -324,11 +391,13 @@ core::Value Record::value_locked() const {
 core::Value Record::value() const {
   if (auto* stream = spooled()) return store_->spool().value(*stream);
   const std::lock_guard lock(mutex_);
+  merge_lanes();
   return value_locked();
 }
 
 core::State Record::state() const {
   const std::lock_guard lock(mutex_);
+  merge_lanes();
   TORCH_CHECK_VALUE(!options->all_tensors(), describe(),
                     ": all tensors are recorded, so there is not one value; ask slot(i).");
   const Slot& slot = slots_[0];
@@ -343,6 +412,7 @@ core::State Record::state() const {
 
 std::vector<core::SavedSink> Record::saved() const {
   const std::lock_guard lock(mutex_);
+  merge_lanes();
   std::vector<core::SavedSink> all;
   for (const auto& slot : slots_) {
     if (slot.sink == nullptr || slot.fixed.has_value()) return {};
@@ -364,6 +434,7 @@ core::Value Record::slot(std::int64_t index) const {
     return options->all_tensors() ? all.at(std::to_string(index)) : all;
   }
   const std::lock_guard lock(mutex_);
+  merge_lanes();
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(slots_.size()), describe(), ": slot ",
                     index, " was asked for, but ", slots_.size(), " were seen.");
   return value_of(slots_[static_cast<std::size_t>(index)]);
@@ -372,6 +443,7 @@ core::Value Record::slot(std::int64_t index) const {
 void Record::set(const core::Value& value) {
   refuse_spooled("Subrecorder::set");
   const std::lock_guard lock(mutex_);
+  merge_lanes();
   struct CountHeld {  // however it ends
     Record* record;
     ~CountHeld() { record->count_held(); }
@@ -431,6 +503,7 @@ void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_
 void Record::reset() {
   refuse_spooled("Subrecorder::reset");
   const std::lock_guard lock(mutex_);
+  if (Lanes* const lanes = lanes_.load()) lanes->clear();
   slots_.clear();
   count_held();
   if (!options->all_tensors()) slots_.push_back(make_slot());
@@ -442,6 +515,7 @@ void Record::reset() {
 Record::Data Record::data() const {
   refuse_spooled("merge and snapshot");
   const std::lock_guard lock(mutex_);
+  merge_lanes();
   Data data;
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
   data.samples = samples();
@@ -451,6 +525,7 @@ Record::Data Record::data() const {
 
 void Record::put(Data data) {
   const std::lock_guard lock(mutex_);
+  if (Lanes* const lanes = lanes_.load()) lanes->clear();
   slots_ = std::move(data.slots);
   samples_.store(data.samples);
   refused_.store(data.refused);

@@ -12,6 +12,7 @@
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/recorders/detail/lanes.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 #include <torchtap/recorders/detail/store.hpp>
 #include <torchtap/recorders/options.hpp>
@@ -107,7 +108,12 @@ class Record {
  private:
   void record(hooks::Event& event);
   void record_or_report(hooks::Event& event);
-  void take(const at::Tensor& tensor, std::size_t slot);
+  void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
+  void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
+  void open_lane(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
+  Slot& slot_to_fold(std::size_t index);
+  Lanes& lanes();
+  void merge_lanes() const;
   at::Tensor prepare(const at::Tensor& tensor) const;
   bool as_it_is() const noexcept;
   bool keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot);
@@ -119,10 +125,14 @@ class Record {
   core::Value value_locked() const;
 
   mutable std::mutex mutex_;
-  std::vector<Slot> slots_;               // one, or with all_tensors as many as were seen
-  std::atomic<std::int64_t> samples_{0};  // written under the lock
+  mutable std::vector<Slot> slots_;       // one, or with all_tensors as many as were seen
+  std::atomic<std::int64_t> samples_{0};  // written under the lock, or that of a lane
   std::atomic<std::int64_t> refused_{0};  // events that were not recorded
   std::atomic<std::int64_t> dropped_{0};  // for want of room
+  const bool commutative_;                // so threads may have lanes
+  std::atomic<Lanes*> lanes_{nullptr};    // null until two threads meet
+  std::once_flag lanes_once_;
+  std::unique_ptr<Lanes> lanes_owner_;
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here

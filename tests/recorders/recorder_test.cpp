@@ -170,6 +170,122 @@ BOOST_AUTO_TEST_CASE(eight_threads_give_exact_counts_and_sums) {
   for (auto& subrecorder : gradients) BOOST_TEST(subrecorder.samples() == kThreads * kCalls / 20);
 }
 
+/// Samples of whole numbers, so that sums are exact in any order, from eight threads at a time.
+void feed(torch::nn::Sequential& model, int calls, const std::function<void()>& meanwhile = {}) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&model, calls, t] {
+      const torch::NoGradGuard no_grad;
+      for (int i = 0; i < calls; ++i)
+        model->forward(torch::full({4, 300}, static_cast<float>(t * calls + i)));
+    });
+  }
+  if (meanwhile) meanwhile();
+  for (auto& thread : threads) thread.join();
+}
+
+BOOST_AUTO_TEST_CASE(threads_fold_side_by_side_into_one_result) {
+  using namespace tap::reductions;
+  torch::nn::Sequential model(torch::nn::Identity{});
+  const Series series(Sum(SumOptions().over({0})), Moments(MomentsOptions().over_all(true)), Min(), Max(),
+                      Histogram(HistogramOptions(32).over_all(true)), tap::reductions::Count());
+  ForwardPre reduced(series);
+  ForwardPre all_slots(Options().reduction(series).all_tensors());
+  ForwardPre converted(Options().reduction(Sum{}).dtype(torch::kDouble));
+  ForwardPre in_turn(Options().reduction(Sum{}).transform([](const at::Tensor& x) { return x[0]; }));
+  ForwardPre last(tap::reductions::Last{});
+  for (auto* recorder : {&reduced, &all_slots, &converted, &in_turn, &last})
+    recorder->modules(*model, sel::names("0"));
+  constexpr int kCalls = 250;
+  // Reading gathers what threads have, again and again.
+  std::int64_t seen = 0;
+  feed(model, kCalls, [&] {
+    for (int i = 0; i < 20; ++i) {
+      const std::int64_t before = reduced[0].samples();
+      if (before == 0) continue;
+      const auto elements = reduced[0].tensor("count.elements").item<std::int64_t>() / 1200;
+      BOOST_TEST(elements >= before);
+      BOOST_TEST(elements >= seen);
+      seen = elements;
+    }
+  });
+  Series expected = series;
+  for (int i = 0; i < 8 * kCalls; ++i) expected.update(torch::full({4, 300}, static_cast<float>(i)));
+  const tap::core::State want = expected.state();
+  for (auto* recorder : {&reduced, &all_slots}) {
+    BOOST_TEST((*recorder)[0].samples() == 8 * kCalls);
+    const tap::core::Value value = recorder == &reduced ? (*recorder)[0].value() : (*recorder)[0].slot(0);
+    for (const auto& [name, tensor] : want) {
+      BOOST_TEST_CONTEXT(name) {
+        const at::Tensor got = value.at(name).tensor();
+        BOOST_TEST(got.scalar_type() == tensor.scalar_type());
+        const bool merged_in_another_order = name.rfind("moments.", 0) == 0;
+        BOOST_TEST((merged_in_another_order ? at::allclose(got, tensor, 1e-10) : got.equal(tensor)));
+      }
+    }
+  }
+  constexpr double kSum = 8.0 * kCalls * (8.0 * kCalls - 1) / 2;
+  BOOST_TEST(converted[0].tensor().equal(torch::full({4, 300}, kSum, torch::kDouble)));
+  BOOST_TEST(in_turn[0].tensor().equal(torch::full({300}, kSum)));
+  BOOST_TEST(last[0].samples() == 8 * kCalls);
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_when_it_comes_whichever_thread_brings_it) {
+  torch::nn::Sequential model(torch::nn::Identity{});
+  std::atomic<int> refused{0};
+  ForwardPre sums(Options().reduction(Sum{}).on_error(
+      [&](const std::string&, const std::exception_ptr&) { refused.fetch_add(1); }));
+  sums.modules(*model, sel::names("0"));
+  model->forward(torch::ones({3}));
+  constexpr int kCalls = 400;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kCalls; ++i) model->forward(torch::ones({(i + t) % 4 == 0 ? 2 : 3}));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  BOOST_TEST(refused.load() == 8 * kCalls / 4);
+  BOOST_TEST(sums[0].tensor().equal(torch::full({3}, 1.0F + 8 * kCalls * 3 / 4)));
+  BOOST_TEST(sums[0].samples() == 1 + 8 * kCalls * 3 / 4);
+}
+
+BOOST_AUTO_TEST_CASE(reset_and_values_set_by_hand_hold_for_what_other_threads_recorded) {
+  torch::nn::Sequential model(torch::nn::Identity{});
+  ForwardPre counts(tap::reductions::Count{});
+  counts.modules(*model, sel::names("0"));
+  const auto counted = [&] { return counts[0].tensor("elements").item<std::int64_t>() / 1200; };
+  feed(model, 200, [&] {
+    for (int i = 0; i < 50; ++i) counts.reset();
+  });
+  // Whatever came after the last reset is there, and as much as was counted.
+  BOOST_TEST((counts[0].samples() == 0 || counted() == counts[0].samples()));
+  counts.reset();
+  feed(model, 50);
+  BOOST_TEST(counted() == 400);
+
+  std::stringstream stream;
+  counts.snapshot(stream);
+  feed(model, 50);
+  BOOST_TEST(counted() == 800);
+  counts.restore(stream);
+  BOOST_TEST(counted() == 400);
+  BOOST_TEST(counts.samples() == 400);
+
+  std::atomic<int> refused{0};
+  ForwardPre doubled(
+      Options()
+          .reduction(tap::reductions::Moments{})
+          .on_error([&](const std::string&, const std::exception_ptr&) { refused.fetch_add(1); }));
+  doubled.modules(*model, sel::names("0"));
+  feed(model, 50);
+  doubled.apply([](const at::Tensor& x) { return x * 2; });
+  const auto mean = doubled[0].tensor("mean");
+  feed(model, 50);
+  BOOST_TEST(refused.load() == 400);
+  BOOST_TEST(doubled[0].tensor("mean").equal(mean));
+}
+
 BOOST_AUTO_TEST_CASE(exceptions_leave_recorder_and_model_usable) {
   Branchy model;
   const auto x = torch::randn({2, 4});
