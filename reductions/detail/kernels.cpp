@@ -108,6 +108,8 @@ struct Frame {
     constexpr std::size_t kProbes = 16;
     double probes[kProbes], mean = 0.0, spread = 0.0;
     for (std::size_t i = 0; i < kProbes; ++i) mean += probes[i] = widened(x[i * n / kProbes * stride]);
+    // What comes next in memory is most likely what is asked for next.
+    for (std::size_t i = 0; i < kProbes; ++i) hwy::Prefetch(x + (n + i * n / kProbes) * stride);
     mean /= kProbes;
     for (const double probe : probes) spread = std::max(spread, std::abs(probe - mean));
     return around(mean, spread);
@@ -139,8 +141,9 @@ struct Powers {
   }
 };
 
-constexpr std::size_t kChunk = 8192;  // elements that share a frame
-constexpr std::size_t kFew = 2048;    // elements that are summed in float64 whatever they are
+template <class T>
+constexpr std::size_t kChunk = 65536 / sizeof(T);  // elements that share a frame
+constexpr std::size_t kFew = 2048;                 // elements that are summed in float64 whatever they are
 
 /// The slot of one value, whatever it is.
 inline std::int64_t slot_of(const Bins& bins, double x) {
@@ -268,15 +271,26 @@ HWY_INLINE hn::Vec<D> load(D d, const T* x) {
 }
 
 /// Processors fetch ahead by themselves, but not across pages: a walk through memory is twice as fast so on
-/// some.
-constexpr std::size_t kAhead = 8192;  // bytes
+/// some. Elements that take little computing come in two steps, first into the larger cache: the smallest has
+/// too few requests under way at a time.
+constexpr std::size_t kAhead = 8192, kFarAhead = 12288, kNearAhead = 2048;  // bytes
+
+template <class T>
+HWY_INLINE void fetch_ahead(const T* x) {
+  if constexpr (sizeof(T) == 2) {
+    hwy::Prefetch(x + kAhead / sizeof(T));
+  } else {
+    __builtin_prefetch(x + kFarAhead / sizeof(T), /*write=*/0, /*locality=*/2);
+    hwy::Prefetch(x + kNearAhead / sizeof(T));
+  }
+}
 
 /// Two vectors of neighbours, in any order, in a walk through memory.
 template <class D, class T>
 HWY_INLINE void fetch(D d, const T* x, hn::Vec<D>& a, hn::Vec<D>& b) {
   constexpr std::size_t kLine = 64;  // bytes
   const std::size_t lanes = hn::Lanes(d);
-  for (std::size_t i = 0; i < 2 * lanes; i += kLine / sizeof(T)) hwy::Prefetch(x + kAhead / sizeof(T) + i);
+  for (std::size_t i = 0; i < 2 * lanes; i += kLine / sizeof(T)) fetch_ahead(x + i);
   if constexpr (std::is_same_v<T, c10::BFloat16> &&
                 std::is_same_v<hn::TFromD<D>, float>) {  // the upper half of a float32 each
     const hn::RebindToUnsigned<D> bits;
@@ -310,6 +324,43 @@ HWY_INLINE void add_extrema(D d, V x, V& low, V& high, std::size_t& zeros) {
   if constexpr (kZeros) zeros += hn::CountTrue(d, hn::Eq(x, hn::Zero(d)));
 }
 
+/// The same of float16 or bfloat16, from the bits: two vectors' worth of floats in one. Bits of positive
+/// numbers ascend, those of negative ones, which have a sign, descend.
+using Halves = hn::ScalableTag<std::uint16_t>;
+using SignedHalves = hn::ScalableTag<std::int16_t>;
+
+template <bool kZeros, class T>
+HWY_INLINE void add_half_extrema(const T* x, std::size_t n, hn::Vec<Halves>& least, hn::Vec<Halves>& most,
+                                 hn::Vec<SignedHalves>& greatest, hn::Vec<Halves>& other_than_zero) {
+  const Halves d;
+  const SignedHalves integers;
+  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
+    const auto bits = hn::LoadU(d, reinterpret_cast<const std::uint16_t*>(x + i));
+    least = hn::Min(least, bits);
+    most = hn::Max(most, bits);
+    greatest = hn::Max(greatest, hn::BitCast(integers, bits));
+    if constexpr (kZeros) {
+      const auto is_other = hn::Min(hn::Add(bits, bits), hn::Set(d, std::uint16_t{1}));
+      other_than_zero = hn::Add(other_than_zero, is_other);
+    }
+  }
+}
+
+/// Puts them down, of `n` elements, at most kChunk<T>: more may be more than a lane can count.
+template <bool kZeros, class T>
+HWY_INLINE void take_half_extrema(std::size_t n, hn::Vec<Halves> least, hn::Vec<Halves> most,
+                                  hn::Vec<SignedHalves> greatest, hn::Vec<Halves> other_than_zero,
+                                  Summary* out, std::size_t* zeros) {
+  const Halves d;
+  const auto number = [](std::uint16_t bits) { return widened(T(bits, T::from_bits())); };
+  const std::uint16_t first = hn::GetLane(hn::MinOfLanes(d, least)),
+                      last = hn::GetLane(hn::MaxOfLanes(d, most));
+  const std::int16_t positive = hn::GetLane(hn::MaxOfLanes(SignedHalves(), greatest));
+  out->min = number(last >= 0x8000 ? last : first);
+  out->max = number(positive >= 0 ? static_cast<std::uint16_t>(positive) : first);
+  if constexpr (kZeros) *zeros = n - hn::GetLane(hn::SumOfLanes(d, other_than_zero));
+}
+
 /// Adds the powers of `x` in the frame of `scale` and `shift * scale`.
 template <class V>
 HWY_INLINE void add_powers(V x, V scale, V shift, V& s1, V& s2, V& s3, V& s4) {
@@ -324,12 +375,15 @@ HWY_INLINE void add_powers(V x, V scale, V shift, V& s1, V& s2, V& s3, V& s4) {
 HWY_INLINE void add_widened(Doubles, hn::Vec<Doubles> x, hn::Vec<Doubles>& total) {
   total = hn::Add(total, x);
 }
-HWY_INLINE void add_widened(Floats d, hn::Vec<Floats> x, hn::Vec<Doubles>& total) {
+HWY_INLINE void add_widened(Floats, hn::Vec<Floats> x, hn::Vec<Doubles>& total) {
   const Doubles wide;
-  HWY_ALIGN float buffer[HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(x, d, buffer);
-  for (std::size_t i = 0; i < hn::Lanes(d); i += hn::Lanes(wide))
-    total = hn::Add(total, load(wide, buffer + i));
+#if HWY_TARGET == HWY_SCALAR
+  total = hn::Add(total, hn::PromoteTo(wide, x));
+#else
+  const HalfFloats half;
+  total = hn::Add(total, hn::PromoteTo(wide, hn::LowerHalf(half, x)));
+  total = hn::Add(total, hn::PromoteTo(wide, hn::UpperHalf(half, x)));
+#endif
 }
 
 /// As wide as T, float32 for the half types.
@@ -344,6 +398,7 @@ bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
   const hn::ScalableTag<Lane> d;
   const Doubles wide;
   const std::size_t lanes = hn::Lanes(d), whole = n - n % (2 * lanes);
+  constexpr bool kHalves = sizeof(T) == 2 && sizeof(Lane) == 4;
   Powers powers;
   *out = Summary();
   std::size_t zeros = 0;
@@ -351,6 +406,8 @@ bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
     const auto scale = hn::Set(d, static_cast<Lane>(frame.scale));
     const auto shift = hn::Set(d, static_cast<Lane>(frame.shift * frame.scale));
     auto low0 = load(d, x), high0 = low0, low1 = low0, high1 = low0;
+    auto first = hn::Set(Halves(), std::uint16_t{0xFFFF}), last = hn::Zero(Halves()), other = last;
+    auto positive = hn::Set(SignedHalves(), std::int16_t{-0x8000});
     auto t1 = hn::Zero(wide), t2 = t1, t3 = t1, t4 = t1;
     for (std::size_t i = 0; i < whole;) {
       const std::size_t end = std::min(whole, i + kWhile * 2 * lanes);
@@ -358,8 +415,12 @@ bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
       for (; i < end; i += 2 * lanes) {
         auto a = hn::Undefined(d), b = a;
         fetch(d, x + i, a, b);
-        add_extrema<kZeros>(d, a, low0, high0, zeros);
-        add_extrema<kZeros>(d, b, low1, high1, zeros);
+        if constexpr (kHalves) {
+          add_half_extrema<kZeros>(x + i, 2 * lanes, first, last, positive, other);
+        } else {
+          add_extrema<kZeros>(d, a, low0, high0, zeros);
+          add_extrema<kZeros>(d, b, low1, high1, zeros);
+        }
         add_powers(a, scale, shift, a1, a2, a3, a4);
         add_powers(b, scale, shift, b1, b2, b3, b4);
       }
@@ -369,8 +430,12 @@ bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
       add_widened(d, hn::Add(a4, b4), t4);
     }
     powers = {sum(wide, t1), sum(wide, t2), sum(wide, t3), sum(wide, t4)};
-    out->min = least(d, hn::Min(low0, low1));
-    out->max = greatest(d, hn::Max(high0, high1));
+    if constexpr (kHalves) {
+      take_half_extrema<kZeros, T>(whole, first, last, positive, other, out, &zeros);
+    } else {
+      out->min = least(d, hn::Min(low0, low1));
+      out->max = greatest(d, hn::Max(high0, high1));
+    }
   }
   for (std::size_t i = whole; i < n; ++i) {
     const double value = widened(x[i]);
@@ -448,8 +513,8 @@ Summary summarize_sum(const T* x, std::size_t n) {
 template <class T>
 void summarize_run(const T* x, std::size_t n, Needs needs, Summary* out) {
   *out = Summary();
-  for (std::size_t i = 0; i < n; i += kChunk) {
-    const std::size_t part = std::min(kChunk, n - i);
+  for (std::size_t i = 0; i < n; i += kChunk<T>) {
+    const std::size_t part = std::min(kChunk<T>, n - i);
     if (needs.moments) {
       out->merge(needs.zeros ? summarize_powers<true>(x + i, part) : summarize_powers<false>(x + i, part));
     } else {
