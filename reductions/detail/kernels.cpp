@@ -398,7 +398,7 @@ bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
   const hn::ScalableTag<Lane> d;
   const Doubles wide;
   const std::size_t lanes = hn::Lanes(d), whole = n - n % (2 * lanes);
-  constexpr bool kHalves = sizeof(T) == 2 && sizeof(Lane) == 4;
+  constexpr bool kHalves = sizeof(T) == 2 && sizeof(Lane) == 4 && !HWY_HAVE_SCALABLE;  // GCC 12 breaks on SVE
   Powers powers;
   *out = Summary();
   std::size_t zeros = 0;
