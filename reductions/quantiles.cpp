@@ -197,8 +197,18 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
       if (step != 1) {
         detail::Random random(piece.seed);  // the same for all kept elements: each still sees fair choices
         chosen.resize(static_cast<std::size_t>(piece.size * weight));
+        // Choosing takes few bits: the upper ones of a random number are good for the next choices.
+        int bits = 0, left = 0;
+        while ((std::int64_t{1} << bits) < step) ++bits;
+        std::uint64_t choices = 0;
         for (auto& one : chosen) {
-          one = from[random.next() & static_cast<std::uint64_t>(step - 1)];
+          if (left < bits) {
+            choices = random.next();
+            left = 64;
+          }
+          one = from[choices & static_cast<std::uint64_t>(step - 1)];
+          choices >>= bits;
+          left -= bits;
           from += step;
         }
         from = chosen.data();
