@@ -157,15 +157,12 @@ inline std::int64_t slot_of(const Bins& bins, double x) {
   return bin + 1;
 }
 
-constexpr int kByte = 8;
-
 /// Reads slots off the bits of x * scale + offset: `kBits` of them below the leading one, then a fraction.
 template <class L, int kBits>
 class Ruler {
  public:
   using Lane = L;
   using Word = std::conditional_t<sizeof(Lane) == 4, std::uint32_t, std::uint64_t>;
-  static constexpr int kSlotBits = kBits;
   static constexpr int kFraction = std::numeric_limits<Lane>::digits - 1 - kBits;
   static constexpr Word kMask = (Word{1} << kBits) - 1;
 
@@ -183,7 +180,7 @@ class Ruler {
     offset = static_cast<Lane>(first + 1 - bins.low * per_bin);
     least = bits_of(first + 0.75);
     most = bits_of(first + static_cast<double>(bins.bins) + 1.25);
-    tolerance = Word{1} << std::max(0, kFraction + std::ilogb(rounding) + 1);
+    tolerance = Word{1} << (kFraction + std::ilogb(rounding) + 1);
     distance = (Word{1} << kFraction) - 2 * tolerance;
     nan = static_cast<Word>(bins.bins + 2);
     fits_ = true;
@@ -642,6 +639,19 @@ void fold_moments(c10::ScalarType type, const void* x, std::size_t n, double cou
   });
 }
 
+/// Up to this many, counting bits of slots takes less time than a counter for each.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+constexpr std::size_t kFewSlots = 256;
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+constexpr std::size_t kFewSlots = 160;
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+constexpr std::size_t kFewSlots = 96;
+#elif HWY_TARGET != HWY_SCALAR
+constexpr std::size_t kFewSlots = 32;
+#else
+constexpr std::size_t kFewSlots = 0;
+#endif
+
 template <int kBits, class V>
 HWY_INLINE V shifted(V v) {
   if constexpr (kBits >= 0) {
@@ -700,11 +710,11 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> find_bytes(D d, const T* x, R& ruler
   const std::size_t lanes = hn::Lanes(d);
   auto result = hn::Zero(bits);
   const auto add = [&](auto pair) HWY_ATTR {
-    constexpr int kByte = 16 * static_cast<int>(decltype(pair)::value);
+    constexpr int kAt = 16 * static_cast<int>(decltype(pair)::value);
     auto a = hn::Undefined(bits), b = a;
     find_slots(d, x + 2 * decltype(pair)::value * lanes, ruler, a, b);
-    a = hn::And(shifted<kByte - R::kFraction>(a), hn::Set(bits, Word{0xFF} << kByte));
-    b = hn::And(shifted<kByte + 8 - R::kFraction>(b), hn::Set(bits, Word{0xFF} << (kByte + 8)));
+    a = hn::And(shifted<kAt - R::kFraction>(a), hn::Set(bits, Word{0xFF} << kAt));
+    b = hn::And(shifted<kAt + 8 - R::kFraction>(b), hn::Set(bits, Word{0xFF} << (kAt + 8)));
     result = hn::Or(result, hn::Or(a, b));
   };
   (add(std::integral_constant<std::size_t, kPair>()), ...);
@@ -770,7 +780,7 @@ HWY_INLINE void count_supersets(D d, const std::uint64_t* planes, std::size_t si
   const auto p1 = hn::Load(d, planes), p2 = hn::Load(d, planes + lanes), p3 = hn::And(p1, p2),
              p4 = hn::Load(d, planes + 2 * lanes), p5 = hn::And(p1, p4), p6 = hn::And(p2, p4),
              p7 = hn::And(p3, p4);
-  HWY_ALIGN std::uint64_t uppers[32 * HWY_MAX_BYTES / sizeof(std::uint64_t)];
+  HWY_ALIGN std::uint64_t uppers[kFewSlots / 8 * HWY_MAX_BYTES / sizeof(std::uint64_t)];
   hn::Store(hn::Set(d, ~std::uint64_t{0}), d, uppers);
   for (std::size_t s = 0; 8 * s < size; ++s) {
     if (s != 0) {
@@ -802,9 +812,8 @@ void count_few_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std:
   using Lane = typename R::Lane;
   const hn::ScalableTag<Lane> d;
   const hn::ScalableTag<std::uint64_t> words;
-  constexpr std::size_t kMost = 256;
   const std::size_t lanes = hn::Lanes(words), bytes = lanes * sizeof(std::uint64_t), block = 8 * bytes;
-  HWY_ALIGN std::uint64_t supersets[kMost * HWY_MAX_BYTES / sizeof(std::uint64_t)];
+  HWY_ALIGN std::uint64_t supersets[kFewSlots * HWY_MAX_BYTES / sizeof(std::uint64_t)];
   std::fill(supersets, supersets + (size + 7) / 8 * 8 * lanes, 0);
   HWY_ALIGN std::uint64_t planes[8 * HWY_MAX_BYTES / sizeof(std::uint64_t)];
   const auto count = [&](const T* from) HWY_ATTR {
@@ -825,7 +834,7 @@ void count_few_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std:
     count(padded);
   }
 
-  std::int64_t exact[kMost] = {static_cast<std::int64_t>(n)};
+  std::int64_t exact[kFewSlots] = {static_cast<std::int64_t>(n)};
   for (std::size_t s = 1; s < size; ++s)
     exact[s] =
         static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(words, hn::Load(words, supersets + s * lanes))));
@@ -867,26 +876,13 @@ void count_many_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std
   for (; i < n; ++i) ++counts[ruler.slot_of(widened(x[i]))];
 }
 
-/// Up to this many, counting bits of slots takes less time than a counter for each.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
-constexpr std::size_t kFewSlots = 256;
-#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-constexpr std::size_t kFewSlots = 160;
-#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-constexpr std::size_t kFewSlots = 96;
-#elif HWY_TARGET != HWY_SCALAR
-constexpr std::size_t kFewSlots = 32;
-#else
-constexpr std::size_t kFewSlots = 0;
-#endif
-
 template <class T>
 void count_bins_of(const T* x, std::size_t n, const Bins& bins, std::int64_t* counts) {
   constexpr std::size_t kFewValues = 32;
   const auto size = static_cast<std::size_t>(bins.bins + 3);
   if constexpr (kFewSlots != 0) {
     if (n >= kFewValues && size <= kFewSlots) {
-      Ruler<OwnLane<T>, kByte> ruler(bins);
+      Ruler<OwnLane<T>, 8> ruler(bins);  // slots are bytes
       if (ruler.fits()) return count_few_slots(x, n, ruler, size, counts);
     }
   }
