@@ -23,9 +23,9 @@ at::Tensor sorted_rows(const at::Tensor& values) {
     using T = decltype(zero);
     detail::Sorter<T> sorter;
     at::Tensor result = at::empty_like(values);
-    const T* const sorted =
+    const auto* sorted =
         sorter(static_cast<const T*>(values.data_ptr()), static_cast<std::size_t>(values.numel()));
-    std::copy(sorted, sorted + values.numel(), static_cast<T*>(result.data_ptr()));
+    std::transform(sorted, sorted + values.numel(), static_cast<T*>(result.data_ptr()), sorter.number);
     return result;
   };
   if (values.size(1) == 1 && values.device().is_cpu() && values.is_contiguous()) {
@@ -213,9 +213,10 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
         }
         from = chosen.data();
       }
-      const T* const sorted = sorter(from, static_cast<std::size_t>(piece.size * weight));
+      const auto* sorted = sorter(from, static_cast<std::size_t>(piece.size * weight));
       T* const values = static_cast<T*>(piece.values.data_ptr()) + k;
-      for (std::int64_t i = 0; i < piece.size; ++i) values[i * kept] = sorted[i * weight + piece.offset];
+      for (std::int64_t i = 0; i < piece.size; ++i)
+        values[i * kept] = sorter.number(sorted[i * weight + piece.offset]);
     }
   });
 }

@@ -43,18 +43,23 @@ void radix_sort(std::vector<Key>& keys, std::vector<Key>& other) {
 template <class T>
 class Sorter {
  public:
-  /// `n` numbers from `x`; valid until the next call.
-  const T* operator()(const T* x, std::size_t n) {
+  using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
+  /// `n` numbers from `x`, each to be read by `number`; valid until the next call.
+  const Key* operator()(const T* x, std::size_t n) {
     keys_.resize(n);
-    sorted_.resize(n);
     std::transform(x, x + n, keys_.begin(), to_key);
     if (!sort_keys(keys_.data(), n)) radix_sort(keys_, other_);
-    std::transform(keys_.begin(), keys_.end(), sorted_.begin(), from_key);
-    return sorted_.data();
+    return keys_.data();
+  }
+  static T number(Key key) {
+    const Key bits = (key & kSign) != 0 ? key & ~kSign : ~key;
+    T x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
   }
 
  private:
-  using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   static constexpr Key kSign = Key{1} << (8 * sizeof(Key) - 1);
 
   /// Unsigned numbers in the order of the floating-point ones.
@@ -63,15 +68,8 @@ class Sorter {
     std::memcpy(&bits, &x, sizeof x);
     return x != x ? ~Key{0} : (bits & kSign) != 0 ? ~bits : bits | kSign;
   }
-  static T from_key(Key key) {
-    const Key bits = (key & kSign) != 0 ? key & ~kSign : ~key;
-    T x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-  }
 
   std::vector<Key> keys_, other_;
-  std::vector<T> sorted_;
 };
 
 }  // namespace torchtap::reductions::detail
