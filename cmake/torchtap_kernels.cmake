@@ -3,7 +3,8 @@
 if(TORCHTAP_HIGHWAY)
   find_package(hwy QUIET)
 endif()
-add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp")
+add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp"
+                                    "${PROJECT_SOURCE_DIR}/reductions/detail/sort.cpp")
 target_include_directories(torchtap_kernels PRIVATE "${TORCHTAP_INCLUDE_DIR}")
 target_link_libraries(torchtap_kernels PRIVATE torch)
 target_compile_features(torchtap_kernels PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
@@ -15,10 +16,18 @@ if(TARGET hwy::hwy)
   message(STATUS "torchtap: reductions with Highway ${hwy_VERSION}")
   target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_WITH_HIGHWAY=1)
   target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
+  set(highway hwy::hwy)
+  if(TARGET hwy::hwy_contrib)  # sorts
+    list(APPEND highway hwy::hwy_contrib)
+    target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_WITH_HIGHWAY_SORT=1)
+    target_link_libraries(torchtap_kernels PRIVATE hwy::hwy_contrib)
+  endif()
   if(BUILD_SHARED_LIBS)
-    target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:hwy::hwy>")  # by path: no target that a package would name
+    foreach(library IN LISTS highway)
+      target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:${library}>")  # by path: no target that a package would name
+    endforeach()
   else()
-    target_link_libraries(torchtap PRIVATE hwy::hwy)
+    target_link_libraries(torchtap PRIVATE ${highway})
     set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a static library leaves its dependencies to the program
   endif()
 else()

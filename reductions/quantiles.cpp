@@ -23,9 +23,9 @@ at::Tensor sorted_rows(const at::Tensor& values) {
     using T = decltype(zero);
     detail::Sorter<T> sorter;
     at::Tensor result = at::empty_like(values);
-    const T* const sorted =
+    const auto* sorted =
         sorter(static_cast<const T*>(values.data_ptr()), static_cast<std::size_t>(values.numel()));
-    std::copy(sorted, sorted + values.numel(), static_cast<T*>(result.data_ptr()));
+    std::transform(sorted, sorted + values.numel(), static_cast<T*>(result.data_ptr()), sorter.number);
     return result;
   };
   if (values.size(1) == 1 && values.device().is_cpu() && values.is_contiguous()) {
@@ -197,15 +197,26 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
       if (step != 1) {
         detail::Random random(piece.seed);  // the same for all kept elements: each still sees fair choices
         chosen.resize(static_cast<std::size_t>(piece.size * weight));
+        // Choosing takes few bits: the upper ones of a random number are good for the next choices.
+        int bits = 0, left = 0;
+        while ((std::int64_t{1} << bits) < step) ++bits;
+        std::uint64_t choices = 0;
         for (auto& one : chosen) {
-          one = from[random.next() & static_cast<std::uint64_t>(step - 1)];
+          if (left < bits) {
+            choices = random.next();
+            left = 64;
+          }
+          one = from[choices & static_cast<std::uint64_t>(step - 1)];
+          choices >>= bits;
+          left -= bits;
           from += step;
         }
         from = chosen.data();
       }
-      const T* const sorted = sorter(from, static_cast<std::size_t>(piece.size * weight));
+      const auto* sorted = sorter(from, static_cast<std::size_t>(piece.size * weight));
       T* const values = static_cast<T*>(piece.values.data_ptr()) + k;
-      for (std::int64_t i = 0; i < piece.size; ++i) values[i * kept] = sorted[i * weight + piece.offset];
+      for (std::int64_t i = 0; i < piece.size; ++i)
+        values[i * kept] = sorter.number(sorted[i * weight + piece.offset]);
     }
   });
 }

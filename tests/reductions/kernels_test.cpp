@@ -1,0 +1,274 @@
+// The loops below the reductions, each against the plain definition of what it computes: all types, sizes and
+// starts, numbers at and next to edges, all that is not finite.
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/detail/sort.hpp>
+#include <vector>
+
+using namespace torchtap::reductions::detail;
+namespace bdata = boost::unit_test::data;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+const at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+
+/// What the bits of a signalling NaN, with a sign, say in each type.
+at::Tensor odd_nan(at::ScalarType type) {
+  const std::int64_t bits = type == at::kDouble  ? std::int64_t{0x7FF0000000000001}
+                            : type == at::kFloat ? 0x7F800001
+                            : type == at::kHalf  ? 0x7C01
+                                                 : 0x7F81;
+  at::Tensor result = at::empty({1}, type);
+  std::memcpy(result.data_ptr(), &bits, result.element_size());  // little-endian
+  return result;
+}
+
+struct Range {
+  std::int64_t bins;
+  double low, high;
+};
+
+/// Numbers in and around a range, on its edges and next to them, and all that is not finite, in any order.
+at::Tensor numbers_around(const Range& range, const at::Tensor& edges, at::ScalarType type) {
+  const double width = range.high - range.low;
+  const at::Tensor narrow = edges.to(at::kFloat), up = at::full({}, kInfinity, at::kFloat);
+  const at::Tensor special =
+      at::tensor({kNaN, kInfinity, -kInfinity, 0.0, -0.0, 3e38, -3e38, 1e-45, -1e-45, 65504.0, range.low,
+                  range.high, range.low - 2 * width, range.high + 2 * width});
+  const at::Tensor numbers =
+      at::cat({at::rand({2000}, at::kDouble) * (1.2 * width) + (range.low - 0.1 * width),
+               at::randn({1000}, at::kDouble), edges, edges * (1 + 1e-7), edges * (1 - 1e-7),
+               at::nextafter(edges, up.to(at::kDouble)), at::nextafter(edges, -up.to(at::kDouble)),
+               at::nextafter(narrow, up).to(at::kDouble), at::nextafter(narrow, -up).to(at::kDouble),
+               special.to(at::kDouble).repeat({10})});
+  const at::Tensor all = at::cat({numbers.to(type), odd_nan(type).repeat({10})});
+  return all.index({at::randperm(all.numel())});
+}
+
+/// Slots of Bins, by comparison with every edge.
+at::Tensor slots_of(const Range& range, const at::Tensor& edges, const at::Tensor& x) {
+  const at::Tensor wide = x.to(at::kDouble);
+  at::Tensor slots = at::bucketize(wide, edges, /*out_int32=*/false, /*right=*/true).clamp_(1, range.bins);
+  slots.masked_fill_(wide < range.low, 0).masked_fill_(wide > range.high, range.bins + 1);
+  return slots.masked_fill_(wide.isnan(), range.bins + 2);
+}
+
+/// Counts part of `x` in slots that have counts already.
+void check_counts(const Range& range, const at::Tensor& edges, const at::Tensor& x, const at::Tensor& slots,
+                  std::int64_t from, std::int64_t n) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(range.bins + 3), 5);
+  kernels()->count_bins(x.scalar_type(), static_cast<const char*>(x.data_ptr()) + from * x.element_size(),
+                        static_cast<std::size_t>(n),
+                        {range.bins, range.low, range.high, edges.data_ptr<double>()}, counts.data());
+  const at::Tensor want = at::bincount(slots.narrow(0, from, n), {}, range.bins + 3).add_(5);
+  BOOST_TEST(at::tensor(counts).equal(want), x.toString() << ", " << range.bins << " bins from " << range.low
+                                                          << " to " << range.high << ", " << n
+                                                          << " numbers from the " << from << "th");
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(kernels_test, *boost::unit_test::precondition([](boost::unit_test::test_unit_id) {
+                        return kernels() != nullptr;
+                      }))
+
+BOOST_DATA_TEST_CASE(any_number_of_bins_counts_every_number_where_it_belongs,
+                     bdata::xrange(1, 201) + bdata::make({252, 253, 254, 255, 256, 1000, 4093, 4094, 5000}),
+                     bins) {
+  at::manual_seed(static_cast<std::uint64_t>(bins));
+  std::mt19937 random(static_cast<unsigned>(bins));
+  const Range range{bins, -4, 4};
+  const at::Tensor edges = at::linspace(range.low, range.high, bins + 1, at::kDouble);
+  for (const auto type : kTypes) {
+    const at::Tensor x = numbers_around(range, edges, type), slots = slots_of(range, edges, x);
+    check_counts(range, edges, x, slots, 0, x.numel());
+    for (int part = 0; part < 5; ++part) {
+      const std::int64_t n = random() % (part < 2 ? 1100 : x.numel() + 1),
+                         from = random() % (x.numel() - n + 1);
+      check_counts(range, edges, x, slots, from, n);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(any_range_counts_every_number_where_it_belongs) {
+  at::manual_seed(0);
+  for (const std::int64_t bins : {1, 10, 64, 100, 300}) {
+    for (const auto& [low, high] : {std::pair{0.0, 1.0},
+                                    {0.1, 0.7},
+                                    {-1e-3, 1e3},
+                                    {100.0, 101.0},
+                                    {1e6, 1e6 + 1},
+                                    {1e-40, 3e-40},
+                                    {-3e38, 3e38},
+                                    {1e-310, 2e-310},
+                                    {-1e300, 1e300}}) {
+      const Range range{bins, low, high};
+      const at::Tensor edges = at::linspace(low, high, bins + 1, at::kDouble);
+      for (const auto type : kTypes) {
+        const at::Tensor x = numbers_around(range, edges, type);
+        check_counts(range, edges, x, slots_of(range, edges, x), 0, x.numel());
+        check_counts(range, edges, x, slots_of(range, edges, x), 3, 1000);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(any_length_counts_every_number_where_it_belongs) {
+  at::manual_seed(0);
+  const Range range{64, -4, 4};
+  const at::Tensor edges = at::linspace(range.low, range.high, range.bins + 1, at::kDouble);
+  for (const auto type : kTypes) {
+    const at::Tensor x = (at::randn({70003}) * 2).to(type), slots = slots_of(range, edges, x);
+    for (std::int64_t n = 0; n < 1200; n += 7) check_counts(range, edges, x, slots, n % 5, n);
+    for (const std::int64_t n : {4095, 4096, 4097, 8193, 65535, 65536, 65537, 70000})
+      check_counts(range, edges, x, slots, n % 4, n);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(extrema_and_zeros_of_any_sign_are_found) {
+  at::manual_seed(0);
+  for (const auto type : kTypes) {
+    const at::Tensor floats = at::randn({70003}), normal = floats.to(type);
+    const std::vector<std::pair<const char*, at::Tensor>> kinds{
+        {"both", normal},
+        {"positive", normal.abs() + 1},
+        {"negative", -normal.abs() - 1},
+        {"no positive ones", -floats.relu().to(type)},
+        {"no negative ones", floats.relu().to(type)},
+        {"zeros", at::zeros_like(normal)},
+        {"negative zeros", -at::zeros_like(normal)},
+        {"zeros of both signs", normal * 0},
+        {"one number", at::full_like(normal, -3.5)},
+        {"subnormal ones", normal * (type == at::kHalf     ? 1e-7
+                                     : type == at::kDouble ? 1e-309
+                                                           : 1e-39)},
+        {"large ones", normal * (type == at::kHalf ? 1e4 : 1e36)}};
+    for (const auto& [name, x] : kinds) {
+      const at::Tensor wide = x.to(at::kDouble);
+      for (const auto& [from, n] : {std::pair<std::int64_t, std::int64_t>{0, 70003},
+                                    {1, 70000},
+                                    {3, 32768},
+                                    {5, 32769},
+                                    {0, 2048},
+                                    {7, 2111},
+                                    {2, 3136},
+                                    {1, 100},
+                                    {0, 1}}) {
+        for (const bool moments : {false, true}) {
+          Summary got;
+          kernels()->run(type, static_cast<const char*>(x.data_ptr()) + from * x.element_size(),
+                         static_cast<std::size_t>(n), {moments, /*zeros=*/true}, &got);
+          const at::Tensor part = wide.narrow(0, from, n);
+          BOOST_TEST_CONTEXT(x.toString() << ", " << name << ", " << n << " from the " << from << "th") {
+            BOOST_TEST(got.taken == n);
+            BOOST_TEST(got.min == part.min().item<double>());
+            BOOST_TEST(got.max == part.max().item<double>());
+            BOOST_TEST(got.zeros == (part == 0).sum().item<std::int64_t>());
+          }
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(half_precision_is_read_bit_by_bit) {
+  // Every number that there is, and what the largest exponent says, alone among zeros.
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    const at::Tensor all = at::arange(-32768, 32768, at::kInt).to(at::kShort).view(type);
+    const at::Tensor wide = all.to(at::kDouble);
+    Summary got;
+    kernels()->run(type, all.data_ptr(), static_cast<std::size_t>(all.numel()), {true, true}, &got);
+    const at::Tensor finite = wide.masked_select(wide.isfinite());
+    BOOST_TEST(got.taken == finite.numel());
+    BOOST_TEST(got.nan == wide.isnan().sum().item<std::int64_t>());
+    BOOST_TEST(got.positive_infinities == 1);
+    BOOST_TEST(got.negative_infinities == 1);
+    BOOST_TEST(got.zeros == 2);
+    BOOST_TEST(got.max == finite.max().item<double>());
+    BOOST_TEST(got.min == finite.min().item<double>());
+    const Range range{100, -2, 2};
+    const at::Tensor edges = at::linspace(range.low, range.high, range.bins + 1, at::kDouble);
+    check_counts(range, edges, all, slots_of(range, edges, all), 0, all.numel());
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(sort)
+
+namespace {
+
+template <class T>
+void check_sorted(const at::Tensor& x) {
+  Sorter<T> sorter;
+  for (const std::int64_t n : {0, 1, 2, 15, 16, 17, 255, 1000, 16384, 65536, 70000}) {
+    const at::Tensor part = x.narrow(0, x.numel() - n, n);
+    const auto* keys = sorter(part.data_ptr<T>(), static_cast<std::size_t>(n));
+    std::vector<T> sorted(static_cast<std::size_t>(n));
+    std::transform(keys, keys + n, sorted.begin(), sorter.number);
+    const at::Tensor want = std::get<0>(part.sort());
+    bool same = true;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T a = sorted[static_cast<std::size_t>(i)], b = want.data_ptr<T>()[i];
+      same = same && (a == b || (std::isnan(a) && std::isnan(b)));
+    }
+    BOOST_TEST(same, x.toString() << ", " << n << " numbers");
+    // Zeros keep their signs.
+    const auto negative = [](const T* from, std::int64_t count) {
+      return std::count_if(from, from + count, [](T one) { return one == 0 && std::signbit(one); });
+    };
+    BOOST_TEST(negative(sorted.data(), n) == negative(part.data_ptr<T>(), n));
+  }
+}
+
+template <class Key>
+void check_radix() {
+  std::mt19937_64 random(0);
+  for (const std::size_t n : {0, 1, 2, 100, 70000}) {
+    for (const Key most : {Key{0}, Key{50}, std::numeric_limits<Key>::max()}) {
+      std::vector<Key> keys(n), other;
+      for (auto& key : keys) key = most == 0 ? 7 : static_cast<Key>(random()) % most;
+      std::vector<Key> want = keys;
+      std::sort(want.begin(), want.end());
+      radix_sort(keys, other);
+      BOOST_TEST((keys == want), n << " keys below " << most);
+    }
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(numbers_ascend_and_nan_comes_last) {
+  at::manual_seed(0);
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    const at::Tensor normal = at::randn({70000}, type);
+    at::Tensor odd = normal.clone();
+    const at::Tensor special = at::cat(
+        {at::tensor({kNaN, -kNaN, kInfinity, -kInfinity, 0.0, -0.0}, type), odd_nan(type), -odd_nan(type)});
+    for (std::int64_t i = 0; i < special.numel(); ++i) odd.slice(0, i, odd.numel(), 11).copy_(special[i]);
+    for (const auto& x :
+         {normal, odd, (normal * 3).round(), at::arange(70000, type), -at::arange(70000, type),
+          at::full({70000}, 1.5, type), at::full({70000}, kNaN, type)}) {
+      type == at::kFloat ? check_sorted<float>(x) : check_sorted<double>(x);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(radix_sort_is_a_sort) {
+  check_radix<std::uint32_t>();
+  check_radix<std::uint64_t>();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
