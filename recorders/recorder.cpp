@@ -278,14 +278,15 @@ void Recorder::merge(const Recorder& other) {
   TORCH_CHECK_VALUE(mine.size() == theirs.size(), kind(), "::merge: this recorder has ", mine.size(),
                     " subrecorders, the other one ", theirs.size(),
                     "; both have to be attached to the same modules.");
-  std::vector<Record::Data> merged;
+  std::vector<Record::Data> taken;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     TORCH_CHECK_VALUE(mine[i].second->path == theirs[i].second->path, kind(), "::merge: subrecorder ", i,
                       " is \"", mine[i].second->path, "\" here and \"", theirs[i].second->path,
                       "\" there; both have to be attached to the same modules in the same order.");
-    merged.push_back(mine[i].second->merged(*theirs[i].second));
+    taken.push_back(theirs[i].second->data());
+    mine[i].second->check_merge(taken.back());
   }
-  for (std::size_t i = 0; i < mine.size(); ++i) mine[i].second->put(std::move(merged[i]));
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i].second->merge(taken[i]);
 }
 
 bool Recorder::until_recorded(const std::function<void()>& forward) {

@@ -532,13 +532,26 @@ void Record::put(Data data) {
   count_held();
 }
 
-Record::Data Record::merged(const Record& other) const {
+void Record::check_merge(const Data& theirs) const {
   Data mine = data();
-  Data theirs = other.data();
-  while (mine.slots.size() < theirs.slots.size()) mine.slots.push_back(make_slot());
-  for (std::size_t i = 0; i < theirs.slots.size(); ++i) {
-    Slot& to = mine.slots[i];
-    const Slot& from = theirs.slots[i];
+  join(mine.slots, theirs.slots);
+}
+
+void Record::merge(const Data& theirs) {
+  refuse_spooled("merge");
+  const std::lock_guard lock(mutex_);
+  merge_lanes();
+  join(slots_, theirs.slots);
+  samples_.fetch_add(theirs.samples);
+  refused_.fetch_add(theirs.refused);
+  count_held();
+}
+
+void Record::join(std::vector<Slot>& mine, const std::vector<Slot>& theirs) const {
+  while (mine.size() < theirs.size()) mine.push_back(make_slot());
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    Slot& to = mine[i];
+    const Slot& from = theirs[i];
     TORCH_CHECK_VALUE(!to.fixed.has_value() && !from.fixed.has_value(), describe(),
                       ": a value that was set by hand cannot be merged; merge first, then apply.");
     TORCH_CHECK_VALUE(
@@ -555,9 +568,6 @@ Record::Data Record::merged(const Record& other) const {
       to.list.append(from.list);
     }
   }
-  mine.samples += theirs.samples;
-  mine.refused += theirs.refused;
-  return mine;
 }
 
 void Record::save(core::OutputArchive& archive) const {

@@ -99,8 +99,10 @@ class Record {
   };
   Data data() const;
   void put(Data data);
-  /// Throws, with nothing changed, if the two do not go together.
-  Data merged(const Record& other) const;
+  /// Throws if `merge` would.
+  void check_merge(const Data& theirs) const;
+  /// Adds what another record has seen to whatever is here by now.
+  void merge(const Data& theirs);
   void save(core::OutputArchive& archive) const;
   /// Reads what `save` wrote, without putting it in place.
   Data load(core::InputArchive& archive) const;
@@ -114,6 +116,7 @@ class Record {
   Slot& slot_to_fold(std::size_t index);
   Lanes& lanes();
   void merge_lanes() const;
+  void join(std::vector<Slot>& mine, const std::vector<Slot>& theirs) const;
   at::Tensor prepare(const at::Tensor& tensor) const;
   bool as_it_is() const noexcept;
   bool keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot);

@@ -286,6 +286,28 @@ BOOST_AUTO_TEST_CASE(reset_and_values_set_by_hand_hold_for_what_other_threads_re
   BOOST_TEST(doubled[0].tensor("mean").equal(mean));
 }
 
+BOOST_AUTO_TEST_CASE(merging_into_a_recorder_that_is_fed_loses_nothing) {
+  torch::nn::Sequential model(torch::nn::Identity{});
+  ForwardPre source(Sum{}), sums(Sum{}), all_source, all;
+  for (auto* recorder : {&source, &all_source}) recorder->modules(*model, sel::names("0"));
+  model->forward(torch::full({4, 300}, 1000.0F));
+  source.detach();
+  all_source.detach();
+  for (auto* recorder : {&sums, &all}) recorder->modules(*model, sel::names("0"));
+  constexpr int kCalls = 50, kMerges = 100;
+  feed(model, kCalls, [&] {
+    for (int i = 0; i < kMerges; ++i) {
+      sums.merge(source);
+      all.merge(all_source);
+    }
+  });
+  constexpr double kSum = 8.0 * kCalls * (8.0 * kCalls - 1) / 2 + 1000.0 * kMerges;
+  BOOST_TEST(sums[0].tensor().equal(torch::full({4, 300}, kSum)));
+  BOOST_TEST(sums[0].samples() == 8 * kCalls + kMerges);
+  BOOST_TEST(torch::stack(all[0].tensors()).sum(0).equal(torch::full({4, 300}, kSum)));
+  BOOST_TEST(all[0].samples() == 8 * kCalls + kMerges);
+}
+
 BOOST_AUTO_TEST_CASE(exceptions_leave_recorder_and_model_usable) {
   Branchy model;
   const auto x = torch::randn({2, 4});
