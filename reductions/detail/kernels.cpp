@@ -761,9 +761,8 @@ HWY_INLINE void to_planes(D d, std::uint64_t* words) {
 }
 
 template <class D>
-HWY_INLINE hn::Vec<D> bit_counts(D d, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<D> bit_counts(D /*d*/, hn::Vec<D> v) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
-  (void)d;
   return hn::PopulationCount(v);  // an instruction of its own
 #else
   const hn::Repartition<std::uint8_t, D> bytes;
