@@ -7,6 +7,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <torchtap/core/has_forward.hpp>
 #include <torchtap/core/module_ref.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/options.hpp>
@@ -56,6 +57,13 @@ class Recorder {
   /// The same for what an `AnyModule` holds.
   Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
 
+  /// Where the model's own type is known, the compiler tells whether it has a `forward`: a root that only
+  /// holds other networks has none and is left out.
+  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
+  Recorder& modules(Model& model, const selectors::Selector& selector = {}) {
+    core::note_model<Model>();
+    return modules(static_cast<torch::nn::Module&>(model), selector);
+  }
   /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
   template <class Holder, class = typename Holder::ContainedType>
   Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {

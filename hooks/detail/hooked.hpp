@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <torchtap/core/has_forward.hpp>
 #include <torchtap/core/hook_point.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <tuple>
@@ -136,11 +137,19 @@ class Argument<at::Tensor&> {
   std::optional<at::Tensor> passed_;
 };
 
+template <class T>
+constexpr bool can_be_copied() {
+  if constexpr (core::detail::IsComplete<T>::value) {
+    return std::is_copy_constructible_v<T> && !std::is_polymorphic_v<T>;
+  } else {
+    return false;
+  }
+}
+
 template <class Arg>
 inline constexpr bool is_opaque_v = false;
 template <class T>
-inline constexpr bool is_opaque_v<T&> =
-    !std::is_const_v<T> || !std::is_copy_constructible_v<T> || std::is_polymorphic_v<T>;
+inline constexpr bool is_opaque_v<T&> = !std::is_const_v<T> || !can_be_copied<T>();
 
 /// What forward writes to, and what cannot be copied as it is (another type's base, say), goes to it
 /// untouched; tensors inside are not seen.
