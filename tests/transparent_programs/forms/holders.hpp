@@ -60,7 +60,7 @@ void run() {
   Extended extended;
   std::cout << extended->forward(x) << extended.twice(x) << extended.factor() << Extended(3)->factor << "\n";
   Indexed indexed;
-  indexed[1] = 9;
+  indexed->values[1] = 9;
   std::cout << indexed->forward(x) << indexed[0] << "\n";
   std::cout << Owner()->forward(x) << "\n";
   std::vector<Unit> units{Unit(1), Unit(2), Unit(3)};
