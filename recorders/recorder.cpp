@@ -20,6 +20,17 @@ struct Recorder::Attached {
   hooks::Handle handle;
 };
 
+const at::Tensor& Sample::tensor(std::int64_t index) const {
+  TORCH_CHECK_INDEX(index >= 0 && index < tensors(), "recorders::Sample::tensor: tensor ", index,
+                    " was asked for, but ", tensors(), " would be recorded of this event of \"", path_,
+                    "\".");
+  return all_ != nullptr ? (*all_)[index] : tensor_;
+}
+
+at::Tensor dequantized(const at::Tensor& tensor) {
+  return tensor.is_quantized() ? tensor.dequantize() : tensor;
+}
+
 Options& Options::tensor(std::int64_t slot) {
   TORCH_CHECK_VALUE(slot >= 0, "recorders::Options::tensor: expected a slot from 0 on, got ", slot,
                     "; all_tensors() records every one.");
@@ -147,7 +158,7 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
     }
   } withdraw{*store_};
   for (const auto& module : modules) {
-    auto record = std::make_shared<Record>(source, options_, module);
+    auto record = std::make_shared<Record>(source, options_, module, /*alone=*/modules.size() == 1);
     record->store_in(store_);
     ++withdraw.count;
     auto attached = std::make_unique<Attached>(record);
@@ -365,7 +376,7 @@ std::int64_t Recorder::dropped() const noexcept {
 
 namespace {
 
-constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '1'};
+constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '2'};
 
 // FNV-1a: tells a damaged file from a whole one before its sizes are believed.
 std::uint64_t checksum(const std::string& bytes) {

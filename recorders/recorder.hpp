@@ -26,6 +26,14 @@ class Store;
 /// Collects one kind of data from many modules; each module attached to is a subrecorder with data of its
 /// own.
 ///
+/// A call that hands over no tensors (a traced module whose forward returns nothing, as `StochasticDepth` in
+/// evaluation mode does) has nothing to record. Where one call of `modules`, `children` or `attach` attached
+/// to several modules, such calls are left out and counted (`Subrecorder::without_tensors`). Where it
+/// attached to one module alone, they are an error, as nothing else was asked for. A value that may hold
+/// tensors, but of a type that torchtap cannot look into, is an error always; so is a quantized tensor that
+/// is to be kept, as files have no form for it (see `dequantized`). `Options::on_error` is given these errors
+/// where it is set.
+///
 /// Subrecorder `i` is the i-th module attached, whatever order the modules fire in, and keeps that index when
 /// another one is removed. Modules may fire from several threads at once. The recorder and the model may be
 /// destroyed in either order; destroying the recorder removes its hooks. Move-only.
@@ -115,8 +123,9 @@ class Recorder {
   /// `c10::Error` if two reductions cannot be merged; nothing is changed then.
   void merge(const Recorder& other);
 
-  /// Runs `forward` and stops it once every subrecorder has recorded in it: what comes after the last module
-  /// of interest is not computed. True if it was stopped, false if it ran to its end.
+  /// Runs `forward` and stops it once every subrecorder has recorded in it, or was called without tensors:
+  /// what comes after the last module of interest is not computed. True if it was stopped, false if it ran to
+  /// its end.
   ///
   /// For recorders of forwards, in the thread that calls; throws `c10::ValueError` for gradients. The idea is
   /// baukit's `Trace(stop=True)`; here it is the last module that runs, not the last one listed, that stops.

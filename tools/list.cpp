@@ -1,12 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
-#include <set>
 #include <torchtap/selectors/selectors.hpp>
 
 #include "commands.hpp"
 #include "json.hpp"
 #include "model.hpp"
+#include "sizes.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {
@@ -15,8 +15,8 @@ namespace {
 constexpr char kExamples[] = R"(
 Lists the modules of a TorchScript file: indices, paths and types as `torchtap record` selects by them. Parameters
 and bytes are a module's own, those of its submodules included, buffers in the bytes alone; a tensor that is shared
-counts once. A module without the method (a ModuleList, a module that a trace never called) cannot be recorded; its
-type stands in brackets.
+counts once; packed weights of quantized modules count as parameters. A module without the method (a ModuleList, a
+module that a trace never called) stands in brackets.
 
 Examples:
   torchtap list model.pt
@@ -24,24 +24,6 @@ Examples:
   torchtap list model.pt --json | jq '.modules[] | select(.type == "Conv2d") | .path'
 
 Exit status: 0, or 2 if the file cannot be read.)";
-
-struct Size {
-  std::int64_t parameters = 0;
-  std::int64_t bytes = 0;
-};
-
-Size size_of(const torch::jit::Module& module) {
-  Size size;
-  std::set<const void*> met;
-  const auto add = [&](const at::Tensor& tensor, bool parameter) {
-    if (!tensor.defined() || !met.insert(tensor.unsafeGetTensorImpl()).second) return;
-    if (parameter) size.parameters += tensor.numel();
-    size.bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
-  };
-  for (const auto& tensor : module.parameters()) add(tensor, true);
-  for (const auto& tensor : module.buffers()) add(tensor, false);
-  return size;
-}
 
 struct Options {
   std::string model;
@@ -54,7 +36,7 @@ void list_as_json(const selectors::ModuleView& modules, const Options& options) 
   Json all = Json::array();
   for (const auto& module : modules) {
     if (options.depth >= 0 && module.depth() > options.depth) continue;
-    const Size size = size_of(module.script());
+    const Sizes size = sizes_of(module.script());
     all.push_back({{"index", module.index()},
                    {"path", module.path()},
                    {"aliases", module.aliases()},
@@ -74,7 +56,7 @@ void list_as_table(const selectors::ModuleView& modules, const Options& options)
       {{"index", Align::right}, {"module"}, {"type"}, {"parameters", Align::right}, {"bytes", Align::right}});
   for (const auto& module : modules) {
     if (options.depth >= 0 && module.depth() > options.depth) continue;
-    const Size size = size_of(module.script());
+    const Sizes size = sizes_of(module.script());
     std::string name = module.path().empty() ? "(root)" : module.path();
     for (const auto& alias : module.aliases()) name += " = " + alias;
     table.add({std::to_string(module.index()),
@@ -97,6 +79,7 @@ void add_list(CLI::App& app) {
   command->add_option("--method", options->method, "The method that is to be recorded")
       ->capture_default_str();
   command->add_flag("--json", options->json, "Write JSON");
+  add_library_option(*command);
   command->callback([options] {
     const auto modules = selectors::modules(load_model(options->model), options->method);
     if (options->json) {

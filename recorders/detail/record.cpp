@@ -40,7 +40,8 @@ const char* name_of(Record::Source source) noexcept {
   return "";
 }
 
-Record::Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module)
+Record::Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module,
+               bool alone)
     : path(module.path()),
       aliases(module.aliases()),
       type(module.type()),
@@ -48,7 +49,8 @@ Record::Record(Source source, std::shared_ptr<const Options> options, const core
       options(std::move(options)),
       // A transform is the user's code, which must not be called by two threads at once.
       commutative_(this->options->reduction() != nullptr && this->options->reduction()->commutative() &&
-                   this->options->transform() == nullptr) {
+                   this->options->transform() == nullptr),
+      alone_(alone) {
   if (!this->options->all_tensors()) slots_.push_back(make_slot());
 }
 
@@ -108,6 +110,10 @@ void Record::record(hooks::Event& event) {
   if (source == Source::forward_output) tensors = &event.outputs();
   const std::int64_t shown = tensors != nullptr && !how.all_tensors() ? how.tensor() : 0;
   if (tensors != nullptr) {
+    if (tensors->empty() && tensors->unknown().empty() && !alone_) {
+      without_tensors_.fetch_add(1, std::memory_order_relaxed);
+      return stop_if_last();
+    }
     TORCH_CHECK_TYPE(
         shown < tensors->size(), describe(), ": tensor ", shown, " was asked for, but ",
         source == Source::forward_output ? "the output" : "the input", " holds ", tensors->size(), " tensors",
@@ -120,7 +126,8 @@ void Record::record(hooks::Event& event) {
   const at::Tensor& first = tensors != nullptr ? (*tensors)[shown] : event.gradient();
   if (how.condition()) {
     const Sample sample(event.path(), event.type(), event.call_index(), samples_.load(),
-                        tensors != nullptr ? shown : event.slot(), first);
+                        tensors != nullptr ? shown : event.slot(), first,
+                        how.all_tensors() ? tensors : nullptr);
     if (!how.condition()(sample)) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return;
@@ -154,14 +161,18 @@ void Record::record(hooks::Event& event) {
     error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
     throw;
   }
+  stop_if_last();
+}
 
-  if (Awaited* awaited = awaited_in_this_thread()) {
-    auto& waiting = awaited->records;
-    const auto found = std::find(waiting.begin(), waiting.end(), this);
-    if (found == waiting.end()) return;
-    waiting.erase(found);
-    if (waiting.empty()) throw StopForward{awaited};
-  }
+/// Ends the forward of `until_recorded` that waits for this record alone.
+void Record::stop_if_last() const {
+  Awaited* const awaited = awaited_in_this_thread();
+  if (awaited == nullptr) return;
+  auto& waiting = awaited->records;
+  const auto found = std::find(waiting.begin(), waiting.end(), this);
+  if (found == waiting.end()) return;
+  waiting.erase(found);
+  if (waiting.empty()) throw StopForward{awaited};
 }
 
 void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
@@ -273,8 +284,13 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
   std::int64_t bytes = 0;
   for (at::Tensor& sample : samples) {
     if (!as_it_is()) sample = prepare(sample);
-    if (sample.defined() && sample.layout() == c10::kStrided)
-      bytes += static_cast<std::int64_t>(sample.nbytes());
+    if (!sample.defined()) continue;
+    // Now, and not when all is to be saved at the end of a long run.
+    TORCH_CHECK_TYPE(
+        !sample.is_quantized(), describe(), ": the tensor is quantized, of dtype ", sample.scalar_type(),
+        ", and files have no form for that which torch.load(weights_only=True) reads; record its "
+        "values with Options().transform(torchtap::recorders::dequantized).");
+    if (sample.layout() == c10::kStrided) bytes += static_cast<std::int64_t>(sample.nbytes());
   }
   if (stream_ == nullptr && options->memory_budget() >= 0 && !within_budget(bytes)) return false;
   while (static_cast<std::int64_t>(slots_.size()) < first_slot + count) {
@@ -509,6 +525,7 @@ void Record::reset() {
   if (!options->all_tensors()) slots_.push_back(make_slot());
   samples_.store(0);
   refused_.store(0);
+  without_tensors_.store(0);
   dropped_.store(0);
 }
 
@@ -520,6 +537,7 @@ Record::Data Record::data() const {
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
   data.samples = samples();
   data.refused = refused_.load();
+  data.without_tensors = without_tensors_.load();
   return data;
 }
 
@@ -529,6 +547,7 @@ void Record::put(Data data) {
   slots_ = std::move(data.slots);
   samples_.store(data.samples);
   refused_.store(data.refused);
+  without_tensors_.store(data.without_tensors);
   count_held();
 }
 
@@ -544,6 +563,7 @@ void Record::merge(const Data& theirs) {
   join(slots_, theirs.slots);
   samples_.fetch_add(theirs.samples);
   refused_.fetch_add(theirs.refused);
+  without_tensors_.fetch_add(theirs.without_tensors);
   count_held();
 }
 
@@ -572,7 +592,7 @@ void Record::join(std::vector<Slot>& mine, const std::vector<Slot>& theirs) cons
 
 void Record::save(core::OutputArchive& archive) const {
   const Data now = data();
-  archive(path, now.samples, now.refused, static_cast<std::uint64_t>(now.slots.size()));
+  archive(path, now.samples, now.refused, now.without_tensors, static_cast<std::uint64_t>(now.slots.size()));
   for (const auto& slot : now.slots) {
     TORCH_CHECK_VALUE(
         !slot.fixed.has_value(), "snapshot: ", describe(),
@@ -593,7 +613,7 @@ Record::Data Record::load(core::InputArchive& archive) const {
   Data data;
   std::string their_path;
   std::uint64_t count = 0;
-  archive(their_path, data.samples, data.refused, count);
+  archive(their_path, data.samples, data.refused, data.without_tensors, count);
   TORCH_CHECK_VALUE(their_path == path, "restore: the snapshot has \"", their_path,
                     "\" where this recorder has \"", path,
                     "\"; attach to the same modules in the same order.");
