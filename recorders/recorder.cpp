@@ -16,8 +16,13 @@ using detail::Record;
 
 struct Recorder::Attached {
   explicit Attached(std::shared_ptr<Record> record) : subrecorder(std::move(record)) {}
+  void detach() noexcept {
+    handle.remove();
+    forward.remove();
+  }
   Subrecorder subrecorder;
   hooks::Handle handle;
+  hooks::Handle forward;  // of a recorder of gradients
 };
 
 const at::Tensor& Sample::tensor(std::int64_t index) const {
@@ -81,6 +86,21 @@ hooks::Kind kind_of(Record::Source source) {
       return hooks::Kind::backward_output;
   }
   return hooks::Kind::forward;
+}
+
+/// Has a recorder of gradients say during the forward that none will come. Values of TorchScript are all
+/// known.
+hooks::Handle watch_forward(const core::ModuleRef& module, Record::Source source,
+                            const std::shared_ptr<Record>& record) {
+  if (source == Record::Source::backward_input) {
+    return hooks::attach(module, hooks::Kind::forward_pre,
+                         [record](hooks::Event& event) { record->on_forward(event.inputs()); });
+  }
+  if (source == Record::Source::backward_output) {
+    return hooks::attach(module, hooks::Kind::forward_output,
+                         [record](hooks::Event& event) { record->on_forward(event.outputs()); });
+  }
+  return {};
 }
 
 }  // namespace
@@ -164,6 +184,7 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
     auto attached = std::make_unique<Attached>(record);
     attached->handle =
         hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
+    if (!module.scripted()) attached->forward = watch_forward(module, source, record);
     added.push_back(std::move(attached));
   }
   batch.commit();
@@ -251,7 +272,7 @@ Recorder::Iterator Recorder::end() {
 core::Value Recorder::remove(std::int64_t index) {
   (*this)[index];  // checks
   auto& attached = attached_[static_cast<std::size_t>(index)];
-  attached->handle.remove();
+  attached->detach();
   if (attached->subrecorder.record_->spooled() != nullptr) {  // it stays in the recording
     attached.reset();
     return {};
@@ -265,7 +286,7 @@ core::Value Recorder::remove(std::int64_t index) {
 void Recorder::detach() noexcept {
   hooks::Batch batch;
   for (auto& attached : attached_) {
-    if (attached != nullptr) attached->handle.remove();
+    if (attached != nullptr) attached->detach();
   }
 }
 
@@ -484,7 +505,7 @@ void Recorder::restore(const std::string& file) {
 Scope::~Scope() {
   hooks::Batch batch;
   for (std::size_t i = first_; i < recorder_.attached_.size(); ++i) {
-    if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->handle.remove();
+    if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->detach();
   }
 }
 

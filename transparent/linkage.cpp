@@ -108,6 +108,7 @@ class Linkage final : public core::DirectCalls {
  private:
   Linkage() {
     for (const auto& definition : detail::symbol_definitions()) add(definition);
+    for (const auto& definition : detail::entry_point_definitions()) add(definition);
     for (const auto& definition : detail::norm_definitions()) {
       norms_.emplace(*definition.type, true);
       add(definition);

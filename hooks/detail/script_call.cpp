@@ -36,10 +36,9 @@ c10::IValue run_before(Stack& stack, std::size_t arguments) {
   if (call.idle() || entry->module.load() != key) return {};
   call.own_plan();
   if (call.wants_inputs()) {
-    ScriptValues inputs;
-    for (std::size_t i = 0; i < arguments; ++i) inputs.add(self[2 + i], *function.inputs[i]);
-    call.before(inputs.tensors());
-    inputs.put_back();
+    Tensors inputs;
+    for (std::size_t i = 0; i < arguments; ++i) collect(self[2 + i], *function.inputs[i], inputs);
+    call.before(inputs);
   }
   return call.wants_outputs() ? c10::IValue::make_capsule(std::move(running)) : c10::IValue();
 }
@@ -59,10 +58,9 @@ void leave(Stack& stack) {
   if (call.isCapsule()) {
     const auto holder = call.toCapsule();
     auto& running = static_cast<ScriptCall&>(*holder);
-    ScriptValues outputs;
-    outputs.add(value, *running.function.output);
-    running.call.after(outputs.tensors());
-    outputs.put_back();
+    Tensors outputs;
+    collect(value, *running.function.output, outputs);
+    running.call.after(outputs);
   }
   stack.push_back(std::move(value));
 }

@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <torchtap/core/error.hpp>
@@ -9,12 +10,6 @@ namespace {
 
 bool is_gradient(Record::Source source) noexcept {
   return source == Record::Source::backward_input || source == Record::Source::backward_output;
-}
-
-std::string list(const c10::SmallVectorImpl<const std::type_info*>& types) {
-  std::string text;
-  for (const auto* type : types) text += (text.empty() ? "" : ", ") + c10::demangle(type->name());
-  return text;
 }
 
 }  // namespace
@@ -114,14 +109,7 @@ void Record::record(hooks::Event& event) {
       without_tensors_.fetch_add(1, std::memory_order_relaxed);
       return stop_if_last();
     }
-    TORCH_CHECK_TYPE(
-        shown < tensors->size(), describe(), ": tensor ", shown, " was asked for, but ",
-        source == Source::forward_output ? "the output" : "the input", " holds ", tensors->size(), " tensors",
-        tensors->unknown().empty()
-            ? std::string(".")
-            : c10::str(" and a value of type ", list(tensors->unknown()),
-                       ", which torchtap does not know; specialise torchtap::hooks::Visit for it and "
-                       "call torchtap::hooks::register_value."));
+    check(*tensors);
   }
   const at::Tensor& first = tensors != nullptr ? (*tensors)[shown] : event.gradient();
   if (how.condition()) {
@@ -173,6 +161,39 @@ void Record::stop_if_last() const {
   if (found == waiting.end()) return;
   waiting.erase(found);
   if (waiting.empty()) throw StopForward{awaited};
+}
+
+/// Throws unless the call holds what is to be recorded. Of a value of an unknown type it cannot be told.
+void Record::check(const hooks::Tensors& tensors) const {
+  const bool enough =
+      options->all_tensors() ? !tensors.empty() || is_gradient(source) : options->tensor() < tensors.size();
+  if (enough && (tensors.unknown().empty() || !options->all_tensors())) return;
+  const char* where =
+      source == Source::forward_output || source == Source::backward_output ? "output" : "input";
+  if (tensors.unknown().empty()) {
+    TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": there is no tensor in the ", where,
+                     " of its forward, so there is nothing to record; leave this module out.");
+    TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->tensor(), " was asked for, but the ", where,
+                     " holds ", tensors.size(), tensors.size() == 1 ? " tensor" : " tensors",
+                     ", numbered from 0.");
+  }
+  const std::string unknown = tensors.describe_unknown();
+  TORCH_CHECK_TYPE(!options->all_tensors(), describe(), ": all tensors of the ", where,
+                   " were asked for, but ", unknown);
+  TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": ", unknown);
+  TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->tensor(), " was asked for, but beside ",
+                   tensors.size(), tensors.size() == 1 ? " tensor" : " tensors", " the ", where,
+                   " holds a value that is not looked into: ", unknown);
+}
+
+void Record::on_forward(const hooks::Tensors& tensors) {
+  if (tensors.unknown().empty() || !at::GradMode::is_enabled()) return;
+  try {
+    check(tensors);
+  } catch (...) {
+    if (options->on_error() == nullptr) throw;
+    options->on_error()(path, std::current_exception());
+  }
 }
 
 void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {

@@ -62,6 +62,10 @@ class Record {
     }
   }
 
+  /// Of a recorder of gradients, during the forward: throws if the tensors whose gradients it is to record
+  /// are in a value of an unknown type, where none would ever arrive.
+  void on_forward(const hooks::Tensors& tensors);
+
   std::int64_t samples() const noexcept { return samples_.load(); }
   std::int64_t events() const noexcept {
     return samples_.load() + refused_.load() + without_tensors() + dropped();
@@ -117,6 +121,7 @@ class Record {
   void record(hooks::Event& event);
   void record_or_report(hooks::Event& event);
   void stop_if_last() const;
+  void check(const hooks::Tensors& tensors) const;
   void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void open_lane(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);

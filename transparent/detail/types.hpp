@@ -50,6 +50,13 @@
   X(ReplicationPadImpl, 1, ReplicationPad1d) X(ReplicationPadImpl, 2, ReplicationPad2d) \
   X(ReplicationPadImpl, 3, ReplicationPad3d) TORCHTAP_DIRECT_ZERO_PAD(X)
 
+/// Those that have, beside forward, another method for the same work, which neither calls forward nor is
+/// called by it.
+#define TORCHTAP_DIRECT_PACKED(X) X(GRU) X(LSTM) X(RNN)
+#define TORCHTAP_DIRECT_INDICES(X) \
+  X(AdaptiveMaxPool1d) X(AdaptiveMaxPool2d) X(AdaptiveMaxPool3d) X(FractionalMaxPool2d) \
+  X(FractionalMaxPool3d) X(MaxPool1d) X(MaxPool2d) X(MaxPool3d)
+
 /// Those whose forward is defined in a header only.
 #define TORCHTAP_DIRECT_NORM(X) \
   X(BatchNormImplBase, 1, BatchNorm1d) X(BatchNormImplBase, 2, BatchNorm2d) \
@@ -81,6 +88,7 @@ struct Definition {
 };
 
 std::vector<Definition> symbol_definitions();
+std::vector<Definition> entry_point_definitions();
 std::vector<Definition> norm_definitions();
 
 }  // namespace torchtap::transparent::detail
