@@ -20,11 +20,6 @@ struct HasForward : std::true_type {};
 template <class T>
 struct HasForward<T, std::void_t<decltype(&WithAnotherForward<T>::forward)>> : std::false_type {};
 
-template <class T, class = void>
-struct IsComplete : std::false_type {};
-template <class T>
-struct IsComplete<T, std::void_t<decltype(sizeof(T))>> : std::true_type {};
-
 }  // namespace detail
 
 /// False only for a type that certainly has none: nothing can be derived from a final class to ask.

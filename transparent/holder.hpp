@@ -2,6 +2,7 @@
 #pragma GCC system_header  // its warnings would be about the user's types
 
 #include <memory>
+#include <torchtap/core/detail/is_complete.hpp>
 #include <torchtap/core/direct.hpp>
 #include <torchtap/core/has_forward.hpp>
 #include <torchtap/hooks/detail/direct.hpp>

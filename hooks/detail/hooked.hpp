@@ -8,7 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <torchtap/core/has_forward.hpp>
+#include <torchtap/core/detail/is_complete.hpp>
 #include <torchtap/core/hook_point.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <tuple>

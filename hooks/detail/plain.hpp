@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <torchtap/core/detail/is_complete.hpp>
 #include <type_traits>
 #include <vector>
 
@@ -32,15 +33,12 @@ struct ModuleHolderIndicator;
 
 namespace torchtap::hooks::detail {
 
-template <class T, class = void>
-struct IsComplete : std::false_type {};
-template <class T>
-struct IsComplete<T, std::void_t<decltype(sizeof(T))>> : std::true_type {};
+using core::detail::IsComplete;
 
 template <class T>
 constexpr bool is_plain();
 
-/// What has to be named, because it owns memory. Modules and callables that are passed around are left alone.
+/// Types that own memory are named here. Modules and callables that are passed around are left alone.
 template <class T>
 struct IsPlain
     : std::bool_constant<std::is_same_v<T, c10::Scalar> || std::is_same_v<T, c10::SymInt> ||
