@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <sstream>
 #include <torchtap/core/error.hpp>
@@ -18,6 +19,7 @@ struct Recorder::Attached {
   explicit Attached(std::shared_ptr<Record> record) : subrecorder(std::move(record)) {}
   Subrecorder subrecorder;
   hooks::Handle handle;
+  std::deque<hooks::Handle> former;  // of modules that were replaced and may still get gradients
 };
 
 Options& Options::tensor(std::int64_t slot) {
@@ -163,6 +165,24 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
   return *this;
 }
 
+Recorder& Recorder::replace(std::int64_t index, const core::ModuleRef& module) {
+  constexpr std::size_t kMostFormer = 64;
+  (*this)[index];  // checks
+  Attached& attached = *attached_[static_cast<std::size_t>(index)];
+  const auto source = static_cast<Record::Source>(source_);
+  hooks::Batch batch;
+  auto handle = hooks::attach(
+      module, kind_of(source),
+      [record = attached.subrecorder.record_](hooks::Event& event) { record->on_event(event); });
+  batch.commit();
+  if (source == Record::Source::backward_input || source == Record::Source::backward_output) {
+    attached.former.push_back(std::move(attached.handle));
+    if (attached.former.size() > kMostFormer) attached.former.pop_front();
+  }
+  attached.handle = std::move(handle);
+  return *this;
+}
+
 const std::string& Recorder::kind() const noexcept {
   static const std::string names[] = {"ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput",
                                       "BackwardOutput"};
@@ -241,6 +261,7 @@ core::Value Recorder::remove(std::int64_t index) {
   (*this)[index];  // checks
   auto& attached = attached_[static_cast<std::size_t>(index)];
   attached->handle.remove();
+  attached->former.clear();
   if (attached->subrecorder.record_->spooled() != nullptr) {  // it stays in the recording
     attached.reset();
     return {};
@@ -254,7 +275,9 @@ core::Value Recorder::remove(std::int64_t index) {
 void Recorder::detach() noexcept {
   hooks::Batch batch;
   for (auto& attached : attached_) {
-    if (attached != nullptr) attached->handle.remove();
+    if (attached == nullptr) continue;
+    attached->handle.remove();
+    attached->former.clear();
   }
 }
 
@@ -473,7 +496,9 @@ void Recorder::restore(const std::string& file) {
 Scope::~Scope() {
   hooks::Batch batch;
   for (std::size_t i = first_; i < recorder_.attached_.size(); ++i) {
-    if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->handle.remove();
+    if (recorder_.attached_[i] == nullptr) continue;
+    recorder_.attached_[i]->handle.remove();
+    recorder_.attached_[i]->former.clear();
   }
 }
 
