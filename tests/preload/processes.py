@@ -118,7 +118,7 @@ def check_processes():
     check(found == [[20], [40, 40], [60, 60, 60]], f"workers: {found}")
     check(recording("workers") is None and sorted(line[1] for line in announced(said)) == [1, 2, 3], f"workers: {said}")
 
-    said = preload("fork_busy", "--types", "Linear", "--reduce", "count")
+    said = preload("fork_busy", "--reduce", "count")
     check(len(others("fork_busy")) == 20 and len(announced(said)) == 20, f"fork while threads run: {said}")
     check(all(line[1] == 1 for line in announced(said)), f"fork while threads run: {said}")
 
