@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <sstream>
 #include <torchtap/core/error.hpp>
@@ -19,10 +20,12 @@ struct Recorder::Attached {
   void detach() noexcept {
     handle.remove();
     forward.remove();
+    former.clear();
   }
   Subrecorder subrecorder;
   hooks::Handle handle;
-  hooks::Handle forward;  // of a recorder of gradients
+  hooks::Handle forward;             // of a recorder of gradients
+  std::deque<hooks::Handle> former;  // of modules that were replaced and may still get gradients
 };
 
 const at::Tensor& Sample::tensor(std::int64_t index) const {
@@ -192,6 +195,27 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
   attached_.reserve(attached_.size() + added.size());
   for (auto& attached : added) attached_.push_back(std::move(attached));
   withdraw.count = 0;
+  return *this;
+}
+
+Recorder& Recorder::replace(std::int64_t index, const core::ModuleRef& module) {
+  constexpr std::size_t kMostFormer = 64;
+  (*this)[index];  // checks
+  Attached& attached = *attached_[static_cast<std::size_t>(index)];
+  const auto source = static_cast<Record::Source>(source_);
+  const auto& record = attached.subrecorder.record_;
+  hooks::Batch batch;
+  auto handle =
+      hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
+  hooks::Handle forward;
+  if (!module.scripted()) forward = watch_forward(module, source, record);
+  batch.commit();
+  if (source == Record::Source::backward_input || source == Record::Source::backward_output) {
+    attached.former.push_back(std::move(attached.handle));
+    if (attached.former.size() > kMostFormer) attached.former.pop_front();
+  }
+  attached.handle = std::move(handle);
+  attached.forward = std::move(forward);
   return *this;
 }
 

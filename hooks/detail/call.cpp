@@ -1,4 +1,5 @@
 #include <ATen/core/grad_mode.h>
+#include <pthread.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/version.h>
@@ -55,8 +56,16 @@ struct CounterPlaces {
   std::uint64_t serial = 0;
 
   static CounterPlaces& instance() {
-    static auto* places = new CounterPlaces;  // hooks may outlive static objects
+    static auto* places = make();  // hooks may outlive static objects
     return *places;
+  }
+
+ private:
+  // Locked while the process forks: in the child nobody else would open it.
+  static CounterPlaces* make() {
+    ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
+                     [] { instance().mutex.unlock(); });
+    return new CounterPlaces;
   }
 };
 
