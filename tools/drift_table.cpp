@@ -110,7 +110,7 @@ void print_table(const std::vector<Drift>& drifts, double tolerance, const Drift
   explain("W1", std::string("Wasserstein distance of the histograms, in ") +
                     (deviations ? "standard deviations of A" : "the unit of the values"));
   explain("zeros", "change of their share of all values");
-  explain("other", "the result that changed most of those that are not in the distance");
+  explain("other", "of the other results, the one that changed most");
   if (drifts.empty()) return say("There are no modules.");
   const std::string limit = to_text(tolerance, 6);
   if (first == nullptr)

@@ -242,10 +242,17 @@ bool has_statistics(const Layers& layers) {
 std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry) {
   const core::Value value = entry.value();
   if (value.is_none()) return {};
-  if (!value.is_list()) return {{-1, read(results_of(value), entry.reduction())}};
+  // Where all tensors of a module were recorded, each has its own results under its number.
+  const auto is_slot = [](const auto& item) {
+    return !item.first.empty() && item.first.find_first_not_of("0123456789") == std::string::npos &&
+           item.first.size() < 10;
+  };
+  if (!value.is_dict() || !std::all_of(value.dict().begin(), value.dict().end(), is_slot)) {
+    return {{-1, read(results_of(value), entry.reduction())}};
+  }
   std::vector<Statistics> slots;
-  for (const auto& item : value.list()) {
-    slots.push_back({static_cast<std::int64_t>(slots.size()), read(results_of(item), entry.reduction())});
+  for (const auto& [key, item] : value.dict()) {
+    slots.push_back({std::stol(key), read(results_of(item), entry.reduction())});
   }
   return slots;
 }

@@ -265,6 +265,24 @@ def check_vectors(folder, batches):
     check(numpy.allclose(got, x.mean(0).numpy(), rtol=1e-5), "show --entry --result has the values")
 
 
+def check_slots(folder, batches):
+    """The model has two outputs: a row for each, compared with its like."""
+    for reduce in ("moments", "mean"):
+        stats = record(folder, "slots-" + reduce, batches, "--all-tensors", reduce=reduce, big=2.0)
+        other = record(folder, "slots-other-" + reduce, [batch + 1 for batch in batches], "--all-tensors", reduce=reduce, big=2.0)
+        entries = [(entry["path"], entry["slot"]) for entry in document("show", stats)["entries"]]
+        check(entries[:3] == [("", 0), ("", 1), ("first", 0)] and len(entries) == 10, f"slots: {entries}")
+        first = document("show", stats)["entries"][2]["statistics"]
+        check(close(first["mean"], torch.cat(batches).double().mean(), 1e-5), f"slots: {first}")
+        table = run("show", stats)[0]
+        check("(root)[1]" in table and "non-finite" in next(line for line in table.splitlines() if "(root)[1]" in line), f"slots: {table}")
+        got = {(entry["path"], entry["slot"]): entry for entry in document("diff", stats, other, status=1)["entries"]}
+        check(set(got) == set(entries), f"diff of slots: {set(got)}")
+        if reduce == "moments":
+            x = torch.cat(batches).double()
+            check(close(got["first", 0]["mean_shift"], 1 / x.std(), 1e-5), f"diff of slots: {got['first', 0]}")
+
+
 def check_single(folder, batches):
     """One reduction, whose result has no name; --stats of single numbers; no samples; samples that were kept."""
     stats = record(folder, "single", batches, reduce="mean")
@@ -432,6 +450,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_marks(folder, batches)
     check_width(stats)
     check_vectors(folder, batches)
+    check_slots(folder, batches)
     raw = check_single(folder, batches)
     check_diff(folder, batches, raw)
     check_wasserstein(folder)
