@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
 #include "json.hpp"
@@ -327,10 +328,10 @@ void add_diff(CLI::App& app) {
       ->check(CLI::ExistingPath);
   command->add_option("b", options->b, "What it is compared with")->required()->check(CLI::ExistingPath);
   command->add_option("--rtol", options->rtol, "Relative tolerance")
-      ->check(CLI::NonNegativeNumber)
+      ->check(tolerance())
       ->capture_default_str();
   command->add_option("--atol", options->atol, "Absolute tolerance")
-      ->check(CLI::NonNegativeNumber)
+      ->check(tolerance())
       ->capture_default_str();
   command->add_flag("--json", options->json, "For programs");
   command->callback([options] {

@@ -3,6 +3,9 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
@@ -49,6 +52,20 @@ std::string what_else(const std::string& path) {
            "torch.jit.script(model).save(FILE); `torchtap show` looks into files of tensors.";
   }
   return "";
+}
+
+/// That there is a file with something in it.
+void check_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool recording = fs::exists(fs::path(path) / "manifest.json", ignored);
+  TORCH_CHECK_VALUE(!fs::is_directory(path, ignored), "\"", path, "\" is a ",
+                    recording ? "recording, which torchtap show looks into; a model is a file of "
+                              : "directory; a model is a file of ",
+                    "torch.jit.script or torch.jit.trace.");
+  TORCH_CHECK_VALUE(std::ifstream(path).good(), "cannot read \"", path, "\": ", std::strerror(errno), ".");
+  TORCH_CHECK_VALUE(!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) != 0, "\"", path,
+                    "\" is empty.");
 }
 
 class Arguments {
@@ -136,7 +153,7 @@ class Arguments {
 }  // namespace
 
 torch::jit::Module load_model(const std::string& path, at::Device device) {
-  TORCH_CHECK_VALUE(std::ifstream(path).good(), "cannot read \"", path, "\".");
+  check_file(path);
   const std::string other = what_else(path);
   TORCH_CHECK_VALUE(other.empty(), "\"", path, "\" ", other);
   try {

@@ -10,11 +10,14 @@
 #include <torchtap/selectors/selectors.hpp>
 
 #include "asked.hpp"
+#include "checks.hpp"
 #include "commands.hpp"
 #include "json.hpp"
 #include "model.hpp"
 #include "progress.hpp"
 #include "terminal.hpp"
+#include "watch.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -38,7 +41,7 @@ Examples:
   torchtap record model.pt --idx3 t10k-images-idx3-ubyte.gz --batch 64 --reduce moments --save stats/
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
 
-Exit status: 0; 1 if a selected module never ran; 2 on errors.)");
+Exit status: 0; 1 if a module that --types or --names selects never ran; 2 on errors.)");
 }
 
 struct Options {
@@ -110,8 +113,8 @@ void summarize(recorders::Recorder& recorder, const Options& options, std::int64
            {"samples", recorder.samples()},
            {"never_ran", silent}});
   } else {
-    std::cout << recorder.size() << " modules, " << recorder.samples() << " samples of " << calls
-              << (calls == 1 ? " call" : " calls") << " in " << options.save << '\n';
+    std::cout << counted(recorder.size(), "module") << ", " << counted(recorder.samples(), "sample") << " of "
+              << counted(calls, "call") << " in " << options.save << '\n';
   }
   if (silent.empty()) return;
   std::cerr << "torchtap: nothing was recorded of " << core::quoted(silent)
@@ -121,7 +124,8 @@ void summarize(recorders::Recorder& recorder, const Options& options, std::int64
     std::cerr << "torchtap: some modules, such as transformer layers, do without their submodules where no "
                  "gradient is asked for; --enable-grad has them called.\n";
   }
-  throw CLI::RuntimeError(1);
+  // A model need not call all of its modules; one that was asked for has to be there.
+  if (!options.types.empty() || !options.names.empty()) throw CLI::RuntimeError(1);
 }
 
 void keep_samples(recorders::Options& how, const Options& options) {
@@ -138,7 +142,7 @@ void record(const Options& options) {
   const at::Device device(options.device);
   const bool gradients = options.what.compare(0, 4, "grad") == 0;
   torch::jit::Module model = load_model(options.model, device);
-  auto method = find_method(model, options.method);
+  find_method(model, options.method);
   model.train(options.train);
   Inputs inputs(options.inputs);
 
@@ -160,15 +164,15 @@ void record(const Options& options) {
     const at::AutoGradMode mode(gradients || options.enable_grad);
     Progress progress("recording", inputs.count());
     while (const auto batch = inputs.next()) {
-      const auto result = method(to_arguments(model, options.method, *batch, device, gradients));
+      const auto result =
+          call(model, options.method, to_arguments(model, options.method, *batch, device, gradients),
+               [&] { recorder->detach(); });
       if (gradients) run_backward(result);
       ++calls;
       progress.advance();
     }
   } catch (const std::exception& error) {
-    const auto* ours = dynamic_cast<const c10::Error*>(&error);
-    std::cerr << "torchtap: batch " << calls << ": "
-              << (ours != nullptr ? ours->what_without_backtrace() : error.what()) << '\n';
+    std::cerr << "torchtap: batch " << calls << ": " << explain(error) << '\n';
     if (recorder->samples() != 0) {
       save();
       std::cerr << "torchtap: what was recorded before is in " << options.save << ".\n";
@@ -194,7 +198,7 @@ void add_record(CLI::App& app) {
   command->add_option("--names", options->names, "Globs on paths: 'layer1.*'")->delimiter(',');
   command->add_option("--method", options->method, "The method that is called and recorded")
       ->capture_default_str();
-  command->add_option(
+  auto* reduce = command->add_option(
       "--reduce", options->reduce,
       "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; without, every sample is "
       "kept");
@@ -202,18 +206,22 @@ void add_record(CLI::App& app) {
                    ->add_option("--over", options->over,
                                 "Dimensions of a sample that are rows: '0' or '0,2,3'; without this and "
                                 "--elementwise, all elements are reduced")
-                   ->delimiter(',');
-  command->add_flag("--elementwise", options->elementwise, "Reduce elementwise over samples")->excludes(over);
+                   ->delimiter(',')
+                   ->transform(whole_number())
+                   ->needs(reduce);
+  command->add_flag("--elementwise", options->elementwise, "Reduce elementwise over samples")
+      ->excludes(over)
+      ->needs(reduce);
   command->add_flag("--all-tensors", options->all_tensors,
                     "All tensors of an input or output that has several; else the first");
-  command->add_option("--save", options->save, "Where the recording goes")->required();
+  command->add_option("--save", options->save, "Where the recording goes")->required()->check(place());
   command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
   command
       ->add_option(
           "--memory", options->memory,
           "How many MiB of samples may be kept in memory; with more, all go to disk as they come, in shards; "
           "0: at once")
-      ->check(CLI::Range(0, 1 << 30))
+      ->transform(whole_number(0, 1 << 30))
       ->capture_default_str();
   command->add_flag("--train", options->train, "Run the model in training mode; else in evaluation mode");
   command->add_flag("--enable-grad", options->enable_grad,

@@ -12,11 +12,13 @@
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/moments.hpp>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
 #include "json.hpp"
 #include "recordings.hpp"
 #include "terminal.hpp"
+#include "texts.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -211,9 +213,11 @@ void show_manifest(const Layers& layers, const Options& options) {
     print(Json{{"path", options.path},
                {"library", layers.library},
                {"created", layers.created},
-               {"entries", std::move(entries)}});
+               {"entries", std::move(entries)},
+               {"texts", texts_as_json(layers)}});
   } else {
     table.print(std::cout);
+    print_texts(layers);
   }
 }
 
@@ -320,7 +324,9 @@ void add_show(CLI::App& app) {
       command->add_option("--entry", options->entry,
                           "One module, by its path or, where none is called so, its index; '#3' is an index");
   command->add_option("--result", options->result, "One result of a reduction: variance, max.value");
-  command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")->needs(entry);
+  command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")
+      ->transform(whole_number(0))
+      ->needs(entry);
   auto* stats = command->add_flag("--stats", options->stats, "Mean, std, min, max, NaN and infinities");
   command->add_flag("--histogram", options->histogram, "A histogram of the values")->excludes(stats);
   command->add_flag("--json", options->json, "For programs");
