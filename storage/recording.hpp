@@ -24,7 +24,7 @@
 /// | `count` | the number of entries |
 /// | `entries[i].index` | i |
 /// | `entries[i].path`, `.aliases`, `.type`, `.kind`, `.samples`, `.reduction` | as in `Entry` |
-/// | `entries[i].holds` | "tensor", "list", "dict" or "none" |
+/// | `entries[i].holds` | "tensor", "list", "dict", "text" or "none" |
 /// | `entries[i].number` | how many entries a list or dict has; 1 for a tensor, 0 for none |
 /// | `entries[i].keys` | of a dict, in order |
 /// | `entries[i].dtype` | of all tensors in it, "float32" for example; "mixed" if they differ, "" if there

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "csv.hpp"
 #include "drift.hpp"
@@ -335,26 +336,26 @@ void add_diff(CLI::App& app) {
       ->check(CLI::ExistingPath);
   command->add_option("b", options->b, "What it is compared with")->required()->check(CLI::ExistingPath);
   auto* rtol = command->add_option("--rtol", options->rtol, "Relative tolerance, number by number")
-                   ->check(CLI::NonNegativeNumber)
+                   ->check(tolerance())
                    ->capture_default_str();
   auto* atol = command->add_option("--atol", options->atol, "Absolute tolerance, number by number")
-                   ->check(CLI::NonNegativeNumber)
+                   ->check(tolerance())
                    ->capture_default_str();
-  auto* tolerance = command
-                        ->add_option("--tolerance", options->tolerance,
-                                     "Of statistics: the distance that is still the same")
-                        ->check(CLI::NonNegativeNumber)
-                        ->capture_default_str()
-                        ->excludes(rtol)
-                        ->excludes(atol);
+  auto* distance = command
+                       ->add_option("--tolerance", options->tolerance,
+                                    "Of statistics: the distance that is still the same")
+                       ->check(tolerance())
+                       ->capture_default_str()
+                       ->excludes(rtol)
+                       ->excludes(atol);
   auto* json = command->add_flag("--json", options->json, "For programs");
   command->add_flag("--csv", options->csv, "For spreadsheets: comma separated values")->excludes(json);
-  command->callback([options, rtol, atol, tolerance] {
+  command->callback([options, rtol, atol, distance] {
     const Layers a = open_layers(options->a);
     const Layers b = open_layers(options->b);
     const bool statistics = has_statistics(a) && has_statistics(b);
     TORCH_CHECK_VALUE(
-        statistics || tolerance->count() == 0,
+        statistics || distance->count() == 0,
         "--tolerance is for recordings of statistics, and one of these has samples; --rtol and --atol "
         "say how far numbers may differ.");
     const bool agree = statistics && rtol->count() + atol->count() == 0 ? diff_statistics(a, b, *options)

@@ -5,6 +5,7 @@
 #include "csv.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
+#include "texts.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -50,14 +51,18 @@ void print_manifest(const Layers& layers, const std::string& path, const std::st
   for (const auto& layer : layers.all) {
     if (entry.empty() || layer.index == layers.at(entry).index) chosen.push_back(&layer);
   }
-  if (format == Format::table) return print_table(chosen);
+  if (format == Format::table) {
+    print_table(chosen);
+    return print_texts(layers);
+  }
   Json entries = Json::array();
   for (const Layer* layer : chosen) entries.push_back(describe(*layer));
   if (format == Format::csv) return print_csv(entries);
   print(Json{{"path", path},
              {"library", layers.library},
              {"created", layers.created},
-             {"entries", std::move(entries)}});
+             {"entries", std::move(entries)},
+             {"texts", texts_as_json(layers)}});
 }
 
 }  // namespace torchtap::tools

@@ -5,6 +5,9 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <torchtap/core/error.hpp>
@@ -52,6 +55,20 @@ std::string what_else(const std::string& path) {
            "torch.jit.script(model).save(FILE); `torchtap show` looks into files of tensors.";
   }
   return "";
+}
+
+/// That there is a file with something in it.
+void check_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool recording = fs::exists(fs::path(path) / "manifest.json", ignored);
+  TORCH_CHECK_VALUE(!fs::is_directory(path, ignored), "\"", path, "\" is a ",
+                    recording ? "recording, which torchtap show looks into; a model is a file of "
+                              : "directory; a model is a file of ",
+                    "torch.jit.script or torch.jit.trace.");
+  TORCH_CHECK_VALUE(std::ifstream(path).good(), "cannot read \"", path, "\": ", std::strerror(errno), ".");
+  TORCH_CHECK_VALUE(!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) != 0, "\"", path,
+                    "\" is empty.");
 }
 
 class Arguments {
@@ -177,7 +194,7 @@ void add_library_option(CLI::App& command) {
 }
 
 torch::jit::Module load_model(const std::string& path, at::Device device) {
-  TORCH_CHECK_VALUE(std::ifstream(path).good(), "cannot read \"", path, "\".");
+  check_file(path);
   const std::string other = what_else(path);
   TORCH_CHECK_VALUE(other.empty(), "\"", path, "\" ", other);
   try {

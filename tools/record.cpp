@@ -12,6 +12,7 @@
 #include <torchtap/selectors/selectors.hpp>
 
 #include "asked.hpp"
+#include "checks.hpp"
 #include "commands.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
@@ -19,7 +20,9 @@
 #include "model.hpp"
 #include "progress.hpp"
 #include "terminal.hpp"
+#include "watch.hpp"
 #include "which_options.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -187,11 +190,8 @@ void summarize(Run& run) {
            {"recorded_by", instead},
            {"also_called_by", others}});
   } else {
-    const auto count = [](std::int64_t number, const char* name) {
-      return c10::str(number, ' ', name, number == 1 ? "" : "s");
-    };
-    std::cout << count(recorder.size(), "module") << ", " << count(recorder.samples(), "sample") << " of "
-              << count(run.calls, "call") << " in " << options.save << '\n';
+    std::cout << counted(recorder.size(), "module") << ", " << counted(recorder.samples(), "sample") << " of "
+              << counted(run.calls, "call") << " in " << options.save << '\n';
   }
   warn(silent, "nothing was recorded of",
        run.gradients() ? "no gradient arrived there." : "the model did not call them.");
@@ -255,7 +255,7 @@ void save(const Run& run) {
 void run_model(Run& run, torch::jit::Module& model, const std::string& called, Inputs& inputs,
                at::Device device) {
   const Options& options = run.options;
-  auto method = find_method(model, called);
+  find_method(model, called);  // checks
   const Interrupt interrupt;
   try {
     const at::AutoGradMode mode(run.gradients() || options.enable_grad);
@@ -263,15 +263,14 @@ void run_model(Run& run, torch::jit::Module& model, const std::string& called, I
     while (interrupt.signal() == 0) {
       const auto batch = inputs.next();
       if (!batch) break;
-      const auto result = method(to_arguments(model, called, *batch, device, run.gradients()));
+      const auto result = call(model, called, to_arguments(model, called, *batch, device, run.gradients()),
+                               [&] { run.recorder->detach(); });
       if (run.gradients()) run_backward(result);
       ++run.calls;
       progress.advance();
     }
   } catch (const std::exception& error) {
-    const auto* ours = dynamic_cast<const c10::Error*>(&error);
-    std::cerr << "torchtap: batch " << run.calls << ": "
-              << (ours != nullptr ? ours->what_without_backtrace() : error.what()) << '\n';
+    std::cerr << "torchtap: batch " << run.calls << ": " << explain(error) << '\n';
     if (run.recorder->samples() != 0) {
       save(run);
       std::cerr << "torchtap: what was recorded before is in " << options.save << ".\n";
@@ -341,6 +340,7 @@ void add_record(CLI::App& app) {
                                 "Dimensions of a sample that are rows: '0' or '0,2,3'; without this and "
                                 "--elementwise, all elements are reduced")
                    ->delimiter(',')
+                   ->transform(whole_number())
                    ->needs(reduce);
   command->add_flag("--elementwise", options->elementwise, "Reduce elementwise over samples")
       ->excludes(over)
@@ -349,14 +349,14 @@ void add_record(CLI::App& app) {
                     "Record the values of quantized tensors; else they are left out");
   command->add_flag("--all-tensors", options->all_tensors,
                     "All tensors of an input or output that has several; else the first");
-  command->add_option("--save", options->save, "Where the recording goes")->required();
+  command->add_option("--save", options->save, "Where the recording goes")->required()->check(place());
   command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
   command
       ->add_option(
           "--memory", options->memory,
           "How many MiB of samples may be kept in memory; with more, all go to disk as they come, in shards; "
           "0: at once")
-      ->check(CLI::Range(0, 1 << 30))
+      ->transform(whole_number(0, 1 << 30))
       ->capture_default_str();
   command->add_flag("--train", options->train, "Run the model in training mode; else in evaluation mode");
   command->add_flag("--enable-grad", options->enable_grad,

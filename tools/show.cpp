@@ -12,6 +12,7 @@
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/moments.hpp>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "csv.hpp"
 #include "dtypes.hpp"
@@ -311,7 +312,9 @@ void add_show(CLI::App& app) {
       command->add_option("--entry", options->entry,
                           "One module, by its path or, where none is called so, its index; '#3' is an index");
   command->add_option("--result", options->result, "One result of a reduction: variance, max.value");
-  command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")->needs(entry);
+  command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")
+      ->transform(whole_number(0))
+      ->needs(entry);
   auto* stats = command->add_flag("--stats", options->stats, "Mean, std, min, max, NaN and infinities");
   auto* histogram =
       command->add_flag("--histogram", options->histogram, "A histogram of the values")->excludes(stats);

@@ -292,13 +292,13 @@ def check_completion(folder):
     check(completed("torchtap convert --to ") == ["npy", "safetensors", "csv"], "completion of choices")
     check(completed("torchtap convert --to s") == ["safetensors"] and completed("torchtap convert --to = c") == ["csv"], "completion of a choice")
     check("grad-output" in completed("torchtap preload --what "), "completion of choices of preload")
-    check(completed("torchtap completion ") == ["bash"], "completion of a positional choice")
+    check(completed("torchtap completion ") == ["bash", "zsh", "fish"], "completion of a positional choice")
     here = folder / "files"
     (here / "a folder").mkdir(parents=True)
     (here / "maps").mkdir()
     check(completed("torchtap show ma", here) == ["maps"] and completed("torchtap merge x --save m", here) == ["maps"], "completion of files")
     check("bash" in completed("torchtap preload --save x -- bas"), "completion of another program")
-    run("completion", "fish", status=2)
+    run("completion", "csh", status=2)
 
 
 with tempfile.TemporaryDirectory() as folder:
