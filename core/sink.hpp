@@ -26,6 +26,8 @@ class Sink {
 
   /// Folds one sample in. A call that throws leaves the former state.
   virtual void update(const at::Tensor& sample) = 0;
+  /// Throws what `update` would throw for this sample; false if only an update can tell. Changes nothing.
+  virtual bool check(const at::Tensor& sample) const = 0;
   /// Afterwards as if this sink had also seen all that `other` saw. Throws `c10::TypeError` if `other` is of
   /// another kind, `c10::ValueError` if it was configured or fed with other shapes; the state is then
   /// unchanged.
@@ -93,6 +95,12 @@ struct has_update_plain<
     : std::true_type {};
 
 template <class T, class = void>
+struct has_check : std::false_type {};
+template <class T>
+struct has_check<T, std::void_t<decltype(std::declval<const T&>().check(std::declval<const at::Tensor&>()))>>
+    : std::true_type {};
+
+template <class T, class = void>
 struct has_fresh : std::false_type {};
 template <class T>
 struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> : std::true_type {};
@@ -103,10 +111,11 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 /// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `State state() const`.
 ///
 /// Updates run in `Quiet` mode. Optional: `std::string describe() const`, `T fresh() const` (same
-/// configuration, no samples; else the object as it was handed over is the fresh one), `void assign(const
-/// at::Tensor&)`, `bool commutative() const` (whether samples may come in any order, and be folded in by
-/// several objects that are merged in the end, as threads then do if there is `fresh()`, too; else they take
-/// turns), and cereal's `serialize`/`save`/`load`.
+/// configuration, no samples; else the object as it was handed over is the fresh one), `void check(const
+/// at::Tensor&) const` (throws what `update` would throw; else a copy is updated where several reductions
+/// have to go on together or not at all), `void assign(const at::Tensor&)`, `bool commutative() const`
+/// (whether samples may come in any order, and be folded in by several objects that are merged in the end, as
+/// threads then do if there is `fresh()`, too; else they take turns), and cereal's `serialize`/`save`/`load`.
 template <class T>
 inline constexpr bool is_reduction_v = detail::is_reduction<std::decay_t<T>>::value;
 
@@ -186,6 +195,13 @@ class SinkOf final : public Sink {
     }
     const Quiet quiet;
     reduction_->update(sample);
+  }
+  bool check([[maybe_unused]] const at::Tensor& sample) const override {
+    if constexpr (detail::has_check<R>::value) {
+      const Quiet quiet;
+      reduction_->check(sample);
+    }
+    return detail::has_check<R>::value;
   }
   void merge(const Sink& other) override {
     const auto* same = dynamic_cast<const SinkOf*>(&other);

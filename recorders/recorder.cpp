@@ -1,7 +1,4 @@
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -10,6 +7,7 @@
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/selectors/walk.hpp>
+#include <torchtap/storage/write_file.hpp>
 
 namespace torchtap::recorders {
 
@@ -115,14 +113,22 @@ Recorder::Recorder(Source source, Options options)
                     kind(), ": spool() keeps every sample and reduction() keeps none; ask for one of them.");
   store_ = std::make_shared<detail::Store>(options_);
 }
-Recorder::Recorder(Recorder&&) noexcept = default;
+// The options stay with both, so that what only asks needs no exception.
+Recorder::Recorder(Recorder&& other) noexcept
+    : source_(other.source_),
+      options_(other.options_),
+      store_(std::move(other.store_)),
+      attached_(std::move(other.attached_)) {
+  other.attached_.clear();
+}
 Recorder& Recorder::operator=(Recorder&& other) noexcept {
   if (this == &other) return *this;
   hooks::Batch batch;
   finish_spool();
   source_ = other.source_;
-  options_ = std::move(other.options_);
+  options_ = other.options_;
   attached_ = std::move(other.attached_);
+  other.attached_.clear();
   store_ = std::move(other.store_);
   return *this;
 }
@@ -145,31 +151,43 @@ void Recorder::finish_spool() noexcept {
   }
 }
 
+void Recorder::check_not_moved(const char* call) const {
+  TORCH_CHECK_VALUE(store_ != nullptr, kind(), "::", call,
+                    ": this recorder was moved to another one, which has its modules and what they recorded; "
+                    "use that one.");
+}
+
 Recorder& Recorder::modules(torch::nn::Module& model, const selectors::Selector& selector) {
+  check_not_moved("modules");
   return attach(selectors::select(selectors::modules(model).vector(), selector));
 }
 
 Recorder& Recorder::children(torch::nn::Module& model, const selectors::Selector& selector) {
+  check_not_moved("children");
   return attach(selectors::select(selectors::children(model).vector(), selector));
 }
 
 Recorder& Recorder::modules(const torch::jit::Module& model, const selectors::Selector& selector,
                             const std::string& method) {
+  check_not_moved("modules");
   return attach(selectors::select(selectors::modules(model, method).vector(), selector));
 }
 
 Recorder& Recorder::children(const torch::jit::Module& model, const selectors::Selector& selector,
                              const std::string& method) {
+  check_not_moved("children");
   const core::ModuleRef root = core::walk_modules(model, method).front();
   if (root.frozen()) selectors::select({root}, selector);  // tells why it has no children
   return attach(selectors::select(selectors::children(model, method).vector(), selector));
 }
 
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
+  check_not_moved("module");
   return attach({core::ref(module, name)});
 }
 
 Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
+  check_not_moved("attach");
   const auto source = static_cast<Record::Source>(source_);
   hooks::Batch batch;
   std::vector<std::unique_ptr<Attached>> added;
@@ -252,6 +270,7 @@ std::int64_t Recorder::samples() const noexcept {
 }
 
 const Subrecorder& Recorder::operator[](std::int64_t index) const {
+  check_not_moved("operator[]");
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(attached_.size()), kind(), "[", index,
                     "]: the recorder was attached to ", attached_.size(), " modules.");
   const auto& attached = attached_[static_cast<std::size_t>(index)];
@@ -265,6 +284,7 @@ Subrecorder& Recorder::operator[](std::int64_t index) {
 }
 
 Subrecorder& Recorder::at(const std::string& path) {
+  check_not_moved("at");
   std::vector<std::string> paths;
   std::vector<std::int64_t> found;
   for (const auto& [index, record] : live()) {
@@ -294,6 +314,7 @@ Recorder::Iterator Recorder::end() {
 }
 
 core::Value Recorder::remove(std::int64_t index) {
+  check_not_moved("remove");
   (*this)[index];  // checks
   auto& attached = attached_[static_cast<std::size_t>(index)];
   attached->detach();
@@ -315,18 +336,23 @@ void Recorder::detach() noexcept {
 }
 
 void Recorder::reset() {
+  check_not_moved("reset");
   for (const auto& entry : live()) entry.second->reset();
 }
 
 void Recorder::apply(const std::function<at::Tensor(const at::Tensor&)>& function) {
+  check_not_moved("apply");
   for (auto& subrecorder : *this) subrecorder.apply(function);
 }
 
 void Recorder::apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function) {
+  check_not_moved("apply_sample");
   for (auto& subrecorder : *this) subrecorder.apply_sample(function);
 }
 
 void Recorder::merge(const Recorder& other) {
+  check_not_moved("merge");
+  other.check_not_moved("merge");
   TORCH_CHECK_VALUE(source_ == other.source_, kind(), "::merge: cannot take in what a ", other.kind(),
                     " recorded.");
   const auto mine = live();
@@ -346,6 +372,7 @@ void Recorder::merge(const Recorder& other) {
 }
 
 bool Recorder::until_recorded(const std::function<void()>& forward) {
+  check_not_moved("until_recorded");
   TORCH_CHECK_VALUE(
       source_ != Source::backward_input && source_ != Source::backward_output, kind(),
       "::until_recorded: gradients arrive in backward; only a recorder of forwards can stop one.");
@@ -371,6 +398,7 @@ bool Recorder::until_recorded(const std::function<void()>& forward) {
 }
 
 std::vector<storage::Entry> Recorder::entries() const {
+  check_not_moved("entries");
   TORCH_CHECK_VALUE(
       !store_->spooling(), kind(), "::entries: samples are spooled to \"", options_->spool_directory(),
       "\" and may be more than memory holds; call save with that directory, and storage::load it.");
@@ -393,6 +421,7 @@ std::vector<storage::Entry> Recorder::entries() const {
 }
 
 void Recorder::save(const std::string& directory, const storage::SaveOptions& options) const {
+  check_not_moved("save");
   TORCH_CHECK_VALUE(!empty(), kind(),
                     "::save: the recorder is attached to nothing, so there is nothing to save in \"",
                     directory, "\".");
@@ -408,6 +437,7 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
 }
 
 void Recorder::flush() {
+  check_not_moved("flush");
   if (!store_->spooling()) return;
   for (const auto& entry : live()) entry.second->spooled();
   store_->spool().flush();
@@ -433,6 +463,7 @@ std::uint64_t checksum(const std::string& bytes) {
 }  // namespace
 
 void Recorder::snapshot(std::ostream& stream) const {
+  check_not_moved("snapshot");
   std::ostringstream payload;
   {
     core::OutputArchive archive(payload);
@@ -453,6 +484,7 @@ void Recorder::snapshot(std::ostream& stream) const {
 }
 
 void Recorder::restore(std::istream& stream) {
+  check_not_moved("restore");
   const auto damaged = [&](const std::string& why) {
     TORCH_CHECK_VALUE(false, kind(), "::restore: the snapshot cannot be read: ", why,
                       ". Nothing was changed.");
@@ -497,24 +529,12 @@ void Recorder::restore(std::istream& stream) {
 }
 
 void Recorder::snapshot(const std::string& file) const {
-  const std::string temporary = c10::str(file, ".", ::getpid(), ".tmp");
-  try {
-    std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
-    TORCH_CHECK(stream.good(), kind(), "::snapshot: cannot write \"", temporary, "\": ", std::strerror(errno),
-                ".");
-    snapshot(stream);
-    stream.close();
-    TORCH_CHECK(!stream.fail(), kind(), "::snapshot: cannot write \"", temporary,
-                "\": ", std::strerror(errno), ".");
-    TORCH_CHECK(std::rename(temporary.c_str(), file.c_str()) == 0, kind(), "::snapshot: cannot put \"", file,
-                "\" in place: ", std::strerror(errno), ".");
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
+  check_not_moved("snapshot");  // before a file is made
+  storage::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
 }
 
 void Recorder::restore(const std::string& file) {
+  check_not_moved("restore");
   std::ifstream stream(file, std::ios::binary);
   TORCH_CHECK_VALUE(stream.good(), kind(), "::restore: cannot open \"", file, "\": ", std::strerror(errno),
                     ".");

@@ -38,11 +38,14 @@ class Store;
 /// another one is removed. Modules may fire from several threads at once. The recorder and the model may be
 /// destroyed in either order; destroying the recorder removes its hooks. Move-only.
 ///
+/// A recorder that was moved from is attached to nothing and stays so: it may be destroyed, assigned to,
+/// detached and asked for its size; every other call throws `c10::ValueError`. Recorders of the same kind may
+/// be assigned.
+///
 /// The five kinds and their names are those of torchfunc's recorders.
 class Recorder {
  public:
   Recorder(Recorder&&) noexcept;
-  Recorder& operator=(Recorder&&) noexcept;
   virtual ~Recorder();
 
   /// Attaches to the modules of `model` that `selector` wants, at any depth, the root included; without a
@@ -140,6 +143,9 @@ class Recorder {
   /// Writes one `.pt` file a subrecorder and a manifest into `directory`; see `storage::save`. Subrecorders
   /// that never recorded are in the manifest with 0 samples.
   ///
+  /// Files are numbered in the order of the subrecorders that are left: after `remove(0)`, `recorder[1]` is
+  /// entry 0 of the manifest and its file is `0.pt`. What belongs together in memory and on disk is `path`.
+  ///
   /// If samples are spooled (`Options::spool`), `directory` has to be where they are: the recording there is
   /// finished, with everything recorded so far, and recording goes on. It is also finished when the recorder
   /// is destroyed, but errors cannot be reported then.
@@ -158,13 +164,15 @@ class Recorder {
   /// Goes on from a snapshot of a recorder of the same kind, attached to modules of the same paths, with the
   /// same reduction. Throws `c10::Error` that names what differs or is damaged; nothing is changed then.
   void restore(std::istream& stream);
-  /// The same with a file, which appears whole or not at all.
+  /// The same with a file, which appears whole or not at all, also after a power failure.
   void snapshot(const std::string& file) const;
   void restore(const std::string& file);
 
  protected:
   enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
   Recorder(Source source, Options options);
+  // For the kinds: through a `Recorder&`, one kind would become another.
+  Recorder& operator=(Recorder&&) noexcept;
 
  private:
   friend class Scope;
@@ -172,10 +180,11 @@ class Recorder {
 
   std::vector<std::pair<std::int64_t, detail::Record*>> live() const;
   void finish_spool() noexcept;
+  void check_not_moved(const char* call) const;
 
   Source source_;
   std::shared_ptr<const Options> options_;
-  std::shared_ptr<detail::Store> store_;
+  std::shared_ptr<detail::Store> store_;             // null in a recorder that was moved from
   std::vector<std::unique_ptr<Attached>> attached_;  // null where removed
 };
 
@@ -214,7 +223,8 @@ class Recorder::Iterator {
 };
 
 /// Takes off, at its end, the hooks that a recorder got while the scope lasted, exceptions included. What was
-/// recorded stays with the recorder, and so do hooks from before.
+/// recorded stays with the recorder, and so do hooks from before. The recorder must stay where it is
+/// meanwhile: hooks that were moved to another recorder stay on.
 class [[nodiscard]] Scope {
  public:
   explicit Scope(Recorder& recorder) : recorder_(recorder), first_(recorder.attached_.size()) {}

@@ -12,11 +12,7 @@
 /// What the combinators need to know about the reductions inside them.
 namespace torchtap::reductions::detail {
 
-template <class T, class = void>
-struct has_check : std::false_type {};
-template <class T>
-struct has_check<T, std::void_t<decltype(std::declval<const T&>().check(std::declval<const at::Tensor&>()))>>
-    : std::true_type {};
+using core::detail::has_check;
 
 class Scan;
 

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
+#include <utility>
 
 namespace torchtap::storage::detail {
 namespace {
@@ -185,6 +186,11 @@ void OutputFile::close(bool sync) {
   flush();
   if (sync && ::fsync(fd_.get()) != 0) io_error(call_, "fsync", path_, errno);
   if (::close(fd_.release()) != 0 && errno != EINTR) io_error(call_, "close", path_, errno);
+}
+
+Descriptor OutputFile::finish() {
+  flush();
+  return std::move(fd_);
 }
 
 InputFile::InputFile(std::string call, std::string path, Descriptor fd)

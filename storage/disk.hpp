@@ -51,6 +51,9 @@ class OutputFile {
   std::uint64_t size() const noexcept { return flushed_ + buffer_.size(); }
   /// Writes what is buffered, waits for the disk if `sync`, closes.
   void close(bool sync);
+  /// Writes what is buffered and hands the descriptor over, for who waits for the disk later.
+  Descriptor finish();
+  const std::string& path() const noexcept { return path_; }
 
  private:
   void flush();

@@ -62,7 +62,9 @@ void save_value(const std::string& path, const core::Value& value, const SaveOpt
 /// Of Python's values it reads tensors and parameters, lists and tuples (as lists), dicts and OrderedDicts
 /// such as a state_dict, None, str (as text), and bool, int and float (as tensors without dimensions of dtype
 /// bool, int64 and float64). Int keys become their decimal digits. Tensors arrive on the CPU, without
-/// `requires_grad`; those that share a storage in the file share it here.
+/// `requires_grad`; those that share a storage in the file share it here. So does a tensor that was saved
+/// expanded (`x.expand(…)` in Python): it arrives as the same view, which takes the memory of its storage
+/// only, but as much as its shape says once it is copied.
 ///
 /// Nothing in a file is run: names of classes and functions are accepted from a short list only, and every
 /// size, offset, stride and checksum is verified, so that a file from anywhere is safe to open. Throws

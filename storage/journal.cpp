@@ -2,6 +2,7 @@
 #include <cereal/archives/json.hpp>
 #include <cstdio>
 #include <ctime>
+#include <limits>
 #include <regex>
 #include <sstream>
 #include <stdexcept>
@@ -18,7 +19,6 @@ namespace {
 
 constexpr std::int64_t kSchema = 1;
 constexpr std::uint64_t kLargestJournal = std::uint64_t{1} << 32;
-constexpr std::int64_t kMostEntries = 10'000'000;
 constexpr int kDeepest = 8;
 
 struct Head {
@@ -81,14 +81,34 @@ T parse(const std::string& json, const char* what) {
   return object;
 }
 
-SpooledEntry& entry_at(Journal& journal, std::int64_t index) {
-  if (index < 0 || index > kMostEntries) throw std::out_of_range("an index of an entry is out of range");
+SpooledEntry& entry_at(Journal& journal, std::int64_t index, std::size_t most) {
+  if (index < 0 || static_cast<std::uint64_t>(index) >= most) {
+    throw std::out_of_range(c10::str("it is of entry ", index, ", and there cannot be so many"));
+  }
   const auto place = static_cast<std::size_t>(index);
   if (journal.entries.size() <= place) journal.entries.resize(place + 1);
   return journal.entries[place];
 }
 
-void take(Journal& journal, const std::string& json) {
+/// A shard of `entry` that is called so, whose samples may be counted.
+void check_open(const OpenShard& shard) {
+  std::int64_t entry = 0, slot = 0, number = 0;
+  if (!parse_shard_name(shard.name + ".part", entry, slot, number) || entry != shard.entry ||
+      slot != shard.slot) {
+    throw std::invalid_argument("it calls a shard \"" + shard.name + "\"");
+  }
+  std::int64_t elements = 1;
+  for (const auto extent : shard.shape) {
+    if (extent < 0 || __builtin_mul_overflow(elements, std::max<std::int64_t>(extent, 1), &elements) ||
+        elements > std::numeric_limits<std::int64_t>::max() / 16) {
+      throw std::invalid_argument(c10::str("it claims samples of shape ", c10::IntArrayRef(shard.shape)));
+    }
+  }
+  if (shard.stacked < -1) throw std::invalid_argument("it claims a negative number of samples");
+}
+
+/// `most`: of entries.
+void take(Journal& journal, const std::string& json, std::size_t most) {
   if (nests_deeper(json, kDeepest)) throw std::length_error("it nests too deep");
   const std::string what = json.substr(0, json.find(':'));
   if (what == "{\"recording\"") {
@@ -101,14 +121,15 @@ void take(Journal& journal, const std::string& json) {
     journal.created = head.created;
   } else if (what == "{\"entry\"") {
     auto entry = parse<EntryLine>(json, "entry");
-    SpooledEntry& place = entry_at(journal, entry.entry);
+    SpooledEntry& place = entry_at(journal, entry.entry, most);
     place.path = std::move(entry.path);
     place.aliases = std::move(entry.aliases);
     place.type = std::move(entry.type);
     place.kind = std::move(entry.kind);
   } else if (what == "{\"open\"") {
     auto shard = parse<OpenShard>(json, "open");
-    entry_at(journal, shard.entry);
+    entry_at(journal, shard.entry, most);
+    check_open(shard);
     for (auto& open : journal.open) {
       if (open.name == shard.name) {
         open.stacked = shard.stacked;
@@ -118,13 +139,14 @@ void take(Journal& journal, const std::string& json) {
     journal.open.push_back(std::move(shard));
   } else if (what == "{\"shard\"") {
     auto shard = parse<ShardLine>(json, "shard");
+    SpooledEntry& place = entry_at(journal, shard.entry, most);
     const std::string name = shard.shard.file.substr(0, shard.shard.file.rfind('.'));
     for (auto open = journal.open.begin(); open != journal.open.end(); ++open) {
       if (open->name != name) continue;
       journal.open.erase(open);
       break;
     }
-    entry_at(journal, shard.entry).shards.push_back(std::move(shard.shard));
+    place.shards.push_back(std::move(shard.shard));
   } else {
     throw std::invalid_argument("it says something unknown; update torchtap");
   }
@@ -132,19 +154,25 @@ void take(Journal& journal, const std::string& json) {
 
 }  // namespace
 
+std::int64_t saturating_add(std::int64_t a, std::int64_t b) noexcept {
+  std::int64_t sum = 0;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return a < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
+}
+
 std::int64_t SpooledEntry::samples() const noexcept {
   std::int64_t most = 0, all = 0;
   // Where all tensors of a module are recorded, each slot has a part of every sample.
   std::vector<std::pair<std::int64_t, std::int64_t>> slots;
   for (const auto& shard : shards) {
     if (shard.slot < 0) {
-      all += shard.samples;
+      all = saturating_add(all, shard.samples);
       continue;
     }
     auto slot = slots.begin();
     while (slot != slots.end() && slot->first != shard.slot) ++slot;
     if (slot == slots.end()) slot = slots.insert(slots.end(), {shard.slot, 0});
-    slot->second += shard.samples;
+    slot->second = saturating_add(slot->second, shard.samples);
     most = std::max(most, slot->second);
   }
   return std::max(all, most);
@@ -187,8 +215,9 @@ bool is_part(const std::string& name) {
   return name.size() > 5 && name.compare(name.size() - 5, 5, ".part") == 0;
 }
 
-Journal read_journal(const InputFile& file) {
+Journal read_journal(const InputFile& file, std::size_t known) {
   const std::string text = file.read_all(kLargestJournal);
+  const std::size_t most = known + static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   Journal journal;
   std::vector<std::string> torn;  // lines that are damaged, as long as no good one follows
   std::int64_t number = 0;
@@ -205,7 +234,7 @@ Journal read_journal(const InputFile& file) {
       journal.damage.insert(journal.damage.end(), torn.begin(), torn.end());
       torn.clear();
       try {
-        take(journal, json);
+        take(journal, json, most);
       } catch (const std::exception& error) {  // cereal's and rapidjson's among them
         journal.damage.push_back(c10::str("line ", number, " of its journal cannot be read: ", error.what()));
       }

@@ -74,6 +74,8 @@ struct Journal {
   std::vector<std::string> damage;    // what is wrong with it, but for a torn last line
 };
 
+/// The sum, or the largest number there is: what a file claims may be anything.
+std::int64_t saturating_add(std::int64_t a, std::int64_t b) noexcept;
 /// A name for a shard, without suffix: "3-17", "3.1-17".
 std::string shard_name(std::int64_t entry, std::int64_t slot, std::int64_t number);
 /// The parts of a name with suffix ".pt" or ".part". False if it is none.
@@ -84,8 +86,10 @@ bool is_part(const std::string& name);
 /// rapidjson reads nested brackets by recursion; a few thousand of them would end the stack.
 bool nests_deeper(const std::string& json, int most);
 
-/// Reads a journal as far as it goes.
-Journal read_journal(const InputFile& file);
+/// Reads a journal as far as it goes. Lines that contradict themselves are listed under `damage` and left
+/// out; so are entries beyond `known`, those that the manifest has, and as many more as the journal has
+/// lines.
+Journal read_journal(const InputFile& file, std::size_t known);
 
 /// The lines of a journal.
 std::string journal_head(const std::string& created);

@@ -4,32 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cereal/archives/json.hpp>
-#include <cereal/types/string.hpp>
-#include <cereal/types/vector.hpp>
 #include <cerrno>
-#include <sstream>
 #include <system_error>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <torchtap/storage/journal.hpp>
+#include <torchtap/storage/manifest.hpp>
 #include <torchtap/storage/pickle.hpp>
 #include <torchtap/storage/pt.hpp>
 #include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/sync_queue.hpp>
 #include <unordered_set>
 #include <utility>
 
-#ifndef TORCHTAP_VERSION
-#define TORCHTAP_VERSION "unknown"
-#endif
-
 namespace torchtap::storage {
 namespace detail {
-
-constexpr std::int64_t kSchema = 2;
-constexpr std::int64_t kUnspooledSchema = 1;  // what recordings without shards are still written as
-constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
-constexpr int kDeepestManifest = 16;
 
 /// An open directory. Held open, it stays the directory that was loaded, whatever takes its name.
 struct Folder {
@@ -38,116 +27,11 @@ struct Folder {
   LoadOptions options;
 };
 
-/// An entry as the manifest has it.
-struct Description {
-  std::int64_t index = 0;
-  std::string path;
-  std::vector<std::string> aliases;
-  std::string type;
-  std::string kind;
-  std::int64_t samples = 0;
-  std::string reduction;
-  std::string holds;
-  std::int64_t number = 0;
-  std::vector<std::string> keys;
-  std::string dtype;
-  std::vector<std::int64_t> shape;
-  bool ragged = false;
-  std::string file;
-  std::int64_t bytes = 0;
-  std::vector<ShardInfo> shards;  // instead of a file
-  std::int64_t dropped = 0;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(CEREAL_NVP(index), CEREAL_NVP(path), CEREAL_NVP(aliases), CEREAL_NVP(type), CEREAL_NVP(kind),
-            CEREAL_NVP(samples), CEREAL_NVP(reduction), CEREAL_NVP(holds), CEREAL_NVP(number),
-            CEREAL_NVP(keys), CEREAL_NVP(dtype), CEREAL_NVP(shape), CEREAL_NVP(ragged), CEREAL_NVP(file),
-            CEREAL_NVP(bytes));
-    if constexpr (Archive::is_loading::value) {
-      const char* next = archive.getNodeName();
-      if (next == nullptr || std::string(next) != "shards") return;
-    } else if (shards.empty()) {
-      return;
-    }
-    archive(CEREAL_NVP(shards), CEREAL_NVP(dropped));
-  }
-};
-
 namespace {
-
-struct Manifest {
-  std::int64_t schema = kSchema;
-  std::string library = TORCHTAP_VERSION;
-  std::string created;
-  std::int64_t count = 0;
-  std::vector<Description> entries;
-};
-
-const char* holds(const core::Value& value) {
-  switch (value.kind()) {
-    case core::Value::Kind::none:
-      return "none";
-    case core::Value::Kind::tensor:
-      return value.tensor().defined() ? "tensor" : "none";
-    case core::Value::Kind::list:
-      return "list";
-    case core::Value::Kind::dict:
-      return "dict";
-    case core::Value::Kind::text:
-      return "text";
-  }
-  return "none";
-}
-
-bool is_empty(const core::Value& value) {
-  return std::string(holds(value)) == "none" || (value.is_list() && value.list().empty()) ||
-         (value.is_dict() && value.dict().empty());
-}
-
-/// Calls `visit` with every tensor in `value`.
-template <class Visit>
-void each_tensor(const core::Value& value, const Visit& visit) {
-  if (value.is_tensor() && value.tensor().defined()) visit(value.tensor());
-  if (value.is_list()) {
-    for (const auto& item : value.list()) each_tensor(item, visit);
-  }
-  if (value.is_dict()) {
-    for (const auto& [key, item] : value.dict()) each_tensor(item, visit);
-  }
-}
-
-Description describe(const Entry& entry, std::size_t index) {
-  Description part;
-  part.index = static_cast<std::int64_t>(index);
-  part.path = entry.path;
-  part.aliases = entry.aliases;
-  part.type = entry.type;
-  part.kind = entry.kind;
-  part.samples = entry.samples;
-  part.reduction = entry.reduction;
-  part.holds = holds(entry.value);
-  if (part.holds == "tensor" || part.holds == "text") part.number = 1;
-  if (part.holds == "list") part.number = static_cast<std::int64_t>(entry.value.list().size());
-  if (part.holds == "dict") {
-    part.number = static_cast<std::int64_t>(entry.value.dict().size());
-    for (const auto& [key, item] : entry.value.dict()) part.keys.push_back(key);
-  }
-  bool first = true;
-  each_tensor(entry.value, [&](const at::Tensor& tensor) {
-    merge_shape(first, part.dtype, part.shape, part.ragged, dtype_name(tensor.scalar_type()), tensor.sizes());
-  });
-  return part;
-}
 
 void check_name(const std::string& where, const char* field, const std::string& name) {
   TORCH_CHECK_VALUE(is_utf8(name) && name.find('\0') == std::string::npos, "save: the ", field, " of ", where,
                     " is not UTF-8, or contains a zero byte; a manifest cannot hold it. Rename it.");
-}
-
-/// "entry 3 ("layer1.conv")".
-std::string named(std::size_t index, const std::string& path) {
-  return c10::str("entry ", index, " (\"", path, "\")");
 }
 
 void check_entry(const Entry& entry, std::size_t index) {
@@ -194,136 +78,6 @@ void check_place(const std::string& path, bool overwrite) {
                     "SaveOptions().overwrite(true).");
   TORCH_CHECK_VALUE(!is_spooling(path), "save: \"", path,
                     "\" is being written to by a recorder that spools; choose another directory.");
-}
-
-Description describe(const SpooledEntry& entry, std::size_t index) {
-  Description part;
-  part.index = static_cast<std::int64_t>(index);
-  part.path = entry.path;
-  part.aliases = entry.aliases;
-  part.type = entry.type;
-  part.kind = entry.kind;
-  part.samples = entry.samples();
-  part.shards = entry.shards;
-  part.dropped = entry.dropped;
-  part.holds = part.samples == 0 ? "none" : "list";
-  bool first = true;
-  for (const auto& shard : entry.shards) {
-    part.bytes += shard.bytes;
-    if (shard.slot < 0) {
-      part.number += shard.samples;
-    } else {
-      part.holds = "dict";
-      const std::string key = std::to_string(shard.slot);
-      if (std::find(part.keys.begin(), part.keys.end(), key) == part.keys.end()) part.keys.push_back(key);
-    }
-    if (shard.dtype.empty()) continue;
-    merge_shape(first, part.dtype, part.shape, part.ragged, shard.dtype, shard.shape);
-    if (shard.ragged) {
-      part.ragged = true;
-      part.shape.clear();
-    }
-  }
-  if (part.holds == "dict") {
-    std::sort(part.keys.begin(), part.keys.end(),
-              [](const auto& a, const auto& b) { return std::stoll(a) < std::stoll(b); });
-    part.number = static_cast<std::int64_t>(part.keys.size());
-  }
-  return part;
-}
-
-std::string to_json(Manifest manifest) {
-  const bool spooled = std::any_of(manifest.entries.begin(), manifest.entries.end(),
-                                   [](const auto& entry) { return !entry.shards.empty(); });
-  manifest.schema = spooled ? kSchema : kUnspooledSchema;
-  std::ostringstream stream;
-  {
-    cereal::JSONOutputArchive archive(stream);
-    archive(cereal::make_nvp("schema", manifest.schema), cereal::make_nvp("library", manifest.library),
-            cereal::make_nvp("created", manifest.created), cereal::make_nvp("count", manifest.count),
-            cereal::make_nvp("entries", manifest.entries));
-  }
-  return stream.str() + "\n";
-}
-
-Manifest from_json(const InputFile& file) {
-  const std::string text = file.read_all(kLargestManifest);
-  if (nests_deeper(text, kDeepestManifest)) file.bad("it nests deeper than any manifest; it is damaged");
-  Manifest manifest;
-  try {
-    std::istringstream stream(text);
-    cereal::JSONInputArchive archive(stream);
-    archive(cereal::make_nvp("schema", manifest.schema));
-    if (manifest.schema >= 1 && manifest.schema <= kSchema) {
-      archive(cereal::make_nvp("library", manifest.library), cereal::make_nvp("created", manifest.created),
-              cereal::make_nvp("count", manifest.count), cereal::make_nvp("entries", manifest.entries));
-    }
-  } catch (const c10::Error&) {
-    throw;
-  } catch (const std::exception&) {  // cereal::Exception, rapidjson's among them; std::length_error
-    file.bad(
-        "it is no manifest of a recording, or damaged: it is no JSON, or a field is missing or of another type");
-  }
-  if (manifest.schema < 1 || manifest.schema > kSchema) {
-    file.bad(c10::str("it has schema version ", manifest.schema, ", and this torchtap (", TORCHTAP_VERSION,
-                      ") reads versions 1 to ", kSchema, "; update torchtap"));
-  }
-  return manifest;
-}
-
-/// A name of a file in the folder itself.
-bool is_plain(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-         name.find('\\') == std::string::npos;
-}
-
-void check_shards(const InputFile& file, const std::string& name, const Description& part,
-                  std::unordered_set<std::string>& files) {
-  if (!part.file.empty()) file.bad(name + " names a file and shards");
-  if (part.samples == 0 || part.dropped < 0) file.bad(name + " claims fewer samples than its shards");
-  for (const auto& shard : part.shards) {
-    if (!is_plain(shard.file) || !is_recording_file(shard.file)) {
-      file.bad(c10::str(name, " names the shard \"", shard.file, "\", which is no name of one"));
-    }
-    if (shard.samples <= 0 || shard.bytes <= 0 || shard.slot < -1) {
-      file.bad(c10::str("the shard \"", shard.file, "\" claims ", shard.samples, " samples and ", shard.bytes,
-                        " bytes"));
-    }
-    if (!files.insert(shard.file).second) {
-      file.bad(c10::str("the file \"", shard.file, "\" is named twice"));
-    }
-  }
-}
-
-void check_manifest(const InputFile& file, const Manifest& manifest) {
-  const auto size = static_cast<std::int64_t>(manifest.entries.size());
-  if (manifest.count != size) {
-    file.bad(c10::str("it claims ", manifest.count, " entries and lists ", size));
-  }
-  std::unordered_set<std::string> files;
-  for (std::int64_t i = 0; i < size; ++i) {
-    const Description& part = manifest.entries[static_cast<std::size_t>(i)];
-    const std::string name = named(static_cast<std::size_t>(i), part.path);
-    if (part.index != i) file.bad(c10::str(name, " claims to be entry ", part.index));
-    if (part.samples < 0) file.bad(c10::str(name, " claims ", part.samples, " samples"));
-    if (part.bytes < 0 || part.number < 0) file.bad(name + " claims a negative size");
-    if (!part.shards.empty()) {
-      check_shards(file, name, part, files);
-      continue;
-    }
-    if (part.file.empty()) {
-      if (part.samples > 0) file.bad(c10::str(name, " claims ", part.samples, " samples and names no file"));
-      continue;
-    }
-    if (part.samples == 0) file.bad(name + " claims 0 samples and names a file");
-    if (!is_plain(part.file)) {
-      file.bad(c10::str(name, " names the file \"", part.file,
-                        "\", which is not a plain name in the recording's directory"));
-    }
-    if (!files.insert(part.file).second) {
-      file.bad(c10::str("two entries name the file \"", part.file, "\""));
-    }
-  }
 }
 
 std::string joined(const std::string& directory, const std::string& name) {
@@ -391,7 +145,7 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
         InputFile::open_at(call, directory, "manifest.json", joined(path, "manifest.json"));
     try {
       manifest = from_json(file);
-      check_manifest(file, manifest);
+      check_manifest(file, manifest, lenient ? &contents.damage : nullptr);
     } catch (const c10::Error& error) {
       if (!lenient) throw;
       contents.damage.push_back(error.what_without_backtrace());
@@ -400,7 +154,7 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
   }
   if (contents.has_journal) {
     const InputFile file = InputFile::open_at(call, directory, kJournal, joined(path, kJournal));
-    Journal journal = read_journal(file);
+    Journal journal = read_journal(file, manifest.entries.size());
     contents.open = journal.open;
     contents.damage.insert(contents.damage.end(), journal.damage.begin(), journal.damage.end());
     if (!contents.has_manifest) {
@@ -409,7 +163,7 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
     }
     merge_journal(path, manifest, std::move(journal), contents.damage);
     try {
-      check_manifest(file, manifest);
+      check_manifest(file, manifest, lenient ? &contents.damage : nullptr);
     } catch (const c10::Error& error) {
       if (!lenient) throw;
       contents.damage.push_back(error.what_without_backtrace());
@@ -542,6 +296,7 @@ void save(const std::string& directory, std::size_t count, const std::function<E
     detail::check_place(target.path(), options.overwrite());
     detail::sweep(target);
     detail::Staging staging("save", target, detail::Staging::Kind::directory);
+    detail::SyncQueue files("save", options.sync());
     detail::Manifest manifest;
     manifest.created = detail::utc_now();
     manifest.count = static_cast<std::int64_t>(count);
@@ -551,17 +306,18 @@ void save(const std::string& directory, std::size_t count, const std::function<E
       detail::Description part = detail::describe(entry, i);
       if (entry.samples > 0) {
         part.file = std::to_string(i) + ".pt";
-        detail::OutputFile file = staging.create(part.file);
+        detail::OutputFile file = files.create(staging, part.file);
         detail::write_value(file, entry.value, entry.state);
         part.bytes = static_cast<std::int64_t>(file.size());
-        file.close(options.sync());
+        files.add(std::move(file));
       }
       manifest.entries.push_back(std::move(part));
     }
     const std::string json = detail::to_json(manifest);
-    detail::OutputFile file = staging.create("manifest.json");
+    detail::OutputFile file = files.create(staging, "manifest.json");
     file.write(json.data(), json.size());
-    file.close(options.sync());
+    files.add(std::move(file));
+    files.wait();
     staging.put(options.overwrite(), options.sync());
   } catch (...) {
     target.undo();
@@ -624,27 +380,20 @@ detail::InputFile RecordedEntry::open(const std::string& call, const std::string
                              : detail::InputFile::open(call, path);
 }
 
-core::Value RecordedEntry::read(const std::string& name) const {
-  return detail::read_value(open("RecordedEntry::value", name), folder_->options.mmap());
-}
-
 std::vector<core::SavedSink> RecordedEntry::state() const {
   if (description_->file.empty()) return {};
   return detail::read_state(open("RecordedEntry::state", description_->file));
 }
 
 std::vector<at::Tensor> RecordedEntry::read_shard(const RecordedShard& shard) const {
-  const core::Value value = read(shard.file);
-  const bool stacked = value.is_tensor() && value.tensor().dim() > 0;
-  const std::int64_t found = stacked           ? value.tensor().size(0)
-                             : value.is_list() ? static_cast<std::int64_t>(value.list().size())
-                                               : -1;
-  if (found != shard.samples) {
-    detail::bad_file(
-        "RecordedEntry::value", detail::joined(folder_->path, shard.file),
-        c10::str("it holds ", value.describe(), ", and the manifest says ", shard.samples, " samples"));
-  }
-  if (stacked) return value.tensor().unbind(0);
+  const detail::InputFile file = open("RecordedEntry::value", shard.file);
+  const core::Value value = detail::read_value(file, folder_->options.mmap());
+  const auto& shards = description_->shards;
+  detail::check_shard(
+      file,
+      *std::find_if(shards.begin(), shards.end(), [&](const auto& said) { return said.file == shard.file; }),
+      value);
+  if (value.is_tensor()) return value.tensor().unbind(0);
   std::vector<at::Tensor> samples;
   samples.reserve(value.list().size());
   for (const auto& item : value.list()) samples.push_back(item.is_none() ? at::Tensor() : item.tensor());
@@ -682,12 +431,10 @@ core::Value RecordedEntry::value() const {
     return slots;
   }
   if (description_->file.empty()) return {};
-  core::Value value = read(description_->file);
-  if (detail::holds(value) != description_->holds) {
-    detail::bad_file("RecordedEntry::value", file(),
-                     c10::str("it holds ", value.describe(), ", and the manifest says it holds \"",
-                              description_->holds, "\""));
-  }
+  const detail::InputFile file = open("RecordedEntry::value", description_->file);
+  core::Value value = detail::read_value(file, folder_->options.mmap());
+  // A single file has no manifest that it could contradict.
+  if (folder_->fd.valid()) detail::check_value(file, *description_, value);
   return value;
 }
 

@@ -71,16 +71,18 @@ struct Entry {
   std::vector<core::SavedSink> state;
 };
 
-/// Writes `entries` as a recording to `directory`, whole or not at all; entry i goes to `i.pt`.
+/// Writes `entries` as a recording to `directory`, whole or not at all; entry i goes to `i.pt`. The number
+/// says nothing more: which module a file is of stands in the manifest, under `path`.
 ///
 /// An entry without samples stands in the manifest and has no file. `directory` may be missing (with
 /// `SaveOptions::mkdir`, which also makes its parents), empty, or, with `SaveOptions::overwrite`, an older
 /// recording, which is replaced as a whole. A directory that holds anything but a recording is never touched.
 ///
 /// The files are written to a temporary directory beside it (".NAME.torchtap-new-…") and put in place in one
-/// step, so that a reader, or a process killed at any moment, leaves the old recording or the new one. The
-/// step is rename(2), or renameat2(RENAME_EXCHANGE) where an old recording is replaced. File systems without
-/// the latter get two renames; should the process be killed between them, the old recording stands under
+/// step, when all of them are on the disk (unless `SaveOptions::sync` is false), so that a reader, or a
+/// process killed at any moment, or a power failure, leaves the old recording or the new one. The step is
+/// rename(2), or renameat2(RENAME_EXCHANGE) where an old recording is replaced. File systems without the
+/// latter get two renames; should the process be killed between them, the old recording stands under
 /// ".NAME.torchtap-old", where `load` finds it and the next save puts it back. Temporary directories of
 /// killed processes are removed by the next save to the same place.
 ///
@@ -173,7 +175,6 @@ class RecordedEntry {
  private:
   friend class SampleRange;
   detail::InputFile open(const std::string& call, const std::string& name) const;
-  core::Value read(const std::string& name) const;
   std::vector<at::Tensor> read_shard(const RecordedShard& shard) const;
 
   std::shared_ptr<const detail::Folder> folder_;
@@ -266,7 +267,9 @@ class Recording {
 ///
 /// Throws `c10::ValueError` naming file and reason for a path that does not exist, a directory without
 /// manifest, a manifest that is damaged, contradicts itself or was written by a newer schema, and for files
-/// that are missing or have another size.
+/// that are missing or have another size. A contradiction is what no file can hold: more tensors than bytes,
+/// a shape larger than the file, an entry that is not the sum of its shards, a shard of another entry. What
+/// the manifest says of a file that is wrong otherwise is found when its value is read.
 Recording load(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

@@ -8,6 +8,7 @@
 #include <memory>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/journal.hpp>
+#include <torchtap/storage/manifest.hpp>
 #include <torchtap/storage/pickle.hpp>
 #include <torchtap/storage/pt.hpp>
 #include <torchtap/storage/recover.hpp>
@@ -64,26 +65,11 @@ class Recoverer {
   bool read(ShardInfo& shard, std::string& why) const {
     try {
       const InputFile file = InputFile::open_at(kCall, directory_, shard.file, path_ + "/" + shard.file);
-      const core::Value value = read_value(file);
-      shard.bytes = static_cast<std::int64_t>(file.size());
-      bool first = true;
-      if (value.is_tensor() && value.tensor().dim() > 0) {
-        shard.holds = "tensor";
-        shard.samples = value.tensor().size(0);
-        merge_shape(first, shard.dtype, shard.shape, shard.ragged, dtype_name(value.tensor().scalar_type()),
-                    value.tensor().sizes().slice(1));
-      } else if (value.is_list()) {
-        shard.holds = "list";
-        shard.samples = static_cast<std::int64_t>(value.list().size());
-        for (const auto& item : value.list()) {
-          if (item.is_none()) continue;
-          merge_shape(first, shard.dtype, shard.shape, shard.ragged, dtype_name(item.tensor().scalar_type()),
-                      item.tensor().sizes());
-        }
-      } else {
-        why = "it holds " + value.describe() + " and no samples";
-        return false;
-      }
+      ShardInfo found = describe_shard(file, read_value(file));
+      found.file = shard.file;
+      found.slot = shard.slot;
+      found.bytes = static_cast<std::int64_t>(file.size());
+      shard = std::move(found);
     } catch (const c10::Error& error) {
       why = error.what_without_backtrace();
       return false;
@@ -105,8 +91,14 @@ class Recoverer {
       } else if (options_.verify()) {
         ShardInfo found;
         found.file = shard.file;
-        if (read(found, why) && found.samples != shard.samples)
-          why = c10::str("it holds ", found.samples, " samples");
+        found.slot = shard.slot;
+        if (read(found, why)) {
+          if (found.samples != shard.samples) {
+            why = c10::str("it holds ", found.samples, " samples");
+          } else {
+            shard = std::move(found);  // the file knows best
+          }
+        }
       }
       if (why.empty()) {
         whole.push_back(std::move(shard));

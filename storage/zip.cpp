@@ -25,6 +25,8 @@ constexpr std::size_t kLocalHeader = 30;
 constexpr std::size_t kLocalZip64 = 20;
 constexpr std::size_t kPaddingField = 4;
 constexpr std::size_t kCentralHeader = 46;
+constexpr std::size_t kDescriptor = 8;  // its first two fields
+constexpr std::uint16_t kHasDescriptor = 8;
 constexpr std::size_t kEnd = 22;
 constexpr std::size_t kEnd64 = 56;
 constexpr std::size_t kLocator64 = 20;
@@ -402,6 +404,25 @@ std::uint64_t ZipReader::data_at(const std::string& name, const Record& record) 
   return record.header + kLocalHeader + u16(header + 26) + u16(header + 28);
 }
 
+// It stands in the directory, and again in the header before the data or, as torch.save has it, behind them.
+// torch.serialization.set_crc32_options(False) writes 0 everywhere: not computed.
+std::uint32_t ZipReader::checksum(const std::string& name, const Record& record, std::uint64_t data) const {
+  if (record.crc != 0) return record.crc;
+  char header[kLocalHeader];
+  file_.read_at(record.header, header, sizeof header);
+  const std::uint32_t before = u32(header + 14);
+  if (before != 0) return before;
+  char behind[kDescriptor];
+  const std::uint64_t end = data + record.size;
+  if ((u16(header + 6) & kHasDescriptor) == 0 || end > file_.size() || file_.size() - end < sizeof behind)
+    return 0;
+  file_.read_at(end, behind, sizeof behind);
+  if (std::memcmp(behind, "PK\7\10", 4) != 0) {
+    file_.bad("the record \"" + name + "\" has a damaged descriptor");
+  }
+  return u32(behind + 4);
+}
+
 std::shared_ptr<void> ZipReader::map(const std::string& name) const {
   const Record& record = find(name);
   const std::uint64_t offset = data_at(name, record);
@@ -428,8 +449,8 @@ void ZipReader::read(const std::string& name, void* data) const {
     file_.read_at(offset, bytes, size);
     crc = crc32(0, bytes, size);
   }
-  // torch.serialization.set_crc32_options(False) writes 0: not computed.
-  if (record.crc != 0 && record.crc != crc) {
+  const std::uint32_t expected = checksum(name, record, offset);
+  if (expected != 0 && expected != crc) {
     file_.bad("the record \"" + name + "\" does not match its checksum; the file is damaged");
   }
 }

@@ -89,6 +89,8 @@ class ZipReader {
   const Record& find(const std::string& name) const;
   /// Where the bytes of a record begin.
   std::uint64_t data_at(const std::string& name, const Record& record) const;
+  /// What the file says that the checksum is; 0 if it says nowhere.
+  std::uint32_t checksum(const std::string& name, const Record& record, std::uint64_t data) const;
 
   const InputFile& file_;
   std::unordered_map<std::string, Record> records_;

@@ -1,6 +1,9 @@
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 #include <thread>
 #include <torchtap/recorders/detail/lanes.hpp>
+#include <torchtap/recorders/detail/together.hpp>
 
 namespace torchtap::recorders::detail {
 namespace {
@@ -31,9 +34,11 @@ bool Lanes::update(c10::ArrayRef<at::Tensor> samples, std::size_t first, std::at
     if (samples[i].defined() && (first + i >= lane.sinks.size() || lane.sinks[first + i] == nullptr))
       return false;
   }
+  c10::SmallVector<Update, 2> updates;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i].defined()) lane.sinks[first + i]->update(samples[i]);
+    if (samples[i].defined()) updates.push_back({&lane.sinks[first + i], &samples[i]});
   }
+  update_together(updates);
   events.fetch_add(1, std::memory_order_relaxed);  // under the lock: who empties the lane counts the same
   return true;
 }

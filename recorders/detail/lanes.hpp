@@ -23,8 +23,9 @@ class Lanes {
  public:
   Lanes();
 
-  /// Folds `samples` into the sinks of this thread's lane from slot `first` on, undefined ones left out, and
-  /// adds one to `events`. False, and nothing done, if one of those sinks is not there yet.
+  /// Folds `samples` into the sinks of this thread's lane from slot `first` on, all of them or none,
+  /// undefined ones left out, and adds one to `events`. False, and nothing done, if one of those sinks is not
+  /// there yet.
   bool update(c10::ArrayRef<at::Tensor> samples, std::size_t first, std::atomic<std::int64_t>& events);
   /// Puts a sink that was found to go with slot `slot` of the record into this thread's lane. False, and
   /// `sink` left as it is, if another thread of the same lane was first.

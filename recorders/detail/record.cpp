@@ -4,6 +4,7 @@
 #include <torchtap/core/error.hpp>
 #include <torchtap/core/quiet.hpp>
 #include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/detail/together.hpp>
 
 namespace torchtap::recorders::detail {
 namespace {
@@ -215,33 +216,74 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
   open_lane(samples, first_slot);
 }
 
+/// Slots that were added for an event go again if the event is not recorded.
+struct Record::NewSlots {
+  explicit NewSlots(std::vector<Slot>& slots) : slots(slots), before(slots.size()) {}
+  ~NewSlots() {
+    if (!kept) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(before), slots.end());
+  }
+  NewSlots(const NewSlots&) = delete;
+  NewSlots& operator=(const NewSlots&) = delete;
+
+  std::vector<Slot>& slots;
+  const std::size_t before;
+  bool kept = false;
+};
+
 /// Under the lock.
 void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    Slot& slot = slot_to_fold(first_slot + i);
-    if (!samples[i].defined()) continue;  // there is nothing to fold
+  if (samples.size() != 1 || first_slot >= slots_.size()) {
+    fold_together(samples, first_slot);
+  } else if (samples[0].defined()) {
+    Slot& slot = slot_to_fold(first_slot);
     if (as_it_is()) {
-      slot.sink->update(samples[i]);
+      slot.sink->update(samples[0]);
     } else {
-      slot.sink->update(prepare(samples[i]));
+      slot.sink->update(prepare(samples[0]));
     }
+  } else {
+    slot_to_fold(first_slot);  // there is nothing to fold
   }
   samples_.fetch_add(1, std::memory_order_relaxed);
 }
 
+/// Under the lock: the tensors of one event, all of them or none.
+void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  c10::SmallVector<at::Tensor, 2> prepared;
+  for (const at::Tensor& sample : samples) prepared.push_back(as_it_is() ? sample : prepare(sample));
+  NewSlots added(slots_);
+  for (std::size_t i = 0; i < samples.size(); ++i) slot_to_fold(first_slot + i);
+  c10::SmallVector<Update, 2> updates;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (prepared[i].defined()) updates.push_back({&slots_[first_slot + i].sink, &prepared[i]});
+  }
+  update_together(updates);
+  added.kept = true;
+}
+
 /// Under the lock: folds in prepared samples, and lets the next ones of this thread go to its lane.
 void Record::open_lane(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  NewSlots added(slots_);
+  for (std::size_t i = 0; i < samples.size(); ++i) slot_to_fold(first_slot + i);
+  c10::SmallVector<Update, 2> updates;  // of slots that have seen nothing
+  c10::SmallVector<std::pair<std::size_t, std::unique_ptr<core::Sink>>, 2> beside;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    Slot& slot = slot_to_fold(first_slot + i);
     if (!samples[i].defined()) continue;
-    if (slot.sink->count() != 0) {
-      auto sink = slot.sink->fresh();
-      sink->update(samples[i]);
-      slot.sink->clone()->merge(*sink);  // throws if the sample does not go with those before
-      if (lanes().put(sink, first_slot + i)) continue;
+    Slot& slot = slots_[first_slot + i];
+    if (slot.sink->count() == 0) {
+      updates.push_back({&slot.sink, &samples[i]});
+      continue;
     }
-    slot.sink->update(samples[i]);
+    auto sink = slot.sink->fresh();
+    sink->update(samples[i]);
+    slot.sink->clone()->merge(*sink);  // throws if the sample does not go with those before
+    beside.emplace_back(first_slot + i, std::move(sink));
   }
+  update_together(updates);
+  for (auto& [index, sink] : beside) {
+    if (!lanes().put(sink, index)) slots_[index].sink->merge(*sink);
+  }
+  added.kept = true;
   samples_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -124,8 +124,10 @@ class Record {
   void check(const hooks::Tensors& tensors) const;
   void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
+  void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void open_lane(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   Slot& slot_to_fold(std::size_t index);
+  struct NewSlots;
   Lanes& lanes();
   void merge_lanes() const;
   void join(std::vector<Slot>& mine, const std::vector<Slot>& theirs) const;

@@ -15,6 +15,7 @@
 #include <torchtap/storage/journal.hpp>
 #include <torchtap/storage/spool.hpp>
 
+#include "fsync.hpp"
 #include "support.hpp"
 
 using namespace torchtap_test;
@@ -41,6 +42,12 @@ extern "C" int fsync(int fd) {
     --failing_fsyncs;
     errno = EIO;
     return -1;
+  }
+  if (const auto ask = torchtap_test::before_fsync.load()) {
+    if (const int error = ask(fd)) {
+      errno = error;
+      return -1;
+    }
   }
   return static_cast<int>(::syscall(SYS_fsync, fd));
 }
