@@ -65,9 +65,9 @@ class Recorder {
                      const std::string& method = "forward");
   /// The same for modules that were selected before, say in a range-v3 pipeline.
   Recorder& attach(const std::vector<core::ModuleRef>& modules);
-  /// Has `module` take the place of the one that subrecorder `index` was attached to, say because that one was
-  /// destroyed and made anew: what it does is recorded after what is there, under the path and type that the
-  /// subrecorder has. Gradients of the last 64 modules that were replaced are still recorded. Throws
+  /// Has `module` take the place of the one that subrecorder `index` was attached to, say because that one
+  /// was destroyed and made anew: what it does is recorded after what is there, under the path and type that
+  /// the subrecorder has. Gradients of the last 64 modules that were replaced are still recorded. Throws
   /// `c10::IndexError` as `operator[]` does and `c10::ValueError` if the module cannot be reached; nothing is
   /// changed then.
   Recorder& replace(std::int64_t index, const core::ModuleRef& module);
