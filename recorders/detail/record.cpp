@@ -552,6 +552,8 @@ core::Value applied(const core::Value& value, const std::function<at::Tensor(con
   switch (value.kind()) {
     case core::Value::Kind::none:
       return {};
+    case core::Value::Kind::text:
+      return value;
     case core::Value::Kind::tensor:
       return value.tensor().defined() ? core::Value(function(value.tensor())) : value;
     case core::Value::Kind::list: {
