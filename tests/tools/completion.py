@@ -85,10 +85,10 @@ class Zsh:
     def read_until(self, end, limit=120):
         """Bounded only so that a broken script ends the test at all."""
         text, until = "", time.monotonic() + limit
-        while end not in text and time.monotonic() < until:
+        while not re.search(end, text) and time.monotonic() < until:
             if select.select([self.fd], [], [], 1)[0]:
                 text += os.read(self.fd, 1 << 16).decode(errors="replace")
-        check(end in text, f"zsh: no \"{end}\" in {text!r}")
+        check(re.search(end, text), f"zsh: no \"{end}\" in {text!r}")
         return text
 
     def completed(self, line):
@@ -97,8 +97,7 @@ class Zsh:
         self.mark = getattr(self, "mark", 0) + 1
         # The line is thrown away; then a command prints the mark.
         os.write(self.fd, b"\x15" + f"print MARK''{self.mark}.\r".encode())
-        text = self.read_until(f"MARK{self.mark}.")
-        return text + self.read_until("READY> ")
+        return self.read_until(rf"MARK{self.mark}\.[^>]*READY> ")
 
     def close(self):
         os.write(self.fd, b"\x15exit\r")
