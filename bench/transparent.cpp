@@ -20,6 +20,19 @@ void identity(benchmark::State& state) {
 }
 BENCHMARK(identity);
 
+struct PassImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x; }
+};
+TORCH_MODULE(Pass);
+
+/// A type of the program's own, called through its holder.
+void own(benchmark::State& state) {
+  Pass module;
+  const auto input = torch::ones({1, 100});
+  for (auto _ : state) benchmark::DoNotOptimize(module(input));
+}
+BENCHMARK(own);
+
 void resnet18(benchmark::State& state) {
   at::set_num_threads(1);
   const torch::NoGradGuard no_grad;
@@ -49,6 +62,14 @@ void identity_hooked(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(module(input));
 }
 BENCHMARK(identity_hooked);
+
+void own_hooked(benchmark::State& state) {
+  Pass module;
+  const auto handle = hook(*module);
+  const auto input = torch::ones({1, 100});
+  for (auto _ : state) benchmark::DoNotOptimize(module(input));
+}
+BENCHMARK(own_hooked);
 #endif
 
 }  // namespace

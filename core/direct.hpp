@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <typeinfo>
 
 namespace torch::nn {
 class Module;
@@ -13,15 +15,41 @@ enum class Direct {
   no,
   /// The program calls torchtap's definition of the type's `forward` in place of LibTorch's.
   symbol,
-  /// The program calls through a holder that `TORCH_MODULE` defined under torchtap::transparent.
+  /// A holder of a program linked with torchtap::transparent made the module, and calls it through a view.
   holder,
 };
 
-/// Base of the modules that such a holder makes.
-class DirectPoint {
- public:
-  virtual ~DirectPoint() = default;
+/// Deletes the modules that such a holder made. `std::get_deleter` finds it, which tells them from modules
+/// made by `std::make_shared`.
+struct MadeByHolder {
+  bool by_make_shared = false;  ///< LibTorch would have called it, which ignores an operator new of the type
+
+  template <class Impl>
+  void operator()(Impl* module) const {
+    if (by_make_shared) {
+      ::delete module;
+    } else {
+      delete module;
+    }
+  }
 };
+
+/// Whether calls through the holder of a type are followed, and if not, why not.
+enum class Following {
+  yes,
+  incomplete,         ///< the type was not defined yet where its holder was used
+  final_class,        ///< nothing can be derived from it
+  no_forward,         ///< no member has that name
+  no_single_forward,  ///< overloaded, a template, static, private, or no function
+  unusual_forward,    ///< volatile, `&&` or with C's variable arguments
+  returns_reference,  ///< to what may be an argument that hooks have replaced
+  immovable_values,   ///< arguments or a result that can be neither copied nor moved
+};
+
+/// Notes what the compiler knows of a type. Thread-safe; the first note of a type counts.
+void note_type(const std::type_info& type, Following following);
+/// What was noted of a type, nothing if no note was made.
+std::optional<Following> noted_type(const std::type_info& type);
 
 /// What a program linked with torchtap::transparent knows of LibTorch's module types.
 class DirectCalls {

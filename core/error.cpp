@@ -5,6 +5,12 @@
 namespace torchtap::core {
 namespace {
 
+std::string last_component(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);  // npos + 1 == 0: the whole path
+}
+
+}  // namespace
+
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -19,12 +25,6 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   }
   return row.back();
 }
-
-std::string last_component(const std::string& path) {
-  return path.substr(path.rfind('.') + 1);  // npos + 1 == 0: the whole path
-}
-
-}  // namespace
 
 std::vector<std::string> nearest(const std::string& wanted, const std::vector<std::string>& candidates,
                                  std::size_t most) {

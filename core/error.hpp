@@ -11,6 +11,9 @@
 
 namespace torchtap::core {
 
+/// How many letters have to be inserted, removed or replaced to make `b` of `a`.
+std::size_t edit_distance(const std::string& a, const std::string& b);
+
 /// The entries of `candidates` that look most like `wanted`, best first, at most `most` of them.
 ///
 /// Used by errors that list what the caller may have meant. Looks by edit distance on the whole and on the

@@ -28,17 +28,21 @@ bool lacks_forward(const Module& module) {
          dynamic_cast<const torch::nn::ParameterDictImpl*>(&module) != nullptr;
 }
 
+bool has_forward(const Module& module) {
+  return !lacks_forward(module) && noted_type(typeid(module)) != Following::no_forward;
+}
+
 // A module whose forward runs its hooks is reached twice through a holder that calls that very forward; only
-// a holder that was made for a base class goes around it.
+// a holder that was made for a base class goes around it. AnyModule calls no view.
 void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Module& module) {
-  const bool runs_hooks = doors.point != nullptr || doors.direct != Direct::no;
+  const bool runs_hooks = doors.point != nullptr || doors.direct == Direct::symbol;
   if (!runs_hooks || holder->type_info != typeid(module)) doors.holders.push_back(holder);
 }
 
-// A module on the stack cannot be told from the next one at its address.
-Direct direct_calls_of(const Module& module, bool is_shared) {
-  if (!is_shared) return Direct::no;
-  if (dynamic_cast<const DirectPoint*>(&module) != nullptr) return Direct::holder;
+// Without a shared_ptr nothing tells that another object has taken the module's address.
+Direct direct_calls_of(const Module& module, const std::shared_ptr<Module>& keep) {
+  if (keep == nullptr) return Direct::no;
+  if (std::get_deleter<MadeByHolder>(keep) != nullptr) return Direct::holder;
   const DirectCalls* calls = direct_calls();
   return calls != nullptr && calls->cover(module) ? Direct::symbol : Direct::no;
 }
@@ -86,8 +90,8 @@ class Walk {
     node->type = pretty_type_name(module);
     node->leaf = module.children().empty();
     node->doors.point = dynamic_cast<HookPoint*>(&module);
-    node->doors.direct = direct_calls_of(module, node->keep != nullptr);
-    node->has_forward = node->doors.point != nullptr || !lacks_forward(module);
+    node->doors.direct = direct_calls_of(module, node->keep);
+    node->has_forward = node->doors.point != nullptr || has_forward(module);
     auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
     if (sequence != nullptr && !sequence->is_empty() && node->doors.point == nullptr) {
       node->doors.sequence = sequence;
@@ -163,7 +167,7 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
   node->type = pretty_type_name(*node->module);
   node->leaf = node->module->children().empty();
   node->doors.point = dynamic_cast<HookPoint*>(node->module);
-  node->doors.direct = direct_calls_of(*node->module, true);
+  node->doors.direct = direct_calls_of(*node->module, node->keep);
   add_holder(node->doors, holder_of(any), *node->module);
   return ModuleRef(node);
 }
@@ -174,9 +178,8 @@ std::string pretty_type_name(const Module& module) {
 
 std::string pretty_type_name(const std::type_info& type) {
   std::string name = c10::demangle(type.name());
-  for (const std::string wrapper :
-       {"torchtap::hooks::HookedWith<", "torchtap::transparent::TransparentWith<"}) {
-    if (name.compare(0, wrapper.size(), wrapper) != 0) continue;
+  const std::string wrapper = "torchtap::hooks::HookedWith<";
+  if (name.compare(0, wrapper.size(), wrapper) == 0) {
     // Up to the comma or bracket that ends the first template argument.
     std::size_t end = wrapper.size();
     for (int open = 0; end < name.size() && (open > 0 || (name[end] != ',' && name[end] != '>')); ++end) {

@@ -56,6 +56,10 @@ Value::Value(Dict dict) : kind_(Kind::dict), dict_(std::move(dict)) {}
 
 Value::Value(const State& state) : kind_(Kind::dict), dict_(state.begin(), state.end()) {}
 
+Value::Value(std::string text) : kind_(Kind::text) {
+  dict_.emplace_back(std::move(text), Value());
+}
+
 const at::Tensor& Value::tensor() const {
   TORCH_CHECK_TYPE(is_tensor(), "Value::tensor: expected a tensor, this is ", describe(), ".");
   return tensor_;
@@ -69,6 +73,11 @@ const Value::List& Value::list() const {
 const Value::Dict& Value::dict() const {
   TORCH_CHECK_TYPE(is_dict(), "Value::dict: expected a dict, this is ", describe(), ".");
   return dict_;
+}
+
+const std::string& Value::text() const {
+  TORCH_CHECK_TYPE(is_text(), "Value::text: expected a text, this is ", describe(), ".");
+  return dict_.front().first;
 }
 
 const Value& Value::at(const std::string& key) const {
@@ -102,6 +111,8 @@ std::string Value::describe() const {
       return c10::str("a list of ", list_.size());
     case Kind::dict:
       return c10::str("a dict with the keys ", quoted(keys(dict_)));
+    case Kind::text:
+      return "a text";
   }
   return "nothing";
 }

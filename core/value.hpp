@@ -36,12 +36,13 @@ class State {
   std::vector<Entry> entries_;
 };
 
-/// What a `.pt` file holds: nothing, one tensor, a list of values or a dict of named values, nested at will.
+/// What a `.pt` file holds: nothing, one tensor, a text, a list of values or a dict of named values, nested
+/// at will.
 ///
 /// A regular value; copying shares the tensors. This is the common currency of recorders and storage.
 class Value {
  public:
-  enum class Kind { none, tensor, list, dict };
+  enum class Kind { none, tensor, list, dict, text };
   using List = std::vector<Value>;
   using Dict = std::vector<std::pair<std::string, Value>>;  // in order of insertion
 
@@ -51,12 +52,14 @@ class Value {
   Value(List list);                            // NOLINT
   Value(Dict dict);                            // NOLINT
   Value(const State& state);                   // NOLINT
+  explicit Value(std::string text);
 
   Kind kind() const noexcept { return kind_; }
   bool is_none() const noexcept { return kind_ == Kind::none; }
   bool is_tensor() const noexcept { return kind_ == Kind::tensor; }
   bool is_list() const noexcept { return kind_ == Kind::list; }
   bool is_dict() const noexcept { return kind_ == Kind::dict; }
+  bool is_text() const noexcept { return kind_ == Kind::text; }
 
   /// The tensor. Throws `c10::TypeError` that says what this value is instead.
   const at::Tensor& tensor() const;
@@ -64,6 +67,8 @@ class Value {
   const List& list() const;
   /// The entries of a dict. Throws `c10::TypeError`.
   const Dict& dict() const;
+  /// The text. Throws `c10::TypeError`.
+  const std::string& text() const;
   /// The entry of a dict. Throws `c10::IndexError` listing the keys there are.
   const Value& at(const std::string& key) const;
   /// The entry of a list. Throws `c10::IndexError`.
@@ -79,7 +84,7 @@ class Value {
   Kind kind_ = Kind::none;
   at::Tensor tensor_;
   List list_;
-  Dict dict_;
+  Dict dict_;  // of a text: one entry with that key, so that values without one need no room for it
 };
 
 /// What is saved of a reduction: its only result, a dict of several, or nothing while there are none.

@@ -17,9 +17,10 @@ enum class Kind {
   /// After `forward`, with its outputs alone: a little cheaper, as no input has to be kept.
   forward_output,
   /// When the gradient with respect to an input arrives, counting only what flowed through this module. The
-  /// module
-  /// works on an alias of the input, so that a tensor with three or more uses may have its gradient summed in
-  /// another order than without the hook, with another rounding.
+  /// module works on a view of the input, so that a tensor with three or more uses may have its gradient
+  /// summed in another order than without the hook, with another rounding. What a module can notice: its
+  /// input is no leaf, is a view with a `grad_fn`, and is not the caller's tensor by `is_same`; what it
+  /// returns as it came is not, either. Values, shape, strides and memory are the caller's.
   backward_input,
   /// When the gradient with respect to an output arrives, as for `at::Tensor::register_hook`: with what
   /// flowed through

@@ -4,14 +4,26 @@
 #include <c10/util/SmallVector.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <torchtap/core/error.hpp>
+#include <torchtap/hooks/detail/plain.hpp>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 // c10::optional was a type of its own before LibTorch 2.3, and is std::optional since.
@@ -20,10 +32,6 @@
 #if TORCHTAP_OWN_OPTIONAL
 #include <c10/util/Optional.h>
 #endif
-
-namespace torch::nn {
-struct ASMoutput;
-}
 
 namespace torchtap::hooks {
 
@@ -48,25 +56,47 @@ class Tensors {
 
   /// The tensor in slot `index`, undefined where nothing was passed. Throws `c10::IndexError`.
   at::Tensor& operator[](std::int64_t index) {
-    check(index);
+    if (index < 0 || index >= size()) refuse(index);
     return *slots_[static_cast<std::size_t>(index)];
   }
   const at::Tensor& operator[](std::int64_t index) const {
-    check(index);
+    if (index < 0 || index >= size()) refuse(index);
     return *slots_[static_cast<std::size_t>(index)];
   }
 
-  void push_back(at::Tensor& tensor) { slots_.push_back(&tensor); }
-  /// Notes a value in which tensors may be, of a type that `Visit` was not told about (see `register_value`).
-  void push_unknown(const std::type_info& type) { unknown_.push_back(&type); }
+  /// The types of values in which tensors may be, but which torchtap cannot look into: `Visit` was not told
+  /// about them, or, where values pass between entries of a `Sequential`, `register_value` was not called.
   const c10::SmallVectorImpl<const std::type_info*>& unknown() const noexcept { return unknown_; }
+  /// Which types those are and what to do about it, one or two sentences; empty if there are none.
+  std::string describe_unknown() const;
+
+  void push_back(at::Tensor& tensor) { slots_.push_back(&tensor); }
+  /// Notes a value of a type that `Visit` was not told about.
+  void push_unknown(const std::type_info& type);
+  /// Notes a value of a type for which `register_value` was not called.
+  void push_unregistered(const std::type_info& type);
+  /// Notes what `other` has noted.
+  void push_unknown_of(const Tensors& other);
   /// Keeps the place of an empty optional or of an argument that was left to its default.
   void push_absent() { slots_.push_back(&absent_); }
-  /// Throws `c10::ValueError` if a hook put a tensor where the call has an empty optional or no argument.
-  void check_absent(const char* what) const {
-    TORCH_CHECK_VALUE(!absent_.defined(), "hooks: a hook assigned a tensor to a slot of the ", what,
+  /// Adds what `found` refers to, for reading: replacing one of these tensors is an error, which names the
+  /// type of a `pointer` to where they are.
+  void push_fixed(const Tensors& found, const std::type_info& pointer);
+
+  /// Of what stands for a value: whether that was handed to the module or is handed to its caller.
+  enum class Of { inputs, outputs };
+  /// The tensors from slot `begin` on stand in a copy of what the call shares with others: `replace` puts the
+  /// copy in its place, and is called only if a hook has replaced one of them. What it holds is kept as long
+  /// as this object.
+  void keep(std::int64_t begin, std::function<void(Of)> replace);
+  /// To be called once the hooks have run. Throws `c10::ValueError` if a hook put a tensor where the call has
+  /// an empty optional or no argument.
+  void put_back(Of of) {
+    TORCH_CHECK_VALUE(!absent_.defined(), "hooks: a hook assigned a tensor to a slot of the ",
+                      of == Of::inputs ? "inputs" : "outputs",
                       " that holds an empty optional or an argument left out; only what is there can be "
                       "replaced.");
+    if (kept_ != nullptr) replace_kept(of);
   }
 
   Tensors() = default;
@@ -74,14 +104,19 @@ class Tensors {
   Tensors& operator=(const Tensors&) = delete;
 
  private:
-  void check(std::int64_t index) const {
-    TORCH_CHECK_INDEX(index >= 0 && index < size(), "hooks::Tensors: slot ", index,
-                      " was asked for, but there are ", size(), ".");
-  }
+  struct Copy {
+    std::size_t begin;
+    std::vector<at::Tensor> before;
+    std::function<void(Of)> replace;
+  };
+
+  [[noreturn]] void refuse(std::int64_t index) const;
+  void replace_kept(Of of);
 
   c10::SmallVector<at::Tensor*, 4> slots_;
   at::Tensor absent_;
-  c10::SmallVector<const std::type_info*, 1> unknown_;
+  c10::SmallVector<const std::type_info*, 1> unknown_, unregistered_;
+  std::unique_ptr<std::deque<Copy>> kept_;  // seldom needed; what is inside comes before what is around it
 };
 
 /// How the tensors inside a value of type `T` are found. Specialise it for a struct of your own:
@@ -92,74 +127,78 @@ class Tensors {
 ///       static void apply(Detections& value, Visitor&& visit) { visit(value.boxes); visit(value.scores); }
 ///     };
 ///
-/// and, if such values pass between entries of a `Sequential`, call `hooks::register_value<Detections>()`
-/// once. Built in: tensors, tuples, pairs, arrays, vectors and optionals of such, nested at will. Anything
-/// else holds no tensors.
+/// with an empty body if there are no tensors in it; and, if such values pass between entries of a
+/// `Sequential`, call `hooks::register_value<Detections>()` once.
+///
+/// Built in, nested at will:
+/// - tuples, pairs, arrays, vectors, lists, deques, optionals, variants;
+/// - the values of maps: of `std::map` in the order of its keys, of `c10::Dict` and `torch::OrderedDict` in
+///   the order in which they were inserted, of `std::unordered_map` in the order of its keys if these are
+///   numbers, enumerators, strings, or pairs and tuples of such, else in the order in which it is walked;
+/// - what `std::unique_ptr` and `std::shared_ptr` point to, `c10::List`, `at::TensorList` (any
+///   `c10::ArrayRef`) and `c10::IValue`: others may share that, so the module or the caller gets a copy of
+///   its own where a hook replaces a tensor in it, and the very same object where none does;
+/// - `PackedSequence` (data, batch sizes, sorted indices, unsorted indices).
+///
+/// Numbers, enumerators, strings, devices, generators, functions, modules and everything that is copied bit
+/// by bit hold no tensors. A value of any other type is noted as unknown.
 template <class T, class = void>
 struct Visit {
+  using Unspecialised = T;
   template <class Visitor>
-  static void apply(T& /*value*/, Visitor&& /*visit*/) {}
+  static void apply([[maybe_unused]] T& value, [[maybe_unused]] Visitor&& visit) {
+    if constexpr (std::is_convertible_v<T*, at::Tensor*>) {
+      visit(static_cast<at::Tensor&>(value));
+    } else if constexpr (!detail::IsComplete<T>::value) {
+      visit.unknown(typeid(T*));
+    } else if constexpr (!detail::is_plain_v<T>) {
+      visit.unknown(typeid(T));
+    }
+  }
 };
 
 namespace detail {
 
+/// Whether there is nothing that could tell where the tensors in a `T` are.
+template <class T, class = void>
+inline constexpr bool is_unknown_v = false;
+template <class T>
+inline constexpr bool is_unknown_v<T, std::void_t<typename Visit<T>::Unspecialised>> =
+    !is_plain_v<T> && !std::is_convertible_v<T*, at::Tensor*>;
+
+/// The visitor that `Visit` is given.
 struct Collector {
   Tensors& tensors;
+
   void operator()(at::Tensor& tensor) const { tensors.push_back(tensor); }
-  void absent() const { tensors.push_absent(); }
   template <class T>
   void operator()(T& value) const {
-    Visit<T>::apply(value, *this);
+    if constexpr (std::is_const_v<T>) {
+      fixed(const_cast<std::remove_const_t<T>&>(value));
+    } else {
+      Visit<T>::apply(value, *this);
+    }
+  }
+  void absent() const { tensors.push_absent(); }
+  void unknown(const std::type_info& type) const { tensors.push_unknown(type); }
+
+  /// For what can only be read.
+  template <class T>
+  void fixed(T& value) const {
+    if constexpr (!is_plain_v<T>) {
+      Tensors found;
+      Collector{found}(value);
+      tensors.push_fixed(found, typeid(T*));
+    }
+  }
+  /// Visits `copy` of something that `replace` would put in its place.
+  template <class T, class Replace>
+  void copied(T& copy, Replace replace) const {
+    const std::int64_t begin = tensors.size();
+    (*this)(copy);
+    if (tensors.size() != begin) tensors.keep(begin, std::move(replace));
   }
 };
-
-}  // namespace detail
-
-template <class... Ts>
-struct Visit<std::tuple<Ts...>> {
-  template <class Visitor>
-  static void apply(std::tuple<Ts...>& value, Visitor&& visit) {
-    std::apply([&](auto&... parts) { (visit(parts), ...); }, value);
-  }
-};
-
-template <class A, class B>
-struct Visit<std::pair<A, B>> {
-  template <class Visitor>
-  static void apply(std::pair<A, B>& value, Visitor&& visit) {
-    visit(value.first);
-    visit(value.second);
-  }
-};
-
-template <class T>
-struct Visit<std::vector<T>, std::enable_if_t<!std::is_same_v<T, bool>>> {
-  template <class Visitor>
-  static void apply(std::vector<T>& value, Visitor&& visit) {
-    for (T& part : value) visit(part);
-  }
-};
-
-/// What `AdaptiveLogSoftmaxWithLoss` returns. Here, not where that type is hooked, as every file has to see
-/// it; a template, so that it need not be complete.
-template <class T>
-struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::ASMoutput>>> {
-  template <class Visitor>
-  static void apply(T& value, Visitor&& visit) {
-    visit(value.output);
-    visit(value.loss);  // a plain number in most versions of LibTorch
-  }
-};
-
-template <class T, std::size_t N>
-struct Visit<std::array<T, N>> {
-  template <class Visitor>
-  static void apply(std::array<T, N>& value, Visitor&& visit) {
-    for (T& part : value) visit(part);
-  }
-};
-
-namespace detail {
 
 /// How many tensors a value of type `T` holds if every value of it holds as many, else 0.
 template <class T>
@@ -176,6 +215,21 @@ inline constexpr std::size_t tensors_in_v<std::optional<T>> = tensors_in_v<T>;
 template <class T>
 inline constexpr std::size_t tensors_in_v<c10::optional<T>> = tensors_in_v<T>;
 #endif
+template <class T>
+inline constexpr std::size_t tensors_in_v<std::shared_ptr<T>> = tensors_in_v<T>;
+template <class T, class D>
+inline constexpr std::size_t tensors_in_v<std::unique_ptr<T, D>> = tensors_in_v<T>;
+
+/// One after the other.
+template <class Range>
+struct VisitRange {
+  template <class Visitor>
+  static void apply([[maybe_unused]] Range& value, [[maybe_unused]] Visitor&& visit) {
+    if constexpr (!is_plain_v<typename Range::value_type>) {
+      for (auto& part : value) visit(part);
+    }
+  }
+};
 
 /// An empty one keeps the places of the tensors that it might hold: an LSTM has three inputs, with a state or
 /// without.
@@ -191,7 +245,111 @@ struct VisitOptional {
   }
 };
 
+/// Whether `<` orders all values of the type. Not asked of the compiler: of a `std::pair` it says yes and
+/// then fails.
+template <class K>
+inline constexpr bool is_ordered_v = std::is_scalar_v<K>;
+template <class... Ts>
+inline constexpr bool is_ordered_v<std::basic_string<Ts...>> = true;
+template <class A, class B>
+inline constexpr bool is_ordered_v<std::pair<A, B>> = is_ordered_v<A>&& is_ordered_v<B>;
+template <class... Ts>
+inline constexpr bool is_ordered_v<std::tuple<Ts...>> = (is_ordered_v<Ts> && ...);
+
+/// The values of a map, in the order of the map.
+template <class Map>
+struct VisitMapped {
+  template <class Visitor>
+  static void apply([[maybe_unused]] Map& value, [[maybe_unused]] Visitor&& visit) {
+    if constexpr (!is_plain_v<typename Map::mapped_type>) {
+      for (auto& entry : value) visit(entry.second);
+    }
+  }
+};
+
+/// The values of a map that has no order, in the order of its keys where there is one.
+template <class Map>
+struct VisitHashed {
+  template <class Visitor>
+  static void apply(Map& value, Visitor&& visit) {
+    if constexpr (is_ordered_v<typename Map::key_type> && !is_plain_v<typename Map::mapped_type>) {
+      std::vector<typename Map::value_type*> entries;
+      for (auto& entry : value) entries.push_back(&entry);
+      std::stable_sort(entries.begin(), entries.end(),
+                       [](const auto* a, const auto* b) { return a->first < b->first; });
+      for (auto* entry : entries) visit(entry->second);
+    } else {
+      VisitMapped<Map>::apply(value, visit);
+    }
+  }
+};
+
+/// Elements of a set cannot be changed, and tensors cannot be ordered.
+template <class Set>
+struct VisitSet {
+  template <class Visitor>
+  static void apply(Set& /*value*/, [[maybe_unused]] Visitor&& visit) {
+    if constexpr (!is_plain_v<typename Set::value_type>) visit.unknown(typeid(Set));
+  }
+};
+
+/// What a pointer points to may be a base of what is there.
+template <class T>
+bool is_exactly([[maybe_unused]] const T& value) {
+  if constexpr (std::is_polymorphic_v<T>) {
+    return typeid(value) == typeid(T);
+  } else {
+    return true;
+  }
+}
+
 }  // namespace detail
+
+template <class... Ts>
+struct Visit<std::tuple<Ts...>> {
+  template <class Visitor>
+  static void apply(std::tuple<Ts...>& value, [[maybe_unused]] Visitor&& visit) {
+    std::apply([&](auto&... parts) { (visit(parts), ...); }, value);
+  }
+};
+
+template <class A, class B>
+struct Visit<std::pair<A, B>> {
+  template <class Visitor>
+  static void apply(std::pair<A, B>& value, Visitor&& visit) {
+    visit(value.first);
+    visit(value.second);
+  }
+};
+
+template <class T, class A>
+struct Visit<std::vector<T, A>, std::enable_if_t<!std::is_same_v<T, bool>>>
+    : detail::VisitRange<std::vector<T, A>> {};
+template <class T, std::size_t N>
+struct Visit<std::array<T, N>> : detail::VisitRange<std::array<T, N>> {};
+template <class... Ts>
+struct Visit<std::list<Ts...>> : detail::VisitRange<std::list<Ts...>> {};
+template <class... Ts>
+struct Visit<std::deque<Ts...>> : detail::VisitRange<std::deque<Ts...>> {};
+template <class T, unsigned N>
+struct Visit<c10::SmallVector<T, N>> : detail::VisitRange<c10::SmallVector<T, N>> {};
+
+template <class... Ts>
+struct Visit<std::map<Ts...>> : detail::VisitMapped<std::map<Ts...>> {};
+template <class... Ts>
+struct Visit<std::multimap<Ts...>> : detail::VisitMapped<std::multimap<Ts...>> {};
+template <class... Ts>
+struct Visit<std::unordered_map<Ts...>> : detail::VisitHashed<std::unordered_map<Ts...>> {};
+template <class... Ts>
+struct Visit<std::unordered_multimap<Ts...>> : detail::VisitHashed<std::unordered_multimap<Ts...>> {};
+template <class... Ts>
+struct Visit<std::set<Ts...>> : detail::VisitSet<std::set<Ts...>> {};
+template <class... Ts>
+struct Visit<std::multiset<Ts...>> : detail::VisitSet<std::multiset<Ts...>> {};
+template <class... Ts>
+struct Visit<std::unordered_set<Ts...>> : detail::VisitSet<std::unordered_set<Ts...>> {};
+template <class... Ts>
+struct Visit<std::unordered_multiset<Ts...>> : detail::VisitSet<std::unordered_multiset<Ts...>> {};
 
 template <class T>
 struct Visit<std::optional<T>> : detail::VisitOptional<std::optional<T>> {};
@@ -200,4 +358,63 @@ template <class T>
 struct Visit<c10::optional<T>> : detail::VisitOptional<c10::optional<T>> {};
 #endif
 
+template <class... Ts>
+struct Visit<std::variant<Ts...>> {
+  template <class Visitor>
+  static void apply(std::variant<Ts...>& value, Visitor&& visit) {
+    if (!value.valueless_by_exception()) std::visit([&](auto& part) { visit(part); }, value);
+  }
+};
+
+template <class T, class D>
+struct Visit<std::unique_ptr<T, D>> {
+  template <class Visitor>
+  static void apply(std::unique_ptr<T, D>& value, Visitor&& visit) {
+    if constexpr (!detail::IsComplete<T>::value || std::is_array_v<T>) {
+      if (value != nullptr && !detail::is_plain_v<std::remove_all_extents_t<T>>) {
+        visit.unknown(typeid(std::unique_ptr<T, D>));
+      }
+    } else if constexpr (!detail::is_plain_v<T>) {
+      if (value == nullptr) {
+        for (std::size_t i = 0; i < detail::tensors_in_v<T>; ++i) visit.absent();
+      } else {
+        visit(*value);
+      }
+    }
+  }
+};
+
+template <class T>
+struct Visit<std::shared_ptr<T>> {
+  template <class Visitor>
+  static void apply(std::shared_ptr<T>& value, Visitor&& visit) {
+    using Plain = std::remove_cv_t<T>;
+    if constexpr (!detail::IsComplete<T>::value || std::is_array_v<T>) {
+      if (value != nullptr && !detail::is_plain_v<std::remove_all_extents_t<T>>) {
+        visit.unknown(typeid(std::shared_ptr<T>));
+      }
+    } else if constexpr (!detail::is_plain_v<T>) {
+      if (value == nullptr) {
+        for (std::size_t i = 0; i < detail::tensors_in_v<T>; ++i) visit.absent();
+        return;
+      }
+      if (value.use_count() == 1 && !std::is_const_v<T>) {
+        visit(*value);
+        return;
+      }
+      if constexpr (std::is_copy_constructible_v<Plain> && !detail::is_unknown_v<Plain>) {
+        if (detail::is_exactly<Plain>(*value)) {
+          auto copy = std::make_shared<Plain>(*value);
+          Plain& inside = *copy;
+          visit.copied(inside, [&value, copy](Tensors::Of) { value = copy; });
+          return;
+        }
+      }
+      visit.fixed(const_cast<Plain&>(*value));
+    }
+  }
+};
+
 }  // namespace torchtap::hooks
+
+#include <torchtap/hooks/detail/torch_values.hpp>

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <torchtap/core/sink.hpp>
+#include <torchtap/hooks/values.hpp>
 #include <torchtap/storage/spool.hpp>
 #include <type_traits>
 #include <utility>
@@ -20,13 +21,14 @@ namespace torchtap::recorders {
 class Sample {
  public:
   Sample(const std::string& path, const std::string& type, std::int64_t call_index, std::int64_t sample_index,
-         std::int64_t slot, const at::Tensor& tensor) noexcept
+         std::int64_t slot, const at::Tensor& tensor, const hooks::Tensors* all = nullptr) noexcept
       : path_(path),
         type_(type),
         call_index_(call_index),
         sample_index_(sample_index),
         slot_(slot),
-        tensor_(tensor) {}
+        tensor_(tensor),
+        all_(all) {}
 
   /// The module's path and pretty type name.
   const std::string& path() const noexcept { return path_; }
@@ -41,6 +43,10 @@ class Sample {
   /// The tensor itself, not copied; it may require gradients, and is undefined where the module was given
   /// none.
   const at::Tensor& tensor() const noexcept { return tensor_; }
+  /// How many tensors would be recorded of this event: with `all_tensors` all inputs or outputs, else one.
+  std::int64_t tensors() const noexcept { return all_ != nullptr ? all_->size() : 1; }
+  /// The `index`th of these. Throws `c10::IndexError`.
+  const at::Tensor& tensor(std::int64_t index) const;
 
  private:
   const std::string& path_;
@@ -49,7 +55,11 @@ class Sample {
   std::int64_t sample_index_;
   std::int64_t slot_;
   const at::Tensor& tensor_;
+  const hooks::Tensors* all_;
 };
+
+/// A transform for `Options::transform`: the values of a quantized tensor, any other tensor as it is.
+at::Tensor dequantized(const at::Tensor& tensor);
 
 /// How a tensor is kept.
 enum class Capture {

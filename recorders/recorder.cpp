@@ -1,5 +1,6 @@
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <sstream>
 #include <torchtap/core/error.hpp>
@@ -14,9 +15,27 @@ using detail::Record;
 
 struct Recorder::Attached {
   explicit Attached(std::shared_ptr<Record> record) : subrecorder(std::move(record)) {}
+  void detach() noexcept {
+    handle.remove();
+    forward.remove();
+    former.clear();
+  }
   Subrecorder subrecorder;
   hooks::Handle handle;
+  hooks::Handle forward;             // of a recorder of gradients
+  std::deque<hooks::Handle> former;  // of modules that were replaced and may still get gradients
 };
+
+const at::Tensor& Sample::tensor(std::int64_t index) const {
+  TORCH_CHECK_INDEX(index >= 0 && index < tensors(), "recorders::Sample::tensor: tensor ", index,
+                    " was asked for, but ", tensors(), " would be recorded of this event of \"", path_,
+                    "\".");
+  return all_ != nullptr ? (*all_)[index] : tensor_;
+}
+
+at::Tensor dequantized(const at::Tensor& tensor) {
+  return tensor.is_quantized() ? tensor.dequantize() : tensor;
+}
 
 Options& Options::tensor(std::int64_t slot) {
   TORCH_CHECK_VALUE(slot >= 0, "recorders::Options::tensor: expected a slot from 0 on, got ", slot,
@@ -68,6 +87,21 @@ hooks::Kind kind_of(Record::Source source) {
       return hooks::Kind::backward_output;
   }
   return hooks::Kind::forward;
+}
+
+/// Has a recorder of gradients say during the forward that none will come. Values of TorchScript are all
+/// known.
+hooks::Handle watch_forward(const core::ModuleRef& module, Record::Source source,
+                            const std::shared_ptr<Record>& record) {
+  if (source == Record::Source::backward_input) {
+    return hooks::attach(module, hooks::Kind::forward_pre,
+                         [record](hooks::Event& event) { record->on_forward(event.inputs()); });
+  }
+  if (source == Record::Source::backward_output) {
+    return hooks::attach(module, hooks::Kind::forward_output,
+                         [record](hooks::Event& event) { record->on_forward(event.outputs()); });
+  }
+  return {};
 }
 
 }  // namespace
@@ -165,12 +199,13 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
     }
   } withdraw{*store_};
   for (const auto& module : modules) {
-    auto record = std::make_shared<Record>(source, options_, module);
+    auto record = std::make_shared<Record>(source, options_, module, /*alone=*/modules.size() == 1);
     record->store_in(store_);
     ++withdraw.count;
     auto attached = std::make_unique<Attached>(record);
     attached->handle =
         hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
+    if (!module.scripted()) attached->forward = watch_forward(module, source, record);
     added.push_back(std::move(attached));
   }
   batch.commit();
@@ -178,6 +213,27 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
   attached_.reserve(attached_.size() + added.size());
   for (auto& attached : added) attached_.push_back(std::move(attached));
   withdraw.count = 0;
+  return *this;
+}
+
+Recorder& Recorder::replace(std::int64_t index, const core::ModuleRef& module) {
+  constexpr std::size_t kMostFormer = 64;
+  (*this)[index];  // checks
+  Attached& attached = *attached_[static_cast<std::size_t>(index)];
+  const auto source = static_cast<Record::Source>(source_);
+  const auto& record = attached.subrecorder.record_;
+  hooks::Batch batch;
+  auto handle =
+      hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
+  hooks::Handle forward;
+  if (!module.scripted()) forward = watch_forward(module, source, record);
+  batch.commit();
+  if (source == Record::Source::backward_input || source == Record::Source::backward_output) {
+    attached.former.push_back(std::move(attached.handle));
+    if (attached.former.size() > kMostFormer) attached.former.pop_front();
+  }
+  attached.handle = std::move(handle);
+  attached.forward = std::move(forward);
   return *this;
 }
 
@@ -261,7 +317,7 @@ core::Value Recorder::remove(std::int64_t index) {
   check_not_moved("remove");
   (*this)[index];  // checks
   auto& attached = attached_[static_cast<std::size_t>(index)];
-  attached->handle.remove();
+  attached->detach();
   if (attached->subrecorder.record_->spooled() != nullptr) {  // it stays in the recording
     attached.reset();
     return {};
@@ -275,7 +331,7 @@ core::Value Recorder::remove(std::int64_t index) {
 void Recorder::detach() noexcept {
   hooks::Batch batch;
   for (auto& attached : attached_) {
-    if (attached != nullptr) attached->handle.remove();
+    if (attached != nullptr) attached->detach();
   }
 }
 
@@ -395,7 +451,7 @@ std::int64_t Recorder::dropped() const noexcept {
 
 namespace {
 
-constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '1'};
+constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '2'};
 
 // FNV-1a: tells a damaged file from a whole one before its sizes are believed.
 std::uint64_t checksum(const std::string& bytes) {
@@ -493,7 +549,7 @@ void Recorder::restore(const std::string& file) {
 Scope::~Scope() {
   hooks::Batch batch;
   for (std::size_t i = first_; i < recorder_.attached_.size(); ++i) {
-    if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->handle.remove();
+    if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->detach();
   }
 }
 

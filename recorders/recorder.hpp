@@ -7,6 +7,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <torchtap/core/has_forward.hpp>
 #include <torchtap/core/module_ref.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/options.hpp>
@@ -24,6 +25,14 @@ class Store;
 
 /// Collects one kind of data from many modules; each module attached to is a subrecorder with data of its
 /// own.
+///
+/// A call that hands over no tensors (a traced module whose forward returns nothing, as `StochasticDepth` in
+/// evaluation mode does) has nothing to record. Where one call of `modules`, `children` or `attach` attached
+/// to several modules, such calls are left out and counted (`Subrecorder::without_tensors`). Where it
+/// attached to one module alone, they are an error, as nothing else was asked for. A value that may hold
+/// tensors, but of a type that torchtap cannot look into, is an error always; so is a quantized tensor that
+/// is to be kept, as files have no form for it (see `dequantized`). `Options::on_error` is given these errors
+/// where it is set.
 ///
 /// Subrecorder `i` is the i-th module attached, whatever order the modules fire in, and keeps that index when
 /// another one is removed. Modules may fire from several threads at once. The recorder and the model may be
@@ -56,9 +65,22 @@ class Recorder {
                      const std::string& method = "forward");
   /// The same for modules that were selected before, say in a range-v3 pipeline.
   Recorder& attach(const std::vector<core::ModuleRef>& modules);
+  /// Has `module` take the place of the one that subrecorder `index` was attached to, say because that one
+  /// was destroyed and made anew: what it does is recorded after what is there, under the path and type that
+  /// the subrecorder has. Gradients of the last 64 modules that were replaced are still recorded. Throws
+  /// `c10::IndexError` as `operator[]` does and `c10::ValueError` if the module cannot be reached; nothing is
+  /// changed then.
+  Recorder& replace(std::int64_t index, const core::ModuleRef& module);
   /// The same for what an `AnyModule` holds.
   Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
 
+  /// Where the model's own type is known, the compiler tells whether it has a `forward`: a root that only
+  /// holds other networks has none and is left out.
+  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
+  Recorder& modules(Model& model, const selectors::Selector& selector = {}) {
+    core::note_model<Model>();
+    return modules(static_cast<torch::nn::Module&>(model), selector);
+  }
   /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
   template <class Holder, class = typename Holder::ContainedType>
   Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {
@@ -110,8 +132,9 @@ class Recorder {
   /// `c10::Error` if two reductions cannot be merged; nothing is changed then.
   void merge(const Recorder& other);
 
-  /// Runs `forward` and stops it once every subrecorder has recorded in it: what comes after the last module
-  /// of interest is not computed. True if it was stopped, false if it ran to its end.
+  /// Runs `forward` and stops it once every subrecorder has recorded in it, or was called without tensors:
+  /// what comes after the last module of interest is not computed. True if it was stopped, false if it ran to
+  /// its end.
   ///
   /// For recorders of forwards, in the thread that calls; throws `c10::ValueError` for gradients. The idea is
   /// baukit's `Trace(stop=True)`; here it is the last module that runs, not the last one listed, that stops.

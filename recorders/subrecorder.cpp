@@ -20,6 +20,10 @@ std::int64_t Subrecorder::events() const noexcept {
   return record_->events();
 }
 
+std::int64_t Subrecorder::without_tensors() const noexcept {
+  return record_->without_tensors();
+}
+
 std::int64_t Subrecorder::dropped() const noexcept {
   return record_->dropped();
 }

@@ -32,6 +32,8 @@ class Subrecorder {
   std::int64_t samples() const noexcept;
   /// Events seen, recorded or not: with 0 the module never ran (or no gradient arrived).
   std::int64_t events() const noexcept;
+  /// Events left out because the module handed over no tensors (see `Recorder`).
+  std::int64_t without_tensors() const noexcept;
   /// Events left out for want of room (`Options::spool`, `Options::memory_budget`).
   std::int64_t dropped() const noexcept;
   /// The reduced value. Throws `c10::ValueError` if there are no samples, if every sample is kept (see

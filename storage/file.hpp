@@ -36,12 +36,12 @@ class LoadOptions {
 
 /// Writes `value` to the file `path`, whole or not at all.
 ///
-/// Python's `torch.load(path, weights_only=True)` reads it, from 1.13 on, as a tensor, a list, a dict with
-/// str keys, or None, nested as `value` is. A tensor is written as its own elements, contiguous: a view does
-/// not drag its storage along, conjugated and negated views are resolved, an expanded tensor is written out;
-/// a tensor that stands in several places is written once. Gradients are not kept, `requires_grad` is false
-/// in the file, and tensors of other devices are saved as CPU tensors. An undefined tensor is None in Python
-/// and nothing
+/// Python's `torch.load(path, weights_only=True)` reads it, from 1.13 on, as a tensor, a str, a list, a dict
+/// with str keys, or None, nested as `value` is. A tensor is written as its own elements, contiguous: a view
+/// does not drag its storage along, conjugated and negated views are resolved, an expanded tensor is written
+/// out; a tensor that stands in several places is written once. Gradients are not kept, `requires_grad` is
+/// false in the file, and tensors of other devices are saved as CPU tensors. An undefined tensor is None in
+/// Python and nothing
 /// (`Value::is_none`) when loaded here. uint16 to uint64, complex32 and the 8-bit floats load in Python
 /// from 2.6 on; every other dtype everywhere.
 ///
@@ -60,15 +60,15 @@ void save_value(const std::string& path, const core::Value& value, const SaveOpt
 /// C++'s `torch::pickle_save`.
 ///
 /// Of Python's values it reads tensors and parameters, lists and tuples (as lists), dicts and OrderedDicts
-/// such as a state_dict, None, and bool, int and float (as tensors without dimensions of dtype bool, int64
-/// and float64). Int keys become their decimal digits. Tensors arrive on the CPU, without `requires_grad`;
-/// those that share a storage in the file share it here. So does a tensor that was saved expanded
-/// (`x.expand(…)` in Python): it arrives as the same view, which takes the memory of its storage only, but as
-/// much as its shape says once it is copied.
+/// such as a state_dict, None, str (as text), and bool, int and float (as tensors without dimensions of dtype
+/// bool, int64 and float64). Int keys become their decimal digits. Tensors arrive on the CPU, without
+/// `requires_grad`; those that share a storage in the file share it here. So does a tensor that was saved
+/// expanded (`x.expand(…)` in Python): it arrives as the same view, which takes the memory of its storage
+/// only, but as much as its shape says once it is copied.
 ///
 /// Nothing in a file is run: names of classes and functions are accepted from a short list only, and every
 /// size, offset, stride and checksum is verified, so that a file from anywhere is safe to open. Throws
-/// `c10::ValueError` naming file and reason for everything else: a str or another object among the values, a
+/// `c10::ValueError` naming file and reason for everything else: another object among the values, a
 /// file that is missing, truncated or damaged, written in the format before 1.6 (Python can save it anew), or
 /// a TorchScript archive (C++'s `torch::save` writes those; `torch::load` reads them).
 core::Value load_value(const std::string& path, const LoadOptions& options = {});

@@ -33,6 +33,8 @@ const char* holds(const core::Value& value) {
       return "list";
     case core::Value::Kind::dict:
       return "dict";
+    case core::Value::Kind::text:
+      return "text";
   }
   return "none";
 }
@@ -68,7 +70,7 @@ Description describe(const Entry& entry, std::size_t index) {
   part.samples = entry.samples;
   part.reduction = entry.reduction;
   part.holds = holds(entry.value);
-  if (part.holds == "tensor") part.number = 1;
+  if (part.holds == "tensor" || part.holds == "text") part.number = 1;
   if (part.holds == "list") part.number = static_cast<std::int64_t>(entry.value.list().size());
   if (part.holds == "dict") {
     part.number = static_cast<std::int64_t>(entry.value.dict().size());
@@ -151,8 +153,10 @@ Manifest from_json(const InputFile& file) {
     }
   } catch (const c10::Error&) {
     throw;
-  } catch (const std::exception& error) {  // cereal::Exception, rapidjson's among them; std::length_error
-    file.bad(std::string("it is no manifest of a recording, or damaged: ") + error.what());
+  } catch (const std::exception&) {  // cereal::Exception, rapidjson's among them; std::length_error
+    file.bad(
+        "it is no manifest of a recording, or damaged: it is no JSON, or a field is missing or of another "
+        "type");
   }
   if (manifest.schema < 1 || manifest.schema > kSchema) {
     file.bad(c10::str("it has schema version ", manifest.schema, ", and this torchtap (", TORCHTAP_VERSION,
@@ -235,7 +239,7 @@ class EntryCheck {
 
   void contents() const {
     const std::string& holds = part_.holds;
-    if (holds != "none" && holds != "tensor" && holds != "list" && holds != "dict") {
+    if (holds != "none" && holds != "tensor" && holds != "list" && holds != "dict" && holds != "text") {
       bad("claims to hold \"" + holds + "\", which is nothing that a file holds");
     }
     if (holds != "dict" && !part_.keys.empty()) bad("claims keys and to hold \"" + holds + "\"");
@@ -243,6 +247,7 @@ class EntryCheck {
     if (distinct.size() != part_.keys.size()) bad("names a key twice");
     const auto expected = holds == "none"     ? 0
                           : holds == "tensor" ? 1
+                          : holds == "text"   ? 1
                           : holds == "dict"   ? static_cast<std::int64_t>(part_.keys.size())
                                               : part_.number;
     // An entry of a list takes a byte at least.

@@ -130,6 +130,9 @@ void check(const std::string& call, const std::string& where, const core::Value&
       }
       return;
     }
+    case core::Value::Kind::text:
+      TORCH_CHECK_VALUE(is_utf8(value.text()), call, ": ", where, " is a text that is not UTF-8.");
+      return;
   }
 }
 
@@ -201,6 +204,9 @@ class Pickler {
           write(item);
         }
         out_ += 'u';
+        return;
+      case core::Value::Kind::text:
+        text(value.text());
         return;
     }
   }
@@ -430,8 +436,9 @@ class Unpickler {
   }
   [[noreturn]] void damaged() const { bad("its pickle is damaged"); }
 
-  void spend() {
-    if (budget_-- == 0) file_.bad("it holds far more entries than its size can account for");
+  void spend(std::size_t amount = 1) {
+    if (budget_ < amount) file_.bad("it holds far more entries than its size can account for");
+    budget_ -= amount;
   }
 
   // --- bytes
@@ -903,10 +910,13 @@ class Unpickler {
       }
       case Kind::dict:
         return dict(node, where, depth);
+      case Kind::string:
+        spend(node.text.size());  // one text may stand in many places
+        return core::Value(node.text);
       default:
         file_.bad("it holds " + std::string(kind_name(node.kind)) + (where.empty() ? "" : " at " + where) +
-                  "; torchtap reads tensors, numbers, None, and lists, tuples and dicts of them. Save it "
-                  "without that entry");
+                  "; torchtap reads tensors, numbers, texts, None, and lists, tuples and dicts of them. Save "
+                  "it without that entry");
     }
   }
 
@@ -921,6 +931,7 @@ class Unpickler {
                   " for a key; torchtap reads dicts with str or int keys");
       }
       const std::string name = key.kind == Kind::string ? key.text : std::to_string(key.integer);
+      spend(name.size());
       where += "[\"" + name + "\"]";
       core::Value item = value(*node.items[i + 1], where, depth + 1);
       where.resize(length);

@@ -24,7 +24,7 @@
 /// | `count` | the number of entries |
 /// | `entries[i].index` | i |
 /// | `entries[i].path`, `.aliases`, `.type`, `.kind`, `.samples`, `.reduction` | as in `Entry` |
-/// | `entries[i].holds` | "tensor", "list", "dict" or "none" |
+/// | `entries[i].holds` | "tensor", "list", "dict", "text" or "none" |
 /// | `entries[i].number` | how many entries a list or dict has; 1 for a tensor, 0 for none |
 /// | `entries[i].keys` | of a dict, in order |
 /// | `entries[i].dtype` | of all tensors in it, "float32" for example; "mixed" if they differ, "" if there
@@ -71,18 +71,18 @@ struct Entry {
   std::vector<core::SavedSink> state;
 };
 
-/// Writes `entries` as a recording to `directory`, whole or not at all; entry i goes to `i.pt`. The number says
-/// nothing more: which module a file is of stands in the manifest, under `path`.
+/// Writes `entries` as a recording to `directory`, whole or not at all; entry i goes to `i.pt`. The number
+/// says nothing more: which module a file is of stands in the manifest, under `path`.
 ///
 /// An entry without samples stands in the manifest and has no file. `directory` may be missing (with
 /// `SaveOptions::mkdir`, which also makes its parents), empty, or, with `SaveOptions::overwrite`, an older
 /// recording, which is replaced as a whole. A directory that holds anything but a recording is never touched.
 ///
 /// The files are written to a temporary directory beside it (".NAME.torchtap-new-…") and put in place in one
-/// step, when all of them are on the disk (unless `SaveOptions::sync` is false), so that a reader, or a process
-/// killed at any moment, or a power failure, leaves the old recording or the new one. The
-/// step is rename(2), or renameat2(RENAME_EXCHANGE) where an old recording is replaced. File systems without
-/// the latter get two renames; should the process be killed between them, the old recording stands under
+/// step, when all of them are on the disk (unless `SaveOptions::sync` is false), so that a reader, or a
+/// process killed at any moment, or a power failure, leaves the old recording or the new one. The step is
+/// rename(2), or renameat2(RENAME_EXCHANGE) where an old recording is replaced. File systems without the
+/// latter get two renames; should the process be killed between them, the old recording stands under
 /// ".NAME.torchtap-old", where `load` finds it and the next save puts it back. Temporary directories of
 /// killed processes are removed by the next save to the same place.
 ///
@@ -267,9 +267,9 @@ class Recording {
 ///
 /// Throws `c10::ValueError` naming file and reason for a path that does not exist, a directory without
 /// manifest, a manifest that is damaged, contradicts itself or was written by a newer schema, and for files
-/// that are missing or have another size. A contradiction is what no file can hold: more tensors than bytes, a
-/// shape larger than the file, an entry that is not the sum of its shards, a shard of another entry. What the
-/// manifest says of a file that is wrong otherwise is found when its value is read.
+/// that are missing or have another size. A contradiction is what no file can hold: more tensors than bytes,
+/// a shape larger than the file, an entry that is not the sum of its shards, a shard of another entry. What
+/// the manifest says of a file that is wrong otherwise is found when its value is read.
 Recording load(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

@@ -14,12 +14,14 @@
 #include <memory>
 #include <set>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
 #include "json.hpp"
 #include "npy.hpp"
 #include "progress.hpp"
 #include "recordings.hpp"
+#include "texts.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -37,12 +39,14 @@ their shapes agree, else numbered, "path/0", "path/1".
   csv           a folder with one file a tensor: one line a row, values separated by commas. From three dimensions on
                 it is one line a value, its indices first, under a line of headings "dim0,dim1,dim2,value".
 
-In folders, index.json says of each file which module, result and sample it is.
+In folders, index.json says of each file which module, result and sample it is. Texts beside the tensors, such as the
+name of an architecture in a checkpoint, stand in index.json, or in the metadata of safetensors.
 
 Examples:
   torchtap convert maps/ --to npy --save maps-npy/
   torchtap convert maps/ --to safetensors --save maps.safetensors
   torchtap convert maps/ --to csv --entry fc --save fc/
+  torchtap convert maps/ --to npy --save maps-npy/ --json | jq -r '.files[].file'
 
 Exit status: 0, or 2 if something cannot be read, written or converted. OUT appears whole or not at all, and must not
 be there already.)";
@@ -52,6 +56,7 @@ struct Options {
   std::string format;
   std::string entry;
   std::string save;
+  bool json = false;
 };
 
 /// A tensor to write, under a name that no other has and that is safe as a path in a folder.
@@ -190,7 +195,8 @@ class Staged {
   fs::path path_;
 };
 
-void convert_to_folder(const Layers& layers, const Options& options) {
+/// Returns what index.json holds.
+Json convert_to_folder(const Layers& layers, const Options& options) {
   Staged staged(options.save);
   fs::create_directories(staged.path());
   Json index = Json::array();
@@ -214,6 +220,11 @@ void convert_to_folder(const Layers& layers, const Options& options) {
                      {"shape", item.tensor.sizes().vec()}});
     progress.advance();
   });
+  for (const auto& layer : layers.all) {
+    for (const auto& [name, text] : texts_of(layer.entry.value())) {
+      index.push_back({{"file", nullptr}, {"path", layer.path}, {"result", name}, {"text", text}});
+    }
+  }
   const std::string path = (staged.path() / "index.json").string();
   std::ofstream stream(path);
   stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
@@ -222,12 +233,15 @@ void convert_to_folder(const Layers& layers, const Options& options) {
   staged.put();
   if (!widened.empty()) {
     std::cerr << "torchtap: NumPy has no bfloat16; written as float32: " << widened.size()
-              << " modules, the first is " << shown_path(*widened.begin()) << ".\n";
+              << (widened.size() == 1 ? " module, " : " modules, the first is ")
+              << shown_path(*widened.begin()) << ".\n";
   }
+  return index;
 }
 
 /// https://github.com/huggingface/safetensors#format: a length, a JSON header, the bytes.
-void convert_to_safetensors(const Layers& layers, const Options& options) {
+/// Returns the header.
+Json convert_to_safetensors(const Layers& layers, const Options& options) {
   Json entries = Json::array();
   for (const auto& layer : layers.all) {
     entries.push_back({{"path", layer.path},
@@ -241,6 +255,11 @@ void convert_to_safetensors(const Layers& layers, const Options& options) {
                             {"torchtap", layers.library},
                             {"created", layers.created},
                             {"entries", entries.dump(-1, ' ', false, Json::error_handler_t::replace)}};
+  for (const auto& layer : layers.all) {
+    for (const auto& [name, text] : texts_of(layer.entry.value())) {
+      if (!header["__metadata__"].contains(name)) header["__metadata__"][name] = text;
+    }
+  }
   // Twice through the recording: the header comes first, and not all need be in memory.
   std::int64_t offset = 0;
   each_tensor(layers, options, [&](const Item& item) {
@@ -270,6 +289,7 @@ void convert_to_safetensors(const Layers& layers, const Options& options) {
   stream.close();
   TORCH_CHECK(!stream.fail(), "cannot write \"", staged.path().string(), "\": ", std::strerror(errno), ".");
   staged.put();
+  return header;
 }
 
 }  // namespace
@@ -285,14 +305,19 @@ void add_convert(CLI::App& app) {
       ->required()
       ->check(CLI::IsMember({"npy", "safetensors", "csv"}));
   command->add_option("--entry", options->entry, "One module only, by its path or index");
-  command->add_option("--save", options->save, "A folder, or the file for safetensors")->required();
+  command->add_option("--save", options->save, "A folder, or the file for safetensors")
+      ->required()
+      ->check(place());
+  command->add_flag("--json", options->json, "Say what was written, as JSON");
   command->callback([options] {
     const Layers layers = open_layers(options->path);
-    if (options->format == "safetensors") {
-      convert_to_safetensors(layers, *options);
-    } else {
-      convert_to_folder(layers, *options);
-    }
+    const bool one_file = options->format == "safetensors";
+    Json written = one_file ? convert_to_safetensors(layers, *options) : convert_to_folder(layers, *options);
+    if (!options->json) return;
+    print({{"saved", options->save},
+           {"format", options->format},
+           {"modules", options->entry.empty() ? layers.all.size() : 1},
+           {one_file ? "header" : "files", std::move(written)}});
   });
 }
 

@@ -11,13 +11,17 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 
+#include "checks.hpp"
 #include "commands.hpp"
-#include "dtypes.hpp"
+#include "csv.hpp"
+#include "drift.hpp"
+#include "drift_table.hpp"
 #include "json.hpp"
+#include "pairs.hpp"
 #include "progress.hpp"
 #include "recordings.hpp"
+#include "statistics.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {
@@ -25,14 +29,27 @@ namespace {
 
 constexpr char kExamples[] = R"(
 Compares two recordings module by module. Modules are matched by path or alias, whatever their type is called (two
-single .pt files are matched whatever they are called); of lists, the i-th sample is compared with the i-th. Two numbers agree if |a - b| <= atol + rtol * |b|, or if both are
-NaN, as in torch.allclose.
+single .pt files are matched whatever they are called).
 
-The first difference is the first in the order in which the calls returned, where one side is a folder that says it
-(calls.json). Else it is the first in the order of A, except that a module comes after those inside of it (for
-recordings of inputs, before), and that the first calls of all modules in a forward come before the second ones.
+Recordings of samples are compared number by number; of lists, the i-th sample is compared with the i-th. Two numbers
+agree if |a - b| <= atol + rtol * |b|, or if both are NaN, as in torch.allclose. "max rel" is the largest |a - b| / |b|,
+"cosine" that of the angle between all values of A and all of B. The first difference is the first in the order in which
+the calls returned, where one side is a folder that says it (calls.json). Else it is the first in the order of A, except
+that a module comes after those inside of it (for recordings of inputs, before), and that the first calls of all modules
+in a forward come before the second ones.
 
-"max rel" is the largest |a - b| / |b|, "cosine" that of the angle between all values of A and all of B.
+Recordings of statistics (of other data, another step of training, another release) are compared as distributions, and
+the module that moved most comes first. The number of samples may differ. A module's distance is the largest of
+  |shift|        of the mean, in standard deviations of A
+  |ln ratio|     of the standard deviations
+  W1             the Wasserstein-1 distance of the histograms, in standard deviations of A, or in the unit of the values
+                 where there is none. Their edges may differ; values count as spread evenly over their bin, those
+                 outside at the outermost edge. Where A's deviation is less than a bin, or edges differ and W1 is less
+                 than a bin, W1 is shown and does not count
+  |zeros|        the change of the share of zeros
+and without moments and histogram also the largest relative change of the other results. Of elementwise results each is
+that of the element that moved most. Two modules agree if their distance is at most --tolerance. Modules in which only
+one side has NaN or infinities do not agree. With --rtol or --atol statistics are compared number by number, too.
 
 Either side may be a recording, a single .pt file, or a folder that a Python program wrote: names.json, a JSON list
 of the paths of modules, and for the i-th of them i.pt, the list of the tensors that its calls returned, written by
@@ -47,15 +64,22 @@ Examples:
   torchtap diff original/ port/
   torchtap diff monday/ tuesday/ --rtol 0 --atol 0          # bit by bit
   torchtap diff original/ port/ --json | jq -r .first
+  torchtap diff stats-train/ stats-test/                    # of: record … --reduce moments,histogram:64:-4:4,count
+  torchtap diff stats-v1/ stats-v2/ --tolerance 0.02 --csv > drift.csv
 
-Exit status: 0 if all agree; 1 if some do not, or a module is missing on one side; 2 if something cannot be read.)";
+Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module is missing on one side; 2 if something
+cannot be read.)";
 
 struct Options {
   std::string a;
   std::string b;
   double rtol = 1e-5;
   double atol = 1e-8;
+  double tolerance = 0.1;
   bool json = false;
+  bool csv = false;
+
+  Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
 };
 
 /// How the values of one module, or one pair of tensors, compare.
@@ -157,74 +181,25 @@ Comparison compare(const Layer& a, const Layer& b, const Options& options) {
   return result;
 }
 
-bool inside(const std::string& path, const std::string& of) {
-  return of.empty() || path.compare(0, of.size() + 1, of + ".") == 0;
-}
-
-/// The order in which modules finish: after those inside of them. A walk lists them before.
-std::vector<const Layer*> in_order(const Layers& layers) {
-  std::vector<const Layer*> order, open;
-  for (const auto& layer : layers.all) {
-    const auto& kind = layer.entry.kind();
-    if (kind == "ForwardPre" || kind == "ForwardInput") {
-      order.push_back(&layer);
-      continue;
-    }
-    while (!open.empty() && !inside(layer.path, open.back()->path)) {
-      order.push_back(open.back());
-      open.pop_back();
-    }
-    open.push_back(&layer);
-  }
-  order.insert(order.end(), open.rbegin(), open.rend());
-  return order;
-}
-
-/// The module of `others` that is called as `layer`, by path or alias, and was not matched yet.
-const Layer* match(const Layer& layer, const Layers& others, const std::set<std::int64_t>& matched) {
-  const auto has_name = [](const Layer& one, const std::string& name) {
-    const auto& aliases = one.entry.aliases();
-    return one.path == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
-  };
-  for (const bool by_alias : {false, true}) {
-    for (const auto& other : others.all) {
-      if (matched.count(other.index) != 0) continue;
-      if (by_alias ? has_name(other, layer.path) || has_name(layer, other.path) : other.path == layer.path) {
-        return &other;
-      }
-    }
-  }
-  return nullptr;
-}
-
 struct Row {
   const Layer* layer;  // of A, or of B where A has none
   const Layer* other;  // of B, or null
   Comparison comparison;
 };
 
-std::vector<Row> compare_all(const Layers& a, const Layers& b, const Options& options) {
+std::vector<Row> compare_all(const std::vector<Pair>& pairs, const Options& options) {
   std::vector<Row> rows;
-  std::set<std::int64_t> matched;
-  const bool files =
-      std::filesystem::is_regular_file(options.a) && std::filesystem::is_regular_file(options.b);
-  Progress progress("comparing", static_cast<std::int64_t>(a.all.size()));
-  for (const Layer* layer : in_order(a)) {
-    const Layer* other = files ? &b.all.front() : match(*layer, b, matched);
-    if (other != nullptr) matched.insert(other->index);
+  Progress progress("comparing", static_cast<std::int64_t>(pairs.size()));
+  for (const auto& [mine, theirs] : pairs) {
     Comparison comparison;
-    if (other == nullptr) {
-      comparison.fail("missing in B", "");
+    if (mine == nullptr || theirs == nullptr) {
+      comparison.fail(theirs == nullptr ? "missing in B" : "missing in A", "");
     } else {
-      comparison = compare(*layer, *other, options);
+      comparison = compare(*mine, *theirs, options);
     }
-    rows.push_back({layer, other, std::move(comparison)});
+    rows.push_back(
+        {mine != nullptr ? mine : theirs, mine != nullptr ? theirs : nullptr, std::move(comparison)});
     progress.advance();
-  }
-  for (const auto& layer : b.all) {
-    if (matched.count(layer.index) != 0) continue;
-    rows.push_back({&layer, nullptr, {}});
-    rows.back().comparison.fail("missing in A", "");
   }
   return rows;
 }
@@ -263,7 +238,7 @@ const Row* first_difference(const Layers& a, const Layers& b, const std::vector<
   return first;
 }
 
-void print_json(const std::vector<Row>& rows, const Row* first, const Options& options) {
+Json rows_to_json(const std::vector<Row>& rows) {
   Json list = Json::array();
   for (const auto& [layer, other, comparison] : rows) {
     Json entry{{"path", layer->path},
@@ -276,13 +251,17 @@ void print_json(const std::vector<Row>& rows, const Row* first, const Options& o
     entry["cosine"] = comparison.compared ? to_json(comparison.cosine()) : nullptr;
     list.push_back(std::move(entry));
   }
+  return list;
+}
+
+void print_json(const std::vector<Row>& rows, const Row* first, const Options& options) {
   print(Json{{"a", options.a},
              {"b", options.b},
              {"rtol", options.rtol},
              {"atol", options.atol},
              {"agree", first == nullptr},
              {"first", first == nullptr ? Json(nullptr) : Json(first->layer->path)},
-             {"entries", std::move(list)}});
+             {"entries", rows_to_json(rows)}});
 }
 
 void print_table(const std::vector<Row>& rows, const Row* first, const Options& options) {
@@ -316,6 +295,36 @@ void print_table(const std::vector<Row>& rows, const Row* first, const Options& 
             << (detail.empty() ? "" : " (" + detail + ")") << ".\n";
 }
 
+std::vector<Pair> pairs_of(const Layers& a, const Layers& b, const Options& options) {
+  const auto is_file = [](const std::string& path) { return std::filesystem::is_regular_file(path); };
+  return pair_up(a, b, is_file(options.a) && is_file(options.b));
+}
+
+/// Number by number. Whether all agree.
+bool diff_values(const Layers& a, const Layers& b, const Options& options) {
+  const auto rows = compare_all(pairs_of(a, b, options), options);
+  const Row* first = first_difference(a, b, rows);
+  switch (options.format()) {
+    case Format::table:
+      print_table(rows, first, options);
+      break;
+    case Format::json:
+      print_json(rows, first, options);
+      break;
+    case Format::csv:
+      print_csv(rows_to_json(rows));
+      break;
+  }
+  return first == nullptr;
+}
+
+/// As distributions. Whether all agree.
+bool diff_statistics(const Layers& a, const Layers& b, const Options& options) {
+  const auto all = drifts(pairs_of(a, b, options), options.tolerance);
+  print_drifts(all, {options.a, options.b, options.tolerance, options.format()});
+  return std::all_of(all.begin(), all.end(), [](const Drift& drift) { return drift.agrees(); });
+}
+
 }  // namespace
 
 void add_diff(CLI::App& app) {
@@ -326,24 +335,32 @@ void add_diff(CLI::App& app) {
       ->required()
       ->check(CLI::ExistingPath);
   command->add_option("b", options->b, "What it is compared with")->required()->check(CLI::ExistingPath);
-  command->add_option("--rtol", options->rtol, "Relative tolerance")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--atol", options->atol, "Absolute tolerance")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_flag("--json", options->json, "For programs");
-  command->callback([options] {
+  auto* rtol = command->add_option("--rtol", options->rtol, "Relative tolerance, number by number")
+                   ->check(tolerance())
+                   ->capture_default_str();
+  auto* atol = command->add_option("--atol", options->atol, "Absolute tolerance, number by number")
+                   ->check(tolerance())
+                   ->capture_default_str();
+  auto* distance = command
+                       ->add_option("--tolerance", options->tolerance,
+                                    "Of statistics: the distance that is still the same")
+                       ->check(tolerance())
+                       ->capture_default_str()
+                       ->excludes(rtol)
+                       ->excludes(atol);
+  auto* json = command->add_flag("--json", options->json, "For programs");
+  command->add_flag("--csv", options->csv, "For spreadsheets: comma separated values")->excludes(json);
+  command->callback([options, rtol, atol, distance] {
     const Layers a = open_layers(options->a);
     const Layers b = open_layers(options->b);
-    const auto rows = compare_all(a, b, *options);
-    const Row* first = first_difference(a, b, rows);
-    if (options->json) {
-      print_json(rows, first, *options);
-    } else {
-      print_table(rows, first, *options);
-    }
-    if (first != nullptr) throw CLI::RuntimeError(1);
+    const bool statistics = has_statistics(a) && has_statistics(b);
+    TORCH_CHECK_VALUE(
+        statistics || distance->count() == 0,
+        "--tolerance is for recordings of statistics, and one of these has samples; --rtol and --atol "
+        "say how far numbers may differ.");
+    const bool agree = statistics && rtol->count() + atol->count() == 0 ? diff_statistics(a, b, *options)
+                                                                        : diff_values(a, b, *options);
+    if (!agree) throw CLI::RuntimeError(1);
   });
 }
 

@@ -8,11 +8,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <regex>
 #include <sstream>
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/file.hpp>
 
+#include "checks.hpp"
 #include "dtypes.hpp"
 #include "idx.hpp"
 #include "npy.hpp"
@@ -25,7 +27,7 @@ using Source = Inputs::Source;
 constexpr std::int64_t kIdxBatch = 64;
 
 std::int64_t divided(std::int64_t rows, std::int64_t batch) {
-  return (rows + batch - 1) / batch;
+  return rows / batch + (rows % batch != 0);
 }
 
 Batch to_batch(const core::Value& value) {
@@ -249,7 +251,7 @@ std::optional<Batch> Inputs::next() {
   return std::nullopt;
 }
 
-void add_input_options(CLI::App& command, InputOptions& options) {
+void add_input_options(CLI::App& command, InputOptions& options, bool one_call) {
   auto* input = command.add_option("--input,--idx3", options.files,
                                    "Files of inputs: .pt, .npy, or idx as MNIST has them, plain or gzipped");
   input->check(CLI::ExistingFile);
@@ -262,16 +264,21 @@ void add_input_options(CLI::App& command, InputOptions& options) {
                     .add_option("--batch", options.batch,
                                 "Split inputs along their first dimension into calls of so many rows; idx "
                                 "files are split into 64 unless said otherwise")
-                    ->check(CLI::PositiveNumber)
+                    ->transform(whole_number(1))
                     ->excludes(random);
   command.add_flag("--batches", options.batches, "The list in a .pt file is a list of batches, one a call")
       ->excludes(batch)
       ->excludes(random);
-  command.add_option("--count", options.count, "How many random batches")
-      ->check(CLI::PositiveNumber)
+  if (!one_call) {
+    command.add_option("--count", options.count, "How many random batches")
+        ->transform(whole_number(1))
+        ->capture_default_str()
+        ->excludes(input);
+  }
+  command.add_option("--seed", options.seed, "Of the random inputs")
+      ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str()
       ->excludes(input);
-  command.add_option("--seed", options.seed, "Of the random inputs")->capture_default_str()->excludes(input);
 }
 
 const char* describe_inputs() {

@@ -23,8 +23,9 @@ struct InputOptions {
   std::uint64_t seed = 0;
 };
 
-/// `--input`, `--idx3`, `--random`, `--batches`, `--batch`, `--count` and `--seed`.
-void add_input_options(CLI::App& command, InputOptions& options);
+/// `--input`, `--idx3`, `--random`, `--batches`, `--batch`, `--seed` and, unless there is but `one_call`,
+/// `--count`.
+void add_input_options(CLI::App& command, InputOptions& options, bool one_call = false);
 /// What a help text says about files of inputs.
 const char* describe_inputs();
 

@@ -1,60 +1,109 @@
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
-#include <set>
+#include <optional>
 #include <torchtap/selectors/selectors.hpp>
 
+#include "checks.hpp"
 #include "commands.hpp"
+#include "dtypes.hpp"
 #include "json.hpp"
 #include "model.hpp"
+#include "sizes.hpp"
 #include "terminal.hpp"
+#include "watch.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
 
-constexpr char kExamples[] = R"(
-Lists the modules of a TorchScript file: indices, paths and types as `torchtap record` selects by them. Parameters
-and bytes are a module's own, those of its submodules included, buffers in the bytes alone; a tensor that is shared
-counts once. A module without the method (a ModuleList, a module that a trace never called) cannot be recorded; its
-type stands in brackets.
+std::string examples() {
+  return c10::str(R"(
+Lists the modules of a TorchScript file as a tree: indices, names and types, as `torchtap record` selects by them.
+With --input or --random the model runs once, on the first batch, and the list shows the shape of each module's
+output ("2x" before it: of the first of two calls; "+1": one more tensor; "-": it was not called).
+
+Parameters, their share of the model's, and bytes are a module's own, those of its submodules included, buffers in the
+bytes alone; a tensor that is shared counts once; packed weights of quantized modules count as parameters. A module without the method (a ModuleList, a module that a trace
+never called) cannot be recorded; its type stands in brackets. On a narrow terminal names are cut and columns left
+out; in a file or a pipe everything is there.
+
+)",
+                  describe_inputs(), R"(
 
 Examples:
   torchtap list model.pt
-  torchtap list model.pt --depth 1
+  torchtap list model.pt --random 1x3x224x224
+  torchtap list model.pt --paths --depth 2
   torchtap list model.pt --json | jq '.modules[] | select(.type == "Conv2d") | .path'
 
-Exit status: 0, or 2 if the file cannot be read.)";
-
-struct Size {
-  std::int64_t parameters = 0;
-  std::int64_t bytes = 0;
-};
-
-Size size_of(const torch::jit::Module& module) {
-  Size size;
-  std::set<const void*> met;
-  const auto add = [&](const at::Tensor& tensor, bool parameter) {
-    if (!tensor.defined() || !met.insert(tensor.unsafeGetTensorImpl()).second) return;
-    if (parameter) size.parameters += tensor.numel();
-    size.bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
-  };
-  for (const auto& tensor : module.parameters()) add(tensor, true);
-  for (const auto& tensor : module.buffers()) add(tensor, false);
-  return size;
+Exit status: 0, or 2 if the file cannot be read or the model not be run.)");
 }
 
 struct Options {
   std::string model;
+  InputOptions inputs;
   std::string method = "forward";
   std::int64_t depth = -1;
+  bool paths = false;
+  bool enable_grad = false;
   bool json = false;
 };
 
-void list_as_json(const selectors::ModuleView& modules, const Options& options) {
+/// Both of the same walk.
+struct Listing {
+  selectors::ModuleView modules;
+  std::unique_ptr<Watch> watch;  // null if the model was not run
+  std::vector<Form> inputs;
+};
+
+void run_once(const torch::jit::Module& model, const Options& options, Listing& listing) {
+  Inputs inputs(options.inputs);
+  const auto batch = inputs.next();
+  TORCH_CHECK_VALUE(batch.has_value(), "the files named with --input hold no batch.");
+  const at::AutoGradMode mode(options.enable_grad);
+  const auto arguments = to_arguments(model, options.method, *batch, at::kCPU, false);
+  listing.inputs = forms_of(arguments);
+  auto watch = std::make_unique<Watch>(listing.modules);
+  call(model, options.method, arguments, [&] { watch.reset(); });
+  listing.watch = std::move(watch);
+}
+
+bool shown(const core::ModuleRef& module, const Options& options) {
+  return options.depth < 0 || module.depth() <= options.depth;
+}
+
+double share(const Sizes& part, const Sizes& whole) {
+  return whole.parameters == 0 ? 0
+                               : static_cast<double>(part.parameters) / static_cast<double>(whole.parameters);
+}
+
+std::string share_to_text(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, share > 0 && share < 0.0005 ? "<0.1" : "%.1f", 100 * share);
+  return text;
+}
+
+Json to_json(const std::vector<Form>& forms) {
+  Json list = Json::array();
+  for (const auto& form : forms) {
+    list.push_back(form.defined ? Json{{"shape", form.shape}, {"dtype", dtype_name(form.dtype)}}
+                                : Json(nullptr));
+  }
+  return list;
+}
+
+void list_as_json(const Listing& listing, const Options& options) {
+  const Sizes whole = sizes_of(listing.modules.vector().front().script());
   Json all = Json::array();
-  for (const auto& module : modules) {
-    if (options.depth >= 0 && module.depth() > options.depth) continue;
-    const Size size = size_of(module.script());
+  for (const auto& module : listing.modules) {
+    if (!shown(module, options)) continue;
+    const Sizes sizes = sizes_of(module.script());
     all.push_back({{"index", module.index()},
                    {"path", module.path()},
                    {"aliases", module.aliases()},
@@ -62,49 +111,117 @@ void list_as_json(const selectors::ModuleView& modules, const Options& options) 
                    {"qualified_type", module.qualified_type()},
                    {"depth", module.depth()},
                    {"callable", module.has_forward()},
-                   {"parameters", size.parameters},
-                   {"bytes", size.bytes}});
+                   {"parameters", sizes.parameters},
+                   {"trainable", sizes.trainable},
+                   {"share", share(sizes, whole)},
+                   {"buffers", sizes.buffers},
+                   {"bytes", sizes.bytes}});
+    if (listing.watch == nullptr) continue;
+    const auto seen = listing.watch->at(module.index());
+    all.back()["calls"] = seen.calls;
+    all.back()["outputs"] = seen.calls == 0 ? Json(nullptr) : to_json(seen.outputs);
+    all.back()["outputs_differ"] = seen.other_outputs != 0;
   }
-  print({{"model", options.model}, {"method", options.method}, {"modules", all}});
+  Json document{{"model", options.model}, {"method", options.method}};
+  if (listing.watch != nullptr) document["inputs"] = to_json(listing.inputs);
+  document["total"] = {{"modules", listing.modules.vector().size()},
+                       {"parameters", whole.parameters},
+                       {"trainable", whole.trainable},
+                       {"parameter_bytes", whole.parameter_bytes},
+                       {"buffers", whole.buffers},
+                       {"bytes", whole.bytes}};
+  document["modules"] = std::move(all);
+  print(document);
 }
 
-void list_as_table(const selectors::ModuleView& modules, const Options& options) {
+std::string name_of(const core::ModuleRef& module, const Options& options) {
+  std::string name = module.path();
+  if (name.empty()) name = "(root)";
+  if (!options.paths) {
+    name = std::string(2 * static_cast<std::size_t>(module.depth()), ' ') + name.substr(name.rfind('.') + 1);
+  }
+  for (const auto& alias : module.aliases()) name += " = " + alias;
+  return name;
+}
+
+std::string output_of(const Watch::Module& seen) {
+  if (seen.calls == 0) return "-";
+  std::string text = seen.calls > 1 ? std::to_string(seen.calls) + "x " : "";
+  std::size_t others = 0;
+  const Form* first = nullptr;
+  for (const auto& form : seen.outputs) {
+    if (form.defined && first == nullptr) {
+      first = &form;
+    } else if (form.defined) {
+      ++others;
+    }
+  }
+  text += first == nullptr ? "no tensor" : shape_to_text(first->shape);
+  if (seen.other_outputs != 0) text += " …";
+  return others == 0 ? text : text + " +" + std::to_string(others);
+}
+
+void list_as_table(const Listing& listing, const Options& options) {
   using Align = Table::Align;
-  Table table(
-      {{"index", Align::right}, {"module"}, {"type"}, {"parameters", Align::right}, {"bytes", Align::right}});
-  for (const auto& module : modules) {
-    if (options.depth >= 0 && module.depth() > options.depth) continue;
-    const Size size = size_of(module.script());
-    std::string name = module.path().empty() ? "(root)" : module.path();
-    for (const auto& alias : module.aliases()) name += " = " + alias;
-    table.add({std::to_string(module.index()),
-               std::string(2 * static_cast<std::size_t>(module.depth()), ' ') + name,
-               module.has_forward() ? module.type() : "(" + module.type() + ")",
-               std::to_string(size.parameters), bytes_to_text(size.bytes)});
+  const Sizes whole = sizes_of(listing.modules.vector().front().script());
+  std::vector<Table::Column> columns{
+      {"index", Align::right, 0, 3}, {"module", Align::left, 14}, {"type", Align::left, 7, 1}};
+  if (listing.watch != nullptr) columns.push_back({"output"});
+  columns.push_back({"parameters", Align::right});
+  columns.push_back({"%", Align::right, 0, 2});
+  columns.push_back({"bytes", Align::right, 0, 4});
+  Table table(std::move(columns));
+  for (const auto& module : listing.modules) {
+    if (!shown(module, options)) continue;
+    const Sizes sizes = sizes_of(module.script());
+    std::vector<std::string> cells{std::to_string(module.index()), name_of(module, options),
+                                   module.has_forward() ? module.type() : "(" + module.type() + ")"};
+    if (listing.watch != nullptr) cells.push_back(output_of(listing.watch->at(module.index())));
+    cells.push_back(grouped(sizes.parameters));
+    cells.push_back(share_to_text(share(sizes, whole)));
+    cells.push_back(bytes_to_text(sizes.bytes));
+    table.add(std::move(cells));
   }
   table.print(std::cout);
+  std::cout << '\n';
+  if (listing.watch != nullptr) std::cout << "input       " << to_text(listing.inputs) << '\n';
+  std::cout << "modules     " << grouped(static_cast<std::int64_t>(listing.modules.vector().size())) << '\n'
+            << "parameters  " << grouped(whole.parameters) << " (" << bytes_to_text(whole.parameter_bytes)
+            << "), " << (whole.trainable == whole.parameters ? "all" : grouped(whole.trainable))
+            << " trainable\n"
+            << "buffers     " << grouped(whole.buffers) << " ("
+            << bytes_to_text(whole.bytes - whole.parameter_bytes) << ")\n";
 }
 
 }  // namespace
 
 void add_list(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("list", "The modules of a TorchScript file");
-  command->footer(kExamples);
+  CLI::App* command = app.add_subcommand("list", "The modules of a TorchScript file: a tree, shapes, sizes");
+  command->footer(examples());
   command->add_option("model", options->model, "A file of torch.jit.script or torch.jit.trace")->required();
-  command->add_option("--depth", options->depth, "How far below the root to go")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--method", options->method, "The method that is to be recorded")
-      ->capture_default_str();
+  add_input_options(*command, options->inputs, /*one_call=*/true);
+  command->add_option("--depth", options->depth, "How far below the root to go")->transform(whole_number(0));
+  auto* method = command->add_option("--method", options->method, "The method that is to be recorded")
+                     ->capture_default_str();
+  command->add_flag("--paths", options->paths, "Whole paths, as --names of record takes them, and no tree");
+  command->add_flag("--enable-grad", options->enable_grad,
+                    "Run the model ready for a backward; some modules call their submodules only then");
   command->add_flag("--json", options->json, "Write JSON");
-  command->callback([options] {
-    const auto modules = selectors::modules(load_model(options->model), options->method);
+  add_library_option(*command);
+  command->callback([options, method] {
+    const torch::jit::Module model = load_model(options->model);
+    const bool runs = !options->inputs.files.empty() || !options->inputs.random.empty();
+    if (method->count() != 0 || runs) find_method(model, options->method);
+    Listing listing{selectors::modules(model, options->method), nullptr, {}};
+    const bool frozen = listing.modules.vector().front().frozen();
+    if (runs) run_once(model, *options, listing);
     if (options->json) {
-      list_as_json(modules, *options);
+      list_as_json(listing, *options);
     } else {
-      list_as_table(modules, *options);
+      list_as_table(listing, *options);
     }
-    if (modules.vector().front().frozen()) {
+    if (frozen) {
       std::cerr
           << "torchtap: the model was frozen, its submodules are inlined; list and record the file as it was "
              "before.\n";

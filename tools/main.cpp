@@ -1,38 +1,119 @@
 // The `torchtap` command.
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <torch/version.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <iostream>
+#include <torchtap/core/error.hpp>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "preload/command.hpp"
 #include "recover/command.hpp"
+#include "words.hpp"
 
-int main(int argc, char** argv) {
+namespace {
+
+using namespace torchtap;
+
+/// Where the shell closed one of the first three descriptors, the next file to be opened would get its number
+/// and be printed into. These refuse reading and writing instead, each the one that is expected of it.
+void keep_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+    const int opened = ::open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+    if (opened != fd && opened >= 0) ::close(opened);
+  }
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+/// What CLI11 was not able to place: a word about the first option of them, else about the first.
+std::string unexpected(const CLI::App& command, const std::vector<std::string>& words) {
+  const std::string* first = &words.front();
+  for (const auto& word : words) {
+    if (word.size() > 1 && word[0] == '-') {
+      first = &word;
+      break;
+    }
+  }
+  const std::string name = first->substr(0, first->find('='));
+  if (name.size() < 2 || name[0] != '-') return "unexpected argument \"" + *first + "\"";
+  return "unknown option \"" + name + "\"" + tools::did_you_mean(name, tools::option_names(command));
+}
+
+/// What is wrong with the words on the command line, and where help is.
+std::string describe(const CLI::App& app, const CLI::ParseError& error, const std::string& first_word) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  const std::string name = chosen.empty() ? "torchtap" : "torchtap " + command.get_name();
+  std::string text = error.what();
+  // A misspelt option is why a required one is missing.
+  if (const auto left = command.remaining(); !left.empty()) {
+    text = unexpected(command, left);
+  }
+  if (chosen.empty() && !first_word.empty() && first_word[0] != '-') {
+    text = "unknown command \"" + first_word + "\"" + tools::did_you_mean(first_word, command_names(app));
+  } else if (chosen.empty() && first_word.empty()) {
+    text = "a command is missing: " + core::quoted(command_names(app));
+  }
+  return name + ": " + tools::printable(text, true) + "\nSee " + name + " --help.\n";
+}
+
+int run(int argc, char** argv) {
   CLI::App app{"See inside LibTorch models.", "torchtap"};
-  app.set_version_flag("--version", TORCHTAP_VERSION);
+  app.set_version_flag("--version", "torchtap " TORCHTAP_VERSION " (LibTorch " TORCH_VERSION ")");
   app.require_subcommand(1);
-  torchtap::tools::add_list(app);
-  torchtap::tools::add_record(app);
-  torchtap::preload::add_command(app);
-  torchtap::tools::add_show(app);
-  torchtap::tools::add_diff(app);
-  torchtap::tools::add_merge(app);
-  torchtap::tools::add_convert(app);
-  torchtap::tools::add_completion(app);
-  torchtap::recover::add_command(app);
+  tools::add_list(app);
+  tools::add_record(app);
+  preload::add_command(app);
+  tools::add_show(app);
+  tools::add_diff(app);
+  tools::add_merge(app);
+  tools::add_convert(app);
+  tools::add_completion(app);
+  recover::add_command(app);
+  for (CLI::App* command : app.get_subcommands({})) tools::guard_values(*command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& status) {  // a subcommand's answer
     return status.get_exit_code();
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const c10::Error& error) {
-    std::cerr << "torchtap: " << error.what_without_backtrace() << '\n';
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << "torchtap: " << error.what() << '\n';
+    std::cerr << describe(app, error, argc > 1 ? argv[1] : "");
     return 2;
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_standard_descriptors();
+  // A full disk ends the command where it is noticed; but not in the middle of an error, or in a destructor,
+  // which would flush stdout if stderr were tied to it.
+  std::cout.exceptions(std::ios::badbit | std::ios::failbit);
+  std::cerr.tie(nullptr);
+  try {
+    const int status = run(argc, argv);
+    std::cout.flush();
+    return status;
+  } catch (const std::ios_base::failure&) {
+    const int error = errno;
+    std::cout.exceptions(std::ios::goodbit);
+    std::cerr << "torchtap: cannot write to stdout: " << std::strerror(error) << '\n';
+  } catch (const std::exception& error) {
+    std::cout.exceptions(std::ios::goodbit);
+    std::cerr << "torchtap: " << tools::explain(error) << '\n';
+  }
+  return 2;
 }

@@ -6,7 +6,9 @@
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/recording.hpp>
 
+#include "checks.hpp"
 #include "commands.hpp"
+#include "json.hpp"
 #include "progress.hpp"
 #include "recordings.hpp"
 
@@ -34,6 +36,7 @@ struct Options {
   std::vector<std::string> parts;
   std::string save;
   bool overwrite = false;
+  bool json = false;
 };
 
 struct Part {
@@ -154,8 +157,9 @@ void add_merge(CLI::App& app) {
   command->add_option("parts", options->parts, "Recordings, in the order in which they were made")
       ->required()
       ->check(CLI::ExistingDirectory);
-  command->add_option("--save", options->save, "Where the merged recording goes")->required();
+  command->add_option("--save", options->save, "Where the merged recording goes")->required()->check(place());
   command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
+  command->add_flag("--json", options->json, "Say what was written, as JSON");
   command->callback([options] {
     std::vector<Part> parts;
     for (const auto& path : options->parts) parts.push_back({path, storage::load(path)});
@@ -169,6 +173,12 @@ void add_merge(CLI::App& app) {
           return merge_entry(parts, i);
         },
         storage::SaveOptions().mkdir(true).overwrite(options->overwrite));
+    if (!options->json) return;
+    std::int64_t samples = 0;
+    for (const auto& part : parts) {
+      for (const auto& entry : part.recording) samples += entry.samples();
+    }
+    print({{"saved", options->save}, {"parts", options->parts}, {"modules", count}, {"samples", samples}});
   });
 }
 

@@ -1,9 +1,15 @@
 #include "model.hpp"
 
 #include <ATen/Functions.h>
+#include <dlfcn.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <regex>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <torchtap/storage/zip.hpp>
@@ -49,6 +55,20 @@ std::string what_else(const std::string& path) {
            "torch.jit.script(model).save(FILE); `torchtap show` looks into files of tensors.";
   }
   return "";
+}
+
+/// That there is a file with something in it.
+void check_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const bool recording = fs::exists(fs::path(path) / "manifest.json", ignored);
+  TORCH_CHECK_VALUE(!fs::is_directory(path, ignored), "\"", path, "\" is a ",
+                    recording ? "recording, which torchtap show looks into; a model is a file of "
+                              : "directory; a model is a file of ",
+                    "torch.jit.script or torch.jit.trace.");
+  TORCH_CHECK_VALUE(std::ifstream(path).good(), "cannot read \"", path, "\": ", std::strerror(errno), ".");
+  TORCH_CHECK_VALUE(!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) != 0, "\"", path,
+                    "\" is empty.");
 }
 
 class Arguments {
@@ -133,18 +153,58 @@ class Arguments {
   bool requires_grad_;
 };
 
+/// The remedy where the code of a file uses what no library has registered yet; else "".
+std::string missing_library(const std::string& message) {
+  static const std::regex op("Unknown builtin op: ([^\\s]+?)\\.?(\\s|$)");
+  static const std::regex object("__torch__\\.torch\\.classes\\.(\\w+\\.\\w+)");
+  std::smatch found;
+  const bool is_op = std::regex_search(message, found, op);
+  if (!is_op && !std::regex_search(message, found, object)) return "";
+  const std::string name = found[1];
+  std::string advice = c10::str("it uses the ", is_op ? "operator " : "class ", name,
+                                ", which a library beside LibTorch brings; --library FILE loads that");
+  if (name.compare(0, 11, "torchvision") == 0) {
+    advice += ": libtorchvision.so, or _C.*.so in the folder of Python's torchvision";
+  }
+  return advice + ".\n";
+}
+
+void load_library(const std::string& file) {
+  // Lazily, as an extension module of Python refers to an interpreter that is not there. Globally, as its
+  // operators may be used by the next one. Never closed: what it registers stays.
+  const bool loaded = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_GLOBAL) != nullptr;
+  TORCH_CHECK_VALUE(loaded, "--library: cannot load \"", file, "\": ", ::dlerror(),
+                    file.find('/') == std::string::npos
+                        ? "; a file in this folder is ./FILE, else the name is looked up as the linker does."
+                        : ".");
+}
+
 }  // namespace
 
+void add_library_option(CLI::App& command) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--library",
+          [](const std::vector<std::string>& files) {
+            for (const auto& file : files) load_library(file);
+          },
+          "A shared library whose operators the model uses, such as torchvision's; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+}
+
 torch::jit::Module load_model(const std::string& path, at::Device device) {
-  TORCH_CHECK_VALUE(std::ifstream(path).good(), "cannot read \"", path, "\".");
+  check_file(path);
   const std::string other = what_else(path);
   TORCH_CHECK_VALUE(other.empty(), "\"", path, "\" ", other);
   try {
     return torch::jit::load(path, device);
   } catch (const c10::Error& error) {
-    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", error.what_without_backtrace());
+    const std::string text = error.what_without_backtrace();
+    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", missing_library(text), text);
   } catch (const std::exception& error) {
-    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", error.what());
+    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", missing_library(error.what()),
+                      error.what());
   }
 }
 

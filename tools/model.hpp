@@ -7,12 +7,19 @@
 
 #include "inputs.hpp"
 
+namespace CLI {
+class App;
+}
+
 /// TorchScript files, as the subcommands see them.
 namespace torchtap::tools {
 
 /// Loads a TorchScript file. Throws `c10::ValueError` for what is none, saying what it is instead and what
 /// can be done.
 torch::jit::Module load_model(const std::string& path, at::Device device = at::kCPU);
+
+/// `--library`: loads shared libraries into the process, for the operators that they register.
+void add_library_option(CLI::App& command);
 
 /// Throws `c10::ValueError` that lists the methods there are.
 torch::jit::Method find_method(const torch::jit::Module& model, const std::string& method);

@@ -13,7 +13,9 @@
 namespace torchtap::tools {
 namespace {
 
-constexpr int kColumns = 30;
+constexpr int kColumns = 80;  // where the terminal does not say
+constexpr std::size_t kLongest = 30;
+constexpr std::size_t kShortest = 5;  // bars below tell nothing
 
 bool is_terminal() {
   const char* kind = std::getenv("TERM");
@@ -42,16 +44,25 @@ void Progress::draw() const {
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   char rate[48];
   std::snprintf(rate, sizeof rate, "%.3g/s", seconds > 0 ? static_cast<double>(done_) / seconds : 0.0);
-  std::string line = what_ + " ";
-  if (total_ > 0) {
-    const auto filled = static_cast<int>(std::min(done_, total_) * kColumns / total_);
-    line += "[";
-    for (int i = 0; i < kColumns; ++i) line += i < filled ? (utf8_locale() ? "█" : "#") : " ";
-    line += "] " + std::to_string(done_) + "/" + std::to_string(total_) + " ";
-  } else {
-    line += std::to_string(done_) + " ";
+  const std::string number = std::to_string(done_) + (total_ > 0 ? "/" + std::to_string(total_) : "");
+  // One column less than there are: some terminals wrap after the last one.
+  const int columns = terminal_columns(STDERR_FILENO);
+  const auto free = static_cast<std::size_t>(columns > 0 ? columns - 1 : kColumns);
+  const std::size_t words = what_.size() + number.size() + std::strlen(rate) + 2;
+  std::string line = number;
+  if (words <= free) {
+    line = what_ + " ";
+    if (total_ > 0 && words + kShortest + 3 <= free) {
+      const auto width = static_cast<std::int64_t>(std::min(kLongest, free - words - 3));
+      const auto filled = static_cast<std::int64_t>(static_cast<double>(std::min(done_, total_)) /
+                                                    static_cast<double>(total_) * static_cast<double>(width));
+      line += "[";
+      for (std::int64_t i = 0; i < width; ++i) line += i < filled ? (utf8_locale() ? "█" : "#") : " ";
+      line += "] ";
+    }
+    line += number + " " + rate;
   }
-  std::cerr << '\r' << line << rate << "\x1b[K" << std::flush;
+  std::cerr << '\r' << line.substr(0, words <= free ? std::string::npos : free) << "\x1b[K" << std::flush;
 }
 
 }  // namespace torchtap::tools

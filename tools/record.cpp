@@ -4,17 +4,25 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
-#include <regex>
+#include <mutex>
+#include <set>
 #include <torchtap/core/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 #include "asked.hpp"
+#include "checks.hpp"
 #include "commands.hpp"
+#include "interrupt.hpp"
 #include "json.hpp"
+#include "methods.hpp"
 #include "model.hpp"
 #include "progress.hpp"
 #include "terminal.hpp"
+#include "watch.hpp"
+#include "which_options.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -31,22 +39,30 @@ torchtap::storage::load in C++ and by torch.load in Python.
 
 Gradients are those of the sum of all floating point outputs.
 
+A pattern of --types or --not-types is matched against short type names ("Conv2d"); only if it matches none that the
+model has, against qualified ones ("__torch__.torch.nn.modules.conv.Conv2d"). --not-types and --not-names take away
+from what the others select.
+
+A module is recorded by the method that the model calls it by, which may be another one than forward. Named at the end
+are modules that were not called, calls that handed over no tensors, and quantized tensors, which are left out unless
+--dequantize is given. Ctrl-C and SIGTERM finish the recording after the call that is running; a second Ctrl-C ends at
+once.
+
 Examples:
   torchtap record model.pt --input batch.pt --input more/*.pt --types Conv2d --names 'layer*' \
           --reduce mean,histogram:64:-4:4 --over 0 --save maps/
-  torchtap record model.pt --random 8x3x224x224 --seed 1 --what input --save raw/
+  torchtap record model.pt --random 8x3x224x224 --seed 1 --what input --not-types 'Dropout|StochasticDepth' --save raw/
   torchtap record model.pt --idx3 t10k-images-idx3-ubyte.gz --batch 64 --reduce moments --save stats/
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
 
-Exit status: 0; 1 if a selected module never ran; 2 on errors.)");
+Exit status: 0; 1 if nothing was recorded, or nothing of one of --names; 2 on errors.)");
 }
 
 struct Options {
   std::string model;
   InputOptions inputs;
   std::string what = "output";
-  std::string types;
-  std::vector<std::string> names;
+  Which which;
   std::string method = "forward";
   std::string reduce;
   std::vector<std::int64_t> over;
@@ -56,25 +72,11 @@ struct Options {
   bool overwrite = false;
   bool train = false;
   bool enable_grad = false;
+  bool dequantize = false;
   bool json = false;
   std::string device = "cpu";
   std::int64_t memory = 1024;  // MiB
 };
-
-selectors::Selector selector_of(const Options& options) {
-  selectors::Selector selector;
-  if (!options.types.empty()) {
-    const std::regex types(options.types);
-    selector = selector && selectors::Selector(
-                               [types](const core::ModuleRef& module) {
-                                 return std::regex_match(module.type(), types) ||
-                                        std::regex_match(module.qualified_type(), types);
-                               },
-                               "--types '" + options.types + "'");
-  }
-  if (!options.names.empty()) selector = selector && selectors::names(options.names);
-  return selector;
-}
 
 void run_backward(const c10::IValue& result) {
   std::vector<at::Tensor> sums;
@@ -98,30 +100,116 @@ void check_free(const Options& options) {
       options.save, "\" is there already; --overwrite replaces a recording.");
 }
 
-void summarize(recorders::Recorder& recorder, const Options& options, std::int64_t calls) {
-  std::vector<std::string> silent;
+/// Which modules hand over quantized tensors. Those are not recorded, as files have no form for them.
+class Quantized {
+ public:
+  /// Whether none of the tensors is one.
+  bool accept(const recorders::Sample& sample) {
+    for (std::int64_t i = 0; i < sample.tensors(); ++i) {
+      const at::Tensor& tensor = sample.tensor(i);
+      if (!tensor.defined() || !tensor.is_quantized()) continue;
+      const std::lock_guard lock(mutex_);
+      paths_.insert(sample.path());
+      return false;
+    }
+    return true;
+  }
+  bool has(const std::string& path) const { return paths_.count(path) != 0; }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> paths_;
+};
+
+/// A recording that is made, and what there is to say about it at its end.
+struct Run {
+  const Options& options;
+  std::vector<core::ModuleRef> modules;  // that are recorded, in the recorder's order
+  Methods methods;
+  Quantized quantized;
+  std::unique_ptr<recorders::Recorder> recorder;
+  std::int64_t calls = 0;
+  int signal = 0;
+
+  explicit Run(const Options& options) : options(options) {}
+  bool gradients() const { return options.what.compare(0, 4, "grad") == 0; }
+};
+
+/// The names, or as many as are of use.
+std::string some(std::vector<std::string> names) {
+  constexpr std::size_t kMost = 12;
+  const std::size_t all = names.size();
+  if (all > kMost) names.resize(kMost);
+  return core::quoted(names) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
+}
+
+void warn(const std::vector<std::string>& paths, const std::string& what, const std::string& why) {
+  if (!paths.empty()) std::cerr << "torchtap: " << what << ' ' << some(paths) << ": " << why << '\n';
+}
+
+/// Whether there is something of each of --names, and anything at all.
+bool has_what_was_named(const Run& run) {
+  for (const auto& name : run.options.which.names) {
+    const auto named = selectors::names(name);
+    bool found = false;
+    for (std::size_t i = 0; i < run.modules.size() && !found; ++i) {
+      found = named(run.modules[i]) && (*run.recorder)[static_cast<std::int64_t>(i)].samples() != 0;
+    }
+    if (!found) return false;
+  }
+  return run.recorder->samples() != 0;
+}
+
+void summarize(Run& run) {
+  const Options& options = run.options;
+  recorders::Recorder& recorder = *run.recorder;
+  std::vector<std::string> silent, empty, quantized;
+  // By method, as many modules may have the same.
+  std::map<std::string, std::vector<std::string>> instead, others;
   for (const auto& subrecorder : recorder) {
-    if (subrecorder.samples() == 0) silent.push_back(subrecorder.name());
+    const std::string& path = subrecorder.name();
+    if (run.quantized.has(path)) quantized.push_back(path);
+    if (subrecorder.without_tensors() != 0) empty.push_back(path);
+    if (subrecorder.events() == 0) silent.push_back(path);
+    const auto other = run.methods.instead.find(path);
+    if (other != run.methods.instead.end() && subrecorder.samples() != 0)
+      instead[other->second].push_back(path);
+    const auto further = run.methods.others.find(path);
+    if (further == run.methods.others.end()) continue;
+    for (const auto& method : further->second) others[method].push_back(path);
   }
   if (options.json) {
     print({{"saved", options.save},
            {"modules", recorder.size()},
-           {"calls", calls},
+           {"calls", run.calls},
            {"samples", recorder.samples()},
-           {"never_ran", silent}});
+           {"interrupted", run.signal != 0},
+           {"never_ran", silent},
+           {"without_tensors", empty},
+           {"quantized", quantized},
+           {"recorded_by", instead},
+           {"also_called_by", others}});
   } else {
-    std::cout << recorder.size() << " modules, " << recorder.samples() << " samples of " << calls
-              << (calls == 1 ? " call" : " calls") << " in " << options.save << '\n';
+    std::cout << counted(recorder.size(), "module") << ", " << counted(recorder.samples(), "sample") << " of "
+              << counted(run.calls, "call") << " in " << options.save << '\n';
   }
-  if (silent.empty()) return;
-  std::cerr << "torchtap: nothing was recorded of " << core::quoted(silent)
-            << (options.what.compare(0, 4, "grad") == 0 ? ": no gradient arrived there.\n"
-                                                        : ": the model did not call them.\n");
-  if (!options.enable_grad && options.what.compare(0, 4, "grad") != 0) {
+  warn(silent, "nothing was recorded of",
+       run.gradients() ? "no gradient arrived there." : "the model did not call them.");
+  if (!silent.empty() && !options.enable_grad && !run.gradients()) {
     std::cerr << "torchtap: some modules, such as transformer layers, do without their submodules where no "
                  "gradient is asked for; --enable-grad has them called.\n";
   }
-  throw CLI::RuntimeError(1);
+  warn(empty, "left out calls of", "they handed over no tensors.");
+  warn(quantized, "left out calls of",
+       "they handed over quantized tensors; --dequantize records the values of these.");
+  for (const auto& [method, paths] : instead) {
+    warn(paths, "recorded by the method " + method + ":",
+         "the model does not call their " + options.method + ".");
+  }
+  for (const auto& [method, paths] : others) {
+    warn(paths, "the model also calls",
+         "by their method " + method + "; --method " + method + " records that.");
+  }
 }
 
 void keep_samples(recorders::Options& how, const Options& options) {
@@ -133,15 +221,8 @@ void keep_samples(recorders::Options& how, const Options& options) {
   }
 }
 
-void record(const Options& options) {
-  check_free(options);
-  const at::Device device(options.device);
-  const bool gradients = options.what.compare(0, 4, "grad") == 0;
-  torch::jit::Module model = load_model(options.model, device);
-  auto method = find_method(model, options.method);
-  model.train(options.train);
-  Inputs inputs(options.inputs);
-
+recorders::Options how_to_record(Run& run) {
+  const Options& options = run.options;
   recorders::Options how;
   if (options.reduce.empty()) {
     keep_samples(how, options);
@@ -149,34 +230,86 @@ void record(const Options& options) {
     how.reduction(make_reduction(options.reduce, options.over, options.elementwise));
   }
   how.all_tensors(options.all_tensors);
-  const auto recorder = make_recorder(options.what, std::move(how));
-  recorder->modules(model, selector_of(options), options.method);
+  if (options.dequantize) {
+    how.transform(recorders::dequantized);
+  } else {
+    how.condition([&run](const recorders::Sample& sample) { return run.quantized.accept(sample); });
+  }
+  return how;
+}
 
-  const auto save = [&] {
-    recorder->save(options.save, storage::SaveOptions().mkdir(true).overwrite(options.overwrite));
-  };
-  std::int64_t calls = 0;
+/// The method that the model is called by: the one that is recorded, if it has that itself.
+std::string called_method(const torch::jit::Module& model, const std::string& recorded) {
+  if (model.find_method(recorded).has_value() || !model.find_method("forward").has_value()) return recorded;
+  for (const auto& module : model.modules()) {
+    if (module.find_method(recorded).has_value()) return "forward";
+  }
+  return recorded;
+}
+
+void save(const Run& run) {
+  run.recorder->save(run.options.save, storage::SaveOptions().mkdir(true).overwrite(run.options.overwrite));
+}
+
+/// Calls the model until the inputs end or a signal comes, and saves.
+void run_model(Run& run, torch::jit::Module& model, const std::string& called, Inputs& inputs,
+               at::Device device) {
+  const Options& options = run.options;
+  find_method(model, called);  // checks
+  const Interrupt interrupt;
   try {
-    const at::AutoGradMode mode(gradients || options.enable_grad);
+    const at::AutoGradMode mode(run.gradients() || options.enable_grad);
     Progress progress("recording", inputs.count());
-    while (const auto batch = inputs.next()) {
-      const auto result = method(to_arguments(model, options.method, *batch, device, gradients));
-      if (gradients) run_backward(result);
-      ++calls;
+    while (interrupt.signal() == 0) {
+      const auto batch = inputs.next();
+      if (!batch) break;
+      const auto result = call(model, called, to_arguments(model, called, *batch, device, run.gradients()),
+                               [&] { run.recorder->detach(); });
+      if (run.gradients()) run_backward(result);
+      ++run.calls;
       progress.advance();
     }
   } catch (const std::exception& error) {
-    const auto* ours = dynamic_cast<const c10::Error*>(&error);
-    std::cerr << "torchtap: batch " << calls << ": "
-              << (ours != nullptr ? ours->what_without_backtrace() : error.what()) << '\n';
-    if (recorder->samples() != 0) {
-      save();
+    std::cerr << "torchtap: batch " << run.calls << ": " << explain(error) << '\n';
+    if (run.recorder->samples() != 0) {
+      save(run);
       std::cerr << "torchtap: what was recorded before is in " << options.save << ".\n";
     }
     throw CLI::RuntimeError(2);
   }
-  save();
-  summarize(*recorder, options, calls);
+  if (interrupt.signal() == 0 || run.recorder->samples() != 0) save(run);
+  run.signal = interrupt.signal();
+}
+
+/// Returns the signal that ended it; 0 if none did.
+int record(const Options& options) {
+  TORCH_CHECK_VALUE(!options.save.empty(), "--save needs the name of a folder.");
+  check_free(options);
+  const at::Device device(options.device);
+  torch::jit::Module model = load_model(options.model, device);
+  const std::string called = called_method(model, options.method);
+  find_method(model, called);
+  model.train(options.train);
+  Inputs inputs(options.inputs);
+
+  Run run(options);
+  run.methods = find_methods(model, called, options.method);
+  run.modules = selectors::select(run.methods.modules, selector_of(options.which, run.methods.modules));
+  run.recorder = make_recorder(options.what, how_to_record(run));
+  run.recorder->attach(run.modules);
+  run_model(run, model, called, inputs, device);
+  if (run.signal != 0 && run.recorder->samples() == 0) {
+    std::cerr << "torchtap: interrupted after " << run.calls << " calls; nothing was recorded.\n";
+    return run.signal;
+  }
+  summarize(run);
+  if (run.signal != 0) {
+    std::cerr << "torchtap: interrupted after " << run.calls << (run.calls == 1 ? " call" : " calls")
+              << "; what was recorded is in " << options.save << ".\n";
+  } else if (!has_what_was_named(run)) {
+    throw CLI::RuntimeError(1);
+  }
+  return run.signal;
 }
 
 }  // namespace
@@ -190,11 +323,15 @@ void add_record(CLI::App& app) {
   command->add_option("--what", options->what, "What to record")
       ->check(CLI::IsMember(recorder_names()))
       ->capture_default_str();
-  command->add_option("--types", options->types, "Regular expression on whole type names: 'Conv2d|Linear'");
-  command->add_option("--names", options->names, "Globs on paths: 'layer1.*'")->delimiter(',');
-  command->add_option("--method", options->method, "The method that is called and recorded")
+  add_which_options(*command, options->which);
+  command
+      ->add_option(
+          "--method", options->method,
+          "The method that is called; if the model itself does not have it, its modules are recorded "
+          "by that method while its forward is called")
       ->capture_default_str();
-  command->add_option(
+  add_library_option(*command);
+  auto* reduce = command->add_option(
       "--reduce", options->reduce,
       "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; without, every sample is "
       "kept");
@@ -202,18 +339,24 @@ void add_record(CLI::App& app) {
                    ->add_option("--over", options->over,
                                 "Dimensions of a sample that are rows: '0' or '0,2,3'; without this and "
                                 "--elementwise, all elements are reduced")
-                   ->delimiter(',');
-  command->add_flag("--elementwise", options->elementwise, "Reduce elementwise over samples")->excludes(over);
+                   ->delimiter(',')
+                   ->transform(whole_number())
+                   ->needs(reduce);
+  command->add_flag("--elementwise", options->elementwise, "Reduce elementwise over samples")
+      ->excludes(over)
+      ->needs(reduce);
+  command->add_flag("--dequantize", options->dequantize,
+                    "Record the values of quantized tensors; else they are left out");
   command->add_flag("--all-tensors", options->all_tensors,
                     "All tensors of an input or output that has several; else the first");
-  command->add_option("--save", options->save, "Where the recording goes")->required();
+  command->add_option("--save", options->save, "Where the recording goes")->required()->check(place());
   command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
   command
       ->add_option(
           "--memory", options->memory,
           "How many MiB of samples may be kept in memory; with more, all go to disk as they come, in shards; "
           "0: at once")
-      ->check(CLI::Range(0, 1 << 30))
+      ->transform(whole_number(0, 1 << 30))
       ->capture_default_str();
   command->add_flag("--train", options->train, "Run the model in training mode; else in evaluation mode");
   command->add_flag("--enable-grad", options->enable_grad,
@@ -221,7 +364,12 @@ void add_record(CLI::App& app) {
   command->add_option("--device", options->device, "Where the model runs: cpu, cuda, cuda:1")
       ->capture_default_str();
   command->add_flag("--json", options->json, "Write the summary as JSON");
-  command->callback([options] { record(*options); });
+  command->callback([options] {
+    if (const int signal = record(*options)) {
+      std::cout << std::flush;
+      end_by(signal);
+    }
+  });
 }
 
 }  // namespace torchtap::tools

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <torchtap/core/error.hpp>
 
+#include "words.hpp"
+
 namespace torchtap::tools {
 namespace {
 
@@ -107,12 +109,15 @@ const Result& find_result(const std::vector<Result>& results, const std::string&
   }
   TORCH_CHECK_INDEX(!results.empty(), shown_path(path), " recorded no samples.");
   if (name.empty() && results.size() == 1) return results.front();
+  TORCH_CHECK_INDEX(names != std::vector<std::string>{""}, shown_path(path),
+                    " has one result without a name; leave "
+                    "--result out.");
   TORCH_CHECK_INDEX(false, shown_path(path), name.empty() ? " has several results" : " has no such result",
                     "; name one of them with --result: ", core::quoted(names), ".");
 }
 
 std::string shown_path(const std::string& path) {
-  return path.empty() ? "(root)" : path;
+  return path.empty() ? "(root)" : printable(path);
 }
 
 }  // namespace torchtap::tools

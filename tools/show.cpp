@@ -12,29 +12,51 @@
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/moments.hpp>
 
+#include "checks.hpp"
 #include "commands.hpp"
+#include "csv.hpp"
 #include "dtypes.hpp"
 #include "json.hpp"
+#include "manifest.hpp"
 #include "recordings.hpp"
+#include "statistics.hpp"
+#include "summary.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {
 namespace {
 
 constexpr char kExamples[] = R"(
-Shows a recording, a single .pt file, or a folder that a Python program wrote (see torchtap diff --help). Without
-further options, its manifest as a table.
+Shows a recording, a single .pt file, or a folder that a Python program wrote (see torchtap diff --help).
 
---stats has one line for each result; NaN and infinities are counted and left out of the other columns.
---histogram draws what a Histogram reduction counted (added up, if there are several), or else 40 bins of the values.
+Of a recording of statistics: one row a module, one column a result. Standard deviations stand for variances, results
+that are several numbers are shown by their range (min … max), histograms by a line of blocks from the lowest bin to
+the highest. What looks wrong has a word in the column "mark":
+  zero         every value was zero
+  non-finite   NaN or infinities, among the values or in a result
+  100x         a standard deviation, a norm or a largest absolute value is at least 100 times the geometric mean of its
+               neighbours: the nearest modules before and after in the recording that are of its type (where none is, of
+               any type), and have the result and not zero there
+--sort COLUMN puts the largest first, --sort -COLUMN the smallest; several numbers are sorted by the largest of them.
+Of a recording of samples: one row a module with number, dtype and shape of its samples.
+
+A table fits the terminal, or $COLUMNS columns: what is the same in all rows goes below it, paths are cut at their
+front, and lines below say which columns there was no room for. --json and --csv have all of them, with all digits.
+
+--stats is for samples: it has one line for each result, with NaN and infinities counted and left out of the other
+columns.
+--histogram draws what a histogram reduction counted (added up, if there are several), or else 40 bins of the values.
 --json writes one document to stdout; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity" there.
 
 Examples:
-  torchtap show maps/
-  torchtap show maps/ --stats
-  torchtap show maps/ --entry layer1.0.conv1 --result variance
-  torchtap show maps/ --entry '#3' --sample 0 --json
-  torchtap show maps/ --entry fc --histogram
+  torchtap show stats/                                 # of: record … --reduce moments,histogram:64:-4:4,count
+  torchtap show stats/ --sort std                      # the largest first; --sort -std the smallest
+  torchtap show stats/ --csv > stats.csv
+  torchtap show stats/ --json | jq '.entries[] | select(.marks != []) | .path'
+  torchtap show stats/ --entry layer1.0.conv1          # everything about one module
+  torchtap show raw/ --stats
+  torchtap show raw/ --entry '#3' --sample 0 --json
+  torchtap show raw/ --entry fc --histogram
 
 Exit status: 0, or 2 if something cannot be read or found.)";
 
@@ -45,9 +67,13 @@ struct Options {
   std::string entry;
   std::string result;
   std::optional<std::int64_t> sample;
+  std::string sort;
   bool stats = false;
   bool histogram = false;
   bool json = false;
+  bool csv = false;
+
+  Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
 };
 
 bool countable(const at::Tensor& tensor) {
@@ -63,6 +89,9 @@ struct Stats {
   double std = NAN;
   double min = NAN;
   double max = NAN;
+
+  /// One number deviates from nothing.
+  bool has_std() const { return elements - nan - inf > 1; }
 };
 
 Stats stats_of(const Result& result) {
@@ -92,7 +121,8 @@ Stats stats_of(const Result& result) {
   return stats;
 }
 
-struct Bins {
+/// A histogram to be drawn.
+struct Drawing {
   std::vector<double> counts;
   std::vector<double> edges;
 };
@@ -102,27 +132,7 @@ std::vector<double> to_doubles(const at::Tensor& tensor) {
   return {plain.data_ptr<double>(), plain.data_ptr<double>() + plain.numel()};
 }
 
-/// What a Histogram has counted, if `results` are, or contain, one's.
-std::optional<Bins> counted(const std::vector<Result>& results, const std::string& name) {
-  for (const auto& result : results) {
-    constexpr char kCounts[] = "counts";
-    const auto prefix = result.name.size() - std::min(result.name.size(), sizeof kCounts - 1);
-    const std::string member = result.name.substr(0, prefix);
-    if (result.name.substr(prefix) != kCounts ||
-        (!name.empty() && name != result.name && name + "." != member))
-      continue;
-    for (const auto& other : results) {
-      if (other.name != member + "edges") continue;
-      const at::Tensor counts = result.tensors.front();
-      const at::Tensor edges = other.tensors.front();
-      if (counts.dim() == 0 || edges.dim() != 1 || edges.size(0) != counts.size(-1) + 1) continue;
-      return Bins{to_doubles(counts.reshape({-1, counts.size(-1)}).sum(0)), to_doubles(edges)};
-    }
-  }
-  return std::nullopt;
-}
-
-Bins bins_of(const Result& result, const Stats& stats) {
+Drawing drawing_of(const Result& result, const Stats& stats) {
   const bool constant = !(stats.max > stats.min);
   const double low = constant ? stats.min - 0.5 : stats.min;
   const double high = constant ? stats.max + 0.5 : stats.max;
@@ -160,7 +170,7 @@ void each_selected(const Layers& layers, const Options& options, const Visit& vi
       for (const auto& result : selected.all) {
         selected.results.push_back(chosen(result, options, layer.path));
       }
-    } else if (!options.histogram || !counted(selected.all, options.result).has_value()) {
+    } else if (!options.histogram || !bins_of(selected.all, options.result).has_value()) {
       selected.results.push_back(
           chosen(find_result(selected.all, options.result, layer.path), options, layer.path));
     }
@@ -170,51 +180,6 @@ void each_selected(const Layers& layers, const Options& options, const Visit& vi
 
 std::string title(const Layer& layer, const std::string& result) {
   return shown_path(layer.path) + (result.empty() ? "" : " " + result);
-}
-
-void show_manifest(const Layers& layers, const Options& options) {
-  using Align = Table::Align;
-  Json entries = Json::array();
-  Table table({{"index", Align::right},
-               {"path"},
-               {"type"},
-               {"kind"},
-               {"samples", Align::right},
-               {"reduction"},
-               {"dtype"},
-               {"shape"},
-               {"bytes", Align::right}});
-  for (const auto& layer : layers.all) {
-    if (!options.entry.empty() && layer.index != layers.at(options.entry).index) continue;
-    const auto& entry = layer.entry;
-    const bool values = !entry.dtype().empty();
-    table.add({std::to_string(layer.index), shown_path(layer.path), entry.type(), entry.kind(),
-               std::to_string(entry.samples()), entry.reduction().empty() ? "-" : entry.reduction(),
-               values ? entry.dtype() : "-",
-               values ? (entry.ragged() ? "ragged" : shape_to_text(entry.shape())) : "-",
-               bytes_to_text(entry.bytes())});
-    entries.push_back({{"index", layer.index},
-                       {"path", layer.path},
-                       {"aliases", entry.aliases()},
-                       {"type", entry.type()},
-                       {"kind", entry.kind()},
-                       {"samples", entry.samples()},
-                       {"reduction", entry.reduction()},
-                       {"results", entry.keys()},
-                       {"dtype", entry.dtype()},
-                       {"shape", entry.shape()},
-                       {"ragged", entry.ragged()},
-                       {"file", entry.file()},
-                       {"bytes", entry.bytes()}});
-  }
-  if (options.json) {
-    print(Json{{"path", options.path},
-               {"library", layers.library},
-               {"created", layers.created},
-               {"entries", std::move(entries)}});
-  } else {
-    table.print(std::cout);
-  }
 }
 
 void show_stats(const Layers& layers, const Options& options) {
@@ -235,46 +200,50 @@ void show_stats(const Layers& layers, const Options& options) {
       const Stats stats = stats_of(result);
       table.add({std::to_string(selected.layer->index), shown_path(selected.layer->path),
                  result.name.empty() ? "-" : result.name, std::to_string(stats.elements), to_text(stats.mean),
-                 to_text(stats.std), to_text(stats.min), to_text(stats.max), std::to_string(stats.nan),
-                 std::to_string(stats.inf)});
+                 stats.has_std() ? to_text(stats.std) : "-", to_text(stats.min), to_text(stats.max),
+                 std::to_string(stats.nan), std::to_string(stats.inf)});
       list.push_back({{"index", selected.layer->index},
                       {"path", selected.layer->path},
                       {"result", result.name},
                       {"elements", stats.elements},
                       {"mean", to_json(stats.mean)},
-                      {"std", to_json(stats.std)},
+                      {"std", stats.has_std() ? to_json(stats.std) : Json(nullptr)},
                       {"min", to_json(stats.min)},
                       {"max", to_json(stats.max)},
                       {"nan", stats.nan},
                       {"inf", stats.inf}});
     }
   });
-  if (options.json) {
-    print(Json{{"path", options.path}, {"stats", std::move(list)}});
-  } else {
-    table.print(std::cout);
+  switch (options.format()) {
+    case Format::table:
+      return table.print(std::cout);
+    case Format::json:
+      return print(Json{{"path", options.path}, {"stats", std::move(list)}});
+    case Format::csv:
+      return print_csv(list);
   }
 }
 
 void show_histogram(const Layers& layers, const Options& options) {
   Json list = Json::array();
-  const auto show = [&](const Layer& layer, const std::string& result, const Bins& bins) {
+  const auto show = [&](const Layer& layer, const std::string& result, const Drawing& drawing) {
     if (options.json) {
       list.push_back(
-          {{"path", layer.path}, {"result", result}, {"counts", bins.counts}, {"edges", bins.edges}});
+          {{"path", layer.path}, {"result", result}, {"counts", drawing.counts}, {"edges", drawing.edges}});
     } else {
       std::cout << title(layer, result) << '\n';
-      print_histogram(std::cout, bins.counts, bins.edges);
+      print_histogram(std::cout, drawing.counts, drawing.edges);
     }
   };
   each_selected(layers, options, [&](const Selected& selected) {
-    if (const auto bins = counted(selected.all, options.result)) {
-      show(*selected.layer, options.result, *bins);
+    if (const auto bins = bins_of(selected.all, options.result)) {
+      show(*selected.layer, options.result, {bins->total(), bins->edge_list()});
       return;
     }
     for (const auto& result : selected.results) {
       const Stats stats = stats_of(result);
-      if (stats.elements > stats.nan + stats.inf) show(*selected.layer, result.name, bins_of(result, stats));
+      if (stats.elements > stats.nan + stats.inf)
+        show(*selected.layer, result.name, drawing_of(result, stats));
     }
   });
   if (options.json) print(Json{{"path", options.path}, {"histograms", std::move(list)}});
@@ -284,6 +253,9 @@ void show_values(const Layers& layers, const Options& options) {
   const Layer& layer = layers.at(options.entry);
   const auto results = results_of(layer.entry.value());
   const Result result = chosen(find_result(results, options.result, layer.path), options, layer.path);
+  TORCH_CHECK_VALUE(!options.csv,
+                    "--csv has one row a module; torchtap convert --to csv writes the values of ",
+                    shown_path(layer.path), ".");
   if (options.json) {
     Json values = Json::array();
     for (const auto& tensor : result.tensors) values.push_back(to_json(tensor));
@@ -307,6 +279,26 @@ void show_values(const Layers& layers, const Options& options) {
   }
 }
 
+/// Whether everything about a module is asked for, which is more than one tensor or list.
+bool wants_results(const Layers& layers, const Options& options) {
+  if (options.entry.empty() || !options.result.empty() || options.sample.has_value()) return false;
+  const auto& entry = layers.at(options.entry).entry;
+  return has_statistics(entry) && results_of(entry.value()).size() > 1;
+}
+
+void show(const Layers& layers, const Options& options) {
+  const bool statistics = has_statistics(layers);
+  TORCH_CHECK_VALUE(options.sort.empty() || statistics, "--sort sorts the results of reductions, and \"",
+                    options.path, "\" is a recording of samples; leave --sort out.");
+  if (options.stats) return show_stats(layers, options);
+  if (options.histogram) return show_histogram(layers, options);
+  const bool results = wants_results(layers, options);
+  if (results && options.format() == Format::table) return print_results(layers.at(options.entry));
+  if (!options.entry.empty() && !results) return show_values(layers, options);
+  if (!statistics) return print_manifest(layers, options.path, options.entry, options.format());
+  print_summary(layers, {options.path, options.entry, options.result, options.sort, options.format()});
+}
+
 }  // namespace
 
 void add_show(CLI::App& app) {
@@ -320,22 +312,23 @@ void add_show(CLI::App& app) {
       command->add_option("--entry", options->entry,
                           "One module, by its path or, where none is called so, its index; '#3' is an index");
   command->add_option("--result", options->result, "One result of a reduction: variance, max.value");
-  command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")->needs(entry);
+  command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")
+      ->transform(whole_number(0))
+      ->needs(entry);
   auto* stats = command->add_flag("--stats", options->stats, "Mean, std, min, max, NaN and infinities");
-  command->add_flag("--histogram", options->histogram, "A histogram of the values")->excludes(stats);
-  command->add_flag("--json", options->json, "For programs");
-  command->callback([options] {
-    const Layers layers = open_layers(options->path);
-    if (options->stats) {
-      show_stats(layers, *options);
-    } else if (options->histogram) {
-      show_histogram(layers, *options);
-    } else if (!options->entry.empty()) {
-      show_values(layers, *options);
-    } else {
-      show_manifest(layers, *options);
-    }
-  });
+  auto* histogram =
+      command->add_flag("--histogram", options->histogram, "A histogram of the values")->excludes(stats);
+  command
+      ->add_option("--sort", options->sort,
+                   "Rows by a column of statistics, largest first; -COLUMN smallest first")
+      ->type_name("COLUMN")
+      ->excludes(stats)
+      ->excludes(histogram);
+  auto* json = command->add_flag("--json", options->json, "For programs");
+  command->add_flag("--csv", options->csv, "For spreadsheets: comma separated values")
+      ->excludes(json)
+      ->excludes(histogram);
+  command->callback([options] { show(open_layers(options->path), *options); });
 }
 
 }  // namespace torchtap::tools

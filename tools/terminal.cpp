@@ -1,6 +1,8 @@
 #include "terminal.hpp"
 
 #include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -22,6 +26,16 @@ std::size_t width(const std::string& text) {
 std::string padded(const std::string& text, std::size_t to, Table::Align align) {
   const std::string space(to - std::min(to, width(text)), ' ');
   return align == Table::Align::left ? text + space : space + text;
+}
+
+/// The first `to` columns, of which the last says that there were more.
+std::string cut(const std::string& text, std::size_t to) {
+  if (width(text) <= to) return text;
+  std::size_t at = 0;
+  for (std::size_t columns = 0; at < text.size(); ++at) {
+    if ((text[at] & 0xc0) != 0x80 && columns++ + 1 == to) break;
+  }
+  return text.substr(0, at) + (utf8_locale() ? "…" : ">");
 }
 
 /// A bar of `length` columns, of which the last may be a part.
@@ -70,17 +84,63 @@ std::string shape_to_text(const std::vector<std::int64_t>& shape) {
   return text;
 }
 
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  const std::size_t first = number < 0 ? 1 : 0;
+  for (std::size_t at = text.size(); at > first + 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+int terminal_columns(int descriptor) {
+  struct winsize size {};
+  return ::isatty(descriptor) == 1 && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+void Table::add(std::vector<std::string> cells) {
+  for (auto& cell : cells) cell = printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
 void Table::print(std::ostream& stream) const {
+  const bool to_terminal = &stream == &std::cout;
+  print(stream, to_terminal ? static_cast<std::size_t>(terminal_columns(STDOUT_FILENO)) : 0);
+}
+
+void Table::print(std::ostream& stream, std::size_t available) const {
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     std::size_t widest = width(columns_[i].title);
     for (const auto& row : rows_) widest = std::max(widest, width(row[i]));
     widths.push_back(widest);
   }
+  std::vector<bool> shown(columns_.size(), true);
+  const auto excess = [&](bool cut) {
+    std::size_t whole = 0;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const bool shrinks = cut && columns_[i].least != 0;
+      if (shown[i])
+        whole += (whole == 0 ? 0 : 2) + (shrinks ? std::min(widths[i], columns_[i].least) : widths[i]);
+    }
+    return available == 0 || whole <= available ? std::size_t{0} : whole - available;
+  };
+  while (excess(true) > 0) {
+    std::size_t next = columns_.size();
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const int most = next == columns_.size() ? 0 : columns_[next].leaves;
+      if (shown[i] && columns_[i].leaves > most) next = i;
+    }
+    if (next == columns_.size()) break;
+    shown[next] = false;
+  }
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    if (!shown[i] || columns_[i].least == 0 || widths[i] <= columns_[i].least) continue;
+    widths[i] -= std::min(excess(false), widths[i] - columns_[i].least);
+  }
   const auto line = [&](const auto& cell) {
     std::string text;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-      text += (i == 0 ? "" : "  ") + padded(cell(i), widths[i], columns_[i].align);
+      if (!shown[i]) continue;
+      text += (text.empty() ? "" : "  ") + padded(cut(cell(i), widths[i]), widths[i], columns_[i].align);
     }
     text.erase(text.find_last_not_of(' ') + 1);
     stream << text << '\n';

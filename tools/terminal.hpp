@@ -18,19 +18,33 @@ std::string bytes_to_text(std::int64_t bytes);
 /// "8x3x224x224"; "scalar" without dimensions, and "?" for a size of -1.
 std::string shape_to_text(const std::vector<std::int64_t>& shape);
 
-/// Columns aligned to their widest cell.
+/// "11,689,512".
+std::string grouped(std::int64_t number);
+
+/// How many columns the terminal behind a descriptor has; 0 if it is none, or does not say.
+int terminal_columns(int descriptor);
+
+/// Columns aligned to their widest cell. What a cell holds of control characters is escaped.
 class Table {
  public:
   enum class Align { left, right };
   struct Column {
     std::string title;
     Align align = Align::left;
+    /// Where the terminal is narrow, cells may be cut to so many columns, the first such column first; 0:
+    /// never.
+    std::size_t least = 0;
+    /// Where that is not enough columns are left out, the one with the largest number first; 0: never.
+    int leaves = 0;
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   /// One cell a column.
-  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  void add(std::vector<std::string> cells);
+  /// On a terminal, as wide as it is; else (a file, a pipe) whole.
   void print(std::ostream& stream) const;
+  /// In at most `width` columns, as far as that can be reached; 0: whole.
+  void print(std::ostream& stream, std::size_t width) const;
 
  private:
   std::vector<Column> columns_;

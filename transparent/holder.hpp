@@ -1,169 +1,268 @@
 #pragma once
+#pragma GCC system_header  // its warnings would be about the user's types
 
 #include <memory>
+#include <torchtap/core/detail/is_complete.hpp>
 #include <torchtap/core/direct.hpp>
+#include <torchtap/core/has_forward.hpp>
 #include <torchtap/hooks/detail/direct.hpp>
 #include <torchtap/hooks/detail/hooked.hpp>
+#include <torchtap/transparent/detail/types.hpp>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
-/// The user's own modules in a program linked with torchtap::transparent: what TORCH_MODULE defines there. A
-/// holder still contains an `Impl`, to all who ask; calls through the holder, and through what `Module::as`
-/// returns for it, run hooks. Included by overlay/torch/nn/cloneable.h, once LibTorch's is complete.
+/// How a holder calls the user's own modules in a program linked with torchtap::transparent. Included by
+/// overlay/torch/nn/cloneable.h, once LibTorch's is complete.
+///
+/// No object is changed: modules are made as plain `Impl`, and the holder's `->` returns a pointer to a
+/// *view*, a class that derives from `Impl`, adds no data and no virtual function, and has a `forward` of its
+/// own. By the letter of the standard that pointer is invalid, as the object is no view. It works because the
+/// view's members read nothing but the address of the `Impl`, which is its first base (docs/rationale.md).
 namespace torchtap::transparent {
 
-/// `Impl` with hooks around its forward. Has nothing in it that an `Impl` has not where `forward` looks, so
-/// that a holder may call through it whatever it was given, and finds the hooks by the module's address.
-template <class Impl, class Forward = typename hooks::detail::ForwardOf<Impl>::Type>
-class TransparentWith;
+namespace detail {
 
-template <class Impl, class R, class... Args>
-class TransparentWith<Impl, R(Args...)>
+template <class Impl>
+struct IsTorchs : std::false_type {};
+#define TORCHTAP_IS_TORCHS(Name) \
+  template <>                    \
+  struct IsTorchs<torch::nn::Name##Impl> : std::true_type {};
+#define TORCHTAP_IS_TORCHS_TEMPLATE(Template, D, Name) TORCHTAP_IS_TORCHS(Name)
+TORCHTAP_DIRECT_ALL(TORCHTAP_IS_TORCHS, TORCHTAP_IS_TORCHS_TEMPLATE)
+#undef TORCHTAP_IS_TORCHS_TEMPLATE
+#undef TORCHTAP_IS_TORCHS
+
+/// The parts of the type of a member function.
+template <class Member>
+struct Call {
+  static constexpr bool usual = false;
+};
+template <class R, bool is_const_, class... Args>
+struct UsualCall {
+  static constexpr bool usual = true;
+  static constexpr bool is_const = is_const_;
+  using Result = R;
+  using Arguments = std::tuple<Args...>;
+};
+// Hooks run around the call, so an exception of theirs does not pass through a forward that is noexcept.
+#define TORCHTAP_CALL(qualifiers, is_const)  \
+  template <class R, class C, class... Args> \
+  struct Call<R (C::*)(Args...) qualifiers> : UsualCall<R, is_const, Args...> {}
+TORCHTAP_CALL(, false);
+TORCHTAP_CALL(const, true);
+TORCHTAP_CALL(&, false);
+TORCHTAP_CALL(const&, true);
+TORCHTAP_CALL(noexcept, false);
+TORCHTAP_CALL(const noexcept, true);
+TORCHTAP_CALL(&noexcept, false);
+TORCHTAP_CALL(const& noexcept, true);
+#undef TORCHTAP_CALL
+
+template <class Impl, class = void>
+struct ForwardMember {
+  using Type = void;
+};
+template <class Impl>
+struct ForwardMember<Impl, std::void_t<decltype(&Impl::forward)>> {
+  using Type = decltype(&Impl::forward);
+};
+
+/// Whether a hooked call can keep an argument declared as `Arg`.
+template <class Arg>
+constexpr bool can_be_kept() {
+  if constexpr (std::is_lvalue_reference_v<Arg>) {
+    return true;
+  } else if constexpr (!core::detail::IsComplete<std::remove_reference_t<Arg>>::value) {
+    return false;
+  } else {
+    return std::is_move_constructible_v<std::remove_cv_t<std::remove_reference_t<Arg>>>;
+  }
+}
+template <class Result>
+constexpr bool can_be_returned() {
+  if constexpr (std::is_void_v<Result>) {
+    return true;
+  } else {
+    return can_be_kept<Result>();
+  }
+}
+template <class Tuple>
+struct AllKept;
+template <class... Args>
+struct AllKept<std::tuple<Args...>> : std::bool_constant<(... && can_be_kept<Args>())> {};
+
+/// Whether calls of `Impl` can be followed, for types that are not LibTorch's.
+template <class Impl>
+constexpr core::Following following() {
+  using core::Following;
+  if constexpr (!core::detail::IsComplete<Impl>::value) {
+    return Following::incomplete;
+  } else if constexpr (std::is_final_v<Impl> || !std::is_destructible_v<Impl>) {
+    return Following::final_class;
+  } else if constexpr (!core::may_have_forward<Impl>()) {
+    return Following::no_forward;
+  } else if constexpr (using Member = typename ForwardMember<Impl>::Type;
+                       !std::is_member_function_pointer_v<Member>) {
+    return Following::no_single_forward;
+  } else {
+    using Forward = Call<typename ForwardMember<Impl>::Type>;
+    if constexpr (!Forward::usual) {
+      return Following::unusual_forward;
+    } else if constexpr (std::is_reference_v<typename Forward::Result>) {
+      return Following::returns_reference;
+    } else if constexpr (!can_be_returned<typename Forward::Result>() ||
+                         !AllKept<typename Forward::Arguments>::value) {
+      return Following::immovable_values;
+    } else {
+      return Following::yes;
+    }
+  }
+}
+
+/// One overload of a view's `forward`: the first arguments given, those behind them left to their defaults. A
+/// template, so that it never overrides a virtual `forward`.
+template <class View, bool is_const, class R, std::size_t absent, class Tuple>
+struct Overload;
+template <class View, class R, std::size_t absent, class... Args>
+struct Overload<View, false, R, absent, std::tuple<Args...>> {
+  template <class = void>
+  R forward(Args... arguments) {
+    return static_cast<View*>(this)->template torchtap_run<R, absent, Args...>(
+        std::forward<Args>(arguments)...);
+  }
+};
+template <class View, class R, std::size_t absent, class... Args>
+struct Overload<View, true, R, absent, std::tuple<Args...>> {
+  template <class = void>
+  R forward(Args... arguments) const {
+    return static_cast<const View*>(this)->template torchtap_run<R, absent, Args...>(
+        std::forward<Args>(arguments)...);
+  }
+};
+
+template <class Impl, class Tuple>
+struct IsCallable;
+template <class Impl, class... Args>
+struct IsCallable<Impl, std::tuple<Args...>>
+    : std::bool_constant<hooks::detail::is_callable_v<Impl, Args...>> {};
+
+/// The least number of leading arguments that a call of `Impl::forward` needs.
+template <class Impl, class Arguments, std::size_t given = std::tuple_size_v<Arguments>>
+constexpr std::size_t needed() {
+  if constexpr (given == 0) {
+    return 0;
+  } else if constexpr (IsCallable<Impl, hooks::detail::FirstTypes<Arguments, given - 1>>::value) {
+    return needed<Impl, Arguments, given - 1>();
+  } else {
+    return given;
+  }
+}
+
+template <class View, class Forward, std::size_t given>
+using OverloadFor = Overload<View, Forward::is_const, typename Forward::Result,
+                             hooks::detail::tensors_from_v<typename Forward::Arguments, given>,
+                             hooks::detail::FirstTypes<typename Forward::Arguments, given>>;
+
+}  // namespace detail
+
+/// `Impl` as its holder calls it: with hooks around its forward, which are found by the module's address.
+template <class Impl, class Forward = detail::Call<decltype(&Impl::forward)>,
+          std::size_t first = detail::needed<Impl, typename Forward::Arguments>(),
+          class Rest = std::make_index_sequence<std::tuple_size_v<typename Forward::Arguments> - first + 1>>
+class View;
+
+template <class Impl, class Forward, std::size_t first, std::size_t... rest>
+class View<Impl, Forward, first, std::index_sequence<rest...>>
     : public Impl,
-      public core::DirectPoint,
-      public hooks::detail::ShortForwards<TransparentWith<Impl, R(Args...)>, Impl, R, std::tuple<Args...>,
-                                          sizeof...(Args)> {
-  using Short = hooks::detail::ShortForwards<TransparentWith<Impl, R(Args...)>, Impl, R, std::tuple<Args...>,
-                                             sizeof...(Args)>;
-
+      public detail::OverloadFor<View<Impl, Forward, first, std::index_sequence<rest...>>, Forward,
+                                 first + rest>... {
  public:
-  /// What it is for all purposes but calling it.
   using TorchtapImpl = Impl;
-  using TorchtapSeenAs = Impl;
-  using Impl::Impl;
-  explicit TransparentWith(const Impl& other) : Impl(other) {}
-  TransparentWith() = default;
+  static constexpr bool torchtap_is_view = true;
 
-  using Short::forward;
-  R forward(Args... arguments) { return torchtap_run<R, 0, Args...>(std::forward<Args>(arguments)...); }
+  using detail::OverloadFor<View, Forward, first + rest>::forward...;
 
-  /// Not to be called: what all overloads of `forward` do.
-  template <class Result, std::size_t absent, class... Given>
-  Result torchtap_run(Given... arguments) {
-    auto* entry = hooks::detail::find_direct(*this);
-    if (entry == nullptr) return this->Impl::forward(std::forward<Given>(arguments)...);
-    return hooks::detail::run_hooked<Result, absent>(
-        entry->gate, [&] { return entry->belongs_to(*this, core::Direct::holder); },
-        [this](auto&&... given) -> Result {
-          return this->Impl::forward(std::forward<decltype(given)>(given)...);
+  template <class R, std::size_t absent, class... Given>
+  R torchtap_run(Given... arguments) const {
+    // Through Impl's own type, so that a virtual forward is the one of the object.
+    using Callee = std::conditional_t<Forward::is_const, const Impl, Impl>;
+    auto& module = const_cast<Impl&>(static_cast<const Impl&>(*this));
+    auto* entry = hooks::detail::find_direct(module);
+    if (entry == nullptr) return static_cast<Callee&>(module).forward(std::forward<Given>(arguments)...);
+    return hooks::detail::run_hooked<R, absent>(
+        entry->gate, [&] { return entry->belongs_to(module, core::Direct::holder); },
+        [&](auto&&... given) -> R {
+          return static_cast<Callee&>(module).forward(std::forward<decltype(given)>(given)...);
         },
         std::forward<Given>(arguments)...);
   }
-
-  /// Not to be called. GCC draws conclusions from a type of an unnamed namespace of which no object is ever
-  /// made, but a holder calls through this one whatever it was given; so one might be made.
-  [[gnu::used]] static void torchtap_instantiate(const Impl& other) {
-    if constexpr (std::is_copy_constructible_v<Impl>) TransparentWith{other}.is_training();
-  }
-
-  std::shared_ptr<torch::nn::Module> clone(
-      const hooks::TorchOptional<torch::Device>& device = {}) const override {
-    if constexpr (hooks::detail::IsCloneable<decltype(&Impl::clone)>::value) {
-      return torch::nn::Cloneable<hooks::detail::CloneAccess>::clone_as(*this, device);
-    } else {
-      return Impl::clone(device);
-    }
-  }
-
- private:
-  // Module::name() would otherwise tell of TransparentWith<…> where it told of Impl. A function, as GCC 12
-  // does not compile all such conversions to a virtual base in the initialiser itself.
-  bool set_name() { return torch::nn::Cloneable<hooks::detail::CloneAccess>::name_as(*this, typeid(Impl)); }
-  bool named_ = set_name();
 };
 
-/// What `torch::nn::ModuleHolder<Impl>` is, but for how it makes and calls its module.
+namespace detail {
+
+/// Whether calls of `Impl` are seen by other means.
 template <class Impl>
-class TransparentHolder : public torch::nn::ModuleHolder<Impl> {
-  using Base = torch::nn::ModuleHolder<Impl>;
-  using Seen = TransparentWith<Impl>;
-
-  template <class Head, class... Tail>
-  static constexpr bool is_copy = sizeof...(Tail) == 0 &&
-                                  (std::is_base_of_v<Base, std::decay_t<Head>> ||
-                                   std::is_convertible_v<Head, std::shared_ptr<Impl>>);
-
-  template <class T = Impl>
-  static std::shared_ptr<Impl> make_default() {
-    if constexpr (std::is_default_constructible_v<T>) return std::make_shared<Seen>();
-    return nullptr;
-  }
-
- public:
-  using TorchtapContained = Seen;
-
-  TransparentHolder() : Base(make_default()) {
-    static_assert(std::is_default_constructible_v<Impl>,
-                  "You are trying to default construct a module which has no default constructor. Use = "
-                  "nullptr to give it the empty state (e.g. `Linear linear = nullptr;` instead of `Linear "
-                  "linear;`).");
-  }
-  /* implicit */ TransparentHolder(std::nullptr_t) : Base(nullptr) {}
-  /* implicit */ TransparentHolder(std::shared_ptr<Impl> module) : Base(std::move(module)) {}
-  template <class Head, class... Tail, class = std::enable_if_t<!is_copy<Head, Tail...>>>
-  explicit TransparentHolder(Head&& head, Tail&&... tail)
-      : Base(std::shared_ptr<Impl>(new Seen(std::forward<Head>(head), std::forward<Tail>(tail)...))) {}
-
-  Seen* operator->() { return get(); }
-  const Seen* operator->() const { return get(); }
-  Seen& operator*() { return *get(); }
-  const Seen& operator*() const { return *get(); }
-  Seen* get() {
-    static_cast<void>(&Seen::torchtap_instantiate);
-    return static_cast<Seen*>(Base::get());
-  }
-  const Seen* get() const { return static_cast<const Seen*>(Base::get()); }
-
-  template <class... Args>
-  auto operator()(Args&&... args) -> torch::detail::return_type_of_forward_t<Seen, Args...> {
-    return get()->forward(std::forward<Args>(args)...);
-  }
-};
-
-template <class Impl, class = void>
-struct IsComplete : std::false_type {};
-template <class Impl>
-struct IsComplete<Impl, std::void_t<decltype(sizeof(Impl))>> : std::true_type {};
-
-template <class Impl, class = void>
-struct HasOneForward : std::false_type {};
-template <class Impl>
-struct HasOneForward<Impl, std::void_t<decltype(&Impl::forward)>>
-    : std::bool_constant<std::is_member_function_pointer_v<decltype(&Impl::forward)>> {};
-
-template <class Signature>
-inline constexpr bool returns_reference_v = true;
-template <class R, class... Args>
-inline constexpr bool returns_reference_v<R(Args...)> = std::is_reference_v<R>;
-
-/// A type that cannot be seen through keeps LibTorch's holder: not complete yet, without a forward, with
-/// several, with one that returns a reference, final, or one that runs hooks by itself.
-template <class Impl>
-constexpr bool can_be_seen() {
-  if constexpr (!IsComplete<Impl>::value) {
+constexpr bool is_seen_elsewhere() {
+  if constexpr (IsTorchs<Impl>::value) {
+    return true;
+  } else if constexpr (core::detail::IsComplete<Impl>::value) {
+    return std::is_base_of_v<core::HookPoint, Impl>;
+  } else {
     return false;
-  } else if constexpr (std::is_final_v<Impl> || std::is_base_of_v<core::HookPoint, Impl> ||
-                       !HasOneForward<Impl>::value) {
+  }
+}
+
+}  // namespace detail
+
+template <class Impl, class>
+struct SeenOf {
+  using Type = Impl;
+};
+template <class Impl>
+struct SeenOf<Impl, std::enable_if_t<!detail::is_seen_elsewhere<Impl>() &&
+                                     detail::following<Impl>() == core::Following::yes>> {
+  using Type = View<Impl>;
+};
+
+namespace detail {
+
+/// Tells whether holders of `Impl` mark the modules that they make, and notes the type at the first call.
+template <class Impl>
+bool is_marked() {
+  if constexpr (is_seen_elsewhere<Impl>()) {
     return false;
   } else {
-    return !returns_reference_v<typename hooks::detail::ForwardOf<Impl>::Type>;
+    static const bool marked = [] {
+      core::note_type(typeid(Impl), following<Impl>());
+      return following<Impl>() == core::Following::yes;
+    }();
+    return marked;
+  }
+}
+
+}  // namespace detail
+
+template <class Impl>
+std::shared_ptr<Impl> take(Impl* made) {
+  if (detail::is_marked<Impl>()) return std::shared_ptr<Impl>(made, core::MadeByHolder{});
+  return std::shared_ptr<Impl>(made);
+}
+
+template <class Impl>
+std::shared_ptr<Impl> make_default() {
+  if constexpr (std::is_default_constructible_v<Impl>) {
+    if (detail::is_marked<Impl>()) return std::shared_ptr<Impl>(::new Impl(), core::MadeByHolder{true});
+    return std::make_shared<Impl>();
+  } else {
+    return nullptr;
   }
 }
 
 template <class Impl>
-struct HolderOf {
-  using Type =
-      std::conditional_t<can_be_seen<Impl>(), TransparentHolder<Impl>, torch::nn::ModuleHolder<Impl>>;
-};
+std::shared_ptr<Impl> adopt(std::shared_ptr<Impl> module) {
+  detail::is_marked<Impl>();
+  return module;
+}
 
 }  // namespace torchtap::transparent
-
-namespace torch::detail {
-
-/// Overloads for default arguments hide `forward` from the check; AnyModule itself finds the full one.
-template <class Impl, class Forward>
-struct has_forward<torchtap::transparent::TransparentWith<Impl, Forward>> {
-  static constexpr bool value = true;
-};
-
-}  // namespace torch::detail

@@ -2,6 +2,7 @@
 #include <torch/nn/modules/container/functional.h>
 
 #include <atomic>
+#include <optional>
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
@@ -22,6 +23,55 @@ std::string file_of(const void* code) {
                                                                                   : "the program itself";
 }
 
+/// Why calls of a user's own type are not seen, and what would change that.
+std::string why_not_followed(const std::string& type, std::optional<core::Following> following) {
+  using core::Following;
+  if (!following.has_value()) {
+    return c10::str(
+        "no holder of ", type,
+        " was made in a part of the program that is linked with torchtap::transparent. Declare the type "
+        "with TORCH_MODULE (a class template: by a class of your own that derives from "
+        "torch::nn::ModuleHolder), and make the module by that holder instead of std::make_shared.");
+  }
+  switch (*following) {
+    case Following::yes:
+      return c10::str(
+          "it was made by std::make_shared or new, and so may be called without its holder. Make it by "
+          "its holder, as in `Name module(arguments);` for TORCH_MODULE(Name).");
+    case Following::incomplete:
+      return c10::str("the class was not defined yet where its holder was first used. Define ", type,
+                      " before the first function that uses its holder.");
+    case Following::final_class:
+      return c10::str(
+          "the class is final, or its destructor is not public: its holder calls modules through a class "
+          "derived from ",
+          type, ". Remove `final`.");
+    case Following::no_forward:
+      return "it has no forward.";
+    case Following::no_single_forward:
+      return c10::str(
+          "its holder cannot tell which forward to follow: ", type,
+          "::forward is overloaded, a template, static, private, or not a function. Give the class "
+          "exactly one public member function forward.");
+    case Following::unusual_forward:
+      return c10::str(
+          type,
+          "::forward is volatile, `&&` or takes C's variable arguments, which its holder cannot hand "
+          "on. Declare it without.");
+    case Following::returns_reference:
+      return c10::str(
+          type,
+          "::forward returns a reference, which may refer to an argument that hooks have replaced. "
+          "Return a value.");
+    case Following::immovable_values:
+      return c10::str(
+          type,
+          "::forward takes or returns by value what can be neither copied nor moved, or a type that "
+          "is not defined where it is called. Pass it by reference.");
+  }
+  return {};
+}
+
 /// Whose definitions the program calls, as the dynamic linker decides it.
 class Linkage final : public core::DirectCalls {
  public:
@@ -40,22 +90,17 @@ class Linkage final : public core::DirectCalls {
     const std::string type = c10::demangle(typeid(module).name());
     if (module.weak_from_this().expired()) {
       return "it is not held by a std::shared_ptr, so torchtap::transparent cannot tell when it dies; make "
-             "it "
-             "by its holder.";
+             "it by its holder.";
     }
     if (const auto found = types().find(typeid(module)); found != types().end()) {
       if (!found->second.empty()) return found->second;
       return "LibTorch compiles the forward of " + type +
              " into the program, and no part of this program was compiled with torchtap::transparent; link "
-             "it "
-             "to the CMake target that calls this module, or make the module an entry of a "
+             "it to the CMake target that calls this module, or make the module an entry of a "
              "torch::nn::Sequential.";
     }
-    return c10::str(
-        "no holder of ours made it, so calls of its forward go past torchtap::transparent. Declare ", type,
-        " with TORCH_MODULE, in a target that is linked with torchtap::transparent, give it exactly one "
-        "forward, which is no template, and make it by its holder instead of std::make_shared; or make it an "
-        "entry of a torch::nn::Sequential.");
+    return c10::str(why_not_followed(type, core::noted_type(typeid(module))),
+                    " Or make it an entry of a torch::nn::Sequential.");
   }
 
   const std::unordered_map<std::type_index, std::string>& types() const noexcept { return types_; }
@@ -63,6 +108,7 @@ class Linkage final : public core::DirectCalls {
  private:
   Linkage() {
     for (const auto& definition : detail::symbol_definitions()) add(definition);
+    for (const auto& definition : detail::entry_point_definitions()) add(definition);
     for (const auto& definition : detail::norm_definitions()) {
       norms_.emplace(*definition.type, true);
       add(definition);
@@ -129,15 +175,13 @@ std::vector<std::string> check() {
   if (!norms_are_compiled_in) {
     problems.push_back(
         "BatchNorm and InstanceNorm are not seen: LibTorch compiles them into the program, which was "
-        "compiled "
-        "without torchtap::transparent.");
+        "compiled without torchtap::transparent.");
   }
   static const bool inside = sees_inside_torch();
   if (!inside) {
     problems.push_back(
         "Modules that LibTorch calls itself (the layers inside a Transformer) are not seen: this LibTorch "
-        "was "
-        "built so that its own calls cannot be redirected (-Bsymbolic, hidden symbols or no semantic "
+        "was built so that its own calls cannot be redirected (-Bsymbolic, hidden symbols or no semantic "
         "interposition).");
   }
   return problems;

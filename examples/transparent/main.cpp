@@ -1,4 +1,4 @@
-// Records from every module of three networks that know nothing of torchtap: examples/zoo is plain LibTorch,
+// Records from every module of four networks that know nothing of torchtap: examples/zoo is plain LibTorch,
 // and all that makes it visible is one target in CMakeLists.txt, torchtap::transparent.
 
 #include <torch/torch.h>
@@ -10,6 +10,7 @@
 #include <torchtap/transparent/transparent.hpp>
 
 #include "zoo/gpt.hpp"
+#include "zoo/mobilenet.hpp"
 #include "zoo/resnet.hpp"
 #include "zoo/unet.hpp"
 
@@ -67,9 +68,11 @@ int main() {
   using tap::selectors::names;
   const bool resnet = record("ResNet-18", zoo::ResNet18(zoo::ResNet18Options().num_classes(10).width(16)),
                              torch::randn({2, 3, 64, 64}), names("layer?.?", "fc"));
+  const bool mobilenet = record("MobileNet", zoo::MobileNet<>(3, 10, 8), torch::randn({2, 3, 32, 32}),
+                                names("blocks.?", "head"));
   const bool unet = record("UNet", zoo::UNet(zoo::UNetOptions(1, 2).width(8).depth(3)),
                            torch::randn({2, 1, 28, 28}), names("downs.?", "ups.?"));
   const bool gpt = record("GPT", zoo::GPT(zoo::GPTOptions(64).context(32).layers(3).heads(4).width(32)),
                           torch::randint(64, {2, 32}), names("blocks.?", "blocks.?.attn", "head"));
-  return resnet && unet && gpt ? 0 : 1;
+  return resnet && mobilenet && unet && gpt ? 0 : 1;
 }

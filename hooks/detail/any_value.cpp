@@ -1,5 +1,9 @@
+#include <ATen/core/ivalue.h>
 #include <torch/nn/modules/adaptive.h>
+#include <torch/nn/utils/rnn.h>
+#include <torch/ordered_dict.h>
 
+#include <map>
 #include <mutex>
 #include <shared_mutex>
 #include <torchtap/core/detail/expose.hpp>
@@ -57,7 +61,7 @@ class Visitors {
     const std::shared_lock lock(mutex_);
     const auto visitor = visitors_.find(value.type_info());
     if (visitor == visitors_.end()) {
-      tensors.push_unknown(value.type_info());
+      tensors.push_unregistered(value.type_info());
     } else {
       visitor->second(value, tensors);
     }
@@ -65,8 +69,15 @@ class Visitors {
 
  private:
   using T = at::Tensor;
+  using Packed = torch::nn::utils::rnn::PackedSequence;
   template <class... Ts>
   using Tuple = std::tuple<Ts...>;
+
+  template <class Key>
+  void add_maps() {
+    add<std::map<Key, T>, std::map<Key, std::vector<T>>, std::unordered_map<Key, T>, c10::Dict<Key, T>>();
+    add<torch::OrderedDict<Key, T>>();
+  }
 
   Visitors() {
     add<bool, int, unsigned, std::int64_t, float, double, std::string, std::vector<std::int64_t>,
@@ -80,6 +91,18 @@ class Visitors {
         std::vector<Tuple<T, T>>, std::array<T, 2>, std::array<T, 3>, std::array<T, 4>>();
     add<TorchOptional<T>, TorchOptional<Tuple<T, T>>, TorchOptional<std::vector<T>>,
         Tuple<T, TorchOptional<T>>, Tuple<T, T, TorchOptional<T>>>();
+    add_maps<std::string>();
+    add_maps<std::int64_t>();
+    add<std::list<T>, std::deque<T>, at::TensorList, std::vector<std::vector<std::vector<T>>>,
+        Tuple<T, std::map<std::string, T>>, std::vector<std::map<std::string, T>>,
+        Tuple<std::vector<T>, std::vector<T>>, c10::IValue, std::vector<c10::IValue>, c10::List<T>,
+        c10::impl::GenericList, c10::impl::GenericDict, c10::List<c10::Dict<std::string, T>>>();
+    add<Packed, Tuple<Packed, T>, Tuple<Packed, Tuple<T, T>>>();
+    add<char, short, unsigned char, unsigned long, const char*, c10::Scalar, c10::Device, c10::ScalarType,
+        at::IntArrayRef, at::Generator, std::vector<bool>, std::vector<int>, std::vector<float>,
+        std::vector<double>, std::vector<std::string>, std::map<std::string, double>,
+        std::map<std::string, std::string>, Tuple<std::int64_t, std::int64_t>,
+        std::pair<std::int64_t, std::int64_t>>();
   }
 
   mutable std::shared_mutex mutex_;

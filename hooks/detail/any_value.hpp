@@ -21,11 +21,17 @@ void register_value_visitor(const std::type_info& type, AnyValueVisitor visitor)
 
 namespace torchtap::hooks {
 
-/// Makes values of type `T` transparent where they pass between entries of a `Sequential`, with `Visit<T>`.
+/// Has hooks see the tensors in values of type `T` where these pass between entries of a `Sequential` or
+/// through an `AnyModule`, by `Visit<T>`. To be called once, before the model runs.
 ///
-/// Not needed for tensors and for tuples, pairs, vectors and optionals of up to eight of them.
+/// Not needed for tensors, for tuples, pairs, vectors and optionals of up to eight of them, and for maps from
+/// strings, `c10::Dict`, `c10::List`, `c10::IValue`, `at::TensorList` and `PackedSequence`.
 template <class T>
 void register_value() {
+  static_assert(
+      !detail::is_unknown_v<T>,
+      "torchtap::hooks::register_value<T>: specialise torchtap::hooks::Visit<T> first, which names the "
+      "tensors in a T; with an empty body if there are none.");
   detail::register_value_visitor(typeid(T), [](torch::nn::AnyValue& value, Tensors& tensors) {
     detail::Collector{tensors}(*value.try_get<T>());
   });

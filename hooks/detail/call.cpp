@@ -1,4 +1,5 @@
 #include <ATen/core/grad_mode.h>
+#include <pthread.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/version.h>
@@ -55,8 +56,16 @@ struct CounterPlaces {
   std::uint64_t serial = 0;
 
   static CounterPlaces& instance() {
-    static auto* places = new CounterPlaces;  // hooks may outlive static objects
+    static auto* places = make();  // hooks may outlive static objects
     return *places;
+  }
+
+ private:
+  // Locked while the process forks: in the child nobody else would open it.
+  static CounterPlaces* make() {
+    ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
+                     [] { instance().mutex.unlock(); });
+    return new CounterPlaces;
   }
 };
 
@@ -347,13 +356,17 @@ void Call::fire(std::size_t begin, std::size_t end, Tensors* inputs, Tensors* ou
 void Call::before(Tensors& inputs) {
   if (plan_->forward_pre_end != plan_->forward_pre_begin) {
     fire(plan_->forward_pre_begin, plan_->forward_pre_end, &inputs, nullptr);
-    inputs.check_absent("inputs");
   }
-  if (!plan_->sees_inputs) return;
   if (plan_->has_backward_input()) {
     alias_inputs(inputs);
-    return;
+  } else if (plan_->sees_inputs) {
+    keep_inputs(inputs);
   }
+  inputs.put_back(Tensors::Of::inputs);
+  if (!inputs.unknown().empty()) unknown_inputs_ = &inputs;
+}
+
+void Call::keep_inputs(Tensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
     Input kept;
@@ -370,10 +383,11 @@ void Call::after(Tensors& outputs) {
   if (plan_->forward_end != plan_->forward_pre_end) {
     Tensors inputs;
     for (auto& input : inputs_) inputs.push_back(input.tensor);
+    if (unknown_inputs_ != nullptr) inputs.push_unknown_of(*unknown_inputs_);
     fire(plan_->forward_pre_end, plan_->forward_end, &inputs, &outputs);
-    outputs.check_absent("outputs");
   }
   if (plan_->has_backward_output() && at::GradMode::is_enabled()) hook_outputs(outputs);
+  outputs.put_back(Tensors::Of::outputs);
 }
 
 // The module gets an alias of its own, so that the alias's gradient is what flowed through this module and

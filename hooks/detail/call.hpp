@@ -99,7 +99,8 @@ class Call {
   /// Leaves the gate and keeps the plan alive instead: for a call whose end may never come.
   void own_plan();
 
-  /// Runs the forward-pre hooks; may replace the tensors that `inputs` refers to.
+  /// Runs the forward-pre hooks; may replace the tensors that `inputs` refers to. Keep `inputs` until forward
+  /// has returned.
   void before(Tensors& inputs);
   /// Runs the forward hooks and hooks the outputs' gradients; may replace the tensors that `outputs` refers
   /// to.
@@ -115,6 +116,7 @@ class Call {
   void end() noexcept;
   void leave() noexcept;
   void fire(std::size_t begin, std::size_t end, Tensors* inputs, Tensors* outputs);
+  void keep_inputs(Tensors& inputs);
   void alias_inputs(Tensors& inputs);
   void follow_inplace(const Input& input, std::int64_t slot);
   void hook_outputs(Tensors& outputs);
@@ -125,6 +127,7 @@ class Call {
   std::shared_ptr<const Plan> owned_;
   ThreadState* state_ = nullptr;
   c10::SmallVector<Input, 1> inputs_;
+  const Tensors* unknown_inputs_ = nullptr;    // the inputs, if there are values of unknown types among them
   c10::SmallVector<std::int64_t, 4> indices_;  // the call index for each hook of the plan, fixed on entry
 };
 

@@ -104,9 +104,9 @@ AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward f
   if (is_idle(patch.gate)) return (holder->*forward)(std::move(arguments));
   Call call(patch.gate);
   if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
+  Tensors inputs;
   if (call.wants_inputs()) {
     complete(patch, holder, arguments);
-    Tensors inputs;
     for (auto& argument : arguments) collect(argument, inputs);
     call.before(inputs);
   }
@@ -123,6 +123,7 @@ AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward f
 struct Run {
   Run(Sequence& of) : sequence(of), call(of.gate) { call.own_plan(); }
   Sequence& sequence;
+  Tensors inputs;
   Call call;
   std::size_t next = 0;  // the entry whose turn it is
   bool inside = true;    // an entry or a hook is being called: what calls the Sequential now starts anew
@@ -163,9 +164,8 @@ void begin_run(Run& run, const HolderPatch& patch, AnyModulePlaceholder* holder,
                std::vector<AnyValue>& arguments) {
   if (run.call.idle()) return;
   complete(patch, holder, arguments);
-  Tensors inputs;
-  for (auto& argument : arguments) collect(argument, inputs);
-  run.call.before(inputs);
+  for (auto& argument : arguments) collect(argument, run.inputs);
+  run.call.before(run.inputs);
 }
 
 AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder* holder, Forward forward,

@@ -4,15 +4,18 @@
 /// modules (cloneable.h and what that includes has to be there): under torchtap::transparent those include
 /// this file.
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <torchtap/core/detail/is_complete.hpp>
 #include <torchtap/core/hook_point.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 namespace torchtap::hooks::detail {
 /// Names a specialisation of LibTorch's Cloneable, which Module makes its friend.
@@ -20,6 +23,18 @@ struct CloneAccess {};
 }  // namespace torchtap::hooks::detail
 
 namespace torch::nn {
+
+class GRUImpl;
+class LSTMImpl;
+class RNNImpl;
+class AdaptiveMaxPool1dImpl;
+class AdaptiveMaxPool2dImpl;
+class AdaptiveMaxPool3dImpl;
+class FractionalMaxPool2dImpl;
+class FractionalMaxPool3dImpl;
+class MaxPool1dImpl;
+class MaxPool2dImpl;
+class MaxPool3dImpl;
 
 /// LibTorch's `Cloneable<Derived>::clone` for a type that derives from the `Derived` it was written for. As a
 /// specialisation of Cloneable it is a friend of Module and may read its children.
@@ -109,6 +124,8 @@ class Argument {
   void collect(Tensors& inputs) { Collector{inputs}(value_); }
   /// As the parameter was declared: moved from where forward takes a value.
   Arg&& pass() { return static_cast<Arg&&>(value_); }
+  /// What a forward that returns nothing has left in it.
+  void collect_output(Tensors& /*outputs*/) {}
 
  private:
   std::decay_t<Arg> value_;
@@ -129,6 +146,10 @@ class Argument<at::Tensor&> {
     passed_ = value_;
     return value_;
   }
+  void collect_output(Tensors& outputs) {
+    // Changed in place, it is the caller's own tensor: what was passed may have been an alias of it.
+    outputs.push_back(value_.is_same(*passed_) ? caller_ : value_);
+  }
 
  private:
   at::Tensor& caller_;
@@ -136,27 +157,84 @@ class Argument<at::Tensor&> {
   std::optional<at::Tensor> passed_;
 };
 
+template <class T>
+constexpr bool can_be_copied() {
+  if constexpr (core::detail::IsComplete<T>::value) {
+    return std::is_copy_constructible_v<T> && !std::is_polymorphic_v<T>;
+  } else {
+    return false;
+  }
+}
+
 template <class Arg>
 inline constexpr bool is_opaque_v = false;
 template <class T>
-inline constexpr bool is_opaque_v<T&> =
-    !std::is_const_v<T> || !std::is_copy_constructible_v<T> || std::is_polymorphic_v<T>;
+inline constexpr bool is_opaque_v<T&> = !std::is_const_v<T> || !can_be_copied<T>();
 
-/// What forward writes to, and what cannot be copied as it is (another type's base, say), goes to it
-/// untouched; tensors inside are not seen.
+/// What forward writes to, and what cannot be copied as it is (another type's base, say), goes to it as the
+/// very object. Where hooks replaced a tensor in it, the caller finds the former one there afterwards, unless
+/// forward has put in yet another.
 template <class T>
 class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Tensor>>> {
  public:
   explicit Argument(T& given) : given_(given) {}
-  void collect(Tensors& /*inputs*/) {}
-  T& pass() { return given_; }
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+  ~Argument() { restore(); }
+
+  void collect(Tensors& inputs) {
+    const std::int64_t begin = inputs.size();
+    Collector{inputs}(given_);
+    if (std::is_const_v<T> || inputs.size() == begin) return;
+    inputs_ = &inputs;
+    for (std::int64_t i = begin; i < inputs.size(); ++i) replaced_.push_back({i, inputs[i], {}});
+  }
+  T& pass() {
+    std::vector<Replaced> replaced;
+    for (auto& one : replaced_) {
+      one.by = (*inputs_)[one.slot];
+      if (!one.by.is_same(one.original)) replaced.push_back(std::move(one));
+    }
+    replaced_ = std::move(replaced);
+    return given_;
+  }
+  void collect_output(Tensors& outputs) {
+    restore();
+    if constexpr (!std::is_const_v<T>) Collector{outputs}(given_);
+  }
 
  private:
+  struct Replaced {
+    std::int64_t slot;
+    at::Tensor original, by;
+  };
+
+  void restore() noexcept {
+    if constexpr (!std::is_const_v<T> && !is_plain_v<T>) {
+      if (replaced_.empty()) return;
+      try {
+        Tensors now;
+        Collector{now}(given_);
+        for (std::int64_t i = 0; i < now.size(); ++i) {
+          for (const auto& one : replaced_) {
+            if (now[i].is_same(one.by)) now[i] = one.original;
+          }
+        }
+        now.put_back(Tensors::Of::inputs);
+      } catch (const std::exception&) {  // no memory; what can only be read was not replaced
+      }
+      replaced_.clear();
+    }
+  }
+
   T& given_;
+  const Tensors* inputs_ = nullptr;
+  std::vector<Replaced> replaced_;
 };
 
 /// Runs `forward(arguments...)` with the hooks behind `gate` around it, if `is_mine()` once the gate is
-/// entered. `absent` is the number of tensors in arguments that the caller left to their defaults.
+/// entered. `absent` is the number of tensors in arguments that the caller left to their defaults. The
+/// outputs of a forward that returns nothing are what it has left in the arguments it may write to.
 template <class R, std::size_t absent, class IsMine, class Forward, class... Args>
 R run_hooked(core::Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... arguments) {
   static_assert(
@@ -176,6 +254,7 @@ R run_hooked(core::Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... ar
         Tensors outputs;
         if constexpr (std::is_void_v<R>) {
           std::invoke(forward, argument.pass()...);
+          (argument.collect_output(outputs), ...);
           call.after(outputs);
         } else {
           std::decay_t<R> result = std::invoke(forward, argument.pass()...);
@@ -244,6 +323,81 @@ struct ShortForwards<Derived, Impl, R, Tuple, N,
   using ShortForward<Derived, Impl, R, tensors_from_v<Tuple, N - 1>, FirstTypes<Tuple, N - 1>>::forward;
 };
 
+template <class Member>
+struct OtherForward {
+  static constexpr bool of_torch = false;
+};
+/// What LibTorch's modules have beside forward for the same work. It neither calls forward nor is called by
+/// it.
+template <class R, class C, class... Args>
+struct OtherForward<R (C::*)(Args...)> {
+  template <class... Owners>
+  static constexpr bool is_one_of = (std::is_same_v<C, Owners> || ...);
+  static constexpr bool of_torch =
+      is_one_of<torch::nn::GRUImpl, torch::nn::LSTMImpl, torch::nn::RNNImpl, torch::nn::AdaptiveMaxPool1dImpl,
+                torch::nn::AdaptiveMaxPool2dImpl, torch::nn::AdaptiveMaxPool3dImpl,
+                torch::nn::FractionalMaxPool2dImpl, torch::nn::FractionalMaxPool3dImpl,
+                torch::nn::MaxPool1dImpl, torch::nn::MaxPool2dImpl, torch::nn::MaxPool3dImpl>;
+  using Result = R;
+  template <std::size_t i>
+  using Parameter = std::tuple_element_t<i, std::tuple<Args...>>;
+};
+
+/// `Impl` with a place for hooks, which also run around its other forward, if it has one of LibTorch's.
+template <class Impl, class = void>
+class WithHookPoint : public Impl, public core::HookPoint {
+ public:
+  using Impl::Impl;
+  explicit WithHookPoint(const Impl& other) : Impl(other) {}
+  WithHookPoint() = default;
+};
+
+template <class Impl>
+class WithHookPoint<Impl,
+                    std::enable_if_t<OtherForward<decltype(&Impl::forward_with_packed_input)>::of_torch>>
+    : public Impl, public core::HookPoint {
+  using Other = OtherForward<decltype(&Impl::forward_with_packed_input)>;
+  using Result = typename Other::Result;
+  using Packed = typename Other::template Parameter<0>;
+  using State = typename Other::template Parameter<1>;
+
+ public:
+  using Impl::Impl;
+  explicit WithHookPoint(const Impl& other) : Impl(other) {}
+  WithHookPoint() = default;
+
+  Result forward_with_packed_input(Packed packed_input, State state = {}) {
+    return run_hooked<Result, 0>(
+        this->gate(), [] { return true; },
+        [this](auto&&... given) -> Result {
+          return this->Impl::forward_with_packed_input(std::forward<decltype(given)>(given)...);
+        },
+        std::forward<Packed>(packed_input), std::forward<State>(state));
+  }
+};
+
+template <class Impl>
+class WithHookPoint<Impl, std::enable_if_t<OtherForward<decltype(&Impl::forward_with_indices)>::of_torch>>
+    : public Impl, public core::HookPoint {
+  using Other = OtherForward<decltype(&Impl::forward_with_indices)>;
+  using Result = typename Other::Result;
+  using Input = typename Other::template Parameter<0>;
+
+ public:
+  using Impl::Impl;
+  explicit WithHookPoint(const Impl& other) : Impl(other) {}
+  WithHookPoint() = default;
+
+  Result forward_with_indices(Input input) {
+    return run_hooked<Result, 0>(
+        this->gate(), [] { return true; },
+        [this](auto&&... given) -> Result {
+          return this->Impl::forward_with_indices(std::forward<decltype(given)>(given)...);
+        },
+        std::forward<Input>(input));
+  }
+};
+
 /// Where `Impl::clone` comes from: Cloneable's own can be redone for the derived type.
 template <class Member>
 struct IsCloneable : std::false_type {};
@@ -263,8 +417,7 @@ template <class Impl, class Forward = typename detail::ForwardOf<Impl>::Type>
 class HookedWith;
 
 template <class Impl, class R, class... Args>
-class HookedWith<Impl, R(Args...)> : public Impl,
-                                     public core::HookPoint,
+class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
                                      public detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R,
                                                                   std::tuple<Args...>, sizeof...(Args)> {
   using Short =
@@ -273,8 +426,8 @@ class HookedWith<Impl, R(Args...)> : public Impl,
  public:
   /// The type that was given to TORCHTAP_MODULE.
   using TorchtapImpl = Impl;
-  using Impl::Impl;
-  explicit HookedWith(const Impl& other) : Impl(other) {}
+  using detail::WithHookPoint<Impl>::WithHookPoint;
+  explicit HookedWith(const Impl& other) : detail::WithHookPoint<Impl>(other) {}
   HookedWith() = default;
 
   using Short::forward;

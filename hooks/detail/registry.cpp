@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
@@ -20,7 +21,12 @@ const void* key_of(const core::ModuleRef& module) {
 }  // namespace
 
 Registry& Registry::instance() {
-  static auto* registry = new Registry;
+  // Locked while the process forks: a child, which has no other thread that could open it, finds it whole.
+  static auto* registry = [] {
+    ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                     [] { instance().mutex_.unlock(); });
+    return new Registry;
+  }();
   return *registry;
 }
 

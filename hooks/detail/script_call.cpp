@@ -16,6 +16,17 @@ namespace {
 
 using torch::jit::Stack;
 
+/// The names of methods that were ever hooked, by number.
+struct Methods {
+  std::mutex mutex;
+  std::vector<std::string> names{"forward"};
+
+  static Methods& instance() {
+    static auto* methods = new Methods;  // models may outlive static objects
+    return *methods;
+  }
+};
+
 /// One call between its two operators, which may run in different threads.
 struct ScriptCall final : torch::CustomClassHolder {
   ScriptCall(core::Gate& gate, const ScriptFunction& of) : call(gate), function(of) {}
@@ -28,7 +39,7 @@ struct ScriptCall final : torch::CustomClassHolder {
 c10::IValue run_before(Stack& stack, std::size_t arguments) {
   c10::IValue* const self = &stack[stack.size() - arguments - 2];
   const auto& function = *reinterpret_cast<const ScriptFunction*>(self[1].toInt());
-  const void* key = script_key(&self->toObjectRef(), function.method);
+  const void* key = script_key(&self->toObjectRef(), function.method.load(std::memory_order_relaxed));
   DirectEntry* entry = script_table().find(key);
   if (entry == nullptr || is_idle(entry->gate)) return {};
   auto running = c10::make_intrusive<ScriptCall>(entry->gate, function);
@@ -36,10 +47,9 @@ c10::IValue run_before(Stack& stack, std::size_t arguments) {
   if (call.idle() || entry->module.load() != key) return {};
   call.own_plan();
   if (call.wants_inputs()) {
-    ScriptValues inputs;
-    for (std::size_t i = 0; i < arguments; ++i) inputs.add(self[2 + i], *function.inputs[i]);
-    call.before(inputs.tensors());
-    inputs.put_back();
+    Tensors inputs;
+    for (std::size_t i = 0; i < arguments; ++i) collect(self[2 + i], *function.inputs[i], inputs);
+    call.before(inputs);
   }
   return call.wants_outputs() ? c10::IValue::make_capsule(std::move(running)) : c10::IValue();
 }
@@ -59,10 +69,9 @@ void leave(Stack& stack) {
   if (call.isCapsule()) {
     const auto holder = call.toCapsule();
     auto& running = static_cast<ScriptCall&>(*holder);
-    ScriptValues outputs;
-    outputs.add(value, *running.function.output);
-    running.call.after(outputs.tensors());
-    outputs.put_back();
+    Tensors outputs;
+    collect(value, *running.function.output, outputs);
+    running.call.after(outputs);
   }
   stack.push_back(std::move(value));
 }
@@ -88,16 +97,21 @@ DirectTable& script_table() {
 int method_number(const std::string& method) {
   // Each is told by an address of its own inside of the object.
   constexpr std::size_t kMost = sizeof(c10::ivalue::Object);
-  static std::mutex mutex;
-  static auto* methods = new std::vector<std::string>{"forward"};
-  const std::lock_guard lock(mutex);
-  const auto found = std::find(methods->begin(), methods->end(), method);
-  if (found != methods->end()) return static_cast<int>(found - methods->begin());
-  TORCH_CHECK_NOT_IMPLEMENTED(methods->size() < kMost, "hooks::attach: \"", method,
+  Methods& methods = Methods::instance();
+  const std::lock_guard lock(methods.mutex);
+  const auto found = std::find(methods.names.begin(), methods.names.end(), method);
+  if (found != methods.names.end()) return static_cast<int>(found - methods.names.begin());
+  TORCH_CHECK_NOT_IMPLEMENTED(methods.names.size() < kMost, "hooks::attach: \"", method,
                               "\" is one method too many; at most ", kMost,
                               " different names of TorchScript methods can be hooked in one process.");
-  methods->push_back(method);
-  return static_cast<int>(methods->size()) - 1;
+  methods.names.push_back(method);
+  return static_cast<int>(methods.names.size()) - 1;
+}
+
+std::string method_name(int number) {
+  Methods& methods = Methods::instance();
+  const std::lock_guard lock(methods.mutex);
+  return methods.names.at(static_cast<std::size_t>(number));
 }
 
 const void* script_key(const void* object, int method) noexcept {

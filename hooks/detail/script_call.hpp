@@ -3,7 +3,9 @@
 #include <ATen/core/jit_type.h>
 #include <ATen/core/symbol.h>
 
+#include <atomic>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace torchtap::hooks::detail {
@@ -12,13 +14,14 @@ class DirectTable;
 
 /// What the operators know about the function that they were compiled into. Lives as long as that.
 struct ScriptFunction {
-  int method = 0;                    ///< see `method_number`
+  std::atomic<int> method{0};        ///< see `method_number`; of a function without hooks it may change
   std::vector<c10::TypePtr> inputs;  ///< without self
   c10::TypePtr output;
 };
 
 /// A small number for the name of a method; the same each time.
 int method_number(const std::string& method);
+std::string method_name(int number);
 
 /// From objects and methods to hooks; see `script_key`. Lives as long as the process.
 DirectTable& script_table();

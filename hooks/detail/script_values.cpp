@@ -1,5 +1,7 @@
 #include <ATen/core/class_type.h>
 
+#include <deque>
+#include <memory>
 #include <torchtap/core/error.hpp>
 #include <torchtap/hooks/detail/script_values.hpp>
 
@@ -53,57 +55,49 @@ const c10::Type& part_of(const c10::Type& type, std::size_t index) {
   }
 }
 
-}  // namespace
-
-void ScriptValues::add(c10::IValue& value, const c10::Type& type) {
-  if (value.isTensor()) {
-    tensors_.push_back(value.toTensor());
-    return;
-  }
-  const std::size_t before = inside_.size();
-  collect(value, type, 0);
-  if (inside_.size() != before) containers_.push_back(&value);
-}
-
-void ScriptValues::collect(const c10::IValue& value, const c10::Type& type, int depth) {
-  if (depth > kDeepest) return;
-  if (value.isTensor()) {
-    before_.push_back(value.toTensor());
-    inside_.push_back(value.toTensor());
-    tensors_.push_back(inside_.back());
-  } else if (value.isNone()) {
-    for (std::size_t i = tensors_in(type); i != 0; --i) tensors_.push_absent();
-  } else if (value.isTuple()) {
-    std::size_t index = 0;
-    for (const auto& element : value.toTupleRef().elements())
-      collect(element, part_of(type, index++), depth + 1);
-  } else if (is_list_of_others(value)) {
-    for (const auto& element : value.toListRef()) collect(element, part_of(type, 0), depth + 1);
-  } else if (value.isGenericDict()) {
-    for (const auto& entry : value.toGenericDict()) collect(entry.value(), part_of(type, 0), depth + 1);
-  } else if (is_plain_object(value)) {
-    const auto& object = value.toObjectRef();
-    for (std::size_t i = 0; i < object.slots().size(); ++i) {
-      collect(object.slots()[i], *object.type()->getAttribute(i), depth + 1);
+/// The tensors inside one list, dict, tuple or script object, in order, as hooks leave them.
+class Inside {
+ public:
+  void collect(const c10::IValue& value, const c10::Type& type, int depth, Tensors& tensors) {
+    if (depth > kDeepest) return;
+    if (value.isTensor()) {
+      tensors.push_back(tensors_.emplace_back(value.toTensor()));
+    } else if (value.isNone()) {
+      for (std::size_t i = tensors_in(type); i != 0; --i) tensors.push_absent();
+    } else if (value.isTuple()) {
+      std::size_t index = 0;
+      for (const auto& element : value.toTupleRef().elements())
+        collect(element, part_of(type, index++), depth + 1, tensors);
+    } else if (is_list_of_others(value)) {
+      for (const auto& element : value.toListRef()) collect(element, part_of(type, 0), depth + 1, tensors);
+    } else if (value.isGenericDict()) {
+      for (const auto& entry : value.toGenericDict())
+        collect(entry.value(), part_of(type, 0), depth + 1, tensors);
+    } else if (is_plain_object(value)) {
+      const auto& object = value.toObjectRef();
+      for (std::size_t i = 0; i < object.slots().size(); ++i) {
+        collect(object.slots()[i], *object.type()->getAttribute(i), depth + 1, tensors);
+      }
     }
   }
-}
+  bool empty() const noexcept { return tensors_.empty(); }
+  /// The value with these tensors in it; its parts are the very same where theirs are.
+  c10::IValue put_into(const c10::IValue& value) const {
+    std::size_t next = 0;
+    return rebuilt(value, next, 0);
+  }
 
-void ScriptValues::put_back() {
-  bool changed = false;
-  for (std::size_t i = 0; i < before_.size(); ++i) changed = changed || !inside_[i].is_same(before_[i]);
-  if (!changed) return;
-  std::size_t next = 0;
-  for (auto* value : containers_) *value = rebuilt(*value, next, 0);
-}
+ private:
+  c10::IValue rebuilt(const c10::IValue& value, std::size_t& next, int depth) const;
 
-/// The value with the tensors that hooks have put in place of `before_[next]` and the following ones; the
-/// very same value if they are the same.
-c10::IValue ScriptValues::rebuilt(const c10::IValue& value, std::size_t& next, int depth) const {
+  std::deque<at::Tensor> tensors_;
+};
+
+c10::IValue Inside::rebuilt(const c10::IValue& value, std::size_t& next, int depth) const {
   if (depth > kDeepest) return value;
   if (value.isTensor()) {
-    const std::size_t i = next++;
-    return inside_[i].is_same(before_[i]) ? value : c10::IValue(inside_[i]);
+    const at::Tensor& tensor = tensors_[next++];
+    return tensor.is_same(value.toTensor()) ? value : c10::IValue(tensor);
   }
   bool changed = false;
   const auto rebuilt_part = [&](const c10::IValue& part) {
@@ -138,6 +132,24 @@ c10::IValue ScriptValues::rebuilt(const c10::IValue& value, std::size_t& next, i
         "can be replaced.");
   }
   return value;
+}
+
+}  // namespace
+
+void collect(c10::IValue& value, const c10::Type& type, Tensors& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+    return;
+  }
+  const std::int64_t begin = tensors.size();
+  auto inside = std::make_shared<Inside>();
+  inside->collect(value, type, 0, tensors);
+  if (inside->empty()) return;
+  tensors.keep(begin, [&value, inside](Tensors::Of) { value = inside->put_into(value); });
+}
+
+void collect(c10::IValue& value, Tensors& tensors) {
+  collect(value, *c10::AnyType::get(), tensors);
 }
 
 }  // namespace torchtap::hooks::detail

@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <torchtap/core/error.hpp>
@@ -10,12 +11,6 @@ namespace {
 
 bool is_gradient(Record::Source source) noexcept {
   return source == Record::Source::backward_input || source == Record::Source::backward_output;
-}
-
-std::string list(const c10::SmallVectorImpl<const std::type_info*>& types) {
-  std::string text;
-  for (const auto* type : types) text += (text.empty() ? "" : ", ") + c10::demangle(type->name());
-  return text;
 }
 
 }  // namespace
@@ -41,7 +36,8 @@ const char* name_of(Record::Source source) noexcept {
   return "";
 }
 
-Record::Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module)
+Record::Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module,
+               bool alone)
     : path(module.path()),
       aliases(module.aliases()),
       type(module.type()),
@@ -49,7 +45,8 @@ Record::Record(Source source, std::shared_ptr<const Options> options, const core
       options(std::move(options)),
       // A transform is the user's code, which must not be called by two threads at once.
       commutative_(this->options->reduction() != nullptr && this->options->reduction()->commutative() &&
-                   this->options->transform() == nullptr) {
+                   this->options->transform() == nullptr),
+      alone_(alone) {
   if (!this->options->all_tensors()) slots_.push_back(make_slot());
 }
 
@@ -109,19 +106,17 @@ void Record::record(hooks::Event& event) {
   if (source == Source::forward_output) tensors = &event.outputs();
   const std::int64_t shown = tensors != nullptr && !how.all_tensors() ? how.tensor() : 0;
   if (tensors != nullptr) {
-    TORCH_CHECK_TYPE(
-        shown < tensors->size(), describe(), ": tensor ", shown, " was asked for, but ",
-        source == Source::forward_output ? "the output" : "the input", " holds ", tensors->size(), " tensors",
-        tensors->unknown().empty()
-            ? std::string(".")
-            : c10::str(" and a value of type ", list(tensors->unknown()),
-                       ", which torchtap does not know; specialise torchtap::hooks::Visit for it and "
-                       "call torchtap::hooks::register_value."));
+    if (tensors->empty() && tensors->unknown().empty() && !alone_) {
+      without_tensors_.fetch_add(1, std::memory_order_relaxed);
+      return stop_if_last();
+    }
+    check(*tensors);
   }
   const at::Tensor& first = tensors != nullptr ? (*tensors)[shown] : event.gradient();
   if (how.condition()) {
     const Sample sample(event.path(), event.type(), event.call_index(), samples_.load(),
-                        tensors != nullptr ? shown : event.slot(), first);
+                        tensors != nullptr ? shown : event.slot(), first,
+                        how.all_tensors() ? tensors : nullptr);
     if (!how.condition()(sample)) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return;
@@ -155,13 +150,50 @@ void Record::record(hooks::Event& event) {
     error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
     throw;
   }
+  stop_if_last();
+}
 
-  if (Awaited* awaited = awaited_in_this_thread()) {
-    auto& waiting = awaited->records;
-    const auto found = std::find(waiting.begin(), waiting.end(), this);
-    if (found == waiting.end()) return;
-    waiting.erase(found);
-    if (waiting.empty()) throw StopForward{awaited};
+/// Ends the forward of `until_recorded` that waits for this record alone.
+void Record::stop_if_last() const {
+  Awaited* const awaited = awaited_in_this_thread();
+  if (awaited == nullptr) return;
+  auto& waiting = awaited->records;
+  const auto found = std::find(waiting.begin(), waiting.end(), this);
+  if (found == waiting.end()) return;
+  waiting.erase(found);
+  if (waiting.empty()) throw StopForward{awaited};
+}
+
+/// Throws unless the call holds what is to be recorded. Of a value of an unknown type it cannot be told.
+void Record::check(const hooks::Tensors& tensors) const {
+  const bool enough =
+      options->all_tensors() ? !tensors.empty() || is_gradient(source) : options->tensor() < tensors.size();
+  if (enough && (tensors.unknown().empty() || !options->all_tensors())) return;
+  const char* where =
+      source == Source::forward_output || source == Source::backward_output ? "output" : "input";
+  if (tensors.unknown().empty()) {
+    TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": there is no tensor in the ", where,
+                     " of its forward, so there is nothing to record; leave this module out.");
+    TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->tensor(), " was asked for, but the ", where,
+                     " holds ", tensors.size(), tensors.size() == 1 ? " tensor" : " tensors",
+                     ", numbered from 0.");
+  }
+  const std::string unknown = tensors.describe_unknown();
+  TORCH_CHECK_TYPE(!options->all_tensors(), describe(), ": all tensors of the ", where,
+                   " were asked for, but ", unknown);
+  TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": ", unknown);
+  TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->tensor(), " was asked for, but beside ",
+                   tensors.size(), tensors.size() == 1 ? " tensor" : " tensors", " the ", where,
+                   " holds a value that is not looked into: ", unknown);
+}
+
+void Record::on_forward(const hooks::Tensors& tensors) {
+  if (tensors.unknown().empty() || !at::GradMode::is_enabled()) return;
+  try {
+    check(tensors);
+  } catch (...) {
+    if (options->on_error() == nullptr) throw;
+    options->on_error()(path, std::current_exception());
   }
 }
 
@@ -315,8 +347,13 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
   std::int64_t bytes = 0;
   for (at::Tensor& sample : samples) {
     if (!as_it_is()) sample = prepare(sample);
-    if (sample.defined() && sample.layout() == c10::kStrided)
-      bytes += static_cast<std::int64_t>(sample.nbytes());
+    if (!sample.defined()) continue;
+    // Now, and not when all is to be saved at the end of a long run.
+    TORCH_CHECK_TYPE(
+        !sample.is_quantized(), describe(), ": the tensor is quantized, of dtype ", sample.scalar_type(),
+        ", and files have no form for that which torch.load(weights_only=True) reads; record its "
+        "values with Options().transform(torchtap::recorders::dequantized).");
+    if (sample.layout() == c10::kStrided) bytes += static_cast<std::int64_t>(sample.nbytes());
   }
   if (stream_ == nullptr && options->memory_budget() >= 0 && !within_budget(bytes)) return false;
   while (static_cast<std::int64_t>(slots_.size()) < first_slot + count) {
@@ -515,6 +552,8 @@ core::Value applied(const core::Value& value, const std::function<at::Tensor(con
   switch (value.kind()) {
     case core::Value::Kind::none:
       return {};
+    case core::Value::Kind::text:
+      return value;
     case core::Value::Kind::tensor:
       return value.tensor().defined() ? core::Value(function(value.tensor())) : value;
     case core::Value::Kind::list: {
@@ -551,6 +590,7 @@ void Record::reset() {
   if (!options->all_tensors()) slots_.push_back(make_slot());
   samples_.store(0);
   refused_.store(0);
+  without_tensors_.store(0);
   dropped_.store(0);
 }
 
@@ -562,6 +602,7 @@ Record::Data Record::data() const {
   for (const auto& slot : slots_) data.slots.push_back(slot.clone());
   data.samples = samples();
   data.refused = refused_.load();
+  data.without_tensors = without_tensors_.load();
   return data;
 }
 
@@ -571,6 +612,7 @@ void Record::put(Data data) {
   slots_ = std::move(data.slots);
   samples_.store(data.samples);
   refused_.store(data.refused);
+  without_tensors_.store(data.without_tensors);
   count_held();
 }
 
@@ -586,6 +628,7 @@ void Record::merge(const Data& theirs) {
   join(slots_, theirs.slots);
   samples_.fetch_add(theirs.samples);
   refused_.fetch_add(theirs.refused);
+  without_tensors_.fetch_add(theirs.without_tensors);
   count_held();
 }
 
@@ -614,7 +657,7 @@ void Record::join(std::vector<Slot>& mine, const std::vector<Slot>& theirs) cons
 
 void Record::save(core::OutputArchive& archive) const {
   const Data now = data();
-  archive(path, now.samples, now.refused, static_cast<std::uint64_t>(now.slots.size()));
+  archive(path, now.samples, now.refused, now.without_tensors, static_cast<std::uint64_t>(now.slots.size()));
   for (const auto& slot : now.slots) {
     TORCH_CHECK_VALUE(
         !slot.fixed.has_value(), "snapshot: ", describe(),
@@ -635,7 +678,7 @@ Record::Data Record::load(core::InputArchive& archive) const {
   Data data;
   std::string their_path;
   std::uint64_t count = 0;
-  archive(their_path, data.samples, data.refused, count);
+  archive(their_path, data.samples, data.refused, data.without_tensors, count);
   TORCH_CHECK_VALUE(their_path == path, "restore: the snapshot has \"", their_path,
                     "\" where this recorder has \"", path,
                     "\"; attach to the same modules in the same order.");

@@ -39,7 +39,8 @@ class Record {
  public:
   enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
 
-  Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module);
+  /// `alone`: this module and no other was asked for.
+  Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
@@ -61,8 +62,16 @@ class Record {
     }
   }
 
+  /// Of a recorder of gradients, during the forward: throws if the tensors whose gradients it is to record
+  /// are in a value of an unknown type, where none would ever arrive.
+  void on_forward(const hooks::Tensors& tensors);
+
   std::int64_t samples() const noexcept { return samples_.load(); }
-  std::int64_t events() const noexcept { return samples_.load() + refused_.load() + dropped(); }
+  std::int64_t events() const noexcept {
+    return samples_.load() + refused_.load() + without_tensors() + dropped();
+  }
+  /// Events that had nothing to record.
+  std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
   /// Events that were left out for want of room.
   std::int64_t dropped() const noexcept { return dropped_.load(); }
   /// Moves what is in memory to the spool, if there is one by now. Null if there is none.
@@ -96,6 +105,7 @@ class Record {
     std::vector<Slot> slots;
     std::int64_t samples = 0;
     std::int64_t refused = 0;
+    std::int64_t without_tensors = 0;
   };
   Data data() const;
   void put(Data data);
@@ -110,6 +120,8 @@ class Record {
  private:
   void record(hooks::Event& event);
   void record_or_report(hooks::Event& event);
+  void stop_if_last() const;
+  void check(const hooks::Tensors& tensors) const;
   void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
@@ -134,8 +146,10 @@ class Record {
   std::atomic<std::int64_t> samples_{0};  // written under the lock, or that of a lane
   std::atomic<std::int64_t> refused_{0};  // events that were not recorded
   std::atomic<std::int64_t> dropped_{0};  // for want of room
-  const bool commutative_;                // so threads may have lanes
-  std::atomic<Lanes*> lanes_{nullptr};    // null until two threads meet
+  std::atomic<std::int64_t> without_tensors_{0};
+  const bool commutative_;  // so threads may have lanes
+  const bool alone_;
+  std::atomic<Lanes*> lanes_{nullptr};  // null until two threads meet
   std::once_flag lanes_once_;
   std::unique_ptr<Lanes> lanes_owner_;
   std::shared_ptr<Store> store_;

@@ -107,7 +107,7 @@ def check_progress(folder):
 
 
 def check_show(folder):
-    table, _ = run("show", folder / "named/whole")
+    table, _ = run("show", folder / "kept/whole")
     lines = table.splitlines()
     check(lines[0].split() == ["index", "path", "type", "kind", "samples", "reduction", "dtype", "shape", "bytes"], f"show: {lines[0]}")
     check(len(lines) == 5 and "(root)" in lines[1] and "Linear" in lines[2] and "ForwardOutput" in lines[2], f"show: {table}")
@@ -138,8 +138,17 @@ def check_show(folder):
     check(got["values"] == [1.0, "NaN", "Infinity", -2.0, 4.0, "-Infinity"], f"show --sample: {got}")
     text, _ = run("show", special, "--entry", "special", "--sample", "1")
     check("float32" in text and "2x2" in text, f"show --sample: {text}")
-    _, errors = run("show", folder / "named/whole", "--entry", "0", status=2)
-    check("moments.variance" in errors, f"show --entry lists the results: {errors}")
+    text, _ = run("show", folder / "named/whole", "--entry", "0")
+    check("moments.std" in text and "top_k.indices" in text, f"show --entry lists the results: {text}")
+    _, errors = run("show", folder / "named/whole", "--entry", "0", "--result", "moment", status=2)
+    check("moments.variance" in errors, f"show --result lists the results: {errors}")
+    for way in ("mean", "named", "series", "window", "over", "slots", "callable", "map"):
+        entries = json.loads(run("show", folder / way / "whole", "--json")[0])["entries"]
+        check(len(entries) == 4 and all(entry["statistics"] for entry in entries), f"show: statistics of {way}: {entries}")
+        check([entry["path"] for entry in entries] == ["", "0", "1", "2"] and ("slot" in entries[0]) == (way == "slots"), f"show: slots of {way}")
+    entries = json.loads(run("show", folder / "named/none", "--json")[0])["entries"]
+    check(len(entries) == 4 and not any(entry["statistics"] or entry["marks"] for entry in entries), f"show: without samples: {entries}")
+    run("show", folder / "named/none")
     for wrong in (["--entry", "nosuch"], ["--entry", "#17"], ["--entry", "0", "--result", "nosuch"], ["--entry", "0", "--result", "sum.value", "--sample", "0"]):
         run("show", folder / "named/whole", *wrong, status=2)
     run("show", folder / "nosuch", status=2)
@@ -283,13 +292,13 @@ def check_completion(folder):
     check(completed("torchtap convert --to ") == ["npy", "safetensors", "csv"], "completion of choices")
     check(completed("torchtap convert --to s") == ["safetensors"] and completed("torchtap convert --to = c") == ["csv"], "completion of a choice")
     check("grad-output" in completed("torchtap preload --what "), "completion of choices of preload")
-    check(completed("torchtap completion ") == ["bash"], "completion of a positional choice")
+    check(completed("torchtap completion ") == ["bash", "zsh", "fish"], "completion of a positional choice")
     here = folder / "files"
     (here / "a folder").mkdir(parents=True)
     (here / "maps").mkdir()
     check(completed("torchtap show ma", here) == ["maps"] and completed("torchtap merge x --save m", here) == ["maps"], "completion of files")
     check("bash" in completed("torchtap preload --save x -- bas"), "completion of another program")
-    run("completion", "fish", status=2)
+    run("completion", "csh", status=2)
 
 
 with tempfile.TemporaryDirectory() as folder:

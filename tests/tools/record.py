@@ -47,9 +47,8 @@ def check_model(folder, name, how):
     expected = torch.load(f"{MODELS}/{name}.expected.pt")
     for what, kind in (("output", "out"), ("pre", "pre")):
         saved = folder / f"{name}.{how}.{what}"
-        # The projection inside of an attention is never called, by Python neither.
         run("record", f"{MODELS}/{name}.{how}.pt", "--input", folder / "inputs.pt", "--what", what, "--all-tensors",
-            "--enable-grad", "--save", saved, status=1 if name == "transformer" else 0)
+            "--enable-grad", "--save", saved)
         values = recorded(saved)
         compared = 0
         for key, tensor in expected.items():
@@ -110,7 +109,7 @@ def check_list():
     conv = modules[1]
     assert (conv["path"], conv["type"], conv["parameters"]) == ("conv1", "Conv2d", 9408)
     text = run("list", f"{MODELS}/resnet18.script.pt", "--depth", "1").stdout
-    assert len(text.splitlines()) == 12 and "layer4.0" not in text
+    assert len(text.splitlines()) == 16 and "layer4" in text and "conv2" not in text
 
 
 def check_errors(folder):
@@ -152,8 +151,7 @@ def check_errors(folder):
 
     # Eager transformer layers go around their submodules where no gradient is asked for.
     torch.save(torch.randint(50, (2, 7)), folder / "tokens.pt")
-    text = error("record", f"{MODELS}/transformer.script.pt", "--input", folder / "tokens.pt", "--save", folder / "t",
-                 status=1)
+    text = run("record", f"{MODELS}/transformer.script.pt", "--input", folder / "tokens.pt", "--save", folder / "t").stderr
     assert "linear1" in text and "--enable-grad" in text
 
 

@@ -58,10 +58,6 @@ struct ConfigImpl : torch::nn::Module {
   int depth = 3;
 };
 TORCH_MODULE(Config);
-// Declared before its Impl is complete: GCC 16 warns, as that is what decides which holder it gets.
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 16
-#pragma GCC diagnostic ignored "-Wsfinae-incomplete"
-#endif
 struct NodeImpl;
 TORCH_MODULE(Node);
 struct NodeImpl : torch::nn::Module {

@@ -115,11 +115,9 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_reached_says_why) {
         [&] { hooks::attach(module, Kind::forward_output, [](Event&) {}).remove(); });
   };
   const auto net = std::make_shared<Net>();
-  BOOST_TEST(contains(attach(*net), "Net with TORCH_MODULE"), attach(*net));
+  BOOST_TEST(contains(attach(*net), "with TORCH_MODULE"), attach(*net));
   const Block adopted(std::make_shared<BlockImpl>());
   BOOST_TEST(contains(attach(*adopted.ptr()), "std::make_shared"), attach(*adopted.ptr()));
-  BOOST_TEST(contains(attach(*TwoWays()), "exactly one forward"));
-  BOOST_TEST(contains(attach(*Sealed()), "TORCH_MODULE"));
   torch::nn::LinearImpl on_stack(2, 2);
   BOOST_TEST(contains(attach(on_stack), "std::shared_ptr"), attach(on_stack));
 }

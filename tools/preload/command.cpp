@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cereal/archives/json.hpp>
 #include <cerrno>
 #include <cstdlib>
@@ -14,6 +15,9 @@
 #include <stdexcept>
 
 #include "config.hpp"
+#include "report.hpp"
+#include "summary.hpp"
+#include "supervise.hpp"
 
 namespace torchtap::preload {
 namespace {
@@ -22,16 +26,29 @@ namespace fs = std::filesystem;
 
 constexpr char kExamples[] = R"(
 Records inside a program that is not rebuilt: any that uses LibTorch as a shared library. Modules are called by
-their paths once the program has asked a model for its parameters or set it to train or eval; else by type and
-order of first use ("Linear#0"). What a header of LibTorch's defines (BatchNorm, InstanceNorm) and the program's
-own types are compiled into it and cannot be seen; at its end it is said which were not.
+their paths once the program has asked a model for its parameters or modules or set it to train or eval; else by
+type and order of first use ("Linear#0"). Modules that a program makes anew in every forward share an entry: those
+of one type and shape that stand at the same path, or are called after the same module. What a header of LibTorch's
+defines (BatchNorm, InstanceNorm) and the program's own types are compiled into it and cannot be seen; at the end it
+is said which were not, and why there is no recording if there is none.
 
-The recording is written when the program ends, also by exit, an uncaught exception, SIGTERM, SIGINT or SIGHUP.
-Its output and exit status are its own.
+Each process makes a recording of its own: the program in DIR, processes that it starts in DIR-PID, whether they run
+another program or were only forked. A child that was forked has its own samples, not its parent's. What was recorded
+where is said at the end; if just one process recorded anything, and it was not the program itself, that is in DIR.
+
+The recording is saved when a process ends: by return, exit, quick_exit, _exit, abort, a failed assert, an uncaught
+exception, or one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM, SIGXCPU, SIGUSR1, SIGUSR2, unless the
+program handles the signal itself. After a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL; _exit or abort in the handler of
+one; a heap that was found damaged), after SIGKILL and after exec in place of the program nothing can be saved; it is
+said that it is lost. With --every SECONDS the recording is saved in between, as a whole, and that is what remains.
+
+Output, exit status and signal handlers of the program are its own. What torchtap says goes to stderr when the program
+has ended.
 
 Examples:
   torchtap preload --types 'Conv2d|Linear' --reduce moments --save out/ -- ./program its arguments
   torchtap preload --what grad-output --names 'layer4.*' --reduce abs_max,histogram:64 --save out/ -- ./train
+  torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
 )";
 
 /// Beside the command in a build tree, in the library folder next to it where it was installed.
@@ -46,26 +63,98 @@ fs::path find_library(const std::string& name) {
                            TORCHTAP_LIBRARY_FOLDER + ".");
 }
 
-[[noreturn]] void become(const Config& config, std::vector<std::string>& program) {
+/// A folder for the reports of all processes; goes with its owner.
+class Reports {
+ public:
+  Reports() : path_((fs::temp_directory_path() / "torchtap-XXXXXX").string()) {
+    if (::mkdtemp(path_.data()) == nullptr) {
+      throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string() + ": " +
+                               std::strerror(errno) + ".");
+    }
+  }
+  ~Reports() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  Reports(const Reports&) = delete;
+  Reports& operator=(const Reports&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// What the program finds in its environment.
+struct Environment {
+  std::string libraries;
+
+  Environment() {
+    // The one that stands in front of LibTorch has to be named itself: what it needs comes behind LibTorch.
+    libraries = find_library("libtorchtap_preload.so").string() + ":" +
+                find_library("libtorchtap_transparent.so").string();
+    if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
+  }
+};
+
+/// In the child that becomes the program.
+void become(Config config, const Environment& environment, std::vector<std::string>& program) {
+  config.process = ::getpid();  // exec keeps it
   std::ostringstream text;
   {
     cereal::JSONOutputArchive archive(text, cereal::JSONOutputArchive::Options::NoIndent());
-    const_cast<Config&>(config).serialize(archive);
+    config.serialize(archive);
   }
   ::setenv(kVariable, text.str().c_str(), 1);
-  // The one that stands in front of LibTorch has to be named itself: what it needs comes behind LibTorch.
-  std::string libraries = find_library("libtorchtap_preload.so").string() + ":" +
-                          find_library("libtorchtap_transparent.so").string();
-  if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
-  ::setenv("LD_PRELOAD", libraries.c_str(), 1);
+  ::setenv("LD_PRELOAD", environment.libraries.c_str(), 1);
   std::vector<char*> arguments;
   for (auto& argument : program) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
-  // As a shell has it: 127 not found, 126 not to be run.
-  const int error = errno;
-  std::cerr << "torchtap: cannot run " << program[0] << ": " << std::strerror(error) << '\n';
-  std::exit(error == ENOENT ? 127 : 126);
+}
+
+/// Whether there is such a program, as a shell has it: 0, 127 not found, 126 not to be run.
+int find_program(const std::string& program) {
+  const auto runs = [](const std::string& file) {
+    std::error_code error;
+    if (!fs::exists(file, error)) return 127;
+    return ::access(file.c_str(), X_OK) == 0 && !fs::is_directory(file, error) ? 0 : 126;
+  };
+  if (program.find('/') != std::string::npos) return runs(program);
+  int status = 127;
+  const char* variable = std::getenv("PATH");
+  std::istringstream folders(variable != nullptr ? variable : "/bin:/usr/bin");
+  for (std::string folder; status != 0 && std::getline(folders, folder, ':');) {
+    status = std::min(status, runs((folder.empty() ? "." : folder) + "/" + program));
+  }
+  return status;
+}
+
+[[noreturn]] void run(Config config, const std::string& shown, std::vector<std::string>& program) {
+  if (const int status = find_program(program[0]); status != 0) {
+    std::cerr << "torchtap: cannot run " << program[0] << ": "
+              << std::strerror(status == 127 ? ENOENT : EACCES) << '\n';
+    std::exit(status);
+  }
+  Ended ended;
+  {
+    const Reports folder;
+    config.reports = folder.path();
+    const Environment environment;
+    ended = supervise([&] {
+      become(config, environment, program);
+      // A script whose interpreter is not there, say.
+      std::cerr << "torchtap: cannot run " << program[0] << ": " << std::strerror(errno) << std::endl;
+      ::_exit(126);
+    });
+    config.process = ended.process;
+    auto reports = read_reports(folder.path());
+    settle(reports, config);
+    for (const auto& line : summarize(reports, config, shown, ended)) {
+      std::cerr << "torchtap: " << line << '\n';
+    }
+  }
+  std::cerr.flush();
+  end_as(ended);
 }
 
 }  // namespace
@@ -90,17 +179,20 @@ void add_command(CLI::App& app) {
       ->add_flag("--elementwise", config->elementwise,
                  "Reduce elementwise over samples; without this and --over, over all elements")
       ->excludes("--over");
-  command->add_option("--save", config->save, "Where the recording goes")->required();
+  command->add_option("--save", config->save, "Where the recording goes: DIR")->required();
+  command->add_option("--every", config->every, "Save the recording as it is every so many seconds, too")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--overwrite", config->overwrite, "Replace a recording that is there");
   command->add_option("program", *program, "The program and its arguments, after --")->required();
   command->callback([config, program] {
+    std::string shown = config->save;
+    while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
     config->save = fs::absolute(config->save).lexically_normal().string();
     if (config->save.size() > 1 && config->save.back() == '/') config->save.pop_back();
     if (!config->overwrite && fs::exists(config->save) && !fs::is_empty(config->save)) {
       throw std::runtime_error(config->save + " is there already; --overwrite replaces a recording.");
     }
-    config->process = ::getpid();  // exec keeps it
-    become(*config, *program);
+    run(*config, shown, *program);
   });
 }
 

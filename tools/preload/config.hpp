@@ -23,12 +23,15 @@ struct Config {
   bool elementwise = false;        ///< a sample is a row; else, without `over`, every element is one
   std::string save;                ///< the directory, absolute
   bool overwrite = false;
+  double every = 0;          ///< seconds after which the recording is saved as it is; 0: at the end only
   std::int64_t process = 0;  ///< the program itself, not those that it starts
+  std::string reports;       ///< the folder in which processes tell the launcher what became of them
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(what), CEREAL_NVP(types), CEREAL_NVP(names), CEREAL_NVP(reduce), CEREAL_NVP(over),
-            CEREAL_NVP(elementwise), CEREAL_NVP(save), CEREAL_NVP(overwrite), CEREAL_NVP(process));
+            CEREAL_NVP(elementwise), CEREAL_NVP(save), CEREAL_NVP(overwrite), CEREAL_NVP(every),
+            CEREAL_NVP(process), CEREAL_NVP(reports));
   }
 };
 

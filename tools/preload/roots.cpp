@@ -57,6 +57,23 @@ OrderedDict<std::string, Tensor> Module::named_parameters(bool recurse) const {
   return (this->*original)(recurse);
 }
 
+std::vector<std::shared_ptr<Module>> Module::modules(bool include_self) const {
+  using Member = std::vector<std::shared_ptr<Module>> (Module::*)(bool) const;
+  static const auto original = torchtap::preload::next<Member>("_ZNK5torch2nn6Module7modulesEb");
+  const Outermost outermost(*this);
+  return (this->*original)(include_self);
+}
+
+OrderedDict<std::string, std::shared_ptr<Module>> Module::named_modules(const std::string& name_prefix,
+                                                                        bool include_self) const {
+  using Member =
+      OrderedDict<std::string, std::shared_ptr<Module>> (Module::*)(const std::string&, bool) const;
+  static const auto original = torchtap::preload::next<Member>(
+      "_ZNK5torch2nn6Module13named_modulesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb");
+  const Outermost outermost(*this);
+  return (this->*original)(name_prefix, include_self);
+}
+
 void Module::train(bool on) {
   using Member = void (Module::*)(bool);
   static const auto original = torchtap::preload::next<Member>("_ZN5torch2nn6Module5trainEb");

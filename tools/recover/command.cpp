@@ -3,16 +3,20 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
-#include <stdexcept>
 #include <string>
-#include <torchtap/core/error.hpp>
 #include <torchtap/storage/spool.hpp>
+
+#include "json.hpp"
+#include "words.hpp"
 
 namespace torchtap::recover {
 namespace {
 
+using tools::counted;
+using tools::printable;
+
 constexpr char kDetails[] = R"(
-A recording that is spooled (recorders::Options::spool) is a list of shards and a journal until it is finished. After
+A recording that goes to disk as its samples come is a list of shards and a journal until it is finished. After
 a crash, this completes the shards that were being filled as far as their samples are whole, leaves out what is
 damaged, and writes the manifest. Files that are of no use stay there, renamed to *.lost.
 
@@ -27,31 +31,36 @@ struct Arguments {
   std::string directory;
   bool check = false;
   bool quick = false;
+  bool json = false;
 };
 
-std::string counted(std::int64_t number, const std::string& word, const std::string& words) {
-  return std::to_string(number) + " " + (number == 1 ? word : words);
-}
-
 int run(const Arguments& arguments) {
-  storage::Recovery found;
-  try {
-    found = storage::recover(arguments.directory,
-                             storage::RecoverOptions().repair(!arguments.check).verify(!arguments.quick));
-  } catch (const c10::Error& error) {
-    throw std::runtime_error(error.what_without_backtrace());
+  const storage::Recovery found = storage::recover(
+      arguments.directory, storage::RecoverOptions().repair(!arguments.check).verify(!arguments.quick));
+  const int status = found.missing.empty() ? 0 : 1;
+  if (arguments.json) {
+    tools::print({{"directory", arguments.directory},
+                  {"modules", found.entries},
+                  {"shards", found.shards},
+                  {"samples", found.samples},
+                  {"salvaged", found.salvaged},
+                  {"bytes", found.bytes},
+                  {"was_finished", found.finished},
+                  {"repaired", !found.finished && !arguments.check},
+                  {"missing", found.missing}});
+    return status;
   }
-  for (const auto& line : found.missing) std::cout << "missing: " << line << '\n';
-  std::cout << arguments.directory << ": " << counted(found.samples, "sample", "samples") << " of "
-            << counted(found.entries, "module", "modules") << " in "
-            << counted(found.shards, "shard", "shards") << ", " << found.bytes << " bytes";
+  for (const auto& line : found.missing) std::cout << "missing: " << printable(line) << '\n';
+  std::cout << printable(arguments.directory) << ": " << counted(found.samples, "sample") << " of "
+            << counted(found.entries, "module") << " in " << counted(found.shards, "shard") << ", "
+            << found.bytes << " bytes";
   if (found.salvaged > 0)
     std::cout << "; " << found.salvaged << " of them from shards that were being filled";
   std::cout << (found.finished    ? "; it was finished, nothing had to be done"
                 : arguments.check ? "; not finished: torchtap recover finishes it"
                                   : "; finished now")
             << ".\n";
-  return found.missing.empty() ? 0 : 1;
+  return status;
 }
 
 }  // namespace
@@ -63,6 +72,7 @@ void add_command(CLI::App& app) {
   command->add_option("directory", arguments->directory, "The recording")->required();
   command->add_flag("--check", arguments->check, "Only say what is there and what is missing");
   command->add_flag("--quick", arguments->quick, "Compare sizes only, do not read the shards");
+  command->add_flag("--json", arguments->json, "For programs");
   command->callback([arguments] {
     const int status = run(*arguments);
     if (status != 0) throw CLI::RuntimeError(status);

@@ -50,12 +50,33 @@
   X(ReplicationPadImpl, 1, ReplicationPad1d) X(ReplicationPadImpl, 2, ReplicationPad2d) \
   X(ReplicationPadImpl, 3, ReplicationPad3d) TORCHTAP_DIRECT_ZERO_PAD(X)
 
+/// Those that have, beside forward, another method for the same work, which neither calls forward nor is
+/// called by it.
+#define TORCHTAP_DIRECT_PACKED(X) X(GRU) X(LSTM) X(RNN)
+#define TORCHTAP_DIRECT_INDICES(X) \
+  X(AdaptiveMaxPool1d) X(AdaptiveMaxPool2d) X(AdaptiveMaxPool3d) X(FractionalMaxPool2d) \
+  X(FractionalMaxPool3d) X(MaxPool1d) X(MaxPool2d) X(MaxPool3d)
+
 /// Those whose forward is defined in a header only.
 #define TORCHTAP_DIRECT_NORM(X) \
   X(BatchNormImplBase, 1, BatchNorm1d) X(BatchNormImplBase, 2, BatchNorm2d) \
   X(BatchNormImplBase, 3, BatchNorm3d) X(InstanceNormImpl, 1, InstanceNorm1d) \
   X(InstanceNormImpl, 2, InstanceNorm2d) X(InstanceNormImpl, 3, InstanceNorm3d)
+
+/// All of them: `X(Name)`, and `Y(Template, D, Name)` for members of class templates.
+#define TORCHTAP_DIRECT_ALL(X, Y) \
+  TORCHTAP_DIRECT_1(X) TORCHTAP_DIRECT_1_BY_VERSION(X) TORCHTAP_DIRECT_2(X) TORCHTAP_DIRECT_3(X) \
+  TORCHTAP_DIRECT_4(X) TORCHTAP_DIRECT_6(X) TORCHTAP_DIRECT_7(X) TORCHTAP_DIRECT_8(X) TORCHTAP_DIRECT_TEMPLATE(Y) \
+  TORCHTAP_DIRECT_NORM(Y)
 // clang-format on
+
+namespace torch::nn {
+#define TORCHTAP_DECLARE(Name) class Name##Impl;
+#define TORCHTAP_DECLARE_TEMPLATE(Template, D, Name) TORCHTAP_DECLARE(Name)
+TORCHTAP_DIRECT_ALL(TORCHTAP_DECLARE, TORCHTAP_DECLARE_TEMPLATE)
+#undef TORCHTAP_DECLARE_TEMPLATE
+#undef TORCHTAP_DECLARE
+}  // namespace torch::nn
 
 namespace torchtap::transparent::detail {
 
@@ -67,6 +88,7 @@ struct Definition {
 };
 
 std::vector<Definition> symbol_definitions();
+std::vector<Definition> entry_point_definitions();
 std::vector<Definition> norm_definitions();
 
 }  // namespace torchtap::transparent::detail

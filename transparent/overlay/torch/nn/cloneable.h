@@ -1,8 +1,34 @@
 #pragma once
 #pragma GCC system_header
 
-// See pimpl.h beside this file.
+// See pimpl.h beside this file. Cloneable::clone makes its copy by std::make_shared; the copy of a module that a holder
+// made has to say that of itself, too.
 
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <c10/core/TensorOptions.h>
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <torchtap/core/direct.hpp>
+#include <utility>
+
+namespace std {  // LibTorch's call is qualified
+
+template <class Impl>
+shared_ptr<Impl> torchtap_make_clone(const Impl& original) {
+  if (get_deleter<torchtap::core::MadeByHolder>(original.weak_from_this().lock()) != nullptr) {
+    return shared_ptr<Impl>(::new Impl(original), torchtap::core::MadeByHolder{true});
+  }
+  return make_shared<Impl>(original);
+}
+
+}  // namespace std
+
+#define make_shared torchtap_make_clone
 #include_next <torch/nn/cloneable.h>
+#undef make_shared
 
 #include <torchtap/transparent/holder.hpp>

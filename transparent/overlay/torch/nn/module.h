@@ -20,21 +20,21 @@
 
 namespace torchtap::transparent {
 
+/// The type of the objects that are seen as `T`: `T` itself, or the `Impl` of a view.
 template <class T, class = void>
-struct SeenAs {
+struct PlainOf {
   using Type = T;
 };
 template <class T>
-struct SeenAs<T, std::void_t<typename T::TorchtapSeenAs>> {
-  using Type = typename T::TorchtapSeenAs;
-  static constexpr auto kInstantiate = &T::torchtap_instantiate;
+struct PlainOf<T, std::void_t<decltype(T::torchtap_is_view)>> {
+  using Type = typename T::TorchtapImpl;
 };
 
-/// dynamic_cast to what an object really is, then to how it is seen.
+/// dynamic_cast to the type of the object, then to the view of it that `To` asks for.
 template <class To, class From>
 To module_cast(From* module) noexcept {
   using Target = std::remove_pointer_t<To>;
-  using Plain = typename SeenAs<std::remove_cv_t<Target>>::Type;
+  using Plain = typename PlainOf<std::remove_cv_t<Target>>::Type;
   if constexpr (std::is_const_v<Target>) {
     return static_cast<To>(dynamic_cast<const Plain*>(module));
   } else {
@@ -44,7 +44,8 @@ To module_cast(From* module) noexcept {
 
 }  // namespace torchtap::transparent
 
-#define ContainedType TorchtapContained
+// as<Holder>() returns what the holder calls through.
+#define ContainedType template TorchtapSeen<>
 #define dynamic_cast torchtap::transparent::module_cast
 #include_next <torch/nn/module.h>
 #undef dynamic_cast

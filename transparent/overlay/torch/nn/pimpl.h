@@ -1,9 +1,12 @@
 #pragma once
 #pragma GCC system_header
 
-// Found before LibTorch's own header of this name in programs that link torchtap::transparent: passes LibTorch's
-// on and has TORCH_MODULE define holders through which calls are seen. Nothing changes for LibTorch's own types.
+// Found before LibTorch's own header of this name in programs that link torchtap::transparent. LibTorch's ModuleHolder
+// gets another name, and a ModuleHolder that derives from it takes its place. Objects, types and everything that a
+// holder returns stay as LibTorch makes them; only `->`, `()` and Module::as<Holder>() lead through a view of the module
+// that runs hooks around forward.
 
+// All that LibTorch's header includes, ahead of the change of names.
 #include <torch/arg.h>
 #include <torch/csrc/utils/variadic.h>
 #include <torch/detail/static.h>
@@ -14,50 +17,69 @@
 #include <type_traits>
 #include <utility>
 
-// Module::as<Holder>() shall give what the holder calls through, but ContainedType says what it contains. All
-// holders get a second name for the former, next to ModuleHolder's one `private:`.
-#define private                        \
- public:                               \
-  using TorchtapContained = Contained; \
-                                       \
- private
+#define ModuleHolder TorchtapLibTorchHolder
 #include_next <torch/nn/pimpl.h>
-#undef private
+#undef ModuleHolder
 
 namespace torchtap::transparent {
 
-/// Whether a file is one of LibTorch's headers of modules, whose types are part of its binary interface.
-constexpr bool is_torch_header(const char* file) noexcept {
-  constexpr char kFolder[] = "torch/nn/modules/";
-  for (; *file != '\0'; ++file) {
-    int i = 0;
-    while (kFolder[i] != '\0' && file[i] == kFolder[i]) ++i;
-    if (kFolder[i] == '\0') return true;
-  }
-  return false;
-}
+/// The type through which a holder calls its module: `Impl` itself where its calls cannot be followed. Defined in
+/// torchtap/transparent/holder.hpp.
+template <class Impl, class = void>
+struct SeenOf;
 
-/// Defined in torchtap/transparent/holder.hpp.
+/// Takes a module that a holder has made with `new`. The same file.
 template <class Impl>
-struct HolderOf;
-
-template <class Impl, bool of_torch>
-struct ChosenHolder {
-  using Type = torch::nn::ModuleHolder<Impl>;
-};
+std::shared_ptr<Impl> take(Impl* made);
+/// Makes a module as `std::make_shared` does. The same file.
 template <class Impl>
-struct ChosenHolder<Impl, false> : HolderOf<Impl> {};
+std::shared_ptr<Impl> make_default();
+/// Takes a module that was made elsewhere. The same file.
+template <class Impl>
+std::shared_ptr<Impl> adopt(std::shared_ptr<Impl> module);
 
 }  // namespace torchtap::transparent
 
-#undef TORCH_MODULE_IMPL
-#define TORCH_MODULE_IMPL(Name, ImplType)                                                         \
-  class Name : public torchtap::transparent::ChosenHolder<                                        \
-                   ImplType, torchtap::transparent::is_torch_header(__FILE__)>::Type { /* NOLINT */ \
-    using TorchtapHolder = torchtap::transparent::ChosenHolder<                                   \
-        ImplType, torchtap::transparent::is_torch_header(__FILE__)>::Type;                        \
-                                                                                                  \
-   public:                                                                                        \
-    using TorchtapHolder::TorchtapHolder;                                                         \
-    using Impl [[maybe_unused]] = ImplType;                                                       \
+namespace torch::nn {
+
+template <typename Contained>
+class ModuleHolder : public TorchtapLibTorchHolder<Contained> {
+  using TorchtapBase = TorchtapLibTorchHolder<Contained>;
+
+ public:
+  // A template, as Contained may be incomplete where a holder of it is declared.
+  template <class Impl = Contained>
+  using TorchtapSeen = typename torchtap::transparent::SeenOf<Impl>::Type;
+
+  ModuleHolder() : TorchtapBase(torchtap::transparent::make_default<Contained>()) {
+    static_assert(std::is_default_constructible_v<Contained>,
+                  "You are trying to default construct a module which has no default constructor. Use = nullptr to "
+                  "give it the empty state (e.g. `Linear linear = nullptr;` instead of `Linear linear;`).");
   }
+  /* implicit */ ModuleHolder(std::nullptr_t) : TorchtapBase(nullptr) {}
+  /* implicit */ ModuleHolder(std::shared_ptr<Contained> module)
+      : TorchtapBase(torchtap::transparent::adopt<Contained>(std::move(module))) {}
+  // `new` stands here, as a module may have made torch::nn::ModuleHolder its friend.
+  template <typename Head, typename... Tail,
+            typename = std::enable_if_t<!(torch::detail::is_module_holder_of<Head, Contained>::value &&
+                                          sizeof...(Tail) == 0)>>
+  explicit ModuleHolder(Head&& head, Tail&&... tail)
+      : TorchtapBase(torchtap::transparent::take<Contained>(
+            new Contained(std::forward<Head>(head), std::forward<Tail>(tail)...))) {}
+
+  template <class Impl = Contained>
+  TorchtapSeen<Impl>* operator->() {
+    return static_cast<TorchtapSeen<Impl>*>(this->get());
+  }
+  template <class Impl = Contained>
+  const TorchtapSeen<Impl>* operator->() const {
+    return static_cast<const TorchtapSeen<Impl>*>(this->get());
+  }
+
+  template <typename... Args>
+  auto operator()(Args&&... args) -> torch::detail::return_type_of_forward_t<Contained, Args...> {
+    return static_cast<TorchtapSeen<>*>(this->get())->forward(std::forward<Args>(args)...);
+  }
+};
+
+}  // namespace torch::nn

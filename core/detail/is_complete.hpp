@@ -1,0 +1,13 @@
+#pragma once
+
+#include <type_traits>
+
+namespace torchtap::core::detail {
+
+/// Whether a type is defined where this is first asked.
+template <class T, class = void>
+struct IsComplete : std::false_type {};
+template <class T>
+struct IsComplete<T, std::void_t<decltype(sizeof(T))>> : std::true_type {};
+
+}  // namespace torchtap::core::detail

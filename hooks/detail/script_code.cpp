@@ -1,0 +1,238 @@
+#include <ATen/autocast_mode.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <mutex>
+#include <torchtap/core/detail/expose.hpp>
+#include <torchtap/core/detail/script.hpp>
+#include <torchtap/core/error.hpp>
+#include <torchtap/hooks/detail/script_code.hpp>
+
+// LibTorch makes executors, and inlines into callers, from a function's optimised graphs, which it makes
+// itself of the graph that was loaded; it offers no other way to have something executed that is not in the
+// model.
+namespace torchtap::core::detail {
+
+struct OptimizedGraphs {
+  friend auto exposed(OptimizedGraphs);
+};
+struct Executors {
+  friend auto exposed(Executors);
+};
+struct CompileMutex {
+  friend auto exposed(CompileMutex);
+};
+struct ForceNoAmp {
+  friend auto exposed(ForceNoAmp);
+};
+struct CurrentSpecialization {
+  friend auto exposed(CurrentSpecialization);
+};
+template struct Expose<OptimizedGraphs, &torch::jit::GraphFunction::optimized_graphs_>;
+template struct Expose<Executors, &torch::jit::GraphFunction::executors_>;
+template struct Expose<CompileMutex, &torch::jit::GraphFunction::compile_mutex>;
+template struct Expose<ForceNoAmp, &torch::jit::GraphFunction::force_no_amp_>;
+template struct Expose<CurrentSpecialization, &torch::jit::GraphFunction::currentSpecialization>;
+
+}  // namespace torchtap::core::detail
+
+namespace torchtap::hooks::detail {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::GraphExecutor;
+using torch::jit::GraphFunction;
+using torch::jit::Node;
+using torch::jit::Value;
+
+auto& graphs_of(GraphFunction& function) {
+  return function.*exposed(core::detail::OptimizedGraphs{});
+}
+auto& executors_of(GraphFunction& function) {
+  return function.*exposed(core::detail::Executors{});
+}
+std::recursive_mutex& mutex_of(GraphFunction& function) {
+  return function.*exposed(core::detail::CompileMutex{});
+}
+
+// Versions of LibTorch differ in whether a place is an optional, and in which one.
+template <class Place>
+std::shared_ptr<Graph> value_of(const Place& place) {
+  if constexpr (std::is_convertible_v<Place, std::shared_ptr<Graph>>) {
+    return place;
+  } else {
+    return place ? *place : nullptr;
+  }
+}
+
+// Copied, and not moved or swapped: a thread that has just asked for the executor in this place may be on its
+// way to read the pointer, and has to find the former or the new one.
+template <class Place, class Value>
+void put(Place& place, const Value* value) {
+  if (value != nullptr) {
+    place = *value;
+  } else {
+    place.reset();
+  }
+}
+
+/// Runs `action` with autocast on and off, as LibTorch keeps a graph for each.
+template <class Action>
+void for_each_autocast(Action&& action) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+  const auto is_on = [](at::DeviceType device) { return at::autocast::is_autocast_enabled(device); };
+  const auto turn = [](at::DeviceType device, bool on) { at::autocast::set_autocast_enabled(device, on); };
+#else
+  const auto is_on = [](at::DeviceType device) {
+    return device == at::kCPU ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
+  };
+  const auto turn = [](at::DeviceType device, bool on) {
+    device == at::kCPU ? at::autocast::set_cpu_enabled(on) : at::autocast::set_enabled(on);
+  };
+#endif
+  struct Restore {
+    decltype(turn)& set;
+    bool cpu, gpu;
+    ~Restore() {
+      set(at::kCPU, cpu);
+      set(at::kCUDA, gpu);
+    }
+  } restore{turn, is_on(at::kCPU), is_on(at::kCUDA)};
+  for (const bool cpu : {false, true}) {
+    for (const bool gpu : {false, true}) {
+      turn(at::kCPU, cpu);
+      turn(at::kCUDA, gpu);
+      action(Autocast{cpu, gpu});
+    }
+  }
+}
+
+/// The function with the two operators around its body.
+std::shared_ptr<Graph> instrumented(const GraphFunction& function, const ScriptFunction& known) {
+  auto graph = function.graph()->copy();
+  const auto inputs = graph->inputs();
+  Node* const first = *graph->nodes().begin();
+  const torch::jit::WithInsertPoint here(first);
+  // The address of what lives as long as the function: found without a look-up, and never saved.
+  Value* number = graph->insertConstant(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
+  std::vector<Value*> arguments{inputs[0], number};
+  arguments.insert(arguments.end(), inputs.begin() + 1, inputs.end());
+  Node* enter = graph->insertNode(
+      graph->create(enter_operator(inputs.size() - 1), arguments, /*num_outputs=*/inputs.size()));
+  enter->outputs()[0]->setType(c10::AnyType::get());
+  for (std::size_t i = 1; i < inputs.size(); ++i) {
+    enter->outputs()[i]->setType(inputs[i]->type());
+    inputs[i]->replaceAllUsesAfterNodeWith(enter, enter->outputs()[i]);
+  }
+  Value* result = graph->outputs()[0];
+  Node* leave = graph->create(leave_operator(), {enter->outputs()[0], result}, 1);
+  leave->output()->setType(result->type());
+  leave->insertBefore(graph->return_node());
+  graph->block()->replaceOutput(0, leave->output());
+  return graph;
+}
+
+}  // namespace
+
+ScriptCode::ScriptCode(GraphFunction& compiled) : function_(&compiled) {
+  compiled.ensure_defined();
+  const auto graph = compiled.graph();
+  for (std::size_t i = 1; i < graph->inputs().size(); ++i) {
+    known.inputs.push_back(graph->inputs()[i]->type());
+  }
+  if (graph->outputs().size() == 1) known.output = graph->outputs()[0]->type();
+  if (graph->inputs().empty() || graph->outputs().size() != 1) return;
+  const auto self = graph->inputs()[0]->type()->cast<c10::ClassType>();
+  hookable = self != nullptr && self->is_module() && core::detail::implements(compiled.name(), "forward");
+}
+
+bool ScriptCode::has_operators() const {
+  return std::binary_search(current_.begin(), current_.end(), function_);
+}
+
+ScriptCode::Compiled ScriptCode::in_place() const {
+  const auto& graphs = graphs_of(*function_);
+  const auto& executors = executors_of(*function_);
+  static_assert(std::tuple_size_v<std::decay_t<decltype(graphs)>> == kStates);
+  static_assert(std::tuple_size_v<std::decay_t<decltype(executors)>> == kStates);
+  Compiled compiled;
+  for (std::size_t i = 0; i < kStates; ++i) {
+    compiled.graphs[i] = value_of(graphs[i]);
+    if (executors[i]) compiled.executors[i] = *executors[i];
+  }
+  return compiled;
+}
+
+void ScriptCode::put_in_place(const Compiled& compiled) {
+  for (std::size_t i = 0; i < kStates; ++i) {
+    const auto& graph = compiled.graphs[i];
+    const auto& executor = compiled.executors[i];
+    put(graphs_of(*function_)[i], graph != nullptr ? &graph : nullptr);
+    put(executors_of(*function_)[i], executor ? &*executor : nullptr);
+  }
+}
+
+template <class Action>
+void ScriptCode::for_each_state(Action&& action) const {
+  for_each_autocast([&](Autocast on) {
+    // LibTorch's own pass crashes here, in all versions: such a model does not run like this.
+    if ((on.cpu && asks.cpu) || (on.gpu && asks.gpu)) return;
+    action(static_cast<std::size_t>(((*function_).*exposed(core::detail::CurrentSpecialization{}))()));
+  });
+}
+
+/// The graphs that LibTorch would make by itself, with the operators inside.
+void ScriptCode::compile(Compiled& compiled) const {
+  for_each_state([&](std::size_t state) {
+    if (compiled.graphs[state] != nullptr) return;
+    std::shared_ptr<Graph> graph = instrumented(*function_, known);
+    if (torch::jit::getGraphExecutorOptimize()) {
+      torch::jit::preoptimizeGraph(graph, (*function_).*exposed(core::detail::ForceNoAmp{}));
+    }
+    compiled.graphs[state] = std::move(graph);
+  });
+}
+
+void ScriptCode::remember() {
+  Compiled& kept = variants_[current_];
+  const std::lock_guard lock(mutex_of(*function_));
+  const Compiled found = in_place();
+  for (std::size_t i = 0; i < kStates; ++i) {
+    if (kept.graphs[i] == nullptr) kept.graphs[i] = found.graphs[i];
+    if (!kept.executors[i]) kept.executors[i] = found.executors[i];
+  }
+}
+
+void ScriptCode::exchange(const Variant& variant) {
+  Compiled& next = variants_[variant];
+  if (std::binary_search(variant.begin(), variant.end(), function_)) compile(next);
+  Compiled& former = variants_[current_];
+  strays_.emplace_back();
+  Compiled& found = strays_.back();
+  {
+    const std::lock_guard lock(mutex_of(*function_));
+    found = in_place();
+    put_in_place(next);
+  }
+  bool is_stray = false;
+  for (std::size_t i = 0; i < kStates; ++i) {
+    // An executor is made of the graph, and a graph that was there before is of this variant.
+    is_stray = is_stray || found.graphs[i] != former.graphs[i];
+    if (found.graphs[i] == former.graphs[i] && !former.executors[i]) former.executors[i] = found.executors[i];
+  }
+  if (!is_stray) strays_.pop_back();
+  current_ = variant;
+}
+
+void ScriptCode::check() const {
+  const Compiled& wanted = variants_.at(current_);
+  for_each_state([&](std::size_t state) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        function_->optimized_graph() == wanted.graphs[state],
+        "hooks::attach: LibTorch was told to keep no optimized graphs "
+        "(torch_jit_do_not_store_optimized_graph), "
+        "and there is no other place for hooks of a TorchScript module; unset that flag.");
+  });
+}
+
+}  // namespace torchtap::hooks::detail

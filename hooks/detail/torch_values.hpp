@@ -1,0 +1,137 @@
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <memory>
+#include <torchtap/core/error.hpp>
+#include <torchtap/hooks/values.hpp>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if __has_include(<c10/util/variant.h>)
+#include <c10/util/variant.h>
+#endif
+
+/// `Visit` for LibTorch's own types. They are declared here and not included, as these specialisations have
+/// to be seen wherever modules are hooked and some of the headers are costly; whoever has a value of such a
+/// type has included its header.
+
+namespace c10 {
+struct IValue;
+}  // namespace c10
+namespace torch {
+template <typename Key, typename Value>
+class OrderedDict;
+namespace nn {
+struct ASMoutput;
+namespace utils::rnn {
+class PackedSequence;
+}
+}  // namespace nn
+}  // namespace torch
+
+namespace torchtap::hooks {
+
+namespace detail {
+
+/// Adds the tensors inside `value`, which stays where it is until `tensors.put_back()`: in tuples, lists, the
+/// values of dicts, optionals and the attributes of script objects, however nested. Modules that are passed
+/// around are left alone.
+void collect(c10::IValue& value, Tensors& tensors);
+
+/// Lets an incomplete type stand in a template.
+template <class T, class>
+struct Dependent {
+  using Type = T;
+};
+
+/// A list or dict of which others may hold the same: made anew where a tensor in it is replaced.
+template <class Typed>
+struct VisitScripted {
+  template <class Visitor>
+  static void apply(Typed& value, Visitor&& visit) {
+    using IValue = typename Dependent<c10::IValue, Typed>::Type;
+    auto generic = std::make_shared<IValue>(value);
+    IValue& inside = *generic;
+    visit.copied(inside,
+                 [&value, generic](Tensors::Of) { value = generic->template to<std::decay_t<Typed>>(); });
+  }
+};
+
+}  // namespace detail
+
+template <class T>
+struct Visit<T, std::enable_if_t<std::is_same_v<T, c10::IValue>>> {
+  template <class Visitor>
+  static void apply(T& value, Visitor&& visit) {
+    detail::collect(value, visit.tensors);
+  }
+};
+
+template <class T>
+struct Visit<c10::List<T>, std::enable_if_t<!detail::is_plain_v<T>>> : detail::VisitScripted<c10::List<T>> {};
+template <class K, class V>
+struct Visit<c10::Dict<K, V>, std::enable_if_t<!detail::is_plain_v<V>>>
+    : detail::VisitScripted<c10::Dict<K, V>> {};
+
+/// The array belongs to somebody else.
+template <class T>
+struct Visit<c10::ArrayRef<T>, std::enable_if_t<!detail::is_plain_v<T>>> {
+  template <class Visitor>
+  static void apply(c10::ArrayRef<T>& value, Visitor&& visit) {
+    auto copy = std::make_shared<std::vector<T>>(value.begin(), value.end());
+    std::vector<T>& inside = *copy;
+    visit.copied(inside, [&value, copy](Tensors::Of of) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          of == Tensors::Of::inputs,
+          "hooks: a hook replaced a tensor in a c10::ArrayRef that forward returned, which nobody would "
+          "keep; have forward return a std::vector.");
+      value = c10::ArrayRef<T>(*copy);
+    });
+  }
+};
+
+template <class K, class V>
+struct Visit<torch::OrderedDict<K, V>> {
+  template <class Visitor>
+  static void apply(torch::OrderedDict<K, V>& value, Visitor&& visit) {
+    if constexpr (!detail::is_plain_v<V>) {
+      for (auto& item : value) visit(item.value());
+    }
+  }
+};
+
+#if __has_include(<c10/util/variant.h>)
+template <class... Ts>
+struct Visit<c10::variant<Ts...>> {
+  template <class Visitor>
+  static void apply(c10::variant<Ts...>& value, Visitor&& visit) {
+    if (!value.valueless_by_exception()) c10::visit([&](auto& part) { visit(part); }, value);
+  }
+};
+#endif
+
+/// What the recurrent layers take and return. Its parts can only be asked for, but are no constants.
+template <class T>
+struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::utils::rnn::PackedSequence>>> {
+  template <class Visitor>
+  static void apply(T& value, Visitor&& visit) {
+    for (const at::Tensor* part :
+         {&value.data(), &value.batch_sizes(), &value.sorted_indices(), &value.unsorted_indices()}) {
+      visit(const_cast<at::Tensor&>(*part));
+    }
+  }
+};
+
+/// What `AdaptiveLogSoftmaxWithLoss` returns.
+template <class T>
+struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::ASMoutput>>> {
+  template <class Visitor>
+  static void apply(T& value, Visitor&& visit) {
+    visit(value.output);
+    visit(value.loss);  // a plain number in most versions of LibTorch
+  }
+};
+
+}  // namespace torchtap::hooks

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""torchtap preload: what each process of a program recorded, whatever way it ended, and what is said of it.
+
+usage: processes.py TORCHTAP PROCESSES"""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+failures = []
+folder = None
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what, flush=True)
+
+
+def run(command, **options):
+    process = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240,
+                             **options)
+    return process.returncode, process.stdout, process.stderr
+
+
+def preload(name, *options, mode=None, command=None):
+    """Runs the program in `mode`, with and without; the recording goes to `name`."""
+    command = command or [program, mode or name]
+    bare = run(command)
+    with_us = run([torchtap, "preload", "--save", name, *options, "--", *command])
+    check(with_us[0] == bare[0], f"{name}: exit status {with_us[0]} instead of {bare[0]}: {with_us[2]}")
+    check(with_us[1] == bare[1], f"{name}: another output: {with_us[1]!r} instead of {bare[1]!r}")
+    said = with_us[2]
+    if bare[2]:
+        check(bare[2] in said, f"{name}: other errors: {said!r} without {bare[2]!r}")
+        said = said.replace(bare[2], "", 1)
+    check(all(line.startswith("torchtap: ") for line in said.splitlines()), f"{name}: other errors: {said!r}")
+    return said
+
+
+def recording(name):
+    """Path to samples."""
+    try:
+        manifest = json.load(open(folder / name / "manifest.json"))
+    except OSError:
+        return None
+    return {entry["path"]: torch.load(str(folder / name / entry["file"]), weights_only=True) if entry["file"] else []
+            for entry in manifest["entries"]}
+
+
+def values(name):
+    """Path to the numbers in its samples, each of them one number."""
+    entries = recording(name)
+    return None if entries is None else {path: [float(sample) for sample in samples] for path, samples in entries.items()}
+
+
+def others(name):
+    """The recordings of other processes: process to directory."""
+    return {int(found[len(name) + 1:]): found for found in sorted(os.listdir(folder))
+            if re.fullmatch(re.escape(name) + r"-\d+", found)}
+
+
+def announced(said):
+    """(process, samples, modules, directory) of each recording that was announced."""
+    found = re.findall(r"process (\d+) \(\w+\) recorded (\d+) samples? of (\d+) modules?: (\S+)", said)
+    return sorted((int(process), int(samples), int(modules), directory) for process, samples, modules, directory in found)
+
+
+def check_processes():
+    said = preload("fork_after")
+    check(values("fork_after") == {"Linear#0": [2, 4]}, f"fork: the parent's {values('fork_after')}")
+    (process, directory), = others("fork_after").items() or [(0, "")]
+    check(values(directory) == {"Linear#0": [20, 40, 60]}, f"fork: the child's {values(directory)}")
+    check(announced(said) == [(process, 3, 1, directory)], f"fork: {said}")
+    merged = run([torchtap, "merge", "fork_after", directory, "--save", "fork_merged"])
+    check(values("fork_merged") == {"Linear#0": [2, 4, 20, 40, 60]}, f"merge: {merged} {values('fork_merged')}")
+    check(f"torchtap merge fork_after {directory} --save" in said, f"fork: how to merge: {said}")
+
+    said = preload("fork_exit")
+    check(values("fork_exit") == {"Linear#0": [2]}, "fork, exit: the parent's")
+    check([values(name) for name in others("fork_exit").values()] == [{"Linear#0": [20]}], "fork, exit: the child's")
+
+    # All of the work in one other process: that is what was asked for.
+    said = preload("fork_first")
+    check(values("fork_first") == {"Linear#0": [20]} and not others("fork_first"), f"all in the child: {said}")
+    check([line[1:] for line in announced(said)] == [(1, 1, "fork_first")], f"all in the child: {said}")
+    said = preload("shell", command=["sh", "-c", f"{program} return; true"])
+    check(values("shell") == {"Linear#0": [2, 4, 6]} and not others("shell"), f"sh: {said}")
+    (folder / "shell" / "0.pt").write_bytes(b"old")
+    said = run([torchtap, "preload", "--overwrite", "--save", "shell", "--", "sh", "-c", f"{program} fork_first; true"])
+    check(values("shell") == {"Linear#0": [20]} and not others("shell"), f"sh, --overwrite: {said}")
+
+    said = preload("two", command=["sh", "-c", f"{program} return; {program} fork_after; exit 4"])
+    check(recording("two") is None and len(others("two")) == 3, f"sh with two: {os.listdir(folder)}")
+    found = sorted(values(name)["Linear#0"] for name in others("two").values())
+    check(found == [[2, 4], [2, 4, 6], [20, 40, 60]], f"sh with two: {found}")
+    check([line[0] for line in announced(said)] == list(others("two")), f"sh with two: {said}")
+    check([line[3] for line in announced(said)] == list(others("two").values()), f"sh with two: {said}")
+
+    said = preload("fork_twice")
+    check(values("fork_twice") == {"Linear#0": [2]}, "two forks: the parent's")
+    check([values(name) for name in others("fork_twice").values()] == [{"Linear#0": [20]}], f"two forks: {said}")
+
+    said = preload("fork_idle")
+    check(values("fork_idle") == {"Linear#0": [2, 4]} and not others("fork_idle") and said == "", f"idle: {said}")
+
+    # Workers know the paths of the model that was made before them.
+    said = preload("workers", "--types", "Linear")
+    found = sorted(values(name)["0"] for name in others("workers").values())
+    check(found == [[20], [40, 40], [60, 60, 60]], f"workers: {found}")
+    check(recording("workers") is None and sorted(line[1] for line in announced(said)) == [1, 2, 3], f"workers: {said}")
+
+    said = preload("fork_busy", "--reduce", "count")
+    check(len(others("fork_busy")) == 20 and len(announced(said)) == 20, f"fork while threads run: {said}")
+    check(all(line[1] == 1 for line in announced(said)), f"fork while threads run: {said}")
+
+    said = preload("fork_killed")
+    check(values("fork_killed") == {"Linear#0": [2, 4]}, f"the parent of a child that was killed: {said}")
+    check([values(name) for name in others("fork_killed").values()] == [{"Linear#0": [20]}],
+          f"children that were killed: {said}")
+    check(re.search(r"process \d+ \(processes\) ended and could not save what it had recorded", said),
+          f"the child that got SIGKILL: {said}")
+
+    said = preload("become_another")
+    check(recording("become_another") is None and "became another program (exec)" in said, f"exec: {said}")
+
+
+def check_endings():
+    three = {"Linear#0": [2, 4, 6]}
+    for ending in ("return", "_exit", "_Exit", "quick_exit", "abort", "assert", "quit", "alarm", "broken_pipe",
+                   "own_term_handler", "own_abort_handler"):
+        said = preload(ending)
+        check(values(ending) == three and said == "", f"{ending}: {values(ending)} {said}")
+    for ending, words in (("segv", "killed by signal 11"), ("kill", "killed by signal 9"),
+                          ("own_crash_handler", "the program ended")):
+        said = preload(ending)
+        check(recording(ending) is None and words in said and "that is lost" in said and "--every" in said,
+              f"{ending}: {said}")
+
+    # What was saved in between remains, whatever kills the program.
+    process = subprocess.Popen([torchtap, "preload", "--every", "0.2", "--save", "every", "--", program, "wait"], cwd=folder,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pid = int(process.stdout.readline().split()[1])
+    deadline = time.time() + 120
+    while values("every") != three and time.time() < deadline:
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    _, said = process.communicate(timeout=120)
+    check(process.returncode == -signal.SIGKILL and values("every") == three, f"--every: {process.returncode} {said}")
+    check(re.search(r"killed by signal 9 \(Killed\) and could not save .* every has what was there at \d\d:\d\d:\d\d, "
+                    r"3 samples of 1 module\.", said), f"--every: {said}")
+
+    # A signal arrives once, whether it was sent to the launcher or to the group around it.
+    for to_group in (False, True):
+        process = subprocess.Popen([torchtap, "preload", "--save", f"signals{to_group}", "--", program, "count_signals"],
+                                   cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   start_new_session=True)
+        while process.stdout.readline() not in ("waiting\n", ""):
+            pass
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            os.killpg(process.pid, number) if to_group else os.kill(process.pid, number)
+            time.sleep(0.3)
+        out, said = process.communicate(timeout=120)
+        check((process.returncode, out, said) == (5, "1 1\n", ""), f"signals: {process.returncode} {out!r} {said!r}")
+        check(values(f"signals{to_group}") == three, "signals: the recording")
+
+    # The program goes with its launcher.
+    process = subprocess.Popen([torchtap, "preload", "--save", "launcher", "--", program, "wait"], cwd=folder,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    pid = int(process.stdout.readline().split()[1])
+    process.kill()
+    process.stdout.read()  # to the end: the program has closed it
+    process.wait()
+    try:
+        state = open(f"/proc/{pid}/stat").read().split(")")[1].split()[0]
+    except OSError:
+        state = "gone"
+    check(state in ("gone", "Z", "X"), f"the launcher was killed, the program is {state}")
+
+
+def check_reasons():
+    for name, options, words in (
+            ("operations", (), "called none of its modules"),
+            ("on_stack", (), "(Linear) are plain variables"),
+            ("script", (), "runs TorchScript"),
+            ("own", (), "(Own) are compiled into it"),
+            ("no_type", ("--types", "Conv2d|Linaer"), "no module that ran has a type like 'Conv2d|Linaer'; the nearest are Linear"),
+            ("no_name", ("--names", "Linear#7"), "no module that ran is called 'Linear#7'; the nearest are \"Linear#0\"")):
+        said = preload(name, *options, mode=name if name in ("operations", "on_stack", "script", "own") else "return")
+        check(recording(name) is None, f"{name}: there is a recording")
+        lines = [line for line in said.splitlines() if "nothing was recorded" in line]
+        check(len(lines) == 1 and words in lines[0], f"{name}: {said}")
+    said = preload("true", command=["true"])
+    check("does not use LibTorch as a shared library" in said, f"no LibTorch: {said}")
+    said = preload("static", command=["sh", "-c", f"{program} operations"])
+    check("called none of its modules" in said, f"in a child: {said}")
+
+    # Modules without samples are no recording to be silent about.
+    said = preload("no_gradients", "--what", "grad-output", mode="return")
+    check("no gradient reached them" in said, f"no backward: {said}")
+
+    # The program's own types are named, too, where it has shown its model.
+    said = preload("own_root")
+    check(values("own_root") == {"layer": [8]}, f"own_root: {values('own_root')}")
+    check("1 Own (\"own\")" in said and "1 OwnRoot (the model itself)" in said, f"own types: {said}")
+    said = preload("own_root_linear", "--types", "Linear", mode="own_root")
+    check(said == "", f"own types that nobody asked for: {said}")
+
+
+def check_anew():
+    rounds = 40
+    twice = [2. * i for i in range(rounds)]
+    preload("anew")
+    entries = recording("anew")
+    counts = {path: len(samples) for path, samples in entries.items()}
+    check(counts == {path: rounds for path in ("Linear#0", "ReLU#0", "Linear#1", "ReLU#1", "ReLU#2", "Sigmoid#0")},
+          f"made anew: {counts}")
+    check(values("anew")["ReLU#0"] == twice, "made anew: the first ReLU comes after the first layer")
+    second = torch.cat(entries["Linear#1"]).flatten()
+    for name in ("ReLU#1", "ReLU#2"):
+        check(torch.equal(torch.cat(entries[name]).flatten(), second.relu()), f"made anew: {name}")
+    check(all(torch.equal(after, before.relu().sigmoid()) for after, before in zip(entries["Sigmoid#0"], entries["Linear#1"])),
+          "made anew: the Sigmoid")
+
+    preload("anew_in_scope")
+    found = recording("anew_in_scope")
+    counts = {path: len(samples) for path, samples in found.items()}
+    check(counts == {path: rounds for path in ("ReLU#0", "Linear#0", "ReLU#1", "ReLU#2")}, f"until the end: {counts}")
+    check([sample.tolist() for sample in found["ReLU#0"]] == [[[float(i)] * 2] for i in range(rounds)], "the first ReLU")
+    check([float(sample) for sample in found["ReLU#2"]] == twice, "until the end: the last ReLU")
+
+    preload("anew_models")
+    expected = {"layer": twice}
+    check(values("anew_models") == expected, f"models made anew: {values('anew_models')}")
+
+    preload("anew_gradients", "--what", "grad-output", "--types", "Sigmoid")
+    check(values("anew_gradients") == {"Sigmoid#0": [1] * 5}, f"gradients that come late: {values('anew_gradients')}")
+
+    preload("two_sizes", "--reduce", "count")
+    counts = {path: int(value["rows"] if "rows" in value else value["count.rows"]) for path, value in recording("two_sizes").items()}
+    check(sorted(counts) == ["Linear#0", "Linear#1"], f"two sizes: {counts}")
+
+
+def check_many():
+    said = preload("many", "--reduce", "mean")
+    check(len(recording("many")) == 10000, "as many as there is room for")
+    check("3 modules of type Identity that were called after 10000 others" in said, f"no room: {said}")
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    check_processes()
+    check_endings()
+    check_reasons()
+    check_anew()
+    check_many()
+print("FAILED" if failures else "every process records for itself, and what is missing is said")
+sys.exit(1 if failures else 0)

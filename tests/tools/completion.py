@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Completion in zsh and fish, by the shells themselves where they are installed (for bash see commands.py).
+
+usage: completion.py TORCHTAP"""
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+torchtap = str(pathlib.Path(sys.argv[1]).resolve())
+failures, skipped = [], []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def run(*arguments):
+    done = subprocess.run([torchtap, *arguments], capture_output=True, text=True)
+    check(done.returncode == 0, f"{arguments}: {done}")
+    return done.stdout
+
+
+def commands():
+    return re.findall(r"^  ([a-z]+)  ", run("--help").split("Subcommands:")[1], re.M)
+
+
+def options(command):
+    """Whatever help says there is."""
+    lines = [line for line in run(command, "--help").splitlines() if line.startswith("  -")]
+    return {word for line in lines for word in line.split("  ")[1].split(" ")[0].split(",") if word.startswith("--")}
+
+
+def check_fish(folder):
+    script = folder / "torchtap.fish"
+    script.write_text(run("completion", "fish"))
+    check(subprocess.run(["fish", "--no-execute", script]).returncode == 0, "fish: syntax")
+
+    def completed(line):
+        done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete --do-complete {line!r}"], capture_output=True, text=True, cwd=folder / "files",
+                              env={**os.environ, "HOME": str(folder), "PATH": str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"]})
+        check(done.returncode == 0 and done.stderr == "", f"fish: {line}: {done.stderr}")
+        return [word.split("\t")[0] for word in done.stdout.splitlines()]
+
+    check(set(completed("torchtap ")) == set(commands()), f"fish: commands {completed('torchtap ')}")
+    check(completed("torchtap sh") == ["show"], "fish: a command")
+    for command in commands():
+        missing = options(command) - set(completed(f"torchtap {command} --"))
+        check(not missing, f"fish: {command} without {missing}")
+    check(set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv"}, f"fish: choices {completed('torchtap convert --to ')}")
+    check(set(completed("torchtap completion ")) == {"bash", "zsh", "fish"}, f"fish: a positional choice {completed('torchtap completion ')}")
+    check("maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma"), f"fish: files {completed('torchtap show ma')}")
+    check("bash" in completed("torchtap preload --save x -- bas"), f"fish: another program {completed('torchtap preload --save x -- bas')}")
+    check("-c" in completed("torchtap preload --save x -- bash -") or completed("torchtap preload --save x -- bash -") == [], "fish: another program's options")
+
+
+class Zsh:
+    """An interactive zsh, as completion is a thing of its line editor."""
+
+    def __init__(self, folder, script):
+        (folder / ".zshrc").write_text(
+            "PS1='READY> '\nautoload -Uz compinit\ncompinit -u -d $HOME/dump\nunsetopt beep listbeep\nsetopt nolistambiguous autolist\n"
+            "zstyle ':completion:*' list-prompt ''\nzstyle ':completion:*' select-prompt ''\nLISTMAX=10000\n"
+            f"source {script}\n")
+        self.child, self.fd = pty.fork()
+        if self.child == 0:
+            os.chdir(folder / "files")
+            os.environ.update(HOME=str(folder), ZDOTDIR=str(folder), TERM="dumb", LC_ALL="C.UTF-8", COLUMNS="400", LINES="200")
+            os.environ["PATH"] = str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"]
+            os.execlp("zsh", "zsh", "-i")
+        import fcntl
+        import struct
+        import termios
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 400, 0, 0))
+        self.read_until("READY> ")
+
+    def read_until(self, end, limit=120):
+        """Bounded only so that a broken script ends the test at all."""
+        text, until = "", time.monotonic() + limit
+        while end not in text and time.monotonic() < until:
+            if select.select([self.fd], [], [], 1)[0]:
+                text += os.read(self.fd, 1 << 16).decode(errors="replace")
+        check(end in text, f"zsh: no \"{end}\" in {text!r}")
+        return text
+
+    def completed(self, line):
+        """The list below the line, or what the line became, up to a mark that is typed behind it."""
+        os.write(self.fd, line.encode() + b"\t\t")
+        self.mark = getattr(self, "mark", 0) + 1
+        # The line is thrown away; then a command prints the mark.
+        os.write(self.fd, b"\x15" + f"print MARK''{self.mark}.\r".encode())
+        text = self.read_until(f"MARK{self.mark}.")
+        return text + self.read_until("READY> ")
+
+    def close(self):
+        os.write(self.fd, b"\x15exit\r")
+        os.waitpid(self.child, 0)
+
+
+def check_zsh(folder):
+    script = folder / "_torchtap"
+    script.write_text(run("completion", "zsh"))
+    check(subprocess.run(["zsh", "-n", script]).returncode == 0, "zsh: syntax")
+    zsh = Zsh(folder, script)
+    text = zsh.completed("torchtap ")
+    check(all(command in text for command in commands()), f"zsh: commands {text}")
+    for command in commands():
+        text = zsh.completed(f"torchtap {command} --")
+        missing = {option for option in options(command) if option not in text}
+        check(not missing, f"zsh: {command} without {missing}: {text}")
+    text = zsh.completed("torchtap convert --to ")
+    check(all(word in text for word in ("npy", "safetensors", "csv")), f"zsh: choices {text}")
+    text = zsh.completed("torchtap completion ")
+    check(all(word in text for word in ("bash", "zsh", "fish")), f"zsh: a positional choice {text}")
+    check("torchtap show maps/" in zsh.completed("torchtap show ma"), "zsh: files")
+    check("--save maps/" in zsh.completed("torchtap merge x --save ma"), "zsh: files of an option")
+    check("bash" in zsh.completed("torchtap preload --save x -- bas"), "zsh: another program")
+    zsh.close()
+    # As a file in $fpath, which runs when it is asked for the first time.
+    (folder / ".zshrc").write_text("")
+    done = subprocess.run(["zsh", "-f", "-c", f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]"],
+                          capture_output=True, text=True)
+    check(done.stdout == "_torchtap\n", f"zsh: from fpath: {done}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    (folder / "files/maps").mkdir(parents=True)
+    for shell, checks in (("zsh", check_zsh), ("fish", check_fish)):
+        if shutil.which(shell) is None:
+            print(f"skipped: there is no {shell} here")
+            skipped.append(shell)
+            check("torchtap" in run("completion", shell), f"{shell}: a script")
+        else:
+            checks(folder)
+
+done = [shell for shell in ("zsh", "fish") if shell not in skipped]
+print("FAILED" if failures else f"completed as the command's help says, in {' and '.join(done) or 'no shell'}")
+sys.exit(1 if failures else 0)

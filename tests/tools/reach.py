@@ -1,0 +1,323 @@
+"""Models on which `torchtap record` once stopped, or recorded nothing, and did not say so.
+
+usage: reach.py TORCHTAP SOURCE
+"""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+warnings.filterwarnings("ignore")
+COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def entries(folder):
+    """{path: entry of the manifest}"""
+    return {entry["path"]: entry for entry in json.loads((folder / "manifest.json").read_text())["entries"]}
+
+
+def value(folder, path):
+    return torch.load(folder / entries(folder)[path]["file"], weights_only=True)
+
+
+class Drop(nn.Module):
+    """In evaluation mode it hands on its input: its trace takes and returns nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.dropout(x, 0.5, True) if self.training else x
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.drop = Drop()
+        self.none = nn.Sequential()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.none(self.drop(self.linear(x)))
+
+
+def check_calls_without_tensors(folder):
+    torch.manual_seed(0)
+    model = Residual().eval()
+    x = torch.randn(4, 6)
+    torch.save(x, folder / "x.pt")
+    torch.jit.trace(model, x).save(str(folder / "residual.pt"))
+    record = ("record", folder / "residual.pt", "--input", folder / "x.pt", "--input", folder / "x.pt")
+    for number, more in enumerate(((), ("--all-tensors",), ("--what", "input"), ("--reduce", "mean"), ("--memory", "0"))):
+        saved = folder / f"residual{number}"
+        done = run(*record, *more, "--save", saved)
+        assert 'left out calls of "drop" and "none": they handed over no tensors' in done.stderr, done.stderr
+        assert "did not call" not in done.stderr
+        counts = {path: entry["samples"] for path, entry in entries(saved).items()}
+        assert counts == {"": 2, "linear": 2, "drop": 0, "none": 0}, counts
+    with torch.no_grad():
+        assert torch.equal(value(folder / "residual0", "linear")[1], model.linear(x))
+    told = json.loads(run(*record, "--save", folder / "residual.json", "--json").stdout)
+    assert told["without_tensors"] == ["drop", "none"] and told["never_ran"] == [], told
+    # What was named and has nothing is another matter, and what was asked for alone fails at once.
+    run(*record, "--names", "linear,drop", "--save", folder / "named", status=1)
+    assert '"drop" (Drop)' in run(*record, "--names", "drop", "--save", folder / "alone", status=2).stderr
+
+
+def check_which(folder):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()))
+    torch.jit.script(model).save(str(folder / "which.pt"))
+    number = iter(range(100))
+
+    def paths(*arguments):
+        saved = folder / f"which{next(number)}"
+        run("record", folder / "which.pt", "--random", "2x3x8x8", *arguments, "--save", saved)
+        return list(entries(saved))
+
+    everything = ["", "0", "1", "2", "2.0", "2.1"]
+    assert paths() == everything
+    assert paths("--not-types", "BatchNorm2d") == ["", "0", "2", "2.0", "2.1"]
+    assert paths("--types", "(?!BatchNorm2d|Sequential).*") == ["0", "2.0", "2.1"]
+    assert paths("--types", "__torch__.*conv.Conv2d") == ["0", "2.0"]
+    assert paths("--types", r".*\.activation\..*") == ["2.1"]
+    assert paths("--not-types", "Sequential", "--not-names", "2.*") == ["0", "1"]
+    assert paths("--names", "2*", "--not-names", "2,2.1") == ["2.0"]
+    assert paths("--types", "Conv2d", "--not-names", "0") == ["2.0"]
+    assert paths("--not-types", "Dropout") == everything  # there is none
+    run("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv2d", "--not-types", "Conv.*", "--save",
+        folder / "which", status=2)
+    assert "no regular expression" in run("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv(", "--save",
+                                          folder / "which", status=2).stderr
+    assert not (folder / "which").exists()
+
+
+def check_exit_status(folder):
+    """Modules that are never called are named; they fail a run only if they were asked for."""
+
+    class Aside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(6, 6), nn.Linear(6, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.size(0) > 100:
+                x = self.unused(x)
+            return self.used(x)
+
+    torch.jit.script(Aside()).save(str(folder / "aside.pt"))
+    record = ("record", folder / "aside.pt", "--random", "4x6", "--overwrite", "--save", folder / "aside")
+    assert '"unused": the model did not call' in run(*record).stderr
+    run(*record, "--types", "Linear")
+    run(*record, "--names", "*used")
+    run(*record, "--names", "used,unused", status=1)
+    run(*record, "--names", "unused", status=1)
+    run(*record, "--names", "un*", status=1)
+
+
+class Quantized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.quant, self.dequant = torch.ao.quantization.QuantStub(), torch.ao.quantization.DeQuantStub()
+        self.conv, self.relu, self.linear = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Linear(4, 5)
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.conv(self.quant(x))).mean((2, 3))
+        return self.head(self.dequant(self.linear(x)))
+
+
+def check_quantized(folder):
+    torch.manual_seed(0)
+    engine = next(name for name in ("onednn", "fbgemm", "qnnpack") if name in torch.backends.quantized.supported_engines)
+    torch.backends.quantized.engine = engine
+    model = Quantized().eval()
+    model.qconfig = torch.ao.quantization.get_default_qconfig("qnnpack" if engine == "qnnpack" else "fbgemm")
+    model.head.qconfig = None
+    prepared = torch.ao.quantization.prepare(model)
+    x = torch.randn(2, 3, 8, 8)
+    prepared(x)
+    model = torch.ao.quantization.convert(prepared)
+    torch.save(x, folder / "image.pt")
+    torch.jit.script(model).save(str(folder / "quantized.pt"))
+    seen = {}
+    for path, module in model.named_modules():
+        module.register_forward_hook(lambda _m, _i, output, path=path: seen.update({path: output}))
+    with torch.no_grad():
+        model(x)
+    quantized = sorted(path for path, output in seen.items() if output.is_quantized)
+    assert {"conv", "linear", "quant", "relu"} == set(quantized), quantized
+
+    record = ("record", folder / "quantized.pt", "--input", folder / "image.pt", "--input", folder / "image.pt")
+    for number, more in enumerate(((), ("--all-tensors",), ("--memory", "0"), ("--reduce", "moments"))):
+        saved = folder / f"quantized{number}"
+        done = run(*record, *more, "--save", saved)
+        assert "--dequantize" in done.stderr and '"conv"' in done.stderr, done.stderr
+        counts = {path: entry["samples"] for path, entry in entries(saved).items()}
+        assert all(counts[path] == 0 for path in quantized) and counts["head"] == counts["dequant"] == counts[""] == 2, counts
+    assert torch.equal(value(folder / "quantized0", "head")[0], seen["head"])
+    told = json.loads(run(*record, "--json", "--save", folder / "quantized.json").stdout)
+    assert sorted(told["quantized"]) == quantized and "conv" not in told["never_ran"], told
+
+    done = run(*record, "--dequantize", "--save", folder / "values")
+    assert "quantized" not in done.stderr, done.stderr
+    for path, output in seen.items():
+        expected = output.dequantize() if output.is_quantized else output
+        assert torch.equal(value(folder / "values", path)[1], expected), path
+    run(*record, "--dequantize", "--reduce", "mean", "--save", folder / "means")
+    assert torch.allclose(value(folder / "means", "conv").double(), seen["conv"].dequantize().double().mean())
+
+    sizes = {module["path"]: (module["parameters"], module["bytes"])
+             for module in json.loads(run("list", folder / "quantized.pt", "--json").stdout)["modules"]}
+    # Weights of a byte an element; biases are floats.
+    assert sizes["conv"][0] == 3 * 4 * 9 + 4 and sizes["linear"][0] == 4 * 5 + 5, sizes
+    assert sizes["head"][0] == 5 * 2 + 2, sizes
+    assert sizes[""][0] == sizes["conv"][0] + sizes["linear"][0] + sizes["head"][0], sizes
+    assert sizes["conv"][1] >= 3 * 4 * 9 + 4 * 4, sizes
+
+
+def check_other_methods(folder):
+    """A dynamically quantized LSTM is called by forward_tensor; in Python that is behind its forward."""
+    torch.manual_seed(0)
+
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.fc = nn.LSTM(4, 3), nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.lstm(x)[0])
+
+    model = torch.ao.quantization.quantize_dynamic(Tagger().eval(), {nn.LSTM})
+    x = torch.randn(5, 2, 4)
+    torch.save(x, folder / "sequence.pt")
+    torch.jit.script(model).save(str(folder / "tagger.pt"))
+    seen = {}
+    model.lstm.register_forward_hook(lambda _m, _i, output: seen.update(lstm=output[0]))
+    model(x)
+    done = run("record", folder / "tagger.pt", "--input", folder / "sequence.pt", "--save", folder / "tagger")
+    assert 'by the method forward_tensor: "lstm"' in done.stderr, done.stderr
+    assert torch.equal(value(folder / "tagger", "lstm")[0], seen["lstm"])
+    run("record", folder / "tagger.pt", "--input", folder / "sequence.pt", "--names", "lstm", "--save", folder / "lstm")
+    parameters = {module["path"]: module["parameters"]
+                  for module in json.loads(run("list", folder / "tagger.pt", "--json").stdout)["modules"]}
+    assert parameters["lstm"] == 4 * 3 * (4 + 3) + 2 * 4 * 3, parameters
+
+    class Coder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x)
+
+        @torch.jit.export
+        def step(self, x: Tensor) -> Tensor:
+            return self.linear(x) + 1
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.coder, self.other = Coder(), Coder()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.coder(self.coder.step(x)) + self.other.step(x)
+
+        @torch.jit.export
+        def encode(self, x: Tensor) -> Tensor:
+            return self.coder(x)
+
+    both = Both()
+    torch.save(x[0], folder / "row.pt")
+    torch.jit.script(both).save(str(folder / "both.pt"))
+    record = ("record", folder / "both.pt", "--input", folder / "row.pt")
+    done = run(*record, "--save", folder / "both")
+    assert '"coder": by their method step; --method step' in done.stderr, done.stderr
+    assert 'by the method step: "other"' in done.stderr, done.stderr
+    assert torch.equal(value(folder / "both", "other")[0], both.other.step(x[0]))
+    assert torch.equal(value(folder / "both", "coder")[0], both.coder(both.coder.step(x[0])))
+    # The model does not have it itself: its forward is called.
+    run(*record, "--method", "step", "--names", "coder", "--save", folder / "step")
+    assert torch.equal(value(folder / "step", "coder")[0], both.coder.step(x[0]))
+    # It has this one, which calls the module by its forward.
+    run(*record, "--method", "encode", "--save", folder / "encode")
+    counts = {path: entry["samples"] for path, entry in entries(folder / "encode").items()}
+    assert counts[""] == counts["coder"] == counts["coder.linear"] == 1 and counts.get("other.linear", 0) == 0, counts
+
+
+def check_libraries(folder):
+    class Boxes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, boxes: Tensor, scores: Tensor) -> Tensor:
+            return self.linear(boxes)[torch.ops.torchvision.nms(boxes, scores, 0.5)]
+
+    torch.manual_seed(0)
+    boxes = torch.rand(6, 4)
+    boxes[:, 2:] += 1
+    model, inputs = Boxes(), [boxes, torch.rand(6)]
+    torch.save(inputs, folder / "boxes.in.pt")
+    torch.jit.script(model).save(str(folder / "boxes.pt"))
+    text = run("list", folder / "boxes.pt", status=2).stderr
+    assert "torchvision::nms" in text.splitlines()[0] and "--library" in text.splitlines()[0], text
+    library = torchvision.extension._get_extension_path("_C")
+    run("list", folder / "boxes.pt", "--library", library)
+    run("record", folder / "boxes.pt", "--library", library, "--input", folder / "boxes.in.pt", "--save", folder / "boxes")
+    with torch.no_grad():
+        assert torch.equal(value(folder / "boxes", "")[0], model(*inputs))
+    assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).stderr
+
+
+def check_interrupt(folder):
+    torch.jit.script(nn.Sequential(nn.Linear(6, 6), nn.ReLU())).save(str(folder / "small.pt"))
+    for number, sent in enumerate((signal.SIGINT, signal.SIGTERM)):
+        for more in (("--reduce", "moments"), ("--memory", "0"), ()):
+            saved = folder / f"interrupted{number}{len(more)}{more[0] if more else ''}"
+            # More than would ever end.
+            process = subprocess.Popen([COMMAND, "record", folder / "small.pt", "--random", "2x6", "--count", "100000000",
+                                        "--names", "0", *more, "--save", saved], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True)
+            # Its handlers are there once it has begun; /proc tells, as no file does while samples are in memory.
+            while not int(next(line for line in pathlib.Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                               if line.startswith("SigCgt")).split()[1], 16) >> (sent - 1) & 1:
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.01)
+            time.sleep(0.3)
+            process.send_signal(sent)
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == -sent, (process.returncode, errors)
+            assert "interrupted after" in errors and str(saved) in errors, errors
+            calls = int(errors.split("interrupted after ")[1].split()[0])
+            assert calls > 0 and entries(saved)["0"]["samples"] == calls, (calls, entries(saved))
+            assert json.loads(run("show", saved, "--json").stdout), saved
+
+
+def check_torchvision():
+    done = subprocess.run([sys.executable, SOURCE / "scripts/check-torchvision", COMMAND, "efficientnet_b0:trace",
+                           "shufflenet_v2_x1_0", "swin_t:trace"], capture_output=True, text=True)
+    print(done.stdout, end="")
+    assert done.returncode == 0 and done.stdout.count("all equal") == 4, (done.stdout, done.stderr)
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    here = pathlib.Path(temporary)
+    check_calls_without_tensors(here)
+    check_which(here)
+    check_exit_status(here)
+    check_quantized(here)
+    check_other_methods(here)
+    check_libraries(here)
+    check_interrupt(here)
+check_torchvision()

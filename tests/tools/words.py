@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""What the command says when something is wrong: words, exit status, and where they go.
+
+usage: words.py TORCHTAP"""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+import torch
+
+torchtap = str(pathlib.Path(sys.argv[1]).resolve())
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def run(*arguments, **how):
+    return subprocess.run([torchtap, *map(str, arguments)], **{"capture_output": True, "text": True, "errors": "surrogateescape", **how})
+
+
+def error(*arguments, says=(), silent=(), command=None, lines=None):
+    """stderr of a call that ends with 2; its first line says all of `says`."""
+    done = run(*arguments)
+    line = " ".join(map(str, arguments))
+    first = done.stderr.split("\n")[0]
+    check(done.returncode == 2, f"{line}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    check(first.startswith(f"torchtap {command}: " if command else "torchtap: "), f"{line}: begins with {first}")
+    for part in says:
+        check(part in first, f"{line}: \"{part}\" is not in: {first}")
+    for part in silent:
+        check(part not in done.stderr, f"{line}: \"{part}\" is in: {done.stderr}")
+    check(not re.search(r"\w+::\w+|\w+Options\b|\b[a-z_]+\(\)|rapidjson|(?<!-)\b(?:spool|save|load): ", first), f"{line}: words of C++: {first}")
+    check(first.count("torchtap: ") <= 1, f"{line}: twice torchtap: {first}")
+    if lines is not None:
+        check(len(done.stderr.strip().split("\n")) == lines, f"{line}: {lines} lines are enough:\n{done.stderr}")
+    return done.stderr
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = torch.nn.Linear(4, 8)
+        self.fc2 = torch.nn.Linear(8, 3)
+        self.never = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc2(torch.relu(self.fc1(x)))
+
+
+def check_stdout(folder):
+    """A full disk, a closed pipe and a closed descriptor are errors of every subcommand that prints."""
+    maps, model, save = folder / "maps", folder / "net.pt", folder / "saved"
+    calls = [["--help"], ["--version"], ["list", model], ["list", model, "--json"], ["show", maps], ["show", maps, "--json"], ["show", maps, "--stats"],
+             ["diff", maps, maps], ["diff", maps, folder / "others", "--json"], ["completion", "bash"], ["completion", "zsh"], ["completion", "fish"],
+             ["record", model, "--random", "2x4", "--save", save], ["merge", maps, maps, "--save", save, "--json"],
+             ["convert", maps, "--to", "npy", "--save", save, "--json"], ["recover", folder / "raw", "--check"], ["recover", folder / "raw", "--check", "--json"]]
+    for arguments in calls:
+        line = " ".join(map(str, arguments))
+        subprocess.run(["rm", "-rf", save], check=True)
+        with open("/dev/full", "w") as full:
+            done = run(*arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        check(done.returncode == 2, f"{line} > /dev/full: exit status {done.returncode}")
+        check(done.stderr.endswith("torchtap: cannot write to stdout: No space left on device\n"), f"{line} > /dev/full: {done.stderr}")
+    # Closed: no file that is opened takes its number.
+    subprocess.run(["rm", "-rf", save], check=True)
+    done = run(*calls[13], capture_output=False, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+    check(done.returncode == 2 and "cannot write to stdout" in done.stderr, f"closed stdout: {done}")
+    check(run("diff", save, folder / "twice").returncode == 0, "closed stdout: the recording that was written is as it should be")
+    # A reader that went away: the signal as always, an error where it is ignored.
+    for ignored, status in ((False, -signal.SIGPIPE), (True, 2)):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = run("list", model, capture_output=False, stdout=writing, stderr=subprocess.PIPE, restore_signals=False,
+                   preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN if ignored else signal.SIG_DFL))
+        os.close(writing)
+        check(done.returncode == status and ("Broken pipe" in done.stderr) == ignored, f"closed pipe: {done}")
+
+
+def check_numbers(folder):
+    maps, model = folder / "maps", folder / "net.pt"
+    record = ["record", model, "--random", "2x4", "--save", folder / "n"]
+    for arguments, command, says in (
+            (["list", model, "--depth", "-1"], "list", ["--depth", "from 0 on", '"-1"']),
+            (["list", model, "--depth", "1.5"], "list", ["--depth", '"1.5"']),
+            (["list", model, "--depth", "0x10"], "list", ["--depth"]),
+            (["list", model, "--depth", ""], "list", ["--depth"]),
+            ([*record, "--count", "0"], "record", ["--count", "from 1 on", '"0"']),
+            ([*record, "--count", "99999999999999999999"], "record", ["--count", "too large"]),
+            ([*record, "--count", "9223372036854775808"], "record", ["--count"]),
+            ([*record, "--seed", "-1"], "record", ["--seed", "from 0 on"]),
+            ([*record, "--seed", "18446744073709551616"], "record", ["--seed", "too large"]),
+            ([*record, "--seed", "9e22"], "record", ["--seed"]),
+            ([*record, "--memory", "-5"], "record", ["--memory", "from 0 to 1073741824"]),
+            ([*record, "--reduce", "mean", "--over", "99999999999999999999"], "record", ["--over", "too large"]),
+            ([*record, "--reduce", "mean", "--over", "x"], "record", ["--over", "whole number"]),
+            (["record", model, "--input", model, "--batch", "0", "--save", folder / "n"], "record", ["--batch", "from 1 on"]),
+            (["show", maps, "--entry", "fc1", "--sample", "-1"], "show", ["--sample", "from 0 on"]),
+            (["diff", maps, maps, "--rtol", "nan"], "diff", ["--rtol", "from 0 on", '"nan"']),
+            (["diff", maps, maps, "--rtol", "-1"], "diff", ["--rtol", "from 0 on"]),
+            (["diff", maps, maps, "--atol", "-nan"], "diff", ["--atol"]),
+            (["diff", maps, maps, "--atol", "1e-5x"], "diff", ["--atol"])):
+        text = error(*arguments, command=command, says=says, lines=2)
+        check(not re.search(r"\d{30}", text), f"{arguments}: endless digits: {text}")
+    check(not (folder / "n").exists(), "nothing was recorded")
+    # What is no mistake. "010" is ten.
+    torch.save(torch.randn(20, 4), folder / "rows.pt")
+    for batch, calls in (("010", 2), ("+7", 3), ("9223372036854775807", 1)):
+        done = run("record", model, "--input", folder / "rows.pt", "--batch", batch, "--overwrite", "--save", folder / "batches", "--json")
+        check(done.returncode == 0 and json.loads(done.stdout)["calls"] == calls, f"--batch {batch}: {done}")
+    done = run("record", model, "--random", "2x4", "--seed", "18446744073709551615", "--save", folder / "largest", "--reduce", "mean", "--over", "-1")
+    check(done.returncode == 0, f"the largest seed: {done}")
+    check(run("diff", maps, maps, "--rtol", "inf").returncode == 0, "an infinite tolerance")
+
+
+def check_control_characters(folder):
+    """Names from files do not move the cursor."""
+    evil = "\x1b[31mred\x1b[0m\n\r\x07\u009b2J\u202eevil\x7f"
+    wanted = r"\033[31mred\033[0m\n\r\a\302\2332J\342\200\256evil\177"
+    maps = folder / "evil"
+    subprocess.run(["cp", "-r", folder / "maps", maps], check=True)
+    manifest = json.load(open(maps / "manifest.json"))
+    manifest["entries"][1]["path"] = evil
+    manifest["entries"][1]["type"] = evil
+    (maps / "manifest.json").write_text(json.dumps(manifest))
+    again = folder / "evil2"
+    subprocess.run(["cp", "-r", maps, again], check=True)
+    torch.save([torch.zeros(7)], again / manifest["entries"][1]["file"])
+    size = (again / manifest["entries"][1]["file"]).stat().st_size
+    manifest["entries"][1].update(bytes=size, reduction="", holds="list", number=1, keys=[])
+    (again / "manifest.json").write_text(json.dumps(manifest))
+    torch.save({evil: torch.ones(3), "name": evil, "number": 3}, folder / "evil.pt")
+
+    def clean(done, where):
+        for text in (done.stdout, done.stderr):
+            controls = {c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 or 0x202a <= ord(c) <= 0x202e}
+            check(not controls, f"{where}: control characters {controls}: {text!r}")
+
+    for arguments in (["show", maps], ["show", maps, "--stats"], ["show", maps, "--entry", "1"], ["show", maps, "--histogram"],
+                      ["show", maps, "--entry", "nosuch"], ["diff", maps, folder / "maps"], ["diff", maps, again], ["merge", maps, folder / "maps", "--save", folder / "e"],
+                      ["show", folder / "evil.pt"], ["show", folder / "evil.pt", "--stats"], ["show", folder / evil], ["list", folder / evil], [evil], ["show", maps, "--" + evil]):
+        done = run(*arguments)
+        clean(done, arguments)
+    check(wanted in run("show", maps).stdout, f"show: {run('show', maps).stdout}")
+    check(wanted in run("show", folder / "evil.pt").stdout, "show: a text")
+    check(json.loads(run("show", maps, "--json").stdout)["entries"][1]["path"] == evil, "show --json: as it is in the file")
+    check(run("show", maps, "--entry", wanted).returncode == 0, "show --entry: as it was shown")
+    # Bytes that are no UTF-8, from the command line.
+    clean(run("show", os.fsencode(folder) + b"/\xff\xfe\x1b"), "show of a name that is not UTF-8")
+    done = run("show", os.fsdecode(os.fsencode(folder) + b"/\xff\xc3\xbc"))
+    check(r"\377ü" in done.stderr, f"show of a name that is not UTF-8: {done.stderr}")
+
+
+def check_words(folder):
+    maps, model = folder / "maps", folder / "net.pt"
+    x = ["--random", "2x4"]
+    error("lst", model, says=['unknown command "lst"', 'did you mean "list"?'])
+    error("xyzzy", says=['unknown command "xyzzy"'], silent=["did you mean"])
+    error(says=["a command is missing", '"record"'])
+    error("--versoin", says=['"--versoin"', 'did you mean "--version"?'])
+    error("record", model, *x, "--sav", folder / "w", command="record", says=['unknown option "--sav"', 'did you mean "--save"?'])
+    error("show", maps, "--statistics=1", command="show", says=['unknown option "--statistics"'])
+    error("show", maps, "more", command="show", says=['unexpected argument "more"'])
+    error("record", model, command="record", says=["--save"])
+    error("show", folder / "nosuch", command="show", says=["nosuch"])
+    error("convert", maps, "--to", "hdf5", "--save", folder / "w", command="convert", says=["hdf5", "npy"])
+    # Options that take a value do not take an option for it.
+    for arguments in (["record", model, *x, "--save", "--overwrite"], ["merge", maps, maps, "--save", "--overwrite"], ["convert", maps, "--to", "npy", "--save", "--entry"]):
+        error(*arguments, command=arguments[0], says=["--save", "is an option"])
+        check(not pathlib.Path("--overwrite").exists() and not pathlib.Path("--entry").exists(), "a folder of an option's name")
+    for arguments in (["record", model, *x, "--save", ""], ["merge", maps, maps, "--save", ""], ["convert", maps, "--to", "npy", "--save", ""]):
+        error(*arguments, command=arguments[0], says=["--save", "empty"])
+    error("record", model, *x, "--save", folder / "w", "--over", "0", command="record", says=["--over", "--reduce"])
+    error("record", model, *x, "--save", folder / "w", "--elementwise", command="record", says=["--elementwise", "--reduce"])
+    check("piar" in error("record", model, *x, "--names", "piar", "--save", folder / "w", says=["piar"]), "names")
+    error("record", model, *x, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"])
+    error("record", model, *x, "--types", "(", "--save", folder / "w", says=["--types"])
+    # Recordings.
+    error("merge", maps, maps, "--save", maps, says=["--overwrite"])
+    error("record", model, *x, "--save", maps, says=["--overwrite"])
+    (folder / "foreign").mkdir()
+    (folder / "foreign/precious").write_text("x")
+    error("merge", maps, maps, "--overwrite", "--save", folder / "foreign", says=["precious"], silent=["mkdir"])
+    error("show", folder / "foreign", says=["manifest.json"])
+    error("show", model, says=["torchtap list"])
+    error("show", "/dev/null", says=["/dev/null"])
+    for name, text in (("list", "[1, 2]"), ("empty", ""), ("letters", "{"), ("missing", '{"schema": 1}'), ("types", '{"schema": "x"}'),
+                       ("entries", '{"schema": 1, "library": "", "created": "", "count": 1, "entries": 7}')):
+        (folder / f"damaged-{name}").mkdir()
+        (folder / f"damaged-{name}/manifest.json").write_text(text)
+        error("show", folder / f"damaged-{name}", says=["manifest.json", "damaged"], lines=1)
+    error("show", folder / "raw", "--entry", "fc1", "--result", "variance", silent=['""'])
+    (folder / "empty").write_bytes(b"")
+    error("show", folder / "empty", says=["empty"])
+    # Models.
+    error("list", folder, says=["is a directory"])
+    error("list", maps, says=["recording", "torchtap show"])
+    error("list", folder / "empty", says=["is empty"])
+    error("list", folder / "nosuch.pt", says=["nosuch.pt", "No such file"])
+    error("list", model, "--method", "nope", says=['"nope"', '"forward"'])
+    torch.save({"a": torch.ones(1)}, folder / "legacy.pt", _use_new_zipfile_serialization=False)
+    error("show", folder / "legacy.pt", says=["before 1.6", "torch.save"])
+    # The module, its input, the cause; then the traceback.
+    for arguments in (["record", model, "--random", "2x5", "--save", folder / "w"], ["list", model, "--random", "2x5"]):
+        text = error(*arguments, says=['"fc1" (Linear)', "2x5 float32", "cannot be multiplied (2x5 and 4x8)"], silent=["RuntimeError"])
+        check(text.index("fc1") < text.index("Traceback"), f"the cause comes first: {text}")
+    error("record", model, "--random", "2x4:int64", "--save", folder / "w", says=['"fc1" (Linear)', "2x4 int64"])
+    check(not (folder / "w").exists(), "nothing was left behind")
+    # Grammar.
+    done = run("record", model, *x, "--names", "fc1", "--save", folder / "one")
+    check(done.stdout.startswith("1 module, 1 sample of 1 call in "), f"one: {done.stdout}")
+    done = run("record", model, *x, "--count", "2", "--names", "fc?", "--save", folder / "two")
+    check(done.stdout.startswith("2 modules, 4 samples of 2 calls in "), f"two: {done.stdout}")
+
+
+def check_status(folder):
+    """A module that never runs is an error where it was asked for."""
+    model, x = folder / "net.pt", ["--random", "2x4"]
+    done = run("record", model, *x, "--save", folder / "all")
+    check(done.returncode == 0 and '"never"' in done.stderr, f"a model that does not call all of its modules: {done}")
+    done = run("record", model, *x, "--names", "never", "--save", folder / "never")
+    check(done.returncode == 1 and '"never"' in done.stderr, f"a module that was asked for: {done}")
+
+
+def check_json(folder):
+    maps = folder / "maps"
+    done = run("merge", maps, maps, "--save", folder / "merged", "--json")
+    document = json.loads(done.stdout)
+    check(document == {"saved": str(folder / "merged"), "parts": [str(maps)] * 2, "modules": 3, "samples": 12}, f"merge --json: {document}")
+    document = json.loads(run("convert", maps, "--to", "npy", "--save", folder / "npy", "--json").stdout)
+    check(document["format"] == "npy" and document["modules"] == 3 and document["files"] == json.load(open(folder / "npy/index.json")), f"convert --json: {document}")
+    document = json.loads(run("convert", maps, "--to", "safetensors", "--save", folder / "x.safetensors", "--json").stdout)
+    check({"__metadata__", "fc1"} <= set(document["header"]), f"convert --json: {document}")
+    document = json.loads(run("recover", folder / "raw", "--check", "--json").stdout)
+    check(document["was_finished"] and document["missing"] == [] and document["modules"] == 3, f"recover --json: {document}")
+    done = run("--version")
+    check(re.fullmatch(r"torchtap [\d.]+ \(LibTorch [\d.]+\S*\)\n", done.stdout), f"--version: {done.stdout}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    os.chdir(folder)
+    torch.manual_seed(0)
+    torch.jit.script(Net()).save(folder / "net.pt")
+    for save, arguments in (("maps", ["--reduce", "mean"]), ("others", ["--reduce", "max"]), ("raw", [])):
+        done = run("record", folder / "net.pt", "--random", "2x4", "--count", 2, "--names", "fc?", "--names", "", *arguments, "--save", folder / save)
+        assert done.returncode == 0, done
+    assert run("merge", "maps", "maps", "--save", "twice").returncode == 0
+    check_stdout(folder)
+    check_numbers(folder)
+    check_control_characters(folder)
+    check_words(folder)
+    check_status(folder)
+    check_json(folder)
+
+print("FAILED" if failures else "errors are said in the words of a shell")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,183 @@
+// Which forms of own modules are followed, and the reason that is told for the others.
+#include <torch/torch.h>
+
+#include <boost/test/unit_test.hpp>
+#include <torchtap/hooks/hooks.hpp>
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/selectors/selectors.hpp>
+
+#include "../hooks/support.hpp"
+
+namespace hooks = torchtap::hooks;
+using hooks::Event;
+using hooks::Kind;
+using support::contains;
+using support::message_of;
+using T = at::Tensor;
+
+namespace {
+
+// clang-format off
+struct VirtualImpl : torch::nn::Module { virtual T forward(T x, double k = 2) { return x * k; } };
+TORCH_MODULE(Virtual);
+struct OverridingImpl : VirtualImpl { T forward(T x, double k = 5) override { return x * k + 100; } };
+TORCH_MODULE(Overriding);
+struct FinalForwardImpl : VirtualImpl { T forward(T x, double k = 3) final { return x * k + 7; } };
+TORCH_MODULE(FinalForward);
+struct HelpersImpl : torch::nn::Module { std::vector<std::unique_ptr<int>> helpers; T forward(T x) { return x + 1; } };
+TORCH_MODULE(Helpers);
+struct ConstImpl : torch::nn::Module { T forward(const T& x) const { return x * 3; } };
+TORCH_MODULE(Const);
+struct LvalueImpl : torch::nn::Module { T forward(T x) & { return x + 1; } };
+TORCH_MODULE(Lvalue);
+struct LaterImpl;
+TORCH_MODULE(Later);
+struct LaterImpl : torch::nn::Module { Later next{nullptr}; T forward(T x) { return next.is_empty() ? x : next->forward(x) + 1; } };
+template <class Unit> struct GridImpl : torch::nn::Module {
+  Unit unit; GridImpl() { this->register_module("unit", unit); } T forward(T x) { return unit(x) * 2; }
+};
+template <class Unit = Const> struct Grid : torch::nn::ModuleHolder<GridImpl<Unit>> { using torch::nn::ModuleHolder<GridImpl<Unit>>::ModuleHolder; };
+struct CopiedImpl : torch::nn::Cloneable<CopiedImpl> {
+  CopiedImpl() { CopiedImpl::reset(); } void reset() override { inner = register_module("inner", Const()); }
+  Const inner{nullptr}; T forward(T x) { return inner(x); }
+};
+TORCH_MODULE(Copied);
+
+struct FinalImpl final : torch::nn::Module { T forward(T x) { return x; } };
+TORCH_MODULE(Final);
+struct OverloadedImpl : torch::nn::Module { T forward(T x) { return x; } T forward(T x, T y) { return x + y; } };
+TORCH_MODULE(Overloaded);
+struct TemplateImpl : torch::nn::Module { template <class U> T forward(T x, U u) { return x * u; } };
+TORCH_MODULE(Template);
+struct StaticImpl : torch::nn::Module { static T forward(T x) { return x; } };
+TORCH_MODULE(Static);
+struct ReferenceImpl : torch::nn::Module { T kept; T& forward(T x) { return kept = x; } };
+TORCH_MODULE(Reference);
+struct NoexceptImpl : torch::nn::Module { T forward(T x) noexcept { return x; } };
+TORCH_MODULE(Noexcept);
+struct RvalueImpl : torch::nn::Module { T forward(T x) && { return x; } };
+TORCH_MODULE(Rvalue);
+struct Fixed { Fixed() = default; Fixed(const Fixed&) = delete; };
+struct ImmovableImpl : torch::nn::Module { T forward(Fixed&&) { return {}; } };
+TORCH_MODULE(Immovable);
+struct CoderImpl : torch::nn::Module {
+  torch::nn::Linear code{2, 2}; CoderImpl() { register_module("code", code); } T encode(T x) { return code(x); }
+};
+TORCH_MODULE(Coder);
+
+/// A root that only holds networks, as trainers do. No holder was ever made for it.
+struct Trainer : torch::nn::Module {
+  Const generator; Coder discriminator;
+  Trainer() { register_module("generator", generator); register_module("discriminator", discriminator); }
+};
+// clang-format on
+
+/// What the module's hook sees of one call.
+template <class Holder, class Call>
+std::vector<double> seen(const Holder& module, Call&& call) {
+  std::vector<double> values;
+  const auto handle = hooks::attach(*module.ptr(), Kind::forward_output, [&](Event& event) {
+    values.push_back(event.outputs()[0].template item<double>());
+  });
+  call();
+  return values;
+}
+
+template <class Holder>
+std::string why_not(const Holder& module) {
+  return message_of<c10::ValueError>(
+      [&] { hooks::attach(*module.ptr(), Kind::forward_output, [](Event&) {}).remove(); });
+}
+
+const auto x = at::ones({1});
+using Values = std::vector<double>;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(forms)
+
+BOOST_AUTO_TEST_CASE(virtual_forwards_run_the_objects_own) {
+  Overriding overriding;
+  Virtual base(std::shared_ptr<VirtualImpl>(overriding.ptr()));
+  BOOST_TEST(base->forward(x).item<double>() == 102);  // the default argument is the static type's, as in C++
+  BOOST_TEST(overriding->forward(x).item<double>() == 105);
+  const auto values = seen(overriding, [&] {
+    BOOST_TEST(base->forward(x).item<double>() == 102);
+    BOOST_TEST(base(x, 3).item<double>() == 103);
+    BOOST_TEST(overriding->forward(x).item<double>() == 105);
+    BOOST_TEST(static_cast<torch::nn::Module&>(*base).as<Virtual>()->forward(x).item<double>() == 102);
+  });
+  BOOST_TEST(values == (Values{102, 103, 105, 102}), boost::test_tools::per_element());
+  FinalForward last;
+  BOOST_TEST(seen(last, [&] { last->forward(x); }) == Values{10}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(forms_that_are_followed) {
+  Helpers helpers;
+  BOOST_TEST(seen(helpers, [&] { helpers->forward(x); }) == Values{2}, boost::test_tools::per_element());
+  const Const constant;
+  BOOST_TEST(seen(constant, [&] { constant->forward(x); }) == Values{3}, boost::test_tools::per_element());
+  Lvalue lvalue;
+  BOOST_TEST(seen(lvalue, [&] { lvalue->forward(x); }) == Values{2}, boost::test_tools::per_element());
+  Noexcept quiet;
+  BOOST_TEST(seen(quiet, [&] { quiet->forward(x); }) == Values{1}, boost::test_tools::per_element());
+  {
+    const auto handle =
+        hooks::attach(*quiet, Kind::forward_output, [](Event&) { throw std::runtime_error("a hook"); });
+    BOOST_CHECK_THROW(quiet->forward(x), std::runtime_error);
+  }
+  Later later;
+  later->next = Later();
+  BOOST_TEST(seen(later, [&] { later->forward(x); }) == Values{2}, boost::test_tools::per_element());
+  BOOST_TEST(seen(later->next, [&] { later->forward(x); }) == Values{1}, boost::test_tools::per_element());
+  Grid<> grid;
+  BOOST_TEST(seen(grid, [&] { grid->forward(x), grid(x); }) == (Values{6, 6}),
+             boost::test_tools::per_element());
+  BOOST_TEST(seen(grid->unit, [&] { grid->forward(x); }) == Values{3}, boost::test_tools::per_element());
+  torch::nn::ModuleHolder<HelpersImpl> bare;
+  BOOST_TEST(seen(bare, [&] { bare->forward(x); }) == Values{2}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(objects_are_what_libtorch_would_have_made) {
+  Virtual module;
+  BOOST_TEST((typeid(*module) == typeid(VirtualImpl)));
+  BOOST_TEST(module->name() == "(anonymous namespace)::VirtualImpl");
+  static_assert(std::is_same_v<decltype(*module), VirtualImpl&>);
+  auto copy = *module;
+  BOOST_TEST((typeid(copy) == typeid(VirtualImpl)));
+  Copied copied;
+  const auto clone = std::dynamic_pointer_cast<CopiedImpl>(copied->clone());
+  BOOST_TEST((typeid(*clone) == typeid(CopiedImpl)));
+  Copied second(clone);
+  BOOST_TEST(seen(second, [&] { second(x), copied(x); }) == Values{3}, boost::test_tools::per_element());
+  // Nobody may call a module that was not made by a holder in a way that is seen; neither its clone.
+  Copied third(std::dynamic_pointer_cast<CopiedImpl>(Copied(std::make_shared<CopiedImpl>())->clone()));
+  BOOST_TEST(contains(why_not(third), "std::make_shared"), why_not(third));
+}
+
+BOOST_AUTO_TEST_CASE(the_reason_is_told_for_the_others) {
+  BOOST_TEST(contains(why_not(Final()), "final"), why_not(Final()));
+  BOOST_TEST(contains(why_not(Overloaded()), "overloaded"), why_not(Overloaded()));
+  BOOST_TEST(contains(why_not(Template()), "template"), why_not(Template()));
+  BOOST_TEST(contains(why_not(Static()), "static"), why_not(Static()));
+  BOOST_TEST(contains(why_not(Reference()), "returns a reference"), why_not(Reference()));
+  BOOST_TEST(contains(why_not(Rvalue()), "&&"), why_not(Rvalue()));
+  BOOST_TEST(contains(why_not(Immovable()), "neither copied nor moved"), why_not(Immovable()));
+  BOOST_TEST(contains(why_not(Coder()), "has no forward"), why_not(Coder()));
+  BOOST_TEST(contains(why_not(Helpers(std::make_shared<HelpersImpl>())), "std::make_shared"));
+}
+
+BOOST_AUTO_TEST_CASE(a_root_without_forward_is_left_out) {
+  auto trainer = std::make_shared<Trainer>();
+  torchtap::recorders::ForwardOutput outputs;
+  outputs.modules(*trainer);
+  BOOST_TEST(outputs.size() == 2);
+  trainer->generator(x);
+  trainer->discriminator->encode(at::ones({1, 2}));
+  BOOST_TEST(outputs.at("generator").samples() == 1);
+  BOOST_TEST(outputs.at("discriminator.code").samples() == 1);
+  torch::nn::Module& plain = *trainer;  // known from then on
+  BOOST_TEST(!torchtap::core::walk_modules(plain).front().has_forward());
+}
+
+BOOST_AUTO_TEST_SUITE_END()

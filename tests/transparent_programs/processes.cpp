@@ -1,0 +1,418 @@
+// A program that knows nothing of torchtap and does its work, and ends, in unusual ways: in other processes,
+// by signals, with modules that live for one call only. The layer adds up its two inputs, so that what came
+// out of it can be told from what went in.
+#include <signal.h>
+#include <sys/wait.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/script.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cassert>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace nn = torch::nn;
+
+namespace {
+
+nn::Linear make_layer() {
+  nn::Linear layer(2, 1);
+  torch::NoGradGuard guard;
+  layer->weight.fill_(1);
+  layer->bias.fill_(0);
+  return layer;
+}
+
+/// Comes out of `layer` as twice the value.
+void feed(nn::Linear& layer, double value) {
+  torch::NoGradGuard guard;
+  layer(torch::full({1, 2}, value));
+}
+
+void wait_for(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+  }
+  std::cout << "child: " << (WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status)) << std::endl;
+}
+
+pid_t in_child(const std::function<void()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    work();
+    ::_exit(0);
+  }
+  return child;
+}
+
+void sleep_on() {
+  for (;;) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+volatile sig_atomic_t calls = 0;
+
+// ---- processes
+
+int fork_after() {
+  auto layer = make_layer();
+  feed(layer, 1);
+  const pid_t child = in_child([&] {
+    for (const double value : {10., 20., 30.}) feed(layer, value);
+  });
+  wait_for(child);
+  feed(layer, 2);
+  return 5;
+}
+
+int fork_exit() {
+  auto layer = make_layer();
+  feed(layer, 1);
+  wait_for(in_child([&] {
+    feed(layer, 10);
+    std::exit(6);
+  }));
+  return 5;
+}
+
+int fork_first() {
+  wait_for(in_child([] {
+    auto layer = make_layer();
+    feed(layer, 10);
+  }));
+  return 5;
+}
+
+/// Two forks, as daemons do it; the child in between does nothing.
+int fork_twice() {
+  auto layer = make_layer();
+  feed(layer, 1);
+  wait_for(in_child([&] { wait_for(in_child([&] { feed(layer, 10); })); }));
+  return 5;
+}
+
+/// Children that only run another program, or end.
+int fork_idle() {
+  auto layer = make_layer();
+  feed(layer, 1);
+  wait_for(in_child([] { ::execlp("true", "true", nullptr); }));
+  wait_for(in_child([] {}));
+  const pid_t child = ::vfork();
+  if (child == 0) ::_exit(3);
+  wait_for(child);
+  feed(layer, 2);
+  return 5;
+}
+
+/// A server: the model is made first, its workers are forked.
+int workers() {
+  nn::Sequential net(make_layer(), nn::ReLU());
+  net->eval();
+  std::vector<pid_t> children;
+  for (int i = 1; i <= 3; ++i) {
+    children.push_back(in_child([&] {
+      torch::NoGradGuard guard;
+      for (int k = 0; k < i; ++k) net->forward(torch::full({1, 2}, 10. * i));
+    }));
+  }
+  for (const pid_t child : children) wait_for(child);
+  return 5;
+}
+
+/// Forks while other threads call modules and make new ones; without matrix products, as the libraries for
+/// these have locks of their own.
+int fork_busy() {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      torch::NoGradGuard guard;
+      const auto x = torch::ones({2});
+      nn::ReLU kept;
+      while (!stop) {
+        kept(x);
+        nn::Sigmoid()(x);
+      }
+    });
+  }
+  nn::Tanh activation;
+  const auto x = torch::ones({2});
+  int good = 0;
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = in_child([&] { activation(x); });
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    good += status == 0 ? 1 : 0;
+  }
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  std::cout << "good: " << good << std::endl;
+  return 5;
+}
+
+/// The child dies of SIGTERM, which is no affair of its parent's.
+int fork_killed() {
+  auto layer = make_layer();
+  feed(layer, 1);
+  wait_for(in_child([] {
+    ::raise(SIGTERM);
+    sleep_on();
+  }));
+  wait_for(in_child([&] {
+    feed(layer, 10);
+    ::raise(SIGTERM);
+    sleep_on();
+  }));
+  wait_for(in_child([&] {
+    feed(layer, 10);
+    ::raise(SIGKILL);
+  }));
+  feed(layer, 2);
+  return 5;
+}
+
+int become_another() {
+  auto layer = make_layer();
+  feed(layer, 1);
+  ::execlp("true", "true", nullptr);
+  return 1;
+}
+
+// ---- endings
+
+int fed() {
+  static auto layer = make_layer();
+  for (const double value : {1., 2., 3.}) feed(layer, value);
+  return 5;
+}
+
+int own_crash_handler() {
+  ::signal(SIGSEGV, [](int) { ::_exit(3); });
+  fed();
+  ::raise(SIGSEGV);
+  return 1;
+}
+
+int own_abort_handler() {
+  ::signal(SIGABRT, [](int) { ::_exit(4); });
+  fed();
+  std::abort();
+}
+
+int own_term_handler() {
+  ::signal(SIGTERM, [](int) { ::_exit(9); });
+  fed();
+  ::raise(SIGTERM);
+  return 1;
+}
+
+int broken_pipe() {
+  fed();
+  int ends[2];
+  if (::pipe(ends) != 0) return 1;
+  ::close(ends[0]);
+  const bool written = ::write(ends[1], "x", 1) == 1;
+  std::cout << "still here " << written << std::endl;
+  return 1;
+}
+
+int failed_assert() {
+  fed();
+#ifdef NDEBUG
+#error "compile this without NDEBUG"
+#endif
+  assert(calls == 1);
+  return 1;
+}
+
+/// Tells how many signals it got, until one of them is SIGTERM.
+int count_signals() {
+  ::signal(SIGUSR1, [](int) { ++calls; });
+  static volatile sig_atomic_t stop = 0;
+  ::signal(SIGTERM, [](int) { ++stop; });
+  fed();
+  std::cout << "pid " << ::getpid() << std::endl << "waiting" << std::endl;
+  while (stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::cout << calls << " " << stop << std::endl;
+  return 5;
+}
+
+int wait_to_be_killed() {
+  fed();
+  std::cout << "pid " << ::getpid() << std::endl << "waiting" << std::endl;
+  sleep_on();
+  return 1;
+}
+
+// ---- nothing to record
+
+struct OwnImpl : nn::Module {
+  OwnImpl() { weight = register_parameter("weight", torch::ones({2})); }
+  at::Tensor forward(const at::Tensor& x) { return x * weight; }
+  at::Tensor weight;
+};
+TORCH_MODULE(Own);
+
+struct OwnRootImpl : nn::Module {
+  OwnRootImpl() : layer(register_module("layer", make_layer())), own(register_module("own", Own())) {}
+  at::Tensor forward(const at::Tensor& x) { return layer(own(x)); }
+  nn::Linear layer;
+  Own own;
+};
+TORCH_MODULE(OwnRoot);
+
+int operations() {
+  std::cout << torch::ones({2}).sum().item<float>() << std::endl;
+  return 5;
+}
+
+int on_stack() {
+  nn::LinearImpl layer(2, 1);
+  layer.forward(torch::ones({1, 2}));
+  return 5;
+}
+
+int script() {
+  torch::jit::Module module("M");
+  module.define("def forward(self, x):\n  return x + 1\n");
+  module.forward({torch::ones({2})});
+  return 5;
+}
+
+int own() {
+  Own own;
+  own->eval();
+  own(torch::ones({2}));
+  return 5;
+}
+
+int own_root() {
+  OwnRoot root;
+  const auto names = root->named_modules();
+  torch::NoGradGuard guard;
+  root(torch::full({1, 2}, 4.));
+  return 5;
+}
+
+// ---- modules that are made anew
+
+constexpr int kRounds = 40;
+
+/// The activations live for one expression.
+int anew() {
+  torch::NoGradGuard guard;
+  auto first = make_layer();
+  nn::Linear second(1, 1);
+  for (int i = 0; i < kRounds; ++i) {
+    auto x = nn::ReLU()(first(torch::full({1, 2}, double(i))));
+    x = nn::ReLU()(second(x));
+    nn::Sigmoid()(nn::ReLU()(x));
+  }
+  return 5;
+}
+
+/// They live until the end of the forward, and are called first in it.
+int anew_in_scope() {
+  torch::NoGradGuard guard;
+  auto layer = make_layer();
+  for (int i = 0; i < kRounds; ++i) {
+    nn::ReLU before, after, last;
+    last(after(layer(before(torch::full({1, 2}, double(i))))));
+  }
+  return 5;
+}
+
+/// The whole model is made anew, for each request.
+int anew_models() {
+  torch::NoGradGuard guard;
+  for (int i = 0; i < kRounds; ++i) {
+    OwnRoot root;
+    root->eval();
+    root(torch::full({1, 2}, double(i)));
+  }
+  return 5;
+}
+
+/// Gradients arrive when the module is gone and another one has its place.
+int anew_gradients() {
+  auto layer = make_layer();
+  std::vector<at::Tensor> outputs;
+  for (int i = 0; i < 5; ++i) outputs.push_back(nn::Sigmoid()(layer(torch::full({1, 2}, double(i)))));
+  torch::stack(outputs).sum().backward();
+  return 5;
+}
+
+/// Layers of two sizes, one after the other: not the same layer.
+int two_sizes() {
+  torch::NoGradGuard guard;
+  for (const int size : {2, 3}) {
+    for (int i = 0; i < kRounds; ++i) nn::Linear(size, 1)(torch::ones({1, size}));
+  }
+  return 5;
+}
+
+/// More layers than fit, and modules made anew all the time.
+int many() {
+  torch::NoGradGuard guard;
+  std::vector<nn::Identity> layers;
+  const auto x = torch::ones({1});
+  for (int i = 0; i < 10003; ++i) layers.emplace_back();
+  for (auto& layer : layers) layer(x);
+  return 5;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  const std::string mode = argc > 1 ? argv[1] : "return";
+  const std::map<std::string, std::function<int()>> modes{
+      {"fork_after", fork_after},
+      {"fork_exit", fork_exit},
+      {"fork_first", fork_first},
+      {"fork_twice", fork_twice},
+      {"fork_idle", fork_idle},
+      {"workers", workers},
+      {"fork_busy", fork_busy},
+      {"fork_killed", fork_killed},
+      {"become_another", become_another},
+      {"return", fed},
+      {"_exit", [] { return ::_exit(fed()), 0; }},
+      {"_Exit", [] { return std::_Exit(fed()), 0; }},
+      {"quick_exit", [] { return std::quick_exit(fed()), 0; }},
+      {"abort", [] { return fed(), std::abort(), 0; }},
+      {"assert", failed_assert},
+      {"quit", [] { return fed(), ::raise(SIGQUIT), sleep_on(), 0; }},
+      {"alarm", [] { return fed(), ::raise(SIGALRM), sleep_on(), 0; }},
+      {"broken_pipe", broken_pipe},
+      {"own_term_handler", own_term_handler},
+      {"own_abort_handler", own_abort_handler},
+      {"segv", [] { return fed(), ::raise(SIGSEGV), 0; }},
+      {"own_crash_handler", own_crash_handler},
+      {"kill", [] { return fed(), ::raise(SIGKILL), 0; }},
+      {"count_signals", count_signals},
+      {"wait", wait_to_be_killed},
+      {"operations", operations},
+      {"on_stack", on_stack},
+      {"script", script},
+      {"own", own},
+      {"own_root", own_root},
+      {"anew", anew},
+      {"anew_in_scope", anew_in_scope},
+      {"anew_models", anew_models},
+      {"anew_gradients", anew_gradients},
+      {"two_sizes", two_sizes},
+      {"many", many},
+  };
+  return modes.at(mode)();
+}

@@ -1,0 +1,13 @@
+# Runs two programs and fails unless both end well and print the same: cmake -DA=... -DB=... -P same.cmake
+foreach(program IN ITEMS A B)
+  execute_process(COMMAND "${${program}}" OUTPUT_VARIABLE output_${program} ERROR_VARIABLE error RESULT_VARIABLE result)
+  if(NOT result EQUAL 0 OR output_${program} STREQUAL "")
+    message(FATAL_ERROR "${${program}} ended with ${result}:\n${output_${program}}${error}")
+  endif()
+endforeach()
+if(NOT output_A STREQUAL output_B)
+  file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/same_A.txt" "${output_A}")
+  file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/same_B.txt" "${output_B}")
+  execute_process(COMMAND diff same_A.txt same_B.txt)
+  message(FATAL_ERROR "${A} and ${B} print different text.")
+endif()

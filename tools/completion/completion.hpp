@@ -1,0 +1,35 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+/// Scripts that complete the command in a shell, made of what the command says of itself.
+namespace torchtap::tools::completion {
+
+struct Option {
+  std::vector<std::string> names;  ///< "--help", "-h"; none for a positional argument
+  std::string help;                ///< one line
+  bool takes_value = false;
+  bool repeats = false;
+  std::vector<std::string> choices;  ///< of its value; none: a file
+};
+
+struct Command {
+  std::string name;  ///< "" for the program itself
+  std::string help;
+  std::vector<Option> options;
+  bool runs_program = false;  ///< what follows "--" is another program's
+};
+
+/// The program itself first.
+using Commands = std::vector<Command>;
+
+void print_bash(std::ostream& stream, const Commands& commands);
+void print_zsh(std::ostream& stream, const Commands& commands);
+void print_fish(std::ostream& stream, const Commands& commands);
+
+/// "a b c".
+std::string joined(const std::vector<std::string>& words, const std::string& separator = " ");
+
+}  // namespace torchtap::tools::completion

@@ -1,0 +1,68 @@
+#include "manifest.hpp"
+
+#include <iostream>
+
+#include "csv.hpp"
+#include "table.hpp"
+#include "terminal.hpp"
+#include "texts.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+void print_table(const std::vector<const Layer*>& layers) {
+  using Align = Table::Align;
+  std::vector<std::vector<std::string>> rows;
+  for (const Layer* layer : layers) {
+    const auto& entry = layer->entry;
+    const bool values = !entry.dtype().empty();
+    rows.push_back({std::to_string(layer->index), shown_path(layer->path), entry.type(), entry.kind(),
+                    std::to_string(entry.samples()), entry.reduction().empty() ? "-" : entry.reduction(),
+                    values ? entry.dtype() : "-",
+                    values ? (entry.ragged() ? "ragged" : shape_to_text(entry.shape())) : "-",
+                    bytes_to_text(entry.bytes())});
+  }
+  print_fitted(std::cout,
+               {{"index", Align::right, 20},
+                {"path", Align::left, FittedColumn::kAlways, 20, true},
+                {"type", Align::left, 50, 12},
+                {"kind", Align::left, 30},
+                {"samples", Align::right, 90},
+                {"reduction", Align::left, 40, 12},
+                {"dtype", Align::left, 80},
+                {"shape", Align::left, 95},
+                {"bytes", Align::right, 60}},
+               rows, line_width());
+}
+
+}  // namespace
+
+Json describe(const Layer& layer) {
+  const auto& entry = layer.entry;
+  return {{"index", layer.index},           {"path", layer.path},       {"aliases", entry.aliases()},
+          {"type", entry.type()},           {"kind", entry.kind()},     {"samples", entry.samples()},
+          {"reduction", entry.reduction()}, {"results", entry.keys()},  {"dtype", entry.dtype()},
+          {"shape", entry.shape()},         {"ragged", entry.ragged()}, {"file", entry.file()},
+          {"bytes", entry.bytes()}};
+}
+
+void print_manifest(const Layers& layers, const std::string& path, const std::string& entry, Format format) {
+  std::vector<const Layer*> chosen;
+  for (const auto& layer : layers.all) {
+    if (entry.empty() || layer.index == layers.at(entry).index) chosen.push_back(&layer);
+  }
+  if (format == Format::table) {
+    print_table(chosen);
+    return print_texts(layers);
+  }
+  Json entries = Json::array();
+  for (const Layer* layer : chosen) entries.push_back(describe(*layer));
+  if (format == Format::csv) return print_csv(entries);
+  print(Json{{"path", path},
+             {"library", layers.library},
+             {"created", layers.created},
+             {"entries", std::move(entries)},
+             {"texts", texts_as_json(layers)}});
+}
+
+}  // namespace torchtap::tools

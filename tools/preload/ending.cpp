@@ -1,0 +1,229 @@
+#include "ending.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+
+#include "agent.hpp"
+
+namespace torchtap::preload {
+namespace {
+
+/// A semaphore and not a pipe: programs that become daemons close all files.
+struct Watch {
+  sem_t wake;
+  std::atomic<bool> started{false};
+  std::atomic<pid_t> process{0};  // that has the thread; 0 if none has
+  std::atomic<bool> requested{false};
+  std::atomic<int> signal{0};  // that ends the process
+  std::atomic<bool> finished{false};
+  clockid_t clock{};  // of the thread's processor time
+  double every = 0;
+};
+Watch the_watch;
+
+constexpr int kEnding[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM, SIGXCPU, SIGUSR1, SIGUSR2};
+constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+
+thread_local bool is_watcher = false;
+
+bool somebody_watches() noexcept {
+  return the_watch.process.load() == ::getpid();
+}
+
+void wait_for_request() noexcept {
+  timespec until{};
+  ::clock_gettime(CLOCK_REALTIME, &until);
+  if (the_watch.every > 0) {
+    double whole = 0;
+    const double part = std::modf(the_watch.every, &whole);
+    until.tv_sec += static_cast<std::time_t>(whole);
+    until.tv_nsec += static_cast<long>(part * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+      ++until.tv_sec;
+      until.tv_nsec -= 1000000000;
+    }
+  }
+  while (!the_watch.requested) {
+    const int status =
+        the_watch.every > 0 ? ::sem_timedwait(&the_watch.wake, &until) : ::sem_wait(&the_watch.wake);
+    if (status != 0 && errno == ETIMEDOUT) return;
+  }
+}
+
+/// Saving allocates and locks, which a signal handler may not do, and whoever calls `_exit` may stand in one.
+void* keep_watch(void*) {
+  is_watcher = true;
+  for (;;) {
+    wait_for_request();
+    if (the_watch.requested) break;
+    snapshot();
+  }
+  finish();
+  the_watch.finished = true;
+  if (const int number = the_watch.signal) {
+    ::signal(number, SIG_DFL);
+    ::kill(::getpid(), number);
+  }
+  return nullptr;
+}
+
+void request() noexcept {
+  the_watch.requested = true;
+  ::sem_post(&the_watch.wake);
+}
+
+/// Until the other thread has saved everything. Gives up where that waits for something that this one holds:
+/// where it does not run for ten seconds. Only what a signal handler may do.
+void wait_until_finished() noexcept {
+  constexpr int kPatience = 5000;
+  timespec before{};
+  const timespec pause{0, 2000000};
+  for (int idle = 0; !the_watch.finished && idle < kPatience; ++idle) {
+    ::nanosleep(&pause, nullptr);
+    timespec now{};
+    ::clock_gettime(the_watch.clock, &now);
+    if (now.tv_sec != before.tv_sec || now.tv_nsec != before.tv_nsec) idle = 0;
+    before = now;
+  }
+}
+
+void on_signal(int number) {
+  const int error = errno;
+  if (!somebody_watches() || is_watcher) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);  // delivered when this handler returns
+  } else {
+    int none = 0;
+    the_watch.signal.compare_exchange_strong(none, number);
+    request();
+    // It comes from the thread's own write, which would return now.
+    if (number == SIGPIPE) {
+      wait_until_finished();
+      ::signal(number, SIG_DFL);
+      ::raise(number);
+    }
+  }
+  errno = error;
+}
+
+/// Whether this thread handles a crash, as most handlers of one end the process by `_exit` or `abort`. What
+/// is in memory is not to be trusted then.
+bool handles_crash() noexcept {
+  sigset_t blocked;
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  for (const int number : kCrashes) {
+    if (::sigismember(&blocked, number) == 1) return true;
+  }
+  return false;
+}
+
+/// The process is about to end without another word.
+void finish_first() noexcept {
+  if (is_watcher || handles_crash()) return;
+  if (somebody_watches()) {
+    request();
+    wait_until_finished();
+  } else {
+    finish();
+  }
+}
+
+/// The C library's, looked up at the start: a child made by fork may find the loader's lock taken for ever.
+void (*next_exit)(int) = nullptr;
+void (*next_Exit)(int) = nullptr;
+void (*next_abort)() = nullptr;
+void (*next_assert_fail)(const char*, const char*, unsigned, const char*) = nullptr;
+
+template <class Function>
+void look_up(Function& function, const char* symbol) noexcept {
+  function = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, symbol));
+}
+
+[[gnu::constructor]] void look_up_originals() {
+  look_up(next_exit, "_exit");
+  look_up(next_Exit, "_Exit");
+  look_up(next_abort, "abort");
+  look_up(next_assert_fail, "__assert_fail");
+}
+
+}  // namespace
+
+void watch(double every) noexcept {
+  if (the_watch.started.exchange(true)) return;
+  the_watch.every = every;
+  the_watch.requested = false;
+  the_watch.signal = 0;
+  the_watch.finished = false;
+  if (::sem_init(&the_watch.wake, 0, 0) != 0) return;
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals go to the program's threads
+  pthread_t thread;
+  const bool created = ::pthread_create(&thread, nullptr, keep_watch, nullptr) == 0;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!created) return;
+  ::pthread_getcpuclockid(thread, &the_watch.clock);
+  ::pthread_detach(thread);
+  the_watch.process = ::getpid();
+  for (const int number : kEnding) {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) continue;
+    struct sigaction ours {};
+    ours.sa_handler = on_signal;
+    ours.sa_flags = SA_RESTART;
+    ::sigemptyset(&ours.sa_mask);
+    ::sigaction(number, &ours, nullptr);
+  }
+}
+
+void forget_watch() noexcept {
+  the_watch.process = 0;
+  the_watch.started = false;
+}
+
+}  // namespace torchtap::preload
+
+// These definitions stand in front of the C library's. That calls its own `_exit` and `abort` where it ends
+// or gives up the process itself, so `exit` does not come by here, nor does a heap that was found damaged.
+extern "C" {
+
+[[noreturn]] void _exit(int status) {
+  torchtap::preload::finish_first();
+  if (torchtap::preload::next_exit != nullptr) torchtap::preload::next_exit(status);
+  for (;;) ::syscall(SYS_exit_group, status);
+}
+
+[[noreturn]] void _Exit(int status) noexcept {
+  torchtap::preload::finish_first();
+  if (torchtap::preload::next_Exit != nullptr) torchtap::preload::next_Exit(status);
+  for (;;) ::syscall(SYS_exit_group, status);
+}
+
+[[noreturn]] void abort() noexcept {
+  torchtap::preload::finish_first();
+  if (torchtap::preload::next_abort != nullptr) torchtap::preload::next_abort();
+  for (;;) ::kill(::getpid(), SIGKILL);
+}
+
+#ifdef __GLIBC__
+[[noreturn]] void __assert_fail(const char* assertion, const char* file, unsigned line,
+                                const char* function) noexcept {
+  torchtap::preload::finish_first();
+  if (torchtap::preload::next_assert_fail != nullptr) {
+    torchtap::preload::next_assert_fail(assertion, file, line, function);
+  }
+  std::abort();
+}
+#endif
+}

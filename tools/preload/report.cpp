@@ -1,0 +1,65 @@
+#include "report.hpp"
+
+#include <algorithm>
+#include <cereal/archives/json.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+namespace torchtap::preload {
+namespace {
+
+constexpr char kEnding[] = ".json";
+
+std::string file_of(const std::string& folder, std::int64_t process) {
+  return folder + "/" + std::to_string(process) + kEnding;
+}
+
+}  // namespace
+
+bool write(const Report& report, const std::string& folder) noexcept {
+  try {
+    const std::string file = file_of(folder, report.process);
+    const std::string temporary = file + ".new";
+    {
+      std::ofstream stream(temporary);
+      {
+        cereal::JSONOutputArchive archive(stream);
+        const_cast<Report&>(report).serialize(archive);
+      }
+      stream.flush();
+      if (!stream) return false;
+    }
+    return std::rename(temporary.c_str(), file.c_str()) == 0;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+Report read_report(const std::string& folder, std::int64_t process) noexcept {
+  Report report;
+  try {
+    std::ifstream stream(file_of(folder, process));
+    if (!stream) return {};
+    cereal::JSONInputArchive archive(stream);
+    report.serialize(archive);
+  } catch (const std::exception&) {
+    return {};
+  }
+  return report;
+}
+
+std::vector<Report> read_reports(const std::string& folder) {
+  std::vector<Report> reports;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
+    if (file.path().extension() != kEnding) continue;
+    Report report = read_report(folder, std::strtoll(file.path().stem().c_str(), nullptr, 10));
+    if (report.process != 0) reports.push_back(std::move(report));
+  }
+  std::sort(reports.begin(), reports.end(),
+            [](const Report& a, const Report& b) { return a.process < b.process; });
+  return reports;
+}
+
+}  // namespace torchtap::preload

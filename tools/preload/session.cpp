@@ -1,0 +1,332 @@
+#include "session.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <torchtap/core/direct.hpp>
+#include <torchtap/core/error.hpp>
+#include <torchtap/selectors/selectors.hpp>
+
+#include "../asked.hpp"
+#include "agent.hpp"
+#include "linked.hpp"
+
+namespace torchtap::preload {
+namespace {
+
+namespace fs = std::filesystem;
+using torch::nn::Module;
+
+constexpr std::size_t kMostPaths = 1000;
+constexpr std::size_t kMostInTurn = 64;
+
+std::string program_name() {
+  std::string name;
+  std::ifstream stream("/proc/self/comm");
+  std::getline(stream, name);
+  return name;
+}
+
+/// What tells a module that was made anew from another one of its type: the shapes of its own parameters.
+std::string kind_of(const Module& module, const std::string& type) {
+  std::string kind = type;
+  for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
+    kind += c10::str(" ", parameter.key(), parameter.value().sizes());
+  }
+  return kind;
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& known) {
+    return known.what_without_backtrace();
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
+
+std::string named(const std::string& path) {
+  return path.empty() ? std::string("the model itself") : "\"" + path + "\"";
+}
+
+}  // namespace
+
+Session::Session(const Config& config, Places places)
+    : config_(config), process_(::getpid()), serial_(generation()), places_(std::move(places)) {
+  if (!config_.types.empty()) types_ = std::regex(config_.types);
+  if (!config_.names.empty()) names_ = selectors::names(config_.names);
+  recorders::Options options;
+  if (!config_.reduce.empty()) {
+    options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
+  }
+  options.on_error([this](const std::string& path, const std::exception_ptr& error) { fail(path, error); });
+  // In a child, hooks of the parent's session are there until they are taken off: they must not touch a lock.
+  options.condition([serial = serial_] { return serial == generation(); });
+  recorder_ = tools::make_recorder(config_.what, std::move(options));
+  report_.process = process_;
+  report_.program = program_name();
+  const Report earlier = read_report(config_.reports, process_);
+  owns_directory_ = process_ == config_.process && !earlier.attached;
+  if (earlier.attached && !earlier.ended) {
+    notes_.push_back("the process became another program (exec) while it was recorded; " +
+                     (earlier.directory.empty() ? "what it had recorded before is lost."
+                                                : "what it had recorded before is in " + earlier.directory +
+                                                      " as far as it was saved."));
+  }
+  if (process_ == config_.process) tell(false);
+}
+
+void Session::learn(const Module& root) {
+  const auto found = core::walk_modules(const_cast<Module&>(root));
+  const std::unique_lock lock(mutex_);
+  for (const auto& module : found) {
+    // Noted once and for all: what is not seen cannot be missed silently.
+    if (module.doors().direct == core::Direct::no && module.has_forward() && matches_type(module.type()) &&
+        (!names_ || (*names_)(module))) {
+      places_.compiled_in[module.type()].insert(module.path());
+    }
+    if (module.module().weak_from_this().expired()) continue;
+    Places::Place& place = places_.known[&module.module()];
+    if (!place.owner.expired() && place.tree >= found.size()) continue;
+    place = {module.module().weak_from_this(), module.path(), module.aliases(), found.size()};
+  }
+}
+
+bool Session::meet(Module& module) {
+  const auto keep = module.weak_from_this().lock();
+  if (keep == nullptr) {
+    meet_on_stack(module);
+    return false;
+  }
+  Trail& trail = Trail::here(serial_);
+  {
+    const std::shared_lock lock(mutex_);
+    const auto known = met_.find(&module);
+    if (known != met_.end() && !known->second.owner.expired()) {
+      trail.follow(known->second.slot, keep);
+      return false;
+    }
+  }
+  const auto* calls = core::direct_calls();
+  if (calls == nullptr || !calls->cover(module)) return false;
+  auto node = std::make_shared<core::ModuleRef::Node>();
+  node->identity = node->module = &module;
+  node->keep = keep;
+  node->type = core::pretty_type_name(module);
+  node->leaf = module.children().empty();
+  node->doors.direct = core::Direct::symbol;
+  const std::string kind = kind_of(module, node->type);
+
+  const std::unique_lock lock(mutex_);
+  if (done_) return false;
+  const auto known = met_.find(&module);
+  if (known != met_.end() && !known->second.owner.expired()) return false;  // another thread was faster
+  const auto place = places_.known.find(&module);
+  const bool placed = place != places_.known.end() && !place->second.owner.expired();
+  if (placed) {
+    node->path = place->second.path;
+    node->aliases = place->second.aliases;
+  }
+  std::int64_t position = placed ? find_slot(kind, node->path, trail) : find_slot(kind, "", trail);
+  const bool is_new = position < 0;
+  if (is_new) {
+    position = static_cast<std::int64_t>(slots_.size());
+    slots_.emplace_back();
+    const std::string number = placed ? "" : std::to_string(numbers_[node->type]++);
+    slots_.back().path = placed ? node->path : node->type + "#" + number;
+    slots_of_[placed ? kind + "\n" + node->path : c10::str(kind, "\n#", trail.anchor())].push_back(position);
+  }
+  Slot& slot = slots_[static_cast<std::size_t>(position)];
+  if (!placed) node->path = slot.path;
+  if (!is_new && slot.module != &module) met_.erase(slot.module);
+  slot.module = &module;
+  slot.owner = keep;
+  met_[&module] = {keep, position};
+  trail.follow(position, keep);
+  report_.ran_types.insert(node->type);
+  if (report_.ran_paths.size() < kMostPaths) report_.ran_paths.insert(node->path);
+  const core::ModuleRef ref(node);
+  if (!is_new) {
+    if (slot.index >= 0) recorder_->replace(slot.index, ref);
+    return false;
+  }
+  if (!matches_type(node->type) || (names_ && !(*names_)(ref))) return false;
+  if (attached_ == kMost) {
+    ++left_out_[node->type];
+    return false;
+  }
+  recorder_->attach({ref});
+  slot.index = static_cast<std::int64_t>(attached_);
+  return attached_++ == 0;
+}
+
+// A module on the stack cannot be told from another one that stands there after it.
+void Session::meet_on_stack(const Module& module) {
+  const std::type_index type = typeid(module);
+  {
+    const std::shared_lock lock(mutex_);
+    if (on_stack_.count(type) != 0) return;
+  }
+  const std::unique_lock lock(mutex_);
+  on_stack_.insert(type);
+  report_.on_stack.insert(core::pretty_type_name(module));
+}
+
+/// The place of a module that was made anew: that of one which is gone, was the same kind of module and stood
+/// at the same path or, outside of models, was called after the same one. -1 if there is none.
+std::int64_t Session::find_slot(const std::string& kind, const std::string& path, Trail& trail) {
+  const auto is_free = [this](std::int64_t position) {
+    return slots_[static_cast<std::size_t>(position)].owner.expired();
+  };
+  const auto first_free = [&](const std::vector<std::int64_t>& positions, std::size_t from) {
+    const auto begin = positions.begin() + static_cast<std::ptrdiff_t>(std::min(from, positions.size()));
+    const auto found = std::find_if(begin, positions.end(), is_free);
+    return found == positions.end() ? std::int64_t{-1} : *found;
+  };
+  if (!path.empty()) return first_free(slots_of_[kind + "\n" + path], 0);
+
+  const std::int64_t anchor = trail.anchor();
+  auto& here = slots_of_[c10::str(kind, "\n#", anchor)];
+  const std::size_t turn = trail.count(kind);
+  if (const auto found = first_free(here, std::min(turn, kMostInTurn - 1)); found >= 0) return found;
+  if (here.size() >= kMostInTurn) {
+    if (const auto found = first_free(here, 0); found >= 0) return found;
+  }
+  if (anchor == Trail::kNowhere) return -1;
+  // The first forward of all had nothing before it, the second one has the first.
+  auto& unanchored = slots_of_[c10::str(kind, "\n#", Trail::kNowhere)];
+  const auto found = std::find_if(unanchored.begin(), unanchored.end(), is_free);
+  if (found == unanchored.end()) return -1;
+  const std::int64_t position = *found;
+  unanchored.erase(found);
+  slots_of_[c10::str(kind, "\n#", anchor)].push_back(position);
+  return position;
+}
+
+void Session::note(std::string text) {
+  const std::lock_guard lock(notes_mutex_);
+  if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(std::move(text));
+}
+
+void Session::fail(const std::string& path, const std::exception_ptr& error) {
+  const std::lock_guard lock(notes_mutex_);
+  if (errors_.count(path) == 0) errors_[path] = text_of(error);
+}
+
+void Session::snapshot() noexcept {
+  const std::lock_guard saving(saving_);
+  if (done_) return;
+  try {
+    std::vector<storage::Entry> entries;
+    {
+      const std::shared_lock lock(mutex_);
+      if (recorder_->empty()) return;
+      entries = recorder_->entries();
+    }
+    save(entries);
+  } catch (...) {
+    note("the recording could not be saved in between: " + text_of(std::current_exception()));
+  }
+  tell(false);
+}
+
+void Session::finish() noexcept {
+  const std::lock_guard saving(saving_);
+  if (done_.exchange(true)) return;
+  try {
+    std::vector<storage::Entry> entries;
+    {
+      const std::unique_lock lock(mutex_);
+      recorder_->detach();
+      if (!recorder_->empty()) entries = recorder_->entries();
+    }
+    if (!entries.empty()) save(entries);
+  } catch (...) {
+    note("the recording could not be saved: " + text_of(std::current_exception()));
+  }
+  try {
+    tell(true);
+  } catch (...) {  // no memory, at the very end
+  }
+}
+
+void Session::save(const std::vector<storage::Entry>& entries) {
+  bool overwrite = true;
+  std::string directory = directory_;
+  if (directory.empty()) {
+    overwrite = owns_directory_ && config_.overwrite;
+    directory = config_.save;
+    if (!owns_directory_) {
+      const std::string base = config_.save + "-" + std::to_string(process_);
+      directory = base;
+      for (int i = 2; fs::exists(directory); ++i) directory = base + "-" + std::to_string(i);
+    }
+  }
+  storage::save(directory, entries, storage::SaveOptions().mkdir(true).overwrite(overwrite));
+  directory_ = directory;
+  const std::unique_lock lock(mutex_);
+  report_.directory = directory;
+  report_.saved_at = std::time(nullptr);
+  report_.samples = report_.modules = 0;
+  for (const auto& entry : entries) {
+    report_.samples += entry.samples;
+    report_.modules += entry.samples > 0 ? 1 : 0;
+  }
+}
+
+std::vector<std::string> Session::notes() {
+  std::vector<std::string> lines;
+  if (!places_.compiled_in.empty()) {
+    std::string types;
+    for (const auto& [type, paths] : places_.compiled_in) {
+      types += c10::str(types.empty() ? "" : ", ", paths.size(), " ", type, " (", named(*paths.begin()),
+                        paths.size() > 1 ? ", ...)" : ")");
+    }
+    lines.push_back("not recorded, as their forward is compiled into the program: " + types + ".");
+  }
+  for (const auto& [type, count] : left_out_) {
+    lines.push_back(c10::str("not recorded: ", count, " modules of type ", type, " that were called after ",
+                             kMost, " others; choose fewer by --types or --names."));
+  }
+  const std::lock_guard lock(notes_mutex_);
+  for (const auto& [path, text] : errors_) {
+    lines.push_back("not all of \"" + path + "\" was recorded: " + text);
+  }
+  lines.insert(lines.end(), notes_.begin(), notes_.end());
+  return lines;
+}
+
+void Session::tell(bool ended) {
+  Report report;
+  {
+    const std::shared_lock lock(mutex_);
+    report = report_;
+    report.attached = attached();
+    report.ended = ended;
+    report.uses_torch = program_uses_torch();
+    report.uses_script = uses_script_;
+    for (const auto& entry : places_.compiled_in) report.compiled_in.insert(entry.first);
+    report.notes = notes();
+  }
+  if (write(report, config_.reports) || !ended) return;
+  // The launcher is gone, as the program that it waited for is.
+  for (const auto& line : report.notes) std::cerr << "torchtap: " << line << std::endl;
+}
+
+void Session::begin() {
+  tell(false);
+}
+
+Places Session::leave_to_child() noexcept {
+  recorder_->detach();
+  return std::move(places_);
+}
+
+}  // namespace torchtap::preload

@@ -1,0 +1,205 @@
+#include "summary.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <torchtap/core/error.hpp>
+#include <torchtap/storage/disk.hpp>
+
+namespace torchtap::preload {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string counted(std::int64_t number, const std::string& word) {
+  return std::to_string(number) + " " + word + (number == 1 ? "" : "s");
+}
+
+/// "Conv2d, Linear and 3 more"
+std::string listed(const std::vector<std::string>& names, std::size_t most = 5) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
+  return text;
+}
+
+std::string listed(const std::set<std::string>& names) {
+  return listed(std::vector<std::string>(names.begin(), names.end()));
+}
+
+std::string clock_time(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  ::localtime_r(&time, &parts);
+  char text[16];
+  std::strftime(text, sizeof(text), "%H:%M:%S", &parts);
+  return text;
+}
+
+bool runs(const Report& report) {
+  return !report.ended && (::kill(static_cast<pid_t>(report.process), 0) == 0 || errno == EPERM);
+}
+
+bool move_recording(const std::string& from, const std::string& to, bool overwrite) {
+  std::error_code error;
+  if (!fs::exists(to, error) || fs::is_empty(to, error)) {
+    fs::rename(from, to, error);
+    return !error;
+  }
+  if (!overwrite) return false;
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    storage::detail::remove_recording(from);
+    return true;
+  }
+#endif
+  return false;
+}
+
+struct Seen {
+  bool uses_torch = false, uses_script = false;
+  std::set<std::string> ran_types, ran_paths, on_stack, compiled_in;
+
+  explicit Seen(const std::vector<Report>& reports) {
+    for (const auto& report : reports) {
+      uses_torch = uses_torch || report.uses_torch;
+      uses_script = uses_script || report.uses_script;
+      ran_types.insert(report.ran_types.begin(), report.ran_types.end());
+      ran_paths.insert(report.ran_paths.begin(), report.ran_paths.end());
+      on_stack.insert(report.on_stack.begin(), report.on_stack.end());
+      compiled_in.insert(report.compiled_in.begin(), report.compiled_in.end());
+    }
+  }
+};
+
+std::vector<std::string> nearest(const std::string& wanted, const std::set<std::string>& names) {
+  return core::nearest(wanted, std::vector<std::string>(names.begin(), names.end()));
+}
+
+/// Why there is no recording at all.
+std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
+                                 const Ended& program) {
+  const std::string nothing = "nothing was recorded: ";
+  if (reports.empty()) {
+    return {nothing +
+            "torchtap could not be loaded into the program, which is linked statically, or runs with "
+            "the rights of another user."};
+  }
+  const Seen seen(reports);
+  std::vector<std::string> lines;
+  if (!seen.ran_types.empty()) {
+    std::string pattern;
+    for (const auto& name : config.names) pattern += (pattern.empty() ? "" : ",") + name;
+    if (!config.types.empty() && pattern.empty()) {
+      lines.push_back(nothing + "no module that ran has a type like '" + config.types +
+                      "'; the nearest are " + listed(nearest(config.types, seen.ran_types)) + ".");
+    } else {
+      lines.push_back(
+          nothing + "no module that ran is called '" + pattern + "'" +
+          (config.types.empty() ? "" : " and has a type like '" + config.types + "'") + "; the nearest are " +
+          core::quoted(nearest(config.names.empty() ? "" : config.names.front(), seen.ran_paths)) + ".");
+    }
+  }
+  if (!seen.on_stack.empty()) {
+    lines.push_back(nothing + "the modules that were called (" + listed(seen.on_stack) +
+                    ") are plain variables, which can be gone at any moment; only modules in a holder, like "
+                    "torch::nn::Linear, or a shared pointer can be recorded.");
+  }
+  if (seen.uses_script) {
+    lines.push_back(nothing + "the program runs TorchScript; `torchtap record MODEL` records that.");
+  }
+  if (lines.empty() && !seen.compiled_in.empty()) {
+    lines.push_back(nothing + "the program's modules (" + listed(seen.compiled_in) +
+                    ") are compiled into it, and they called none of LibTorch's; built with "
+                    "torchtap::transparent, it can be recorded.");
+  }
+  if (lines.empty() && seen.uses_torch) {
+    lines.push_back(nothing + "the program uses LibTorch, but called none of its modules" +
+                    (WIFSIGNALED(program.status) ? " before it was killed." : "."));
+  }
+  if (lines.empty()) lines.push_back(nothing + "the program does not use LibTorch as a shared library.");
+  return lines;
+}
+
+}  // namespace
+
+void settle(std::vector<Report>& reports, const Config& config) {
+  Report* only = nullptr;
+  for (auto& report : reports) {
+    if (!report.attached) continue;
+    if (only != nullptr || report.directory.empty() || report.directory == config.save || runs(report))
+      return;
+    only = &report;
+  }
+  if (only != nullptr && move_recording(only->directory, config.save, config.overwrite)) {
+    only->directory = config.save;
+  }
+}
+
+std::vector<std::string> summarize(const std::vector<Report>& reports, const Config& config,
+                                   const std::string& shown, const Ended& program) {
+  const auto show = [&](const std::string& directory) {
+    return directory.compare(0, config.save.size(), config.save) == 0
+               ? shown + directory.substr(config.save.size())
+               : directory;
+  };
+  std::vector<std::string> lines, directories;
+  bool any = false;
+  for (const auto& report : reports) {
+    const bool itself = report.process == program.process;
+    const std::string who = "process " + std::to_string(report.process) + " (" + report.program + ")";
+    for (const auto& note : report.notes) lines.push_back(itself ? note : who + ": " + note);
+    if (!report.attached) continue;
+    any = true;
+    if (!report.directory.empty()) directories.push_back(show(report.directory));
+    if (report.ended) {
+      if (report.directory.empty()) continue;  // a note says why
+      if (!itself || report.directory != config.save) {
+        lines.push_back(who + " recorded " + counted(report.samples, "sample") + " of " +
+                        counted(report.modules, "module") + ": " + show(report.directory));
+      }
+      if (report.samples == 0) {
+        lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
+                        (config.what.compare(0, 4, "grad") == 0 ? "no gradient reached them."
+                                                                : "none of them came to its end."));
+      }
+      continue;
+    }
+    if (!itself && runs(report)) {
+      lines.push_back(who + " still runs, and saves its recording when it ends: " +
+                      show(report.directory.empty() ? config.save + "-" + std::to_string(report.process)
+                                                    : report.directory));
+      continue;
+    }
+    std::string how = itself ? "the program ended" : who + " ended";
+    if (itself && WIFSIGNALED(program.status)) {
+      const int number = WTERMSIG(program.status);
+      how = "the program was killed by signal " + std::to_string(number) + " (" + ::strsignal(number) + ")";
+    }
+    lines.push_back(how + " and could not save what it had recorded: " +
+                    (report.directory.empty()
+                         ? "that is lost. With --every SECONDS it is saved in between."
+                         : show(report.directory) + " has what was there at " + clock_time(report.saved_at) +
+                               ", " + counted(report.samples, "sample") + " of " +
+                               counted(report.modules, "module") + "."));
+  }
+  if (directories.size() > 1) {
+    std::string all;
+    for (const auto& directory : directories) all += " " + directory;
+    lines.push_back("recordings of the same modules can be put together: torchtap merge" + all + " --save " +
+                    shown + "-all");
+  }
+  if (!any) {
+    const auto why = reasons(reports, config, program);
+    lines.insert(lines.end(), why.begin(), why.end());
+  }
+  return lines;
+}
+
+}  // namespace torchtap::preload

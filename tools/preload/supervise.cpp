@@ -1,0 +1,131 @@
+#include "supervise.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace torchtap::preload {
+namespace {
+
+/// A process of the same group that does nothing but tell which signals it gets. A signal that reaches it,
+/// too, was sent to the whole group and needs no handing on; the signal itself does not say so.
+class Witness {
+ public:
+  Witness() {
+    if (::pipe(pipe_) != 0) return;
+    const pid_t launcher = ::getpid();
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != launcher) ::_exit(0);
+      ::close(pipe_[0]);
+      sigset_t all;
+      ::sigfillset(&all);
+      for (;;) {
+        siginfo_t info;
+        const int number = ::sigwaitinfo(&all, &info);
+        if (number <= 0) continue;
+        const auto byte = static_cast<unsigned char>(number);
+        if (::write(pipe_[1], &byte, 1) != 1) ::_exit(0);
+      }
+    }
+    ::close(pipe_[1]);
+  }
+  ~Witness() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    ::close(pipe_[0]);
+  }
+  Witness(const Witness&) = delete;
+  Witness& operator=(const Witness&) = delete;
+
+  /// Whether it got `number`, too; what reaches a group reaches all of it within moments.
+  bool got(int number) {
+    if (process_ <= 0) return false;
+    pollfd wait{pipe_[0], POLLIN, 0};
+    while (::poll(&wait, 1, 50) > 0 && (wait.revents & POLLIN) != 0) {
+      unsigned char byte = 0;
+      if (::read(pipe_[0], &byte, 1) != 1) return false;
+      if (byte == number) return true;
+    }
+    return false;
+  }
+  pid_t process() const { return process_; }
+
+ private:
+  int pipe_[2] = {-1, -1};
+  pid_t process_ = -1;
+};
+
+}  // namespace
+
+Ended supervise(const std::function<void()>& program) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
+  struct sigaction child {
+  }, child_before{};
+  child.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &child, &child_before);  // where children are ignored none can be waited for
+
+  Witness witness;
+  const pid_t launcher = ::getpid();
+  const pid_t process = ::fork();
+  if (process < 0)
+    throw std::runtime_error(std::string("cannot start a process: ") + std::strerror(errno) + ".");
+  if (process == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // who kills the launcher means the program
+    if (::getppid() != launcher) ::_exit(127);
+    ::sigaction(SIGCHLD, &child_before, nullptr);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    program();
+    ::_exit(127);
+  }
+
+  for (;;) {
+    siginfo_t info;
+    const int number = ::sigwaitinfo(&all, &info);
+    if (number < 0) continue;
+    if (number == SIGCHLD) {
+      int status = 0;
+      if (::waitpid(process, &status, WNOHANG | WUNTRACED) != process) continue;
+      if (!WIFSTOPPED(status)) {
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        return {process, status};
+      }
+      ::kill(launcher, SIGSTOP);
+      ::kill(process, SIGCONT);  // somebody has woken the launcher
+      continue;
+    }
+    // The terminal's go to the whole group.
+    if (info.si_code == SI_KERNEL || witness.got(number)) continue;
+    ::kill(process, number);
+  }
+}
+
+void end_as(const Ended& program) {
+  if (WIFEXITED(program.status)) std::_Exit(WEXITSTATUS(program.status));
+  const int number = WTERMSIG(program.status);
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);  // the program's own core is there
+  ::signal(number, SIG_DFL);
+  sigset_t one;
+  ::sigemptyset(&one);
+  ::sigaddset(&one, number);
+  ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(number);
+  std::_Exit(128 + number);
+}
+
+}  // namespace torchtap::preload

@@ -1,0 +1,89 @@
+#include "sizes.hpp"
+
+#include <set>
+#include <tuple>
+#include <vector>
+
+namespace torchtap::tools {
+namespace {
+
+class Count {
+ public:
+  void add_parameter(const at::Tensor& tensor) {
+    if (is_new(tensor)) count_parameter(tensor);
+  }
+  void add_buffer(const at::Tensor& tensor) {
+    if (!is_new(tensor)) return;
+    sizes_.buffers += tensor.numel();
+    sizes_.bytes += bytes_of(tensor);
+  }
+  /// The weights inside of an object of a class that is written in C++, such as Conv2dPackedParamsBase.
+  void add_packed(const c10::IValue& value) {
+    if (!value.isObject() || value.isModule() || !objects_.insert(value.toObject().get()).second) return;
+    // `unpack` gives weight and bias; what has none of it (recurrent cells) is asked for its state, in which
+    // the objects of its parts are.
+    for (const char* name : {"unpack", "__getstate__"}) {
+      auto* function = value.type()->expectRef<c10::ClassType>().findMethod(name);
+      if (function == nullptr || function->getSchema().arguments().size() != 1) continue;
+      std::vector<at::Tensor> tensors;
+      std::vector<c10::IValue> parts;
+      (*function)({value}).visit([&](const c10::IValue& part) {
+        if (part.isTensor() && part.toTensor().defined()) tensors.push_back(part.toTensor());
+        if (part.isObject()) parts.push_back(part);
+        return part.isObject();
+      });
+      for (const auto& part : parts) add_packed(part);
+      // Tensors beside packed parts are their biases once more; else they were made for us.
+      if (!parts.empty()) return;
+      for (const auto& tensor : tensors) count_parameter(tensor);
+      return;
+    }
+  }
+
+  const Sizes& sizes() const noexcept { return sizes_; }
+
+ private:
+  static std::int64_t bytes_of(const at::Tensor& tensor) {
+    return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
+  }
+  bool is_new(const at::Tensor& tensor) {
+    // By its place in memory: a file gives each module a tensor of its own over a storage that is shared.
+    return tensor.defined() &&
+           tensors_
+               .insert({tensor.numel() == 0 ? tensor.unsafeGetTensorImpl() : tensor.data_ptr(),
+                        tensor.sizes().vec(), tensor.strides().vec()})
+               .second;
+  }
+  void count_parameter(const at::Tensor& tensor) {
+    sizes_.parameters += tensor.numel();
+    if (tensor.requires_grad()) sizes_.trainable += tensor.numel();
+    sizes_.parameter_bytes += bytes_of(tensor);
+    sizes_.bytes += bytes_of(tensor);
+  }
+
+  Sizes sizes_;
+  std::set<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>>> tensors_;
+  std::set<const void*> objects_;
+};
+
+}  // namespace
+
+Sizes sizes_of(const torch::jit::Module& module) {
+  Count count;
+  for (const auto& tensor : module.parameters()) count.add_parameter(tensor);
+  for (const auto& tensor : module.buffers()) count.add_buffer(tensor);
+  for (const auto& each : module.modules()) {
+    const auto object = each._ivalue();
+    for (std::size_t i = 0; i < object->slots().size(); ++i) {
+      const auto& type = object->type()->getAttribute(i);
+      if (type->kind() != c10::TypeKind::ClassType) continue;
+      const auto name = type->expectRef<c10::ClassType>().name();
+      if (name.has_value() && name->qualifiedName().compare(0, 24, "__torch__.torch.classes.") == 0) {
+        count.add_packed(object->getSlot(i));
+      }
+    }
+  }
+  return count.sizes();
+}
+
+}  // namespace torchtap::tools

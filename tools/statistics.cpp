@@ -1,0 +1,268 @@
+#include "statistics.hpp"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "terminal.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+/// Where the base begins. A dot between digits is one of a number: "q0.5".
+std::size_t base_at(const std::string& name) {
+  const auto digit = [&](std::size_t i) {
+    return i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0;
+  };
+  for (std::size_t i = name.size(); i > 0; --i) {
+    if (name[i - 1] == '.' && !(i >= 2 && digit(i - 2) && digit(i))) return i;
+  }
+  return 0;
+}
+
+std::string member_of(const std::string& name) {
+  return name.substr(0, base_at(name));
+}
+
+/// "abs_max" of "AbsMax(over_all)".
+std::string called(const std::string& reduction) {
+  std::string name;
+  for (const char c : reduction.substr(0, reduction.find('('))) {
+    if (std::isupper(static_cast<unsigned char>(c)) != 0 && !name.empty() && name.back() != '_' &&
+        std::isupper(static_cast<unsigned char>(name.back())) == 0 &&
+        std::islower(static_cast<unsigned char>(name.back())) != 0)
+      name += '_';
+    name += c;
+  }
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name.empty() ? "value" : name;
+}
+
+std::vector<double> to_list(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.to(at::kDouble).contiguous();
+  return {plain.data_ptr<double>(), plain.data_ptr<double>() + plain.numel()};
+}
+
+/// One tensor with all numbers of a result.
+at::Tensor flattened(const Result& result) {
+  std::vector<at::Tensor> parts;
+  for (const auto& tensor : result.tensors) {
+    if (!tensor.defined()) continue;
+    const at::Tensor real = tensor.is_complex() ? tensor.abs() : tensor;
+    parts.push_back(real.to(at::kCPU, at::kDouble).flatten());
+  }
+  if (parts.empty()) return at::empty({0}, at::kDouble);
+  return (parts.size() == 1 ? parts.front() : at::cat(parts)).contiguous();
+}
+
+bool are_whole(const Result& result) {
+  return std::all_of(result.tensors.begin(), result.tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && at::isIntegralType(tensor.scalar_type(), true);
+  });
+}
+
+Statistic make(std::string name, at::Tensor values, bool whole) {
+  Statistic statistic;
+  statistic.name = std::move(name);
+  statistic.whole = whole;
+  statistic.values = std::move(values);
+  statistic.elements = statistic.values.numel();
+  statistic.low = statistic.high = NAN;
+  const double* data = statistic.values.data_ptr<double>();
+  for (std::int64_t i = 0; i < statistic.elements; ++i) {
+    const double value = data[i];
+    if (std::isnan(value)) {
+      ++statistic.nan;
+    } else if (std::isinf(value)) {
+      ++statistic.inf;
+    } else {
+      if (value == 0) ++statistic.zeros;
+      if (!(value >= statistic.low)) statistic.low = value;
+      if (!(value <= statistic.high)) statistic.high = value;
+    }
+  }
+  return statistic;
+}
+
+const Result* find(const std::vector<Result>& results, const std::string& name) {
+  const auto found =
+      std::find_if(results.begin(), results.end(), [&](const Result& result) { return result.name == name; });
+  return found == results.end() || found->list ? nullptr : &*found;
+}
+
+/// The histogram whose counts are `counts`, if that is what they are.
+std::optional<Bins> histogram(const std::vector<Result>& results, const Result& counts) {
+  if (base_of(counts.name) != "counts" || counts.list) return std::nullopt;
+  const std::string member = member_of(counts.name);
+  const Result* edges = find(results, member + "edges");
+  if (edges == nullptr) return std::nullopt;
+  const at::Tensor& counted = counts.tensors.front();
+  const at::Tensor& between = edges->tensors.front();
+  if (counted.dim() == 0 || between.dim() != 1 || counted.size(-1) == 0 || counted.is_complex() ||
+      between.is_complex() || between.size(0) != counted.size(-1) + 1)
+    return std::nullopt;
+  Bins bins;
+  bins.counts = counted.to(at::kDouble).reshape({-1, counted.size(-1)}).contiguous();
+  bins.edges = between.to(at::kDouble).contiguous();
+  const auto outside = [&](const char* name) {
+    const Result* result = find(results, member + name);
+    const bool known = result != nullptr && result->tensors.front().numel() == bins.counts.size(0);
+    return known ? flattened(*result) : at::zeros({bins.counts.size(0)}, at::kDouble);
+  };
+  bins.below = outside("underflow");
+  bins.above = outside("overflow");
+  return bins;
+}
+
+/// Whether `result` says something about the statistic `of` that is beside it: its levels, its underflow.
+bool is_detail(const std::vector<Result>& results, const Result& result) {
+  const std::string base = base_of(result.name);
+  const std::string member = member_of(result.name);
+  if (base == "omitted") return true;
+  if (base != "underflow" && base != "overflow" && base != "nan") return false;
+  return find(results, member + "edges") != nullptr || find(results, member + "levels") != nullptr;
+}
+
+/// What a histogram or the only result of a member is called.
+std::string without_base(const std::string& name, const std::string& otherwise) {
+  const std::string member = member_of(name);
+  return member.empty() ? otherwise : member.substr(0, member.size() - 1);
+}
+
+std::vector<Statistic> read(const std::vector<Result>& results, const std::string& reduction) {
+  std::vector<Statistic> all;
+  for (const auto& result : results) {
+    const std::string base = base_of(result.name);
+    const std::string member = member_of(result.name);
+    if (auto bins = histogram(results, result)) {
+      Statistic statistic;
+      statistic.name = without_base(result.name, "histogram");
+      statistic.bins = std::move(bins);
+      all.push_back(std::move(statistic));
+      continue;
+    }
+    const Result* counts = base == "edges" ? find(results, member + "counts") : nullptr;
+    if (counts != nullptr && histogram(results, *counts).has_value()) continue;
+    const Result* levels = base == "quantiles" ? find(results, member + "levels") : nullptr;
+    if (levels != nullptr && !result.list && result.tensors.front().dim() > 0 &&
+        levels->tensors.front().numel() == result.tensors.front().size(0)) {
+      const auto at = to_list(levels->tensors.front());
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        const at::Tensor of_level = result.tensors.front().select(0, static_cast<std::int64_t>(i));
+        all.push_back(
+            make(member + "q" + to_text(at[i]), of_level.to(at::kDouble).flatten().contiguous(), false));
+      }
+      continue;
+    }
+    if (base == "levels" && find(results, member + "quantiles") != nullptr) continue;
+    std::string name = result.name;
+    at::Tensor values = flattened(result);
+    if (base == "variance" && find(results, member + "std") == nullptr) {
+      name = member + "std";
+      values = values.sqrt();
+    } else if (base == "value" || base.empty()) {
+      name = without_base(result.name, called(reduction));
+    }
+    all.push_back(make(std::move(name), std::move(values), are_whole(result)));
+    all.back().detail = is_detail(results, result);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<double> Bins::total() const {
+  return to_list(counts.sum(0));
+}
+
+std::vector<double> Bins::edge_list() const {
+  return to_list(edges);
+}
+
+std::string base_of(const std::string& name) {
+  return name.substr(base_at(name));
+}
+
+std::string Statistic::base() const {
+  return base_of(name);
+}
+
+std::string Statistic::member() const {
+  return member_of(name);
+}
+
+double Statistic::value() const {
+  return values.data_ptr<double>()[0];
+}
+
+double Statistic::peak() const {
+  return std::max(std::abs(low), std::abs(high));
+}
+
+const Statistic* Statistics::find(const std::string& name) const {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+const Statistic* Statistics::find_base(const std::string& base) const {
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.base() == base; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+const Statistic* Statistics::like(const Statistic& statistic, const Statistics& of) const {
+  if (const Statistic* same = find(statistic.name)) return same;
+  const auto number = [&](const Statistics& statistics) {
+    return std::count_if(statistics.all.begin(), statistics.all.end(),
+                         [&](const Statistic& one) { return one.base() == statistic.base(); });
+  };
+  return number(*this) == 1 && number(of) == 1 ? find_base(statistic.base()) : nullptr;
+}
+
+const Statistic* Statistics::beside(const Statistic& statistic, const std::string& base) const {
+  return find(statistic.member() + base);
+}
+
+bool has_statistics(const storage::RecordedEntry& entry) {
+  if (!entry.reduction().empty()) return true;
+  const auto has = [&](const char* base) {
+    return std::any_of(entry.keys().begin(), entry.keys().end(),
+                       [&](const std::string& key) { return base_of(key) == base; });
+  };
+  return (has("mean") && has("variance")) || (has("counts") && has("edges"));
+}
+
+bool has_statistics(const Layers& layers) {
+  return std::any_of(layers.all.begin(), layers.all.end(),
+                     [](const Layer& layer) { return has_statistics(layer.entry); });
+}
+
+std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry) {
+  const core::Value value = entry.value();
+  if (value.is_none()) return {};
+  // Where all tensors of a module were recorded, each has its own results under its number.
+  const auto is_slot = [](const auto& item) {
+    return !item.first.empty() && item.first.find_first_not_of("0123456789") == std::string::npos &&
+           item.first.size() < 10;
+  };
+  if (!value.is_dict() || !std::all_of(value.dict().begin(), value.dict().end(), is_slot)) {
+    return {{-1, read(results_of(value), entry.reduction())}};
+  }
+  std::vector<Statistics> slots;
+  for (const auto& [key, item] : value.dict()) {
+    slots.push_back({std::stol(key), read(results_of(item), entry.reduction())});
+  }
+  return slots;
+}
+
+std::optional<Bins> bins_of(const std::vector<Result>& results, const std::string& name) {
+  for (const auto& result : results) {
+    if (!name.empty() && name != result.name && name + "." != member_of(result.name)) continue;
+    if (auto bins = histogram(results, result)) return bins;
+  }
+  return std::nullopt;
+}
+
+}  // namespace torchtap::tools

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <regex>
+#include <string>
+#include <torchtap/selectors/selectors.hpp>
+#include <vector>
+
+/// Which modules, as it is asked for in words. A header alone: also for what is loaded into programs.
+namespace torchtap::tools {
+
+struct Which {
+  std::string types, not_types;               ///< regular expressions on whole type names; empty: all, none
+  std::vector<std::string> names, not_names;  ///< globs on paths; empty: all, none
+};
+
+/// Modules whose type matches the regular expression as a whole: its short name ("Linear"), or, where no
+/// short name among `modules` matches, its qualified one ("__torch__.torch.nn.modules.linear.Linear").
+///
+/// Never both: "(?!Dropout).*" is to leave out what is called Dropout, and matches every qualified name.
+inline selectors::Selector matching_types(const std::string& option, const std::string& expression,
+                                          const std::vector<core::ModuleRef>& modules) {
+  std::regex types;
+  try {
+    types = std::regex(expression);
+  } catch (const std::regex_error& error) {
+    TORCH_CHECK_VALUE(false, option, " '", expression, "' is no regular expression: ", error.what(), ".");
+  }
+  bool any_short = false;
+  for (const auto& module : modules) any_short = any_short || std::regex_match(module.type(), types);
+  return selectors::Selector(
+      [types, any_short](const core::ModuleRef& module) {
+        return std::regex_match(any_short ? module.type() : module.qualified_type(), types);
+      },
+      option + " '" + expression + "'");
+}
+
+/// What `which` means for these modules, which are all that a model has.
+inline selectors::Selector selector_of(const Which& which, const std::vector<core::ModuleRef>& modules) {
+  selectors::Selector selector;
+  if (!which.types.empty()) selector = selector && matching_types("--types", which.types, modules);
+  if (!which.names.empty()) selector = selector && selectors::names(which.names);
+  if (!which.not_types.empty())
+    selector = selector && !matching_types("--not-types", which.not_types, modules);
+  if (!which.not_names.empty()) selector = selector && !selectors::names(which.not_names);
+  return selector;
+}
+
+}  // namespace torchtap::tools

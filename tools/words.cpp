@@ -1,0 +1,191 @@
+#include "words.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <new>
+#include <regex>
+#include <string_view>
+#include <torchtap/core/error.hpp>
+#include <utility>
+
+namespace torchtap::tools {
+namespace {
+
+/// How the names of exceptions end.
+constexpr std::array<std::string_view, 3> kErrors{"Error", "Exception", "Exit"};
+
+/// How many bytes the character at `at` has, and which it is; 0 bytes where it is not UTF-8.
+std::pair<std::size_t, char32_t> decode(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(at);
+  if (lead < 0x80) return {1, lead};
+  const std::size_t size = lead >= 0xC2 && lead < 0xE0   ? 2
+                           : lead >= 0xE0 && lead < 0xF0 ? 3
+                           : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                         : 0;
+  if (size == 0 || size > text.size() - at) return {0, 0};
+  char32_t code = lead & (0xFFu >> (size + 1));
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return {0, 0};
+    code = code << 6 | (byte(at + i) & 0x3F);
+  }
+  const char32_t least = size == 2 ? 0x80 : size == 3 ? 0x800 : 0x10000;
+  if (code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {0, 0};
+  return {size, code};
+}
+
+/// C0, DEL, C1, ends of lines and paragraphs, and what changes the direction of writing.
+bool is_control(char32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || (code >= 0x200E && code <= 0x200F) ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
+}
+
+std::string escaped(unsigned char byte) {
+  static constexpr char kLetters[] = "abtnvfr";  // from 7 on
+  if (byte >= 7 && byte <= 13) return std::string("\\") + kLetters[byte - 7];
+  char text[8];
+  std::snprintf(text, sizeof text, "\\%03o", byte);
+  return text;
+}
+
+using Rule = std::pair<std::string_view, std::string_view>;
+
+/// Parts of the library's messages that name functions of C++, and the same for a shell.
+constexpr std::array kRules{
+    Rule{", or pass SaveOptions().overwrite(true)", ", or replace it with --overwrite"},
+    Rule{", or pass SpoolOptions().append(true) to go on with it, or overwrite(true) to replace it",
+         ", or replace it with --overwrite"},
+    Rule{", or pass SaveOptions().mkdir(true)", ""},
+    Rule{", as C++'s torch::save and torch.jit.save write them", ""},
+    Rule{", or pass SpoolOptions().mkdir(true)", ""},
+    Rule{" with mkdir(true)", ""},
+    Rule{" Use allow_none() if that is fine.", ""},
+    Rule{", then call flush() or save(): they try again, and recording goes on",
+         "; torchtap recover finishes what is there"},
+    Rule{"; load it with torch::load or torch::jit::load, and save tensors with storage::save_value or "
+         "torch.save",
+         "; torchtap list shows its modules, and torch.save makes files of tensors"},
+    Rule{"; load its .pt files one at a time with load or load_value",
+         "; its .pt files can be named one at a time"},
+    Rule{"torchtap recover, or storage::recover, says", "torchtap recover says"},
+    Rule{"load TorchScript with torch::jit::load", "torchtap list shows the modules of TorchScript files"},
+    Rule{"; names(\"\") selects the model as a whole", "; --names '' selects the model as a whole"},
+    Rule{"with to(at::kFloat)", "to float32"},
+};
+
+bool is_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':';
+}
+
+/// "save", "RecordedEntry::value": what the library begins its messages with, the call that failed.
+bool is_call(std::string_view text) {
+  static constexpr std::array<std::string_view, 10> kCalls{
+      "load",    "save",      "load_value", "save_value", "spool",
+      "recover", "selectors", "torchtap",   "reductions", "filesystem error"};
+  if (std::find(kCalls.begin(), kCalls.end(), text) != kCalls.end()) return true;
+  text = text.substr(0, text.find('('));  // of RecordedEntry::tensor("mean")
+  return text.find("::") != std::string_view::npos && std::all_of(text.begin(), text.end(), is_name);
+}
+
+/// The library tells C++ what to call; a shell has options.
+std::string for_shells(std::string message) {
+  if (message.rfind("[enforce fail at ", 0) == 0) {  // FILE:LINE] CONDITION. MESSAGE
+    const auto end = message.find(". ", message.find("] "));
+    if (end != std::string::npos) message.erase(0, end + 2);
+  }
+  for (auto end = message.find(": "); end != std::string::npos && is_call({message.data(), end});
+       end = message.find(": ")) {
+    message.erase(0, end + 2);
+  }
+  for (const auto& [library, shell] : kRules) {
+    for (auto at = message.find(library); at != std::string::npos; at = message.find(library, at)) {
+      message.replace(at, library.size(), shell);
+      at += shell.size();
+    }
+  }
+  return message;
+}
+
+}  // namespace
+
+std::string printable(const std::string& text, bool keep_lines) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto [size, code] = decode(text, at);
+    const bool line = keep_lines && code == '\n';
+    if (size != 0 && (!is_control(code) || line)) {
+      result.append(text, at, size);
+    } else {
+      for (std::size_t i = 0; i < std::max<std::size_t>(size, 1); ++i) {
+        result += escaped(static_cast<unsigned char>(text[at + i]));
+      }
+    }
+    at += std::max<std::size_t>(size, 1);
+  }
+  return result;
+}
+
+std::string counted(std::int64_t number, const std::string& word) {
+  return std::to_string(number) + " " + word + (number == 1 ? "" : "s");
+}
+
+std::string meant(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string* best = nullptr;
+  std::size_t least = 2 + word.size() / 3;  // what is further away is another word
+  for (const auto& candidate : candidates) {
+    const bool beginning = word.size() > 1 && candidate.compare(0, word.size(), word) == 0;
+    const std::size_t distance = beginning ? 0 : core::edit_distance(word, candidate);
+    if (distance < least && distance < candidate.size()) {
+      least = distance;
+      best = &candidate;
+    }
+  }
+  return best == nullptr ? "" : *best;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string one = meant(word, candidates);
+  return one.empty() ? "" : "; did you mean \"" + one + "\"?";
+}
+
+ScriptError split(const std::string& message) {
+  const auto traceback = message.find("Traceback of TorchScript");
+  if (traceback == std::string::npos) return {message, ""};
+  // "RuntimeError: …" stands in a line behind the traceback. The cause may have several lines.
+  for (auto line = message.rfind('\n'); line != std::string::npos && line > traceback;
+       line = message.rfind('\n', line - 1)) {
+    const std::string_view rest = std::string_view(message).substr(line + 1);
+    const std::string_view name = rest.substr(0, rest.find(": "));
+    const bool error = std::any_of(kErrors.begin(), kErrors.end(), [&](std::string_view end) {
+      return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
+    });
+    if (!error || !std::all_of(name.begin(), name.end(), [](char c) { return is_name(c) || c == '.'; }))
+      continue;
+    std::string cause(rest.substr(name.size() + 2));
+    cause.erase(cause.find_last_not_of('\n') + 1);
+    return {cause, message.substr(traceback, line - traceback)};
+  }
+  return {message, ""};
+}
+
+std::string message_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const c10::Error*>(&error)) return ours->what_without_backtrace();
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "there is not enough memory.";
+  if (dynamic_cast<const std::regex_error*>(&error) != nullptr) {
+    return std::string("--types is no regular expression: ") + error.what() + ".";
+  }
+  return error.what();
+}
+
+std::string explain(const std::exception& error) {
+  const ScriptError parts = split(message_of(error));
+  std::string text = for_shells(parts.cause);
+  if (!parts.traceback.empty()) text += "\n" + parts.traceback;
+  return printable(text, /*keep_lines=*/true);
+}
+
+}  // namespace torchtap::tools
