@@ -37,8 +37,16 @@ namespace {
 namespace fs = std::filesystem;
 using namespace fuzz;
 
-constexpr int kCpuSeconds = 20;  // for one run
-constexpr int kBatch = 2000;     // runs a child
+constexpr int kCpuSeconds = 20;    // for one run
+constexpr int kRealSeconds = 300;  // likewise, where nothing is computed
+constexpr int kBatch = 2000;       // runs a child
+
+#ifdef __SANITIZE_ADDRESS__  // its shadow takes terabytes of addresses; it has limits of its own
+constexpr bool kLimited = false;
+#else
+constexpr bool kLimited = true;
+#endif
+constexpr ::rlim_t kMemory = ::rlim_t{4} << 30;
 
 struct Options {
   double seconds = 60;
@@ -84,6 +92,9 @@ class Fuzzer {
     const pid_t child = ::fork();
     if (child == 0) {
       ::close(ends[0]);
+      const rlimit memory{kMemory, kMemory}, no_core{0, 0};
+      if (kLimited) ::setrlimit(RLIMIT_AS, &memory);
+      ::setrlimit(RLIMIT_CORE, &no_core);
       Tally tally;
       const auto start = std::chrono::steady_clock::now();
       for (std::uint64_t i = 0; i < runs; ++i) {
@@ -109,9 +120,10 @@ class Fuzzer {
     fs::copy(folder_ + "/input", options_.keep, fs::copy_options::recursive);
     std::printf("seed %llu failed (%s %d); the files are in %s, again: fuzz --seed %llu --runs 1\n",
                 static_cast<unsigned long long>(seed + tally.runs),
-                WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF ? "it took too long, signal"
-                : WIFSIGNALED(status)                              ? "signal"
-                                                                   : "status",
+                WIFSIGNALED(status) && (WTERMSIG(status) == SIGPROF || WTERMSIG(status) == SIGALRM)
+                    ? "it took too long, signal"
+                : WIFSIGNALED(status) ? "signal"
+                                      : "status",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), options_.keep.c_str(),
                 static_cast<unsigned long long>(seed + tally.runs));
     return false;
@@ -131,6 +143,7 @@ class Fuzzer {
     }
     const itimerval limit{{0, 0}, {kCpuSeconds, 0}}, none{{0, 0}, {0, 0}};
     ::setitimer(ITIMER_PROF, &limit, nullptr);
+    ::alarm(kRealSeconds);
     try {
       const bool value = check(input, path, random, honest, corpus_.written);
       ++(value ? tally.values : tally.errors);
