@@ -1,0 +1,186 @@
+#include "check.hpp"
+
+#include <ATen/Functions.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <torchtap/core/error.hpp>
+#include <torchtap/reductions/restore.hpp>
+#include <torchtap/storage/file.hpp>
+#include <torchtap/storage/spool.hpp>
+
+#include "commands.hpp"
+#include "corpus.hpp"
+
+namespace fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+namespace storage = torchtap::storage;
+using torchtap::core::Value;
+
+constexpr std::int64_t kSmall = 1 << 20;
+
+/// Reads all bytes that a tensor may reach, so that the sanitizer sees those that are not its own.
+void touch(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return;
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  const auto* bytes = static_cast<const volatile char*>(tensor.data_ptr());
+  const std::int64_t end = (last + 1) * static_cast<std::int64_t>(tensor.element_size());
+  for (std::int64_t i = 0; i < end; i += i < kSmall ? 1 : 4096) (void)bytes[i];
+  (void)bytes[end - 1];
+}
+
+class Checker {
+ public:
+  Checker(const Input& input, std::string folder, Random& random, bool honest,
+          const std::set<std::string>& written)
+      : input_(input), folder_(std::move(folder)), random_(random), honest_(honest), written_(written) {}
+
+  void run() {
+    if (input_.kind == "snapshot") return restore_snapshot(path());
+    if (input_.kind == "file") return file();
+    switch (random_.below(6)) {
+      case 0:
+        return recording(false);
+      case 1:
+        return recording(true);
+      case 2:
+        return recover();
+      case 3:
+        return append();
+      case 4:
+        return command({"merge", folder_, folder_, "--save", folder_ + "-out"});
+      default: {
+        static const char* const kFormats[] = {"npy", "safetensors", "csv"};
+        return command({"convert", folder_, "--to", kFormats[random_.below(3)], "--save", folder_ + "-out"});
+      }
+    }
+  }
+
+ private:
+  std::string path() const { return folder_ + "/" + input_.files.begin()->first; }
+
+  void value(const Value& value, bool mapped) {
+    each_tensor(value, [&](const at::Tensor& tensor) {
+      touch(tensor);
+      if (!honest_ || mapped || written_.count(fingerprint(tensor)) != 0) return;
+      throw Broken{c10::str("a tensor of shape ", tensor.sizes(), " and dtype ", tensor.scalar_type(),
+                            " came out that was never written")};
+    });
+  }
+
+  void entry(const storage::RecordedEntry& part, bool mapped) {
+    value(part.value(), mapped);
+    for (const at::Tensor& sample : part.samples_range()) {
+      if (sample.defined()) touch(sample);
+    }
+    for (const auto& state : part.state()) {
+      const auto sink = torchtap::reductions::restore(state);
+      sink->state();
+      sink->clone()->merge(*sink);
+    }
+  }
+
+  void file() {
+    const bool mapped = random_.once_in(3);
+    const auto options = storage::LoadOptions().mmap(mapped);
+    value(storage::load_value(path(), options), mapped);
+    entry(storage::load(path(), options).at(0), mapped);
+  }
+
+  void recording(bool mapped) {
+    const auto recording = storage::load(folder_, storage::LoadOptions().mmap(mapped));
+    bool failed = false;
+    for (const auto& part : recording) {  // one that is damaged does not stand in front of the others
+      try {
+        entry(part, mapped);
+      } catch (const std::exception&) {
+        failed = true;
+      }
+    }
+    TORCH_CHECK(!failed, "an entry is damaged");
+  }
+
+  void recover() {
+    const bool journal = fs::exists(folder_ + "/journal.jsonl");
+    storage::recover(folder_, storage::RecoverOptions().repair(false).verify(random_.once_in(2)));
+    const auto found = storage::recover(folder_);
+    if (!journal) return;
+    try {
+      const auto recording = storage::load(folder_);
+      std::int64_t samples = 0;
+      for (const auto& part : recording) {
+        samples += part.samples();
+        value(part.value(), false);
+      }
+      if (!recording.complete()) throw Broken{"what was recovered is not complete"};
+      if (samples != found.samples) {
+        throw Broken{c10::str("recover found ", found.samples, " samples and load ", samples)};
+      }
+    } catch (const std::exception& error) {
+      throw Broken{std::string("what was recovered cannot be loaded: ") + error.what()};
+    }
+  }
+
+  void append() {
+    {
+      storage::Spool spool(folder_, storage::SpoolOptions().append(true).sync(false));
+      storage::Entry entry;
+      entry.path = "conv";
+      entry.type = "Conv2d";
+      entry.kind = "ForwardOutput";
+      spool.add(entry).append(at::arange(3, at::kFloat));
+      spool.close();
+    }
+    for (const auto& part : storage::load(folder_)) value(part.value(), false);
+  }
+
+  void command(std::vector<std::string> arguments) {
+    CLI::App app;
+    torchtap::tools::add_merge(app);
+    torchtap::tools::add_convert(app);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    app.parse(std::move(arguments));
+  }
+
+  const Input& input_;
+  const std::string folder_;
+  Random& random_;
+  const bool honest_;
+  const std::set<std::string>& written_;
+};
+
+}  // namespace
+
+std::string fingerprint(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.resolve_conj().resolve_neg().contiguous();
+  std::string text = c10::str(tensor.scalar_type(), tensor.sizes(), ":");
+  text.append(static_cast<const char*>(plain.data_ptr()), plain.nbytes());
+  return text;
+}
+
+void each_tensor(const Value& value, const std::function<void(const at::Tensor&)>& visit) {
+  if (value.is_tensor() && value.tensor().defined()) visit(value.tensor());
+  if (value.is_list()) {
+    for (const auto& item : value.list()) each_tensor(item, visit);
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.dict()) each_tensor(item, visit);
+  }
+}
+
+bool check(const Input& input, const std::string& folder, Random& random, bool honest,
+           const std::set<std::string>& written) {
+  fs::remove_all(folder + "-out");
+  try {
+    Checker(input, folder, random, honest, written).run();
+    return true;
+  } catch (const std::exception&) {  // c10::Error among them
+    return false;
+  }
+}
+
+}  // namespace fuzz

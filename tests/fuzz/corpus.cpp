@@ -1,0 +1,196 @@
+#include "corpus.hpp"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <fcntl.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <torchtap/core/sink.hpp>
+#include <torchtap/reductions/reductions.hpp>
+#include <torchtap/storage/file.hpp>
+#include <torchtap/storage/journal.hpp>
+#include <torchtap/storage/shard.hpp>
+#include <torchtap/storage/spool.hpp>
+
+#include "check.hpp"
+
+namespace fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+namespace storage = torchtap::storage;
+namespace detail = torchtap::storage::detail;
+using torchtap::core::Value;
+
+constexpr const char* kCreated = "2024-05-31T12:00:00Z";
+
+storage::Entry entry(const std::string& path, std::int64_t samples, Value value) {
+  storage::Entry entry;
+  entry.path = path;
+  entry.type = "torch::nn::LinearImpl";
+  entry.kind = "ForwardOutput";
+  entry.samples = samples;
+  entry.value = std::move(value);
+  return entry;
+}
+
+storage::Entry reduced(const std::string& path, std::unique_ptr<torchtap::core::Sink> sink) {
+  for (int i = 0; i < 4; ++i) sink->update(at::arange(3, at::kFloat) + i);
+  storage::Entry result = entry(path, 4, torchtap::core::to_value(sink->state()));
+  result.reduction = sink->describe();
+  result.state.push_back(torchtap::core::save(*sink).value());
+  return result;
+}
+
+/// The sample that stands at place `i`, like no other.
+at::Tensor sample(int i) {
+  return at::arange(3, at::kFloat) + 1000 * i;
+}
+
+/// A recording that a program which was killed left: a shard in the journal, one that had not got there, one
+/// that was being filled, and an entry by slots.
+Files cut_off(const std::string& folder) {
+  fs::create_directory(folder);
+  auto place = std::make_shared<detail::ShardFolder>();
+  place->call = "corpus";
+  place->path = folder;
+  place->fd = detail::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int next = 0;
+  const auto fill = [&](detail::Shard& shard, int count) {
+    detail::Run run;
+    run.sizes = {3};
+    run.count = count;
+    for (int i = 0; i < count; ++i) {
+      const at::Tensor one = sample(next++);
+      shard.write(at::kFloat, one.data_ptr(), one.nbytes());
+    }
+    shard.commit({run});
+  };
+  const auto whole = [&](const std::string& name, std::int64_t slot, int count) {
+    detail::Shard shard(place, name, slot);
+    fill(shard, count);
+    shard.complete();
+    shard.place();
+    return shard.info();
+  };
+  std::string journal = detail::journal_head(kCreated);
+  journal += detail::journal_entry(0, {"conv", {"alias"}, "Conv2d", "ForwardOutput", {}, 0});
+  journal += detail::journal_entry(1, {"lstm", {}, "LSTM", "ForwardOutput", {}, 0});
+  const auto open = [&](std::int64_t of, const std::string& name, std::int64_t slot) {
+    journal += detail::journal_open({of, name, slot, "float32", {3}, -1});
+  };
+  open(0, "0-0", -1);
+  journal += detail::journal_shard(0, whole("0-0", -1, 4));
+  open(0, "0-1", -1);
+  whole("0-1", -1, 3);
+  open(0, "0-2", -1);
+  detail::Shard part(place, "0-2", -1);
+  fill(part, 5);
+  for (std::int64_t slot = 0; slot < 2; ++slot) {
+    const std::string name = detail::shard_name(1, slot, 0);
+    open(1, name, slot);
+    journal += detail::journal_shard(1, whole(name, slot, 2));
+  }
+  std::ofstream(folder + "/journal.jsonl", std::ios::binary) << journal;
+  return read_folder(folder);
+}
+
+}  // namespace
+
+Files read_folder(const std::string& path) {
+  Files files;
+  for (const auto& file : fs::directory_iterator(path)) {
+    std::ifstream stream(file.path(), std::ios::binary);
+    files[file.path().filename().string()] = std::string(std::istreambuf_iterator<char>(stream), {});
+  }
+  return files;
+}
+
+void write_folder(const std::string& path, const Files& files) {
+  fs::remove_all(path);
+  fs::create_directory(path);
+  for (const auto& [name, bytes] : files) std::ofstream(path + "/" + name, std::ios::binary) << bytes;
+}
+
+Corpus make_corpus(const std::string& folder) {
+  Corpus corpus;
+  const auto add = [&](const std::string& kind, const std::string& name) {
+    const std::string path = folder + "/" + name;
+    Input input{name, kind, {}};
+    if (kind == "recording") {
+      input.files = read_folder(path);
+    } else {
+      std::ifstream stream(path, std::ios::binary);
+      input.files[name] = std::string(std::istreambuf_iterator<char>(stream), {});
+    }
+    auto manifest = input.files.find("manifest.json");
+    if (manifest != input.files.end()) {  // not the time of day
+      static const std::regex created("\"created\": \"[^\"]*\"");
+      manifest->second =
+          std::regex_replace(manifest->second, created, std::string("\"created\": \"") + kCreated + "\"");
+    }
+    corpus.inputs.push_back(std::move(input));
+  };
+  const auto options = storage::SaveOptions().mkdir(true).sync(false);
+
+  const Value list(std::vector<at::Tensor>{sample(0), at::Tensor(), at::ones({2, 2}, at::kLong)});
+  const Value dict(Value::Dict{{"mean", Value(sample(1))},
+                               {"0", Value(at::ones({}, at::kBool))},
+                               {"list", list},
+                               {"half", Value(at::ones({5}, at::kHalf))}});
+  storage::save_value(folder + "/tensor.pt", Value(at::arange(24, at::kInt).view({2, 3, 4})), options);
+  storage::save_value(folder + "/list.pt", list, options);
+  storage::save_value(folder + "/dict.pt", dict, options);
+  for (const auto* name : {"tensor.pt", "list.pt", "dict.pt"}) add("file", name);
+
+  using namespace torchtap::reductions;
+  std::vector<storage::Entry> entries{
+      entry("kept", 2, Value(std::vector<at::Tensor>{sample(2), sample(3)})),
+      entry("never", 0, Value()),
+      entry("set", 1, dict),
+  };
+  const std::string names =
+      "sum,mean,moments,min,abs_max,norm:3,count,first,last,ema,histogram:4:-2:2,histogram:4,quantiles,"
+      "covariance,gram,top_k:2";
+  entries.push_back(reduced("named", torchtap::core::make_sink(Named(names))));
+  entries.push_back(reduced("reservoir", torchtap::core::make_sink(Reservoir(ReservoirOptions(2)))));
+  entries.push_back(reduced("window", torchtap::core::make_sink(window(2, Max{}))));
+  entries.push_back(reduced("every", torchtap::core::make_sink(every(2, Series(Mean{}, Sum{})))));
+  storage::save(folder + "/reduced", entries, options);
+  add("recording", "reduced");
+
+  {
+    storage::Spool spool(folder + "/spooled", storage::SpoolOptions().mkdir(true).sync(false));
+    auto& plain = spool.add(entry("conv", 0, Value()));
+    auto& slots = spool.add(entry("lstm", 0, Value()));
+    for (int i = 0; i < 4; ++i) {
+      plain.append(sample(i));
+      slots.append(at::full({2}, i), 0);
+      slots.append(i == 2 ? at::Tensor() : at::full({i + 1}, i, at::kLong), 1);
+    }
+    spool.finish();
+  }
+  fs::remove(folder + "/spooled/journal.jsonl");
+  add("recording", "spooled");
+  cut_off(folder + "/cut");
+  add("recording", "cut");
+
+  write_snapshot(folder + "/snapshot");
+  add("snapshot", "snapshot");
+
+  for (int i = 0; i < 100; ++i) corpus.written.insert(fingerprint(sample(i)));
+  for (const auto& input : corpus.inputs) {
+    if (input.kind == "snapshot") continue;
+    const auto recording = storage::load(folder + "/" + input.name);
+    for (const auto& part : recording) {
+      each_tensor(part.value(),
+                  [&](const at::Tensor& tensor) { corpus.written.insert(fingerprint(tensor)); });
+    }
+  }
+  return corpus;
+}
+
+}  // namespace fuzz
