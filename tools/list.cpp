@@ -188,8 +188,9 @@ void list_as_table(const Listing& listing, const Options& options) {
   if (listing.watch != nullptr) std::cout << "input       " << to_text(listing.inputs) << '\n';
   std::cout << "modules     " << grouped(static_cast<std::int64_t>(listing.modules.vector().size())) << '\n'
             << "parameters  " << grouped(whole.parameters) << " (" << bytes_to_text(whole.parameter_bytes)
-            << "), " << (whole.trainable == whole.parameters ? "all" : grouped(whole.trainable))
-            << " trainable\n"
+            << ")\n"
+            << "trainable   " << (whole.trainable == whole.parameters ? "all" : grouped(whole.trainable))
+            << '\n'
             << "buffers     " << grouped(whole.buffers) << " ("
             << bytes_to_text(whole.bytes - whole.parameter_bytes) << ")\n";
 }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <streambuf>
 #include <torchtap/core/error.hpp>
 
 #include "checks.hpp"
@@ -29,6 +30,48 @@ void keep_standard_descriptors() {
     if (opened != fd && opened >= 0) ::close(opened);
   }
 }
+
+/// Remembers why something did not reach stdout. Exceptions of the stream itself would not do: LibTorch's
+/// printing of tensors copies its state to a stream without a buffer, which then throws.
+class Output : public std::streambuf {
+ public:
+  Output() : to_(std::cout.rdbuf(this)) {}
+  ~Output() override { std::cout.rdbuf(to_); }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  /// 0 as long as all went well.
+  int error() const noexcept { return error_; }
+
+ protected:
+  int_type overflow(int_type c) override {
+    errno = 0;
+    return noted(to_->sputc(traits_type::to_char_type(c)), traits_type::eof());
+  }
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    errno = 0;
+    const std::streamsize written = to_->sputn(text, size);
+    if (written != size) note();
+    return written;
+  }
+  int sync() override {
+    errno = 0;
+    return noted(to_->pubsync(), -1);
+  }
+
+ private:
+  template <class T>
+  T noted(T result, T failed) {
+    if (result == failed) note();
+    return result;
+  }
+  void note() {
+    if (error_ == 0) error_ = errno != 0 ? errno : EIO;
+  }
+
+  std::streambuf* to_;
+  int error_ = 0;
+};
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
@@ -99,21 +142,17 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keep_standard_descriptors();
-  // A full disk ends the command where it is noticed; but not in the middle of an error, or in a destructor,
-  // which would flush stdout if stderr were tied to it.
-  std::cout.exceptions(std::ios::badbit | std::ios::failbit);
-  std::cerr.tie(nullptr);
+  Output output;
+  int status = 2;
   try {
-    const int status = run(argc, argv);
-    std::cout.flush();
-    return status;
-  } catch (const std::ios_base::failure&) {
-    const int error = errno;
-    std::cout.exceptions(std::ios::goodbit);
-    std::cerr << "torchtap: cannot write to stdout: " << std::strerror(error) << '\n';
+    status = run(argc, argv);
   } catch (const std::exception& error) {
-    std::cout.exceptions(std::ios::goodbit);
     std::cerr << "torchtap: " << tools::explain(error) << '\n';
   }
-  return 2;
+  std::cout.flush();
+  if (output.error() != 0) {
+    std::cerr << "torchtap: cannot write to stdout: " << std::strerror(output.error()) << '\n';
+    return 2;
+  }
+  return status;
 }

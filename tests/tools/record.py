@@ -109,7 +109,7 @@ def check_list():
     conv = modules[1]
     assert (conv["path"], conv["type"], conv["parameters"]) == ("conv1", "Conv2d", 9408)
     text = run("list", f"{MODELS}/resnet18.script.pt", "--depth", "1").stdout
-    assert len(text.splitlines()) == 16 and "layer4" in text and "conv2" not in text
+    assert len(text.splitlines()) == 17 and "layer4" in text and "downsample" not in text
 
 
 def check_errors(folder):

@@ -132,18 +132,22 @@ int workers() {
 /// these have locks of their own.
 int fork_busy() {
   std::atomic<bool> stop{false};
+  std::atomic<int> warm{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
       torch::NoGradGuard guard;
       const auto x = torch::ones({2});
       nn::ReLU kept;
-      while (!stop) {
+      for (bool first = true; !stop; first = false) {
         kept(x);
         nn::Sigmoid()(x);
+        if (first) ++warm;
       }
     });
   }
+  // A thread's first operation takes a lock of LibTorch's, which nobody would release in a child.
+  while (warm < 3) std::this_thread::yield();
   nn::Tanh activation;
   const auto x = torch::ones({2});
   int good = 0;

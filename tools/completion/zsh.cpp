@@ -55,8 +55,8 @@ void print_zsh(std::ostream& stream, const Commands& commands) {
          << "_torchtap() {\n"
          << "  local curcontext=\"$curcontext\" state state_descr line\n"
          << "  typeset -A opt_args\n"
-         << "  local -a commands\n"
-         << "  commands=(\n";
+         << "  local -a subcommands\n"  // zsh keeps the programs there are in "commands"
+         << "  subcommands=(\n";
   for (const auto& command : commands) {
     if (!command.name.empty()) {
       stream << "    " << quoted(escaped(command.name) + ":" + escaped(command.help)) << '\n';
@@ -71,7 +71,7 @@ void print_zsh(std::ostream& stream, const Commands& commands) {
   }
   stream << " \\\n    ':command:->command' '*::argument:->argument' && return\n"
          << "  if [[ $state == command ]]; then\n"
-         << "    _describe command commands\n"
+         << "    _describe command subcommands\n"
          << "    return\n"
          << "  fi\n"
          << "  case $line[1] in\n";
