@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "checks.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
+#include "files.hpp"
 #include "json.hpp"
 #include "npy.hpp"
 #include "progress.hpp"
@@ -148,8 +148,7 @@ class Printer {
   at::Tensor values_;
 };
 
-void write_csv(const std::string& path, const at::Tensor& tensor) {
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+void write_csv(std::ostream& stream, const at::Tensor& tensor) {
   const Printer text(tensor);
   if (tensor.dim() <= 2) {
     const std::int64_t columns = tensor.dim() == 2 ? tensor.size(1) : 1;
@@ -166,8 +165,6 @@ void write_csv(const std::string& path, const at::Tensor& tensor) {
       for (auto dim = at.size(); dim > 0 && ++at[dim - 1] == tensor.sizes()[dim - 1]; --dim) at[dim - 1] = 0;
     }
   }
-  stream.close();
-  TORCH_CHECK(!stream.fail(), "cannot write \"", path, "\": ", std::strerror(errno), ".");
 }
 
 /// Something that is put in place when all of it is there, and removed if that never happens.
@@ -210,7 +207,7 @@ Json convert_to_folder(const Layers& layers, const Options& options) {
       if (item.tensor.scalar_type() == at::kBFloat16) widened.insert(item.layer->path);
       write_npy(path.string(), item.tensor);
     } else {
-      write_csv(path.string(), item.tensor);
+      write_file(path.string(), [&](std::ostream& stream) { write_csv(stream, item.tensor); });
     }
     index.push_back({{"file", file},
                      {"path", item.layer->path},
@@ -225,11 +222,9 @@ Json convert_to_folder(const Layers& layers, const Options& options) {
       index.push_back({{"file", nullptr}, {"path", layer.path}, {"result", name}, {"text", text}});
     }
   }
-  const std::string path = (staged.path() / "index.json").string();
-  std::ofstream stream(path);
-  stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
-  stream.close();
-  TORCH_CHECK(!stream.fail(), "cannot write \"", path, "\": ", std::strerror(errno), ".");
+  write_file((staged.path() / "index.json").string(), [&](std::ostream& stream) {
+    stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
+  });
   staged.put();
   if (!widened.empty()) {
     std::cerr << "torchtap: NumPy has no bfloat16; written as float32: " << widened.size()
@@ -277,17 +272,16 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
   text.append((8 - text.size() % 8) % 8, ' ');
   Staged staged(options.save);
   if (staged.path().has_parent_path()) fs::create_directories(staged.path().parent_path());
-  std::ofstream stream(staged.path(), std::ios::binary | std::ios::trunc);
-  for (int i = 0; i < 8; ++i) stream.put(static_cast<char>((text.size() >> (8 * i)) & 0xff));
-  stream << text;
-  Progress progress("writing", static_cast<std::int64_t>(header.size()) - 1);
-  each_tensor(layers, options, [&](const Item& item) {
-    const at::Tensor plain = item.tensor.contiguous();
-    stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
-    progress.advance();
+  write_file(staged.path().string(), [&](std::ostream& stream) {
+    for (int i = 0; i < 8; ++i) stream.put(static_cast<char>((text.size() >> (8 * i)) & 0xff));
+    stream << text;
+    Progress progress("writing", static_cast<std::int64_t>(header.size()) - 1);
+    each_tensor(layers, options, [&](const Item& item) {
+      const at::Tensor plain = item.tensor.contiguous();
+      stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+      progress.advance();
+    });
   });
-  stream.close();
-  TORCH_CHECK(!stream.fail(), "cannot write \"", staged.path().string(), "\": ", std::strerror(errno), ".");
   staged.put();
   return header;
 }

@@ -22,6 +22,7 @@
 #include "progress.hpp"
 #include "recordings.hpp"
 #include "statistics.hpp"
+#include "table.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {
@@ -266,12 +267,13 @@ void print_json(const std::vector<Row>& rows, const Row* first, const Options& o
 
 void print_table(const std::vector<Row>& rows, const Row* first, const Options& options) {
   using Align = Table::Align;
-  Table table({{"path"},
-               {"type"},
-               {"max abs", Align::right},
-               {"max rel", Align::right},
-               {"cosine", Align::right},
+  Table table({{"path", Align::left, Table::kAlways, 20, true},
+               {"type", Align::left, 40, 8},
+               {"max abs", Align::right, 90},
+               {"max rel", Align::right, 85},
+               {"cosine", Align::right, 80},
                {"status"}});
+  table.folds_constant_columns();
   for (const auto& [layer, other, comparison] : rows) {
     const auto text = [&, compared = comparison.compared](double value) {
       return compared ? to_text(value) : std::string("-");
@@ -283,16 +285,16 @@ void print_table(const std::vector<Row>& rows, const Row* first, const Options& 
   table.print(std::cout);
   std::cout << '\n';
   if (first == nullptr) {
-    std::cout << "All " << rows.size() << " modules agree within rtol " << to_text(options.rtol)
-              << " and atol " << to_text(options.atol) << ".\n";
-    return;
+    return print_wrapped(std::cout,
+                         c10::str("All ", rows.size(), " modules agree within rtol ", to_text(options.rtol),
+                                  " and atol ", to_text(options.atol), "."));
   }
   const auto& detail = first->comparison.detail;
   const auto count =
       std::count_if(rows.begin(), rows.end(), [](const Row& row) { return !row.comparison.agrees(); });
-  std::cout << count << " of " << rows.size() << " modules do not agree; the first is "
-            << shown_path(first->layer->path) << ": " << first->comparison.status
-            << (detail.empty() ? "" : " (" + detail + ")") << ".\n";
+  print_wrapped(std::cout, c10::str(count, " of ", rows.size(), " modules do not agree; the first is ",
+                                    shown_path(first->layer->path), ": ", first->comparison.status,
+                                    detail.empty() ? "" : " (" + detail + ")", "."));
 }
 
 std::vector<Pair> pairs_of(const Layers& a, const Layers& b, const Options& options) {

@@ -9,6 +9,7 @@
 #include "json.hpp"
 #include "summary.hpp"
 #include "table.hpp"
+#include "terminal.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -16,8 +17,7 @@ namespace {
 constexpr int kDigits = 3;
 
 std::string path_of(const Drift& drift) {
-  const std::string slot = drift.slot < 0 ? "" : "[" + std::to_string(drift.slot) + "]";
-  return shown_path(drift.pair.either().path) + slot;
+  return shown_path(drift.pair.either().path, drift.slot);
 }
 
 std::string number(const std::optional<double>& value, bool sign = false) {
@@ -76,16 +76,17 @@ void print_table(const std::vector<Drift>& drifts, double tolerance, const Drift
   const bool zeros = any([](const Drift& drift) { return drift.zeros.has_value(); });
   const bool others = any([](const Drift& drift) { return drift.largest() != nullptr; });
 
-  std::vector<FittedColumn> titles{{"path", Align::left, FittedColumn::kAlways, 20, true},
-                                   {"type", Align::left, 40, 8},
-                                   {"distance", Align::right}};
+  std::vector<Table::Column> titles{{"path", Align::left, Table::kAlways, 20, true},
+                                    {"type", Align::left, 40, 8},
+                                    {"distance", Align::right}};
   if (shifts) titles.push_back({"shift", Align::right, 90});
   if (ratios) titles.push_back({"std ratio", Align::right, 85});
   if (histograms) titles.push_back({"W1", Align::right, 80});
   if (zeros) titles.push_back({"zeros", Align::right, 70});
   if (others) titles.push_back({"other", Align::left, 60});
   titles.push_back({"status"});
-  std::vector<std::vector<std::string>> rows;
+  Table table(std::move(titles));
+  table.folds_constant_columns();
   for (const auto& drift : drifts) {
     std::vector<std::string> row{path_of(drift), short_type(drift.pair.either().entry.type()),
                                  to_text(drift.distance, kDigits)};
@@ -95,13 +96,12 @@ void print_table(const std::vector<Drift>& drifts, double tolerance, const Drift
     if (zeros) row.push_back(number(drift.zeros, true));
     if (others) row.push_back(largest_change(drift));
     row.push_back(drift.status);
-    rows.push_back(std::move(row));
+    table.add(std::move(row));
   }
-  const std::size_t width = line_width();
-  const auto shown = print_fitted(std::cout, titles, rows, width);
+  const auto shown = table.print(std::cout);
 
   std::cout << '\n';
-  const auto say = [&](const std::string& text) { print_wrapped(std::cout, text, width); };
+  const auto say = [&](const std::string& text) { print_wrapped(std::cout, text); };
   const auto explain = [&](const std::string& title, const std::string& text) {
     if (shown.count(title) != 0) say(title + ": " + text);
   };

@@ -5,9 +5,6 @@
 #include <c10/util/Exception.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <regex>
 #include <sstream>
@@ -16,6 +13,7 @@
 
 #include "checks.hpp"
 #include "dtypes.hpp"
+#include "files.hpp"
 #include "idx.hpp"
 #include "npy.hpp"
 
@@ -208,8 +206,7 @@ class RandomSource final : public Source {
 };
 
 std::unique_ptr<Source> open(const std::string& path, const InputOptions& options) {
-  std::ifstream stream(path, std::ios::binary);
-  TORCH_CHECK_VALUE(stream.good(), "cannot read \"", path, "\": ", std::strerror(errno), ".");
+  auto stream = open_to_read(path);
   std::string head(6, '\0');
   stream.read(head.data(), 6);
   if (head == "\x93NUMPY") return std::make_unique<NpySource>(path, options);

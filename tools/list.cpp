@@ -15,6 +15,7 @@
 #include "json.hpp"
 #include "model.hpp"
 #include "sizes.hpp"
+#include "table.hpp"
 #include "terminal.hpp"
 #include "watch.hpp"
 #include "words.hpp"
@@ -31,7 +32,7 @@ output ("2x" before it: of the first of two calls; "+1": one more tensor; "-": i
 Parameters, their share of the model's, and bytes are a module's own, those of its submodules included, buffers in the
 bytes alone; a tensor that is shared counts once; packed weights of quantized modules count as parameters. A module without the method (a ModuleList, a module that a trace
 never called) cannot be recorded; its type stands in brackets. On a narrow terminal names are cut and columns left
-out; in a file or a pipe everything is there.
+out, which lines below name; in a file everything is there.
 
 )",
                   describe_inputs(), R"(
@@ -165,11 +166,11 @@ void list_as_table(const Listing& listing, const Options& options) {
   using Align = Table::Align;
   const Sizes whole = sizes_of(listing.modules.vector().front().script());
   std::vector<Table::Column> columns{
-      {"index", Align::right, 0, 3}, {"module", Align::left, 14}, {"type", Align::left, 7, 1}};
+      {"index", Align::right, 20}, {"module", Align::left, Table::kAlways, 14}, {"type", Align::left, 40, 7}};
   if (listing.watch != nullptr) columns.push_back({"output"});
   columns.push_back({"parameters", Align::right});
-  columns.push_back({"%", Align::right, 0, 2});
-  columns.push_back({"bytes", Align::right, 0, 4});
+  columns.push_back({"%", Align::right, 30});
+  columns.push_back({"bytes", Align::right, 10});
   Table table(std::move(columns));
   for (const auto& module : listing.modules) {
     if (!shown(module, options)) continue;

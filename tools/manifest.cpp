@@ -12,27 +12,26 @@ namespace {
 
 void print_table(const std::vector<const Layer*>& layers) {
   using Align = Table::Align;
-  std::vector<std::vector<std::string>> rows;
+  Table table({{"index", Align::right, 20},
+               {"path", Align::left, Table::kAlways, 20, true},
+               {"type", Align::left, 50, 12},
+               {"kind", Align::left, 30},
+               {"samples", Align::right, 90},
+               {"reduction", Align::left, 40, 12},
+               {"dtype", Align::left, 80},
+               {"shape", Align::left, 95},
+               {"bytes", Align::right, 60}});
+  table.folds_constant_columns();
   for (const Layer* layer : layers) {
     const auto& entry = layer->entry;
     const bool values = !entry.dtype().empty();
-    rows.push_back({std::to_string(layer->index), shown_path(layer->path), entry.type(), entry.kind(),
-                    std::to_string(entry.samples()), entry.reduction().empty() ? "-" : entry.reduction(),
-                    values ? entry.dtype() : "-",
-                    values ? (entry.ragged() ? "ragged" : shape_to_text(entry.shape())) : "-",
-                    bytes_to_text(entry.bytes())});
+    table.add({std::to_string(layer->index), shown_path(layer->path), entry.type(), entry.kind(),
+               std::to_string(entry.samples()), entry.reduction().empty() ? "-" : entry.reduction(),
+               values ? entry.dtype() : "-",
+               values ? (entry.ragged() ? "ragged" : shape_to_text(entry.shape())) : "-",
+               bytes_to_text(entry.bytes())});
   }
-  print_fitted(std::cout,
-               {{"index", Align::right, 20},
-                {"path", Align::left, FittedColumn::kAlways, 20, true},
-                {"type", Align::left, 50, 12},
-                {"kind", Align::left, 30},
-                {"samples", Align::right, 90},
-                {"reduction", Align::left, 40, 12},
-                {"dtype", Align::left, 80},
-                {"shape", Align::left, 95},
-                {"bytes", Align::right, 60}},
-               rows, line_width());
+  table.print(std::cout);
 }
 
 }  // namespace

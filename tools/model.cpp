@@ -5,14 +5,15 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <regex>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <torchtap/storage/zip.hpp>
+
+#include "files.hpp"
+#include "message.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -66,7 +67,7 @@ void check_file(const std::string& path) {
                     recording ? "recording, which torchtap show looks into; a model is a file of "
                               : "directory; a model is a file of ",
                     "torch.jit.script or torch.jit.trace.");
-  TORCH_CHECK_VALUE(std::ifstream(path).good(), "cannot read \"", path, "\": ", std::strerror(errno), ".");
+  open_to_read(path);
   TORCH_CHECK_VALUE(!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) != 0, "\"", path,
                     "\" is empty.");
 }
@@ -199,12 +200,9 @@ torch::jit::Module load_model(const std::string& path, at::Device device) {
   TORCH_CHECK_VALUE(other.empty(), "\"", path, "\" ", other);
   try {
     return torch::jit::load(path, device);
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", missing_library(text), text);
   } catch (const std::exception& error) {
-    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", missing_library(error.what()),
-                      error.what());
+    const std::string text = message_of(error);
+    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", missing_library(text), text);
   }
 }
 

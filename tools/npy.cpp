@@ -4,13 +4,15 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <regex>
 #include <sstream>
 
 #include "dtypes.hpp"
+#include "files.hpp"
+#include "message.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -24,13 +26,6 @@ std::int64_t length(std::ifstream& stream) {
   const auto end = static_cast<std::int64_t>(stream.tellg());
   stream.seekg(0);
   return end;
-}
-
-/// What a file says, for messages: nothing that a terminal would obey.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
-  return text;
 }
 
 /// Unsigned types that LibTorch lacks, in the next wider one.
@@ -56,8 +51,7 @@ void NpyReader::bad(const std::string& why) const {
   TORCH_CHECK_VALUE(false, "cannot read \"", path_, "\": ", why, ".");
 }
 
-NpyReader::NpyReader(const std::string& path) : path_(path), stream_(path, std::ios::binary) {
-  if (!stream_) bad(std::strerror(errno));
+NpyReader::NpyReader(const std::string& path) : path_(path), stream_(open_to_read(path)) {
   const std::int64_t size = length(stream_);
   unsigned char head[12] = {};
   stream_.read(reinterpret_cast<char*>(head), 10);
@@ -147,8 +141,8 @@ at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
     if (descr_ == "u2") return widened<std::uint16_t, std::int32_t>(bytes, at::kInt);
     if (descr_ == "u4") return widened<std::uint32_t, std::int64_t>(bytes, at::kLong);
     if (descr_ == "u8") return widened<std::uint64_t, std::int64_t>(bytes, at::kLong);
-  } catch (const c10::Error& error) {
-    bad(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    bad(message_of(error));
   }
   if (descr_ == "b1") return bytes.ne(0);  // whatever else stands there
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar,
@@ -197,14 +191,14 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
                                 "', 'fortran_order': False, 'shape': (", shape, "), }");
   // The data begins at a multiple of 64.
   header += std::string((64 - (10 + header.size() + 1) % 64) % 64, ' ') + "\n";
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-  stream.write(kMagic, kMagicSize);
-  const char rest[] = {1, 0, static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
-  stream.write(rest, sizeof rest);
-  stream << header;
-  stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
-  stream.close();
-  TORCH_CHECK(!stream.fail(), "cannot write \"", path, "\": ", std::strerror(errno), ".");
+  write_file(path, [&](std::ostream& stream) {
+    stream.write(kMagic, kMagicSize);
+    const char rest[] = {1, 0, static_cast<char>(header.size() & 0xff),
+                         static_cast<char>(header.size() >> 8)};
+    stream.write(rest, sizeof rest);
+    stream << header;
+    stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+  });
 }
 
 }  // namespace torchtap::tools

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <torchtap/core/error.hpp>
 
+#include "files.hpp"
 #include "words.hpp"
 
 namespace torchtap::tools {
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 template <class T>
 std::vector<T> read_list(const fs::path& file, const char* what) {
   try {
-    std::ifstream stream(file);
+    auto stream = open_to_read(file.string());
     return nlohmann::json::parse(stream).get<std::vector<T>>();
   } catch (const nlohmann::json::exception& error) {
     TORCH_CHECK_VALUE(false, "cannot read \"", file.string(), "\": expected a JSON list of ", what, "; ",
@@ -116,8 +116,8 @@ const Result& find_result(const std::vector<Result>& results, const std::string&
                     "; name one of them with --result: ", core::quoted(names), ".");
 }
 
-std::string shown_path(const std::string& path) {
-  return path.empty() ? "(root)" : printable(path);
+std::string shown_path(const std::string& path, std::int64_t slot) {
+  return (path.empty() ? "(root)" : printable(path)) + (slot < 0 ? "" : "[" + std::to_string(slot) + "]");
 }
 
 }  // namespace torchtap::tools

@@ -48,7 +48,7 @@ std::vector<Result> results_of(const core::Value& value);
 const Result& find_result(const std::vector<Result>& results, const std::string& name,
                           const std::string& path);
 
-/// `"layer1.conv"`, or `(root)`.
-std::string shown_path(const std::string& path);
+/// `layer1.conv`, or `(root)`; `layer1.lstm[1]` of its tensor 1, where each has its own results.
+std::string shown_path(const std::string& path, std::int64_t slot = -1);
 
 }  // namespace torchtap::tools

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -15,13 +16,16 @@
 #include "checks.hpp"
 #include "commands.hpp"
 #include "csv.hpp"
+#include "drawing.hpp"
 #include "dtypes.hpp"
 #include "json.hpp"
 #include "manifest.hpp"
 #include "recordings.hpp"
 #include "statistics.hpp"
 #include "summary.hpp"
+#include "table.hpp"
 #include "terminal.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -179,22 +183,23 @@ void each_selected(const Layers& layers, const Options& options, const Visit& vi
 }
 
 std::string title(const Layer& layer, const std::string& result) {
-  return shown_path(layer.path) + (result.empty() ? "" : " " + result);
+  return shown_path(layer.path) + (result.empty() ? "" : " " + printable(result));
 }
 
 void show_stats(const Layers& layers, const Options& options) {
   using Align = Table::Align;
   Json list = Json::array();
-  Table table({{"index", Align::right},
-               {"path"},
-               {"result"},
-               {"elements", Align::right},
-               {"mean", Align::right},
-               {"std", Align::right},
-               {"min", Align::right},
-               {"max", Align::right},
-               {"nan", Align::right},
-               {"inf", Align::right}});
+  Table table({{"index", Align::right, 20},
+               {"path", Align::left, Table::kAlways, 20, true},
+               {"result", Align::left, 95, 12},
+               {"elements", Align::right, 40},
+               {"mean", Align::right, 88},
+               {"std", Align::right, 90},
+               {"min", Align::right, 82},
+               {"max", Align::right, 84},
+               {"nan", Align::right, 74},
+               {"inf", Align::right, 73}});
+  table.folds_constant_columns();
   each_selected(layers, options, [&](const Selected& selected) {
     for (const auto& result : selected.results) {
       const Stats stats = stats_of(result);
@@ -216,7 +221,8 @@ void show_stats(const Layers& layers, const Options& options) {
   });
   switch (options.format()) {
     case Format::table:
-      return table.print(std::cout);
+      table.print(std::cout);
+      return;
     case Format::json:
       return print(Json{{"path", options.path}, {"stats", std::move(list)}});
     case Format::csv:
@@ -286,14 +292,29 @@ bool wants_results(const Layers& layers, const Options& options) {
   return has_statistics(entry) && results_of(entry.value()).size() > 1;
 }
 
+/// Whether `--result` names a column of the table, such as "std", rather than a result in the file.
+bool wants_column(const Layers& layers, const Options& options) {
+  if (options.entry.empty() || options.result.empty() || options.sample.has_value()) return false;
+  const auto& entry = layers.at(options.entry).entry;
+  if (!has_statistics(entry)) return false;
+  const auto results = results_of(entry.value());
+  const auto is_it = [&](const Result& result) { return result.name == options.result; };
+  if (std::any_of(results.begin(), results.end(), is_it)) return false;
+  const auto slots = statistics_of(entry);
+  return std::any_of(slots.begin(), slots.end(), [&](const Statistics& slot) {
+    return slot.find(options.result) != nullptr || slot.find_base(options.result) != nullptr;
+  });
+}
+
 void show(const Layers& layers, const Options& options) {
   const bool statistics = has_statistics(layers);
   TORCH_CHECK_VALUE(options.sort.empty() || statistics, "--sort sorts the results of reductions, and \"",
                     options.path, "\" is a recording of samples; leave --sort out.");
   if (options.stats) return show_stats(layers, options);
   if (options.histogram) return show_histogram(layers, options);
-  const bool results = wants_results(layers, options);
-  if (results && options.format() == Format::table) return print_results(layers.at(options.entry));
+  const bool results = wants_results(layers, options) || wants_column(layers, options);
+  if (wants_results(layers, options) && options.format() == Format::table)
+    return print_results(layers.at(options.entry));
   if (!options.entry.empty() && !results) return show_values(layers, options);
   if (!statistics) return print_manifest(layers, options.path, options.entry, options.format());
   print_summary(layers, {options.path, options.entry, options.result, options.sort, options.format()});
@@ -311,7 +332,8 @@ void add_show(CLI::App& app) {
   auto* entry =
       command->add_option("--entry", options->entry,
                           "One module, by its path or, where none is called so, its index; '#3' is an index");
-  command->add_option("--result", options->result, "One result of a reduction: variance, max.value");
+  command->add_option("--result", options->result,
+                      "One result of a reduction, or a column of the table: variance, std");
   command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")
       ->transform(whole_number(0))
       ->needs(entry);

@@ -10,10 +10,13 @@
 #include <torchtap/core/error.hpp>
 
 #include "csv.hpp"
+#include "drawing.hpp"
 #include "json.hpp"
 #include "marks.hpp"
 #include "statistics.hpp"
 #include "table.hpp"
+#include "terminal.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -107,8 +110,7 @@ std::string cell(const Statistic* one, std::size_t spark, int digits = kDigits) 
 }
 
 std::string path_of(const Row& row) {
-  const std::string slot = row.statistics.slot < 0 ? "" : "[" + std::to_string(row.statistics.slot) + "]";
-  return shown_path(row.layer->path) + slot;
+  return shown_path(row.layer->path, row.statistics.slot);
 }
 
 std::string joined(const std::vector<std::string>& words, const char* separator = " ") {
@@ -184,21 +186,20 @@ std::string in_all(const std::vector<Row>& rows, const Of& of) {
 }
 
 /// Under the table: what was recorded, over what the histograms are, and what the marks mean.
-void print_legend(const std::vector<Row>& rows, const std::vector<Column>& columns, std::size_t width) {
+void print_legend(const std::vector<Row>& rows, const std::vector<Column>& columns) {
   std::set<std::int64_t> modules;
   for (const auto& row : rows) modules.insert(row.layer->index);
-  std::vector<std::string> about{std::to_string(modules.size()) +
-                                 (modules.size() == 1 ? " module" : " modules")};
+  std::vector<std::string> about{counted(static_cast<std::int64_t>(modules.size()), "module")};
   const auto say = [&](const std::string& text) {
     if (!text.empty()) about.push_back(text);
   };
   say(in_all(rows, [](const Row& row) { return row.layer->entry.kind(); }));
   const std::string samples =
-      in_all(rows, [](const Row& row) { return std::to_string(row.layer->entry.samples()); });
-  if (!samples.empty()) say(samples + (samples == "1" ? " sample each" : " samples each"));
+      in_all(rows, [](const Row& row) { return counted(row.layer->entry.samples(), "sample"); });
+  if (!samples.empty()) say(samples + " each");
   say(in_all(rows, [](const Row& row) { return row.layer->entry.reduction(); }));
   std::cout << '\n';
-  print_wrapped(std::cout, joined(about, ", "), width);
+  print_wrapped(std::cout, joined(about, ", "));
 
   for (const auto& column : columns) {
     if (!column.histogram) continue;
@@ -206,23 +207,22 @@ void print_legend(const std::vector<Row>& rows, const std::vector<Column>& colum
       const Statistic* one = row.statistics.find(column.name);
       if (one == nullptr || !one->bins.has_value()) return "";
       const auto edges = one->bins->edge_list();
-      return std::to_string(edges.size() - 1) + " bins from " + tools::to_text(edges.front(), 6) + " to " +
-             tools::to_text(edges.back(), 6);
+      return std::to_string(edges.size() - 1) + " bins from " + to_text(edges.front()) + " to " +
+             to_text(edges.back());
     });
     print_wrapped(std::cout,
-                  column.title + ": " + (range.empty() ? "each row over a range of its own" : range), width);
+                  column.title + ": " + (range.empty() ? "each row over a range of its own" : range));
   }
   std::set<std::string> marked;
   for (const auto& row : rows) marked.insert(row.marks.begin(), row.marks.end());
   for (const auto& [mark, meaning] : mark_meanings()) {
-    if (marked.count(mark) != 0) print_wrapped(std::cout, std::string(mark) + ": " + meaning, width);
+    if (marked.count(mark) != 0) print_wrapped(std::cout, std::string(mark) + ": " + meaning);
   }
 }
 
 void print_table(const std::vector<Row>& rows, const std::vector<Column>& columns,
                  const std::string& sorted_by) {
   using Align = Table::Align;
-  const std::size_t width = line_width();
   const auto same = [&](const auto& of) {
     return std::all_of(rows.begin(), rows.end(), [&](const Row& row) { return of(row) == of(rows.front()); });
   };
@@ -232,11 +232,11 @@ void print_table(const std::vector<Row>& rows, const std::vector<Column>& column
   const bool marks = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.marks.empty(); });
 
   const auto important = [&](const std::string& title, int otherwise) {
-    return sorted_by == title || sorted_by == "-" + title ? FittedColumn::kAlways : otherwise;
+    return sorted_by == title || sorted_by == "-" + title ? Table::kAlways : otherwise;
   };
-  std::vector<FittedColumn> titles{{"index", Align::right, important("index", 20)},
-                                   {"path", Align::left, FittedColumn::kAlways, 20, true},
-                                   {"type", Align::left, important("type", 50), 8}};
+  std::vector<Table::Column> titles{{"index", Align::right, important("index", 20)},
+                                    {"path", Align::left, Table::kAlways, 20, true},
+                                    {"type", Align::left, important("type", 50), 8}};
   if (kinds) titles.push_back({"kind", Align::left, 48});
   if (reductions) titles.push_back({"reduction", Align::left, 30, 12});
   if (samples) titles.push_back({"samples", Align::right, important("samples", 25)});
@@ -246,8 +246,9 @@ void print_table(const std::vector<Row>& rows, const std::vector<Column>& column
   }
   if (marks) titles.push_back({"mark"});
 
-  const auto cells_with = [&](std::size_t spark) {
-    std::vector<std::vector<std::string>> cells;
+  const auto table_with = [&](std::size_t spark) {
+    Table table(titles);
+    table.folds_constant_columns();
     for (const auto& row : rows) {
       const auto& entry = row.layer->entry;
       std::vector<std::string> line{std::to_string(row.layer->index), path_of(row), short_type(entry.type())};
@@ -256,14 +257,13 @@ void print_table(const std::vector<Row>& rows, const std::vector<Column>& column
       if (samples) line.push_back(std::to_string(entry.samples()));
       for (const auto& column : columns) line.push_back(cell(row.statistics.find(column.name), spark));
       if (marks) line.push_back(joined(row.marks));
-      cells.push_back(std::move(line));
+      table.add(std::move(line));
     }
-    return cells;
+    return table;
   };
-  auto cells = cells_with(2 * kSpark);
-  if (full_width(titles, cells) > width) cells = cells_with(kSpark);
-  print_fitted(std::cout, titles, cells, width);
-  print_legend(rows, columns, width);
+  const Table wide = table_with(2 * kSpark);
+  (wide.width() > line_width() ? table_with(kSpark) : wide).print(std::cout);
+  print_legend(rows, columns);
 }
 
 Json results_to_json(const Row& row, const std::vector<Column>& columns) {
@@ -353,18 +353,16 @@ void print_results(const Layer& layer) {
   using Align = Table::Align;
   for (const auto& slot : statistics_of(layer.entry)) {
     std::cout << path_of({&layer, slot, {}}) << '\n';
-    std::vector<std::vector<std::string>> rows;
+    Table table({{"result", Align::left, Table::kAlways, 12},
+                 {"elements", Align::right, 10},
+                 {"value", Align::right}});
     for (const auto& one : slot.all) {
-      if (!one.bins.has_value()) rows.push_back({one.name, std::to_string(one.elements), cell(&one, 0, 6)});
+      if (!one.bins.has_value()) table.add({one.name, std::to_string(one.elements), cell(&one, 0, 6)});
     }
-    print_fitted(std::cout,
-                 {{"result", Align::left, FittedColumn::kAlways, 12},
-                  {"elements", Align::right, 10},
-                  {"value", Align::right}},
-                 rows, line_width());
+    table.print(std::cout);
     for (const auto& one : slot.all) {
       if (!one.bins.has_value()) continue;
-      std::cout << one.name << '\n';
+      std::cout << printable(one.name) << '\n';
       print_histogram(std::cout, one.bins->total(), one.bins->edge_list());
     }
   }

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "dtypes.hpp"
+#include "message.hpp"
 #include "model.hpp"
 #include "terminal.hpp"
 #include "words.hpp"

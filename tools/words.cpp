@@ -1,42 +1,21 @@
 #include "words.hpp"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdio>
-#include <new>
-#include <regex>
 #include <string_view>
 #include <torchtap/core/error.hpp>
 #include <utility>
+
+#include "message.hpp"
+#include "utf8.hpp"
 
 namespace torchtap::tools {
 namespace {
 
 /// How the names of exceptions end.
 constexpr std::array<std::string_view, 3> kErrors{"Error", "Exception", "Exit"};
-
-/// How many bytes the character at `at` has, and which it is; 0 bytes where it is not UTF-8.
-std::pair<std::size_t, char32_t> decode(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(at);
-  if (lead < 0x80) return {1, lead};
-  const std::size_t size = lead >= 0xC2 && lead < 0xE0   ? 2
-                           : lead >= 0xE0 && lead < 0xF0 ? 3
-                           : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                         : 0;
-  if (size == 0 || size > text.size() - at) return {0, 0};
-  char32_t code = lead & (0xFFu >> (size + 1));
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return {0, 0};
-    code = code << 6 | (byte(at + i) & 0x3F);
-  }
-  const char32_t least = size == 2 ? 0x80 : size == 3 ? 0x800 : 0x10000;
-  if (code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {0, 0};
-  return {size, code};
-}
 
 /// C0, DEL, C1, ends of lines and paragraphs, and what changes the direction of writing.
 bool is_control(char32_t code) {
@@ -115,7 +94,7 @@ std::string for_shells(std::string message) {
 std::string printable(const std::string& text, bool keep_lines) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
-    const auto [size, code] = decode(text, at);
+    const auto [size, code] = character_at(text, at);
     const bool line = keep_lines && code == '\n';
     if (size != 0 && (!is_control(code) || line)) {
       result.append(text, at, size);
@@ -170,15 +149,6 @@ ScriptError split(const std::string& message) {
     return {cause, message.substr(traceback, line - traceback)};
   }
   return {message, ""};
-}
-
-std::string message_of(const std::exception& error) {
-  if (const auto* ours = dynamic_cast<const c10::Error*>(&error)) return ours->what_without_backtrace();
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "there is not enough memory.";
-  if (dynamic_cast<const std::regex_error*>(&error) != nullptr) {
-    return std::string("--types is no regular expression: ") + error.what() + ".";
-  }
-  return error.what();
 }
 
 std::string explain(const std::exception& error) {

@@ -29,9 +29,6 @@ struct ScriptError {
 };
 ScriptError split(const std::string& message);
 
-/// What an exception says, without C++'s backtrace.
-std::string message_of(const std::exception& error);
-
 /// What went wrong: first the cause and the remedy, then TorchScript's traceback if there is one. Ready to be
 /// printed after "torchtap: ".
 std::string explain(const std::exception& error);

@@ -86,6 +86,17 @@ with tempfile.TemporaryDirectory() as folder:
     saved = next(iter(torch.jit.load(str(folder / "conv1.pt")).parameters()))
     check(len(samples) == 4 and torch.equal(samples[3], saved), "conv1 as the program saw it")
 
+    # All but some, and nothing but what is left out.
+    for excluded, want in ((("--not-names", "layer*"), {"conv1", "fc", "Linear#0"}), (("--not-types", "Conv2d"), {"fc", "Linear#0"}),
+                           (("--not-types", "Conv2d", "--not-names", "f?"), {"Linear#0"})):
+        out = folder / "-".join(want)
+        run([torchtap, "preload", "--types", "Conv2d|Linear", *excluded, "--reduce", "count", "--save", str(out), "--", foreign], folder)
+        check(set(recording(out)) == want, f"{excluded}: {sorted(recording(out))}")
+    status, _, errors = run([torchtap, "preload", "--types", "Linear", "--not-types", "Lin.*", "--save", str(folder / "x"), "--", foreign], folder)
+    check("no module that ran has a type like 'Linear' and has no type like 'Lin.*'; the nearest are Linear" in errors, f"all left out: {errors}")
+    status, output, errors = run([torchtap, "preload", "--not-types", "(", "--save", str(folder / "x"), "--", foreign], folder)
+    check(status == 2 and output == "" and "--not-types '(' is no regular expression" in errors, f"a broken expression: {status} {errors}")
+
     # Gradients.
     out = folder / "gradients"
     run([torchtap, "preload", "--what", "grad-output", "--types", "Linear", "--reduce", "sum", "--save", str(out), "--",

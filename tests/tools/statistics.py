@@ -263,6 +263,12 @@ def check_vectors(folder, batches):
     check("moments.std" in text and "quantiles.q0.5" in text and "█" in text, f"show --entry of a module: {text}")
     got = document("show", stats, "--entry", "first", "--result", "moments.mean")["values"]
     check(numpy.allclose(got, x.mean(0).numpy(), rtol=1e-5), "show --entry --result has the values")
+    (got,) = document("show", stats, "--entry", "first", "--result", "std")["entries"]
+    check(list(got["statistics"]) == ["std"], f"show --entry --result has a column: {got}")
+    got = rows_of("show", stats, "--result", "max")
+    check(set(got[0]) == {"index", "path", "type", "kind", "samples", "marks", "max.min", "max.max", "max.elements", "max.nan", "max.inf"}, f"show --result: {got[0]}")
+    check("moments.variance" in run("show", stats, "--entry", "first", "--result", "nosuch", status=2)[1], "show --result: the results there are")
+    check("std" in run("show", stats, "--result", "nosuch", status=2)[1], "show --result: the columns there are")
 
 
 def check_slots(folder, batches):

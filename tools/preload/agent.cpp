@@ -16,6 +16,7 @@
 #include <torchtap/hooks/detail/direct.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
+#include "../message.hpp"
 #include "config.hpp"
 #include "ending.hpp"
 #include "session.hpp"
@@ -82,7 +83,7 @@ void on_called_module(Module& module) {
       watch(agent->config.every);
     }
   } catch (const std::exception& error) {
-    session().note(error.what());  // the program's call goes on
+    session().note(tools::message_of(error));  // the program's call goes on
   }
 }
 
@@ -176,7 +177,7 @@ void found_root(const Module& root) noexcept {
   try {
     session().learn(root);
   } catch (const std::exception& error) {
-    session().note(error.what());
+    session().note(tools::message_of(error));
   }
 }
 

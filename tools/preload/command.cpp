@@ -14,6 +14,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "../asked.hpp"
+#include "../which_options.hpp"
 #include "config.hpp"
 #include "report.hpp"
 #include "summary.hpp"
@@ -47,7 +49,7 @@ has ended.
 
 Examples:
   torchtap preload --types 'Conv2d|Linear' --reduce moments --save out/ -- ./program its arguments
-  torchtap preload --what grad-output --names 'layer4.*' --reduce abs_max,histogram:64 --save out/ -- ./train
+  torchtap preload --what grad-output --names 'layer4.*' --not-types 'ReLU|Dropout.*' --reduce abs_max,histogram:64 --save out/ -- ./train
   torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
 )";
 
@@ -165,10 +167,9 @@ void add_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("preload", "Record in a program that is not rebuilt");
   command->footer(kExamples);
   command->add_option("--what", config->what, "What to record")
-      ->check(CLI::IsMember({"pre", "input", "output", "grad-input", "grad-output"}))
+      ->check(CLI::IsMember(tools::recorder_names()))
       ->capture_default_str();
-  command->add_option("--types", config->types, "Regular expression on whole type names: 'Conv2d|Linear'");
-  command->add_option("--names", config->names, "Globs on paths: 'layer1.*'")->delimiter(',');
+  tools::add_which_options(*command, config->which);
   command->add_option(
       "--reduce", config->reduce,
       "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; without, every sample "

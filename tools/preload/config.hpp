@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "../which.hpp"
+
 namespace torchtap::preload {
 
 /// The environment variable in which `torchtap preload` hands the configuration to the library in the
@@ -16,8 +18,7 @@ inline constexpr char kVariable[] = "TORCHTAP_PRELOAD";
 /// What to record in a program that knows nothing of torchtap. As JSON in the environment.
 struct Config {
   std::string what = "output";
-  std::string types;               ///< a regular expression on whole type names; empty: all
-  std::vector<std::string> names;  ///< globs on paths; empty: all
+  tools::Which which;
   std::string reduce;              ///< as `reductions::Named` takes it; empty: every sample is kept
   std::vector<std::int64_t> over;  ///< the dimensions that are rows
   bool elementwise = false;        ///< a sample is a row; else, without `over`, every element is one
@@ -29,9 +30,10 @@ struct Config {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(CEREAL_NVP(what), CEREAL_NVP(types), CEREAL_NVP(names), CEREAL_NVP(reduce), CEREAL_NVP(over),
-            CEREAL_NVP(elementwise), CEREAL_NVP(save), CEREAL_NVP(overwrite), CEREAL_NVP(every),
-            CEREAL_NVP(process), CEREAL_NVP(reports));
+    archive(CEREAL_NVP(what), CEREAL_NVP(which.types), CEREAL_NVP(which.not_types), CEREAL_NVP(which.names),
+            CEREAL_NVP(which.not_names), CEREAL_NVP(reduce), CEREAL_NVP(over), CEREAL_NVP(elementwise),
+            CEREAL_NVP(save), CEREAL_NVP(overwrite), CEREAL_NVP(every), CEREAL_NVP(process),
+            CEREAL_NVP(reports));
   }
 };
 

@@ -12,6 +12,7 @@
 #include <torchtap/selectors/selectors.hpp>
 
 #include "../asked.hpp"
+#include "../message.hpp"
 #include "agent.hpp"
 #include "linked.hpp"
 
@@ -43,10 +44,8 @@ std::string kind_of(const Module& module, const std::string& type) {
 std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const c10::Error& known) {
-    return known.what_without_backtrace();
   } catch (const std::exception& known) {
-    return known.what();
+    return tools::message_of(known);
   } catch (...) {
     return "an unknown exception";
   }
@@ -59,9 +58,11 @@ std::string named(const std::string& path) {
 }  // namespace
 
 Session::Session(const Config& config, Places places)
-    : config_(config), process_(::getpid()), serial_(generation()), places_(std::move(places)) {
-  if (!config_.types.empty()) types_ = std::regex(config_.types);
-  if (!config_.names.empty()) names_ = selectors::names(config_.names);
+    : config_(config),
+      process_(::getpid()),
+      serial_(generation()),
+      selector_(tools::selector_of(config.which, {})),
+      places_(std::move(places)) {
   recorders::Options options;
   if (!config_.reduce.empty()) {
     options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
@@ -88,8 +89,7 @@ void Session::learn(const Module& root) {
   const std::unique_lock lock(mutex_);
   for (const auto& module : found) {
     // Noted once and for all: what is not seen cannot be missed silently.
-    if (module.doors().direct == core::Direct::no && module.has_forward() && matches_type(module.type()) &&
-        (!names_ || (*names_)(module))) {
+    if (module.doors().direct == core::Direct::no && module.has_forward() && selector_(module)) {
       places_.compiled_in[module.type()].insert(module.path());
     }
     if (module.module().weak_from_this().expired()) continue;
@@ -157,7 +157,7 @@ bool Session::meet(Module& module) {
     if (slot.index >= 0) recorder_->replace(slot.index, ref);
     return false;
   }
-  if (!matches_type(node->type) || (names_ && !(*names_)(ref))) return false;
+  if (!selector_(ref)) return false;
   if (attached_ == kMost) {
     ++left_out_[node->type];
     return false;

@@ -9,8 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <regex>
 #include <set>
 #include <shared_mutex>
 #include <string>
@@ -88,7 +86,6 @@ class Session {
     std::int64_t slot;
   };
 
-  bool matches_type(const std::string& type) const { return !types_ || std::regex_match(type, *types_); }
   void meet_on_stack(const torch::nn::Module& module);
   std::int64_t find_slot(const std::string& kind, const std::string& path, Trail& trail);
   void fail(const std::string& path, const std::exception_ptr& error);
@@ -99,8 +96,7 @@ class Session {
   const Config config_;
   const pid_t process_;
   const std::uint64_t serial_;
-  std::optional<std::regex> types_;
-  std::optional<selectors::Selector> names_;
+  const selectors::Selector selector_;
   std::unique_ptr<recorders::Recorder> recorder_;
 
   std::shared_mutex mutex_;

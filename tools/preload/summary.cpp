@@ -82,6 +82,32 @@ std::vector<std::string> nearest(const std::string& wanted, const std::set<std::
   return core::nearest(wanted, std::vector<std::string>(names.begin(), names.end()));
 }
 
+/// "is called 'fc*' and has a type like 'Linear'".
+std::string asked_for(const tools::Which& which) {
+  std::string text;
+  const auto ask = [&](const std::string& what, const std::string& pattern) {
+    if (!pattern.empty()) text += (text.empty() ? "" : " and ") + what + " '" + pattern + "'";
+  };
+  const auto joined = [](const std::vector<std::string>& globs) {
+    std::string list;
+    for (const auto& glob : globs) list += (list.empty() ? "" : ",") + glob;
+    return list;
+  };
+  ask("is called", joined(which.names));
+  ask("has a type like", which.types);
+  ask("is not called", joined(which.not_names));
+  ask("has no type like", which.not_types);
+  return text.empty() ? "could be recorded" : text;
+}
+
+std::string nearest_to(const tools::Which& which, const Seen& seen) {
+  if (!which.names.empty()) {
+    return "the nearest are " + core::quoted(nearest(which.names.front(), seen.ran_paths));
+  }
+  if (!which.types.empty()) return "the nearest are " + listed(nearest(which.types, seen.ran_types));
+  return "there were " + listed(seen.ran_types);
+}
+
 /// Why there is no recording at all.
 std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
                                  const Ended& program) {
@@ -94,17 +120,8 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
   const Seen seen(reports);
   std::vector<std::string> lines;
   if (!seen.ran_types.empty()) {
-    std::string pattern;
-    for (const auto& name : config.names) pattern += (pattern.empty() ? "" : ",") + name;
-    if (!config.types.empty() && pattern.empty()) {
-      lines.push_back(nothing + "no module that ran has a type like '" + config.types +
-                      "'; the nearest are " + listed(nearest(config.types, seen.ran_types)) + ".");
-    } else {
-      lines.push_back(
-          nothing + "no module that ran is called '" + pattern + "'" +
-          (config.types.empty() ? "" : " and has a type like '" + config.types + "'") + "; the nearest are " +
-          core::quoted(nearest(config.names.empty() ? "" : config.names.front(), seen.ran_paths)) + ".");
-    }
+    lines.push_back(nothing + "no module that ran " + asked_for(config.which) + "; " +
+                    nearest_to(config.which, seen) + ".");
   }
   if (!seen.on_stack.empty()) {
     lines.push_back(nothing + "the modules that were called (" + listed(seen.on_stack) +

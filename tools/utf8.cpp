@@ -1,0 +1,81 @@
+#include "utf8.hpp"
+
+#include <wchar.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "terminal.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+struct Cell {
+  std::size_t begin;  // in the text
+  std::size_t columns;
+};
+
+/// The characters of `text`. Bytes that are no character take a column each.
+std::vector<Cell> cells_of(const std::string& text) {
+  utf8_locale();  // sets the locale that wcwidth asks
+  std::vector<Cell> cells;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto [bytes, code] = character_at(text, at);
+    const int columns = bytes == 0 ? 1 : ::wcwidth(static_cast<wchar_t>(code));
+    cells.push_back({at, columns < 0 ? 1 : static_cast<std::size_t>(columns)});
+    at += std::max<std::size_t>(bytes, 1);
+  }
+  return cells;
+}
+
+}  // namespace
+
+Character character_at(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(at);
+  if (lead < 0x80) return {1, lead};
+  const std::size_t size = lead >= 0xC2 && lead < 0xE0   ? 2
+                           : lead >= 0xE0 && lead < 0xF0 ? 3
+                           : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                         : 0;
+  if (size == 0 || size > text.size() - at) return {0, 0};
+  char32_t code = lead & (0xFFu >> (size + 1));
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return {0, 0};
+    code = code << 6 | (byte(at + i) & 0x3F);
+  }
+  const char32_t least = size == 2 ? 0x80 : size == 3 ? 0x800 : 0x10000;
+  if (code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return {0, 0};
+  return {size, code};
+}
+
+std::size_t width_of(const std::string& text) {
+  std::size_t columns = 0;
+  for (const auto& cell : cells_of(text)) columns += cell.columns;
+  return columns;
+}
+
+std::string cut(const std::string& text, std::size_t to, bool keeps_end) {
+  const auto cells = cells_of(text);
+  std::size_t columns = 0;
+  for (const auto& cell : cells) columns += cell.columns;
+  if (columns <= to) return text;
+  const std::string dots = utf8_locale() ? "…" : "..";
+  const std::size_t size = std::min<std::size_t>(to, utf8_locale() ? 1 : 2);
+  const std::size_t room = to - size;
+  if (keeps_end) {
+    std::size_t first = 0;
+    // What combines with a character that was cut goes with it.
+    while (first < cells.size() && (columns > room || cells[first].columns == 0)) {
+      columns -= cells[first++].columns;
+    }
+    return dots + (first < cells.size() ? text.substr(cells[first].begin) : "");
+  }
+  std::size_t last = 0;
+  for (columns = 0; last < cells.size() && columns + cells[last].columns <= room; ++last) {
+    columns += cells[last].columns;
+  }
+  return text.substr(0, last < cells.size() ? cells[last].begin : text.size()) + dots;
+}
+
+}  // namespace torchtap::tools
