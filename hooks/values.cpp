@@ -4,7 +4,7 @@
 namespace torchtap::hooks {
 namespace {
 
-using Types = c10::SmallVector<const std::type_info*, 1>;
+using Types = std::vector<const std::type_info*>;
 
 bool contains(const Types& types, const std::type_info& type) {
   return std::any_of(types.begin(), types.end(), [&](const auto* other) { return *other == type; });
@@ -30,33 +30,35 @@ bool is_own(const std::type_info& type) {
 }  // namespace
 
 void Tensors::push_unknown(const std::type_info& type) {
-  if (!contains(unknown_, type)) unknown_.push_back(&type);
+  if (!contains(unknown(), type)) seldom().unknown.push_back(&type);
 }
 
 void Tensors::push_unregistered(const std::type_info& type) {
   push_unknown(type);
-  if (!contains(unregistered_, type)) unregistered_.push_back(&type);
+  if (!contains(seldom().unregistered, type)) seldom().unregistered.push_back(&type);
 }
 
 void Tensors::push_unknown_of(const Tensors& other) {
-  for (const auto* type : other.unknown_) push_unknown(*type);
-  for (const auto* type : other.unregistered_) push_unregistered(*type);
+  if (other.seldom_ == nullptr) return;
+  for (const auto* type : other.seldom_->unknown) push_unknown(*type);
+  for (const auto* type : other.seldom_->unregistered) push_unregistered(*type);
 }
 
 std::string Tensors::describe_unknown() const {
-  if (unknown_.empty()) return "";
+  if (!has_unknown()) return "";
+  const Types& unregistered = seldom_->unregistered;
   Types unvisited;
-  for (const auto* type : unknown_) {
-    if (!contains(unregistered_, *type)) unvisited.push_back(type);
+  for (const auto* type : unknown()) {
+    if (!contains(unregistered, *type)) unvisited.push_back(type);
   }
   std::string text =
-      c10::str("torchtap does not know where the tensors in a value of type ", list(unknown_), " are.");
+      c10::str("torchtap does not know where the tensors in a value of type ", list(unknown()), " are.");
   for (const auto* type : unvisited) {
     const std::string name = c10::demangle(type->name());
     text += c10::str(" Specialise torchtap::hooks::Visit<", name,
                      ">, which names them, with an empty body if there are none.");
   }
-  for (const auto* type : unregistered_) {
+  for (const auto* type : unregistered) {
     const std::string name = c10::demangle(type->name());
     text += c10::str(" Call torchtap::hooks::register_value<", name, ">() once, before the model runs");
     text += is_own(*type)
@@ -73,10 +75,9 @@ void Tensors::refuse(std::int64_t index) const {
 }
 
 void Tensors::keep(std::int64_t begin, std::function<void(Of)> replace) {
-  if (kept_ == nullptr) kept_ = std::make_unique<std::deque<Copy>>();
   Copy copy{static_cast<std::size_t>(begin), {}, std::move(replace)};
   for (std::size_t i = copy.begin; i < slots_.size(); ++i) copy.before.push_back(*slots_[i]);
-  kept_->push_back(std::move(copy));
+  seldom().kept.push_back(std::move(copy));
 }
 
 void Tensors::push_fixed(const Tensors& found, const std::type_info& pointer) {
@@ -100,7 +101,7 @@ void Tensors::push_fixed(const Tensors& found, const std::type_info& pointer) {
 }
 
 void Tensors::replace_kept(Of of) {
-  for (const Copy& copy : *kept_) {
+  for (const Copy& copy : seldom_->kept) {
     bool same = true;
     for (std::size_t i = 0; i < copy.before.size(); ++i) {
       same = same && copy.before[i].is_same(*slots_[copy.begin + i]);

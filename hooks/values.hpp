@@ -66,7 +66,11 @@ class Tensors {
 
   /// The types of values in which tensors may be, but which torchtap cannot look into: `Visit` was not told
   /// about them, or, where values pass between entries of a `Sequential`, `register_value` was not called.
-  const c10::SmallVectorImpl<const std::type_info*>& unknown() const noexcept { return unknown_; }
+  const std::vector<const std::type_info*>& unknown() const noexcept {
+    static const std::vector<const std::type_info*> none;
+    return seldom_ == nullptr ? none : seldom_->unknown;
+  }
+  bool has_unknown() const noexcept { return seldom_ != nullptr && !seldom_->unknown.empty(); }
   /// Which types those are and what to do about it, one or two sentences; empty if there are none.
   std::string describe_unknown() const;
 
@@ -96,7 +100,7 @@ class Tensors {
                       of == Of::inputs ? "inputs" : "outputs",
                       " that holds an empty optional or an argument left out; only what is there can be "
                       "replaced.");
-    if (kept_ != nullptr) replace_kept(of);
+    if (seldom_ != nullptr) replace_kept(of);
   }
 
   Tensors() = default;
@@ -113,10 +117,19 @@ class Tensors {
   [[noreturn]] void refuse(std::int64_t index) const;
   void replace_kept(Of of);
 
+  // Apart from the slots, as most calls have none of it.
+  struct Seldom {
+    std::vector<const std::type_info*> unknown, unregistered;
+    std::deque<Copy> kept;  // what is inside comes before what is around it
+  };
+  Seldom& seldom() {
+    if (seldom_ == nullptr) seldom_ = std::make_unique<Seldom>();
+    return *seldom_;
+  }
+
   c10::SmallVector<at::Tensor*, 4> slots_;
   at::Tensor absent_;
-  c10::SmallVector<const std::type_info*, 1> unknown_, unregistered_;
-  std::unique_ptr<std::deque<Copy>> kept_;  // seldom needed; what is inside comes before what is around it
+  std::unique_ptr<Seldom> seldom_;
 };
 
 /// How the tensors inside a value of type `T` are found. Specialise it for a struct of your own:

@@ -363,7 +363,7 @@ void Call::before(Tensors& inputs) {
     keep_inputs(inputs);
   }
   inputs.put_back(Tensors::Of::inputs);
-  if (!inputs.unknown().empty()) unknown_inputs_ = &inputs;
+  if (inputs.has_unknown()) unknown_inputs_ = &inputs;
 }
 
 void Call::keep_inputs(Tensors& inputs) {

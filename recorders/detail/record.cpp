@@ -106,7 +106,7 @@ void Record::record(hooks::Event& event) {
   if (source == Source::forward_output) tensors = &event.outputs();
   const std::int64_t shown = tensors != nullptr && !how.all_tensors() ? how.tensor() : 0;
   if (tensors != nullptr) {
-    if (tensors->empty() && tensors->unknown().empty() && !alone_) {
+    if (tensors->empty() && !tensors->has_unknown() && !alone_) {
       without_tensors_.fetch_add(1, std::memory_order_relaxed);
       return stop_if_last();
     }
@@ -168,10 +168,10 @@ void Record::stop_if_last() const {
 void Record::check(const hooks::Tensors& tensors) const {
   const bool enough =
       options->all_tensors() ? !tensors.empty() || is_gradient(source) : options->tensor() < tensors.size();
-  if (enough && (tensors.unknown().empty() || !options->all_tensors())) return;
+  if (enough && (!tensors.has_unknown() || !options->all_tensors())) return;
   const char* where =
       source == Source::forward_output || source == Source::backward_output ? "output" : "input";
-  if (tensors.unknown().empty()) {
+  if (!tensors.has_unknown()) {
     TORCH_CHECK_TYPE(!tensors.empty(), describe(), ": there is no tensor in the ", where,
                      " of its forward, so there is nothing to record; leave this module out.");
     TORCH_CHECK_TYPE(false, describe(), ": tensor ", options->tensor(), " was asked for, but the ", where,
@@ -188,7 +188,7 @@ void Record::check(const hooks::Tensors& tensors) const {
 }
 
 void Record::on_forward(const hooks::Tensors& tensors) {
-  if (tensors.unknown().empty() || !at::GradMode::is_enabled()) return;
+  if (!tensors.has_unknown() || !at::GradMode::is_enabled()) return;
   try {
     check(tensors);
   } catch (...) {
