@@ -137,9 +137,7 @@ TORCH_MODULE(Published);
 #if __cplusplus >= 202002L
 template <class U>
 struct RequiresImpl : torch::nn::Module {
-  U forward(U x)
-    requires(sizeof(U) > 1)
-  { return x + 1; }
+  U forward(U x) requires(sizeof(U) > 1) { return x + 1; }
 };
 using Requires = torch::nn::ModuleHolder<RequiresImpl<T>>;
 struct AbbreviatedImpl : torch::nn::Module {
