@@ -25,8 +25,6 @@ using Callback = std::function<void(Event&)>;
 class [[nodiscard]] Handle {
  public:
   Handle() noexcept = default;
-  Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
-      : hook_(std::move(hook)), scope_(std::move(scope)) {}
   Handle(Handle&&) noexcept = default;
   Handle& operator=(Handle&& other) noexcept;
   ~Handle() { remove(); }
@@ -38,6 +36,10 @@ class [[nodiscard]] Handle {
   bool attached() const noexcept;
 
  private:
+  friend Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
+  Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
+      : hook_(std::move(hook)), scope_(std::move(scope)) {}
+
   std::shared_ptr<detail::Hook> hook_;
   std::shared_ptr<detail::ScopeHold> scope_;  // keeps the root marking its forwards
 };

@@ -74,6 +74,13 @@ class Tensors {
   /// Which types those are and what to do about it, one or two sentences; empty if there are none.
   std::string describe_unknown() const;
 
+  Tensors(const Tensors&) = delete;  // refers to itself where a slot is absent
+  Tensors& operator=(const Tensors&) = delete;
+
+ protected:
+  Tensors() = default;
+  ~Tensors() = default;
+
   void push_back(at::Tensor& tensor) { slots_.push_back(&tensor); }
   /// Notes a value of a type that `Visit` was not told about.
   void push_unknown(const std::type_info& type);
@@ -103,10 +110,6 @@ class Tensors {
     if (seldom_ != nullptr) replace_kept(of);
   }
 
-  Tensors() = default;
-  Tensors(const Tensors&) = delete;  // refers to itself where a slot is absent
-  Tensors& operator=(const Tensors&) = delete;
-
  private:
   struct Copy {
     std::size_t begin;
@@ -131,6 +134,25 @@ class Tensors {
   at::Tensor absent_;
   std::unique_ptr<Seldom> seldom_;
 };
+
+namespace detail {
+
+/// The tensors of one call while torchtap collects them and puts back those that hooks replaced.
+class CallTensors final : public Tensors {
+ public:
+  CallTensors() = default;
+  using Tensors::keep;
+  using Tensors::Of;
+  using Tensors::push_absent;
+  using Tensors::push_back;
+  using Tensors::push_fixed;
+  using Tensors::push_unknown;
+  using Tensors::push_unknown_of;
+  using Tensors::push_unregistered;
+  using Tensors::put_back;
+};
+
+}  // namespace detail
 
 /// How the tensors inside a value of type `T` are found. Specialise it for a struct of your own:
 ///
@@ -181,7 +203,7 @@ inline constexpr bool is_unknown_v<T, std::void_t<typename Visit<T>::Unspecialis
 
 /// The visitor that `Visit` is given.
 struct Collector {
-  Tensors& tensors;
+  CallTensors& tensors;
 
   void operator()(at::Tensor& tensor) const { tensors.push_back(tensor); }
   template <class T>
@@ -199,7 +221,7 @@ struct Collector {
   template <class T>
   void fixed(T& value) const {
     if constexpr (!is_plain_v<T>) {
-      Tensors found;
+      CallTensors found;
       Collector{found}(value);
       tensors.push_fixed(found, typeid(T*));
     }
@@ -419,7 +441,7 @@ struct Visit<std::shared_ptr<T>> {
         if (detail::is_exactly<Plain>(*value)) {
           auto copy = std::make_shared<Plain>(*value);
           Plain& inside = *copy;
-          visit.copied(inside, [&value, copy](Tensors::Of) { value = copy; });
+          visit.copied(inside, [&value, copy](detail::CallTensors::Of) { value = copy; });
           return;
         }
       }

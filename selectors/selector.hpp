@@ -1,15 +1,16 @@
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <functional>
-#include <regex>
 #include <string>
 #include <torchtap/model/module_ref.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace torchtap::selectors {
 
@@ -76,9 +77,6 @@ Selector names(const char* first, const Names&... more) {
 inline Selector names(const std::string& name) {
   return names(std::vector<std::string>{name});
 }
-/// Modules whose whole path (or an alias) matches the regular expression.
-Selector names(const std::regex& expression);
-
 /// Modules by their index in the walk. An index that the walk does not have is an error.
 Selector indices(std::vector<std::int64_t> wanted);
 

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <regex>
+#include <torchtap/selectors/selector.hpp>
+
+namespace torchtap::selectors {
+
+/// Modules whose whole path (or an alias) matches the regular expression. Apart from the other selectors, as
+/// `<regex>` takes half a second to compile.
+Selector names(const std::regex& expression);
+
+}  // namespace torchtap::selectors
