@@ -9,40 +9,40 @@ namespace torchtap::reductions {
 /// `CountOptions().over({0})`.
 class TORCHTAP_API CountOptions : public RowOptions<CountOptions> {};
 
-/// Counts rows, elements, NaN, infinities and zeros over everything it sees.
+/// Counts rows, elements, NaN, infinities and zeros over all samples.
 ///
-/// Samples are `[...]` of any shape, any plain dtype; they may differ in shape, since nothing elementwise is
-/// kept. Counts stay on the device of the first sample.
+/// Samples are `[...]` of any shape and any plain dtype. Their shapes may differ, since nothing is kept per
+/// element. Counts stay on the device of the first sample.
 class TORCHTAP_API Count {
  public:
   explicit Count(CountOptions options = {});
 
-  /// Counts a sample. Throws `c10::ValueError` on another device, `c10::TypeError` on quantized or sparse
-  /// tensors. The state is then unchanged.
+  /// Counts a sample. Throws `c10::ValueError` if the device differs, `c10::TypeError` on quantized or sparse
+  /// tensors. The state is unchanged if it throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
   void ask(detail::Scan& scan) const;
   void check(const detail::Scan& scan) const;
   void update(const detail::Scan& scan);
-  /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
-  /// another configuration; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
+  /// configuration differs, leaving the state unchanged.
   void merge(const Count& other);
 
-  /// Samples, or rows under `over(dims)`; the same as `rows()`.
+  /// Number of samples, or of rows under `over(dims)`; the same as `rows()`.
   std::int64_t count() const noexcept { return intake_.count(); }
   std::int64_t rows() const noexcept { return intake_.count(); }
   std::int64_t elements() const noexcept { return elements_; }
-  /// These three are int64 tensors without dimensions on the samples' device, 0 if there are no samples; a
-  /// complex number counts as NaN or infinite if a part of it is.
+  /// `nan`, `inf` and `zeros` are int64 tensors without dimensions on the samples' device, 0 if there are no
+  /// samples. A complex number counts as NaN or infinite if either part is.
   at::Tensor nan() const;
   at::Tensor inf() const;
   at::Tensor zeros() const;
   /// "rows", "elements", "nan", "inf" and "zeros": int64 tensors without dimensions.
   core::Results results() const;
   std::string describe() const { return intake_.describe(); }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   bool commutative() const noexcept { return true; }
   Count fresh() const;

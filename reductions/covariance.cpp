@@ -7,7 +7,8 @@
 namespace torchtap::reductions {
 namespace {
 
-/// Rows as [rows, D] in wide numbers, those left out zeroed; which are taken, [rows, 1]; and how many.
+/// Rows as [rows, D] in wide dtypes with omitted rows zeroed; the mask of taken rows, [rows, 1]; and their
+/// number.
 struct Observations {
   at::Tensor x, mask, taken;
 };
@@ -26,8 +27,8 @@ Observations observe(const detail::Rows& rows) {
   return result;
 }
 
-/// Adds X^T conj(X) of [rows, D] to a symmetric [D, D]: of the blocks above the diagonal, and below it by
-/// symmetry, which saves up to half of the work. Below the blocks' size that gains nothing.
+/// Adds X^T conj(X) of [rows, D] to a Hermitian [D, D]. Computes only the blocks on and above the diagonal
+/// and mirrors them, which saves up to half of the work. Not worthwhile below the block size.
 void add_product(at::Tensor& product, const at::Tensor& x) {
   constexpr std::int64_t kBlock = 128;
   const std::int64_t size = x.size(1);
@@ -37,7 +38,7 @@ void add_product(at::Tensor& product, const at::Tensor& x) {
   }
   for (std::int64_t i = 0; i < size; i += kBlock) {
     const std::int64_t n = std::min(kBlock, size - i);
-    // A block of rows from the diagonal on.
+    // The block row, starting at the diagonal.
     product.narrow(0, i, n).narrow(1, i, size - i).addmm_(x.narrow(1, i, n).t(), x.narrow(1, i, size - i));
   }
   for (std::int64_t i = 0; i < size; i += kBlock) {

@@ -18,37 +18,38 @@ class TORCHTAP_API GramOptions : public FoldOptions<GramOptions> {};
 
 /// Mean, covariance and correlation of the features of a row.
 ///
-/// A row is one observation of D features: a sample `[D]`, or each row of `[N, D]` under `over({0})`; kept
-/// dimensions beyond one are flattened to D. Any numeric dtype and device; deviations are kept in float64
-/// (complex128) and combined pairwise (Chan, Golub & LeVeque 1983), D^2 numbers. Under `NonFinite::omit` a
+/// A row is one observation of D features: a sample `[D]`, or each row of `[N, D]` under `over({0})`. Several
+/// kept dimensions are flattened to D. Any numeric dtype and device. Deviations are kept in float64
+/// (complex128), D^2 numbers, and combined pairwise (Chan, Golub & LeVeque 1983). Under `NonFinite::omit` a
 /// row with any non-finite feature is left out as a whole and counted.
 class TORCHTAP_API Covariance {
  public:
   explicit Covariance(CovarianceOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` on another shape or device, or a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is then unchanged.
+  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
+  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it
+  /// throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
-  /// another configuration or shape; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
+  /// configuration or shape differs, leaving the state unchanged.
   void merge(const Covariance& other);
 
   /// Samples, or rows under `over(dims)`.
   std::int64_t count() const noexcept { return intake_.count(); }
-  /// `[D]`. This and the others throw `c10::ValueError` if there are no samples.
+  /// `[D]`. All results throw `c10::ValueError` if there are no samples.
   at::Tensor mean() const;
   /// `[D, D]`, over n - 1, or n with `unbiased(false)`; NaN for one row.
   at::Tensor covariance() const;
   /// `[D, D]`, Pearson's, as `torch::corrcoef`; NaN for a constant feature.
   at::Tensor correlation() const;
-  /// How many rows were left out, int64 without dimensions.
+  /// Number of rows left out, int64 without dimensions.
   at::Tensor omitted() const;
   /// "mean", "covariance", "correlation", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   bool commutative() const noexcept { return true; }
   Covariance fresh() const;
@@ -77,9 +78,9 @@ class TORCHTAP_API Gram {
  public:
   explicit Gram(GramOptions options = {});
 
-  /// Adds a sample. Throws as `Covariance::update`; the state is then unchanged.
+  /// Adds a sample. Throws as `Covariance::update`, leaving the state unchanged.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
   /// As `Covariance::merge`.
   void merge(const Gram& other);
@@ -88,12 +89,12 @@ class TORCHTAP_API Gram {
   std::int64_t count() const noexcept { return intake_.count(); }
   /// `[D, D]`. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
-  /// How many rows were left out, int64 without dimensions.
+  /// Number of rows left out, int64 without dimensions.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   std::string describe() const { return intake_.describe(); }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   bool commutative() const noexcept { return true; }
   Gram fresh() const;

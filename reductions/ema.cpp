@@ -7,7 +7,7 @@
 namespace torchtap::reductions {
 namespace {
 
-/// decay^n; n float64, with dimensions under `omit` only.
+/// decay^n; n is float64 and has dimensions only under `omit`.
 at::Tensor power(double decay, const at::Tensor& n) {
   return at::pow(decay, n);
 }
@@ -16,7 +16,7 @@ at::Tensor power(double decay, const at::Tensor& n) {
 
 EMA::EMA(EMAOptions options) : intake_("EMA", options.folding()), decay_(options.decay()) {
   TORCH_CHECK_VALUE(decay_ >= 0 && decay_ < 1, "EMA: the decay must be in [0, 1), got ", decay_,
-                    "; 0.9 gives the latest sample a weight of 0.1, and Mean weighs all alike.");
+                    "; 0.9 gives the latest sample a weight of 0.1, and Mean weighs all samples equally.");
 }
 
 void EMA::update(const at::Tensor& sample) {
@@ -37,7 +37,7 @@ void EMA::update(const at::Tensor& sample) {
     intake_.commit(rows);
     return;
   }
-  // The age of a row is the number of rows taken after it, for each element.
+  // The age of a row is the number of rows taken after it, per element.
   const at::Tensor flat = rows.flat(x).to(dtype);
   at::Tensor age, taken;
   if (rows.finite.defined()) {

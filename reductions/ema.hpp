@@ -11,46 +11,47 @@ namespace torchtap::reductions {
 /// `EMAOptions(0.99).over({0})`.
 class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
  public:
-  EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: a decay is all there is to say
-  /// The weight of what was against what comes, in [0, 1): each sample counts `decay` times its successor.
+  EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: implicit, so that a decay can be passed alone
+  /// The weight of the past, in [0, 1): each sample weighs `decay` times as much as its successor.
   TORCH_ARG(double, decay);
 };
 
 /// The exponential moving average of the samples, elementwise or over rows.
 ///
-/// With d the decay and n samples, the value is the weighted mean of all samples with the weights
-/// d^(n-1), ..., d, 1. It starts from zero and is divided by 1 - d^n (the bias correction of Adam, Kingma &
-/// Ba 2015), so the first value is the first sample, and `merge`, which weighs this stream by d^(other's n),
-/// is exactly the average of both streams in a row. Kept in float64 (complex128); given in the dtype of the
-/// samples, float32 for the half types, float64 for integers. Under `NonFinite::omit` an element that is left
-/// out does not age what was before it.
+/// With decay d and n samples, the value is the mean of all samples weighted by d^(n-1), ..., d, 1. The sum
+/// starts from zero and is divided by 1 - d^n (the bias correction of Adam, Kingma & Ba 2015), so the first
+/// value is the first sample. `merge` weighs this stream by d^(other's n), which gives exactly the average of
+/// both streams in sequence. Kept in float64 (complex128); returned in the dtype of the samples, float32 for
+/// half types, float64 for integers. Under `NonFinite::omit` an omitted element does not age the earlier
+/// ones.
 class TORCHTAP_API EMA {
  public:
   /// Throws `c10::ValueError` unless the decay is in [0, 1).
   explicit EMA(EMAOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` on another shape or device, or a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is then unchanged.
+  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
+  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it
+  /// throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
-  /// another configuration or shape; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
+  /// configuration or shape differs, leaving the state unchanged.
   void merge(const EMA& other);
-  /// Goes on from `value` as the average of all samples so far.
+  /// Replaces the state: `value` becomes the average of all samples so far.
   void assign(const at::Tensor& value);
 
   /// Samples, or rows under `over(dims)`.
   std::int64_t count() const noexcept { return intake_.count(); }
   /// The average; NaN where every element was omitted. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
-  /// How many non-finite elements were left out, int64 in the shape of the value. Throws as `value`.
+  /// Number of non-finite elements left out, int64, in the shape of the value. Throws as `value`.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   /// "EMA(0.9)".
   std::string describe() const;
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   EMA fresh() const;
 
@@ -66,7 +67,7 @@ class TORCHTAP_API EMA {
  private:
   detail::Intake intake_;
   double decay_;
-  detail::Owned sum_;  // of (1 - d) d^(n - 1 - i) x_i
+  detail::Owned sum_;  // sum of (1 - d) d^(n - 1 - i) x_i
 };
 
 }  // namespace torchtap::reductions

@@ -6,9 +6,10 @@
 
 namespace torchtap::reductions {
 
-/// A reduction of every n-th sample, from the first on: `every(10, Mean())` takes samples 0, 10, 20, ...
+/// Applies a reduction to every n-th sample, starting with the first: `every(10, Mean())` takes samples 0,
+/// 10, 20, ...
 ///
-/// The others are not looked at, so they may have any shape and cost nothing.
+/// Skipped samples are not looked at: they may have any shape and cost nothing.
 template <class R>
 class Every {
  public:
@@ -19,45 +20,46 @@ class Every {
     TORCH_CHECK_VALUE(n_ > 0, "every: expected a positive number of samples, got ", n_, ".");
   }
 
-  /// Throws what the reduction throws; the state is then unchanged.
+  /// Throws whatever the reduction throws, leaving the state unchanged.
   void update(const at::Tensor& sample) {
     if (seen_ % n_ == 0) reduction_->update(sample);
     ++seen_;
   }
-  /// Throws what `update` would throw for this sample; changes nothing. There if the reduction has it.
+  /// Throws whatever `update` would throw for this sample, without changing the state. Available if the
+  /// reduction has it.
   template <class T = void, class = std::enable_if_t<detail::has_check<R>::value, T>>
   void check(const at::Tensor& sample) const {
     if (seen_ % n_ == 0) reduction_->check(sample);
   }
-  /// Afterwards as if this object had seen its stream and then `other`'s. In that one stream `other`'s
-  /// samples would have been picked from another phase unless this object has seen a multiple of n, so
-  /// otherwise it throws `c10::ValueError` (unless `other` has seen nothing). To join what two streams
-  /// picked, each from its own first sample, merge copies of `inner()`.
+  /// Merges `other` as if its samples had followed this object's. In that single stream, `other` would have
+  /// picked different samples unless this object has seen a multiple of n. Throws `c10::ValueError` in that
+  /// case, unless `other` has seen nothing. To combine two streams that each started at their own first
+  /// sample, merge copies of `inner()`.
   void merge(const Every& other) {
     TORCH_CHECK_VALUE(n_ == other.n_, "Every::merge: cannot merge ", other.describe(), " into ", describe(),
                       "; both must be configured alike.");
     TORCH_CHECK_VALUE(other.seen_ == 0 || seen_ % n_ == 0, "Every::merge: cannot merge into ", describe(),
-                      " after ", seen_, " samples: one stream would have picked other samples of the ",
+                      " after ", seen_, " samples: a single stream would have picked other samples of the ",
                       other.seen_, " that follow. Merge after a multiple of ", n_,
-                      " samples, or merge what both picked: inner().");
+                      " samples, or merge the inner() of both.");
     reduction_->merge(*other.reduction_);
     seen_ += other.seen_;
   }
-  /// Samples the reduction was given.
+  /// Number of samples given to the reduction.
   std::int64_t count() const { return reduction_->count(); }
-  /// Samples that came by.
+  /// Number of samples seen, including skipped ones.
   std::int64_t seen() const noexcept { return seen_; }
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }
-  /// The reduction, with its named results.
+  /// The wrapped reduction.
   const R& inner() const noexcept { return *reduction_; }
   /// "Every(10, Mean)".
   std::string describe() const {
     return "Every(" + std::to_string(n_) + ", " + detail::describe(*reduction_) + ")";
   }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return detail::recipe_of("Every", detail::recipe(*reduction_)); }
-  /// There if the reduction has it.
+  /// Available if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Every fresh() const {
     return Every(n_, reduction_->fresh());
@@ -78,7 +80,7 @@ class Every {
   detail::Assignable<R> reduction_;
 };
 
-/// `reduction`, or a callable that folds two tensors, of every n-th sample.
+/// Applies `reduction`, or a callable that folds two tensors, to every n-th sample.
 template <class R>
 auto every(std::int64_t n, R&& reduction) {
   return Every(n, detail::as_reduction(std::forward<R>(reduction)));

@@ -7,33 +7,34 @@
 namespace torchtap::reductions {
 namespace detail {
 
-/// What `Min`, `Max` and `AbsMax` have in common.
+/// The common base of `Min`, `Max` and `AbsMax`.
 class TORCHTAP_API Extremum {
  public:
   enum class Kind { min, max, abs_max };
 
-  /// Takes a sample in. NaN wins, as in `torch::minimum` and `torch::maximum`. Throws `c10::ValueError` on
-  /// another shape or device, or a non-finite element under `NonFinite::raise`; `c10::TypeError` on
-  /// quantized or sparse tensors, and on complex ones where there is no order. The state is then unchanged.
+  /// Takes a sample. NaN wins, as in `torch::minimum` and `torch::maximum`. Throws `c10::ValueError` if the
+  /// shape or device differs, or on a non-finite element under `NonFinite::raise`; `c10::TypeError` on
+  /// quantized or sparse tensors, and for `Min` and `Max` on complex ones, which have no order. The state is
+  /// unchanged if it throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
   void ask(Scan& scan) const;
   void check(const Scan& scan) const;
   void update(const Scan& scan);
-  /// Goes on from `value` as the extremum of all samples so far.
+  /// Replaces the state: `value` becomes the extremum of all samples so far.
   void assign(const at::Tensor& value);
   /// Samples, or rows under `over(dims)`.
   std::int64_t count() const noexcept { return intake_.count(); }
   /// The extremum; NaN where every element was omitted. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
-  /// How many non-finite elements were left out, int64 in the shape of the value. Throws as `value`.
+  /// Number of non-finite elements left out, int64, in the shape of the value. Throws as `value`.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   std::string describe() const { return intake_.describe(); }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   bool commutative() const noexcept { return true; }
 
@@ -68,17 +69,17 @@ class TORCHTAP_API MaxOptions : public FoldOptions<MaxOptions> {};
 /// `AbsMaxOptions().over({0})`.
 class TORCHTAP_API AbsMaxOptions : public FoldOptions<AbsMaxOptions> {};
 
-/// The smallest value, elementwise or over rows, in the dtype of the samples (real ones).
+/// The smallest value, elementwise or over rows, in the dtype of the samples. Real samples only.
 class TORCHTAP_API Min : public detail::Extremum {
  public:
   explicit Min(MinOptions options = {});
-  /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
-  /// another configuration or shape; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
+  /// configuration or shape differs, leaving the state unchanged.
   void merge(const Min& other) { merge_from(other); }
   Min fresh() const;
 };
 
-/// The largest value, elementwise or over rows, in the dtype of the samples (real ones).
+/// The largest value, elementwise or over rows, in the dtype of the samples. Real samples only.
 class TORCHTAP_API Max : public detail::Extremum {
  public:
   explicit Max(MaxOptions options = {});
@@ -87,7 +88,7 @@ class TORCHTAP_API Max : public detail::Extremum {
   Max fresh() const;
 };
 
-/// The largest magnitude, elementwise or over rows: in the dtype of the samples, int64 for integers and bool,
+/// The largest magnitude, elementwise or over rows, in the dtype of the samples; int64 for integers and bool,
 /// real for complex samples.
 class TORCHTAP_API AbsMax : public detail::Extremum {
  public:

@@ -11,22 +11,22 @@ class TORCHTAP_API FirstOptions : public RowOptions<FirstOptions> {};
 /// `LastOptions().over({0})`.
 class TORCHTAP_API LastOptions : public RowOptions<LastOptions> {};
 
-/// The first sample, or row under `over(dims)`, as it came: its dtype, NaN included.
+/// The first sample, or row under `over(dims)`, unchanged: its dtype, NaN included.
 ///
-/// Later samples are checked and counted, and nothing of them is read.
+/// Later samples are checked and counted, but their elements are not read.
 class TORCHTAP_API First {
  public:
   explicit First(FirstOptions options = {});
 
-  /// Keeps a copy of the first sample. Throws `c10::ValueError` on another shape or device, `c10::TypeError`
-  /// on quantized or sparse tensors. The state is then unchanged.
+  /// Keeps a copy of the first sample. Throws `c10::ValueError` if the shape or device differs,
+  /// `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
-  /// another configuration or shape; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
+  /// configuration or shape differs, leaving the state unchanged.
   void merge(const First& other);
-  /// Goes on with `value` as the first sample.
+  /// Replaces the state: `value` becomes the first sample.
   void assign(const at::Tensor& value);
 
   /// Samples, or rows under `over(dims)`.
@@ -36,7 +36,7 @@ class TORCHTAP_API First {
   /// "value".
   core::Results results() const;
   std::string describe() const { return intake_.describe(); }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   First fresh() const;
 
@@ -51,18 +51,18 @@ class TORCHTAP_API First {
   detail::Owned value_;
 };
 
-/// The last sample, or row under `over(dims)`, as it came: its dtype, NaN included.
+/// The last sample, or row under `over(dims)`, unchanged: its dtype, NaN included.
 class TORCHTAP_API Last {
  public:
   explicit Last(LastOptions options = {});
 
-  /// Keeps a copy of the sample. Throws as `First::update`; the state is then unchanged.
+  /// Keeps a copy of the sample. Throws as `First::update`, leaving the state unchanged.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
   /// As `First::merge`.
   void merge(const Last& other);
-  /// Goes on with `value` as the last sample.
+  /// Replaces the state: `value` becomes the last sample.
   void assign(const at::Tensor& value);
 
   /// Samples, or rows under `over(dims)`.
@@ -72,7 +72,7 @@ class TORCHTAP_API Last {
   /// "value".
   core::Results results() const;
   std::string describe() const { return intake_.describe(); }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   Last fresh() const;
 

@@ -14,18 +14,18 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kLowest = -1022;  // least exponent: the smallest normal float64
 
-/// 2^e exactly, for int64 e in [-1022, 1023], from the bits of a float64: pow() may be off by one ulp.
+/// 2^e exactly, for int64 e in [-1022, 1023], built from the bits of a float64; pow() may be off by one ulp.
 at::Tensor power_of_two(const at::Tensor& e) {
   return at::mul(at::add(e, 1023), std::int64_t{1} << 52).view(at::kDouble);
 }
 
-/// x * 2^e in two steps, because 2^e alone may be out of range.
+/// x * 2^e in two steps, as 2^e alone may be out of range.
 at::Tensor scaled(const at::Tensor& x, const at::Tensor& e) {
   const at::Tensor half = at::div(e, 2, "floor");
   return at::mul(at::mul(x, power_of_two(half)), power_of_two(at::sub(e, half)));
 }
 
-/// The number of the cell of width 2^e that holds x.
+/// The index of the cell of width 2^e that holds x.
 at::Tensor cell(const at::Tensor& x, const at::Tensor& e) {
   return scaled(x, e.neg()).floor_().to(at::kLong);
 }
@@ -37,21 +37,22 @@ at::Tensor exponent_of(const at::Tensor& x) {
 
 }  // namespace
 
-/// Where the bins of a growing range lie: bin i is cell start + i of width 2^exponent.
+/// The bins of a growing range: bin i is cell start + i of width 2^exponent.
 struct Histogram::Grid {
   at::Tensor exponent, start;
 
-  /// The finest that covers [min, max] with `bins` bins, from the two alone. Without finite data (min > max),
-  /// that of the point 0.
+  /// The finest grid that covers [min, max] with `bins` bins; depends on nothing else. Without finite data
+  /// (min > max), the grid of the point 0.
   static Grid covering(const at::Tensor& min, const at::Tensor& max, std::int64_t bins) {
     const at::Tensor none = at::gt(min, max);
     const at::Tensor low = min.masked_fill(none, 0.0);
     const at::Tensor high = max.masked_fill(none, 0.0);
-    // Cells are numbered by integers that float64 can hold: width at least 2^-52 of the largest magnitude.
+    // Cell numbers must be integers that float64 can hold: the width is at least 2^-52 of the largest
+    // magnitude.
     const at::Tensor magnitude = at::maximum(low.abs(), high.abs());
     at::Tensor least = at::sub(exponent_of(magnitude), 52).masked_fill(at::eq(magnitude, 0), kLowest);
-    // A width w with range/bins < w is necessary, range/(bins - 1) <= w is enough: three candidates, one more
-    // below for rounding.
+    // A width w must exceed range/bins, and range/(bins - 1) <= w is enough: three candidates, plus one below
+    // for rounding.
     const at::Tensor share =
         at::sub(at::div(high, static_cast<double>(bins)), at::div(low, static_cast<double>(bins)));
     const at::Tensor first =
@@ -95,7 +96,7 @@ void Histogram::update(const at::Tensor& sample) {
 void Histogram::ask(detail::Scan& scan) const {
   if (growing_) scan.ask_total({});
   if (edges_ != nullptr)
-    scan.ask_bins(intake_.folding(), edges_);  // a growing range has grown by now, mostly
+    scan.ask_bins(intake_.folding(), edges_);  // a growing range has usually stopped growing by now
 }
 
 void Histogram::update(const detail::Scan& scan) {
@@ -117,7 +118,7 @@ void Histogram::update(const detail::Scan& scan) {
   intake_.commit(rows);
 }
 
-/// By the kernels, if they can.
+/// Counts with the kernels if they support the sample.
 bool Histogram::count_plain(const detail::Scan& scan) {
   if (!scan.plain()) return false;
   if (growing_) {
@@ -131,7 +132,7 @@ bool Histogram::count_plain(const detail::Scan& scan) {
   return edges_ != nullptr && scan.count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
 }
 
-/// For the kernels, which are there for the CPU alone.
+/// Only needed for the kernels, which only run on the CPU.
 void Histogram::find_edges() {
   if (growing_ ? !exponent_ || !exponent_->device().is_cpu() : !intake_.device().is_cpu()) return;
   const at::Tensor edges = this->edges().contiguous();
@@ -188,7 +189,7 @@ void Histogram::coarsen(const Grid& grid) {
   const at::Tensor steps = at::sub(grid.exponent, *exponent_).clamp_(0, 62);
   const at::Tensor cells = at::add(at::arange(bins_, slots_->options()), *start_);
   const at::Tensor width = at::bitwise_left_shift(at::ones_like(steps), steps);
-  // Cells without counts may fall outside; they add nothing anywhere.
+  // Cells without counts may fall outside; clamping them adds 0.
   const at::Tensor target = at::sub(at::div(cells, width, "floor"), grid.start).clamp_(0, bins_ - 1);
   const at::Tensor old = slots_->narrow(1, 0, bins_);
   at::Tensor merged = at::zeros_like(old);
@@ -233,7 +234,7 @@ at::Tensor Histogram::edges() const {
     return at::linspace(low_, high_, bins_ + 1, options);
   }
   TORCH_CHECK_VALUE(bool(slots_),
-                    "Histogram::edges: there are no samples yet; update it first, or ask count() before.");
+                    "Histogram::edges: there are no samples yet; call update first, or check count().");
   return scaled(at::add(at::arange(bins_ + 1, slots_->options()), *start_).to(at::kDouble), *exponent_);
 }
 

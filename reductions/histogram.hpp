@@ -10,10 +10,10 @@
 
 namespace torchtap::reductions {
 
-/// `HistogramOptions(64, -4, 4)` for a fixed range, `HistogramOptions(64)` for one that grows.
+/// `HistogramOptions(64, -4, 4)` for a fixed range, `HistogramOptions(64)` for a growing one.
 class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
  public:
-  /// A range that grows with the data; at least two bins.
+  /// A range that grows with the data. Needs at least two bins.
   explicit HistogramOptions(std::int64_t bins) : bins_(bins), growing_(true) {}
   /// `bins` equal bins on [low, high].
   HistogramOptions(std::int64_t bins, double low, double high)
@@ -28,51 +28,53 @@ class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
   bool growing_;
 };
 
-/// Counts values in bins, for each kept element or, with `over_all(true)`, over everything.
+/// Counts values in bins, per kept element or, with `over_all(true)`, over everything.
 ///
 /// Samples are `[...]` of any real dtype and device. Bin i counts edges[i] <= x < edges[i+1]; the last bin of
-/// a fixed range counts its upper edge too, as `torch.histc` and numpy do. What lies outside is counted by
-/// `underflow` and `overflow`, infinities included; NaN by `nan`. Values are compared in float64.
+/// a fixed range includes its upper edge, as in `torch.histc` and numpy. `underflow` and `overflow` count
+/// values outside the range, infinities included; `nan` counts NaN. Values are compared in float64.
 ///
-/// A growing range has bins of width 2^e, with edges at multiples of it, common to all kept elements. When a
-/// value falls outside, e rises and pairs of bins are added up, so e is the least that covers the data with
-/// the given number of bins (between half of them and all are in use), whatever the order of the samples:
-/// counts are exact and merging is too. Infinities do not widen it. Growing waits for no device.
+/// A growing range has bins of width 2^e with edges at multiples of 2^e, common to all kept elements. When a
+/// value falls outside, e rises and neighbouring bins are added up. So e is always the least that covers the
+/// data with the given number of bins (at least half of them are in use) and does not depend on the order of
+/// the samples: counts and merges are exact. Infinities do not widen the range. Growing never synchronises
+/// with a device.
 class TORCHTAP_API Histogram {
  public:
-  /// Throws `c10::ValueError` unless there are bins (two if growing) and the range is finite and not empty.
+  /// Throws `c10::ValueError` unless there is at least one bin (two if growing) and the range is finite and
+  /// not empty.
   explicit Histogram(HistogramOptions options);
 
-  /// Counts a sample. Throws `c10::ValueError` on another shape or device, `c10::TypeError` on complex,
-  /// quantized or sparse tensors. The state is then unchanged.
+  /// Counts a sample. Throws `c10::ValueError` if the shape or device differs, `c10::TypeError` on complex,
+  /// quantized or sparse tensors. The state is unchanged if it throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
   void ask(detail::Scan& scan) const;
   void check(const detail::Scan& scan) const;
   void update(const detail::Scan& scan);
-  /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
-  /// another configuration or shape; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
+  /// configuration or shape differs, leaving the state unchanged.
   void merge(const Histogram& other);
 
   /// Samples, or rows under `over(dims)`.
   std::int64_t count() const noexcept { return intake_.count(); }
-  /// `[..., bins]`, int64. This and the others throw `c10::ValueError` if there are no samples.
+  /// `[..., bins]`, int64. All results throw `c10::ValueError` if there are no samples.
   at::Tensor counts() const;
   /// `[bins + 1]`, float64.
   at::Tensor edges() const;
-  /// Values below the range, `[...]`, int64; for a growing range, -Inf.
+  /// Number of values below the range, `[...]`, int64; for a growing range, of -Inf.
   at::Tensor underflow() const;
-  /// Values above the range, `[...]`, int64; for a growing range, Inf.
+  /// Number of values above the range, `[...]`, int64; for a growing range, of Inf.
   at::Tensor overflow() const;
-  /// `[...]`, int64.
+  /// Number of NaN, `[...]`, int64.
   at::Tensor nan() const;
   /// "counts", "edges", "underflow", "overflow" and "nan".
   core::Results results() const;
   /// "Histogram(64, -4, 4)" or "Histogram(64)".
   std::string describe() const;
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   bool commutative() const noexcept { return true; }
   Histogram fresh() const;
@@ -100,8 +102,7 @@ class TORCHTAP_API Histogram {
   double low_, high_;
   detail::Owned slots_;                         // [kept elements, bins + 3]: bins, underflow, overflow, NaN
   detail::Owned min_, max_, exponent_, start_;  // of a growing range, without dimensions
-  std::shared_ptr<const std::vector<double>>
-      edges_;  // on the CPU, once there are any and while all are finite
+  std::shared_ptr<const std::vector<double>> edges_;  // on the CPU; set once edges exist and all are finite
 };
 
 }  // namespace torchtap::reductions

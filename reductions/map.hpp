@@ -6,11 +6,11 @@
 
 namespace torchtap::reductions {
 
-/// A reduction of what a callable makes of each sample: `map([](auto& x) { return x.abs(); }, Mean())`.
+/// Applies a callable to each sample before the reduction: `map([](auto& x) { return x.abs(); }, Mean())`.
 ///
-/// The callable takes a `const at::Tensor&` and returns a tensor; it is called without gradients and must not
-/// change its argument in place. Merging and saving are those of the reduction: two callables of one type are
-/// taken for the same.
+/// The callable takes a `const at::Tensor&` and returns a tensor. It runs without gradients and must not
+/// change its argument in place. Merging and saving are the reduction's; two callables of one type are
+/// assumed to be equal.
 template <class Callable, class R>
 class Map {
  public:
@@ -20,21 +20,21 @@ class Map {
 
   Map(Callable callable, R reduction) : callable_(std::move(callable)), reduction_(std::move(reduction)) {}
 
-  /// Throws what the callable or the reduction throws; the state is then unchanged.
+  /// Throws whatever the callable or the reduction throws, leaving the state unchanged.
   void update(const at::Tensor& sample) {
     const core::detail::RecordingMode quiet;
     reduction_->update((*callable_)(sample));
   }
-  /// As the reduction's merge.
+  /// Merges the reductions.
   void merge(const Map& other) { reduction_->merge(*other.reduction_); }
   std::int64_t count() const { return reduction_->count(); }
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }
-  /// The reduction, with its named results.
+  /// The wrapped reduction.
   const R& inner() const noexcept { return *reduction_; }
   /// "Map(Mean)".
   std::string describe() const { return "Map(" + detail::describe(*reduction_) + ")"; }
-  /// There if the reduction has it.
+  /// Available if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Map fresh() const {
     return Map(*callable_, reduction_->fresh());
@@ -50,7 +50,7 @@ class Map {
   detail::Assignable<R> reduction_;
 };
 
-/// `reduction`, or a callable that folds two tensors, of `callable(sample)`.
+/// Applies `reduction`, or a callable that folds two tensors, to `callable(sample)`.
 template <class Callable, class R>
 auto map(Callable&& callable, R&& reduction) {
   return Map(std::decay_t<Callable>(std::forward<Callable>(callable)),

@@ -1,5 +1,5 @@
 #pragma once
 
-/// `Mean` shares what it is made of with `Sum`.
+/// `Mean` is declared together with `Sum`, which shares its base.
 
 #include <torchtap/reductions/sum.hpp>

@@ -17,7 +17,8 @@ at::Tensor squared(const at::Tensor& x) {
 
 }  // namespace
 
-/// `m2` is undefined for a single row, whose deviations are all 0; `m3` and `m4` then too, and for complex.
+/// `m2` is undefined for a single row, whose deviations are all 0; `m3` and `m4` also, and for complex
+/// samples.
 struct Moments::Part {
   at::Tensor n, mean, m2, m3, m4;
 };
@@ -88,7 +89,7 @@ void Moments::update(const detail::Scan& scan) {
   intake_.commit(rows);
 }
 
-/// Merges what was found, element by element, into the state.
+/// Merges the summary of each element into the state.
 void Moments::fold(const std::vector<detail::Summary>& kept) {
   double* const mean = mean_->data_ptr<double>();
   double* const m2 = m2_->data_ptr<double>();
@@ -144,11 +145,11 @@ void Moments::combine(const Part& other) {
   const Part mine = part();
   const at::Tensor& na = mine.n;
   const at::Tensor& nb = other.n;
-  const at::Tensor n = at::add(na, nb).clamp_min_(1);  // where both are 0 every term below is 0
+  const at::Tensor n = at::add(na, nb).clamp_min_(1);  // where both are 0, every term below is 0
   const at::Tensor fa = at::div(na, n);
   const at::Tensor fb = at::div(nb, n);
   const at::Tensor delta = at::sub(other.mean, mine.mean);
-  // An infinite mean stays what torch makes of it, where the difference of two would be NaN.
+  // Keep an infinite mean as torch computes it; the difference of two would be NaN.
   const at::Tensor total = at::add(mine.mean, other.mean);
   const at::Tensor mean = at::where(total.isfinite(), at::add(mine.mean, at::mul(delta, fb)), total);
   const at::Tensor square = squared(delta);
@@ -255,7 +256,7 @@ Moments Moments::fresh() const {
 
 void Moments::require_real(const char* what) const {
   TORCH_CHECK_TYPE(bool(m3_), "Moments::", what, ": not defined for complex samples (dtype ", intake_.dtype(),
-                   "); map them to abs() or at::view_as_real() before.");
+                   "); map them to abs() or at::view_as_real() first.");
 }
 
 void Moments::restored() const {

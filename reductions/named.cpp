@@ -83,7 +83,7 @@ Named::Member member(const std::string& name, Options options, const NamedOption
 
 struct Known {
   const char* usage;
-  std::size_t least, most;  // arguments
+  std::size_t least, most;  // number of arguments
   std::function<Named::Member(const std::string& name, const Arguments&, const NamedOptions&)> make;
 };
 
@@ -153,8 +153,8 @@ Named::Member parse(const std::string& text, const NamedOptions& options) {
   }
   std::string usages;
   for (const auto& one : known()) usages += std::string(usages.empty() ? "" : " ") + one.usage;
-  TORCH_CHECK_VALUE(false, "reductions::Named: \"", name, "\" is no reduction; expected some of ", usages,
-                    ", separated by commas.");
+  TORCH_CHECK_VALUE(false, "reductions::Named: \"", name, "\" is not a reduction; expected one or more of ",
+                    usages, ", separated by commas.");
 }
 
 }  // namespace

@@ -15,18 +15,18 @@ namespace detail {
 class Scan;
 }
 
-/// `NamedOptions().over({0})`: what a row is, for all members alike.
+/// `NamedOptions().over({0})`: the rows, for all members.
 class TORCHTAP_API NamedOptions : public RowOptions<NamedOptions> {};
 
-/// Reductions by their names, for those who have them as text: "moments", "mean,histogram:64:-4:4".
+/// Reductions given as text, such as "moments" or "mean,histogram:64:-4:4".
 ///
-/// Names are separated by commas, arguments follow after colons:
-/// `sum mean moments min max abs_max norm[:P] count first last ema[:DECAY] histogram:BINS[:LOW:HIGH]
-/// quantiles covariance gram top_k[:K] reservoir[:K]`. One member's results are its own; those of several are
-/// called "member.result", as a `Series` has them.
+/// Names are separated by commas; arguments follow after colons: `sum mean moments min max abs_max norm[:P]
+/// count first last ema[:DECAY] histogram:BINS[:LOW:HIGH] quantiles covariance gram top_k[:K] reservoir[:K]`.
+/// A single member's results keep their names; those of several are called "member.result", as in a `Series`.
 class TORCHTAP_API Named {
  public:
-  /// Throws `c10::ValueError` for text that is not as above, naming the part and what is known.
+  /// Throws `c10::ValueError` if the text is invalid; the message names the invalid part and the known
+  /// reductions.
   explicit Named(const std::string& text, const NamedOptions& options = {});
   Named(const Named& other);
   Named& operator=(const Named& other);
@@ -34,21 +34,21 @@ class TORCHTAP_API Named {
   Named& operator=(Named&&) noexcept = default;
   ~Named() = default;
 
-  /// Hands the sample to each member; one on the CPU is read once for all that can share it. Throws what any
-  /// of them throws; the state of all is then unchanged.
+  /// Passes the sample to each member. A CPU sample is read once for all members that can share the pass.
+  /// Throws whatever any of them throws, leaving the state of all unchanged.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// Throws `c10::Error` if `other` was made from other text or options; the state is then unchanged.
+  /// Throws `c10::Error` if `other` was made from other text or options, leaving the state unchanged.
   void merge(const Named& other);
-  /// Of the first member.
+  /// Count of the first member.
   std::int64_t count() const;
   core::Results results() const;
   /// "Mean", or "Series(Mean, Max)".
   std::string describe() const;
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const;
-  /// Of all members.
+  /// Whether all members are.
   bool commutative() const;
   Named fresh() const;
 
@@ -58,7 +58,7 @@ class TORCHTAP_API Named {
   struct Member {
     std::string name;
     std::unique_ptr<core::Sink> sink;
-    /// What this member does in the three steps of an update; see `Series`.
+    /// The member's three steps of an update; see `Series`.
     void (*ask)(const core::Sink& sink, detail::Scan& scan);
     void (*check)(const core::Sink& sink, const detail::Scan& scan);
     void (*update)(core::Sink& sink, const detail::Scan& scan);
@@ -66,7 +66,7 @@ class TORCHTAP_API Named {
 
  private:
   Named() = default;
-  /// A member like `member`, with another sink.
+  /// A copy of `member` with another sink.
   static Member with(const Member& member, std::unique_ptr<core::Sink> sink);
 
   std::vector<Member> members_;

@@ -11,7 +11,7 @@ namespace torchtap::reductions {
 
 Norm::Norm(NormOptions options) : intake_("Norm", options.folding()), p_(options.p()) {
   TORCH_CHECK_VALUE(p_ > 0, "Norm: p must be positive or infinity, got ", p_,
-                    "; count zeros with Count, smallest magnitudes with map(abs, Min()).");
+                    "; use Count to count zeros, and map(abs, Min()) for the smallest magnitude.");
 }
 
 void Norm::fold(const at::Tensor& part) {
@@ -31,7 +31,7 @@ void Norm::update(const at::Tensor& sample) {
   update(scan);
 }
 
-/// Whether one of the numbers of a scan is the sum of powers.
+/// Whether the scan computes the sum of powers for this p.
 bool Norm::asks() const {
   return p_ == 2 || std::isinf(p_);
 }

@@ -17,37 +17,38 @@ class TORCHTAP_API NormOptions : public FoldOptions<NormOptions> {
 /// The p-norm over the samples, elementwise or over rows: (sum of |x|^p)^(1/p).
 ///
 /// Samples are `[...]`, any numeric dtype and device; the norm has their shape and is real. Powers are summed
-/// in float64, so float32 cannot overflow for p up to 8; the result is in the dtype of the samples, float32
-/// for the half types, float64 for integers.
+/// in float64, so float32 cannot overflow for p up to 8. The result has the dtype of the samples, float32 for
+/// half types, float64 for integers.
 class TORCHTAP_API Norm {
  public:
   /// Throws `c10::ValueError` unless p is positive.
   explicit Norm(NormOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` on another shape or device, or a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is then unchanged.
+  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
+  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it
+  /// throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// The three steps of an update that shares its pass over the sample, as those of a `Series` do.
+  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
   void ask(detail::Scan& scan) const;
   void check(const detail::Scan& scan) const;
   void update(const detail::Scan& scan);
-  /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
-  /// another configuration or shape; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
+  /// configuration or shape differs, leaving the state unchanged.
   void merge(const Norm& other);
 
   /// Samples, or rows under `over(dims)`.
   std::int64_t count() const noexcept { return intake_.count(); }
   /// The norm. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
-  /// How many non-finite elements were left out, int64 in the shape of the norm. Throws as `value`.
+  /// Number of non-finite elements left out, int64, in the shape of the norm. Throws as `value`.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   /// "Norm(2)".
   std::string describe() const;
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   bool commutative() const noexcept { return true; }
   Norm fresh() const;
@@ -67,7 +68,7 @@ class TORCHTAP_API Norm {
 
   detail::Intake intake_;
   double p_;
-  detail::Owned sum_;  // of |x|^p, or the largest |x|; float64
+  detail::Owned sum_;  // sum of |x|^p, or the largest |x|; float64
 };
 
 }  // namespace torchtap::reductions

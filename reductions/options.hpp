@@ -10,11 +10,11 @@
 
 namespace torchtap::reductions {
 
-/// What an update does with NaN and infinities.
+/// How an update treats NaN and infinities.
 enum class NonFinite {
-  propagate,  ///< computes with them, as torch does
-  omit,       ///< leaves each such element out and counts it: `omitted()`
-  raise       ///< throws `c10::ValueError` with their number; waits for the device to know it
+  propagate,  ///< compute with them, as torch does
+  omit,       ///< leave each such element out and count it; see `omitted()`
+  raise       ///< throw `c10::ValueError` with their number; synchronises with the device
 };
 
 namespace detail {
@@ -33,21 +33,21 @@ struct TORCHTAP_API Folding {
 
 }  // namespace detail
 
-/// The options that say what a row is. `Derived` is the options class itself, so that calls chain.
+/// Options that define the rows. `Derived` is the options class itself, so that calls chain.
 ///
-/// Without any of them one update is one row and the sample's shape is kept.
+/// By default each update is one row and keeps the sample's shape.
 template <class Derived>
 class RowOptions {
  public:
-  /// Folds these dimensions of each sample too and counts their rows, in row-major order; the other
-  /// dimensions are kept. Negative ones count from the end. Batches may differ in size along them.
+  /// Also folds these dimensions of each sample and counts their rows in row-major order; the other
+  /// dimensions are kept. Negative dimensions count from the end. Samples may differ in size along them.
   Derived& over(std::vector<std::int64_t> dims) {
     folding_.over = std::move(dims);
     return static_cast<Derived&>(*this);
   }
   const std::vector<std::int64_t>& over() const noexcept { return folding_.over; }
 
-  /// Folds every dimension: each element is a row and the result has no dimensions.
+  /// Folds every dimension: each element is a row, and the result has no dimensions.
   Derived& over_all(bool all) {
     folding_.over_all = all;
     return static_cast<Derived&>(*this);
@@ -60,11 +60,11 @@ class RowOptions {
   detail::Folding folding_;
 };
 
-/// `RowOptions` and what to do with NaN and infinities.
+/// `RowOptions`, plus the treatment of NaN and infinities.
 template <class Derived>
 class FoldOptions : public RowOptions<Derived> {
  public:
-  /// What an update does with NaN and infinities; integers have none.
+  /// How an update treats NaN and infinities. No effect on integers.
   Derived& non_finite(NonFinite policy) {
     this->folding_.non_finite = policy;
     return static_cast<Derived&>(*this);

@@ -8,10 +8,10 @@
 
 namespace torchtap::reductions {
 
-/// A reduction of the rows of each sample: `over({0}, MyReduction())`.
+/// Applies a reduction to the rows of each sample: `over({0}, MyReduction())`.
 ///
-/// For reductions that have no `over(dims)` of their own, which is faster: this one calls `update` once a
-/// row, on a copy of the reduction.
+/// For reductions without their own `over(dims)`, which is faster: this calls `update` once per row, on a
+/// copy of the reduction.
 template <class R>
 class Over {
  public:
@@ -20,8 +20,8 @@ class Over {
   Over(std::vector<std::int64_t> dims, R reduction)
       : dims_(std::move(dims)), reduction_(std::move(reduction)) {}
 
-  /// Throws `c10::ValueError` if the sample lacks a dimension, and what the reduction throws; the state is
-  /// then unchanged.
+  /// Throws `c10::ValueError` if the sample lacks a dimension, and whatever the reduction throws, leaving the
+  /// state unchanged.
   void update(const at::Tensor& sample) {
     const core::detail::RecordingMode quiet;
     const detail::Rows rows = detail::Intake("over", detail::Folding{dims_}).open(sample);
@@ -32,27 +32,27 @@ class Over {
     for (std::int64_t row = 0; row < rows.count; ++row) next.update(all.select(0, row));
     reduction_ = detail::Assignable<R>(std::move(next));
   }
-  /// As the reduction's merge. Throws `c10::ValueError` on other dimensions.
+  /// Merges the reductions. Throws `c10::ValueError` if the dimensions differ.
   void merge(const Over& other) {
     TORCH_CHECK_VALUE(dims_ == other.dims_, "Over::merge: cannot merge ", other.describe(), " into ",
                       describe(), "; both must be configured alike.");
     reduction_->merge(*other.reduction_);
   }
-  /// Rows.
+  /// Number of rows.
   std::int64_t count() const { return reduction_->count(); }
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }
-  /// The reduction, with its named results.
+  /// The wrapped reduction.
   const R& inner() const noexcept { return *reduction_; }
   /// "Over([0], Mean)".
   std::string describe() const {
     return c10::str("Over(", at::IntArrayRef(dims_), ", ", detail::describe(*reduction_), ")");
   }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return detail::recipe_of("Over", detail::recipe(*reduction_)); }
-  /// Of the reduction.
+  /// Whether the reduction is.
   bool commutative() const { return detail::commutative(*reduction_); }
-  /// There if the reduction has it.
+  /// Available if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Over fresh() const {
     return Over(dims_, reduction_->fresh());
@@ -68,7 +68,7 @@ class Over {
   detail::Assignable<R> reduction_;
 };
 
-/// `reduction`, or a callable that folds two tensors, of the rows that `dims` of each sample count.
+/// Applies `reduction`, or a callable that folds two tensors, to the rows of each sample along `dims`.
 template <class R>
 auto over(std::vector<std::int64_t> dims, R&& reduction) {
   return Over(std::move(dims), detail::as_reduction(std::forward<R>(reduction)));

@@ -15,9 +15,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t kLeast = 8;  // values in the smallest level
 
-constexpr std::int64_t kBatch = 4;  // times the size: samples of more rows are sorted and thinned out at once
+constexpr std::int64_t kBatch = 4;  // times `size`: samples with more rows are sorted and thinned out at once
 
-/// [values, kept elements] with each column ascending, NaN last.
+/// Sorts each column of [values, kept elements] ascending, NaN last.
 at::Tensor sorted_rows(const at::Tensor& values) {
   const auto sort = [&](auto zero) {
     using T = decltype(zero);
@@ -35,7 +35,7 @@ at::Tensor sorted_rows(const at::Tensor& values) {
   return std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false));
 }
 
-/// With probability 0.99.
+/// The rank error with probability 0.99.
 double sketch_error(std::int64_t size) {
   return 2.296 / std::pow(static_cast<double>(size), 0.9021);
 }
@@ -110,7 +110,7 @@ void Quantiles::update(const detail::Scan& scan) {
                  detail::tabulate(flat, *kept, [](const detail::Summary& one) { return one.nan; }));
   }
   if (kept != nullptr && rows.count >= kBatch * size_) {
-    // [kept elements, rows]: what is kept of most layouts lies in runs.
+    // [kept elements, rows]: in most layouts the rows of a kept element are contiguous runs.
     std::vector<std::int64_t> order;
     for (auto i = static_cast<std::int64_t>(rows.folded.size()); i < rows.view.dim(); ++i) order.push_back(i);
     order.insert(order.end(), rows.folded.begin(), rows.folded.end());
@@ -147,17 +147,18 @@ void Quantiles::take_extrema(const at::Tensor& min, const at::Tensor& max, const
   }
 }
 
-/// Of many rows, [kept elements, rows]: one of every `stride` neighbours is chosen at random (the sampler of
-/// Karnin, Lang & Liberty); pieces of those are sorted and thinned out at once to every w-th value, from a
-/// random one on, which is what log2(w) compactions in a row would leave of them.
+/// Inserts many rows, [kept elements, rows]. Chooses one of every `stride` neighbours at random (the sampler
+/// of Karnin, Lang & Liberty), sorts pieces of them and keeps every w-th value from a random offset on, as
+/// log2(w) successive compactions would.
 template <class T>
 void Quantiles::insert_sorted(const at::Tensor& rows) {
-  constexpr std::int64_t kPiece = 65536;  // values: the caches hold them, and sorting them takes 0.3 ms
+  constexpr std::int64_t kPiece = 65536;  // values: fits the caches and takes 0.3 ms to sort
   const std::int64_t kept = rows.size(0), n = rows.size(1);
-  // Sampling n rows has a standard error of sqrt(stride / 4n) of them: at most a tenth of the sketch's own.
+  // Sampling n rows has a standard error of sqrt(stride / 4n) of them. Allow at most a tenth of the sketch's
+  // own error.
   const double sampling = sketch_error(size_) / 2.576 / 10;
   const double most = 4 * sampling * sampling * static_cast<double>(count() + n);
-  std::int64_t sampled = 0;  // as a level
+  std::int64_t sampled = 0;  // log2 of the stride
   while (sampled < 20 && std::ldexp(1.0, static_cast<int>(sampled) + 1) <= most) ++sampled;
   const std::int64_t stride = std::int64_t{1} << sampled;
 
@@ -195,9 +196,9 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
       const std::int64_t weight = piece.weight / step;
       const T* from = x + k * n + piece.from;
       if (step != 1) {
-        detail::Random random(piece.seed);  // the same for all kept elements: each still sees fair choices
+        detail::Random random(piece.seed);  // shared by all kept elements, yet fair for each
         chosen.resize(static_cast<std::size_t>(piece.size * weight));
-        // Choosing takes few bits: the upper ones of a random number are good for the next choices.
+        // A choice takes few bits, so one random number serves several choices.
         int bits = 0, left = 0;
         while ((std::int64_t{1} << bits) < step) ++bits;
         std::uint64_t choices = 0;
@@ -229,7 +230,7 @@ void Quantiles::compress() {
       capacities += capacity(level);
     }
     if (total <= capacities) return;
-    // The lowest level that is full: there is one, or the total would fit. It loses half of its values.
+    // Compact the lowest full level, which halves it. A full level exists, otherwise the total would fit.
     std::size_t level = 0;
     while (level_size(level) < capacity(level)) ++level;
     at::Tensor values = levels_[level].size() == 1 ? levels_[level][0] : at::cat(levels_[level]);
@@ -239,7 +240,7 @@ void Quantiles::compress() {
       rest.push_back(detail::own_copy(values.narrow(0, 0, 1)));
       values = values.narrow(0, 1, 2 * pairs);
     }
-    // One coin for all kept elements: each still sees a fair one. NaN sorts last, as one more large value.
+    // One coin for all kept elements; it is still fair for each. NaN sorts last, like one more large value.
     const auto coin = static_cast<std::int64_t>(random_.next() >> 63);
     const at::Tensor sorted = sorted_rows(values);
     const at::Tensor half = detail::own_copy(sorted.slice(0, coin, 2 * pairs, 2));
@@ -301,13 +302,13 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
       weights.push_back(at::full({piece.size(0)}, std::int64_t{1} << level, options.dtype(at::kLong)));
     }
   }
-  // [kept elements, values], ascending, with the number of rows up to and including each.
+  // [kept elements, values], ascending, with the cumulative number of rows for each.
   const auto [values, order] = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
   at::Tensor weight = at::cat(weights).index({order});
   weight = weight.masked_fill(values.isnan(), 0);
   const at::Tensor ranks = weight.cumsum(1);
   const at::Tensor rows = weight.sum(1, /*keepdim=*/true);
-  // Position q (n - 1) among n rows, between the two rows next to it, as torch::quantile.
+  // Position q (n - 1) among n rows, interpolated between its two neighbours, as in torch::quantile.
   at::Tensor q =
       at::empty({static_cast<std::int64_t>(levels.size())}, at::TensorOptions().dtype(at::kDouble));
   std::copy(levels.begin(), levels.end(), q.data_ptr<double>());

@@ -14,7 +14,7 @@ at::Tensor to_tensor(const std::vector<std::int64_t>& numbers) {
   return tensor;
 }
 
-/// A tensor with `places` rows, the first ones those of `samples`.
+/// A tensor with `places` rows whose first ones are those of `samples`.
 at::Tensor widened(const at::Tensor& samples, std::int64_t places, c10::ScalarType dtype) {
   auto sizes = samples.sizes().vec();
   sizes[0] = places;
@@ -42,11 +42,10 @@ void Reservoir::update(const at::Tensor& sample) {
   sizes.insert(sizes.begin(), rows.count);
   const at::Tensor x = rows.view.reshape(sizes);
 
-  // Which row goes where, decided before anything is copied. A place may be taken more than once: the last
-  // row stays.
+  // Decide all moves before copying anything. If a position is taken more than once, the last row stays.
   detail::Random random = random_;
   std::vector<std::int64_t> indices = indices_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // place, row of x
+  std::vector<std::pair<std::int64_t, std::int64_t>> moves;  // position, row of x
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const std::int64_t index = count() + row;
     if (static_cast<std::int64_t>(indices.size()) < k_) {
@@ -94,12 +93,12 @@ void Reservoir::merge(const Reservoir& other) {
   }
   const std::int64_t mine = static_cast<std::int64_t>(indices_.size());
   const std::int64_t theirs = static_cast<std::int64_t>(other.indices_.size());
-  std::vector<std::int64_t> chosen;  // places in mine followed by theirs
+  std::vector<std::int64_t> chosen;  // positions in mine followed by theirs
   if (count() + other.count() <= k_) {
     for (std::int64_t place = 0; place < mine + theirs; ++place) chosen.push_back(place);
   } else {
-    // As if k were drawn one after another from both streams: a stream's turn comes by what is left of it,
-    // and its reservoir, already a uniform choice, gives any of its members.
+    // Draw k times from both streams without replacement: pick a stream with probability proportional to its
+    // remaining rows, then any member of its reservoir, which is already a uniform choice.
     std::vector<std::int64_t> members[2];
     for (std::int64_t place = 0; place < mine + theirs; ++place)
       members[place < mine ? 0 : 1].push_back(place);

@@ -13,43 +13,45 @@ namespace torchtap::reductions {
 /// `ReservoirOptions(100).seed(7).over({0})`.
 class TORCHTAP_API ReservoirOptions : public RowOptions<ReservoirOptions> {
  public:
-  ReservoirOptions(std::int64_t k = 100) : k_(k) {}  // NOLINT: k is all there is to say
+  ReservoirOptions(std::int64_t k = 100) : k_(k) {}  // NOLINT: implicit, so that k can be passed alone
   TORCH_ARG(std::int64_t, k);
-  /// Of the reservoir's own generator; the same seed and stream give the same choice.
+  /// Seed of the reservoir's own generator; the same seed and stream give the same choice.
   TORCH_ARG(std::uint64_t, seed) = 0;
 };
 
-/// A uniform choice of k samples, or rows under `over(dims)`, without replacement: Algorithm R (Vitter 1985).
+/// A uniform random choice of k samples, or rows under `over(dims)`, without replacement: Algorithm R (Vitter
+/// 1985).
 ///
-/// Samples are `[...]` of any plain dtype and device; those chosen are copied as they are. The choice depends
-/// on the rows, not on how they were batched. Random numbers are drawn on the host from a generator of its
-/// own: torch's are not touched, no device is waited for.
+/// Samples are `[...]` of any plain dtype and device; the chosen ones are copied unchanged. The choice
+/// depends on the sequence of rows, not on how they were batched. Random numbers come from the reservoir's
+/// own generator on the host: it neither advances torch's generators nor synchronises with a device.
 class TORCHTAP_API Reservoir {
  public:
   /// Throws `c10::ValueError` unless k is positive.
   explicit Reservoir(ReservoirOptions options = {});
 
-  /// Offers a sample. Throws `c10::ValueError` on another shape or device, `c10::TypeError` on quantized or
-  /// sparse tensors. The state is then unchanged.
+  /// Offers a sample. Throws `c10::ValueError` if the shape or device differs, `c10::TypeError` on quantized
+  /// or sparse tensors. The state is unchanged if it throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// Afterwards a uniform choice from this object's stream followed by `other`'s; as long as both fit into k,
-  /// exactly the one of a single stream, then one of the same distribution. Throws `c10::ValueError` on
-  /// another k or shape; the state is then unchanged.
+  /// Merges `other`: afterwards a uniform choice from this object's stream followed by `other`'s. It is
+  /// identical to that of a single stream while both fit into k, and has the same distribution beyond that.
+  /// Throws `c10::ValueError` if k or the shape differs, leaving the state unchanged.
   void merge(const Reservoir& other);
 
-  /// Samples, or rows under `over(dims)`, that were offered.
+  /// Number of samples, or rows under `over(dims)`, offered.
   std::int64_t count() const noexcept { return intake_.count(); }
   /// `[min(k, count), ...]`. Throws `c10::ValueError` if there are no samples.
   at::Tensor samples() const;
-  /// The place of each in the stream, from 0; `[min(k, count)]`, int64, on the CPU. Throws as `samples`.
+  /// The position of each chosen row in the stream, from 0; `[min(k, count)]`, int64, on the CPU. Throws as
+  /// `samples`.
   at::Tensor indices() const;
   /// "samples" and "indices".
   core::Results results() const;
   /// "Reservoir(100)".
   std::string describe() const;
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   Reservoir fresh() const;
 
@@ -66,8 +68,8 @@ class TORCHTAP_API Reservoir {
   std::int64_t k_;
   std::uint64_t seed_;
   detail::Random random_;
-  detail::Owned samples_;              // [filled places and some spare ones, ...]
-  std::vector<std::int64_t> indices_;  // of the filled places
+  detail::Owned samples_;              // [filled positions and some spare ones, ...]
+  std::vector<std::int64_t> indices_;  // of the filled positions
 };
 
 }  // namespace torchtap::reductions

@@ -8,7 +8,7 @@
 namespace torchtap::reductions {
 namespace {
 
-/// A reduction whose type is not known before the program runs; what the combinators hold here.
+/// A reduction whose type is only known at run time; the combinators hold it here.
 class Any {
  public:
   explicit Any(std::unique_ptr<core::Sink> sink) : sink_(std::move(sink)) {}
@@ -34,7 +34,7 @@ class Any {
   std::unique_ptr<core::Sink> sink_;
 };
 
-/// `Series`, with as many members as the recipe has.
+/// A `Series` with as many members as the recipe has.
 class AnySeries {
  public:
   explicit AnySeries(std::vector<Any> members) : members_(std::move(members)) {}
@@ -91,7 +91,7 @@ class AnySeries {
 
 using Sink = std::unique_ptr<core::Sink>;
 
-/// What each name stands for, given what stands in its brackets. Numbers and options are placeholders: the
+/// The reduction of each name, given its members in parentheses. Numbers and options are placeholders; the
 /// configuration is read with the state.
 struct Known {
   const char* name;
@@ -146,7 +146,8 @@ class Parser {
   static constexpr int kDeepest = 32;
 
   [[noreturn]] void bad() const {
-    TORCH_CHECK_VALUE(false, "reductions::restore: \"", text_, "\" is no recipe of torchtap's reductions.");
+    TORCH_CHECK_VALUE(false, "reductions::restore: \"", text_,
+                      "\" is not a recipe of torchtap's reductions.");
   }
   bool take(const char* token) {
     const std::string expected = token;
@@ -194,7 +195,7 @@ std::unique_ptr<core::Sink> restore(const core::SavedSink& saved) {
   } catch (const std::exception& error) {  // cereal::Exception, std::length_error, std::bad_alloc
     damaged(error.what());
   }
-  if (stream.peek() != std::istringstream::traits_type::eof()) damaged("it goes on after its end.");
+  if (stream.peek() != std::istringstream::traits_type::eof()) damaged("it has bytes after its end.");
   return sink;
 }
 

@@ -7,11 +7,11 @@
 
 namespace torchtap::reductions {
 
-/// The reduction that `core::save` was given, with all that it had seen, whatever program that was in.
+/// Restores a reduction saved by `core::save`, with its state, in any program.
 ///
-/// For what this library has, combinations included (all but `map`, whose callable no file holds). What comes
-/// back has the same results, and merges with whatever was restored from the same recipe. Throws
-/// `c10::ValueError` if the recipe names something else, or if the bytes do not belong to it.
+/// Supports all reductions and combinators of this library except `map`, whose callable cannot be saved. The
+/// restored reduction has the same results and merges with any other restored from the same recipe. Throws
+/// `c10::ValueError` if the recipe is unknown or the bytes do not match it.
 TORCHTAP_API std::unique_ptr<core::Sink> restore(const core::SavedSink& saved);
 
 }  // namespace torchtap::reductions

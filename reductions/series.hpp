@@ -11,9 +11,9 @@ namespace torchtap::reductions {
 
 /// Several reductions of one stream: `Series(Moments(), Min(), Max(), Count())`.
 ///
-/// Its results are those of its members, named `member.result`: the member's description up to its arguments
-/// in snake case, so "moments.mean", "abs_max.value", "top_k.indices". The second member of one name is
-/// "sum_2", the third "sum_3".
+/// Its results are those of its members, named `member.result`, where `member` is the member's description up
+/// to its arguments in snake case: "moments.mean", "abs_max.value", "top_k.indices". Further members of the
+/// same name are numbered: "sum_2", "sum_3".
 template <class... Rs>
 class Series {
  public:
@@ -23,7 +23,7 @@ class Series {
 
   explicit Series(Rs... reductions) : members_(std::move(reductions)...) {}
 
-  /// The member at a place, or of a type that occurs once.
+  /// A member by index, or by type if that occurs once.
   template <std::size_t I>
   const auto& get() const noexcept {
     return *std::get<I>(members_);
@@ -33,9 +33,10 @@ class Series {
     return *std::get<detail::Assignable<R>>(members_);
   }
 
-  /// Hands the sample to each member. Throws what any of them throws; the state of all is then unchanged.
+  /// Passes the sample to each member. Throws whatever any of them throws, leaving the state of all
+  /// unchanged.
   ///
-  /// A sample on the CPU is read once for all members that can share it. Members with a `check` are asked
+  /// A CPU sample is read once for all members that can share the pass. Members with a `check` are checked
   /// first. Of those without, one is updated in place and the others as copies.
   void update(const at::Tensor& sample) {
     detail::Scan scan(sample);
@@ -53,20 +54,21 @@ class Series {
       }
     });
   }
-  /// Throws what `update` would throw for this sample; changes nothing. There if every member has it.
+  /// Throws whatever `update` would throw for this sample, without changing the state. Available if every
+  /// member has it.
   template <class T = void, class = std::enable_if_t<(detail::has_check<Rs>::value && ...), T>>
   void check(const at::Tensor& sample) const {
     check_known(detail::Scan(sample), Indices());
   }
-  /// Merges member by member. Throws what any of them throws; the state of all is then unchanged.
+  /// Merges member by member. Throws whatever any of them throws; the state of all is then unchanged.
   void merge(const Series& other) {
     Members merged = members_;
     merge_into(merged, other.members_, Indices());
     members_ = std::move(merged);
   }
-  /// Of the first member.
+  /// Count of the first member.
   std::int64_t count() const { return get<0>().count(); }
-  /// The results of all members as "member.result"; of those that have none yet, nothing.
+  /// The results of all members as "member.result"; members without samples contribute nothing.
   core::Results results() const {
     core::Results result;
     const auto names = this->names();
@@ -78,7 +80,7 @@ class Series {
     });
     return result;
   }
-  /// What the members' results are called.
+  /// The prefix of each member's results.
   std::array<std::string, sizeof...(Rs)> names() const {
     std::array<std::string, sizeof...(Rs)> plain, result;
     std::size_t i = 0;
@@ -96,7 +98,7 @@ class Series {
     each([&](const auto& member) { text += (text.empty() ? "" : ", ") + detail::describe(member); });
     return "Series(" + text + ")";
   }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const {
     std::string text;
     bool known = true;
@@ -107,13 +109,13 @@ class Series {
     });
     return known ? detail::recipe_of("Series", text) : "";
   }
-  /// Of all members.
+  /// Whether all members are.
   bool commutative() const {
     bool all = true;
     each([&](const auto& member) { all = all && detail::commutative(member); });
     return all;
   }
-  /// There if every member has it.
+  /// Available if every member has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<Rs...>, T>>
   Series fresh() const {
     return std::apply([](const auto&... members) { return Series(members->fresh()...); }, members_);
@@ -152,7 +154,7 @@ class Series {
     (check(*std::get<I>(members_)), ...);
   }
   /// Updates the members from `I` on that have no check. The copies are adopted on the way back, when nothing
-  /// can throw any more; the last one to be updated needs none, since it changes only if it does not throw.
+  /// can throw any more. The last member is updated in place, since it does not change if it throws.
   template <std::size_t I>
   void update_unknown(const at::Tensor& sample) {
     if constexpr (I < sizeof...(Rs)) {

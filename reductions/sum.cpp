@@ -47,7 +47,7 @@ void Total::update(const Scan& scan) {
                     [&](const Summary& one) { return omits ? one.sum : one.with_non_finite(one.sum); });
   } else {
     const at::Tensor taken = rows.filled(0.0);
-    // A single row is added as it is: add_ converts on the way, without a temporary.
+    // A single row is added as it is: add_ converts on the fly, without a temporary.
     part = rows.count == 1 ? taken.reshape(rows.kept()) : rows.sum(taken, dtype);
   }
   if (sum_) {

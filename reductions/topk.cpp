@@ -22,7 +22,7 @@ double TopK::worst() const {
 void TopK::fold(const at::Tensor& values, const at::Tensor& indices) {
   const at::Tensor all = values_ ? at::cat({*values_, values}) : values;
   const at::Tensor from = indices_ ? at::cat({*indices_, indices}) : indices;
-  // Stable, so that of equal values the earlier sample wins; topk() promises no order among them.
+  // Stable, so that among equal values the earlier sample wins; topk() promises no order among them.
   const auto [sorted, order] = at::sort(all, /*stable=*/true, /*dim=*/0, /*descending=*/largest_);
   const std::int64_t k = std::min(k_, sorted.size(0));
   at::Tensor best = detail::own_copy(sorted.narrow(0, 0, k));

@@ -11,31 +11,31 @@ namespace torchtap::reductions {
 /// `TopKOptions(10).largest(false).over({0})`.
 class TORCHTAP_API TopKOptions : public FoldOptions<TopKOptions> {
  public:
-  TopKOptions(std::int64_t k = 10) : k_(k) {}  // NOLINT: k is all there is to say
+  TopKOptions(std::int64_t k = 10) : k_(k) {}  // NOLINT: implicit, so that k can be passed alone
   TORCH_ARG(std::int64_t, k);
-  /// Whether to keep the largest or the smallest.
+  /// Whether to keep the largest values or the smallest.
   TORCH_ARG(bool, largest) = true;
 };
 
-/// The k largest (or smallest) values of each kept element, and which samples they came from.
+/// The k largest (or smallest) values of each kept element, and the samples they came from.
 ///
 /// Samples are `[...]` of any real dtype and device. Indices number the samples, or the rows under
-/// `over(dims)`, from 0 in the order of the stream. Of equal values the earlier sample is kept and stands
-/// first. NaN counts as larger than any number, as in `torch::topk`; under `NonFinite::omit` elements that
-/// were not finite are left out, and places left empty have the value NaN and the index -1.
+/// `over(dims)`, from 0 in stream order. Among equal values the earlier sample wins and comes first. NaN
+/// counts as larger than any number, as in `torch::topk`. Under `NonFinite::omit` non-finite elements are
+/// left out; positions that stay empty have the value NaN and the index -1.
 class TORCHTAP_API TopK {
  public:
   /// Throws `c10::ValueError` unless k is positive.
   explicit TopK(TopKOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` on another shape or device, or a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on complex, quantized or sparse tensors. The state is then
-  /// unchanged.
+  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
+  /// `NonFinite::raise`; `c10::TypeError` on complex, quantized or sparse tensors. The state is unchanged if
+  /// it throws.
   void update(const at::Tensor& sample);
-  /// Throws what `update` would throw for this sample; changes nothing.
+  /// Throws whatever `update` would throw for this sample, without changing the state.
   void check(const at::Tensor& sample) const;
-  /// Afterwards as if this object had seen its stream and then `other`'s, whose indices move up by this
-  /// one's count. Throws `c10::ValueError` on another configuration or shape; the state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's; its indices move up by this object's count.
+  /// Throws `c10::ValueError` if the configuration or shape differs, leaving the state unchanged.
   void merge(const TopK& other);
 
   /// Samples, or rows under `over(dims)`.
@@ -45,13 +45,13 @@ class TORCHTAP_API TopK {
   at::Tensor values() const;
   /// `[min(k, count), ...]`, int64. Throws as `values`.
   at::Tensor indices() const;
-  /// How many non-finite elements were left out, `[...]`, int64. Throws as `values`.
+  /// Number of non-finite elements left out, `[...]`, int64. Throws as `values`.
   at::Tensor omitted() const;
   /// "values", "indices", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   /// "TopK(10)" or "TopK(10, smallest)".
   std::string describe() const;
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return intake_.name(); }
   TopK fresh() const;
 

@@ -9,10 +9,10 @@
 
 namespace torchtap::reductions {
 
-/// A reduction of the last n samples: `window(100, Mean())`.
+/// Applies a reduction to the last n samples: `window(100, Mean())`.
 ///
-/// Copies of the last n samples are kept, and the reduction is computed anew whenever results are asked for,
-/// so any reduction will do.
+/// Keeps copies of the last n samples and recomputes the reduction whenever results are asked for, so it
+/// works with any reduction.
 template <class R>
 class Window {
  public:
@@ -22,10 +22,10 @@ class Window {
   Window(std::int64_t n, R reduction) : n_(n), empty_(std::move(reduction)) {
     TORCH_CHECK_VALUE(n_ > 0, "window: expected a positive number of samples, got ", n_, ".");
     TORCH_CHECK_VALUE(empty_->count() == 0, "window: expected a reduction without samples, got ",
-                      detail::describe(*empty_), " with ", empty_->count(), "; hand over a new one.");
+                      detail::describe(*empty_), " with ", empty_->count(), "; pass a new one.");
   }
 
-  /// Throws what the reduction throws on this sample after the one before; the state is then unchanged.
+  /// Throws whatever the reduction throws on this sample after the previous one, leaving the state unchanged.
   void update(const at::Tensor& sample) {
     const core::detail::RecordingMode quiet;
     R trial = *empty_;
@@ -33,16 +33,16 @@ class Window {
     trial.update(sample);
     place(detail::own_copy(sample));
   }
-  /// Afterwards as if this object had seen its stream and then `other`'s: the last n of both. Throws
-  /// `c10::ValueError` on another configuration, and what the reduction throws if the two do not fit; the
-  /// state is then unchanged.
+  /// Merges `other` as if its samples had followed this object's, keeping the last n of both. Throws
+  /// `c10::ValueError` if the configuration differs, and whatever the reduction throws if the samples do not
+  /// fit, leaving the state unchanged.
   void merge(const Window& other) {
     TORCH_CHECK_VALUE(describe() == other.describe(), "Window::merge: cannot merge ", other.describe(),
                       " into ", describe(), "; both must be configured alike.");
     R trial = *empty_;
     if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
     if (other.seen_ != 0) trial.update(other.samples_[other.index(other.seen_ - 1)]);
-    const Window theirs = other;  // `other` may be this one
+    const Window theirs = other;  // `other` may be *this
     if (theirs.seen_ < n_) {
       for (const auto& sample : theirs.samples_) place(sample);
       return;
@@ -53,16 +53,16 @@ class Window {
       samples_[index(seen_ - back)] = theirs.samples_[theirs.index(theirs.seen_ - back)];
     }
   }
-  /// The reduction of the samples in the window, with its named results.
+  /// The reduction of the samples in the window.
   R reduced() const {
     R result = *empty_;
     for (std::int64_t i = std::max<std::int64_t>(seen_ - n_, 0); i < seen_; ++i)
       result.update(samples_[index(i)]);
     return result;
   }
-  /// Samples, or rows if the reduction counts them, in the window.
+  /// Number of samples, or of rows if the reduction counts rows, in the window.
   std::int64_t count() const { return reduced().count(); }
-  /// Samples that came by.
+  /// Number of samples seen.
   std::int64_t seen() const noexcept { return seen_; }
   /// The results of the reduction of the window.
   core::Results results() const { return reduced().results(); }
@@ -70,7 +70,7 @@ class Window {
   std::string describe() const {
     return "Window(" + std::to_string(n_) + ", " + detail::describe(*empty_) + ")";
   }
-  /// For `restore`.
+  /// Recipe for `restore`.
   std::string recipe() const { return detail::recipe_of("Window", detail::recipe(*empty_)); }
   Window fresh() const { return Window(n_, *empty_); }
 
@@ -101,10 +101,10 @@ class Window {
   std::int64_t seen_ = 0;
   detail::Assignable<R> empty_;
   std::vector<at::Tensor>
-      samples_;  // a ring: sample i at i % n. Never changed in place: copies may share them
+      samples_;  // ring buffer: sample i at i % n. Never changed in place, so copies may share them
 };
 
-/// `reduction`, or a callable that folds two tensors, of the last n samples.
+/// Applies `reduction`, or a callable that folds two tensors, to the last n samples.
 template <class R>
 auto window(std::int64_t n, R&& reduction) {
   return Window(n, detail::as_reduction(std::forward<R>(reduction)));

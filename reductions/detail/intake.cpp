@@ -27,7 +27,7 @@ bool has_non_finite(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) || c10::isComplexType(dtype);
 }
 
-/// The loop is blocked by a constant, so that it is vectorised at -O2 too.
+/// The loop is blocked by a constant so that it is vectorised at -O2 too.
 template <class To, class From>
 void add(To* __restrict sum, const From* __restrict sample, std::int64_t n) {
   constexpr std::int64_t kBlock = 16;
@@ -47,7 +47,7 @@ at::Tensor Owned::copied(const at::Tensor& tensor) {
 }
 
 at::Tensor own_copy(const at::Tensor& tensor, c10::ScalarType dtype) {
-  // copy_ and not clone(): it resolves conjugate and negative views and never keeps odd strides.
+  // copy_ rather than clone(): it resolves conjugate and negative views and never keeps unusual strides.
   return at::empty(tensor.sizes(), at::TensorOptions().dtype(dtype).device(tensor.device())).copy_(tensor);
 }
 
@@ -112,13 +112,13 @@ Rows Intake::rows(const at::Tensor& sample) const {
   TORCH_CHECK_TYPE(sample.defined(), name_, "::update: expected a tensor, got an undefined one.");
   TORCH_CHECK_TYPE(sample.layout() == c10::kStrided, name_,
                    "::update: expected a strided tensor, got layout ", sample.layout(),
-                   "; convert it with to_dense() before.");
+                   "; convert it with to_dense() first.");
   const auto dtype = sample.scalar_type();
   TORCH_CHECK_TYPE(!sample.is_quantized(), name_, "::update: expected plain numbers, got dtype ", dtype,
-                   "; convert it with dequantize() or int_repr() before.");
+                   "; convert it with dequantize() or int_repr() first.");
   TORCH_CHECK_TYPE(accepts_ == Accepts::any || !c10::isComplexType(dtype), name_,
                    "::update: expected real numbers, got dtype ", dtype,
-                   ", which has no order; map it to abs(), at::real() or at::view_as_real() before.");
+                   ", which has no order; map it to abs(), at::real() or at::view_as_real() first.");
 
   Rows rows;
   const std::int64_t dim = sample.dim();
@@ -159,7 +159,7 @@ Rows Intake::rows(const at::Tensor& sample) const {
         " does not match the shape ", at::IntArrayRef(kept_), " fixed by the first sample (", count_,
         " so far). Use one ", name_, " per shape, or fold what varies with over(dims).");
     TORCH_CHECK_VALUE(sample.device() == device_, name_, "::update: a sample on ", sample.device(),
-                      " does not match the state on ", device_, "; move the sample there before.");
+                      " does not match the state on ", device_, "; move the sample there first.");
   }
   return rows;
 }
@@ -180,7 +180,7 @@ Rows Intake::open(const at::Tensor& sample) const {
 }
 
 Rows Intake::open(const Scan& scan) const {
-  Rows rows = this->rows(scan.sample());  // before anything is read
+  Rows rows = this->rows(scan.sample());  // before reading any element
   const auto* kept = scan.answer(folding_);
   if (kept == nullptr) return open(scan.sample());
   if (folding_.non_finite == NonFinite::omit) {
@@ -223,7 +223,8 @@ void Intake::check_merge(const Intake& other, const std::string& mine, const std
                     "; both must be configured alike.");
   TORCH_CHECK_VALUE(!shaped_ || !other.shaped_ || any_shape_ || kept_ == other.kept_, name_,
                     "::merge: cannot merge ", theirs, " of shape ", at::IntArrayRef(other.kept_), " into ",
-                    mine, " of shape ", at::IntArrayRef(kept_), "; merge what folded samples of one shape.");
+                    mine, " of shape ", at::IntArrayRef(kept_),
+                    "; only reductions of samples of one shape can be merged.");
 }
 
 void Intake::merge(const Intake& other) {
@@ -248,7 +249,7 @@ void Intake::merge(const Intake& other) {
 
 void Intake::check_assign(const at::Tensor& value) const {
   TORCH_CHECK_TYPE(value.defined() && value.layout() == c10::kStrided && !value.is_quantized(), name_,
-                   "::assign: expected a plain strided tensor; convert it before.");
+                   "::assign: expected a plain strided tensor; convert it first.");
   TORCH_CHECK_TYPE(accepts_ == Accepts::any || !value.is_complex(), name_,
                    "::assign: expected real numbers, got dtype ", value.scalar_type(), ".");
   TORCH_CHECK_VALUE(!shaped_ || value.sizes() == at::IntArrayRef(kept_), name_, "::assign: a value of shape ",
@@ -278,7 +279,7 @@ std::int64_t Intake::kept_numel() const noexcept {
 
 void Intake::require_samples(const char* what) const {
   TORCH_CHECK_VALUE(count_ != 0, name_, "::", what,
-                    ": there are no samples yet; update it first, or ask count() before.");
+                    ": there are no samples yet; call update first, or check count().");
 }
 
 at::Tensor Intake::omitted() const {
@@ -308,8 +309,8 @@ std::string Intake::describe(const std::string& arguments) const {
 }
 
 void Intake::check_restored(bool fits) const {
-  TORCH_CHECK_VALUE(fits, "restore: the archive's parts of ", describe(),
-                    " do not fit each other; it is damaged.");
+  TORCH_CHECK_VALUE(fits, "restore: the parts of the archive of ", describe(),
+                    " are inconsistent; it is damaged.");
 }
 
 void Intake::check_restored(const at::Tensor& tensor, std::initializer_list<std::int64_t> front) const {
@@ -331,7 +332,7 @@ void Intake::restored(std::int32_t dtype, std::int32_t type, std::int32_t index)
 }
 
 bool add_plain(at::Tensor& sum, const at::Tensor& sample) {
-  constexpr std::int64_t kSmall = 4096;  // above, wider vectors and several threads make add_ the faster one
+  constexpr std::int64_t kSmall = 4096;  // above this size add_'s wider vectors and threads are faster
   if (!sum.defined() || !sample.defined() || !sample.has_storage() || !sample.is_contiguous()) return false;
   const std::int64_t n = sample.numel();
   if (n >= kSmall || !sample.device().is_cpu() || !sum.device().is_cpu() ||

@@ -13,15 +13,14 @@
 #include <utility>
 #include <vector>
 
-/// What every reduction does with a sample before the mathematics starts: check it, find its rows, count
-/// them.
+/// The part of an update that all reductions share: check the sample, find its rows, count them.
 namespace torchtap::reductions::detail {
 
 class Scan;
 struct Summary;
 
-/// A tensor that is copied by value, so that a class made of them is a regular value with nothing written by
-/// hand. The tensor handed to the constructor must have no other owner.
+/// A tensor that is copied by value, which gives classes made of them correct copy and move operations by
+/// default. The tensor passed to the constructor must have no other owner.
 class Owned {
  public:
   Owned() = default;
@@ -55,16 +54,16 @@ class Owned {
 at::Tensor own_copy(const at::Tensor& tensor, c10::ScalarType dtype);
 at::Tensor own_copy(const at::Tensor& tensor);
 
-/// What sums of `dtype` are kept in: half types in float32, integers and bool in int64.
+/// The dtype for sums of `dtype`: float32 for half types, int64 for integers and bool.
 c10::ScalarType sum_type(c10::ScalarType dtype);
 /// float64 or complex128.
 c10::ScalarType wide_type(c10::ScalarType dtype);
-/// What averages of `dtype` are reported in: float32 for the half types and itself, float64 for integers.
+/// The dtype for averages of `dtype`: float32 for half types and float32, float64 for integers.
 c10::ScalarType mean_type(c10::ScalarType dtype);
 /// `dtype`, or float32 for the half types, which many CPU kernels lack.
 c10::ScalarType kernel_type(c10::ScalarType dtype);
 
-/// The shortest decimal that reads back as `value`: "0.9", for descriptions.
+/// The shortest decimal that reads back as `value`, such as "0.9"; for descriptions.
 std::string to_text(double value);
 
 /// One sample as rows.
@@ -73,49 +72,51 @@ struct Rows {
   std::vector<std::int64_t> folded;  ///< 0, 1, ...: the folded dimensions of `view`
   std::int64_t count = 0;            ///< rows
   bool single = false;               ///< elementwise: the sample itself is the one row
-  at::Tensor finite;                 ///< like `view`: what to take; undefined if everything
-  at::Tensor omitted;                ///< [kept...], int64: elements left out; undefined if nothing can be
+  at::Tensor finite;                 ///< shaped like `view`: the elements to take; undefined if all
+  at::Tensor omitted;  ///< [kept...], int64: number of elements left out; undefined if none can be
 
   at::IntArrayRef kept() const { return view.sizes().slice(folded.size()); }
-  /// The sum over the rows of a tensor shaped like `view`; may share its storage.
+  /// Sums `values`, shaped like `view`, over the rows. The result may share its storage.
   at::Tensor sum(const at::Tensor& values, c10::ScalarType dtype) const;
-  /// A tensor shaped like `view` as [rows, elements of a row].
+  /// `values`, shaped like `view`, as [rows, elements of a row].
   at::Tensor flat(const at::Tensor& values) const;
-  /// `view` with `fill` in place of what is omitted.
+  /// `view` with omitted elements replaced by `fill`.
   at::Tensor filled(double fill) const;
 };
 
 enum class Accepts { any, real };
 
-/// Checks samples, finds their rows, counts them. Holds all that is alike in every reduction.
+/// Checks samples, finds their rows and counts them. Holds the configuration and counters that all reductions
+/// share.
 class Intake {
  public:
   Intake(const char* name, Folding folding, Accepts accepts = Accepts::any, bool any_shape = false);
 
   /// The rows of `sample`. Throws `c10::TypeError` or `c10::ValueError` if it does not fit; changes nothing.
   Rows open(const at::Tensor& sample) const;
-  /// The same without looking for non-finite elements where the scan has counted them: then without `finite`.
+  /// As above, but does not search for non-finite elements if the scan has counted them; `finite` is then
+  /// undefined.
   Rows open(const Scan& scan) const;
   /// Counts what `open` returned.
   void commit(const Rows& rows);
   /// Counts one sample that is known to fit.
   void count_one() noexcept { ++count_; }
 
-  /// Throws `c10::ValueError` if the two differ in configuration, given as text, or in shape.
+  /// Throws `c10::ValueError` if the configurations, given as text, or the shapes differ.
   void check_merge(const Intake& other, const std::string& mine, const std::string& theirs) const;
   /// Adds what `other` counted; call after `check_merge`.
   void merge(const Intake& other);
-  /// For `assign`: `value` stands for all samples so far, or for one if there were none.
+  /// For `assign`: `value` replaces all samples so far, or counts as one sample if there were none.
   void check_assign(const at::Tensor& value) const;
   void assign(const at::Tensor& value);
-  /// The same configuration with no samples.
+  /// The same configuration without samples.
   Intake fresh() const;
 
   bool plain() const noexcept { return plain_; }  ///< elementwise, and non-finite elements propagate
   std::int64_t count() const noexcept { return count_; }
   at::IntArrayRef kept() const noexcept { return kept_; }
   std::int64_t kept_numel() const noexcept;
-  c10::ScalarType dtype() const noexcept { return dtype_; }  ///< of all samples so far, promoted
+  c10::ScalarType dtype() const noexcept { return dtype_; }  ///< the promoted dtype of all samples so far
   const at::Device& device() const noexcept { return device_; }
   const Folding& folding() const noexcept { return folding_; }
   bool omits() const noexcept { return folding_.non_finite == NonFinite::omit; }
@@ -124,16 +125,17 @@ class Intake {
   void require_samples(const char* what) const;
   /// [kept...], int64, a copy.
   at::Tensor omitted() const;
-  /// Elements taken, float64: [kept...] under `omit`, else a number without dimensions on the CPU.
+  /// Number of elements taken, float64: [kept...] under `omit`, otherwise without dimensions on the CPU.
   at::Tensor taken() const;
-  /// `state` with "omitted" under that policy.
+  /// `state`, plus "omitted" under `NonFinite::omit`.
   core::Results with_omitted(core::Results state) const;
   const char* name() const noexcept { return name_; }
-  /// "Sum(over=[0])", with `arguments` first.
+  /// "Sum(over=[0])"; `arguments` come first in the parentheses.
   std::string describe(const std::string& arguments = {}) const;
-  /// Throws `c10::ValueError` unless `fits`: an archive's claims are checked.
+  /// Throws `c10::ValueError` unless `fits`. Archives are not trusted.
   void check_restored(bool fits) const;
-  /// As above: `tensor` has the shape `front` + kept, or is undefined while there are no samples.
+  /// Throws `c10::ValueError` unless `tensor` has the shape `front` + kept, or is undefined while there are
+  /// no samples.
   void check_restored(const at::Tensor& tensor, std::initializer_list<std::int64_t> front = {}) const;
 
   template <class Archive>
@@ -163,9 +165,9 @@ class Intake {
   Owned omitted_;
 };
 
-/// Adds a small contiguous CPU `sample` to `sum` of the same shape by a plain loop, some ten times faster
-/// than the dispatcher; false, and nothing done, if that does not apply. `sum` is of the sample's dtype or
-/// float64.
+/// Adds a small contiguous CPU `sample` to `sum` of the same shape in a plain loop, some ten times faster
+/// than through the dispatcher. `sum` has the sample's dtype or float64. Returns false and changes nothing if
+/// this does not apply.
 bool add_plain(at::Tensor& sum, const at::Tensor& sample);
 
 }  // namespace torchtap::reductions::detail

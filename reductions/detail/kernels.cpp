@@ -1,4 +1,4 @@
-/// The loops of `Kernels`. Highway compiles this file once for each kind of vector and picks one at run time.
+/// The loops of `Kernels`. Highway compiles this file once per instruction set and picks one at run time.
 
 #ifdef TORCHTAP_WITH_HIGHWAY
 
@@ -15,7 +15,7 @@
 #include <vector>
 
 #ifndef HWY_WANT_AVX3_DL
-#define HWY_WANT_AVX3_DL  // for its instruction that counts bits
+#define HWY_WANT_AVX3_DL  // for its bit-counting instruction
 #endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "torchtap/reductions/detail/kernels.cpp"
@@ -27,7 +27,7 @@
 #define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_ONCE
 namespace torchtap::reductions::detail {
 
-/// Calls `f` with a null pointer to the type that `type` names.
+/// Calls `f` with a null pointer to the C++ type of `type`.
 template <class F>
 void with_type(c10::ScalarType type, F&& f) {
   switch (type) {
@@ -40,7 +40,7 @@ void with_type(c10::ScalarType type, F&& f) {
     case c10::ScalarType::BFloat16:
       return f(static_cast<c10::BFloat16*>(nullptr));
     default:
-      return;  // the caller asks for these four only
+      return;  // callers only ask for these four
   }
 }
 
@@ -53,8 +53,8 @@ double widened(T x) {
   }
 }
 
-/// In two passes, element by element: for what the fast loops cannot do well, non-finite elements and a mean
-/// that is far from the one assumed.
+/// Two passes, element by element. The fallback for data that the fast loops cannot handle: non-finite
+/// elements, and a mean far from the assumed one.
 template <class T>
 Summary summarize_carefully(const T* x, std::size_t n, std::size_t stride) {
   Summary result;
@@ -86,15 +86,15 @@ Summary summarize_carefully(const T* x, std::size_t n, std::size_t stride) {
   return result;
 }
 
-/// Where powers are taken: of (x - shift) * scale. The nearer the shift is to the mean, the fewer digits
-/// cancel out; the scale, a power of two, keeps fourth powers within the range of float32.
+/// The frame of reference of powers: (x - shift) * scale. The nearer the shift is to the mean, the fewer
+/// digits cancel out. The scale, a power of two, keeps fourth powers within the range of float32.
 struct Frame {
   double shift = 0.0, scale = 1.0;
 
-  /// Around numbers with this mean and spread.
+  /// A frame for numbers with this mean and spread.
   static Frame around(double mean, double spread) {
     Frame frame;
-    // With few enough digits for its multiples to be exact.
+    // Rounded to float so that its multiples are exact.
     const auto rounded = static_cast<double>(static_cast<float>(mean));
     if (std::isfinite(rounded)) frame.shift = rounded;
     if (std::isfinite(spread) && spread > 0)
@@ -102,13 +102,13 @@ struct Frame {
     return frame;
   }
 
-  /// Around some elements taken from all over them.
+  /// A frame estimated from a few elements spread over the range.
   template <class T>
   static Frame of(const T* x, std::size_t n, std::size_t stride) {
     constexpr std::size_t kProbes = 16;
     double probes[kProbes], mean = 0.0, spread = 0.0;
     for (std::size_t i = 0; i < kProbes; ++i) mean += probes[i] = widened(x[i * n / kProbes * stride]);
-    // What comes next in memory is most likely what is asked for next.
+    // The next chunk of memory is most likely requested next.
     for (std::size_t i = 0; i < kProbes; ++i) hwy::Prefetch(x + (n + i * n / kProbes) * stride);
     mean /= kProbes;
     for (const double probe : probes) spread = std::max(spread, std::abs(probe - mean));
@@ -116,12 +116,13 @@ struct Frame {
   }
 };
 
-/// Sums of powers in a frame, made in lanes of type L.
+/// Sums of powers in a frame, computed in lanes of type L.
 struct Powers {
   double s1 = 0.0, s2 = 0.0, s3 = 0.0, s4 = 0.0;
 
-  /// Turns them into central moments of `n` elements; false if that would lose too many digits: what the
-  /// offset of the shift adds to the sum of fourth powers cancels out again. `out` has the extrema.
+  /// Converts them into central moments of `n` elements. `out` already has the extrema. Returns false if that
+  /// would lose too many digits: the contribution of the shift's offset to the sum of fourth powers cancels
+  /// out again.
   template <class L>
   bool central(std::size_t n, const Frame& frame, Summary* out) const {
     constexpr bool kFloat = std::is_same_v<L, float>;
@@ -136,16 +137,17 @@ struct Powers {
     out->m2 = m2 * size * size;
     out->m3 = m3 * size * size * size;
     out->m4 = m4 * size * size * size * size;
-    if (!std::isfinite(s4) || !(s1 * offset <= (kFloat ? 2.0 : 64.0) * m2)) return false;  // false for NaN
+    if (!std::isfinite(s4) || !(s1 * offset <= (kFloat ? 2.0 : 64.0) * m2))
+      return false;  // also false for NaN
     return !kFloat || out->min == out->max || (m2 > 0x1p-40 * count && m2 < 0x1p40 * count);
   }
 };
 
 template <class T>
 constexpr std::size_t kChunk = 65536 / sizeof(T);  // elements that share a frame
-constexpr std::size_t kFew = 2048;                 // elements that are summed in float64 whatever they are
+constexpr std::size_t kFew = 2048;  // below this many elements, sums are in float64 for any type
 
-/// The slot of one value, whatever it is.
+/// The slot of any single value, by comparison with the edges.
 inline std::int64_t slot_of(const Bins& bins, double x) {
   if (std::isnan(x)) return bins.bins + 2;
   if (x < bins.low) return 0;
@@ -157,7 +159,8 @@ inline std::int64_t slot_of(const Bins& bins, double x) {
   return bin + 1;
 }
 
-/// Reads slots off the bits of x * scale + offset: `kBits` of them below the leading one, then a fraction.
+/// Reads slots off the bits of x * scale + offset: `kBits` bits below the leading one, followed by a
+/// fraction.
 template <class L, int kBits>
 class Ruler {
  public:
@@ -170,7 +173,7 @@ class Ruler {
     const double per_bin = static_cast<double>(bins.bins) / (bins.high - bins.low);
     const double largest = std::max(std::abs(bins.low), std::abs(bins.high));
     const double first = std::ldexp(1.0, kBits);
-    // Of the product, its factors, the sum, its summand and the edges, all together.
+    // Total rounding of the product, its factors, the sum, its summand and the edges.
     const double rounding = 4.0 * std::numeric_limits<Lane>::epsilon() * (2 * largest * per_bin + first + 2);
     if (static_cast<double>(bins.bins + 3) > first || !(rounding < 0.125) ||
         !(per_bin >= std::numeric_limits<Lane>::min() && per_bin < std::numeric_limits<Lane>::max() / 4) ||
@@ -186,10 +189,10 @@ class Ruler {
     fits_ = true;
   }
 
-  /// Whether what is lost in rounding is far less than a bin.
+  /// Whether the rounding error is far less than a bin.
   bool fits() const noexcept { return fits_; }
 
-  /// What separates slot i from slot i + 1: the least number in the latter.
+  /// The boundary between slot i and slot i + 1: the least number in the latter.
   const Lane* edges() {
     if (edges_.empty()) {
       edges_.reserve(static_cast<std::size_t>(bins_.bins + 1));
@@ -207,8 +210,8 @@ class Ruler {
   std::int64_t slot_of(double x) const { return detail::slot_of(bins_, x); }
 
   Lane scale = 0, offset = 0;
-  std::make_signed_t<Word> least = 0, most = 0;  ///< beyond lies nothing but the outer slots
-  Word tolerance = 0, distance = 0;  ///< near an edge: fraction + tolerance has no bit of distance
+  std::make_signed_t<Word> least = 0, most = 0;  ///< values beyond belong to the outer slots
+  Word tolerance = 0, distance = 0;  ///< near an edge, fraction + tolerance has no bit of distance
   Word nan = 0;
 
  private:
@@ -233,9 +236,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Doubles = hn::ScalableTag<double>;
 using Floats = hn::ScalableTag<float>;
-using HalfFloats = hn::Rebind<float, Doubles>;  // as many as there are doubles in a vector
+using HalfFloats = hn::Rebind<float, Doubles>;  // as many lanes as a vector has doubles
 
-/// Lanes(d) elements from memory, as what lanes of D hold.
+/// Loads Lanes(d) elements and converts them to the lane type of D.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load(D d, const T* x) {
   using Lane = hn::TFromD<D>;
@@ -247,13 +250,13 @@ HWY_INLINE hn::Vec<D> load(D d, const T* x) {
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_ARCH_ARM_A64
     const hn::Rebind<hwy::float16_t, D> half;
     return hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(x)));
-#else  // without an instruction for it, Highway takes what is not finite for large numbers
+#else  // without such an instruction, Highway treats non-finite values as large numbers
     const hn::Rebind<std::uint16_t, D> half;
     const hn::RebindToUnsigned<D> wide;
     const auto bits = hn::PromoteTo(wide, hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(x)));
     const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(wide, 0x8000u)));
     const auto magnitude = hn::BitCast(d, hn::ShiftLeft<13>(hn::And(bits, hn::Set(wide, 0x7FFFu))));
-    const auto number = hn::Mul(magnitude, hn::Set(d, 0x1p112F));  // the difference of the exponents' biases
+    const auto number = hn::Mul(magnitude, hn::Set(d, 0x1p112F));  // the difference of the exponent biases
     const auto infinity = hn::Set(d, std::numeric_limits<float>::infinity());
     const auto special = hn::IfThenElseZero(hn::Ge(number, hn::Set(d, 65536.0F)), infinity);
     return hn::Or(hn::Or(number, special), hn::BitCast(d, sign));
@@ -267,9 +270,9 @@ HWY_INLINE hn::Vec<D> load(D d, const T* x) {
   }
 }
 
-/// Processors fetch ahead by themselves, but not across pages: a walk through memory is twice as fast so on
-/// some. Elements that take little computing come in two steps, first into the larger cache: the smallest has
-/// too few requests under way at a time.
+/// Hardware prefetchers stop at page boundaries, so explicit prefetching doubles the speed of a scan on some
+/// processors. For cheap elements it takes two steps, the larger cache first, since the smallest cache
+/// supports too few outstanding requests.
 constexpr std::size_t kAhead = 8192, kFarAhead = 12288, kNearAhead = 2048;  // bytes
 
 template <class T>
@@ -282,14 +285,14 @@ HWY_INLINE void fetch_ahead(const T* x) {
   }
 }
 
-/// Two vectors of neighbours, in any order, in a walk through memory.
+/// Loads two vectors of neighbouring elements, in any order, and prefetches.
 template <class D, class T>
 HWY_INLINE void fetch(D d, const T* x, hn::Vec<D>& a, hn::Vec<D>& b) {
   constexpr std::size_t kLine = 64;  // bytes
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < 2 * lanes; i += kLine / sizeof(T)) fetch_ahead(x + i);
   if constexpr (std::is_same_v<T, c10::BFloat16> &&
-                std::is_same_v<hn::TFromD<D>, float>) {  // the upper half of a float32 each
+                std::is_same_v<hn::TFromD<D>, float>) {  // float32 whose upper half is the bfloat16
     const hn::RebindToUnsigned<D> bits;
     const auto both = hn::LoadU(bits, reinterpret_cast<const std::uint32_t*>(x));
     a = hn::BitCast(d, hn::ShiftLeft<16>(both));
@@ -313,7 +316,7 @@ HWY_INLINE double greatest(D d, hn::Vec<D> v) {
   return static_cast<double>(hn::GetLane(hn::MaxOfLanes(d, v)));
 }
 
-/// Takes `x` into extrema, which are exact in lanes of any width, and counts zeros.
+/// Updates the extrema, which are exact in lanes of any width, and counts zeros.
 template <bool kZeros, class D, class V = hn::Vec<D>>
 HWY_INLINE void add_extrema(D d, V x, V& low, V& high, std::size_t& zeros) {
   low = hn::Min(low, x);
@@ -321,8 +324,9 @@ HWY_INLINE void add_extrema(D d, V x, V& low, V& high, std::size_t& zeros) {
   if constexpr (kZeros) zeros += hn::CountTrue(d, hn::Eq(x, hn::Zero(d)));
 }
 
-/// The same of float16 or bfloat16, from the bits: two vectors' worth of floats in one. Bits of positive
-/// numbers ascend, those of negative ones, which have a sign, descend.
+/// As above for float16 or bfloat16, on their bits: one vector holds twice as many elements as a vector of
+/// floats. The bits of positive numbers ascend; those of negative numbers, which have the sign bit set,
+/// descend.
 using Halves = hn::ScalableTag<std::uint16_t>;
 using SignedHalves = hn::ScalableTag<std::int16_t>;
 
@@ -343,7 +347,8 @@ HWY_INLINE void add_half_extrema(const T* x, std::size_t n, hn::Vec<Halves>& lea
   }
 }
 
-/// Puts them down, of `n` elements, at most kChunk<T>: more may be more than a lane can count.
+/// Stores the extrema and the number of zeros of `n` elements. `n` is at most kChunk<T>, as a 16-bit lane
+/// cannot count further.
 template <bool kZeros, class T>
 HWY_INLINE void take_half_extrema(std::size_t n, hn::Vec<Halves> least, hn::Vec<Halves> most,
                                   hn::Vec<SignedHalves> greatest, hn::Vec<Halves> other_than_zero,
@@ -358,7 +363,7 @@ HWY_INLINE void take_half_extrema(std::size_t n, hn::Vec<Halves> least, hn::Vec<
   if constexpr (kZeros) *zeros = n - hn::GetLane(hn::SumOfLanes(d, other_than_zero));
 }
 
-/// Adds the powers of `x` in the frame of `scale` and `shift * scale`.
+/// Adds the powers of `x` in the frame given by `scale` and `shift * scale`.
 template <class V>
 HWY_INLINE void add_powers(V x, V scale, V shift, V& s1, V& s2, V& s3, V& s4) {
   const V d = hn::MulSub(x, scale, shift);
@@ -383,13 +388,13 @@ HWY_INLINE void add_widened(Floats, hn::Vec<Floats> x, hn::Vec<Doubles>& total) 
 #endif
 }
 
-/// As wide as T, float32 for the half types.
+/// T itself, or float32 for half types.
 template <class T>
 using OwnLane = std::conditional_t<std::is_same_v<T, double>, double, float>;
-constexpr std::size_t kWhile = 16;  // summands
+constexpr std::size_t kWhile = 16;  // summands per lane before widening
 
-/// Sums powers in lanes of type Lane for a while, before their sums go on in float64; finds extrema and
-/// zeros. False if the frame does not fit.
+/// Sums powers in lanes of type Lane, kWhile at a time, and accumulates those sums in float64. Also finds
+/// extrema and zeros. Returns false if the frame does not fit.
 template <bool kZeros, class Lane, class T>
 bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
   const hn::ScalableTag<Lane> d;
@@ -449,7 +454,8 @@ bool summarize_in(const Frame& frame, const T* x, std::size_t n, Summary* out) {
   return powers.template central<Lane>(n, frame, out);
 }
 
-/// A frame that does not fit gives way to one around what was found in it.
+/// If the first frame does not fit, retries with a frame around the mean and spread found, then falls back to
+/// two passes.
 template <bool kZeros, class Lane, class T>
 Summary summarize_powers_in(const T* x, std::size_t n) {
   Summary result;
@@ -461,8 +467,8 @@ Summary summarize_powers_in(const T* x, std::size_t n) {
   return summarize_carefully(x, n, 1);
 }
 
-/// With moments. Many numbers of few digits can do with float32: of sums of sixteen, less than 5e-7 is lost
-/// even if all rounding errors, which are random in most data, go one way.
+/// With moments. For many numbers of low precision float32 is enough: sums of sixteen lose less than 5e-7
+/// even if all rounding errors, which are random in most data, have the same sign.
 template <bool kZeros, class T>
 Summary summarize_powers(const T* x, std::size_t n) {
   return n < kFew ? summarize_powers_in<kZeros, double>(x, n) : summarize_powers_in<kZeros, OwnLane<T>>(x, n);
@@ -526,7 +532,8 @@ void run(c10::ScalarType type, const void* x, std::size_t n, Needs needs, Summar
   });
 }
 
-/// Columns side by side. Sums stay in registers for as many rows as are likely to be fetched ahead at a time.
+/// Summarises neighbouring columns. Sums stay in registers for about as many rows as the processor prefetches
+/// at a time.
 template <class T>
 void summarize_columns(const T* x, std::size_t rows, std::size_t width, std::size_t stride, Summary* out) {
   constexpr std::size_t kRows = 16;
@@ -560,7 +567,7 @@ void summarize_columns(const T* x, std::size_t rows, std::size_t width, std::siz
         const T* p = x + r * stride + c;
         hwy::Prefetch(p + 2 * kRows * stride);
         if (c + lanes > width) {
-          std::copy(p, p + (width - c), padded);  // what stands behind them is not used
+          std::copy(p, p + (width - c), padded);  // the remaining lanes are ignored
           p = padded;
         }
         const auto v = load(d, p);
@@ -607,7 +614,7 @@ void fold_moments_of(const T* x, std::size_t n, double count, double* mean, doub
     const auto part = hn::Mul(delta, hn::Set(d, 1.0 / count));
     const auto square = hn::Mul(part, part);
     const auto between = hn::Mul(hn::Mul(delta, part), hn::Set(d, count - 1));
-    // An infinite mean stays what torch makes of it, where the difference of two would be NaN.
+    // Keep an infinite mean as torch computes it; the difference of two would be NaN.
     const auto total = hn::Add(old, v);
     hn::StoreU(hn::IfThenElse(hn::IsFinite(total), hn::Add(old, part), total), d, mean_at);
     const auto three = hn::Mul(part, p2);
@@ -639,7 +646,7 @@ void fold_moments(c10::ScalarType type, const void* x, std::size_t n, double cou
   });
 }
 
-/// Up to this many, counting bits of slots takes less time than a counter for each.
+/// Up to this many slots, counting bits is faster than one counter per slot.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
 constexpr std::size_t kFewSlots = 256;
 #elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -661,8 +668,8 @@ HWY_INLINE V shifted(V v) {
   }
 }
 
-/// Two vectors of neighbours, in any order, as their slots: in the bits above the ruler's fraction. A value
-/// so near to an edge that rounding could tell, and NaN, is compared with the edge itself.
+/// Computes the slots of two vectors of neighbouring elements, in any order, in the bits above the ruler's
+/// fraction. Compares values so near to an edge that rounding matters, and NaN, with the edge itself.
 template <class D, class T, class R>
 HWY_INLINE void find_slots(D d, const T* x, R& ruler, hn::Vec<hn::RebindToUnsigned<D>>& a,
                            hn::Vec<hn::RebindToUnsigned<D>>& b) {
@@ -701,7 +708,7 @@ HWY_INLINE void find_slots(D d, const T* x, R& ruler, hn::Vec<hn::RebindToUnsign
   b = compare(vb, b);
 }
 
-/// Slots below 256 as bytes, in any order: as many values as there are bytes in a vector.
+/// Slots below 256 as bytes, in any order: one value per byte of the vector.
 template <class D, class T, class R, std::size_t... kPair>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> find_bytes(D d, const T* x, R& ruler,
                                                        std::index_sequence<kPair...>) {
@@ -721,7 +728,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> find_bytes(D d, const T* x, R& ruler
   return result;
 }
 
-/// Swaps the upper `kBits` of each 2 * kBits bits of `a` and the lower ones of `b`.
+/// Swaps the upper `kBits` of each 2 * kBits bits of `a` with the lower ones of `b`.
 template <int kBits, class D, class V = hn::Vec<D>>
 HWY_INLINE void swap_bits(D d, V& a, V& b) {
   constexpr std::uint64_t kLower = ~std::uint64_t{0} / ((std::uint64_t{1} << kBits) + 1);
@@ -730,7 +737,7 @@ HWY_INLINE void swap_bits(D d, V& a, V& b) {
   a = hn::Xor(a, hn::ShiftLeft<kBits>(both));
 }
 
-/// Of eight vectors of bytes: the lowest bits of all bytes in the first one, and so on.
+/// Transposes eight vectors of bytes: the first receives the lowest bit of every byte, and so on.
 template <class D>
 HWY_INLINE void to_planes(D d, std::uint64_t* words) {
   const std::size_t lanes = hn::Lanes(d);
@@ -763,15 +770,15 @@ HWY_INLINE void to_planes(D d, std::uint64_t* words) {
 template <class D>
 HWY_INLINE hn::Vec<D> bit_counts(D /*d*/, hn::Vec<D> v) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
-  return hn::PopulationCount(v);  // an instruction of its own
+  return hn::PopulationCount(v);  // a single instruction
 #else
   const hn::Repartition<std::uint8_t, D> bytes;
   return hn::SumsOf8(hn::PopulationCount(hn::BitCast(bytes, v)));
 #endif
 }
 
-/// For each s below `size`, rounded up to a multiple of eight, adds how many of the numbers in the planes
-/// have all the bits of s.
+/// For each s below `size`, rounded up to a multiple of eight, adds the number of values in the planes whose
+/// slot has all bits of s set.
 template <class D>
 HWY_INLINE void count_supersets(D d, const std::uint64_t* planes, std::size_t size,
                                 std::uint64_t* supersets) {
@@ -803,9 +810,9 @@ HWY_INLINE void count_supersets(D d, const std::uint64_t* planes, std::size_t si
   }
 }
 
-/// Few slots: no counter is touched for a single value. Bits of many slots stand side by side, and the ones
-/// in a word are counted at once; from the numbers of slots that have all bits of s, and maybe others, follow
-/// those of the slots that are s.
+/// For few slots: updates no counter per value. Slots are transposed into bit planes and counted a word at a
+/// time. This gives the number of slots that have at least the bits of s; inclusion-exclusion then gives the
+/// number equal to s.
 template <class T, class R>
 void count_few_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std::int64_t* counts) {
   using Lane = typename R::Lane;
@@ -827,7 +834,7 @@ void count_few_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std:
   for (; i + block <= n; i += block) count(x + i);
   if (i < n) {
     T padded[8 * HWY_MAX_BYTES];
-    // Slot 0 has no bits.
+    // Pad with values of slot 0, which has no bits.
     std::fill(std::copy(x + i, x + n, padded), padded + block,
               static_cast<T>(-std::numeric_limits<float>::infinity()));
     count(padded);
@@ -845,7 +852,8 @@ void count_few_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std:
   for (std::size_t s = 0; s < size; ++s) counts[s] += exact[s];
 }
 
-/// Neighbours have counters of their own: if both were one, the second would have to wait for the first.
+/// Neighbouring values use separate counters: two increments of the same counter would have to wait for each
+/// other.
 template <class T, class R>
 void count_many_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std::int64_t* counts) {
   const hn::ScalableTag<typename R::Lane> d;
@@ -853,7 +861,7 @@ void count_many_slots(const T* x, std::size_t n, R& ruler, std::size_t size, std
   using Word = hn::TFromD<decltype(bits)>;
   const std::size_t lanes = hn::Lanes(d), block = std::max<std::size_t>(64, 2 * lanes);
   constexpr std::size_t kTables = 4;
-  const bool direct = n < 16 * kTables * size;  // else clearing the tables would take longer than waiting
+  const bool direct = n < 16 * kTables * size;  // otherwise clearing the tables takes longer than waiting
   std::vector<std::int64_t> tables(direct ? 0 : kTables * size, 0);
   std::int64_t* const to = direct ? counts : tables.data();
   const std::size_t stride = direct ? 0 : size;
@@ -881,7 +889,7 @@ void count_bins_of(const T* x, std::size_t n, const Bins& bins, std::int64_t* co
   const auto size = static_cast<std::size_t>(bins.bins + 3);
   if constexpr (kFewSlots != 0) {
     if (n >= kFewValues && size <= kFewSlots) {
-      Ruler<OwnLane<T>, 8> ruler(bins);  // slots are bytes
+      Ruler<OwnLane<T>, 8> ruler(bins);  // slots fit in bytes
       if (ruler.fits()) return count_few_slots(x, n, ruler, size, counts);
     }
   }

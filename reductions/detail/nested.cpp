@@ -19,7 +19,7 @@ std::string snake_case(const std::string& description) {
   std::string result;
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto letter = static_cast<unsigned char>(name[i]);
-    // A new word starts at a capital after a small letter, or before one: "AbsMax", "TopK", but "EMA".
+    // A word starts at a capital after a small letter, or before one: "AbsMax", "TopK", but "EMA".
     const bool after_small = i > 0 && std::islower(static_cast<unsigned char>(name[i - 1])) != 0;
     const bool before_small =
         i > 0 && i + 1 < name.size() && std::islower(static_cast<unsigned char>(name[i + 1])) != 0;

@@ -9,14 +9,14 @@
 #include <type_traits>
 #include <utility>
 
-/// What the combinators need to know about the reductions inside them.
+/// How the combinators query the reductions inside them.
 namespace torchtap::reductions::detail {
 
 using core::detail::has_check;
 
 class Scan;
 
-/// Whether `T` can share one pass over a sample with others.
+/// Whether `T` can share one pass over a sample with other reductions.
 template <class T, class = void>
 struct has_scan : std::false_type {};
 template <class T>
@@ -25,17 +25,17 @@ struct has_scan<T, std::void_t<decltype(std::declval<const T&>().ask(std::declva
                                decltype(std::declval<T&>().update(std::declval<const Scan&>()))>>
     : std::true_type {};
 
-/// Whether all have `fresh()`; what has not is started anew by the sink that keeps a copy.
+/// Whether all have `fresh()`. If not, the sink resets to a copy that it keeps.
 template <class... Rs>
 inline constexpr bool all_fresh_v = (core::detail::has_fresh<Rs>::value && ...);
 
 /// "a::Mine<int>" as "Mine".
 std::string short_name(const std::string& type);
 
-/// "Every(Mean)"; empty if the part is.
+/// "Every(Mean)"; empty if `part` is empty.
 std::string recipe_of(const char* combinator, const std::string& part);
 
-/// What a reduction calls itself, or else its type without namespaces and arguments.
+/// The reduction's `describe()`, or else its type without namespaces and template arguments.
 template <class R>
 std::string describe(const R& reduction) {
   if constexpr (core::detail::has_describe<R>::value) {
@@ -45,7 +45,7 @@ std::string describe(const R& reduction) {
   }
 }
 
-/// Of what a reduction could be made anew; empty if it could not.
+/// The recipe that `restore` recreates the reduction from; empty if it has none.
 template <class R>
 std::string recipe(const R& reduction) {
   if constexpr (core::detail::has_recipe<R>::value) {
@@ -55,7 +55,7 @@ std::string recipe(const R& reduction) {
   }
 }
 
-/// Whether samples may come to a reduction in any order, and to several that are merged.
+/// Whether the order of samples, and of merges, does not matter to a reduction.
 template <class R>
 bool commutative(const R& reduction) {
   if constexpr (core::detail::has_commutative<R>::value) {
@@ -68,24 +68,25 @@ bool commutative(const R& reduction) {
 /// "AbsMax(over=[0])" as "abs_max": the description up to its arguments, in snake case.
 std::string snake_case(const std::string& description);
 
-/// A reduction as it is; a callable `(accumulated, sample) -> accumulated` as a `core::Fold`.
+/// A reduction unchanged, or a callable `(accumulated, sample) -> accumulated` as a `core::Fold`.
 template <class R>
 auto as_reduction(R&& reduction) {
   if constexpr (core::is_reduction_v<R>) {
     return std::decay_t<R>(std::forward<R>(reduction));
   } else {
     static_assert(core::is_fold_v<R>,
-                  "expected a reduction (update, merge, count, state) or a callable "
+                  "expected a reduction (update, merge, count, results) or a callable "
                   "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
     return core::Fold<std::decay_t<R>>(std::forward<R>(reduction));
   }
 }
 
-/// A value that can be assigned even if it is, or holds, a lambda, which cannot; so what holds it is regular.
+/// Makes a value assignable even if it is or holds a lambda, which is not, so that classes holding it stay
+/// regular.
 template <class T, bool = std::is_copy_assignable_v<T>>
 class Assignable {
  public:
-  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
+  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: transparent wrapper
 
   T& operator*() noexcept { return value_; }
   const T& operator*() const noexcept { return value_; }
@@ -99,7 +100,7 @@ class Assignable {
 template <class T>
 class Assignable<T, false> {
  public:
-  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: a mere wrapper
+  Assignable(T value) : value_(std::move(value)) {}  // NOLINT: transparent wrapper
   Assignable(const Assignable&) = default;
   Assignable(Assignable&&) = default;
   Assignable& operator=(const Assignable& other) {

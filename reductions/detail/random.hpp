@@ -4,8 +4,8 @@
 
 namespace torchtap::reductions::detail {
 
-/// A generator of its own, so that recording never moves the program's random numbers: SplitMix64 (Steele,
-/// Lea & Flood 2014). One word of state, the same numbers on every machine.
+/// A generator of our own, so that recording never advances the program's: SplitMix64 (Steele, Lea & Flood
+/// 2014). One word of state, the same numbers on every machine.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -18,7 +18,8 @@ class Random {
   }
   /// Uniform in [0, bound), without bias; `bound` is positive.
   std::uint64_t below(std::uint64_t bound) noexcept {
-    const std::uint64_t unfair = (0 - bound) % bound;  // the first 2^64 mod bound numbers are one too many
+    const std::uint64_t unfair =
+        (0 - bound) % bound;  // the first 2^64 mod bound numbers would bias the result
     std::uint64_t number = next();
     while (number < unfair) number = next();
     return number % bound;

@@ -13,16 +13,16 @@
 namespace torchtap::reductions::detail {
 namespace {
 
-constexpr std::int64_t kPiece = 65536;  // elements: some 20 us, and more than enough pieces for all threads
-constexpr std::int64_t kUnits = 64;     // beyond that there is no need to cut what is kept together
-constexpr std::int64_t kShortRun = 32;  // elements: below, starting costs more than summing
-constexpr std::int64_t kNarrow = 64;    // columns: below, several rows are taken as one
+constexpr std::int64_t kPiece = 65536;  // elements: about 20 us, and enough pieces for all threads
+constexpr std::int64_t kUnits = 64;     // with this many units, kept elements need not be split further
+constexpr std::int64_t kShortRun = 32;  // elements: below, the call overhead exceeds the summing
+constexpr std::int64_t kNarrow = 64;    // columns: below, several rows are read as one
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) {
   return (whole + part - 1) / part;
 }
 
-/// All that the kernels know how to read; of what is left, ATen knows more.
+/// Whether the kernels can read it; otherwise use ATen.
 bool is_plain(const at::Tensor& sample) {
   if (kernels() == nullptr || !sample.defined() || !sample.device().is_cpu() ||
       sample.layout() != c10::kStrided || !sample.has_storage() || sample.is_neg() ||
@@ -36,13 +36,13 @@ Bins bins_of(const Edges& edges) {
   return {static_cast<std::int64_t>(edges->size()) - 1, edges->front(), edges->back(), edges->data()};
 }
 
-/// Can values be counted without ATen, in bins of their own for everything that is kept?
+/// Whether the bin-counting kernel supports this layout (one histogram per kept element).
 bool has_bins(const Layout& layout) {
   constexpr std::int64_t kLongRun = 512;  // elements: below, clearing counters costs more than counting
   return layout.columns == 1 && (layout.kept == 1 || layout.inner >= kLongRun);
 }
 
-/// Reads a layout with `Kernels`: cut into pieces, each with results of its own for everything that is kept.
+/// Reads a layout with `Kernels` in pieces, each with its own results for all kept elements.
 class Reader {
  public:
   Reader(const at::Tensor& contiguous, Read& read)
@@ -56,7 +56,8 @@ class Reader {
   void read() {
     for (auto& counting : read_.countings)
       counting.slots.resize(static_cast<std::size_t>(layout_.kept) * (counting.edges->size() + 2));
-    if (layout_.columns == 1 && (layout_.inner >= kShortRun || layout_.outer == 1)) {  // all that has bins
+    if (layout_.columns == 1 &&
+        (layout_.inner >= kShortRun || layout_.outer == 1)) {  // includes all layouts with bins
       read_runs();
     } else {
       read_columns();
@@ -79,7 +80,7 @@ class Reader {
     });
   }
 
-  /// How many groups the outer extent is cut into, if each of them has `units` units.
+  /// Number of groups to split the outer extent into if each has `units` units.
   std::int64_t groups(std::int64_t units) const {
     return std::clamp<std::int64_t>(parts(kUnits, units), 1, layout_.outer);
   }
@@ -88,7 +89,7 @@ class Reader {
   void read_runs() {
     const auto [outer, kept, inner, columns] = layout_;
     kept_ = kept;
-    // Where nothing has to be put together in order, larger pieces are as good.
+    // Counts need not be combined in order, so larger pieces work as well.
     const std::int64_t whole = read_.summarize ? kPiece : 16 * kPiece;
     const std::int64_t width = std::clamp<std::int64_t>(whole / inner, 1, kept);
     const std::int64_t ranges = parts(kept, width);
@@ -110,7 +111,7 @@ class Reader {
             kernels()->run(type_, x, static_cast<std::size_t>(n), read_.needs, &run);
             results_[static_cast<std::size_t>(piece * kept + k)].merge(run);
           }
-          for (auto& counting : read_.countings) count(x, n, k, counting);  // what is in the cache now
+          for (auto& counting : read_.countings) count(x, n, k, counting);  // while the piece is in the cache
         }
       }
     });
@@ -129,12 +130,12 @@ class Reader {
     to[bins.bins + 2] += counts[size - 1];
   }
 
-  /// Each pair of indices into `outer` and `kept` has a matrix of `inner` rows, and columns that are kept.
+  /// Each pair of indices into `outer` and `kept` has a matrix of `inner` rows; its columns are kept.
   void read_columns() {
     auto [outer, kept, inner, columns] = layout_;
     kept_ = kept * columns;
-    std::int64_t run = 1;  // neighbouring columns that belong to one kept element
-    if (columns == 1) {    // short runs: the elements of all of them as columns
+    std::int64_t run = 1;  // neighbouring columns of one kept element
+    if (columns == 1) {    // short runs: treat their elements as columns
       run = inner;
       columns = kept * inner;
       inner = outer;
@@ -144,7 +145,7 @@ class Reader {
     const std::int64_t together = columns < kNarrow ? std::min(parts(kNarrow, columns), inner) : 1;
     const std::int64_t width = std::min(columns * together, kMost - kMost % run);
     const std::int64_t tiles = parts(columns * together, width);
-    const std::int64_t rows = inner / together;  // and inner % together narrow ones
+    const std::int64_t rows = inner / together;  // the remaining inner % together rows are narrow
     const std::int64_t segments =
         std::clamp<std::int64_t>(rows * width / (4 * kPiece), 1, parts(kUnits, kept * tiles));
     const std::int64_t segment = parts(rows, segments);
@@ -199,7 +200,7 @@ Scan::Scan(const at::Tensor& sample) : sample_(sample), plain_(is_plain(sample))
     contiguous_ = sample;
     return;
   }
-  // Channels last and other orders without gaps are as good.
+  // Accept channels-last and any other dense order.
   std::stable_sort(order_.begin(), order_.end(),
                    [&](auto a, auto b) { return sample.stride(a) > sample.stride(b); });
   const core::detail::RecordingMode quiet;
@@ -227,14 +228,14 @@ std::optional<Layout> Scan::layout(const Folding& folding) const {
   for (const auto i : order_) {
     if (sample_.size(i) == 1) continue;
     const bool kept = is_folded[static_cast<std::size_t>(i)] == 0;
-    if (kept && i < last_kept) return std::nullopt;  // the results would be in another order
+    if (kept && i < last_kept) return std::nullopt;  // the results would be in a different order
     if (kept) last_kept = i;
     while (group < 4 && (group % 2 == 1) != kept) ++group;
     if (group == 4) return std::nullopt;
     *extents[group] *= sample_.size(i);
   }
   if (layout.outer * layout.inner == 1) return std::nullopt;  // a single row is elementwise
-  if (layout.kept == 1 && layout.columns == 1) {              // one row of folded dimensions is one run
+  if (layout.kept == 1 && layout.columns == 1) {              // a single run
     layout.inner *= layout.outer;
     layout.outer = 1;
   }

@@ -1,6 +1,6 @@
 #include <torchtap/reductions/detail/sort.hpp>
 
-// On other processors Highway may know of nothing better than a heap sort, which is slower than by radix.
+// On other processors Highway may fall back to a heap sort, which is slower than a radix sort.
 #if defined(TORCHTAP_WITH_HIGHWAY_SORT) && (defined(__x86_64__) || defined(__aarch64__))
 #include <hwy/contrib/sort/vqsort.h>
 

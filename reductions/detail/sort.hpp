@@ -11,12 +11,12 @@
 
 namespace torchtap::reductions::detail {
 
-/// Sorts ascending with the processor's vectors; false, and nothing done, in a build that cannot.
+/// Sorts ascending with vector instructions. Returns false and does nothing in a build without them.
 bool sort_keys(std::uint32_t* keys, std::size_t n);
 bool sort_keys(std::uint64_t* keys, std::size_t n);
 
-/// Sorts ascending, digit by digit from the least: a few nanoseconds each, whatever the data. `other` is
-/// memory to work with.
+/// Radix sort, ascending, least significant digit first: a few nanoseconds per key regardless of the data.
+/// `other` is scratch memory.
 template <class Key>
 void radix_sort(std::vector<Key>& keys, std::vector<Key>& other) {
   constexpr std::size_t kBits = 11, kDigit = std::size_t{1} << kBits;
@@ -31,7 +31,7 @@ void radix_sort(std::vector<Key>& keys, std::vector<Key>& other) {
   }
   for (std::size_t d = 0; d < kDigits; ++d) {
     auto& count = counts[d];
-    if (count[digit(keys[0], d)] == n) continue;  // all alike
+    if (count[digit(keys[0], d)] == n) continue;  // all keys have the same digit
     std::size_t start = 0;
     for (auto& one : count) start += std::exchange(one, start);
     for (const Key key : keys) other[count[digit(key, d)]++] = key;
@@ -39,13 +39,13 @@ void radix_sort(std::vector<Key>& keys, std::vector<Key>& other) {
   }
 }
 
-/// Sorts numbers ascending, NaN last. Memory is kept for the next call.
+/// Sorts numbers ascending, NaN last. Reuses its memory between calls.
 template <class T>
 class Sorter {
  public:
   using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
-  /// `n` numbers from `x`, each to be read by `number`; valid until the next call.
+  /// Sorts the `n` numbers at `x`; decode them with `number`. Valid until the next call.
   const Key* operator()(const T* x, std::size_t n) {
     keys_.resize(n);
     std::transform(x, x + n, keys_.begin(), to_key);
@@ -62,7 +62,7 @@ class Sorter {
  private:
   static constexpr Key kSign = Key{1} << (8 * sizeof(Key) - 1);
 
-  /// Unsigned numbers in the order of the floating-point ones.
+  /// Maps floating-point numbers to unsigned ones in the same order.
   static Key to_key(T x) {
     Key bits;
     std::memcpy(&bits, &x, sizeof x);

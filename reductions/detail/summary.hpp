@@ -5,7 +5,8 @@
 
 namespace torchtap::reductions::detail {
 
-/// What one pass over some elements tells of them. Central moments, extrema and sum are of the finite ones.
+/// Statistics of some elements from one pass. Central moments, extrema and sum cover the finite elements
+/// only.
 struct Summary {
   std::int64_t taken = 0;  ///< finite elements
   double sum = 0.0;
@@ -18,7 +19,7 @@ struct Summary {
   std::int64_t infinities() const noexcept { return positive_infinities + negative_infinities; }
   std::int64_t non_finite() const noexcept { return nan + infinities(); }
 
-  /// What a sum over all elements is as torch computes it, given that over the finite ones.
+  /// The sum over all elements as torch computes it, given the sum over the finite ones.
   double with_non_finite(double finite) const noexcept {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     if (nan != 0 || (positive_infinities != 0 && negative_infinities != 0))
@@ -26,7 +27,7 @@ struct Summary {
     return positive_infinities != 0 ? kInfinity : negative_infinities != 0 ? -kInfinity : finite;
   }
 
-  /// Afterwards as if of the elements of both (Chan, Golub & LeVeque 1983; Pébay 2008).
+  /// Merges the summary of other elements (Chan, Golub & LeVeque 1983; Pébay 2008).
   void merge(const Summary& other) noexcept {
     if (taken == 0) {
       mean = other.mean;
@@ -55,7 +56,7 @@ struct Summary {
   }
 };
 
-/// What a pass is to find beyond `taken`, `sum`, `mean`, `min`, `max` and the non-finite ones.
+/// Statistics to compute beyond `taken`, `sum`, `mean`, `min`, `max` and the non-finite counts.
 struct Needs {
   bool moments = false;  ///< m2, m3, m4
   bool zeros = false;

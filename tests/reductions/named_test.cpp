@@ -146,8 +146,8 @@ BOOST_AUTO_TEST_CASE(a_sample_that_one_refuses_reaches_none) {
 BOOST_DATA_TEST_CASE(what_is_wrong_is_said,
                      bdata::make({"", "median", "mean,", "histogram", "histogram:8:1", "histogram:x",
                                   "mean:3", "top_k:2.5", "norm:", "ema:1e"}) ^
-                         bdata::make({"no reduction was named", "\"median\" is no reduction",
-                                      "\"\" is no reduction", "expected histogram:BINS",
+                         bdata::make({"no reduction was named", "\"median\" is not a reduction",
+                                      "\"\" is not a reduction", "expected histogram:BINS",
                                       "low end without a high one", "\"x\"", "has 1 arguments; expected mean",
                                       "not a whole number", "not a number", "\"1e\""}),
                      text, message) {
