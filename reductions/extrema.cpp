@@ -24,8 +24,7 @@ at::Tensor Extremum::of(const Rows& rows) const {
   at::Tensor x = rows.view;
   if (kind_ == Kind::abs_max) {
     const bool integral = c10::isIntegralType(x.scalar_type(), /*includeBool=*/true);
-    x = at::abs(integral ? x.to(at::kLong)
-                         : x);  // int64, as abs(int8(-128)) would be -128 and bool has no abs
+    x = at::abs(integral ? x.to(at::kLong) : x);  // abs(int8(-128)) would be -128; bool has no abs
   }
   if (rows.finite.defined()) x = x.masked_fill(rows.finite.logical_not(), identity());
   if (rows.count == 1) return x.reshape(rows.kept());

@@ -137,8 +137,7 @@ struct Powers {
     out->m2 = m2 * size * size;
     out->m3 = m3 * size * size * size;
     out->m4 = m4 * size * size * size * size;
-    if (!std::isfinite(s4) || !(s1 * offset <= (kFloat ? 2.0 : 64.0) * m2))
-      return false;  // also false for NaN
+    if (!std::isfinite(s4) || !(s1 * offset <= (kFloat ? 2.0 : 64.0) * m2)) return false;  // or NaN
     return !kFloat || out->min == out->max || (m2 > 0x1p-40 * count && m2 < 0x1p40 * count);
   }
 };

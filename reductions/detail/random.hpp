@@ -18,8 +18,7 @@ class Random {
   }
   /// Uniform in [0, bound), without bias; `bound` is positive.
   std::uint64_t below(std::uint64_t bound) noexcept {
-    const std::uint64_t unfair =
-        (0 - bound) % bound;  // the first 2^64 mod bound numbers would bias the result
+    const std::uint64_t unfair = (0 - bound) % bound;  // as many numbers would bias the result
     std::uint64_t number = next();
     while (number < unfair) number = next();
     return number % bound;

@@ -56,8 +56,7 @@ class Reader {
   void read() {
     for (auto& counting : read_.countings)
       counting.slots.resize(static_cast<std::size_t>(layout_.kept) * (counting.edges->size() + 2));
-    if (layout_.columns == 1 &&
-        (layout_.inner >= kShortRun || layout_.outer == 1)) {  // includes all layouts with bins
+    if (layout_.columns == 1 && (layout_.inner >= kShortRun || layout_.outer == 1)) {  // all that have bins
       read_runs();
     } else {
       read_columns();
