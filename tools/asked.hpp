@@ -9,7 +9,8 @@
 #include <torchtap/reductions/named.hpp>
 #include <vector>
 
-/// What is recorded, as it is asked for in words. A header alone: also for what is loaded into programs.
+/// Maps the values of --what and --reduce to recorders and reductions. Header-only: the preload agent uses it
+/// too.
 namespace torchtap::tools {
 
 inline const std::vector<std::string>& recorder_names() {
@@ -27,7 +28,7 @@ inline std::unique_ptr<recorders::Recorder> make_recorder(const std::string& wha
   TORCH_CHECK_VALUE(false, "\"", what, "\" cannot be recorded.");
 }
 
-/// Reduces over all elements unless `over` names dimensions or `elementwise` is said.
+/// Reduces over all elements unless `over` names dimensions or `elementwise` is true.
 inline reductions::Named make_reduction(const std::string& text, const std::vector<std::int64_t>& over,
                                         bool elementwise) {
   reductions::NamedOptions rows;

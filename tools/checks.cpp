@@ -15,7 +15,7 @@ std::string range(std::int64_t least, std::uint64_t most) {
   std::string text = "expected a whole number";
   if (least != kNoLeast) text += " from " + std::to_string(least);
   if (most < kNoMost) return text + " to " + std::to_string(most);
-  return least != kNoLeast ? text + " on" : text;
+  return least != kNoLeast ? text + " up" : text;
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ CLI::Validator whole_number(std::int64_t least, std::uint64_t most) {
       std::int64_t value = 0;
       result = std::from_chars(digits.data(), end, value);
       fits = value >= least;
-      text = std::to_string(value);  // CLI11 would read "010" as 8
+      text = std::to_string(value);  // CLI11 would read "010" as octal 8
     } else {
       std::uint64_t value = 0;
       result = std::from_chars(digits.data(), end, value);
@@ -49,7 +49,7 @@ CLI::Validator tolerance() {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
     const bool number = !text.empty() && end == text.c_str() + text.size();
-    return number && value >= 0 ? "" : "expected a number from 0 on, got \"" + text + "\"";
+    return number && value >= 0 ? "" : "expected a number from 0 up, got \"" + text + "\"";
   };
   return CLI::Validator(check, "");
 }

@@ -4,21 +4,21 @@
 #include <cstdint>
 #include <limits>
 
-/// What values of options have to be. Errors say it in plain words.
+/// Validators of option values.
 namespace torchtap::tools {
 
-/// A whole number in decimal digits from `least` to `most`; nothing is rounded, wrapped or cut off.
+/// A whole number in decimal digits from `least` to `most`. Nothing is rounded, wrapped or truncated.
 CLI::Validator whole_number(std::int64_t least = std::numeric_limits<std::int64_t>::min(),
                             std::uint64_t most = std::numeric_limits<std::int64_t>::max());
-/// A number from 0 on, infinity included.
+/// A number of at least 0, infinity included.
 CLI::Validator tolerance();
-/// The name of something that is to be written: not empty.
+/// A name for output: not empty.
 CLI::Validator place();
 
-/// No option of `command` takes another one of its options for a value, as in "--save --overwrite".
+/// Rejects a value that is itself an option of `command`, as in "--save --overwrite".
 void guard_values(CLI::App& command);
 
-/// "--names", "-h": how the options of `command` are called.
+/// The names of `command`'s options, such as "--names" and "-h".
 std::vector<std::string> option_names(const CLI::App& command);
 
 }  // namespace torchtap::tools

@@ -29,18 +29,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kExamples[] = R"(
-Writes the tensors of a recording for programs that do not read .pt files. A tensor is called by the path of its
-module, a result of a reduction "path/result"; the root module is "root". Kept samples are stacked to one tensor if
-their shapes agree, else numbered, "path/0", "path/1".
+Writes the tensors of a recording for programs that do not read .pt files. A tensor is named by the path of its
+module, a result of a reduction "path/result"; the root module is "root". Kept samples are stacked into one tensor if
+their shapes agree, otherwise numbered, "path/0", "path/1".
 
-  npy           a folder with one file a tensor, "layer1.0.conv1/variance.npy". NumPy has no bfloat16: it becomes
-                float32, which holds all its values; stderr says so.
-  safetensors   one file; what the manifest says is in its metadata. Complex tensors are refused: the format has none.
-  csv           a folder with one file a tensor: one line a row, values separated by commas. From three dimensions on
-                it is one line a value, its indices first, under a line of headings "dim0,dim1,dim2,value".
+  npy           a folder with one file per tensor, "layer1.0.conv1/variance.npy". bfloat16, which NumPy lacks, is
+                written as float32 without loss, with a note on stderr.
+  safetensors   one file, with the manifest in its metadata. Complex tensors, which the format lacks, are an error.
+  csv           a folder with one file per tensor: one line per row, values separated by commas. With three or more
+                dimensions, one line per value, preceded by its indices, under a header "dim0,dim1,dim2,value".
 
-In folders, index.json says of each file which module, result and sample it is. Texts beside the tensors, such as the
-name of an architecture in a checkpoint, stand in index.json, or in the metadata of safetensors.
+In folders, index.json gives the module, result and sample of each file. Texts beside the tensors, such as the name of
+an architecture in a checkpoint, are written to index.json, or to the metadata of safetensors.
 
 Examples:
   torchtap convert maps/ --to npy --save maps-npy/
@@ -48,8 +48,8 @@ Examples:
   torchtap convert maps/ --to csv --entry fc --save fc/
   torchtap convert maps/ --to npy --save maps-npy/ --json | jq -r '.files[].file'
 
-Exit status: 0, or 2 if something cannot be read, written or converted. OUT appears whole or not at all, and must not
-be there already.)";
+Exit status: 0, or 2 if something cannot be read, written or converted. The output appears whole or not
+at all, and must not exist yet.)";
 
 struct Options {
   std::string path;
@@ -59,16 +59,16 @@ struct Options {
   bool json = false;
 };
 
-/// A tensor to write, under a name that no other has and that is safe as a path in a folder.
+/// A tensor to write, under a unique name that is safe as a path in a folder.
 struct Item {
   const Layer* layer;
   std::string result;
-  std::int64_t sample;  // -1: all of them, or there is but one
+  std::int64_t sample;  // -1: all of them, or the only one
   std::string name;
   at::Tensor tensor;
 };
 
-/// Names come from files: none may lead out of the folder.
+/// Names come from files; none may lead out of the folder.
 std::string safe(std::string part) {
   for (char& c : part) {
     if (c == '/' || c == '\0') c = '_';
@@ -89,7 +89,7 @@ class Names {
   std::set<std::string> taken_;
 };
 
-/// Calls `visit` with one tensor after the other; one module is in memory at a time.
+/// Calls `visit` with one tensor after another; only one module is in memory at a time.
 template <class Visit>
 void each_tensor(const Layers& layers, const Options& options, const Visit& visit) {
   Names names;
@@ -120,7 +120,7 @@ void each_tensor(const Layers& layers, const Options& options, const Visit& visi
   }
 }
 
-/// A value as text that reads back as the same: Python's "1+2j" for complex ones.
+/// Formats a value as text that reads back as the same; complex numbers as in Python, "1+2j".
 class Printer {
  public:
   explicit Printer(const at::Tensor& tensor) : dtype_(tensor.scalar_type()) {
@@ -167,7 +167,7 @@ void write_csv(std::ostream& stream, const at::Tensor& tensor) {
   }
 }
 
-/// Something that is put in place when all of it is there, and removed if that never happens.
+/// An output that is put in place once it is complete, and removed if that never happens.
 class Staged {
  public:
   explicit Staged(const std::string& target)
@@ -175,7 +175,7 @@ class Staged {
         path_((target_.has_filename() ? target_ : target_.parent_path()).string() + ".torchtap-new-" +
               std::to_string(::getpid())) {
     TORCH_CHECK_VALUE(!fs::exists(target_) || (fs::is_directory(target_) && fs::is_empty(target_)), "\"",
-                      target, "\" is there already. Choose another name, or remove it.");
+                      target, "\" already exists. Choose another name, or remove it.");
   }
   ~Staged() {
     std::error_code ignored;
@@ -192,7 +192,7 @@ class Staged {
   fs::path path_;
 };
 
-/// Returns what index.json holds.
+/// Returns the contents of index.json.
 Json convert_to_folder(const Layers& layers, const Options& options) {
   Staged staged(options.save);
   fs::create_directories(staged.path());
@@ -234,8 +234,7 @@ Json convert_to_folder(const Layers& layers, const Options& options) {
   return index;
 }
 
-/// https://github.com/huggingface/safetensors#format: a length, a JSON header, the bytes.
-/// Returns the header.
+/// https://github.com/huggingface/safetensors#format: a length, a JSON header, the bytes. Returns the header.
 Json convert_to_safetensors(const Layers& layers, const Options& options) {
   Json entries = Json::array();
   for (const auto& layer : layers.all) {
@@ -255,13 +254,13 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
       if (!header["__metadata__"].contains(name)) header["__metadata__"][name] = text;
     }
   }
-  // Twice through the recording: the header comes first, and not all need be in memory.
+  // Reads the recording twice: the header comes first, and the tensors may not fit in memory together.
   std::int64_t offset = 0;
   each_tensor(layers, options, [&](const Item& item) {
     const Dtype* dtype = find_dtype(item.tensor.scalar_type());
     TORCH_CHECK_VALUE(dtype != nullptr && dtype->safetensors[0] != '\0', "\"", item.name, "\" is of dtype ",
                       dtype_name(item.tensor.scalar_type()),
-                      ", which safetensors does not have. Use --to npy.");
+                      ", which safetensors does not support. Use --to npy.");
     const auto bytes = static_cast<std::int64_t>(item.tensor.nbytes());
     header[item.name] = {{"dtype", dtype->safetensors},
                          {"shape", item.tensor.sizes().vec()},
@@ -295,14 +294,14 @@ void add_convert(CLI::App& app) {
   command->add_option("recording", options->path, "A recording, a .pt file, or a folder from Python")
       ->required()
       ->check(CLI::ExistingPath);
-  command->add_option("--to", options->format, "The format")
+  command->add_option("--to", options->format, "Output format")
       ->required()
       ->check(CLI::IsMember({"npy", "safetensors", "csv"}));
   command->add_option("--entry", options->entry, "One module only, by its path or index");
-  command->add_option("--save", options->save, "A folder, or the file for safetensors")
+  command->add_option("--save", options->save, "Output folder, or output file for safetensors")
       ->required()
       ->check(place());
-  command->add_flag("--json", options->json, "Say what was written, as JSON");
+  command->add_flag("--json", options->json, "Report the files written as JSON");
   command->callback([options] {
     const Layers layers = open_layers(options->path);
     const bool one_file = options->format == "safetensors";

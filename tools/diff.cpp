@@ -29,33 +29,33 @@ namespace torchtap::tools {
 namespace {
 
 constexpr char kExamples[] = R"(
-Compares two recordings module by module. Modules are matched by path or alias, whatever their type is called (two
-single .pt files are matched whatever they are called).
+Compares two recordings module by module. Modules are matched by path or alias, regardless of their type. Two single
+.pt files are matched regardless of their names.
 
-Recordings of samples are compared number by number; of lists, the i-th sample is compared with the i-th. Two numbers
-agree if |a - b| <= atol + rtol * |b|, or if both are NaN, as in torch.allclose. "max rel" is the largest |a - b| / |b|,
-"cosine" that of the angle between all values of A and all of B. The first difference is the first in the order in which
-the calls returned, where one side is a folder that says it (calls.json). Else it is the first in the order of A, except
-that a module comes after those inside of it (for recordings of inputs, before), and that the first calls of all modules
-in a forward come before the second ones.
+Recordings of samples are compared number by number, the i-th sample with the i-th. Two numbers agree if
+|a - b| <= atol + rtol * |b|, or if both are NaN, as in torch.allclose. "max rel" is the largest |a - b| / |b|,
+"cosine" the cosine of the angle between all values of A and all values of B. The first difference is the first in the
+order in which the calls returned, if one side is a folder with that order (calls.json). Otherwise it is the first in
+the order of A, except that a module comes after its submodules (before them in recordings of inputs), and that the
+first calls of all modules in a forward come before the second ones.
 
-Recordings of statistics (of other data, another step of training, another release) are compared as distributions, and
+Recordings of statistics (of other data, another training step, another release) are compared as distributions, and
 the module that moved most comes first. The number of samples may differ. A module's distance is the largest of
   |shift|        of the mean, in standard deviations of A
   |ln ratio|     of the standard deviations
   W1             the Wasserstein-1 distance of the histograms, in standard deviations of A, or in the unit of the values
-                 where there is none. Their edges may differ; values count as spread evenly over their bin, those
-                 outside at the outermost edge. Where A's deviation is less than a bin, or edges differ and W1 is less
-                 than a bin, W1 is shown and does not count
-  |zeros|        the change of the share of zeros
-and without moments and histogram also the largest relative change of the other results. Of elementwise results each is
-that of the element that moved most. Two modules agree if their distance is at most --tolerance. Modules in which only
-one side has NaN or infinities do not agree. With --rtol or --atol statistics are compared number by number, too.
+                 if that is unknown. The edges may differ; values are assumed to be spread evenly over their bin, and
+                 values outside the range to be at the outermost edge. W1 is shown but does not count if A's deviation
+                 is less than a bin, or if the edges differ and W1 is less than a bin
+  |zeros|        the change of the fraction of zeros
+and, without moments and histogram, also the largest relative change of the other results. For elementwise results
+each is that of the element that moved most. Two modules agree if their distance is at most --tolerance. They do not
+agree if only one side has NaN or infinities. With --rtol or --atol statistics too are compared number by number.
 
 Either side may be a recording, a single .pt file, or a folder that a Python program wrote: names.json, a JSON list
-of the paths of modules, and for the i-th of them i.pt, the list of the tensors that its calls returned, written by
-torch.save; calls.json, if there is one, lists the i of each call in the order in which they returned.
-record_folder.py, which comes with torchtap, writes one of any PyTorch model with plain hooks:
+of module paths; for the i-th of them i.pt, the list of tensors that its calls returned, written by torch.save; and
+optionally calls.json, a list of the i of each call in the order in which they returned. record_folder.py, which comes
+with torchtap, writes such a folder for any PyTorch model with plain hooks:
 
   from record_folder import record_folder
   with record_folder(model, "original"):
@@ -65,7 +65,7 @@ Examples:
   torchtap diff original/ port/
   torchtap diff monday/ tuesday/ --rtol 0 --atol 0          # bit by bit
   torchtap diff original/ port/ --json | jq -r .first
-  torchtap diff stats-train/ stats-test/                    # of: record … --reduce moments,histogram:64:-4:4,count
+  torchtap diff stats-train/ stats-test/                    # from: record … --reduce moments,histogram:64:-4:4,count
   torchtap diff stats-v1/ stats-v2/ --tolerance 0.02 --csv > drift.csv
 
 Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module is missing on one side; 2 if something
@@ -83,11 +83,11 @@ struct Options {
   Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
 };
 
-/// How the values of one module, or one pair of tensors, compare.
+/// The comparison of the values of one module, or of one pair of tensors.
 struct Comparison {
-  std::string status = "equal";  // "close", "different"; or what keeps the two from being compared
+  std::string status = "equal";  // "close", "different"; or the reason why the two cannot be compared
   std::string detail;            // where, in words
-  std::int64_t at = 0;           // the sample that is the first not to agree
+  std::int64_t at = 0;           // the first sample that does not agree
   std::int64_t samples = 0;
   double max_abs = 0;
   double max_rel = 0;
@@ -99,7 +99,7 @@ struct Comparison {
     if (norm_a == 0 && norm_b == 0) return 1;
     return dot / std::sqrt(norm_a * norm_b);
   }
-  /// Only the first thing that goes wrong is told.
+  /// Keeps only the first failure.
   void fail(const std::string& what, const std::string& where, std::int64_t sample = 0) {
     if (!agrees()) return;
     status = what;
@@ -133,12 +133,12 @@ void compare(const at::Tensor& a, const at::Tensor& b, const std::string& where,
   if (a.scalar_type() == b.scalar_type() && a.equal(b)) return;
   if (same.all().item<bool>()) return;
   const at::Tensor zero = at::zeros({}, at::kDouble);
-  // An infinity that stands alone is infinitely far away, and so is a NaN.
+  // An infinity or NaN on one side only counts as infinitely far away.
   const at::Tensor distance = at::where(same, zero, (x - y).abs().nan_to_num(INFINITY, INFINITY, INFINITY));
   const at::Tensor relative = at::where(same, zero, (distance / y.abs()).nan_to_num(INFINITY, INFINITY));
   result.max_abs = std::max(result.max_abs, number(distance.max()));
   result.max_rel = std::max(result.max_rel, number(relative.max()));
-  // An infinite tolerance allows nothing: infinities agree if they are the same.
+  // An infinite tolerance allows nothing: infinities agree only if they are the same.
   const at::Tensor allowed = (y.abs() * options.rtol + options.atol).nan_to_num(0, 0);
   if (distance.le(allowed).all().item<bool>()) {
     if (result.status == "equal") result.status = "close";
@@ -152,7 +152,7 @@ Comparison compare(const Layer& a, const Layer& b, const Options& options) {
   const auto of_a = results_of(a.entry.value());
   const auto of_b = results_of(b.entry.value());
   result.samples = a.entry.samples();
-  // Python's folders do not say what they are of.
+  // Folders written by Python do not declare a kind.
   if (!a.entry.kind().empty() && !b.entry.kind().empty() && a.entry.kind() != b.entry.kind()) {
     result.fail("not of the same kind", a.entry.kind() + " and " + b.entry.kind());
   }
@@ -183,7 +183,7 @@ Comparison compare(const Layer& a, const Layer& b, const Options& options) {
 }
 
 struct Row {
-  const Layer* layer;  // of A, or of B where A has none
+  const Layer* layer;  // of A, or of B if A lacks the module
   const Layer* other;  // of B, or null
   Comparison comparison;
 };
@@ -205,9 +205,10 @@ std::vector<Row> compare_all(const std::vector<Pair>& pairs, const Options& opti
   return rows;
 }
 
-/// The row whose difference shows first; null if there is none.
+/// The row whose difference appears first; null if there is none.
 const Row* first_difference(const Layers& a, const Layers& b, const std::vector<Row>& rows) {
-  // When the module's sample returned, of those of all modules; else which forward it was in, and which call.
+  // By the return order of the module's sample among all modules; without it, by the forward, then by the
+  // call.
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> returned;
   const bool by_a = !a.calls.empty();
   std::map<std::int64_t, std::int64_t> seen;
@@ -302,7 +303,7 @@ std::vector<Pair> pairs_of(const Layers& a, const Layers& b, const Options& opti
   return pair_up(a, b, is_file(options.a) && is_file(options.b));
 }
 
-/// Number by number. Whether all agree.
+/// Compares number by number. Returns whether all agree.
 bool diff_values(const Layers& a, const Layers& b, const Options& options) {
   const auto rows = compare_all(pairs_of(a, b, options), options);
   const Row* first = first_difference(a, b, rows);
@@ -320,7 +321,7 @@ bool diff_values(const Layers& a, const Layers& b, const Options& options) {
   return first == nullptr;
 }
 
-/// As distributions. Whether all agree.
+/// Compares distributions. Returns whether all agree.
 bool diff_statistics(const Layers& a, const Layers& b, const Options& options) {
   const auto all = drifts(pairs_of(a, b, options), options.tolerance);
   print_drifts(all, {options.a, options.b, options.tolerance, options.format()});
@@ -336,7 +337,9 @@ void add_diff(CLI::App& app) {
   command->add_option("a", options->a, "A recording, a .pt file, or a folder from Python")
       ->required()
       ->check(CLI::ExistingPath);
-  command->add_option("b", options->b, "What it is compared with")->required()->check(CLI::ExistingPath);
+  command->add_option("b", options->b, "The recording to compare it with")
+      ->required()
+      ->check(CLI::ExistingPath);
   auto* rtol = command->add_option("--rtol", options->rtol, "Relative tolerance, number by number")
                    ->check(tolerance())
                    ->capture_default_str();
@@ -345,21 +348,20 @@ void add_diff(CLI::App& app) {
                    ->capture_default_str();
   auto* distance = command
                        ->add_option("--tolerance", options->tolerance,
-                                    "Of statistics: the distance that is still the same")
+                                    "For statistics: the largest distance at which modules agree")
                        ->check(tolerance())
                        ->capture_default_str()
                        ->excludes(rtol)
                        ->excludes(atol);
-  auto* json = command->add_flag("--json", options->json, "For programs");
-  command->add_flag("--csv", options->csv, "For spreadsheets: comma separated values")->excludes(json);
+  auto* json = command->add_flag("--json", options->json, "Write JSON");
+  command->add_flag("--csv", options->csv, "Write comma-separated values")->excludes(json);
   command->callback([options, rtol, atol, distance] {
     const Layers a = open_layers(options->a);
     const Layers b = open_layers(options->b);
     const bool statistics = has_statistics(a) && has_statistics(b);
-    TORCH_CHECK_VALUE(
-        statistics || distance->count() == 0,
-        "--tolerance is for recordings of statistics, and one of these has samples; --rtol and --atol "
-        "say how far numbers may differ.");
+    TORCH_CHECK_VALUE(statistics || distance->count() == 0,
+                      "--tolerance is for recordings of statistics, but one of these has "
+                      "samples; use --rtol and --atol.");
     const bool agree = statistics && rtol->count() + atol->count() == 0 ? diff_statistics(a, b, *options)
                                                                         : diff_values(a, b, *options);
     if (!agree) throw CLI::RuntimeError(1);

@@ -12,7 +12,7 @@
 namespace torchtap::tools {
 namespace {
 
-/// A bar of `length` columns, of which the last may be a part.
+/// A bar of `length` columns; the last one may be partial.
 std::string bar(double length, bool utf8) {
   const auto whole = static_cast<std::size_t>(length);
   if (!utf8) return std::string(static_cast<std::size_t>(std::lround(length)), '#');
@@ -29,7 +29,7 @@ std::string sparkline(const std::vector<double>& counts, std::size_t width) {
   static const std::array<const char*, 9> ascii{" ", ".", ":", "-", "=", "+", "*", "#", "@"};
   const std::size_t size = std::min(width, counts.size());
   std::vector<double> sums(size);
-  // A bin that lies across two characters counts in part for each of them.
+  // A bin that spans two characters counts proportionally for each.
   const double step = static_cast<double>(counts.size()) / static_cast<double>(size);
   for (std::size_t i = 0; i < size; ++i) {
     const double from = static_cast<double>(i) * step;

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-/// Histograms in characters: block characters in a UTF-8 locale, else ASCII.
+/// Draws histograms: with block characters in a UTF-8 locale, otherwise with ASCII.
 namespace torchtap::tools {
 
-/// One character for a bin, or for several that lie side by side. At most `width` characters; a blank is no
-/// count at all.
+/// One character per bin, or per group of adjacent bins; at most `width` characters. A blank means no counts
+/// at all.
 std::string sparkline(const std::vector<double>& counts, std::size_t width);
 
-/// Bars of `counts`, one a line, with the range of each bin and its count. `edges` has one more than
+/// Prints bars of `counts`, one per line, with each bin's range and count. `edges` has one more entry than
 /// `counts`.
 void print_histogram(std::ostream& stream, const std::vector<double>& counts,
                      const std::vector<double>& edges);

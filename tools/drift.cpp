@@ -13,7 +13,7 @@
 namespace torchtap::tools {
 namespace {
 
-/// The distribution function of what a histogram counted, linear between edges.
+/// The distribution function of a histogram, linear between edges.
 class Distribution {
  public:
   Distribution(const Bins& bins, std::int64_t row) : edges_(bins.edge_list()) {
@@ -30,7 +30,7 @@ class Distribution {
 
   double total() const { return total_; }
   const std::vector<double>& edges() const { return edges_; }
-  /// At both ends of a piece that has no edge inside. At the outermost edges the function jumps.
+  /// The values at both ends of an interval without edges inside. The function jumps at the outermost edges.
   std::pair<double, double> over(double from, double to) const {
     if (to <= edges_.front()) return {0, 0};
     if (from >= edges_.back()) return {1, 1};
@@ -52,7 +52,7 @@ class Distribution {
   double total_ = 0;
 };
 
-/// The area under |d| on a piece of length `length` where d goes from `first` to `last` in a line.
+/// The area under |d| over an interval of `length` in which d goes linearly from `first` to `last`.
 double area(double first, double last, double length) {
   if (first * last >= 0) return std::abs(first + last) / 2 * length;
   return (first * first + last * last) / (2 * (std::abs(first) + std::abs(last))) * length;
@@ -67,7 +67,7 @@ bool one_of(const std::string& name, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* other) { return name == other; });
 }
 
-/// Grows with the number of samples, so that it says nothing where these differ.
+/// Whether it grows with the number of samples, so that it is meaningless if these differ.
 bool is_total(const Statistic& one) {
   return one_of(one.base(), {"sum", "norm", "rows", "elements", "zeros", "nan", "inf"});
 }
@@ -76,21 +76,21 @@ const double* numbers(const Statistic& one) {
   return one.values.data_ptr<double>();
 }
 
-/// Keeps of `best` and `next` the one whose size is larger.
+/// Keeps whichever of `best` and `next` has the larger size.
 void keep(std::optional<double>& best, double next, double size, double& largest) {
   if (std::isnan(next) || (best.has_value() && size <= largest)) return;
   best = next;
   largest = size;
 }
 
-/// The standard deviation that belongs to `one`: of the same member, or else the only one there is.
+/// The standard deviation that belongs to `one`: that of the same member, or else the only one.
 const Statistic* deviation_of(const Statistics& statistics, const Statistic& one) {
   const Statistic* found = statistics.beside(one, "std");
   if (found == nullptr) found = statistics.find_base("std");
   return found == nullptr || found->bins.has_value() || found->elements == 0 ? nullptr : found;
 }
 
-/// What two modules have in common, statistic by statistic.
+/// Compares two modules, statistic by statistic.
 class Comparer {
  public:
   Comparer(const Statistics& a, const Statistics& b, bool same_samples, Drift& drift)
@@ -173,7 +173,7 @@ class Comparer {
     return true;
   }
 
-  /// Zeros among all elements.
+  /// Compares the fraction of zeros.
   bool share(const Statistic& one, const Statistic& other) {
     const Statistic* all = a_.beside(one, "elements");
     const Statistic* all_other = b_.beside(other, "elements");
@@ -203,7 +203,7 @@ class Comparer {
       const double moved = distance == 0 ? 0 : distance / unit;
       if (!drift_.wasserstein.has_value() || moved > *drift_.wasserstein) drift_.wasserstein = moved;
       drift_.in_deviations = deviation != nullptr;
-      // What bins are too coarse for is no distance: their counts jump as values cross an edge.
+      // A distance below the resolution of the bins does not count: counts jump as values cross an edge.
       const bool fine =
           same_edges ? deviation == nullptr || unit >= width : distance > (width + bin_width(other)) / 2;
       if (fine) raise(moved);

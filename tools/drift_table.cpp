@@ -106,11 +106,11 @@ void print_table(const std::vector<Drift>& drifts, double tolerance, const Drift
     if (shown.count(title) != 0) say(title + ": " + text);
   };
   explain("shift", "of the mean, in standard deviations of A");
-  explain("std ratio", "the standard deviation of B by that of A");
+  explain("std ratio", "the standard deviation of B divided by that of A");
   explain("W1", std::string("Wasserstein distance of the histograms, in ") +
                     (deviations ? "standard deviations of A" : "the unit of the values"));
-  explain("zeros", "change of their share of all values");
-  explain("other", "of the other results, the one that changed most");
+  explain("zeros", "change of the fraction of zeros");
+  explain("other", "the other result that changed most");
   if (drifts.empty()) return say("There are no modules.");
   const std::string limit = to_text(tolerance, 6);
   if (first == nullptr)
@@ -119,13 +119,13 @@ void print_table(const std::vector<Drift>& drifts, double tolerance, const Drift
       std::count_if(drifts.begin(), drifts.end(), [](const Drift& drift) { return !drift.agrees(); });
   const std::string detail = first->detail.empty() ? "" : " (" + first->detail + ")";
   say(std::to_string(count) + " of " + std::to_string(drifts.size()) + " rows are not within " + limit +
-      "; the first of the model is " + path_of(*first) + ": " + first->status + detail + ".");
+      "; the first in the model is " + path_of(*first) + ": " + first->status + detail + ".");
 }
 
 }  // namespace
 
 void print_drifts(std::vector<Drift> drifts, const DriftOptions& options) {
-  // The order of the forward is lost when they are sorted.
+  // Sorting loses the order of the forward.
   const auto found =
       std::find_if(drifts.begin(), drifts.end(), [](const Drift& drift) { return !drift.agrees(); });
   const std::optional<Drift> first = found == drifts.end() ? std::nullopt : std::optional<Drift>(*found);

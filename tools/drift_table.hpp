@@ -8,14 +8,14 @@
 
 namespace torchtap::tools {
 
-/// What was compared, and how strictly.
+/// The names of the compared recordings and the options of the comparison.
 struct DriftOptions {
   std::string a, b;
   double tolerance = 0.1;
   Format format = Format::table;
 };
 
-/// One row a module to stdout, the largest distance first.
+/// Prints one row per module to stdout, largest distance first.
 void print_drifts(std::vector<Drift> drifts, const DriftOptions& options);
 
 }  // namespace torchtap::tools

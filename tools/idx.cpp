@@ -66,10 +66,10 @@ IdxReader::IdxReader(const std::string& path) : path_(path), file_(::gzopen(path
   if (file_ == nullptr) bad(std::strerror(errno));
   std::array<unsigned char, 4> head{};
   if (!read(head.data(), 4) || head[0] != 0 || head[1] != 0 || !find_type(head[2], dtype_)) {
-    bad("it is no idx file");
+    bad("it is not an idx file");
   }
   if (head[3] < 1 || head[3] > kMostDimensions) {
-    bad(c10::str("it claims ", static_cast<int>(head[3]), " dimensions; expected 1 to ", kMostDimensions));
+    bad(c10::str("it declares ", static_cast<int>(head[3]), " dimensions; expected 1 to ", kMostDimensions));
   }
   row_ = static_cast<std::int64_t>(c10::elementSize(dtype_));
   for (int i = 0; i < head[3]; ++i) {
@@ -77,7 +77,7 @@ IdxReader::IdxReader(const std::string& path) : path_(path), file_(::gzopen(path
     if (!read(size.data(), 4)) bad("it ends too early");
     shape_.push_back((std::int64_t{size[0]} << 24) | (size[1] << 16) | (size[2] << 8) | size[3]);
     if (i > 0 && shape_.back() > 0 && row_ > kLargestRow / shape_.back()) {
-      bad(c10::str("it claims the shape ", at::IntArrayRef(shape_), " …; it is damaged"));
+      bad(c10::str("it declares the shape ", at::IntArrayRef(shape_), " …; it is damaged"));
     }
     if (i > 0) row_ *= shape_.back();
   }
@@ -85,7 +85,7 @@ IdxReader::IdxReader(const std::string& path) : path_(path), file_(::gzopen(path
 
 at::Tensor IdxReader::next(std::int64_t count) {
   count = std::min(count, shape_[0] - done_);
-  // Grows with what is there: the sizes are claims.
+  // Grows with the data present, as the declared sizes may be wrong.
   std::vector<char> bytes;
   const std::int64_t total = row_ > 0 && count > kLargestRow / row_ ? kLargestRow : count * row_;
   while (static_cast<std::int64_t>(bytes.size()) < total) {
@@ -93,13 +93,13 @@ at::Tensor IdxReader::next(std::int64_t count) {
     const std::int64_t piece = std::min<std::int64_t>(total - before, 1 << 24);
     bytes.resize(static_cast<std::size_t>(before + piece));
     if (!read(bytes.data() + before, piece)) {
-      bad(c10::str("it ends before the ", shape_[0], " rows that it claims"));
+      bad(c10::str("it ends before the ", shape_[0], " rows that it declares"));
     }
   }
   done_ += count;
   char more = 0;
   if (done_ == shape_[0] && count > 0 && read(&more, 1)) {
-    bad(c10::str("it goes on after the ", shape_[0], " rows that it claims"));
+    bad(c10::str("it has data after the ", shape_[0], " rows that it declares"));
   }
   const auto unit = static_cast<std::ptrdiff_t>(c10::elementSize(dtype_));
   if (unit > 1) {  // big-endian

@@ -32,7 +32,7 @@ Batch to_batch(const core::Value& value) {
   return value.is_list() ? value.list() : Batch{value};
 }
 
-/// The rows that all tensors of a batch have in common.
+/// The number of rows that all tensors of a batch share.
 std::int64_t rows_of(const std::string& path, const Batch& batch) {
   std::int64_t rows = -1;
   for (const auto& input : batch) {
@@ -41,12 +41,12 @@ std::int64_t rows_of(const std::string& path, const Batch& batch) {
                       input.describe(), " where a tensor is expected.");
     const at::Tensor& tensor = input.tensor();
     TORCH_CHECK_VALUE(tensor.dim() > 0 && (rows == -1 || rows == tensor.size(0)), "\"", path,
-                      "\" cannot be split by --batch: its tensors have to have the same size in their first "
-                      "dimension, and one has the shape ",
+                      "\" cannot be split by --batch: its tensors must have the same size in their first "
+                      "dimension, but one has the shape ",
                       tensor.sizes(), ".");
     rows = tensor.size(0);
   }
-  TORCH_CHECK_VALUE(rows >= 0, "\"", path, "\" holds no tensor that --batch could split.");
+  TORCH_CHECK_VALUE(rows >= 0, "\"", path, "\" holds no tensor for --batch to split.");
   return rows;
 }
 
@@ -54,7 +54,7 @@ class PtSource final : public Source {
  public:
   PtSource(std::string path, const InputOptions& options)
       : path_(std::move(path)), batches_(options.batches), batch_(options.batch) {
-    // Their number is known only to whoever reads the file. It is not kept: there may be many.
+    // Their number is known only after reading the file. The file is not kept in memory: there may be many.
     if (!batches_ && batch_ == 0) return;
     open();
     count_ = batches_ ? static_cast<std::int64_t>(items_.size())
@@ -70,7 +70,7 @@ class PtSource final : public Source {
     Batch batch = to_batch(items_.front());
     if (batch_ == 0) return batch;
     const std::int64_t rows = rows_of(path_, batch);
-    TORCH_CHECK_VALUE(i * batch_ < rows, "\"", path_, "\" was changed while it was being used.");
+    TORCH_CHECK_VALUE(i * batch_ < rows, "\"", path_, "\" changed while it was in use.");
     for (auto& input : batch) {
       if (input.is_tensor())
         input = input.tensor().narrow(0, i * batch_, std::min(batch_, rows - i * batch_));
@@ -87,10 +87,10 @@ class PtSource final : public Source {
       return;
     }
     TORCH_CHECK_VALUE(value.is_list(), "\"", path_, "\" holds ", value.describe(),
-                      "; with --batches, a file holds a list of batches.");
+                      "; with --batches, a file must hold a list of batches.");
     items_ = value.list();
     TORCH_CHECK_VALUE(count_ <= static_cast<std::int64_t>(items_.size()) || next_ == 0, "\"", path_,
-                      "\" was changed while it was being used.");
+                      "\" changed while it was in use.");
   }
 
   std::string path_;
@@ -191,12 +191,12 @@ class RandomSource final : public Source {
       constexpr std::int64_t kMost = std::int64_t{1} << 40;
       input.shape.push_back(std::stoll(size));
       TORCH_CHECK_VALUE(input.shape.back() == 0 || elements <= kMost / input.shape.back(), "--random ", text,
-                        ": no computer has room for that shape.");
+                        ": the shape is too large.");
       elements *= input.shape.back();
     }
     if (match[2].matched) input.dtype = parse_dtype(match[2]);
     if (match[3].matched) input.high = std::stoll(match[3]);
-    TORCH_CHECK_VALUE(input.high > 0, "--random ", text, ": expected whole numbers below at least 1.");
+    TORCH_CHECK_VALUE(input.high > 0, "--random ", text, ": HIGH must be at least 1.");
     return input;
   }
 
@@ -214,7 +214,7 @@ std::unique_ptr<Source> open(const std::string& path, const InputOptions& option
   const bool idx = head[0] == 0 && head[1] == 0 && head[2] >= 8 && head[3] >= 1 && stream.gcount() >= 4;
   if (gzipped || idx) return std::make_unique<IdxSource>(path, options);
   TORCH_CHECK_VALUE(head.substr(0, 2) == "PK" || head[0] == '\x80', "cannot read \"", path,
-                    "\": it is no .pt file of torch.save, no .npy file and no idx file (plain or gzipped).");
+                    "\": it is not a .pt file of torch.save, a .npy file or an idx file (plain or gzipped).");
   return std::make_unique<PtSource>(path, options);
 }
 
@@ -222,9 +222,9 @@ std::unique_ptr<Source> open(const std::string& path, const InputOptions& option
 
 Inputs::Inputs(InputOptions options) {
   TORCH_CHECK_VALUE(options.files.empty() != options.random.empty(),
-                    options.files.empty() ? "There are no inputs: name files with --input, or a shape with "
-                                            "--random."
-                                          : "--input and --random exclude each other.");
+                    options.files.empty() ? "There are no inputs: give files with --input, "
+                                            "or a shape with --random."
+                                          : "--input and --random are mutually exclusive.");
   for (const auto& path : options.files) sources_.push_back(open(path, options));
   if (!options.random.empty()) sources_.push_back(std::make_unique<RandomSource>(options));
   for (const auto& source : sources_) count_ += source->count();
@@ -250,40 +250,40 @@ std::optional<Batch> Inputs::next() {
 
 void add_input_options(CLI::App& command, InputOptions& options, bool one_call) {
   auto* input = command.add_option("--input,--idx3", options.files,
-                                   "Files of inputs: .pt, .npy, or idx as MNIST has them, plain or gzipped");
+                                   "Input files: .pt, .npy, or MNIST's idx, plain or gzipped");
   input->check(CLI::ExistingFile);
   auto* random =
       command.add_option("--random", options.random,
-                         "Random inputs, SHAPE[:DTYPE[:HIGH]]: 8x3x224x224 or 8x128:int64:30522; several "
-                         "are the positional inputs of one call");
+                         "Random inputs, SHAPE[:DTYPE[:HIGH]]: 8x3x224x224 or 8x128:int64:30522; repeat "
+                         "for further positional inputs of the same call");
   random->excludes(input);
   auto* batch = command
                     .add_option("--batch", options.batch,
-                                "Split inputs along their first dimension into calls of so many rows; idx "
-                                "files are split into 64 unless said otherwise")
+                                "Split inputs along their first dimension into calls of this many rows; "
+                                "64 by default for idx files")
                     ->transform(whole_number(1))
                     ->excludes(random);
-  command.add_flag("--batches", options.batches, "The list in a .pt file is a list of batches, one a call")
+  command.add_flag("--batches", options.batches, "The list in a .pt file is a list of batches, one per call")
       ->excludes(batch)
       ->excludes(random);
   if (!one_call) {
-    command.add_option("--count", options.count, "How many random batches")
+    command.add_option("--count", options.count, "Number of random batches")
         ->transform(whole_number(1))
         ->capture_default_str()
         ->excludes(input);
   }
-  command.add_option("--seed", options.seed, "Of the random inputs")
+  command.add_option("--seed", options.seed, "Seed of the random inputs")
       ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str()
       ->excludes(input);
 }
 
 const char* describe_inputs() {
-  return R"(Inputs: a .pt file holds a tensor, or a list, whose entries (tensors, lists, dicts, None) are the positional
-inputs of one call; with --batches, a list of those. A .npy file holds one positional input. An idx file of bytes in three or more
-dimensions holds images: float32 in [0, 1], [N, 1, H, W] from three dimensions; other idx files keep values and
-dtype. Random inputs are normal for floats and in [0, HIGH) for integers (HIGH is 2 unless given), the same for
-the same --seed.)";
+  return R"(Inputs: a .pt file holds a tensor, or a list whose entries (tensors, lists, dicts, None) are the positional inputs
+of one call; with --batches, a list of such lists. A .npy file holds one positional input. An idx file of bytes with
+three or more dimensions holds images: float32 in [0, 1], and [N, 1, H, W] for three dimensions; other idx files keep
+values and dtype. Random inputs are normal for floats and in [0, HIGH) for integers (HIGH is 2 by default); the same
+--seed gives the same inputs.)";
 }
 
 }  // namespace torchtap::tools

@@ -47,7 +47,7 @@ int Interrupt::signal() const noexcept {
 void end_by(int signal) {
   ::signal(signal, SIG_DFL);
   ::kill(::getpid(), signal);
-  std::_Exit(128 + signal);  // only if it is blocked
+  std::_Exit(128 + signal);  // reached only if the signal is blocked
 }
 
 }  // namespace torchtap::tools

@@ -2,8 +2,9 @@
 
 namespace torchtap::tools {
 
-/// While it lives, a first SIGINT, SIGTERM or SIGHUP does not end the program but is noted, so that it can
-/// finish what it has; a second one ends it as usual. One at a time. Signals that are ignored stay so.
+/// While an object exists, the first SIGINT, SIGTERM or SIGHUP is noted instead of ending the program, so
+/// that it can finish its work; a second one ends it as usual. One object at a time. Ignored signals stay
+/// ignored.
 class Interrupt {
  public:
   Interrupt();
@@ -11,11 +12,11 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// The signal that came; 0 if none did.
+  /// The signal received; 0 if none.
   int signal() const noexcept;
 };
 
-/// Ends the program as `signal` would have done at once, for whoever looks at its exit status.
+/// Ends the program as if `signal` had killed it, so that its exit status shows the signal.
 [[noreturn]] void end_by(int signal);
 
 }  // namespace torchtap::tools

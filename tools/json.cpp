@@ -17,7 +17,7 @@ Json element(T value) {
   }
 }
 
-/// `data` is contiguous; `at` is the element to take next.
+/// `data` is contiguous; `at` is the next element to read.
 template <class T>
 Json nested(const T*& at, at::IntArrayRef sizes) {
   if (sizes.empty()) return element(*at++);

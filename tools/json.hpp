@@ -6,10 +6,11 @@
 
 namespace torchtap::tools {
 
-/// Keys stay in the order in which they were set.
+/// Keys keep the order in which they were set.
 using Json = nlohmann::ordered_json;
 
-/// JSON has no NaN and no infinities: "NaN", "Infinity" and "-Infinity", which Python's `float` reads.
+/// NaN and infinities, which JSON lacks, become "NaN", "Infinity" and "-Infinity", which Python's `float`
+/// reads.
 Json to_json(double value);
 /// Nested lists of numbers or bools, complex ones as [real, imaginary]; null if undefined.
 Json to_json(const at::Tensor& tensor);

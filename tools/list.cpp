@@ -25,14 +25,14 @@ namespace {
 
 std::string examples() {
   return c10::str(R"(
-Lists the modules of a TorchScript file as a tree: indices, names and types, as `torchtap record` selects by them.
-With --input or --random the model runs once, on the first batch, and the list shows the shape of each module's
-output ("2x" before it: of the first of two calls; "+1": one more tensor; "-": it was not called).
+Lists the modules of a TorchScript file as a tree, with the indices, names and types by which `torchtap record`
+selects them. With --input or --random the model runs once, on the first batch, and the list shows the shape of each
+module's output ("2x" before it: the first of two calls; "+1": one more tensor; "-": not called).
 
-Parameters, their share of the model's, and bytes are a module's own, those of its submodules included, buffers in the
-bytes alone; a tensor that is shared counts once; packed weights of quantized modules count as parameters. A module without the method (a ModuleList, a module that a trace
-never called) cannot be recorded; its type stands in brackets. On a narrow terminal names are cut and columns left
-out, which lines below name; in a file everything is there.
+Parameters, their share of the model's parameters, and bytes include submodules; only the bytes include buffers. A
+shared tensor counts once, and packed weights of quantized modules count as parameters. A module without the method
+(a ModuleList, or a module that a trace never called) cannot be recorded; its type is in brackets. On a narrow
+terminal names are cut and columns left out, as lines below the table say; a file gets everything.
 
 )",
                   describe_inputs(), R"(
@@ -43,7 +43,7 @@ Examples:
   torchtap list model.pt --paths --depth 2
   torchtap list model.pt --json | jq '.modules[] | select(.type == "Conv2d") | .path'
 
-Exit status: 0, or 2 if the file cannot be read or the model not be run.)");
+Exit status: 0, or 2 if the file cannot be read or the model cannot be run.)");
 }
 
 struct Options {
@@ -56,7 +56,7 @@ struct Options {
   bool json = false;
 };
 
-/// Both of the same walk.
+/// `modules` and `watch` use the same walk.
 struct Listing {
   selectors::ModuleView modules;
   std::unique_ptr<Watch> watch;  // null if the model was not run
@@ -66,7 +66,7 @@ struct Listing {
 void run_once(const torch::jit::Module& model, const Options& options, Listing& listing) {
   Inputs inputs(options.inputs);
   const auto batch = inputs.next();
-  TORCH_CHECK_VALUE(batch.has_value(), "the files named with --input hold no batch.");
+  TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
   const at::AutoGradMode mode(options.enable_grad);
   const auto arguments = to_arguments(model, options.method, *batch, at::kCPU, false);
   listing.inputs = forms_of(arguments);
@@ -199,16 +199,17 @@ void list_as_table(const Listing& listing, const Options& options) {
 
 void add_list(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("list", "The modules of a TorchScript file: a tree, shapes, sizes");
+  CLI::App* command =
+      app.add_subcommand("list", "List the modules of a TorchScript file: tree, shapes, sizes");
   command->footer(examples());
   command->add_option("model", options->model, "A file of torch.jit.script or torch.jit.trace")->required();
   add_input_options(*command, options->inputs, /*one_call=*/true);
-  command->add_option("--depth", options->depth, "How far below the root to go")->transform(whole_number(0));
-  auto* method = command->add_option("--method", options->method, "The method that is to be recorded")
-                     ->capture_default_str();
-  command->add_flag("--paths", options->paths, "Whole paths, as --names of record takes them, and no tree");
+  command->add_option("--depth", options->depth, "Depth limit below the root")->transform(whole_number(0));
+  auto* method =
+      command->add_option("--method", options->method, "The method to record")->capture_default_str();
+  command->add_flag("--paths", options->paths, "Full paths, as record --names takes them, instead of a tree");
   command->add_flag("--enable-grad", options->enable_grad,
-                    "Run the model ready for a backward; some modules call their submodules only then");
+                    "Run the model with gradients enabled; some modules call their submodules only then");
   command->add_flag("--json", options->json, "Write JSON");
   add_library_option(*command);
   command->callback([options, method] {
@@ -225,8 +226,8 @@ void add_list(CLI::App& app) {
     }
     if (frozen) {
       std::cerr
-          << "torchtap: the model was frozen, its submodules are inlined; list and record the file as it was "
-             "before.\n";
+          << "torchtap: the model was frozen, so its submodules are inlined; list and record the file from "
+             "before freezing.\n";
     }
   });
 }

@@ -21,8 +21,8 @@ namespace {
 
 using namespace torchtap;
 
-/// Where the shell closed one of the first three descriptors, the next file to be opened would get its number
-/// and be printed into. These refuse reading and writing instead, each the one that is expected of it.
+/// If the shell closed one of the first three descriptors, the next file opened would get its number and
+/// receive our output. Fills them with descriptors that refuse to read and to write.
 void keep_standard_descriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
@@ -31,8 +31,8 @@ void keep_standard_descriptors() {
   }
 }
 
-/// Remembers why something did not reach stdout. Exceptions of the stream itself would not do: LibTorch's
-/// printing of tensors copies its state to a stream without a buffer, which then throws.
+/// Remembers the error of a failed write to stdout. Stream exceptions do not work for this: LibTorch's
+/// printing of tensors copies the stream's state to a stream without a buffer, which then throws.
 class Output : public std::streambuf {
  public:
   Output() : to_(std::cout.rdbuf(this)) {}
@@ -40,7 +40,7 @@ class Output : public std::streambuf {
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  /// 0 as long as all went well.
+  /// 0 if no error occurred.
   int error() const noexcept { return error_; }
 
  protected:
@@ -79,7 +79,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// What CLI11 was not able to place: a word about the first option of them, else about the first.
+/// Describes the arguments that CLI11 could not place: the first option among them, otherwise the first.
 std::string unexpected(const CLI::App& command, const std::vector<std::string>& words) {
   const std::string* first = &words.front();
   for (const auto& word : words) {
@@ -93,13 +93,13 @@ std::string unexpected(const CLI::App& command, const std::vector<std::string>& 
   return "unknown option \"" + name + "\"" + tools::did_you_mean(name, tools::option_names(command));
 }
 
-/// What is wrong with the words on the command line, and where help is.
+/// The error in the command line, and a hint at --help.
 std::string describe(const CLI::App& app, const CLI::ParseError& error, const std::string& first_word) {
   const auto chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.front();
   const std::string name = chosen.empty() ? "torchtap" : "torchtap " + command.get_name();
   std::string text = error.what();
-  // A misspelt option is why a required one is missing.
+  // A misspelt option may be the cause of a missing required one.
   if (const auto left = command.remaining(); !left.empty()) {
     text = unexpected(command, left);
   }
@@ -127,7 +127,7 @@ int run(int argc, char** argv) {
   for (CLI::App* command : app.get_subcommands({})) tools::guard_values(*command);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::RuntimeError& status) {  // a subcommand's answer
+  } catch (const CLI::RuntimeError& status) {  // exit status of a subcommand
     return status.get_exit_code();
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);

@@ -5,17 +5,17 @@
 #include "json.hpp"
 #include "recordings.hpp"
 
-/// The table of a recording of samples: what the manifest says.
+/// Prints the manifest of a recording of samples as a table.
 namespace torchtap::tools {
 
-/// How `show` prints.
+/// The output formats of `show`.
 enum class Format { table, json, csv };
 
-/// What the manifest says of one module.
+/// The manifest's entry of one module.
 Json describe(const Layer& layer);
 
-/// One row a module, to stdout. `path` is what the recording is called in the document; `entry` a module, or
-/// "" for all.
+/// Prints one row per module to stdout. `path` is the recording's name in the document; `entry` is a module,
+/// or "" for all.
 void print_manifest(const Layers& layers, const std::string& path, const std::string& entry, Format format);
 
 }  // namespace torchtap::tools

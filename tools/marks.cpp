@@ -15,12 +15,12 @@ bool one_of(const std::string& name, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* other) { return name == other; });
 }
 
-/// A number that counts values rather than being made of them.
+/// Whether it counts values rather than being computed from them.
 bool counts(const Statistic& statistic) {
   return statistic.detail || one_of(statistic.base(), {"rows", "elements", "nan", "inf", "zeros", "indices"});
 }
 
-/// 0 over 0 where there was one value, or only one value again and again.
+/// Whether it is 0 / 0 for a single value or a constant.
 bool may_be_nan(const Statistic& statistic) {
   return one_of(statistic.base(), {"std", "skewness", "kurtosis", "covariance", "correlation"});
 }
@@ -38,7 +38,7 @@ bool all_zero(const Statistics& row) {
     }
     if (counts(one) || one_of(base, {"skewness", "kurtosis", "correlation"})) continue;
     if (one.zeros != one.elements) return false;
-    // The least or the largest alone is zero wherever a ReLU is.
+    // The minimum or maximum alone is zero after any ReLU.
     if (base == "min" || base == "max") {
       shown = shown || row.find_base(base == "min" ? "max" : "min") != nullptr;
     } else {
@@ -48,7 +48,7 @@ bool all_zero(const Statistics& row) {
   return shown;
 }
 
-/// The results that say how large the values of a module are, by name.
+/// The results that measure the magnitude of a module's values, by name.
 std::map<std::string, double> sizes(const Statistics& row) {
   std::map<std::string, double> found;
   const auto add = [&](const std::string& name, double size) {

@@ -22,7 +22,7 @@ std::string method_of(const std::string& function) {
   return model::detail::implements(function, method) ? method : function;
 }
 
-/// Which methods of which objects are called from outside of the object.
+/// The methods by which objects are called from outside.
 class Calls {
  public:
   void follow(const Object& self, const std::string& method) {
@@ -30,7 +30,7 @@ class Calls {
       follow(self, *function);
   }
   const std::set<std::string>& of(const void* object) { return methods_[object]; }
-  /// Whether some object is called by `method` of which it cannot be told from the code which one it is.
+  /// Whether `method` is called on an object that the code does not identify.
   bool has_unknown(const std::string& method) const { return unknown_.count(method) != 0; }
 
  private:

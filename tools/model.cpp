@@ -19,11 +19,9 @@ namespace torchtap::tools {
 namespace {
 
 constexpr char kExport[] =
-    " In Python, torch.jit.trace(model, inputs).save(FILE) of the original model makes a file that torchtap "
-    "can "
-    "look into.";
+    " In Python, save the original model with torch.jit.trace(model, inputs).save(FILE).";
 
-/// What a file is that is no TorchScript; "" if nothing speaks against it.
+/// The kind of a file that is not TorchScript; "" if it may be TorchScript.
 std::string what_else(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   char head[4] = {};
@@ -32,12 +30,11 @@ std::string what_else(const std::string& path) {
   if (start ==
       "\x7f"
       "ELF") {
-    return c10::str("is compiled code, as AOTInductor makes it: it has no modules to hook.", kExport);
+    return c10::str("is code compiled by AOTInductor: it has no modules to hook.", kExport);
   }
   if (start.substr(0, 2) != "PK") {
-    return "is no TorchScript file. If it is one of torch.save in the old format, it holds weights alone: a "
-           "model "
-           "is saved with torch.jit.script(model).save(FILE).";
+    return "is not a TorchScript file. If torch.save wrote it in the old format, it holds only weights; "
+           "save the model with torch.jit.script(model).save(FILE).";
   }
   const auto file = storage::detail::InputFile::open("torchtap", path);
   const storage::detail::ZipReader zip(file);
@@ -46,25 +43,24 @@ std::string what_else(const std::string& path) {
   }
   if (zip.has("serialized_exported_program.json") || zip.has_folder("models/") || zip.has("archive_format")) {
     return c10::str(
-        "is a package of torch.export: one flat graph, which LibTorch cannot run as it is and which "
-        "has no modules to hook.",
+        "is a package of torch.export: a flat graph without modules to hook, which LibTorch "
+        "cannot run directly.",
         kExport);
   }
   if (zip.has("data.pkl") && !zip.has("constants.pkl") && !zip.has_folder("code/")) {
-    return "holds what torch.save was given, such as the weights of a model, and no code. A model is saved "
-           "with "
-           "torch.jit.script(model).save(FILE); `torchtap show` looks into files of tensors.";
+    return "is a file of torch.save, which holds data such as weights, but no code. Save the model with "
+           "torch.jit.script(model).save(FILE); `torchtap show` shows files of tensors.";
   }
   return "";
 }
 
-/// That there is a file with something in it.
+/// Checks that the file exists and is not empty.
 void check_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const bool recording = fs::exists(fs::path(path) / "manifest.json", ignored);
   TORCH_CHECK_VALUE(!fs::is_directory(path, ignored), "\"", path, "\" is a ",
-                    recording ? "recording, which torchtap show looks into; a model is a file of "
+                    recording ? "recording, to be read by torchtap show; a model is a file of "
                               : "directory; a model is a file of ",
                     "torch.jit.script or torch.jit.trace.");
   open_to_read(path);
@@ -76,7 +72,7 @@ class Arguments {
  public:
   Arguments(at::Device device, bool requires_grad) : device_(device), requires_grad_(requires_grad) {}
 
-  /// Nothing if the value is not of that type.
+  /// Nothing if the value does not have that type.
   c10::optional<c10::IValue> convert(const core::Value& value, const c10::TypePtr& declared) const {
     const c10::Type& type = *declared;
     switch (type.kind()) {
@@ -154,7 +150,7 @@ class Arguments {
   bool requires_grad_;
 };
 
-/// The remedy where the code of a file uses what no library has registered yet; else "".
+/// The remedy if the code uses operators or classes that no library has registered yet; else "".
 std::string missing_library(const std::string& message) {
   static const std::regex op("Unknown builtin op: ([^\\s]+?)\\.?(\\s|$)");
   static const std::regex object("__torch__\\.torch\\.classes\\.(\\w+\\.\\w+)");
@@ -163,7 +159,7 @@ std::string missing_library(const std::string& message) {
   if (!is_op && !std::regex_search(message, found, object)) return "";
   const std::string name = found[1];
   std::string advice = c10::str("it uses the ", is_op ? "operator " : "class ", name,
-                                ", which a library beside LibTorch brings; --library FILE loads that");
+                                ", which LibTorch does not provide; load its library with --library FILE");
   if (name.compare(0, 11, "torchvision") == 0) {
     advice += ": libtorchvision.so, or _C.*.so in the folder of Python's torchvision";
   }
@@ -171,13 +167,14 @@ std::string missing_library(const std::string& message) {
 }
 
 void load_library(const std::string& file) {
-  // Lazily, as an extension module of Python refers to an interpreter that is not there. Globally, as its
-  // operators may be used by the next one. Never closed: what it registers stays.
+  // RTLD_LAZY, as a Python extension module refers to an interpreter that is not there. RTLD_GLOBAL, as the
+  // next library may use its operators. Never closed: its registrations stay.
   const bool loaded = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_GLOBAL) != nullptr;
-  TORCH_CHECK_VALUE(loaded, "--library: cannot load \"", file, "\": ", ::dlerror(),
-                    file.find('/') == std::string::npos
-                        ? "; a file in this folder is ./FILE, else the name is looked up as the linker does."
-                        : ".");
+  TORCH_CHECK_VALUE(
+      loaded, "--library: cannot load \"", file, "\": ", ::dlerror(),
+      file.find('/') == std::string::npos
+          ? "; write ./FILE for a file in this folder, otherwise the linker's search path is used."
+          : ".");
 }
 
 }  // namespace
@@ -189,7 +186,7 @@ void add_library_option(CLI::App& command) {
           [](const std::vector<std::string>& files) {
             for (const auto& file : files) load_library(file);
           },
-          "A shared library whose operators the model uses, such as torchvision's; may be repeated")
+          "A shared library with operators that the model uses, such as torchvision's; may be repeated")
       ->type_name("FILE")
       ->allow_extra_args(false);
 }
@@ -225,18 +222,18 @@ std::vector<c10::IValue> to_arguments(const torch::jit::Module& model, const std
     if (auto list = arguments.convert(core::Value(batch), declared[1].type())) return {*list};
   }
   TORCH_CHECK_VALUE(batch.size() < declared.size(), "the model is called with ", batch.size(),
-                    " inputs, and takes ", declared.size() - 1, ": ", schema);
+                    " inputs, but takes ", declared.size() - 1, ": ", schema);
   std::vector<c10::IValue> converted;
   for (std::size_t i = 1; i < declared.size(); ++i) {
     const auto& argument = declared[i];
     if (i > batch.size()) {
       TORCH_CHECK_VALUE(argument.default_value().has_value(), "the model is called with ", batch.size(),
-                        " inputs, and none is for \"", argument.name(), "\" (", argument.type()->str(),
+                        " inputs, but none is for \"", argument.name(), "\" (", argument.type()->str(),
                         "): ", schema);
       continue;
     }
     auto value = arguments.convert(batch[i - 1], argument.type());
-    TORCH_CHECK_VALUE(value.has_value(), "input ", i - 1, " is ", batch[i - 1].describe(), ", and \"",
+    TORCH_CHECK_VALUE(value.has_value(), "input ", i - 1, " is ", batch[i - 1].describe(), ", but \"",
                       argument.name(), "\" is a ", argument.type()->str(), ": ", schema);
     converted.push_back(std::move(*value));
   }

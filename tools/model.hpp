@@ -11,24 +11,24 @@ namespace CLI {
 class App;
 }
 
-/// TorchScript files, as the subcommands see them.
+/// Loads and calls TorchScript files for the subcommands.
 namespace torchtap::tools {
 
-/// Loads a TorchScript file. Throws `c10::ValueError` for what is none, saying what it is instead and what
-/// can be done.
+/// Loads a TorchScript file. Throws `c10::ValueError` for other files; the message says which kind of file it
+/// is and what to do.
 torch::jit::Module load_model(const std::string& path, at::Device device = at::kCPU);
 
-/// `--library`: loads shared libraries into the process, for the operators that they register.
+/// Adds `--library`: loads shared libraries into the process for the operators that they register.
 void add_library_option(CLI::App& command);
 
-/// Throws `c10::ValueError` that lists the methods there are.
+/// Throws `c10::ValueError` that lists the existing methods.
 torch::jit::Method find_method(const torch::jit::Module& model, const std::string& method);
 
-/// The arguments for `method` that `batch` means: its entries in order, each as the type that is declared. A
-/// method with a list as its only argument is also given a batch of tensors as that list. Tensors go to
-/// `device`; where `requires_grad`, those of floating point ask for gradients.
+/// Converts `batch` into the arguments of `method`: its entries in order, each to the declared type. If the
+/// method takes only one list, a batch of tensors is also accepted as that list. Moves tensors to `device`;
+/// floating-point tensors require gradients if `requires_grad`.
 ///
-/// Throws `c10::ValueError` that names the argument, its type and what there is for it.
+/// Throws `c10::ValueError` that names the argument, its type and the value given.
 std::vector<c10::IValue> to_arguments(const torch::jit::Module& model, const std::string& method,
                                       const Batch& batch, at::Device device, bool requires_grad);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr std::size_t kMagicSize = 6;
-constexpr std::int64_t kLargestHeader = 8192;  // of plain numbers; std::regex recurses
+constexpr std::int64_t kLargestHeader = 8192;  // a header of plain numbers is smaller; std::regex recurses
 
 std::int64_t length(std::ifstream& stream) {
   stream.seekg(0, std::ios::end);
@@ -28,7 +28,7 @@ std::int64_t length(std::ifstream& stream) {
   return end;
 }
 
-/// Unsigned types that LibTorch lacks, in the next wider one.
+/// Converts unsigned types that LibTorch lacks to the next wider one.
 template <class From, class To>
 at::Tensor widened(const at::Tensor& bytes, c10::ScalarType to) {
   const std::int64_t count = bytes.numel() / static_cast<std::int64_t>(sizeof(From));
@@ -39,7 +39,7 @@ at::Tensor widened(const at::Tensor& bytes, c10::ScalarType to) {
     From value;
     std::memcpy(&value, source + i * static_cast<std::int64_t>(sizeof(From)), sizeof value);
     TORCH_CHECK_VALUE(value <= static_cast<std::uint64_t>(std::numeric_limits<To>::max()), "the value ",
-                      value, " does not fit int64, the widest integer that LibTorch has");
+                      value, " does not fit into int64, LibTorch's widest integer");
     target[i] = static_cast<To>(value);
   }
   return result;
@@ -55,7 +55,7 @@ NpyReader::NpyReader(const std::string& path) : path_(path), stream_(open_to_rea
   const std::int64_t size = length(stream_);
   unsigned char head[12] = {};
   stream_.read(reinterpret_cast<char*>(head), 10);
-  if (!stream_ || std::memcmp(head, kMagic, kMagicSize) != 0) bad("it is no .npy file");
+  if (!stream_ || std::memcmp(head, kMagic, kMagicSize) != 0) bad("it is not a .npy file");
   const int version = head[6];
   if (version < 1 || version > 3) {
     bad(c10::str("it has format version ", version, "; expected 1, 2 or 3"));
@@ -69,7 +69,7 @@ NpyReader::NpyReader(const std::string& path) : path_(path), stream_(open_to_rea
     data_ = 12;
   }
   if (header > kLargestHeader || header > size - data_) {
-    bad(c10::str("it claims a header of ", header, " bytes; it is damaged"));
+    bad(c10::str("it declares a header of ", header, " bytes; it is damaged"));
   }
   std::string text(static_cast<std::size_t>(header), '\0');
   stream_.read(text.data(), header);
@@ -80,12 +80,12 @@ NpyReader::NpyReader(const std::string& path) : path_(path), stream_(open_to_rea
   std::int64_t elements = 1;
   for (const auto count : shape_) {
     const bool fits = count == 0 || elements <= (size - data_) / count;
-    if (!fits) elements = size;  // more than there is: said below
+    if (!fits) elements = size;  // more than the file holds; reported below
     if (fits) elements *= count;
   }
   if (elements > (size - data_) / item_ || elements * item_ != size - data_) {
-    bad(c10::str("it claims the shape ", at::IntArrayRef(shape_), " of ", item_,
-                 " bytes an element, and has ", size - data_, " bytes of data"));
+    bad(c10::str("it declares the shape ", at::IntArrayRef(shape_), " of ", item_,
+                 " bytes per element, but has ", size - data_, " bytes of data"));
   }
 }
 
@@ -121,7 +121,7 @@ void NpyReader::parse(const std::string& header) {
     try {
       shape_.push_back(std::stoll(number.substr(from)));
     } catch (const std::out_of_range&) {
-      bad("it claims the shape (" + shape + "); it is damaged");
+      bad("it declares the shape (" + shape + "); it is damaged");
     }
   }
 }
@@ -131,7 +131,7 @@ at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
   stream_.clear();
   stream_.seekg(data_ + first * item_);
   stream_.read(static_cast<char*>(bytes.data_ptr()), count * item_);
-  if (!stream_) bad("it became shorter while it was read");
+  if (!stream_) bad("it became shorter while being read");
   if (swapped_) {
     const std::int64_t unit = descr_[0] == 'c' ? item_ / 2 : item_;
     auto* from = static_cast<char*>(bytes.data_ptr());
@@ -144,7 +144,7 @@ at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
   } catch (const std::exception& error) {
     bad(message_of(error));
   }
-  if (descr_ == "b1") return bytes.ne(0);  // whatever else stands there
+  if (descr_ == "b1") return bytes.ne(0);  // any nonzero byte is true
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar,
                           at::kByte, at::kComplexFloat, at::kComplexDouble}) {
     if (descr_ == find_dtype(type)->npy) return bytes.view(type);
@@ -189,7 +189,7 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
   for (const auto size : plain.sizes()) shape += std::to_string(size) + ",";
   std::string header = c10::str("{'descr': '", plain.element_size() == 1 ? "|" : "<", dtype->npy,
                                 "', 'fortran_order': False, 'shape': (", shape, "), }");
-  // The data begins at a multiple of 64.
+  // The data must begin at a multiple of 64 bytes.
   header += std::string((64 - (10 + header.size() + 1) % 64) % 64, ' ') + "\n";
   write_file(path, [&](std::ostream& stream) {
     stream.write(kMagic, kMagicSize);

@@ -10,7 +10,7 @@ bool inside(const std::string& path, const std::string& of) {
   return of.empty() || path.compare(0, of.size() + 1, of + ".") == 0;
 }
 
-/// The order in which modules finish: after those inside of them. A walk lists them before.
+/// The order in which modules finish: after their submodules. A walk lists them before.
 std::vector<const Layer*> in_order(const Layers& layers) {
   std::vector<const Layer*> order, open;
   for (const auto& layer : layers.all) {
@@ -29,7 +29,7 @@ std::vector<const Layer*> in_order(const Layers& layers) {
   return order;
 }
 
-/// The module of `others` that is called as `layer`, by path or alias, and was not matched yet.
+/// The module of `others` with the path or an alias of `layer` that is not matched yet.
 const Layer* match(const Layer& layer, const Layers& others, const std::set<std::int64_t>& matched) {
   const auto has_name = [](const Layer& one, const std::string& name) {
     const auto& aliases = one.entry.aliases();

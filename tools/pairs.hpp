@@ -5,19 +5,18 @@
 
 #include "recordings.hpp"
 
-/// Which modules of two recordings are compared with each other.
+/// Pairs the modules of two recordings for comparison.
 namespace torchtap::tools {
 
 struct Pair {
-  const Layer* a;  ///< null where A has none
-  const Layer* b;  ///< null where B has none
+  const Layer* a;  ///< null if A lacks the module
+  const Layer* b;  ///< null if B lacks the module
 
   const Layer& either() const { return a != nullptr ? *a : *b; }
 };
 
-/// The modules of A in the order in which they finish, each with the one of B that has its path or an alias;
-/// then those that only B has. Where both are single files (`files`), these are a pair whatever they are
-/// called.
+/// The modules of A in the order in which they finish, each with the module of B that has its path or an
+/// alias; then the modules that only B has. Two single files (`files`) form a pair whatever their names.
 std::vector<Pair> pair_up(const Layers& a, const Layers& b, bool files);
 
 }  // namespace torchtap::tools

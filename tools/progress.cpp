@@ -13,9 +13,9 @@
 namespace torchtap::tools {
 namespace {
 
-constexpr int kColumns = 80;  // where the terminal does not say
+constexpr int kColumns = 80;  // if the terminal does not report its size
 constexpr std::size_t kLongest = 30;
-constexpr std::size_t kShortest = 5;  // bars below tell nothing
+constexpr std::size_t kShortest = 5;  // shorter bars are of no use
 
 bool is_terminal() {
   const char* kind = std::getenv("TERM");
@@ -45,7 +45,7 @@ void Progress::draw() const {
   char rate[48];
   std::snprintf(rate, sizeof rate, "%.3g/s", seconds > 0 ? static_cast<double>(done_) / seconds : 0.0);
   const std::string number = std::to_string(done_) + (total_ > 0 ? "/" + std::to_string(total_) : "");
-  // One column less than there are: some terminals wrap after the last one.
+  // One column is left free: some terminals wrap after the last one.
   const int columns = terminal_columns(STDERR_FILENO);
   const auto free = static_cast<std::size_t>(columns > 0 ? columns - 1 : kColumns);
   const std::size_t words = what_.size() + number.size() + std::strlen(rate) + 2;

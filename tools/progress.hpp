@@ -6,16 +6,15 @@
 
 namespace torchtap::tools {
 
-/// A line on stderr that says how far something has come, drawn only if stderr is a terminal.
+/// A progress line on stderr, drawn only if stderr is a terminal.
 ///
 ///     Progress progress("recording", inputs.count());
 ///     for (…) progress.advance();
 ///
-/// Redrawn at most ten times a second and wiped at the end, so that what is printed afterwards starts on a
-/// clean line.
+/// Redrawn at most ten times a second and wiped at the end, so that later output starts on a clean line.
 class Progress {
  public:
-  /// `total` 0: unknown, the number alone is shown.
+  /// If `total` is 0 it is unknown, and only the count is shown.
   explicit Progress(std::string what, std::int64_t total = 0);
   ~Progress();
   Progress(const Progress&) = delete;

@@ -31,22 +31,21 @@ namespace fs = std::filesystem;
 
 std::string examples() {
   return c10::str(R"(
-Runs a TorchScript file and records what flows through its modules; the recording is read by `torchtap show`, by
-torchtap::storage::load in C++ and by torch.load in Python.
+Runs a TorchScript file and records the tensors that flow through its modules. Read the recording with `torchtap
+show`, with torchtap::storage::load in C++, or with torch.load in Python.
 
 )",
                   describe_inputs(), R"(
 
-Gradients are those of the sum of all floating point outputs.
+Gradients are those of the sum of all floating-point outputs.
 
-A pattern of --types or --not-types is matched against short type names ("Conv2d"); only if it matches none that the
-model has, against qualified ones ("__torch__.torch.nn.modules.conv.Conv2d"). --not-types and --not-names take away
-from what the others select.
+Patterns of --types and --not-types match short type names ("Conv2d") or, if no type in the model matches, qualified
+ones ("__torch__.torch.nn.modules.conv.Conv2d"). --not-types and --not-names exclude modules that the other options
+select.
 
-A module is recorded by the method that the model calls it by, which may be another one than forward. Named at the end
-are modules that were not called, calls that handed over no tensors, and quantized tensors, which are left out unless
---dequantize is given. Ctrl-C and SIGTERM finish the recording after the call that is running; a second Ctrl-C ends at
-once.
+A module is recorded by the method that the model calls, which may differ from forward. At the end the command names
+modules that were not called, calls without tensors, and quantized tensors, which are left out unless --dequantize is
+given. Ctrl-C and SIGTERM finish the recording after the current call; a second Ctrl-C stops immediately.
 
 Examples:
   torchtap record model.pt --input batch.pt --input more/*.pt --types Conv2d --names 'layer*' \
@@ -55,7 +54,7 @@ Examples:
   torchtap record model.pt --idx3 t10k-images-idx3-ubyte.gz --batch 64 --reduce moments --save stats/
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
 
-Exit status: 0; 1 if nothing was recorded, or nothing of one of --names; 2 on errors.)");
+Exit status: 0; 1 if nothing was recorded, or nothing for one of --names; 2 on errors.)");
 }
 
 struct Options {
@@ -87,7 +86,7 @@ void run_backward(const c10::IValue& result) {
     return false;
   });
   TORCH_CHECK_VALUE(!sums.empty(),
-                    "no output of the model depends on its parameters or inputs by a gradient.");
+                    "no output of the model has a gradient with respect to its parameters or inputs.");
   at::Tensor sum = sums.front();
   for (std::size_t i = 1; i < sums.size(); ++i) sum = sum + sums[i];
   sum.backward();
@@ -97,13 +96,13 @@ void check_free(const Options& options) {
   std::error_code error;
   TORCH_CHECK_VALUE(
       options.overwrite || !fs::exists(options.save, error) || fs::is_empty(options.save, error), "\"",
-      options.save, "\" is there already; --overwrite replaces a recording.");
+      options.save, "\" already exists; --overwrite replaces a recording.");
 }
 
-/// Which modules hand over quantized tensors. Those are not recorded, as files have no form for them.
+/// Skips quantized tensors, which the file format does not support, and notes their modules.
 class Quantized {
  public:
-  /// Whether none of the tensors is one.
+  /// Returns false if any of the tensors is quantized.
   bool accept(const recorders::Sample& sample) {
     for (std::int64_t i = 0; i < sample.tensors(); ++i) {
       const at::Tensor& tensor = sample.tensor(i);
@@ -121,10 +120,10 @@ class Quantized {
   std::set<std::string> paths_;
 };
 
-/// A recording that is made, and what there is to say about it at its end.
+/// A recording in progress, and the data of its final report.
 struct Run {
   const Options& options;
-  std::vector<model::ModuleRef> modules;  // that are recorded, in the recorder's order
+  std::vector<model::ModuleRef> modules;  // those recorded, in the recorder's order
   Methods methods;
   Quantized quantized;
   std::unique_ptr<recorders::Recorder> recorder;
@@ -135,7 +134,7 @@ struct Run {
   bool gradients() const { return options.what.compare(0, 4, "grad") == 0; }
 };
 
-/// The names, or as many as are of use.
+/// The names, up to a limit.
 std::string some(std::vector<std::string> names) {
   constexpr std::size_t kMost = 12;
   const std::size_t all = names.size();
@@ -147,7 +146,7 @@ void warn(const std::vector<std::string>& paths, const std::string& what, const 
   if (!paths.empty()) std::cerr << "torchtap: " << what << ' ' << some(paths) << ": " << why << '\n';
 }
 
-/// Whether there is something of each of --names, and anything at all.
+/// Whether each of --names recorded something, and anything was recorded at all.
 bool has_what_was_named(const Run& run) {
   for (const auto& name : run.options.which.names) {
     const auto named = selectors::names(name);
@@ -164,7 +163,7 @@ void summarize(Run& run) {
   const Options& options = run.options;
   recorders::Recorder& recorder = *run.recorder;
   std::vector<std::string> silent, empty, quantized;
-  // By method, as many modules may have the same.
+  // By method, as many modules may share one.
   std::map<std::string, std::vector<std::string>> instead, others;
   for (const auto& subrecorder : recorder) {
     const std::string& path = subrecorder.name();
@@ -196,12 +195,11 @@ void summarize(Run& run) {
   warn(silent, "nothing was recorded of",
        run.gradients() ? "no gradient arrived there." : "the model did not call them.");
   if (!silent.empty() && !options.enable_grad && !run.gradients()) {
-    std::cerr << "torchtap: some modules, such as transformer layers, do without their submodules where no "
-                 "gradient is asked for; --enable-grad has them called.\n";
+    std::cerr << "torchtap: some modules, such as transformer layers, do not call their submodules unless "
+                 "gradients are enabled; use --enable-grad.\n";
   }
-  warn(empty, "left out calls of", "they handed over no tensors.");
-  warn(quantized, "left out calls of",
-       "they handed over quantized tensors; --dequantize records the values of these.");
+  warn(empty, "left out calls of", "they passed no tensors.");
+  warn(quantized, "left out calls of", "they passed quantized tensors; --dequantize records their values.");
   for (const auto& [method, paths] : instead) {
     warn(paths, "recorded by the method " + method + ":",
          "the model does not call their " + options.method + ".");
@@ -238,7 +236,7 @@ recorders::Options how_to_record(Run& run) {
   return how;
 }
 
-/// The method that the model is called by: the one that is recorded, if it has that itself.
+/// The method by which the model is called: the recorded one, if the model itself has it.
 std::string called_method(const torch::jit::Module& model, const std::string& recorded) {
   if (model.find_method(recorded).has_value() || !model.find_method("forward").has_value()) return recorded;
   for (const auto& module : model.modules()) {
@@ -251,11 +249,11 @@ void save(const Run& run) {
   run.recorder->save(run.options.save, storage::SaveOptions().mkdir(true).overwrite(run.options.overwrite));
 }
 
-/// Calls the model until the inputs end or a signal comes, and saves.
+/// Calls the model until the inputs end or a signal arrives, then saves.
 void run_model(Run& run, torch::jit::Module& model, const std::string& called, Inputs& inputs,
                at::Device device) {
   const Options& options = run.options;
-  find_method(model, called);  // checks
+  find_method(model, called);  // throws if it does not exist
   const Interrupt interrupt;
   try {
     const at::AutoGradMode mode(run.gradients() || options.enable_grad);
@@ -273,7 +271,7 @@ void run_model(Run& run, torch::jit::Module& model, const std::string& called, I
     std::cerr << "torchtap: batch " << run.calls << ": " << explain(error) << '\n';
     if (run.recorder->samples() != 0) {
       save(run);
-      std::cerr << "torchtap: what was recorded before is in " << options.save << ".\n";
+      std::cerr << "torchtap: the recording up to there is in " << options.save << ".\n";
     }
     throw CLI::RuntimeError(2);
   }
@@ -281,7 +279,7 @@ void run_model(Run& run, torch::jit::Module& model, const std::string& called, I
   run.signal = interrupt.signal();
 }
 
-/// Returns the signal that ended it; 0 if none did.
+/// Returns the signal that ended the run; 0 if none did.
 int record(const Options& options) {
   TORCH_CHECK_VALUE(!options.save.empty(), "--save needs the name of a folder.");
   check_free(options);
@@ -305,7 +303,7 @@ int record(const Options& options) {
   summarize(run);
   if (run.signal != 0) {
     std::cerr << "torchtap: interrupted after " << run.calls << (run.calls == 1 ? " call" : " calls")
-              << "; what was recorded is in " << options.save << ".\n";
+              << "; the recording up to there is in " << options.save << ".\n";
   } else if (!has_what_was_named(run)) {
     throw CLI::RuntimeError(1);
   }
@@ -325,19 +323,17 @@ void add_record(CLI::App& app) {
       ->capture_default_str();
   add_which_options(*command, options->which);
   command
-      ->add_option(
-          "--method", options->method,
-          "The method that is called; if the model itself does not have it, its modules are recorded "
-          "by that method while its forward is called")
+      ->add_option("--method", options->method,
+                   "The method to call; if the model itself lacks it, its modules are recorded "
+                   "by that method while its forward is called")
       ->capture_default_str();
   add_library_option(*command);
   auto* reduce = command->add_option(
       "--reduce", options->reduce,
-      "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; without, every sample is "
-      "kept");
+      "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; default: keep every sample");
   auto* over = command
                    ->add_option("--over", options->over,
-                                "Dimensions of a sample that are rows: '0' or '0,2,3'; without this and "
+                                "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "
                                 "--elementwise, all elements are reduced")
                    ->delimiter(',')
                    ->transform(whole_number())
@@ -346,21 +342,20 @@ void add_record(CLI::App& app) {
       ->excludes(over)
       ->needs(reduce);
   command->add_flag("--dequantize", options->dequantize,
-                    "Record the values of quantized tensors; else they are left out");
+                    "Record the values of quantized tensors; otherwise they are left out");
   command->add_flag("--all-tensors", options->all_tensors,
-                    "All tensors of an input or output that has several; else the first");
-  command->add_option("--save", options->save, "Where the recording goes")->required()->check(place());
-  command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
+                    "Record all tensors of an input or output; otherwise only the first");
+  command->add_option("--save", options->save, "Directory of the recording")->required()->check(place());
+  command->add_flag("--overwrite", options->overwrite, "Replace an existing recording");
   command
-      ->add_option(
-          "--memory", options->memory,
-          "How many MiB of samples may be kept in memory; with more, all go to disk as they come, in shards; "
-          "0: at once")
+      ->add_option("--memory", options->memory,
+                   "MiB of samples to keep in memory; beyond that all go to disk as they arrive, in shards; "
+                   "0: from the start")
       ->transform(whole_number(0, 1 << 30))
       ->capture_default_str();
-  command->add_flag("--train", options->train, "Run the model in training mode; else in evaluation mode");
-  command->add_flag("--enable-grad", options->enable_grad,
-                    "Run the model as in training, ready for a backward");
+  command->add_flag("--train", options->train,
+                    "Run the model in training mode; otherwise in evaluation mode");
+  command->add_flag("--enable-grad", options->enable_grad, "Run the model with gradients enabled");
   command->add_option("--device", options->device, "Where the model runs: cpu, cuda, cuda:1")
       ->capture_default_str();
   command->add_flag("--json", options->json, "Write the summary as JSON");

@@ -110,8 +110,7 @@ const Result& find_result(const std::vector<Result>& results, const std::string&
   TORCH_CHECK_INDEX(!results.empty(), shown_path(path), " recorded no samples.");
   if (name.empty() && results.size() == 1) return results.front();
   TORCH_CHECK_INDEX(names != std::vector<std::string>{""}, shown_path(path),
-                    " has one result without a name; leave "
-                    "--result out.");
+                    " has one result without a name; omit --result.");
   TORCH_CHECK_INDEX(false, shown_path(path), name.empty() ? " has several results" : " has no such result",
                     "; name one of them with --result: ", core::detail::quoted(names), ".");
 }

@@ -33,27 +33,27 @@ namespace {
 constexpr char kExamples[] = R"(
 Shows a recording, a single .pt file, or a folder that a Python program wrote (see torchtap diff --help).
 
-Of a recording of statistics: one row a module, one column a result. Standard deviations stand for variances, results
-that are several numbers are shown by their range (min … max), histograms by a line of blocks from the lowest bin to
-the highest. What looks wrong has a word in the column "mark":
+A recording of statistics gets one row per module and one column per result. Variances are shown as standard
+deviations, results with several numbers as a range (min … max), and histograms as a line of blocks from the lowest
+bin to the highest. The column "mark" flags suspicious modules:
   zero         every value was zero
   non-finite   NaN or infinities, among the values or in a result
   100x         a standard deviation, a norm or a largest absolute value is at least 100 times the geometric mean of its
-               neighbours: the nearest modules before and after in the recording that are of its type (where none is, of
-               any type), and have the result and not zero there
+               neighbours: the nearest modules before and after in the recording of the same type (of any type if there
+               is no other) whose result is not zero
 --sort COLUMN puts the largest first, --sort -COLUMN the smallest; several numbers are sorted by the largest of them.
-Of a recording of samples: one row a module with number, dtype and shape of its samples.
+A recording of samples gets one row per module with the number, dtype and shape of its samples.
 
-A table fits the terminal, or $COLUMNS columns: what is the same in all rows goes below it, paths are cut at their
-front, and lines below say which columns there was no room for. --json and --csv have all of them, with all digits.
+A table fits the terminal, or $COLUMNS columns: values that are the same in all rows move below it, paths lose their
+front, and a line below names the columns left out. --json and --csv have all columns, with all digits.
 
---stats is for samples: it has one line for each result, with NaN and infinities counted and left out of the other
+--stats is for samples: it prints one line per result; NaN and infinities are counted and left out of the other
 columns.
---histogram draws what a histogram reduction counted (added up, if there are several), or else 40 bins of the values.
---json writes one document to stdout; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity" there.
+--histogram draws the counts of a histogram reduction (added up if there are several), or else 40 bins of the values.
+--json writes one document to stdout, with NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".
 
 Examples:
-  torchtap show stats/                                 # of: record … --reduce moments,histogram:64:-4:4,count
+  torchtap show stats/                                 # from: record … --reduce moments,histogram:64:-4:4,count
   torchtap show stats/ --sort std                      # the largest first; --sort -std the smallest
   torchtap show stats/ --csv > stats.csv
   torchtap show stats/ --json | jq '.entries[] | select(.marks != []) | .path'
@@ -84,7 +84,7 @@ bool countable(const at::Tensor& tensor) {
   return tensor.defined() && tensor.numel() > 0 && !tensor.is_complex();
 }
 
-/// Over all elements of a result that are finite.
+/// Statistics of all finite elements of a result.
 struct Stats {
   std::int64_t elements = 0;
   std::int64_t nan = 0;
@@ -94,7 +94,7 @@ struct Stats {
   double min = NAN;
   double max = NAN;
 
-  /// One number deviates from nothing.
+  /// A single number has no deviation.
   bool has_std() const { return elements - nan - inf > 1; }
 };
 
@@ -125,7 +125,7 @@ Stats stats_of(const Result& result) {
   return stats;
 }
 
-/// A histogram to be drawn.
+/// A histogram to draw.
 struct Drawing {
   std::vector<double> counts;
   std::vector<double> edges;
@@ -148,17 +148,18 @@ Drawing drawing_of(const Result& result, const Stats& stats) {
   return {to_doubles(histogram.counts()), to_doubles(histogram.edges())};
 }
 
-/// The samples asked for.
+/// The requested samples.
 Result chosen(Result result, const Options& options, const std::string& path) {
   if (!options.sample.has_value()) return result;
   const auto size = static_cast<std::int64_t>(result.tensors.size());
-  TORCH_CHECK_INDEX(result.list, shown_path(path), " has no samples, they were reduced; leave --sample out.");
+  TORCH_CHECK_INDEX(result.list, shown_path(path),
+                    " has no samples because they were reduced; omit --sample.");
   TORCH_CHECK_INDEX(*options.sample >= 0 && *options.sample < size, shown_path(path), " has ", size,
                     " samples, so there is no sample ", *options.sample, ".");
   return {result.name, false, {result.tensors[static_cast<std::size_t>(*options.sample)]}};
 }
 
-/// The results asked for, of the entries asked for.
+/// The requested results of the requested entries.
 struct Selected {
   const Layer* layer;
   std::vector<Result> all;
@@ -260,7 +261,7 @@ void show_values(const Layers& layers, const Options& options) {
   const auto results = results_of(layer.entry.value());
   const Result result = chosen(find_result(results, options.result, layer.path), options, layer.path);
   TORCH_CHECK_VALUE(!options.csv,
-                    "--csv has one row a module; torchtap convert --to csv writes the values of ",
+                    "--csv has one row per module; torchtap convert --to csv writes the values of ",
                     shown_path(layer.path), ".");
   if (options.json) {
     Json values = Json::array();
@@ -285,7 +286,7 @@ void show_values(const Layers& layers, const Options& options) {
   }
 }
 
-/// Whether everything about a module is asked for, which is more than one tensor or list.
+/// Whether everything about a module is requested and there is more than one tensor or list.
 bool wants_results(const Layers& layers, const Options& options) {
   if (options.entry.empty() || !options.result.empty() || options.sample.has_value()) return false;
   const auto& entry = layers.at(options.entry).entry;
@@ -308,8 +309,8 @@ bool wants_column(const Layers& layers, const Options& options) {
 
 void show(const Layers& layers, const Options& options) {
   const bool statistics = has_statistics(layers);
-  TORCH_CHECK_VALUE(options.sort.empty() || statistics, "--sort sorts the results of reductions, and \"",
-                    options.path, "\" is a recording of samples; leave --sort out.");
+  TORCH_CHECK_VALUE(options.sort.empty() || statistics, "--sort sorts the results of reductions, but \"",
+                    options.path, "\" is a recording of samples; omit --sort.");
   if (options.stats) return show_stats(layers, options);
   if (options.histogram) return show_histogram(layers, options);
   const bool results = wants_results(layers, options) || wants_column(layers, options);
@@ -324,17 +325,17 @@ void show(const Layers& layers, const Options& options) {
 
 void add_show(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("show", "What is in a recording: a table, statistics, values");
+  CLI::App* command = app.add_subcommand("show", "Show a recording: a table, statistics, values");
   command->footer(kExamples);
   command->add_option("recording", options->path, "A recording, a .pt file, or a folder from Python")
       ->required()
       ->check(CLI::ExistingPath);
   auto* entry =
       command->add_option("--entry", options->entry,
-                          "One module, by its path or, where none is called so, its index; '#3' is an index");
+                          "One module, by path or, if no path matches, by index; '#3' is always an index");
   command->add_option("--result", options->result,
                       "One result of a reduction, or a column of the table: variance, std");
-  command->add_option("--sample", options->sample, "One of the samples that were kept, from 0")
+  command->add_option("--sample", options->sample, "One of the kept samples, from 0")
       ->transform(whole_number(0))
       ->needs(entry);
   auto* stats = command->add_flag("--stats", options->stats, "Mean, std, min, max, NaN and infinities");
@@ -342,12 +343,12 @@ void add_show(CLI::App& app) {
       command->add_flag("--histogram", options->histogram, "A histogram of the values")->excludes(stats);
   command
       ->add_option("--sort", options->sort,
-                   "Rows by a column of statistics, largest first; -COLUMN smallest first")
+                   "Sort by a column of statistics, largest first; -COLUMN: smallest first")
       ->type_name("COLUMN")
       ->excludes(stats)
       ->excludes(histogram);
-  auto* json = command->add_flag("--json", options->json, "For programs");
-  command->add_flag("--csv", options->csv, "For spreadsheets: comma separated values")
+  auto* json = command->add_flag("--json", options->json, "Write JSON");
+  command->add_flag("--csv", options->csv, "Write comma-separated values")
       ->excludes(json)
       ->excludes(histogram);
   command->callback([options] { show(open_layers(options->path), *options); });

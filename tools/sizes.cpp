@@ -17,11 +17,11 @@ class Count {
     sizes_.buffers += tensor.numel();
     sizes_.bytes += bytes_of(tensor);
   }
-  /// The weights inside of an object of a class that is written in C++, such as Conv2dPackedParamsBase.
+  /// Adds the weights inside an object of a C++ class, such as Conv2dPackedParamsBase.
   void add_packed(const c10::IValue& value) {
     if (!value.isObject() || value.isModule() || !objects_.insert(value.toObject().get()).second) return;
-    // `unpack` gives weight and bias; what has none of it (recurrent cells) is asked for its state, in which
-    // the objects of its parts are.
+    // `unpack` gives weight and bias. Objects without it (recurrent cells) give their state, which contains
+    // the objects of their parts.
     for (const char* name : {"unpack", "__getstate__"}) {
       auto* function = value.type()->expectRef<c10::ClassType>().findMethod(name);
       if (function == nullptr || function->getSchema().arguments().size() != 1) continue;
@@ -33,7 +33,7 @@ class Count {
         return part.isObject();
       });
       for (const auto& part : parts) add_packed(part);
-      // Tensors beside packed parts are their biases once more; else they were made for us.
+      // Next to packed parts, tensors repeat their biases. Otherwise they are copies made by `unpack`.
       if (!parts.empty()) return;
       for (const auto& tensor : tensors) count_parameter(tensor);
       return;
@@ -47,7 +47,7 @@ class Count {
     return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
   }
   bool is_new(const at::Tensor& tensor) {
-    // By its place in memory: a file gives each module a tensor of its own over a storage that is shared.
+    // By address: a file gives each module its own tensor over a shared storage.
     return tensor.defined() &&
            tensors_
                .insert({tensor.numel() == 0 ? tensor.unsafeGetTensorImpl() : tensor.data_ptr(),

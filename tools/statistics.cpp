@@ -11,7 +11,7 @@
 namespace torchtap::tools {
 namespace {
 
-/// Where the base begins. A dot between digits is one of a number: "q0.5".
+/// The position of the base in `name`. A dot between digits belongs to a number: "q0.5".
 std::size_t base_at(const std::string& name) {
   const auto digit = [&](std::size_t i) {
     return i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0;
@@ -45,7 +45,7 @@ std::vector<double> to_list(const at::Tensor& tensor) {
   return {plain.data_ptr<double>(), plain.data_ptr<double>() + plain.numel()};
 }
 
-/// One tensor with all numbers of a result.
+/// All numbers of a result in one tensor.
 at::Tensor flattened(const Result& result) {
   std::vector<at::Tensor> parts;
   for (const auto& tensor : result.tensors) {
@@ -92,7 +92,7 @@ const Result* find(const std::vector<Result>& results, const std::string& name) 
   return found == results.end() || found->list ? nullptr : &*found;
 }
 
-/// The histogram whose counts are `counts`, if that is what they are.
+/// The histogram of `counts`, if they are the counts of one.
 std::optional<Bins> histogram(const std::vector<Result>& results, const Result& counts) {
   if (base_of(counts.name) != "counts" || counts.list) return std::nullopt;
   const std::string member = member_of(counts.name);
@@ -116,7 +116,7 @@ std::optional<Bins> histogram(const std::vector<Result>& results, const Result& 
   return bins;
 }
 
-/// Whether `result` says something about the statistic `of` that is beside it: its levels, its underflow.
+/// Whether `result` describes a statistic beside it, as levels and underflow do.
 bool is_detail(const std::vector<Result>& results, const Result& result) {
   const std::string base = base_of(result.name);
   const std::string member = member_of(result.name);
@@ -125,7 +125,7 @@ bool is_detail(const std::vector<Result>& results, const Result& result) {
   return find(results, member + "edges") != nullptr || find(results, member + "levels") != nullptr;
 }
 
-/// What a histogram or the only result of a member is called.
+/// The name of a histogram, or of the only result of a member.
 std::string without_base(const std::string& name, const std::string& otherwise) {
   const std::string member = member_of(name);
   return member.empty() ? otherwise : member.substr(0, member.size() - 1);
@@ -242,7 +242,7 @@ bool has_statistics(const Layers& layers) {
 std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry) {
   const core::Value value = entry.value();
   if (value.is_none()) return {};
-  // Where all tensors of a module were recorded, each has its own results under its number.
+  // If all tensors of a module were recorded, each has its own results under its number.
   const auto is_slot = [](const auto& item) {
     return !item.first.empty() && item.first.find_first_not_of("0123456789") == std::string::npos &&
            item.first.size() < 10;

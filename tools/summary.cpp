@@ -30,10 +30,10 @@ struct Row {
   std::vector<std::string> marks;
 };
 
-/// A result that any of the rows has.
+/// A result that at least one row has.
 struct Column {
-  std::string name;   // in full: "moments.std"
-  std::string title;  // "std", where that is clear
+  std::string name;   // full name: "moments.std"
+  std::string title;  // "std" if unambiguous
   bool detail = false;
   bool histogram = false;
 };
@@ -52,8 +52,8 @@ std::vector<Row> rows_of(const Layers& layers) {
   return rows;
 }
 
-/// Numbers first, then what is said beside histograms and sketches, then histograms. A title is the last part
-/// of the name where no other column would have it, except that details stand back.
+/// Numbers first, then details of histograms and sketches, then histograms. A title is the last part of the
+/// name if no other column would have it; details do not count as other columns.
 std::vector<Column> columns_of(const std::vector<Row>& rows) {
   std::vector<Column> columns;
   std::set<std::string> known;
@@ -138,7 +138,7 @@ Json statistic_to_json(const Statistic& one) {
           {"inf", one.inf}};
 }
 
-/// Sorts by what `options.sort` names. What has no number there comes last.
+/// Sorts by `by`. Rows without a number there come last.
 void sort(std::vector<Row>& rows, const std::vector<Column>& columns, const std::string& by) {
   const bool smallest = by.rfind('-', 0) == 0;
   const std::string name = by.substr(smallest ? 1 : 0);
@@ -177,7 +177,7 @@ void sort(std::vector<Row>& rows, const std::vector<Column>& columns, const std:
   });
 }
 
-/// What `of(row)` is in all rows; "" where they differ.
+/// The value of `of(row)` if it is the same in all rows; otherwise "".
 template <class Of>
 std::string in_all(const std::vector<Row>& rows, const Of& of) {
   for (const auto& row : rows) {
@@ -186,7 +186,7 @@ std::string in_all(const std::vector<Row>& rows, const Of& of) {
   return rows.empty() ? "" : of(rows.front());
 }
 
-/// Under the table: what was recorded, over what the histograms are, and what the marks mean.
+/// The lines under the table: what was recorded, the ranges of the histograms, and the meaning of the marks.
 void print_legend(const std::vector<Row>& rows, const std::vector<Column>& columns) {
   std::set<std::int64_t> modules;
   for (const auto& row : rows) modules.insert(row.layer->index);
@@ -211,8 +211,7 @@ void print_legend(const std::vector<Row>& rows, const std::vector<Column>& colum
       return std::to_string(edges.size() - 1) + " bins from " + to_text(edges.front()) + " to " +
              to_text(edges.back());
     });
-    print_wrapped(std::cout,
-                  column.title + ": " + (range.empty() ? "each row over a range of its own" : range));
+    print_wrapped(std::cout, column.title + ": " + (range.empty() ? "each row has its own range" : range));
   }
   std::set<std::string> marked;
   for (const auto& row : rows) marked.insert(row.marks.begin(), row.marks.end());

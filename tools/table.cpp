@@ -32,7 +32,7 @@ std::size_t line_width() {
     const long columns = std::strtol(text, nullptr, 10);
     if (columns > 0) return static_cast<std::size_t>(columns);
   }
-  // Behind a pipe (head, less) somebody looks on, too, if messages go to a terminal.
+  // For a pipe (head, less), assume that a user is watching if messages go to a terminal.
   struct stat out {};
   const bool pipe = ::fstat(STDOUT_FILENO, &out) == 0 && S_ISFIFO(out.st_mode);
   const int terminal = pipe ? STDERR_FILENO : STDOUT_FILENO;
@@ -40,7 +40,7 @@ std::size_t line_width() {
   return columns > 0 ? static_cast<std::size_t>(columns) : SIZE_MAX;
 }
 
-/// How the table is drawn.
+/// The layout of a table that fits.
 struct Table::Fit {
   std::vector<std::size_t> widths;  // of each column
   std::vector<bool> shown;
@@ -87,7 +87,7 @@ Table::Fit Table::fit(std::size_t width) const {
     fit.widths.push_back(widest);
     fit.shown.push_back(true);
   }
-  std::vector<std::size_t> order(columns_.size());  // the least important first
+  std::vector<std::size_t> order(columns_.size());  // least important first
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return columns_[a].importance < columns_[b].importance;
@@ -140,7 +140,7 @@ std::set<std::string> Table::print(std::ostream& stream, std::size_t width) cons
   for (const std::size_t i : fit.folded) {
     folded += (folded.empty() ? "" : ", ") + columns_[i].title + " " + rows_.front()[i];
   }
-  for (const std::size_t i : fit.left_out) {  // the most important first
+  for (const std::size_t i : fit.left_out) {  // most important first
     left_out = columns_[i].title + (left_out.empty() ? "" : ", ") + left_out;
   }
   if (!folded.empty() || !left_out.empty()) stream << '\n';

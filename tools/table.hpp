@@ -9,39 +9,38 @@
 /// Tables that fit the terminal.
 namespace torchtap::tools {
 
-/// The columns that a line of stdout has: what COLUMNS says, or else the terminal; of a pipe the terminal
-/// that stderr is. No limit (SIZE_MAX) for a file, and where there is no terminal.
+/// The width of a line of stdout: COLUMNS if set, otherwise that of the terminal. For a pipe, that of the
+/// terminal on stderr. No limit (SIZE_MAX) for a file, or without a terminal.
 std::size_t line_width();
 
-/// Columns aligned to their widest cell, as much of them as there is room for. Control characters in cells
-/// are escaped.
+/// Columns aligned to their widest cell, as far as there is room. Escapes control characters in cells.
 class Table {
  public:
   enum class Align { left, right };
-  /// The importance of columns that stay.
+  /// The importance of columns that are never left out.
   static constexpr int kAlways = 100;
   struct Column {
     std::string title;
     Align align = Align::left;
-    /// Where there is no room, the least important columns are cut, and left out, first.
+    /// If there is no room, the least important columns are cut first, and left out first.
     int importance = kAlways;
-    /// To how many columns of the terminal cells may be cut; 0 for not at all. The title stays whole.
+    /// The minimal width to which cells may be cut; 0 for never. The title stays whole.
     std::size_t least = 0;
-    /// Of a cell that is cut, the end is left, in which paths differ, and not the beginning.
+    /// Whether a cut cell keeps its end, where paths differ, instead of its beginning.
     bool keeps_end = false;
   };
 
   explicit Table(std::vector<Column> columns);
-  /// One cell a column.
+  /// Adds a row of one cell per column.
   void add(std::vector<std::string> cells);
-  /// Where there is no room, columns that have the same in all rows go before any other, and a line under the
-  /// table says it once.
+  /// If there is no room, leaves out columns with the same value in all rows before any other, and states the
+  /// value once in a line under the table.
   Table& folds_constant_columns(bool folds = true);
 
-  /// How wide the table is with nothing left out.
+  /// The width of the table with all columns.
   std::size_t width() const;
-  /// Leaves out columns until the others, cut as far as they may be, fit into `width`. A line under the table
-  /// says which there was no room for. Returns the titles of those that are there.
+  /// Cuts and leaves out columns until the rest fits into `width`. A line under the table names the columns
+  /// left out. Returns the titles of the printed columns.
   std::set<std::string> print(std::ostream& stream, std::size_t width = line_width()) const;
 
  private:
@@ -55,8 +54,8 @@ class Table {
   bool folds_ = false;
 };
 
-/// Text broken into lines between words; the lines after the first are indented. Control characters are
-/// escaped.
+/// Prints text broken into lines between words; the lines after the first are indented. Escapes control
+/// characters.
 void print_wrapped(std::ostream& stream, const std::string& text, std::size_t width = line_width());
 
 }  // namespace torchtap::tools

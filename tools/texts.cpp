@@ -28,7 +28,7 @@ bool is_number(const core::Value& value) {
          !value.tensor().is_complex();
 }
 
-/// A recording says what it holds in its manifest; only a file of somebody else's is looked into.
+/// The value of a single file. Recordings are not searched: their manifest describes them.
 core::Value file_of(const Layers& layers) {
   const bool single =
       layers.all.size() == 1 && layers.library.empty() && layers.all.front().entry.kind().empty();

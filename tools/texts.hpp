@@ -8,16 +8,16 @@
 #include "json.hpp"
 #include "recordings.hpp"
 
-/// What stands beside the tensors of a checkpoint: the name of an architecture, an epoch, a learning rate.
+/// Texts stored beside the tensors of a checkpoint: the name of an architecture, an epoch, a learning rate.
 namespace torchtap::tools {
 
-/// Every text in `value`, by a name as `results_of` gives them.
+/// Every text in `value`, named as by `results_of`.
 std::vector<std::pair<std::string, std::string>> texts_of(const core::Value& value);
 
-/// Texts, and numbers at the top of a dict, of a single file, one "key: value" a line; nothing for
-/// recordings.
+/// Prints the texts of a single file, and numbers at the top of its dict, one "key: value" per line; nothing
+/// for recordings.
 void print_texts(const Layers& layers);
-/// The same as an object.
+/// The same texts and numbers as an object.
 Json texts_as_json(const Layers& layers);
 
 }  // namespace torchtap::tools

@@ -11,13 +11,13 @@ namespace torchtap::tools {
 namespace {
 
 struct Cell {
-  std::size_t begin;  // in the text
+  std::size_t begin;  // offset in the text
   std::size_t columns;
 };
 
-/// The characters of `text`. Bytes that are no character take a column each.
+/// The characters of `text`. Bytes that are not UTF-8 take one column each.
 std::vector<Cell> cells_of(const std::string& text) {
-  utf8_locale();  // sets the locale that wcwidth asks
+  utf8_locale();  // sets the locale that wcwidth uses
   std::vector<Cell> cells;
   for (std::size_t at = 0; at < text.size();) {
     const auto [bytes, code] = character_at(text, at);
@@ -65,7 +65,7 @@ std::string cut(const std::string& text, std::size_t to, bool keeps_end) {
   const std::size_t room = to - size;
   if (keeps_end) {
     std::size_t first = 0;
-    // What combines with a character that was cut goes with it.
+    // Characters that combine with a cut one are cut too.
     while (first < cells.size() && (columns > room || cells[first].columns == 0)) {
       columns -= cells[first++].columns;
     }

@@ -32,8 +32,8 @@ bool same(const std::vector<Form>& a, const std::vector<Form>& b) {
   });
 }
 
-/// The error of the same call again, with the module that failed and what it was given in front; "" if it
-/// goes well this time.
+/// Calls again and returns the error with the failing module and its inputs in front; "" if the call succeeds
+/// this time.
 std::string diagnose(const torch::jit::Module& model, const std::string& method,
                      const std::vector<c10::IValue>& arguments) {
   const Watch watch(selectors::modules(model, method));
@@ -74,7 +74,7 @@ std::vector<Form> forms_of(const std::vector<c10::IValue>& arguments) {
 }
 
 struct Watch::Seen {
-  mutable std::mutex mutex;  // TorchScript may fork
+  mutable std::mutex mutex;  // TorchScript may run in several threads (fork)
   std::map<std::int64_t, Module> modules;
   std::vector<std::pair<std::int64_t, Open>> open;  // innermost last
 
@@ -142,7 +142,7 @@ c10::IValue call(const torch::jit::Module& model, const std::string& method,
     try {
       diagnosis = diagnose(model, method, arguments);
     } catch (const std::exception&) {
-      // The first error tells more than one of looking for its place.
+      // The first error is more informative than one of the search for its place.
     }
     TORCH_CHECK_VALUE(diagnosis.empty(), diagnosis);
     throw;

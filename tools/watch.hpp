@@ -11,10 +11,10 @@
 #include <torchtap/selectors/selectors.hpp>
 #include <vector>
 
-/// What goes into and comes out of the modules of a TorchScript model while it runs.
+/// Observes the inputs and outputs of the modules of a TorchScript model while it runs.
 namespace torchtap::tools {
 
-/// A tensor without its values; `defined` is false where there was none.
+/// A tensor without its values; `defined` is false for an undefined tensor.
 struct Form {
   bool defined = false;
   std::vector<std::int64_t> shape;
@@ -26,7 +26,7 @@ std::string to_text(const std::vector<Form>& forms);
 /// The tensors of a call's arguments.
 std::vector<Form> forms_of(const std::vector<c10::IValue>& arguments);
 
-/// Watches every module that can be called, as long as it lives.
+/// Watches every callable module during its lifetime.
 class Watch {
  public:
   explicit Watch(const selectors::ModuleView& modules);
@@ -35,14 +35,14 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   struct Module {
-    std::int64_t calls = 0;          ///< that returned
-    std::vector<Form> outputs;       ///< of the first of them
+    std::int64_t calls = 0;          ///< calls that returned
+    std::vector<Form> outputs;       ///< of the first such call
     std::int64_t other_outputs = 0;  ///< calls that returned tensors of another shape or dtype
   };
-  /// By the module's index in the walk.
+  /// By the module's index in walk order.
   Module at(std::int64_t index) const;
 
-  /// The innermost module that was called and has not returned, such as one that threw.
+  /// The innermost module whose call has not returned, for example because it threw.
   struct Open {
     std::string path;
     std::string type;
@@ -52,13 +52,13 @@ class Watch {
 
  private:
   struct Seen;
-  std::shared_ptr<Seen> seen_;  // hooks may outlive this in a thread of TorchScript's
+  std::shared_ptr<Seen> seen_;  // shared with hooks, which may outlive this object in a thread of TorchScript
   std::vector<hooks::Handle> handles_;
 };
 
-/// Calls `method`. If TorchScript throws, finds the module that did by calling again while it is watched, and
-/// throws a `c10::ValueError` that begins with it and the shapes it was given; `before_retry` is called
-/// first, for whoever records and wants nothing twice.
+/// Calls `method`. If TorchScript throws, calls it again under a `Watch` to find the failing module, and
+/// throws a `c10::ValueError` that begins with that module and its input shapes. Calls `before_retry` first;
+/// use it to detach a recorder that must not record twice.
 c10::IValue call(
     const torch::jit::Module& model, const std::string& method, const std::vector<c10::IValue>& arguments,
     const std::function<void()>& before_retry = [] {});

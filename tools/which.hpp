@@ -5,7 +5,7 @@
 #include <torchtap/selectors/selectors.hpp>
 #include <vector>
 
-/// Which modules, as it is asked for in words. A header alone: also for what is loaded into programs.
+/// Maps --types, --names and their negations to selectors. Header-only: the preload agent uses it too.
 namespace torchtap::tools {
 
 struct Which {
@@ -17,14 +17,15 @@ inline std::regex types_expression(const std::string& option, const std::string&
   try {
     return std::regex(expression);
   } catch (const std::regex_error& error) {
-    TORCH_CHECK_VALUE(false, option, " '", expression, "' is no regular expression: ", error.what(), ".");
+    TORCH_CHECK_VALUE(false, option, " '", expression, "' is not a valid regular expression: ", error.what(),
+                      ".");
   }
 }
 
-/// Modules whose type matches the regular expression as a whole: its short name ("Linear"), or, where no
-/// short name among `modules` matches, its qualified one ("__torch__.torch.nn.modules.linear.Linear").
+/// Selects modules whose type matches the whole regular expression: the short name ("Linear") or, if no short
+/// name among `modules` matches, the qualified one ("__torch__.torch.nn.modules.linear.Linear").
 ///
-/// Never both: "(?!Dropout).*" is to leave out what is called Dropout, and matches every qualified name.
+/// Never both: "(?!Dropout).*" excludes the short name Dropout but matches every qualified name.
 inline selectors::Selector matching_types(const std::string& option, const std::string& expression,
                                           const std::vector<model::ModuleRef>& modules) {
   const std::regex types = types_expression(option, expression);
@@ -37,8 +38,8 @@ inline selectors::Selector matching_types(const std::string& option, const std::
       option + " '" + expression + "'");
 }
 
-/// What `which` means for these modules, which are all that a model has; without any, for modules of C++, of
-/// which nobody knows all beforehand, and whose types have one name alone.
+/// The selector of `which` for `modules`, all modules of a model. Pass none for C++ modules, which are not
+/// known in advance and whose types have only one name.
 inline selectors::Selector selector_of(const Which& which, const std::vector<model::ModuleRef>& modules) {
   selectors::Selector selector;
   if (!which.types.empty()) selector = selector && matching_types("--types", which.types, modules);

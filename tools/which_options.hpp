@@ -8,7 +8,7 @@ class App;
 
 namespace torchtap::tools {
 
-/// --types, --not-types, --names, --not-names.
+/// Adds --types, --not-types, --names and --not-names.
 void add_which_options(CLI::App& command, Which& which);
 
 }  // namespace torchtap::tools

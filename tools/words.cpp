@@ -14,17 +14,17 @@
 namespace torchtap::tools {
 namespace {
 
-/// How the names of exceptions end.
+/// The endings of exception names.
 constexpr std::array<std::string_view, 3> kErrors{"Error", "Exception", "Exit"};
 
-/// C0, DEL, C1, ends of lines and paragraphs, and what changes the direction of writing.
+/// C0, DEL, C1, line and paragraph separators, and characters that change the writing direction.
 bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || (code >= 0x200E && code <= 0x200F) ||
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
 }
 
 std::string escaped(unsigned char byte) {
-  static constexpr char kLetters[] = "abtnvfr";  // from 7 on
+  static constexpr char kLetters[] = "abtnvfr";  // for codes from 7
   if (byte >= 7 && byte <= 13) return std::string("\\") + kLetters[byte - 7];
   char text[8];
   std::snprintf(text, sizeof text, "\\%03o", byte);
@@ -33,7 +33,7 @@ std::string escaped(unsigned char byte) {
 
 using Rule = std::pair<std::string_view, std::string_view>;
 
-/// Parts of the library's messages that name functions of C++, and the same for a shell.
+/// Parts of the library's messages that name C++ functions, with replacements for a shell.
 constexpr std::array kRules{
     Rule{", or pass SaveOptions().overwrite(true)", ", or replace it with --overwrite"},
     Rule{", or pass SpoolOptions().append(true) to go on with it, or overwrite(true) to replace it",
@@ -60,17 +60,17 @@ bool is_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':';
 }
 
-/// "save", "RecordedEntry::value": what the library begins its messages with, the call that failed.
+/// Whether `text` is the failed call that begins a library message: "save", "RecordedEntry::value".
 bool is_call(std::string_view text) {
   static constexpr std::array<std::string_view, 10> kCalls{
       "load",    "save",      "load_value", "save_value", "spool",
       "recover", "selectors", "torchtap",   "reductions", "filesystem error"};
   if (std::find(kCalls.begin(), kCalls.end(), text) != kCalls.end()) return true;
-  text = text.substr(0, text.find('('));  // of RecordedEntry::tensor("mean")
+  text = text.substr(0, text.find('('));  // from RecordedEntry::tensor("mean")
   return text.find("::") != std::string_view::npos && std::all_of(text.begin(), text.end(), is_name);
 }
 
-/// The library tells C++ what to call; a shell has options.
+/// Replaces advice on C++ calls by advice on options.
 std::string for_shells(std::string message) {
   if (message.rfind("[enforce fail at ", 0) == 0) {  // FILE:LINE] CONDITION. MESSAGE
     const auto end = message.find(". ", message.find("] "));
@@ -114,7 +114,7 @@ std::string counted(std::int64_t number, const std::string& word) {
 
 std::string meant(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string* best = nullptr;
-  std::size_t least = 2 + word.size() / 3;  // what is further away is another word
+  std::size_t least = 2 + word.size() / 3;  // anything further away is a different word
   for (const auto& candidate : candidates) {
     const bool beginning = word.size() > 1 && candidate.compare(0, word.size(), word) == 0;
     const std::size_t distance = beginning ? 0 : core::detail::edit_distance(word, candidate);
@@ -134,7 +134,7 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 ScriptError split(const std::string& message) {
   const auto traceback = message.find("Traceback of TorchScript");
   if (traceback == std::string::npos) return {message, ""};
-  // "RuntimeError: …" stands in a line behind the traceback. The cause may have several lines.
+  // "RuntimeError: …" stands on a line after the traceback. The cause may span several lines.
   for (auto line = message.rfind('\n'); line != std::string::npos && line > traceback;
        line = message.rfind('\n', line - 1)) {
     const std::string_view rest = std::string_view(message).substr(line + 1);

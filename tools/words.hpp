@@ -5,32 +5,32 @@
 #include <string>
 #include <vector>
 
-/// The words of the command: what it prints of files, and the library's errors for people at a shell.
+/// Formats the command's output: text from files, and the library's errors for users of a shell.
 namespace torchtap::tools {
 
-/// `text` with everything escaped that could move the cursor, change colours or reorder what stands beside
-/// it: control characters and bytes that are not UTF-8, as `ls` and `git` do ("\033", "\n", "\377"). With
-/// `keep_lines`, lines end where they did.
+/// Escapes everything in `text` that could move the cursor, change colours or reorder neighbouring text:
+/// control characters and bytes that are not UTF-8, as `ls` and `git` do ("\033", "\n", "\377"). With
+/// `keep_lines`, line breaks stay.
 std::string printable(const std::string& text, bool keep_lines = false);
 
 /// "1 module", "2 modules".
 std::string counted(std::int64_t number, const std::string& word);
 
-/// The one of `candidates` that was meant by `word`; "" if none is near.
+/// The candidate nearest to `word`; "" if none is near.
 std::string meant(const std::string& word, const std::vector<std::string>& candidates);
 
-/// `; did you mean "list"?`, or nothing.
+/// `; did you mean "list"?`, or "".
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
-/// An error of TorchScript's in two parts.
+/// A TorchScript error in two parts.
 struct ScriptError {
   std::string cause;
-  std::string traceback;  ///< "" for any other error
+  std::string traceback;  ///< "" for other errors
 };
 ScriptError split(const std::string& message);
 
-/// What went wrong: first the cause and the remedy, then TorchScript's traceback if there is one. Ready to be
-/// printed after "torchtap: ".
+/// The text of an error: first the cause and the remedy, then TorchScript's traceback if there is one. Print
+/// it after "torchtap: ".
 std::string explain(const std::exception& error);
 
 }  // namespace torchtap::tools

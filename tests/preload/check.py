@@ -95,7 +95,7 @@ with tempfile.TemporaryDirectory() as folder:
     status, _, errors = run([torchtap, "preload", "--types", "Linear", "--not-types", "Lin.*", "--save", str(folder / "x"), "--", foreign], folder)
     check("no module that ran has a type like 'Linear' and has no type like 'Lin.*'; the nearest are Linear" in errors, f"all left out: {errors}")
     status, output, errors = run([torchtap, "preload", "--not-types", "(", "--save", str(folder / "x"), "--", foreign], folder)
-    check(status == 2 and output == "" and "--not-types '(' is no regular expression" in errors, f"a broken expression: {status} {errors}")
+    check(status == 2 and output == "" and "--not-types '(' is not a valid regular expression" in errors, f"a broken expression: {status} {errors}")
 
     # Gradients.
     out = folder / "gradients"

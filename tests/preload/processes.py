@@ -142,7 +142,7 @@ def check_endings():
     for ending, words in (("segv", "killed by signal 11"), ("kill", "killed by signal 9"),
                           ("own_crash_handler", "the program ended")):
         said = preload(ending)
-        check(recording(ending) is None and words in said and "that is lost" in said and "--every" in said,
+        check(recording(ending) is None and words in said and "it is lost" in said and "--every" in said,
               f"{ending}: {said}")
 
     # What was saved in between remains, whatever kills the program.
@@ -155,7 +155,7 @@ def check_endings():
     os.kill(pid, signal.SIGKILL)
     _, said = process.communicate(timeout=120)
     check(process.returncode == -signal.SIGKILL and values("every") == three, f"--every: {process.returncode} {said}")
-    check(re.search(r"killed by signal 9 \(Killed\) and could not save .* every has what was there at \d\d:\d\d:\d\d, "
+    check(re.search(r"killed by signal 9 \(Killed\) and could not save .* every has the recording as of \d\d:\d\d:\d\d, "
                     r"3 samples of 1 module\.", said), f"--every: {said}")
 
     # A signal arrives once, whether it was sent to the launcher or to the group around it.

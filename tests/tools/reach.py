@@ -62,7 +62,7 @@ def check_calls_without_tensors(folder):
     for number, more in enumerate(((), ("--all-tensors",), ("--what", "input"), ("--reduce", "mean"), ("--memory", "0"))):
         saved = folder / f"residual{number}"
         done = run(*record, *more, "--save", saved)
-        assert 'left out calls of "drop" and "none": they handed over no tensors' in done.stderr, done.stderr
+        assert 'left out calls of "drop" and "none": they passed no tensors' in done.stderr, done.stderr
         assert "did not call" not in done.stderr
         counts = {path: entry["samples"] for path, entry in entries(saved).items()}
         assert counts == {"": 2, "linear": 2, "drop": 0, "none": 0}, counts
@@ -97,7 +97,7 @@ def check_which(folder):
     assert paths("--not-types", "Dropout") == everything  # there is none
     run("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv2d", "--not-types", "Conv.*", "--save",
         folder / "which", status=2)
-    assert "no regular expression" in run("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv(", "--save",
+    assert "not a valid regular expression" in run("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv(", "--save",
                                           folder / "which", status=2).stderr
     assert not (folder / "which").exists()
 

@@ -89,23 +89,23 @@ def check_numbers(folder):
     maps, model = folder / "maps", folder / "net.pt"
     record = ["record", model, "--random", "2x4", "--save", folder / "n"]
     for arguments, command, says in (
-            (["list", model, "--depth", "-1"], "list", ["--depth", "from 0 on", '"-1"']),
+            (["list", model, "--depth", "-1"], "list", ["--depth", "from 0 up", '"-1"']),
             (["list", model, "--depth", "1.5"], "list", ["--depth", '"1.5"']),
             (["list", model, "--depth", "0x10"], "list", ["--depth"]),
             (["list", model, "--depth", ""], "list", ["--depth"]),
-            ([*record, "--count", "0"], "record", ["--count", "from 1 on", '"0"']),
+            ([*record, "--count", "0"], "record", ["--count", "from 1 up", '"0"']),
             ([*record, "--count", "99999999999999999999"], "record", ["--count", "too large"]),
             ([*record, "--count", "9223372036854775808"], "record", ["--count"]),
-            ([*record, "--seed", "-1"], "record", ["--seed", "from 0 on"]),
+            ([*record, "--seed", "-1"], "record", ["--seed", "from 0 up"]),
             ([*record, "--seed", "18446744073709551616"], "record", ["--seed", "too large"]),
             ([*record, "--seed", "9e22"], "record", ["--seed"]),
             ([*record, "--memory", "-5"], "record", ["--memory", "from 0 to 1073741824"]),
             ([*record, "--reduce", "mean", "--over", "99999999999999999999"], "record", ["--over", "too large"]),
             ([*record, "--reduce", "mean", "--over", "x"], "record", ["--over", "whole number"]),
-            (["record", model, "--input", model, "--batch", "0", "--save", folder / "n"], "record", ["--batch", "from 1 on"]),
-            (["show", maps, "--entry", "fc1", "--sample", "-1"], "show", ["--sample", "from 0 on"]),
-            (["diff", maps, maps, "--rtol", "nan"], "diff", ["--rtol", "from 0 on", '"nan"']),
-            (["diff", maps, maps, "--rtol", "-1"], "diff", ["--rtol", "from 0 on"]),
+            (["record", model, "--input", model, "--batch", "0", "--save", folder / "n"], "record", ["--batch", "from 1 up"]),
+            (["show", maps, "--entry", "fc1", "--sample", "-1"], "show", ["--sample", "from 0 up"]),
+            (["diff", maps, maps, "--rtol", "nan"], "diff", ["--rtol", "from 0 up", '"nan"']),
+            (["diff", maps, maps, "--rtol", "-1"], "diff", ["--rtol", "from 0 up"]),
             (["diff", maps, maps, "--atol", "-nan"], "diff", ["--atol"]),
             (["diff", maps, maps, "--atol", "1e-5x"], "diff", ["--atol"])):
         text = error(*arguments, command=command, says=says, lines=2)

@@ -5,8 +5,8 @@
 namespace torchtap::tools::completion {
 namespace {
 
-/// The function itself. What it knows of the command is put in front of it: `_torchtap_commands`, and by
-/// command `_torchtap_options`, `_torchtap_values` (options that take one) and `_torchtap_choices`.
+/// The completion function. The generated tables precede it: `_torchtap_commands` and, per command,
+/// `_torchtap_options`, `_torchtap_values` (options that take one) and `_torchtap_choices`.
 constexpr char kFunction[] = R"(
 _torchtap() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command= word
@@ -40,7 +40,7 @@ _torchtap() {
 complete -F _torchtap torchtap
 )";
 
-/// Both are this program's own words, without anything that a shell would take for more.
+/// `key` and `words` are this program's own words, without characters that a shell would interpret.
 void assign(std::ostream& stream, const std::string& table, const std::string& key,
             const std::vector<std::string>& words) {
   if (!words.empty()) stream << table << "[\"" << key << "\"]=\"" << joined(words) << "\"\n";

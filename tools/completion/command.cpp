@@ -21,7 +21,7 @@ Examples:
 
 Exit status: 0, or 2 for another shell.)";
 
-/// The members of "{a,b}" in what help says of an option: "TEXT:{a,b}".
+/// The members of "{a,b}" in an option's help text "TEXT:{a,b}".
 std::vector<std::string> choices(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const auto from = type.find('{');

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// Scripts that complete the command in a shell, made of what the command says of itself.
+/// Scripts that complete the command in a shell, generated from the command's own options.
 namespace torchtap::tools::completion {
 
 struct Option {
@@ -12,17 +12,17 @@ struct Option {
   std::string help;                ///< one line
   bool takes_value = false;
   bool repeats = false;
-  std::vector<std::string> choices;  ///< of its value; none: a file
+  std::vector<std::string> choices;  ///< of its value; empty: a file
 };
 
 struct Command {
   std::string name;  ///< "" for the program itself
   std::string help;
   std::vector<Option> options;
-  bool runs_program = false;  ///< what follows "--" is another program's
+  bool runs_program = false;  ///< the words after "--" belong to another program
 };
 
-/// The program itself first.
+/// The program itself comes first.
 using Commands = std::vector<Command>;
 
 void print_bash(std::ostream& stream, const Commands& commands);

@@ -5,7 +5,7 @@
 namespace torchtap::tools::completion {
 namespace {
 
-/// In single quotes, where fish knows two escapes.
+/// In single quotes, which have two escapes in fish.
 std::string quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) {

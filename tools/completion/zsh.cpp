@@ -12,7 +12,7 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-/// Within a specification of _arguments or _describe, where some characters separate.
+/// Escapes separators in a specification of _arguments or _describe.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -36,7 +36,7 @@ void describe(std::ostream& stream, const Command& command) {
       stream << " \\\n        " << quoted((option.repeats ? "*:argument:" : ":argument:") + action(option));
     }
     for (const auto& name : option.names) {
-      // All of one option exclude each other unless it may be given again.
+      // The names of one option exclude each other unless it may be repeated.
       const std::string exclusive = option.repeats ? "*" : "(" + joined(option.names) + ")";
       const bool assigns = option.takes_value && name.compare(0, 2, "--") == 0;
       stream << " \\\n        "
@@ -55,7 +55,7 @@ void print_zsh(std::ostream& stream, const Commands& commands) {
          << "_torchtap() {\n"
          << "  local curcontext=\"$curcontext\" state state_descr line\n"
          << "  typeset -A opt_args\n"
-         << "  local -a subcommands\n"  // zsh keeps the programs there are in "commands"
+         << "  local -a subcommands\n"  // zsh itself keeps the available programs in "commands"
          << "  subcommands=(\n";
   for (const auto& command : commands) {
     if (!command.name.empty()) {

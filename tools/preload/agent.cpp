@@ -1,5 +1,5 @@
-// Records in a program that knows nothing of torchtap: loaded by LD_PRELOAD together with
-// libtorchtap_transparent, configured by the environment, saves when the program ends.
+// The agent: records in a program that knows nothing of torchtap. It is loaded by LD_PRELOAD together with
+// libtorchtap_transparent, configured by the environment, and saves when the program ends.
 #include "agent.hpp"
 
 #include <ATen/record_function.h>
@@ -26,7 +26,7 @@ namespace {
 
 using torch::nn::Module;
 
-/// While it lives, what this thread does is the agent's own doing.
+/// While it exists, this thread's calls are the agent's own.
 class Busy {
  public:
   Busy() { ++depth(); }
@@ -48,8 +48,8 @@ struct Agent {
 
   Config config;
   std::atomic<Session*> session;
-  /// The session is the parent's. A child that never calls a module, but runs another program or ends, costs
-  /// nothing.
+  /// The session is still the parent's. It is replaced lazily, so that a child which never calls a module
+  /// costs nothing.
   std::atomic<bool> forked{false};
   std::mutex beginning;
 };
@@ -57,8 +57,8 @@ struct Agent {
 Agent* agent = nullptr;
 std::atomic<std::uint64_t> current_generation{1};
 
-/// This process's own. That of its parent is never destroyed: another thread, which is not here, may have
-/// been at work on it.
+/// This process's session. The parent's session is never destroyed: a thread that the child lacks may have
+/// been using it.
 Session& session() {
   if (agent->forked.load(std::memory_order_acquire)) {
     const std::lock_guard lock(agent->beginning);
@@ -83,7 +83,7 @@ void on_called_module(Module& module) {
       watch(agent->config.every);
     }
   } catch (const std::exception& error) {
-    session().note(tools::message_of(error));  // the program's call goes on
+    session().note(tools::message_of(error));  // the program's call continues
   }
 }
 
@@ -100,9 +100,9 @@ void on_terminate() {
   std::abort();
 }
 
-// What a thread may hold that is not there any more in a child has to be at rest while the process forks. The
-// registry's own handlers were registered before, so they come after these, as it is locked after the
-// session. The session of a parent stays locked in its child, which takes it for nobody's.
+// Locks that a thread may hold must be free while the process forks, as that thread does not exist in the
+// child. The registry registered its handlers before these, so they run after them, since it is locked after
+// the session. The parent's session stays locked in the child, which does not use it.
 void before_fork() {
   agent->beginning.lock();
   if (!agent->forked) agent->session.load()->lock();
@@ -129,7 +129,7 @@ void in_child() {
     std::istringstream stream(text);
     cereal::JSONInputArchive archive(stream);
     config.serialize(archive);
-    { const hooks::detail::Hook first; }  // these register what they do at a fork before the agent does
+    { const hooks::detail::Hook first; }  // these must register their fork handlers before the agent does
     hooks::detail::Registry::instance();
     agent = new Agent(config);
   } catch (const c10::Error& error) {

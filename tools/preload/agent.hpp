@@ -6,22 +6,23 @@ namespace torch::nn {
 class Module;
 }
 
-/// The agent: what `torchtap preload` has in the program.
+/// The agent: the part of `torchtap preload` that runs inside the program.
 namespace torchtap::preload {
 
-/// The program asked something of a module that it asks of whole models (its parameters, to train, to move):
-/// its descendants can be called by their paths from there. Does nothing while the agent itself is at work.
+/// Called when the program does to a module what is usually done to whole models (asks for its parameters,
+/// sets it to train, moves it). Learns the paths of its descendants. Does nothing for calls made by the agent
+/// itself.
 void found_root(const torch::nn::Module& root) noexcept;
 
-/// Saves what this process has recorded and says so, once.
+/// Saves this process's recording and reports it; only the first call has an effect.
 void finish() noexcept;
-/// Saves what it has recorded so far.
+/// Saves the recording so far.
 void snapshot() noexcept;
-/// Whether there is anything to save: something was recorded, in this process and not in the one that it was
-/// forked from.
+/// Whether there is anything to save: this process, rather than the one it was forked from, recorded
+/// something.
 bool is_recording() noexcept;
 
-/// Which of the processes this is that became of one another by fork.
+/// 1 in the initial process, and one more after each fork.
 std::uint64_t generation() noexcept;
 
 }  // namespace torchtap::preload

@@ -27,25 +27,25 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kExamples[] = R"(
-Records inside a program that is not rebuilt: any that uses LibTorch as a shared library. Modules are called by
-their paths once the program has asked a model for its parameters or modules or set it to train or eval; else by
-type and order of first use ("Linear#0"). Modules that a program makes anew in every forward share an entry: those
-of one type and shape that stand at the same path, or are called after the same module. What a header of LibTorch's
-defines (BatchNorm, InstanceNorm) and the program's own types are compiled into it and cannot be seen; at the end it
-is said which were not, and why there is no recording if there is none.
+Records inside a program without rebuilding it: any program that uses LibTorch as a shared library. Modules are named
+by their paths once the program has asked a model for its parameters or modules or set it to train or eval; until then
+by type and order of first use ("Linear#0"). Modules that a program creates anew in every forward share an entry if
+they have the same type and shape and the same path, or are called after the same module. Modules defined in LibTorch's
+headers (BatchNorm, InstanceNorm) and the program's own types are compiled into the program and cannot be seen; at the
+end torchtap names those it missed, or says why there is no recording.
 
-Each process makes a recording of its own: the program in DIR, processes that it starts in DIR-PID, whether they run
-another program or were only forked. A child that was forked has its own samples, not its parent's. What was recorded
-where is said at the end; if just one process recorded anything, and it was not the program itself, that is in DIR.
+Each process makes its own recording: the program in DIR, processes that it starts in DIR-PID, whether forked or
+running another program. A forked child has its own samples, not its parent's. At the end torchtap lists the
+recordings; if only one process recorded anything, and not the program itself, its recording is in DIR.
 
 The recording is saved when a process ends: by return, exit, quick_exit, _exit, abort, a failed assert, an uncaught
 exception, or one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM, SIGXCPU, SIGUSR1, SIGUSR2, unless the
 program handles the signal itself. After a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL; _exit or abort in the handler of
-one; a heap that was found damaged), after SIGKILL and after exec in place of the program nothing can be saved; it is
-said that it is lost. With --every SECONDS the recording is saved in between, as a whole, and that is what remains.
+one; a damaged heap), after SIGKILL, and after an exec nothing can be saved; torchtap reports the loss. --every SECONDS
+saves the whole recording at intervals, so that the last save remains.
 
-Output, exit status and signal handlers of the program are its own. What torchtap says goes to stderr when the program
-has ended.
+The program keeps its own output, exit status and signal handlers. Torchtap prints its messages to stderr after the
+program has ended.
 
 Examples:
   torchtap preload --types 'Conv2d|Linear' --reduce moments --save out/ -- ./program its arguments
@@ -53,7 +53,7 @@ Examples:
   torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
 )";
 
-/// Beside the command in a build tree, in the library folder next to it where it was installed.
+/// Looks next to the command in a build tree, and in the library folder of an installation.
 fs::path find_library(const std::string& name) {
   const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
   for (const fs::path& folder : {here / "..", here / ".." / TORCHTAP_LIBRARY_FOLDER}) {
@@ -65,7 +65,7 @@ fs::path find_library(const std::string& name) {
                            TORCHTAP_LIBRARY_FOLDER + ".");
 }
 
-/// A folder for the reports of all processes; goes with its owner.
+/// A folder for the reports of all processes; removed with this object.
 class Reports {
  public:
   Reports() : path_((fs::temp_directory_path() / "torchtap-XXXXXX").string()) {
@@ -86,21 +86,21 @@ class Reports {
   std::string path_;
 };
 
-/// What the program finds in its environment.
+/// The environment of the program.
 struct Environment {
   std::string libraries;
 
   Environment() {
-    // The one that stands in front of LibTorch has to be named itself: what it needs comes behind LibTorch.
+    // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
     libraries = find_library("libtorchtap_preload.so").string() + ":" +
                 find_library("libtorchtap_transparent.so").string();
     if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
   }
 };
 
-/// In the child that becomes the program.
+/// Replaces the child by the program.
 void become(Config config, const Environment& environment, std::vector<std::string>& program) {
-  config.process = ::getpid();  // exec keeps it
+  config.process = ::getpid();  // exec keeps the process id
   std::ostringstream text;
   {
     cereal::JSONOutputArchive archive(text, cereal::JSONOutputArchive::Options::NoIndent());
@@ -114,7 +114,7 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   ::execvp(arguments[0], arguments.data());
 }
 
-/// Whether there is such a program, as a shell has it: 0, 127 not found, 126 not to be run.
+/// Whether the program can be run, as a status of the shell: 0, 127 not found, 126 not executable.
 int find_program(const std::string& program) {
   const auto runs = [](const std::string& file) {
     std::error_code error;
@@ -144,7 +144,7 @@ int find_program(const std::string& program) {
     const Environment environment;
     ended = supervise([&] {
       become(config, environment, program);
-      // A script whose interpreter is not there, say.
+      // For example, a script whose interpreter does not exist.
       std::cerr << "torchtap: cannot run " << program[0] << ": " << std::strerror(errno) << std::endl;
       ::_exit(126);
     });
@@ -164,7 +164,7 @@ int find_program(const std::string& program) {
 void add_command(CLI::App& app) {
   auto config = std::make_shared<Config>();
   auto program = std::make_shared<std::vector<std::string>>();
-  CLI::App* command = app.add_subcommand("preload", "Record in a program that is not rebuilt");
+  CLI::App* command = app.add_subcommand("preload", "Record inside a program without rebuilding it");
   command->footer(kExamples);
   command->add_option("--what", config->what, "What to record")
       ->check(CLI::IsMember(tools::recorder_names()))
@@ -172,18 +172,17 @@ void add_command(CLI::App& app) {
   tools::add_which_options(*command, config->which);
   command->add_option(
       "--reduce", config->reduce,
-      "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; without, every sample "
-      "is kept");
-  command->add_option("--over", config->over, "Dimensions of a sample that are rows: '0' or '0,2,3'")
+      "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; default: keep every sample");
+  command->add_option("--over", config->over, "Dimensions of a sample that count as rows: '0' or '0,2,3'")
       ->delimiter(',');
   command
       ->add_flag("--elementwise", config->elementwise,
                  "Reduce elementwise over samples; without this and --over, over all elements")
       ->excludes("--over");
-  command->add_option("--save", config->save, "Where the recording goes: DIR")->required();
-  command->add_option("--every", config->every, "Save the recording as it is every so many seconds, too")
+  command->add_option("--save", config->save, "Directory of the recording")->required();
+  command->add_option("--every", config->every, "Also save the recording every so many seconds")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--overwrite", config->overwrite, "Replace a recording that is there");
+  command->add_flag("--overwrite", config->overwrite, "Replace an existing recording");
   command->add_option("program", *program, "The program and its arguments, after --")->required();
   command->callback([config, program] {
     std::string shown = config->save;
@@ -191,7 +190,7 @@ void add_command(CLI::App& app) {
     config->save = fs::absolute(config->save).lexically_normal().string();
     if (config->save.size() > 1 && config->save.back() == '/') config->save.pop_back();
     if (!config->overwrite && fs::exists(config->save) && !fs::is_empty(config->save)) {
-      throw std::runtime_error(config->save + " is there already; --overwrite replaces a recording.");
+      throw std::runtime_error(config->save + " already exists; --overwrite replaces a recording.");
     }
     run(*config, shown, *program);
   });

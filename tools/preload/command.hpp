@@ -4,7 +4,7 @@
 
 namespace torchtap::preload {
 
-/// `torchtap preload … -- program arguments`: becomes the program, with the agent loaded into it.
+/// `torchtap preload … -- program arguments`: runs the program with the agent loaded into it.
 void add_command(CLI::App& app);
 
 }  // namespace torchtap::preload

@@ -11,22 +11,21 @@
 
 namespace torchtap::preload {
 
-/// The environment variable in which `torchtap preload` hands the configuration to the library in the
-/// program.
+/// The environment variable that passes the configuration from `torchtap preload` to the agent.
 inline constexpr char kVariable[] = "TORCHTAP_PRELOAD";
 
-/// What to record in a program that knows nothing of torchtap. As JSON in the environment.
+/// The settings of the agent, passed as JSON in the environment.
 struct Config {
   std::string what = "output";
   tools::Which which;
-  std::string reduce;              ///< as `reductions::Named` takes it; empty: every sample is kept
-  std::vector<std::int64_t> over;  ///< the dimensions that are rows
-  bool elementwise = false;        ///< a sample is a row; else, without `over`, every element is one
-  std::string save;                ///< the directory, absolute
+  std::string reduce;              ///< text for `reductions::Named`; empty: keep every sample
+  std::vector<std::int64_t> over;  ///< the dimensions that count as rows
+  bool elementwise = false;        ///< each sample is a row; otherwise, without `over`, each element is
+  std::string save;                ///< output directory, absolute
   bool overwrite = false;
-  double every = 0;          ///< seconds after which the recording is saved as it is; 0: at the end only
-  std::int64_t process = 0;  ///< the program itself, not those that it starts
-  std::string reports;       ///< the folder in which processes tell the launcher what became of them
+  double every = 0;          ///< seconds between intermediate saves; 0: save only at the end
+  std::int64_t process = 0;  ///< process id of the program itself, not of its children
+  std::string reports;       ///< folder in which processes leave their reports for the launcher
 
   template <class Archive>
   void serialize(Archive& archive) {

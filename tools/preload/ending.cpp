@@ -18,15 +18,15 @@
 namespace torchtap::preload {
 namespace {
 
-/// A semaphore and not a pipe: programs that become daemons close all files.
+/// A semaphore rather than a pipe: programs that become daemons close all descriptors.
 struct Watch {
   sem_t wake;
   std::atomic<bool> started{false};
-  std::atomic<pid_t> process{0};  // that has the thread; 0 if none has
+  std::atomic<pid_t> process{0};  // the process that owns the watching thread; 0 if none
   std::atomic<bool> requested{false};
-  std::atomic<int> signal{0};  // that ends the process
+  std::atomic<int> signal{0};  // the signal that ends the process
   std::atomic<bool> finished{false};
-  clockid_t clock{};  // of the thread's processor time
+  clockid_t clock{};  // CPU time of the watching thread
   double every = 0;
 };
 Watch the_watch;
@@ -60,7 +60,8 @@ void wait_for_request() noexcept {
   }
 }
 
-/// Saving allocates and locks, which a signal handler may not do, and whoever calls `_exit` may stand in one.
+/// Saves in a thread of its own: saving allocates and locks, which is forbidden in a signal handler, where
+/// `_exit` may be called.
 void* keep_watch(void*) {
   is_watcher = true;
   for (;;) {
@@ -82,8 +83,8 @@ void request() noexcept {
   ::sem_post(&the_watch.wake);
 }
 
-/// Until the other thread has saved everything. Gives up where that waits for something that this one holds:
-/// where it does not run for ten seconds. Only what a signal handler may do.
+/// Waits until the watching thread has saved everything. Gives up once that thread has not run for ten
+/// seconds, as it may be waiting for a lock of this thread. Async-signal-safe.
 void wait_until_finished() noexcept {
   constexpr int kPatience = 5000;
   timespec before{};
@@ -106,7 +107,7 @@ void on_signal(int number) {
     int none = 0;
     the_watch.signal.compare_exchange_strong(none, number);
     request();
-    // It comes from the thread's own write, which would return now.
+    // SIGPIPE comes from a write of this thread, which would return now.
     if (number == SIGPIPE) {
       wait_until_finished();
       ::signal(number, SIG_DFL);
@@ -116,8 +117,8 @@ void on_signal(int number) {
   errno = error;
 }
 
-/// Whether this thread handles a crash, as most handlers of one end the process by `_exit` or `abort`. What
-/// is in memory is not to be trusted then.
+/// Whether this thread is in a crash handler, most of which end the process by `_exit` or `abort`. Memory
+/// cannot be trusted then.
 bool handles_crash() noexcept {
   sigset_t blocked;
   ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
@@ -127,7 +128,7 @@ bool handles_crash() noexcept {
   return false;
 }
 
-/// The process is about to end without another word.
+/// Called when the process is about to end.
 void finish_first() noexcept {
   if (is_watcher || handles_crash()) return;
   if (somebody_watches()) {
@@ -138,7 +139,7 @@ void finish_first() noexcept {
   }
 }
 
-/// The C library's, looked up at the start: a child made by fork may find the loader's lock taken for ever.
+/// The C library's functions, looked up at startup: a forked child may find the loader's lock held forever.
 void (*next_exit)(int) = nullptr;
 void (*next_Exit)(int) = nullptr;
 void (*next_abort)() = nullptr;
@@ -167,7 +168,7 @@ void watch(double every) noexcept {
   if (::sem_init(&the_watch.wake, 0, 0) != 0) return;
   sigset_t all, before;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals go to the program's threads
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's threads must receive the program's signals
   pthread_t thread;
   const bool created = ::pthread_create(&thread, nullptr, keep_watch, nullptr) == 0;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -194,8 +195,8 @@ void forget_watch() noexcept {
 
 }  // namespace torchtap::preload
 
-// These definitions stand in front of the C library's. That calls its own `_exit` and `abort` where it ends
-// or gives up the process itself, so `exit` does not come by here, nor does a heap that was found damaged.
+// These definitions interpose the C library's. The library itself calls its own `_exit` and `abort`, so
+// `exit` and the detection of a damaged heap do not come by here.
 extern "C" {
 
 [[noreturn]] void _exit(int status) {

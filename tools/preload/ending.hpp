@@ -1,12 +1,12 @@
 #pragma once
 
-/// The ways in which a process ends, but for `return` and `exit`: signals, `_exit`, `abort`.
+/// Handles the ends of a process other than `return` and `exit`: signals, `_exit`, `abort`.
 namespace torchtap::preload {
 
-/// From now on this process saves what it has recorded when a signal ends it, and every `every` seconds
-/// unless that is 0. Does nothing the second time. Signals that the program handles, or ignores, are its own.
+/// Makes this process save its recording when a signal ends it, and every `every` seconds unless that is 0.
+/// Only the first call has an effect. Leaves signals that the program handles or ignores alone.
 void watch(double every) noexcept;
-/// In a child made by fork: nobody watches.
+/// Call in a forked child, which has no watching thread.
 void forget_watch() noexcept;
 
 }  // namespace torchtap::preload

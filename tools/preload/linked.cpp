@@ -12,13 +12,13 @@ bool begins_with(std::string_view text, std::string_view beginning) {
   return text.substr(0, beginning.size()) == beginning;
 }
 
-/// Of LibTorch's, or ours: "libtorch_cpu.so", "libtorchtap.so", "libc10.so".
+/// Whether it belongs to LibTorch or torchtap: "libtorch_cpu.so", "libtorchtap.so", "libc10.so".
 bool is_torch(std::string_view name) {
   return begins_with(name, "libtorch") || begins_with(name, "libc10") || begins_with(name, "libcaffe2");
 }
 
-// A view into the dynamic section is taken as the loader left it: on most systems it has added the base to
-// addresses, on some not.
+// Reads the dynamic section as the loader left it: on most systems it has added the base to the addresses, on
+// some it has not.
 int needs_torch(dl_phdr_info* object, std::size_t /*size*/, void* found) {
   std::string_view file = object->dlpi_name != nullptr ? object->dlpi_name : "";
   if (is_torch(file.substr(file.rfind('/') + 1))) return 0;

@@ -2,7 +2,7 @@
 
 namespace torchtap::preload {
 
-/// Whether anything in this process but LibTorch and torchtap themselves needs LibTorch as a shared library.
+/// Whether any object in this process other than LibTorch and torchtap links LibTorch as a shared library.
 bool program_uses_torch() noexcept;
 
 }  // namespace torchtap::preload

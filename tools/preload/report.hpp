@@ -11,24 +11,23 @@
 
 namespace torchtap::preload {
 
-/// What one process tells the launcher, which alone speaks: the program's own stderr may be closed, or read
-/// by somebody. Written when the process records for the first time, with each saved recording, and at its
-/// end.
+/// A process's report to the launcher. Only the launcher prints, as the program's own stderr may be closed or
+/// parsed. Written when the process first records, with each save, and at its end.
 struct Report {
   std::int64_t process = 0;
-  std::string program;                         ///< the name of what runs in it
+  std::string program;                         ///< the name of its executable
   bool attached = false;                       ///< it records
-  bool ended = false;                          ///< it has said all that it had to say
-  std::string directory;                       ///< where its recording is; empty while there is none
+  bool ended = false;                          ///< this is its last report
+  std::string directory;                       ///< of its recording; empty if there is none
   std::int64_t saved_at = 0;                   ///< seconds since the epoch
   std::int64_t samples = 0;                    ///< in the recording
   std::int64_t modules = 0;                    ///< that have samples
-  bool uses_torch = false;                     ///< the program needs LibTorch as a shared library
+  bool uses_torch = false;                     ///< the program links LibTorch as a shared library
   bool uses_script = false;                    ///< TorchScript ran
   std::set<std::string> ran_types, ran_paths;  ///< of modules whose calls were seen
-  std::set<std::string> on_stack;              ///< types of those that nothing shared holds
+  std::set<std::string> on_stack;              ///< types of modules that no shared pointer owns
   std::set<std::string> compiled_in;           ///< types in the program's models whose calls cannot be seen
-  std::vector<std::string> notes;              ///< what is missing in the recording, a sentence each
+  std::vector<std::string> notes;              ///< reasons for gaps in the recording, a sentence each
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -39,12 +38,12 @@ struct Report {
   }
 };
 
-/// Puts the report into `folder` in one step, in place of an earlier one of the same process. False if that
-/// cannot be done.
+/// Writes the report into `folder` atomically, replacing an earlier one of the same process. Returns false on
+/// failure.
 bool write(const Report& report, const std::string& folder) noexcept;
-/// The report of one process; `process` is 0 in it if there is none that can be read.
+/// The report of one process; its `process` is 0 if there is no readable report.
 Report read_report(const std::string& folder, std::int64_t process) noexcept;
-/// All that can be read, in order of process.
+/// All readable reports, ordered by process.
 std::vector<Report> read_reports(const std::string& folder);
 
 }  // namespace torchtap::preload

@@ -1,5 +1,5 @@
-// Nothing leads from a module to the model around it. What programs do with whole models does: these
-// definitions stand in front of LibTorch's, note the module and hand on.
+// Modules have no link to the model around them. So these definitions interpose LibTorch's functions that
+// programs call on whole models: they note the module and call the original.
 #include <dlfcn.h>
 #include <torch/nn/module.h>
 
@@ -11,7 +11,7 @@
 namespace torchtap::preload {
 namespace {
 
-/// The outermost call counts: LibTorch descends into the children by the same functions.
+/// Notes only the outermost call: LibTorch visits the children through the same functions.
 class Outermost {
  public:
   explicit Outermost(const torch::nn::Module& module) {

@@ -34,7 +34,7 @@ std::string program_name() {
   return name;
 }
 
-/// What tells a module that was made anew from another one of its type: the shapes of its own parameters.
+/// Distinguishes a module that was created anew from another of its type by the shapes of its own parameters.
 std::string kind_of(const Module& module, const std::string& type) {
   std::string kind = type;
   for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
@@ -70,7 +70,7 @@ Session::Session(const Config& config, Places places)
     options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
   }
   options.on_error([this](const std::string& path, const std::exception_ptr& error) { fail(path, error); });
-  // In a child, hooks of the parent's session are there until they are taken off: they must not touch a lock.
+  // In a child, hooks of the parent's session remain until they are detached. They must not touch its locks.
   options.condition([serial = serial_] { return serial == generation(); });
   recorder_ = tools::make_recorder(config_.what, std::move(options));
   report_.process = process_;
@@ -78,7 +78,7 @@ Session::Session(const Config& config, Places places)
   const Report earlier = read_report(config_.reports, process_);
   owns_directory_ = process_ == config_.process && !earlier.attached;
   if (earlier.attached && !earlier.ended) {
-    notes_.push_back("the process became another program (exec) while it was recorded; " +
+    notes_.push_back("the process became another program (exec) while being recorded;  " +
                      (earlier.directory.empty() ? "what it had recorded before is lost."
                                                 : "what it had recorded before is in " + earlier.directory +
                                                       " as far as it was saved."));
@@ -90,7 +90,7 @@ void Session::learn(const Module& root) {
   const auto found = model::walk_modules(const_cast<Module&>(root));
   const std::unique_lock lock(mutex_);
   for (const auto& module : found) {
-    // Noted once and for all: what is not seen cannot be missed silently.
+    // Noted so that missing modules are reported.
     if (model::detail::doors_of(module).interposed == model::detail::Interposed::no && module.has_forward() &&
         selector_(module)) {
       places_.compiled_in[module.type()].insert(module.path());
@@ -170,7 +170,7 @@ bool Session::meet(Module& module) {
   return attached_++ == 0;
 }
 
-// A module on the stack cannot be told from another one that stands there after it.
+// Without a shared_ptr we cannot detect that another module reuses this address.
 void Session::meet_on_stack(const Module& module) {
   const std::type_index type = typeid(module);
   {
@@ -182,8 +182,8 @@ void Session::meet_on_stack(const Module& module) {
   report_.on_stack.insert(model::pretty_type_name(module));
 }
 
-/// The place of a module that was made anew: that of one which is gone, was the same kind of module and stood
-/// at the same path or, outside of models, was called after the same one. -1 if there is none.
+/// The slot of a module that was created anew: one whose module is gone, was of the same kind, and had the
+/// same path or, outside of models, was called after the same module. -1 if there is none.
 std::int64_t Session::find_slot(const std::string& kind, const std::string& path, Trail& trail) {
   const auto is_free = [this](std::int64_t position) {
     return slots_[static_cast<std::size_t>(position)].owner.expired();
@@ -203,7 +203,7 @@ std::int64_t Session::find_slot(const std::string& kind, const std::string& path
     if (const auto found = first_free(here, 0); found >= 0) return found;
   }
   if (anchor == Trail::kNowhere) return -1;
-  // The first forward of all had nothing before it, the second one has the first.
+  // In the first forward the first module has no anchor; in the second it has one.
   auto& unanchored = slots_of_[c10::str(kind, "\n#", Trail::kNowhere)];
   const auto found = std::find_if(unanchored.begin(), unanchored.end(), is_free);
   if (found == unanchored.end()) return -1;
@@ -235,7 +235,7 @@ void Session::snapshot() noexcept {
     }
     save(entries);
   } catch (...) {
-    note("the recording could not be saved in between: " + text_of(std::current_exception()));
+    note("an intermediate save of the recording failed: " + text_of(std::current_exception()));
   }
   tell(false);
 }
@@ -256,7 +256,7 @@ void Session::finish() noexcept {
   }
   try {
     tell(true);
-  } catch (...) {  // no memory, at the very end
+  } catch (...) {  // out of memory at the very end
   }
 }
 
@@ -319,7 +319,7 @@ void Session::tell(bool ended) {
     report.notes = notes();
   }
   if (write(report, config_.reports) || !ended) return;
-  // The launcher is gone, as the program that it waited for is.
+  // The launcher is gone, so print the notes here.
   for (const auto& line : report.notes) std::cerr << "torchtap: " << line << std::endl;
 }
 

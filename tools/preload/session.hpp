@@ -25,58 +25,60 @@
 
 namespace torchtap::preload {
 
-/// The models of a program, as far as it has shown them, and where modules stand in them.
+/// The program's models as far as they are known, and the paths of their modules.
 struct Places {
   struct Place {
     std::weak_ptr<const torch::nn::Module> owner;
     std::string path;
     std::vector<std::string> aliases;
-    std::size_t tree = 0;  // how many modules its root has
+    std::size_t tree = 0;  // number of modules below its root
   };
   std::unordered_map<const torch::nn::Module*, Place> known;
-  std::map<std::string, std::set<std::string>> compiled_in;  // types that cannot be seen, and their paths
+  std::map<std::string, std::set<std::string>>
+      compiled_in;  // types whose calls cannot be seen, and their paths
 };
 
-/// What one process records, from its first call of a module to its end. Thread-safe. A child made by fork
-/// leaves its parent's untouched and makes another one: locks of the former may be held by threads that the
-/// child does not have.
+/// The recording of one process, from its first call of a module to its end. Thread-safe. A forked child does
+/// not touch its parent's session and makes a new one: threads that the child lacks may hold the parent's
+/// locks.
 class Session {
  public:
   Session(const Config& config, Places places);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Remembers where the descendants of `root` stand; a larger tree knows better than a smaller one.
+  /// Learns the paths of the descendants of `root`. Paths from a larger tree replace those from a smaller
+  /// one.
   void learn(const torch::nn::Module& root);
-  /// A module is called; attaches to it the first time, if it is one of those asked for. True if it is the
-  /// first of all.
+  /// Call for each module call. Attaches the recorder on the module's first call if it is selected. Returns
+  /// true if it is the first module attached.
   bool meet(torch::nn::Module& module);
   /// Tells the launcher that there will be a recording.
   void begin();
-  /// TorchScript ran.
+  /// Notes that TorchScript ran.
   void note_script() noexcept { uses_script_ = true; }
   void note(std::string text);
-  /// Saves what was recorded so far.
+  /// Saves the recording so far.
   void snapshot() noexcept;
-  /// Saves all of it, once; whoever comes second waits for the first.
+  /// Saves the whole recording, once; concurrent callers wait for the first.
   void finish() noexcept;
 
   bool attached() const noexcept { return attached_ != 0; }
   std::uint64_t serial() const noexcept { return serial_; }
   pid_t process() const noexcept { return process_; }
 
-  /// Held while the process forks, so that the child can take the places over.
+  /// Held during a fork so that the child can take over the places.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
-  /// In the child, of the parent's: takes the hooks off and hands over what it knew of the models.
+  /// Called in the child on the parent's session: detaches its hooks and hands over its places.
   Places leave_to_child() noexcept;
 
  private:
   static constexpr std::size_t kMost = 10000;
 
-  /// Modules that are one after the other the same one to the program.
+  /// Modules that replace one another and count as the same module.
   struct Slot {
-    std::int64_t index = -1;  // in the recorder; -1 if nobody asked for it
+    std::int64_t index = -1;  // in the recorder; -1 if not selected
     std::string path;
     const torch::nn::Module* module = nullptr;
     std::weak_ptr<const torch::nn::Module> owner;
@@ -106,14 +108,14 @@ class Session {
   std::unordered_map<std::string, std::vector<std::int64_t>> slots_of_;  // by kind and anchor
   std::unordered_map<std::string, int> numbers_;                         // of types outside of models
   std::unordered_set<std::type_index> on_stack_;
-  std::map<std::string, std::int64_t> left_out_;  // types of modules that there was no room for
+  std::map<std::string, std::int64_t> left_out_;  // by type: modules beyond the limit
   std::atomic<std::size_t> attached_{0};
   std::atomic<bool> uses_script_{false};
   std::atomic<bool> done_{false};
 
   std::mutex saving_;
-  bool owns_directory_;    // it is the program itself, and nothing of it was saved before
-  std::string directory_;  // where it was saved last; empty if it was not
+  bool owns_directory_;    // true for the program itself if nothing was saved before
+  std::string directory_;  // of the last save; empty before
   Report report_;          // guarded by mutex_
 
   std::mutex notes_mutex_;

@@ -108,14 +108,14 @@ std::string nearest_to(const tools::Which& which, const Seen& seen) {
   return "there were " + listed(seen.ran_types);
 }
 
-/// Why there is no recording at all.
+/// The reasons why there is no recording.
 std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
                                  const Ended& program) {
   const std::string nothing = "nothing was recorded: ";
   if (reports.empty()) {
     return {nothing +
-            "torchtap could not be loaded into the program, which is linked statically, or runs with "
-            "the rights of another user."};
+            "torchtap could not be loaded into the program: it is statically linked, or runs with "
+            "the privileges of another user."};
   }
   const Seen seen(reports);
   std::vector<std::string> lines;
@@ -124,17 +124,18 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
                     nearest_to(config.which, seen) + ".");
   }
   if (!seen.on_stack.empty()) {
-    lines.push_back(nothing + "the modules that were called (" + listed(seen.on_stack) +
-                    ") are plain variables, which can be gone at any moment; only modules in a holder, like "
-                    "torch::nn::Linear, or a shared pointer can be recorded.");
+    lines.push_back(
+        nothing + "the modules that were called (" + listed(seen.on_stack) +
+        ") are plain variables, which may be destroyed at any moment; only modules in a holder, like "
+        "torch::nn::Linear, or a shared pointer can be recorded.");
   }
   if (seen.uses_script) {
     lines.push_back(nothing + "the program runs TorchScript; `torchtap record MODEL` records that.");
   }
   if (lines.empty() && !seen.compiled_in.empty()) {
     lines.push_back(nothing + "the program's modules (" + listed(seen.compiled_in) +
-                    ") are compiled into it, and they called none of LibTorch's; built with "
-                    "torchtap::transparent, it can be recorded.");
+                    ") are compiled into it and called none of LibTorch's; build it with "
+                    "torchtap::transparent to record it.");
   }
   if (lines.empty() && seen.uses_torch) {
     lines.push_back(nothing + "the program uses LibTorch, but called none of its modules" +
@@ -176,7 +177,7 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     any = true;
     if (!report.directory.empty()) directories.push_back(show(report.directory));
     if (report.ended) {
-      if (report.directory.empty()) continue;  // a note says why
+      if (report.directory.empty()) continue;  // a note gives the reason
       if (!itself || report.directory != config.save) {
         lines.push_back(who + " recorded " + counted(report.samples, "sample") + " of " +
                         counted(report.modules, "module") + ": " + show(report.directory));
@@ -184,12 +185,12 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
       if (report.samples == 0) {
         lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
                         (config.what.compare(0, 4, "grad") == 0 ? "no gradient reached them."
-                                                                : "none of them came to its end."));
+                                                                : "none of them returned."));
       }
       continue;
     }
     if (!itself && runs(report)) {
-      lines.push_back(who + " still runs, and saves its recording when it ends: " +
+      lines.push_back(who + " is still running and saves its recording when it ends: " +
                       show(report.directory.empty() ? config.save + "-" + std::to_string(report.process)
                                                     : report.directory));
       continue;
@@ -201,15 +202,15 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     }
     lines.push_back(how + " and could not save what it had recorded: " +
                     (report.directory.empty()
-                         ? "that is lost. With --every SECONDS it is saved in between."
-                         : show(report.directory) + " has what was there at " + clock_time(report.saved_at) +
-                               ", " + counted(report.samples, "sample") + " of " +
-                               counted(report.modules, "module") + "."));
+                         ? "it is lost. --every SECONDS saves it at intervals."
+                         : show(report.directory) + " has the recording as of " +
+                               clock_time(report.saved_at) + ", " + counted(report.samples, "sample") +
+                               " of " + counted(report.modules, "module") + "."));
   }
   if (directories.size() > 1) {
     std::string all;
     for (const auto& directory : directories) all += " " + directory;
-    lines.push_back("recordings of the same modules can be put together: torchtap merge" + all + " --save " +
+    lines.push_back("recordings of the same modules can be merged: torchtap merge" + all + " --save " +
                     shown + "-all");
   }
   if (!any) {

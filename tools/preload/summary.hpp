@@ -9,12 +9,12 @@
 
 namespace torchtap::preload {
 
-/// Gives the directory that was asked for to the only recording there is, where the program itself has none:
-/// `sh -c './program'` leaves what one expects.
+/// Moves the only recording to the requested directory if the program itself has none, so that `sh -c
+/// './program'` leaves its recording there.
 void settle(std::vector<Report>& reports, const Config& config);
 
-/// What there is to say when the program has ended, a sentence each: recordings but for the one that was
-/// asked for, what is missing in them, why there is none. `shown` is how the user calls the directory.
+/// The messages after the program has ended, a sentence each: additional recordings, gaps in recordings, and
+/// why there is no recording. `shown` is the user's spelling of the directory.
 std::vector<std::string> summarize(const std::vector<Report>& reports, const Config& config,
                                    const std::string& shown, const Ended& program);
 

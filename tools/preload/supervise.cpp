@@ -16,8 +16,8 @@
 namespace torchtap::preload {
 namespace {
 
-/// A process of the same group that does nothing but tell which signals it gets. A signal that reaches it,
-/// too, was sent to the whole group and needs no handing on; the signal itself does not say so.
+/// A process of the same group that only reports which signals it gets. A signal that also reaches it was
+/// sent to the whole group and need not be forwarded; the signal itself does not tell.
 class Witness {
  public:
   Witness() {
@@ -50,7 +50,7 @@ class Witness {
   Witness(const Witness&) = delete;
   Witness& operator=(const Witness&) = delete;
 
-  /// Whether it got `number`, too; what reaches a group reaches all of it within moments.
+  /// Whether it received `number` too; a signal to a group reaches all of it within moments.
   bool got(int number) {
     if (process_ <= 0) return false;
     pollfd wait{pipe_[0], POLLIN, 0};
@@ -77,7 +77,7 @@ Ended supervise(const std::function<void()>& program) {
   struct sigaction child {
   }, child_before{};
   child.sa_handler = SIG_DFL;
-  ::sigaction(SIGCHLD, &child, &child_before);  // where children are ignored none can be waited for
+  ::sigaction(SIGCHLD, &child, &child_before);  // with SIGCHLD ignored, no child could be waited for
 
   Witness witness;
   const pid_t launcher = ::getpid();
@@ -85,7 +85,7 @@ Ended supervise(const std::function<void()>& program) {
   if (process < 0)
     throw std::runtime_error(std::string("cannot start a process: ") + std::strerror(errno) + ".");
   if (process == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // who kills the launcher means the program
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // killing the launcher must kill the program
     if (::getppid() != launcher) ::_exit(127);
     ::sigaction(SIGCHLD, &child_before, nullptr);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -105,10 +105,10 @@ Ended supervise(const std::function<void()>& program) {
         return {process, status};
       }
       ::kill(launcher, SIGSTOP);
-      ::kill(process, SIGCONT);  // somebody has woken the launcher
+      ::kill(process, SIGCONT);  // the launcher was continued
       continue;
     }
-    // The terminal's go to the whole group.
+    // The terminal signals the whole group.
     if (info.si_code == SI_KERNEL || witness.got(number)) continue;
     ::kill(process, number);
   }
@@ -118,7 +118,7 @@ void end_as(const Ended& program) {
   if (WIFEXITED(program.status)) std::_Exit(WEXITSTATUS(program.status));
   const int number = WTERMSIG(program.status);
   const rlimit none{0, 0};
-  ::setrlimit(RLIMIT_CORE, &none);  // the program's own core is there
+  ::setrlimit(RLIMIT_CORE, &none);  // the program has already dumped its core
   ::signal(number, SIG_DFL);
   sigset_t one;
   ::sigemptyset(&one);

@@ -6,18 +6,18 @@
 
 namespace torchtap::preload {
 
-/// A program that has ended.
+/// The end of a program.
 struct Ended {
   pid_t process = 0;
-  int status = 0;  ///< as waitpid has it
+  int status = 0;  ///< as from waitpid
 };
 
-/// Runs `program`, which has to become another program or end, in a child of this process and waits for it.
-/// It is as if the program stood here: signals that are sent to this process reach it (those that are sent to
-/// the whole group have reached it anyway), and where it stops this process stops.
+/// Runs `program`, which must exec or exit, in a child process and waits for it. Behaves as if the program
+/// ran in this process: forwards signals sent to this process (those sent to the whole group reach the
+/// program anyway), and stops when the program stops.
 Ended supervise(const std::function<void()>& program);
 
-/// Ends this process as `program` ended, by the same status or signal.
+/// Ends this process as `program` ended, with the same status or signal.
 [[noreturn]] void end_as(const Ended& program);
 
 }  // namespace torchtap::preload

@@ -11,13 +11,13 @@
 
 namespace torchtap::preload {
 
-/// The modules that one thread has called last. A module that is made anew in every forward is known by
-/// what was called before it: nothing else about it stays the same.
+/// The modules that one thread called last. A module that is created anew in every forward is identified by
+/// the module called before it, since nothing else about it stays the same.
 class Trail {
  public:
   static constexpr std::int64_t kNowhere = -1;
 
-  /// That of this thread in the recording `session`; what it has of another one is forgotten.
+  /// This thread's trail in the recording `session`; clears the trail of an earlier recording.
   static Trail& here(std::uint64_t session) {
     static thread_local Trail trail;
     if (trail.session_ != session) trail = Trail();
@@ -25,7 +25,7 @@ class Trail {
     return trail;
   }
 
-  /// The module that is `place` was called.
+  /// Notes a call of the module with the number `place`.
   void follow(std::int64_t place, std::weak_ptr<const torch::nn::Module> module) {
     if (!steps_.empty() && steps_.back().place == place) {
       steps_.back() = {place, std::move(module), {}};
@@ -35,13 +35,14 @@ class Trail {
     if (steps_.size() > kLongest) steps_.pop_front();
   }
 
-  /// Where the last module that is still there was, `kNowhere` if none is.
+  /// The place of the last called module that still exists; `kNowhere` if there is none.
   std::int64_t anchor() {
     while (!steps_.empty() && steps_.back().module.expired()) steps_.pop_back();
     return steps_.empty() ? kNowhere : steps_.back().place;
   }
 
-  /// How many new modules of this `kind` were called since; counts one more. 0 where there is no anchor.
+  /// The number of new modules of this `kind` called since the anchor; then counts one more. 0 without an
+  /// anchor.
   std::size_t count(const std::string& kind) {
     return anchor() == kNowhere ? 0 : steps_.back().since[kind]++;
   }

@@ -16,11 +16,11 @@ using tools::counted;
 using tools::printable;
 
 constexpr char kDetails[] = R"(
-A recording that goes to disk as its samples come is a list of shards and a journal until it is finished. After
-a crash, this completes the shards that were being filled as far as their samples are whole, leaves out what is
-damaged, and writes the manifest. Files that are of no use stay there, renamed to *.lost.
+A spooled recording goes to disk as its samples arrive and consists of shards and a journal until it is finished.
+After a crash, this command completes unfinished shards up to their last whole sample, leaves out damaged samples, and
+writes the manifest. Unusable files are kept and renamed to *.lost.
 
-Exit status: 0 if nothing is missing of what had reached the disk, 1 if something is, 2 if there is no recording.
+Exit status: 0 if everything that had reached the disk is there, 1 if something is missing, 2 if there is no recording.
 
 Examples:
   torchtap recover analysis/           repair
@@ -54,10 +54,9 @@ int run(const Arguments& arguments) {
   std::cout << printable(arguments.directory) << ": " << counted(found.samples, "sample") << " of "
             << counted(found.entries, "module") << " in " << counted(found.shards, "shard") << ", "
             << found.bytes << " bytes";
-  if (found.salvaged > 0)
-    std::cout << "; " << found.salvaged << " of them from shards that were being filled";
-  std::cout << (found.finished    ? "; it was finished, nothing had to be done"
-                : arguments.check ? "; not finished: torchtap recover finishes it"
+  if (found.salvaged > 0) std::cout << "; " << found.salvaged << " of them from unfinished shards";
+  std::cout << (found.finished    ? "; it was already finished, nothing to do"
+                : arguments.check ? "; not finished: run torchtap recover to finish it"
                                   : "; finished now")
             << ".\n";
   return status;
@@ -67,12 +66,12 @@ int run(const Arguments& arguments) {
 
 void add_command(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("recover", "Finish a spooled recording that a crash cut off");
+  CLI::App* command = app.add_subcommand("recover", "Finish a spooled recording after a crash");
   command->footer(kDetails);
   command->add_option("directory", arguments->directory, "The recording")->required();
-  command->add_flag("--check", arguments->check, "Only say what is there and what is missing");
+  command->add_flag("--check", arguments->check, "Only report what is present and what is missing");
   command->add_flag("--quick", arguments->quick, "Compare sizes only, do not read the shards");
-  command->add_flag("--json", arguments->json, "For programs");
+  command->add_flag("--json", arguments->json, "Write JSON");
   command->callback([arguments] {
     const int status = run(*arguments);
     if (status != 0) throw CLI::RuntimeError(status);

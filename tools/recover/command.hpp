@@ -4,7 +4,7 @@
 
 namespace torchtap::recover {
 
-/// `torchtap recover DIRECTORY`: says what a crash left of a spooled recording, and finishes it.
+/// `torchtap recover DIRECTORY`: reports what a crash left of a spooled recording, and finishes it.
 void add_command(CLI::App& app);
 
 }  // namespace torchtap::recover
