@@ -1,5 +1,5 @@
-// A hook may replace what a module returns. Here one channel at a time is zeroed, and the loss tells how much
-// the model needs it.
+// Replaces a module's output with a hook: zeroes one channel at a time, so that the loss shows how much the
+// model needs it.
 
 #include <torch/torch.h>
 
@@ -22,7 +22,7 @@ int main() {
                                {"flatten", torch::nn::Flatten()},
                                {"head", torch::nn::Linear(kChannels, 2)}});
 
-  // Stripes to tell apart: lying ones from standing ones.
+  // Horizontal and vertical stripes, to be classified.
   const at::Tensor stripes = torch::arange(12).remainder(2).to(torch::kFloat).expand({64, 1, 12, 12});
   const at::Tensor images =
       torch::cat({stripes, stripes.transpose(2, 3)}) + 1.5 * torch::randn({128, 1, 12, 12});
@@ -47,17 +47,17 @@ int main() {
     double ablated = 0;
     {
       const auto zero = [channel](tap::hooks::Event& event) {
-        at::Tensor changed = event.outputs()[0].clone();  // others may still hold what the module returned
+        at::Tensor changed = event.outputs()[0].clone();  // clone: others may hold the module's output
         changed.select(1, channel).zero_();
         event.outputs()[0] = changed;
       };
       const auto handle = tap::hooks::attach(relu, tap::hooks::Kind::forward_output, zero);
       ablated = loss().item<double>();
-    }  // the handle goes, and the hook with it
+    }  // destroying the handle removes the hook
     std::cout << "without channel " << channel << " loss " << ablated << "  "
               << std::string(static_cast<std::size_t>(std::min(ablated * 20, 60.0)), '#') << "\n";
 
-    // The same without a hook: the head's weights for this channel set to zero.
+    // The same without a hook: sets the head's weights for this channel to zero.
     const at::Tensor weight = head.weight.clone();
     head.weight.select(1, channel).zero_();
     right = right && std::abs(loss().item<double>() - ablated) < 1e-5;
@@ -65,7 +65,7 @@ int main() {
     worst = std::max(worst, ablated);
   }
   right = right && worst > 2 * intact && loss().item<double>() == intact;
-  std::cout << (right ? "Each loss is that of a head without the channel; afterwards the model is intact.\n"
+  std::cout << (right ? "Each loss equals that of a head without the channel; the model is unchanged.\n"
                       : "WRONG\n");
   return right ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-// Features from the middle of a deep model, without paying for the rest of it: the forward is stopped once
-// everything that is to be recorded is there.
+// Takes features from the middle of a deep model without paying for the rest: the forward stops once
+// everything to be recorded is there.
 
 #include <torch/torch.h>
 
@@ -21,9 +21,9 @@ int main() {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   };
 
-  tap::recorders::ForwardOutput features;  // of two layers, in whatever order they are listed
+  tap::recorders::ForwardOutput features;  // of two layers, listed in any order
   features.modules(model, tap::selectors::names("7", "3"));
-  tap::recorders::ForwardPre later;  // to see that the others do not run
+  tap::recorders::ForwardPre later;  // checks that the other layers do not run
   later.modules(model, tap::selectors::names("8", "199"));
 
   const double whole = milliseconds([&] { model->forward(x); });

@@ -45,8 +45,8 @@ Option text(std::string_view name, std::string_view help, std::string& value) {
 std::optional<Arguments> parse_arguments(int argc, char** argv) {
   Arguments arguments;
   const std::vector<Option> options = {
-      text("--data", "where Fashion-MNIST's four idx files are", arguments.data),
-      text("--save", "where recordings and the figure go; older ones are replaced", arguments.save),
+      text("--data", "folder of Fashion-MNIST's four idx files", arguments.data),
+      text("--save", "folder for recordings and the figure; replaces older ones", arguments.save),
       number("--samples", "images to train with, of 60000", arguments.samples, 1),
       number("--test", "images to test and record with, of 10000", arguments.test, 1),
       number("--epochs", "passes over the training images", arguments.epochs, 1),
@@ -57,9 +57,8 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
     if (name == "--help" || name == "-h") {
-      std::cout
-          << "Trains a small classifier on Fashion-MNIST with torchtap's recorders attached, prints what "
-             "they saw,\nsaves it, and draws it.\n\nusage: fashion_mnist [options]\n\n";
+      std::cout << "Trains a small classifier on Fashion-MNIST with torchtap's recorders attached, prints,\n"
+                   "saves and draws the results.\n\nusage: fashion_mnist [options]\n\n";
       for (const auto& option : options) {
         std::string left = "  " + std::string(option.name) + " " + std::string(option.meta);
         left.resize(20, ' ');
@@ -67,7 +66,7 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
       }
       return std::nullopt;
     }
-    std::optional<std::string> value;  // "--epochs 2" and "--epochs=2"
+    std::optional<std::string> value;  // accepts "--epochs 2" and "--epochs=2"
     if (const auto equals = name.find('='); equals != std::string::npos) {
       value = name.substr(equals + 1);
       name.resize(equals);

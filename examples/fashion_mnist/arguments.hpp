@@ -15,6 +15,6 @@ struct Arguments {
   std::int64_t threads = 0;
 };
 
-/// The command line; nothing if all it asks for is help, which is printed. Throws `std::invalid_argument`
-/// that says what is wrong with it.
+/// Parses the command line; returns nothing if it asks for help, which is printed. Throws
+/// `std::invalid_argument` that describes the error.
 std::optional<Arguments> parse_arguments(int argc, char** argv);

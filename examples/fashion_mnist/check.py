@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Checks what examples/fashion_mnist recorded against a computation of its own.
+"""Checks the recordings of examples/fashion_mnist against an independent computation.
 
 usage: check.py FOLDER [--data FOLDER]
 
-Reads every file with torch.load(weights_only=True), builds the classifier anew from the parameters that the example
-saved, runs the same test images through it, here in float64, and compares: sums, means for each class, moments,
-histograms, extrema and counts. Of the training it repeats the first and the last step and compares the gradients.
-Prints the largest differences beside what is tolerated, and ends with status 1 if one is larger.
+Reads every file with torch.load(weights_only=True), rebuilds the classifier from the saved parameters, runs the same
+test images through it in float64, and compares sums, means per class, moments, histograms, extrema and counts. Repeats
+the first and the last training step and compares the gradients. Prints the largest differences beside their tolerances,
+and exits with status 1 if one is exceeded.
 
-The recordings were computed in float32 networks, so they differ from float64 by rounding. Tolerated is:
-  - for values, a difference of 1e-5 of the largest value compared with (1e-4 for skewness, kurtosis, gradients);
-  - for counts of values (bins, zeros), that 1e-5 of all values are counted elsewhere, for they lay on the edge;
-  - for counts of anything else, nothing.
+The recordings were computed in float32, so they differ from float64 by rounding. The tolerances are:
+  - for values, 1e-5 of the largest value (1e-4 for skewness, kurtosis, gradients);
+  - for counts of values (bins, zeros), 1e-5 of all values, as values on an edge may be counted elsewhere;
+  - for other counts, zero.
 """
 import argparse
 import gzip
@@ -38,7 +38,7 @@ def report(what, difference, tolerance):
 
 
 def relative(got, want):
-    """The largest difference as a part of the largest value."""
+    """Returns the largest difference divided by the largest value."""
     got, want = got.double(), want.double()
     if got.shape != want.shape or not bool(torch.isfinite(got).all()):
         return math.inf
@@ -51,7 +51,7 @@ def require(what, condition):
 
 
 def forward(parameters, images):
-    """What leaves each module."""
+    """Returns the output of each module."""
     x, outputs = images, {}
     for name, kind in MODULES.items():
         weight, bias = parameters.get(f"{name}.weight"), parameters.get(f"{name}.bias")
@@ -70,7 +70,7 @@ def forward(parameters, images):
 
 
 def read_idx(folder, name, most):
-    """The first `most` entries of an idx file of bytes, plain or gzip."""
+    """Returns the first `most` entries of an idx file of bytes, plain or gzip."""
     path = pathlib.Path(folder, name)
     content = path.read_bytes() if path.exists() else gzip.open(f"{path}.gz").read()
     dimensions = content[3]
@@ -84,7 +84,7 @@ def load(path):
 
 
 def recording(folder, kind, expected):
-    """The values of a recording by path. `expected`: for each path, in order, type and samples."""
+    """Returns the values of a recording by path. `expected`: for each path, in order, type and samples."""
     manifest = json.loads((folder / "manifest.json").read_text())
     found = [(e["path"], e["type"], e["kind"], e["samples"]) for e in manifest["entries"]]
     require(f"{folder.name}: manifest", found == [(path, MODULES[path], kind, n) for path, n in expected.items()])
@@ -92,7 +92,7 @@ def recording(folder, kind, expected):
 
 
 class Statistics:
-    """Sums of powers, extrema and counts of all values that one module returned, in float64."""
+    """Accumulates sums of powers, extrema and counts of all outputs of one module, in float64."""
 
     def __init__(self, edges=None):
         self.powers = [0.0] * 5
@@ -175,7 +175,7 @@ def check_testing(folder, run, data):
         require(f"relus  {name}  edges", bool((width == width[0]).all()) and
                 math.frexp(float(width[0]))[0] == 0.5 and want.most <= float(edges[name][-1]) * (1 + VALUES))
 
-    # The table's numbers, the largest difference over all modules.
+    # The numbers of the table: the largest difference over all modules.
     worst = {}
     for name, want in statistics.items():
         got = outputs[name]

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A small convolutional classifier and its training, in plain LibTorch: nothing here knows of torchtap.
+/// A small convolutional classifier and its training, in plain LibTorch without torchtap.
 
 #include <torch/torch.h>
 
@@ -9,7 +9,7 @@
 
 #include "idx.hpp"
 
-/// 28 × 28 images to the scores of ten classes.
+/// Maps 28 × 28 images to the scores of ten classes.
 torch::nn::Sequential make_classifier();
 
 struct Training {
@@ -18,13 +18,13 @@ struct Training {
   double learning_rate = 1e-3;
 };
 
-/// One step of the training, when loss and gradients are known and the parameters have not changed yet.
+/// A training step after loss and gradients are computed and before the parameters change.
 struct Step {
   std::int64_t index, count;
   at::Tensor images, labels;
   double loss;
 };
 
-/// Trains with Adam on batches drawn anew for each epoch. Calls `on_step` in every step.
+/// Trains with Adam on batches reshuffled for each epoch. Calls `on_step` in every step.
 void train(torch::nn::Sequential& classifier, const Dataset& data, const Training& training,
            const std::function<void(const Step&)>& on_step);

@@ -10,7 +10,7 @@ namespace figure {
 namespace {
 
 constexpr double kWidth = 1200, kHeight = 1000;
-constexpr double kLeft = 130, kRight = 1070;  // what all panels share
+constexpr double kLeft = 130, kRight = 1070;  // shared by all panels
 constexpr const char* kInk = "#222";
 constexpr const char* kGrey = "#667";
 constexpr const char* kGrid = "#e6e8ee";
@@ -19,7 +19,7 @@ constexpr std::array<const char*, 6> kColours = {"#0072b2", "#d55e00", "#009e73"
 
 std::string number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value == 0 ? 0.0 : value);  // never "-0"
+  std::snprintf(text, sizeof text, "%.6g", value == 0 ? 0.0 : value);  // avoid "-0"
   return text;
 }
 
@@ -44,7 +44,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-/// How a text looks and which way it goes from its point.
+/// The appearance and alignment of a text.
 struct Style {
   double size = 12;
   const char* colour = kInk;
@@ -101,7 +101,7 @@ class Svg {
   std::ostringstream out_;
 };
 
-/// Maps values to a stretch of the page.
+/// Maps values to a range of page coordinates.
 struct Axis {
   double from, to;    // values
   double begin, end;  // coordinates
@@ -113,11 +113,11 @@ struct Axis {
     return begin + std::clamp(part, 0.0, 1.0) * (end - begin);
   }
 
-  /// Round values, about `wanted` of them.
+  /// About `wanted` round values.
   std::vector<double> ticks(int wanted) const {
     std::vector<double> result;
     if (logarithmic) {
-      const bool fine = std::log10(to / from) < 2.5;  // 1, 2, 5 in each decade; otherwise decades alone
+      const bool fine = std::log10(to / from) < 2.5;  // 1, 2, 5 in each decade; otherwise only decades
       for (double decade = std::floor(std::log10(from)); decade <= std::log10(to); ++decade) {
         for (const double digit : fine ? std::vector<double>{1, 2, 5} : std::vector<double>{1}) {
           const double tick = digit * std::pow(10, decade);
@@ -202,7 +202,7 @@ void draw_heatmap(Svg& svg, const Heatmap& map, double top) {
   svg.text(x + 62, top + height / 2, map.value, {12, kGrey, "middle", false, true});
 }
 
-/// Frame, grid and labels of a panel with two axes.
+/// Draws frame, grid and labels of a panel with two axes.
 void draw_axes(Svg& svg, const Axis& x, const Axis& y, int x_ticks, bool percent) {
   for (const double tick : y.ticks(5)) {
     svg.line(x.begin, y(tick), x.end, y(tick), kGrid);
@@ -228,7 +228,7 @@ void draw_histograms(Svg& svg, const Page& page, double top) {
     }
   }
   if (most == 0) most = 1;
-  // One scale for all, by decades; what is rarer than one in a million is not drawn.
+  // One scale of decades for all; shares below one in a million are not drawn.
   const double low = std::pow(10, std::floor(std::log10(std::max(least, 1e-6))));
   const double high = std::max(10 * low, std::pow(10, std::ceil(std::log10(most))));
 
@@ -260,7 +260,7 @@ void draw_histograms(Svg& svg, const Page& page, double top) {
   }
 }
 
-/// The mean of up to ten values on either side.
+/// Averages each value with up to ten values on either side.
 std::vector<double> smooth(const std::vector<double>& values) {
   std::vector<double> result;
   const auto size = static_cast<std::int64_t>(values.size());
@@ -306,7 +306,7 @@ void draw_curves(Svg& svg, const Page& page, double top) {
     }
     return result;
   };
-  std::vector<std::pair<double, std::size_t>> ends;  // where each curve's name goes, from the top
+  std::vector<std::pair<double, std::size_t>> ends;  // positions of the curves' names, from the top
   for (std::size_t i = 0; i < page.curves.size(); ++i) {
     svg.path(points(page.curves[i].values), kColours[i % kColours.size()], 0.8, 0.28);
   }

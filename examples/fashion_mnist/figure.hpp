@@ -1,6 +1,6 @@
 #pragma once
 
-/// One picture of a run, as SVG that needs nothing else. Plain numbers in, text out.
+/// Draws a run as a self-contained SVG. Takes plain numbers and returns text.
 
 #include <cstdint>
 #include <string>
@@ -8,22 +8,22 @@
 
 namespace figure {
 
-/// Means of many columns for each row, as colours.
+/// Means of many columns for each row, shown as colours.
 struct Heatmap {
   std::string title, columns, value;  ///< `columns` and `value` label the axis and the colours
   std::vector<std::string> row_labels, column_labels;
   std::vector<int> column_groups;          ///< the row that each column belongs to, or -1
-  std::vector<std::vector<double>> cells;  ///< [row][column], none negative
+  std::vector<std::vector<double>> cells;  ///< [row][column], not negative
 };
 
-/// How often which value occurred.
+/// The share of values in each bin.
 struct Histogram {
   std::string title;
   std::vector<double> edges, shares;  ///< one edge more than shares
   std::vector<std::string> notes;
 };
 
-/// One value a step.
+/// One value per step.
 struct Curve {
   std::string name;
   std::vector<double> values;
@@ -36,7 +36,7 @@ struct Page {
   std::vector<Histogram> histograms;
   std::string curves_title, curves_x, curves_y;
   std::vector<Curve> curves;
-  std::int64_t epochs = 1;  ///< the steps are divided into
+  std::int64_t epochs = 1;  ///< the steps are divided into this many
 };
 
 std::string draw(const Page& page);

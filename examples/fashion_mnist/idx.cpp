@@ -51,7 +51,7 @@ at::Tensor read_idx(const std::string& path, std::int64_t most) {
   TORCH_CHECK_VALUE(std::filesystem::exists(path), path,
                     ": no such file. Debian has it in the package dataset-fashion-mnist; for files "
                     "elsewhere, say --data FOLDER.");
-  const File file(gzopen(path.c_str(), "rb"), gzclose);  // reads plain files, too
+  const File file(gzopen(path.c_str(), "rb"), gzclose);  // also reads plain files
   TORCH_CHECK_VALUE(file != nullptr, path, ": cannot be opened.");
   const std::int64_t magic = read_number(file.get(), path);
   const std::int64_t dimensions = magic & 0xff;
@@ -60,9 +60,9 @@ at::Tensor read_idx(const std::string& path, std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t i = 0; i < dimensions; ++i) sizes.push_back(read_number(file.get(), path));
   sizes[0] = std::min(sizes[0], most);
-  std::int64_t bytes = 1;  // sizes are claims: no more is allocated than such a file can hold
+  std::int64_t bytes = 1;  // the declared sizes limit the allocation to the size of a valid file
   for (const std::int64_t size : sizes) {
-    TORCH_CHECK_VALUE(size > 0 && size <= (std::int64_t{1} << 31) / bytes, path, ": claims the shape ",
+    TORCH_CHECK_VALUE(size > 0 && size <= (std::int64_t{1} << 31) / bytes, path, ": declares the shape ",
                       at::IntArrayRef(sizes), ".");
     bytes *= size;
   }

@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <string>
 
-/// Reads an idx file of bytes, plain or gzip: `[N, 28, 28]` images or `[N]` labels, uint8. Only the first
-/// `most` entries, if there are that many. Throws `c10::ValueError` naming the file and what is wrong with
-/// it.
+/// Reads an idx file of bytes, plain or gzip: `[N, 28, 28]` images or `[N]` labels, uint8. Reads at most the
+/// first `most` entries. Throws `c10::ValueError` that names the file and the problem.
 at::Tensor read_idx(const std::string& path, std::int64_t most);
 
 /// Images to classify.
@@ -18,6 +17,6 @@ struct Dataset {
   std::int64_t size() const { return labels.size(0); }
 };
 
-/// The first `most` images of Fashion-MNIST in `folder`: those for training, or those for testing.
+/// The first `most` training images of Fashion-MNIST in `folder`, or the first test images.
 Dataset read_training_set(const std::string& folder, std::int64_t most);
 Dataset read_test_set(const std::string& folder, std::int64_t most);

@@ -1,5 +1,5 @@
-// torchtap's main example: a classifier is trained and tested on Fashion-MNIST by code that knows nothing of
-// torchtap (classifier.cpp), while recorders watch it from here. Ends with a table, a folder of recordings
+// torchtap's main example. Code that knows nothing of torchtap (classifier.cpp) trains and tests a classifier
+// on Fashion-MNIST, while recorders observe it from here. Prints a table, and writes a folder of recordings
 // for Python (check.py) and a picture (figure.svg).
 
 #include <torch/torch.h>
@@ -41,32 +41,32 @@ namespace {
 constexpr std::array<const char*, 10> kClasses = {
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"};
 constexpr std::int64_t kTestBatch = 250;
-const char* const kHidden = "relu3";  // the layer whose mean activation is recorded for each class
+const char* const kHidden = "relu3";  // the layer whose mean activation is recorded per class
 
-/// Everything that watches the classifier. Made before training, read after testing.
+/// All recorders of the classifier. Created before training, read after testing.
 struct Recorders {
-  /// The class that is being tested; nothing while training.
+  /// The class under test; nothing while training.
   std::optional<int> tested;
 
-  /// What enters each Linear, summed over all test images: [1568] and [64].
+  /// The inputs of each Linear, summed over all test images: [1568] and [64].
   recorders::ForwardPre linear_inputs{recorders::Options()
                                           .condition([this] { return tested.has_value(); })
                                           .reduction(Sum(SumOptions().over({0})))};
-  /// How the activations of each ReLU are distributed, over images, channels and pixels. The histogram finds
-  /// its range itself.
+  /// The distribution of each ReLU's activations over images, channels and pixels. The histogram finds its
+  /// range itself.
   recorders::ForwardOutput relus{recorders::Options()
                                      .condition([this] { return tested.has_value(); })
                                      .reduction(Series(Moments(MomentsOptions().over_all(true)),
                                                        Histogram(HistogramOptions(64).over_all(true))))};
-  /// What leaves every module, for the table. The last row is there for its shape.
+  /// The outputs of every module, for the table. The last row is kept for its shape.
   recorders::ForwardOutput outputs{
       recorders::Options()
           .condition([this] { return tested.has_value(); })
           .reduction(Series(Moments(MomentsOptions().over_all(true)), Min(MinOptions().over_all(true)),
                             Max(MaxOptions().over_all(true)), Count(), Last(LastOptions().over({0}))))};
-  /// One recorder a class: the mean activation of one hidden layer, over the images of that class.
+  /// One recorder per class: the mean activation of one hidden layer over the images of that class.
   std::vector<recorders::ForwardOutput> class_means;
-  /// How large the gradient at each layer's output is: one number a training step, all of them kept.
+  /// The norm of the gradient at each layer's output: one number per training step, all of them kept.
   recorders::BackwardOutput gradients{
       recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); })};
 
@@ -82,7 +82,7 @@ struct Recorders {
       class_means.back().modules(classifier, selectors::names(kHidden));
     }
   }
-  Recorders(const Recorders&) = delete;  // the conditions refer to `tested`
+  Recorders(const Recorders&) = delete;  // the conditions capture `tested`
   Recorders& operator=(const Recorders&) = delete;
 
   void save(const std::filesystem::path& folder) const {
@@ -97,7 +97,7 @@ struct Recorders {
   }
 };
 
-/// The parameters by name, as they are now.
+/// The current parameters by name.
 core::Value parameters_of(const torch::nn::Sequential& classifier) {
   core::Value::Dict parameters;
   for (const auto& parameter : classifier->named_parameters()) {
@@ -106,7 +106,8 @@ core::Value parameters_of(const torch::nn::Sequential& classifier) {
   return parameters;
 }
 
-/// Tests class by class, so that a recorder may listen to one class alone. Returns how many were right.
+/// Tests class by class, so that a recorder can record a single class. Returns the number of correct
+/// predictions.
 std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, std::optional<int>& tested) {
   const torch::NoGradGuard no_grad;
   Progress progress;
@@ -115,7 +116,7 @@ std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, std::o
   for (int label = 0; label < 10; ++label) {
     tested = label;
     const at::Tensor images = data.images.index_select(0, data.labels.eq(label).nonzero().flatten());
-    if (images.size(0) > 0) {  // of few test images, none may be of this class
+    if (images.size(0) > 0) {  // with few test images, this class may have none
       for (const auto& batch : images.split(kTestBatch)) {
         right += classifier->forward(batch).argmax(1).eq(label).sum().item<std::int64_t>();
       }
@@ -167,12 +168,12 @@ void print_table(Recorders& recorded) {
                short_number(value("min.value")), short_number(value("max.value")),
                percent(value("count.zeros") / value("count.elements")), gradient});
   }
-  std::cout << "\nWhat left each module while testing (a sample is one batch), and the norm of the gradient\n"
+  std::cout << "\nOutput of each module while testing (a sample is one batch), and norm of the gradient\n"
                "there while training (means of the first and the last ten steps):\n\n";
   table.print();
 }
 
-/// The mean activations with the units in an order that shows which class excites them most.
+/// The mean activations, with the units grouped by the class that excites them most.
 figure::Heatmap heatmap_of(const std::vector<recorders::ForwardOutput>& class_means) {
   figure::Heatmap map;
   std::vector<std::vector<double>> means;
@@ -182,7 +183,7 @@ figure::Heatmap heatmap_of(const std::vector<recorders::ForwardOutput>& class_me
     means.push_back(numbers(class_means[label][0].tensor()));
   }
   const auto units = static_cast<int>(means.at(0).size());
-  std::vector<std::pair<std::pair<std::size_t, double>, int>> order;  // most excited by, how much; unit
+  std::vector<std::pair<std::pair<std::size_t, double>, int>> order;  // class, activation; unit
   for (int unit = 0; unit < units; ++unit) {
     std::size_t best = 0;
     for (std::size_t row = 1; row < means.size(); ++row) {
@@ -221,7 +222,7 @@ figure::Page page_of(Recorders& recorded, const Arguments& arguments, double acc
                arguments.seed, "; tested with ", arguments.test, " images: ", percent(accuracy), " right");
   page.means = heatmap_of(recorded.class_means);
 
-  page.histograms_title = "Activations of the ReLUs: what is not zero";
+  page.histograms_title = "Nonzero activations of the ReLUs";
   page.histograms_x = "activation";
   page.histograms_y = "share of all activations";
   for (const auto& relu : recorded.relus) {
@@ -270,7 +271,7 @@ void run(Arguments arguments) {
 
   torch::nn::Sequential classifier = make_classifier();
   Recorders recorded(classifier);
-  recorded.save(folder);  // still empty: if this cannot be written, say so now, not after a minute
+  recorded.save(folder);  // still empty: fails now rather than after the training if it cannot be written
 
   Progress progress;
   std::int64_t steps = 0;

@@ -26,7 +26,7 @@ void Progress::show(std::int64_t index, std::int64_t count, const std::string& t
 }
 
 void Table::print() const {
-  const auto width = [](const std::string& text) {  // of UTF-8
+  const auto width = [](const std::string& text) {  // in characters of UTF-8
     return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
   };
   std::vector<std::int64_t> widths(rows_[0].size(), 0);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// How far the work is: one live line on a terminal, a line now and then where the output is piped.
+/// Shows progress: a live line on a terminal, occasional lines otherwise.
 class Progress {
  public:
   Progress();
@@ -17,7 +17,7 @@ class Progress {
   std::int64_t tenth_ = -1;
 };
 
-/// Columns as wide as their widest entry; numbers to the right.
+/// A table with columns as wide as their widest cell and right-aligned numbers.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}

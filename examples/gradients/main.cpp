@@ -1,5 +1,5 @@
-// Gradients at a skip connection, y = x + f(x). BackwardInput of f counts what flows back through f alone;
-// x itself receives that and what bypasses f.
+// Gradients at a skip connection, y = x + f(x). BackwardInput of f counts only the gradient that flows back
+// through f; x itself receives that plus the gradient that bypasses f.
 
 #include <torch/torch.h>
 
@@ -20,11 +20,11 @@ int main() {
   torch::manual_seed(0);
   Skip model;
 
-  tap::recorders::BackwardInput into;  // the gradient with respect to f's input: every sample is kept
+  tap::recorders::BackwardInput into;  // the gradient with respect to f's input; every sample is kept
   into.modules(model, tap::selectors::names("f"));
-  tap::recorders::BackwardOutput outof;  // and to its output
+  tap::recorders::BackwardOutput outof;  // the gradient with respect to f's output
   outof.modules(model, tap::selectors::names("f"));
-  tap::recorders::BackwardOutput lengths(  // of the same only the length: 4 bytes a sample
+  tap::recorders::BackwardOutput lengths(  // only the norm of the same gradient: 4 bytes per sample
       tap::recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); }));
   lengths.modules(model, tap::selectors::names("f"));
 
@@ -33,13 +33,13 @@ int main() {
 
   const at::Tensor through_f = into.at("f").tensors().at(0);
   const at::Tensor arriving = outof.at("f").tensors().at(0);
-  std::cout << "gradient that arrives at y:\n" << arriving << "\n";
-  std::cout << "its part that goes back through f:\n" << through_f << "\n";
-  std::cout << "gradient of x, both ways together:\n" << x.grad() << "\n";
+  std::cout << "gradient at y:\n" << arriving << "\n";
+  std::cout << "its part that flows back through f:\n" << through_f << "\n";
+  std::cout << "gradient of x, the sum of both paths:\n" << x.grad() << "\n";
 
   const bool right = through_f.allclose(arriving.mm(model->f->weight.detach())) &&
                      x.grad().allclose(arriving + through_f) &&
                      lengths[0].tensors().at(0).equal(arriving.norm());
-  std::cout << (right ? "The two ways add up.\n" : "WRONG\n");
+  std::cout << (right ? "The two paths add up.\n" : "WRONG\n");
   return right ? 0 : 1;
 }

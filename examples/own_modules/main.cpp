@@ -1,5 +1,5 @@
-// Modules of your own: TORCHTAP_MODULE where TORCH_MODULE stood, and torchtap::nn names for built-in modules
-// that your forward calls directly. Nothing else changes.
+// Hooks your own modules: replace TORCH_MODULE by TORCHTAP_MODULE, and use torchtap::nn names for built-in
+// modules that your forward calls directly. Nothing else changes.
 
 #include <torch/torch.h>
 
@@ -36,11 +36,11 @@ int main() {
   torch::manual_seed(0);
   Net net;
 
-  // Selectors know types and paths; without one, everything that has a forward is recorded, Net included.
+  // Selectors match types and paths; without one, everything with a forward is recorded, including Net.
   tap::recorders::ForwardOutput all(
       tap::reductions::Moments(tap::reductions::MomentsOptions().over_all(true)));
   all.modules(net);
-  // The third pass through the block only: conditions see which call of a forward this is.
+  // Only the third pass through the block: conditions see the index of a call within a forward.
   tap::recorders::ForwardOutput last(tap::recorders::Options().condition(
       [](const tap::recorders::Sample& sample) { return sample.call_index() == 2; }));
   last.modules(net, tap::selectors::types<ResidualBlock>());
@@ -58,6 +58,6 @@ int main() {
   const bool right = all.size() == 5 && all.at("").samples() == 1 && all.at("block").samples() == 3 &&
                      all.at("block.widen").samples() == 3 && last[0].samples() == 1 &&
                      torch::linear(features, net->head->weight, net->head->bias).allclose(y);
-  std::cout << (right ? "What left the third block is what the head made the result of.\n" : "WRONG\n");
+  std::cout << (right ? "The head computed the result from the output of the third pass.\n" : "WRONG\n");
   return right ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-// A recorder goes into a file in the middle of a run and on from there, as if there had been no break: for
-// jobs that are killed and started again.
+// Saves a recorder to a file in the middle of a run and continues from there, for jobs that are killed and
+// restarted.
 
 #include <torch/torch.h>
 
@@ -30,10 +30,10 @@ int main() {
   {
     auto recorder = make_recorder(model);
     for (int i = 0; i < 4; ++i) model->forward(batches[i]);
-    recorder.snapshot("resume.snapshot");  // appears whole or not at all
-  }                                        // here the process may end …
+    recorder.snapshot("resume.snapshot");  // written completely or not at all
+  }                                        // the process may end here …
   auto resumed = make_recorder(model);
-  resumed.restore("resume.snapshot");  // … and another one go on, with a recorder made alike
+  resumed.restore("resume.snapshot");  // … and another one continue, with a recorder configured alike
   for (int i = 4; i < 10; ++i) model->forward(batches[i]);
   resumed.detach();
 
@@ -50,6 +50,6 @@ int main() {
     }
     std::cout << "\n";
   }
-  std::cout << (right ? "Every result equals that of a run without a break.\n" : "WRONG\n");
+  std::cout << (right ? "Every result equals that of an uninterrupted run.\n" : "WRONG\n");
   return right ? 0 : 1;
 }

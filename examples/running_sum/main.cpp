@@ -1,4 +1,4 @@
-// The smallest program: running sums of what enters two modules of a plain model, saved for Python.
+// The smallest program: running sums of the inputs of two modules of a plain model, saved for Python.
 //
 //     torch.load("running_sum.recording/0.pt", weights_only=True) / samples    # the mean input of module 2
 
@@ -19,7 +19,7 @@ int main() {
   tap::recorders::ForwardPre inputs(tap::reductions::Sum{});
   inputs.children(model, tap::selectors::indices({2, 3}));
 
-  // The same by hand, to compare with.
+  // The same sum by hand, for comparison.
   torch::NoGradGuard no_grad;
   auto first = model->ptr<torch::nn::LinearImpl>(0);
   at::Tensor by_hand = torch::zeros({1, 100});
@@ -34,12 +34,12 @@ int main() {
               << " samples, sum of shape " << module.tensor().sizes() << "\n";
   }
 
-  // One .pt file a module, and a manifest that says which is which.
+  // One .pt file per module, and a manifest that maps files to modules.
   inputs.save("running_sum.recording", tap::storage::SaveOptions().mkdir(true).overwrite(true));
   const auto recording = tap::storage::load("running_sum.recording");
 
   const bool right = inputs[0].samples() == 1000 && inputs[0].tensor().allclose(by_hand, 1e-4, 1e-4) &&
                      recording.at("2").tensor().equal(inputs[0].tensor());
-  std::cout << (right ? "The sum is the one computed by hand, and so is the one on disk.\n" : "WRONG\n");
+  std::cout << (right ? "The sums in memory and on disk equal the one computed by hand.\n" : "WRONG\n");
   return right ? 0 : 1;
 }

@@ -1,7 +1,7 @@
-// A file that Python exported: the largest value of each channel that leaves a ReLU, and so where in the
-// network channels are never active.
+// Records a file exported from Python: the maximum of each channel of each ReLU's output, which shows
+// channels that are never active.
 //
-// usage: torchscript MODEL.pt        (of torch.jit.script or torch.jit.trace, taking [N, 3, H, W])
+// usage: torchscript MODEL.pt        (from torch.jit.script or torch.jit.trace, takes [N, 3, H, W])
 
 #include <torch/script.h>
 #include <torch/torch.h>

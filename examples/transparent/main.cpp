@@ -1,5 +1,5 @@
-// Records from every module of four networks that know nothing of torchtap: examples/zoo is plain LibTorch,
-// and all that makes it visible is one target in CMakeLists.txt, torchtap::transparent.
+// Records every module of four networks that know nothing of torchtap: examples/zoo is plain LibTorch, and
+// linking torchtap::transparent in CMakeLists.txt is all that makes its modules visible.
 
 #include <torch/torch.h>
 
@@ -18,8 +18,7 @@ namespace tap = torchtap;
 
 namespace {
 
-/// Prints what flowed through `net`, by type and for the modules at `shown`; false if anything is not as it
-/// was.
+/// Prints statistics of `net`'s modules, by type and for those at `shown`. Returns false if a check fails.
 template <class Net>
 bool record(const char* name, Net net, const at::Tensor& input, const tap::selectors::Selector& shown) {
   const torch::NoGradGuard no_grad;
@@ -52,7 +51,7 @@ bool record(const char* name, Net net, const at::Tensor& input, const tap::selec
                 moments.tensor("variance").template item<double>());
   }
 
-  // The root's output is the one that we hold.
+  // We hold the root's output, so compare with it.
   const double mean = outputs.at("").tensor("mean").template item<double>();
   const bool right = recorded.equal(bare) && all_called &&
                      std::abs(mean - bare.to(torch::kDouble).mean().template item<double>()) < 1e-6;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A small detector in the shape of those of torchvision: features on several scales, a neck that brings them
-/// together, and results by name.
+/// A small detector like those of torchvision: features at several scales, a neck that combines them, and
+/// results by name.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/conv.h>
@@ -15,7 +15,8 @@
 
 namespace zoo {
 
-/// Features `[B, width, H, W]`, each half as large as the one before it, to one of the first one's size.
+/// Combines features `[B, width, H, W]`, each half as large as the one before, into one of the first one's
+/// size.
 struct NeckImpl : torch::nn::Module {
   explicit NeckImpl(int64_t width);
 
@@ -25,7 +26,7 @@ struct NeckImpl : torch::nn::Module {
 };
 TORCH_MODULE(Neck);
 
-/// Images `[B, 3, H, W]` to "boxes" `[B, 4, H/2, W/2]` and "scores" `[B, classes, H/2, W/2]`.
+/// Maps images `[B, 3, H, W]` to "boxes" `[B, 4, H/2, W/2]` and "scores" `[B, classes, H/2, W/2]`.
 struct DetectorImpl : torch::nn::Module {
   explicit DetectorImpl(int64_t classes, int64_t width = 8);
 

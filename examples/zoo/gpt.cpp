@@ -16,7 +16,7 @@ torch::nn::LayerNorm layer_norm(int64_t width) {
 
 CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GPTOptions& options) : heads(options.heads()) {
   const int64_t width = options.width();
-  TORCH_CHECK_VALUE(width % heads == 0, "GPT: ", heads, " heads cannot share out a width of ", width, ".");
+  TORCH_CHECK_VALUE(width % heads == 0, "GPT: ", heads, " heads do not divide a width of ", width, ".");
   query = register_module("query", torch::nn::Linear(width, width));
   key = register_module("key", torch::nn::Linear(width, width));
   value = register_module("value", torch::nn::Linear(width, width));
@@ -38,7 +38,7 @@ torch::Tensor CausalSelfAttentionImpl::forward(torch::Tensor x) {
   const torch::Tensor v = split_heads(value->forward(x));
 
   torch::Tensor att = torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(q.size(-1)));
-  // Compared, not kept as bool: Module::to(dtype) converts buffers, too.
+  // A comparison instead of a bool buffer: Module::to(dtype) converts buffers too.
   const torch::Tensor hidden = mask.slice(0, 0, T).slice(1, 0, T) == 0;
   att = att.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   att = attn_drop(torch::softmax(att, /*dim=*/-1));

@@ -1,7 +1,7 @@
 #pragma once
 
 /// A decoder-only transformer (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019)
-/// in the shape and with the initialisation of GPT-2, but for the head, which shares no weights with the
+/// with the structure and initialisation of GPT-2, except that the head does not share weights with the
 /// embedding.
 
 #include <torch/arg.h>
@@ -22,20 +22,20 @@ namespace zoo {
 struct GPTOptions {
   explicit GPTOptions(int64_t vocab) : vocab_(vocab) {}
 
-  /// How many different tokens there are.
+  /// Number of different tokens.
   TORCH_ARG(int64_t, vocab);
-  /// The longest sequence.
+  /// The maximal length of a sequence.
   TORCH_ARG(int64_t, context) = 128;
-  /// Blocks, one after the other.
+  /// Number of blocks.
   TORCH_ARG(int64_t, layers) = 4;
-  /// Attention heads of each block; they share out the width.
+  /// Attention heads per block; the width is divided among them.
   TORCH_ARG(int64_t, heads) = 4;
-  /// Features of each token, a multiple of `heads`.
+  /// Features per token, a multiple of `heads`.
   TORCH_ARG(int64_t, width) = 128;
   TORCH_ARG(double, dropout) = 0.1;
 };
 
-/// Each position looks at itself and those before it: `[B, T, width]` to `[B, T, width]`.
+/// Causal self-attention: `[B, T, width]` to `[B, T, width]`.
 struct CausalSelfAttentionImpl : torch::nn::Module {
   explicit CausalSelfAttentionImpl(const GPTOptions& options);
 
@@ -44,14 +44,14 @@ struct CausalSelfAttentionImpl : torch::nn::Module {
   int64_t heads;
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr}, proj{nullptr};
   torch::nn::Dropout attn_drop{nullptr}, resid_drop{nullptr};
-  torch::Tensor mask;  ///< `[context, context]`: 1 where a row's position may look, 0 elsewhere
+  torch::Tensor mask;  ///< `[context, context]`: 1 where the row attends to the column, 0 elsewhere
 
  private:
   torch::Tensor split_heads(const torch::Tensor& x) const;
 };
 TORCH_MODULE(CausalSelfAttention);
 
-/// Two layers at each position by itself, four times as wide within: `[B, T, width]` to `[B, T, width]`.
+/// Two layers at each position with a hidden width of 4 * width: `[B, T, width]` to `[B, T, width]`.
 struct MLPImpl : torch::nn::Module {
   explicit MLPImpl(const GPTOptions& options);
 
@@ -63,7 +63,7 @@ struct MLPImpl : torch::nn::Module {
 };
 TORCH_MODULE(MLP);
 
-/// Attention and MLP, each behind a layer norm and with a shortcut: `[B, T, width]` to `[B, T, width]`.
+/// Attention and MLP, each after a layer norm and with a shortcut: `[B, T, width]` to `[B, T, width]`.
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(const GPTOptions& options);
 
@@ -75,7 +75,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-/// Tokens `[B, T]` int64 to logits of the token that follows each, `[B, T, vocab]`. T is at most the context.
+/// Maps tokens `[B, T]` int64 to logits of the next token, `[B, T, vocab]`. T is at most the context.
 struct GPTImpl : torch::nn::Module {
   explicit GPTImpl(const GPTOptions& options);
 

@@ -1,6 +1,6 @@
-// Trains the zoo's networks for a few steps on real data, which shows that they work: a small ResNet-18 tells
-// the classes of Fashion-MNIST, a MobileNet does so with fewer operations, a UNet finds the garment in noisy
-// images of it, and a GPT learns the characters of a text. Exit status 1 if a loss did not fall.
+// Trains the zoo's networks for a few steps on real data, to show that they work: a small ResNet-18 and a
+// MobileNet classify Fashion-MNIST, a UNet segments the garment in noisy images of it, and a GPT predicts the
+// characters of a text. Exit status 1 if a loss did not fall.
 
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
@@ -33,7 +33,7 @@ constexpr const char* kUsage = "usage: zoo --text FILE [--data FOLDER] [--thread
 struct Arguments {
   std::string text;
   std::string data = "/usr/share/datasets/fashion-mnist";
-  int threads = 1;  // on a busy machine, more threads wait for each other longer than nets this small compute
+  int threads = 1;  // more threads mostly wait for each other on a busy machine, as these nets are small
 };
 
 int parse_count(const std::string& text) {
@@ -68,7 +68,7 @@ struct Losses {
   double first, last;
 };
 
-/// Minimises `loss`, which draws a new batch with each call.
+/// Minimises `loss`, which draws a new batch in each call.
 Losses train(torch::nn::Module& net, int64_t steps, const std::function<torch::Tensor()>& loss) {
   torch::optim::Adam optimizer(net.parameters(), torch::optim::AdamOptions(2e-3));
   Losses losses{};
@@ -84,7 +84,7 @@ Losses train(torch::nn::Module& net, int64_t steps, const std::function<torch::T
   return losses;
 }
 
-/// Prints how the training went; false if it was in vain.
+/// Prints the losses; returns false if the training failed.
 bool report(const char* net, const Losses& losses, const char* measure, double value) {
   std::printf("%-10s loss %.3f at the first step, %.3f at the last; %s %.3f\n", net, losses.first,
               losses.last, measure, value);
@@ -137,7 +137,7 @@ bool run_unet(const torch::Tensor& training_images, const torch::Tensor& test_im
   return report("UNet", losses, "intersection over union on test images", common / either);
 }
 
-/// The bytes of a file as numbers below `vocab`, in which each byte that occurs has its own.
+/// The bytes of a file mapped to numbers below `vocab`, the number of different bytes.
 struct Text {
   torch::Tensor tokens;  // [length] int64
   int64_t vocab = 0;
@@ -159,7 +159,7 @@ Text read_text(const std::string& path) {
   return text;
 }
 
-/// The loss at predicting each token of a few passages from those before it. `tokens` is `[length]`.
+/// The loss of predicting each token of a few passages from the preceding ones. `tokens` is `[length]`.
 torch::Tensor loss_on_passages(zoo::GPT& net, const torch::Tensor& tokens, int64_t batch, int64_t context) {
   const torch::Tensor passages = tokens.unfold(0, context + 1, 1);
   const torch::Tensor chosen = passages.index_select(0, random_rows(passages.size(0), batch));

@@ -1,8 +1,8 @@
 #pragma once
 
 /// MobileNet (Howard et al., "MobileNets: Efficient Convolutional Neural Networks for Mobile Vision
-/// Applications", 2017) over any kind of block, as the papers that followed exchanged it: a class template,
-/// whose holder is written by hand, as TORCH_MODULE declares no templates.
+/// Applications", 2017) over any kind of block, as later papers exchanged it. A class template; its holder is
+/// written by hand, as TORCH_MODULE cannot declare templates.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -17,8 +17,8 @@
 
 namespace zoo {
 
-/// A 3×3 convolution of each channel by itself and a 1×1 convolution over the channels: `[N, in, H, W]` to
-/// `[N, out, ⌈H / stride⌉, ⌈W / stride⌉]`.
+/// A depthwise 3×3 convolution and a 1×1 convolution over the channels: `[N, in, H, W]` to `[N, out, ⌈H /
+/// stride⌉, ⌈W / stride⌉]`.
 struct SeparableImpl : torch::nn::Module {
   SeparableImpl(int64_t in, int64_t out, int64_t stride)
       : depthwise(register_module(
@@ -41,9 +41,8 @@ struct SeparableImpl : torch::nn::Module {
 };
 TORCH_MODULE(Separable);
 
-/// Images `[N, in_channels, H, W]` to scores `[N, num_classes]`. `Block` is a holder of modules that are made
-/// of
-/// `(in, out, stride)`.
+/// Maps images `[N, in_channels, H, W]` to scores `[N, num_classes]`. `Block` is a holder of modules
+/// constructed from `(in, out, stride)`.
 template <class Block>
 struct MobileNetImpl : torch::nn::Module {
   MobileNetImpl(int64_t in_channels, int64_t num_classes, int64_t width, int64_t stages = 3) {

@@ -5,7 +5,7 @@
 namespace zoo {
 namespace {
 
-// Without biases: the batch norm that follows each convolution has its own.
+// No bias: the batch norm after each convolution has one.
 torch::nn::Conv2dOptions conv3x3(int64_t inplanes, int64_t planes, int64_t stride) {
   return torch::nn::Conv2dOptions(inplanes, planes, 3).stride(stride).padding(1).bias(false);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// ResNet-18 (He et al., "Deep Residual Learning for Image Recognition", 2015) with torchvision's names and
-/// initialisation, so that parameters go from one to the other by name.
+/// initialisation, so that parameters can be copied by name.
 
 #include <torch/arg.h>
 #include <torch/nn/module.h>
@@ -18,9 +18,8 @@
 
 namespace zoo {
 
-/// Two 3×3 convolutions and a shortcut around them: `[N, inplanes, H, W]` to
-/// `[N, planes, ⌈H / stride⌉, ⌈W / stride⌉]`. The shortcut is the input itself where the shapes agree, and a
-/// projection by a 1×1 convolution (`downsample`) where they do not.
+/// Two 3×3 convolutions and a shortcut: `[N, inplanes, H, W]` to `[N, planes, ⌈H / stride⌉, ⌈W / stride⌉]`.
+/// The shortcut is the input itself if the shapes agree, otherwise a 1×1 convolution (`downsample`).
 struct BasicBlockImpl : torch::nn::Module {
   BasicBlockImpl(int64_t inplanes, int64_t planes, int64_t stride = 1);
 
@@ -29,21 +28,21 @@ struct BasicBlockImpl : torch::nn::Module {
   torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
   torch::nn::BatchNorm2d bn1{nullptr}, bn2{nullptr};
   torch::nn::ReLU relu{nullptr};
-  torch::nn::Sequential downsample{nullptr};  ///< null where the shortcut is the input
+  torch::nn::Sequential downsample{nullptr};  ///< null if the shortcut is the input
 };
 TORCH_MODULE(BasicBlock);
 
 struct ResNet18Options {
-  /// How many classes get a score.
+  /// Number of classes.
   TORCH_ARG(int64_t, num_classes) = 1000;
   /// Channels of the images.
   TORCH_ARG(int64_t, in_channels) = 3;
-  /// Channels of the first stage; each further one doubles them.
+  /// Channels of the first stage; each further stage doubles them.
   TORCH_ARG(int64_t, width) = 64;
 };
 
-/// Images `[N, in_channels, H, W]` to scores `[N, num_classes]`. Any H and W will do: the last features are
-/// averaged over what is left of the image, a 32nd of its height and width.
+/// Maps images `[N, in_channels, H, W]` to scores `[N, num_classes]`. Accepts any H and W: the last features,
+/// 1/32 of the image's height and width, are averaged.
 struct ResNet18Impl : torch::nn::Module {
   explicit ResNet18Impl(const ResNet18Options& options = {});
 

@@ -1,7 +1,6 @@
 #pragma once
 
-/// A tagger of sequences that differ in length: embeddings and a bidirectional LSTM, which computes nothing
-/// for the padding.
+/// A tagger of sequences of different lengths: embeddings and a bidirectional LSTM, which skips the padding.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
@@ -14,7 +13,7 @@
 
 namespace zoo {
 
-/// Tokens `[B, T]` int64 with their lengths, `[B]` int64 on the CPU, to scores of each tag, `[B, T, tags]`.
+/// Maps tokens `[B, T]` int64 with lengths `[B]`, int64 on the CPU, to scores of each tag, `[B, T, tags]`.
 struct TaggerImpl : torch::nn::Module {
   TaggerImpl(int64_t vocab, int64_t tags, int64_t width);
 

@@ -12,7 +12,7 @@ namespace F = torch::nn::functional;
 namespace zoo {
 namespace {
 
-// Without a bias: the batch norm that follows has its own.
+// No bias: the batch norm after it has one.
 torch::nn::Conv2d conv3x3(int64_t in_channels, int64_t out_channels) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in_channels, out_channels, 3).padding(1).bias(false));
 }
@@ -52,7 +52,7 @@ UpImpl::UpImpl(int64_t in_channels, int64_t out_channels) {
 
 torch::Tensor UpImpl::forward(torch::Tensor x, const torch::Tensor& skip) {
   x = up(x);
-  if (x.size(2) != skip.size(2) || x.size(3) != skip.size(3)) {  // pooling had dropped an odd row or column
+  if (x.size(2) != skip.size(2) || x.size(3) != skip.size(3)) {  // pooling dropped an odd row or column
     x = F::interpolate(x, F::InterpolateFuncOptions()
                               .size(std::vector<int64_t>{skip.size(2), skip.size(3)})
                               .mode(torch::kNearest));

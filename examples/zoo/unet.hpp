@@ -1,7 +1,7 @@
 #pragma once
 
-/// UNet (Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", 2015) as it
-/// is built today: convolutions are padded and followed by batch norm.
+/// UNet (Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", 2015) in its
+/// modern form: convolutions are padded and followed by batch norm.
 
 #include <torch/arg.h>
 #include <torch/nn/module.h>
@@ -15,7 +15,7 @@
 
 namespace zoo {
 
-/// Convolution, batch norm, ReLU, and all again: `[N, in_channels, H, W]` to `[N, out_channels, H, W]`.
+/// Convolution, batch norm and ReLU, twice: `[N, in_channels, H, W]` to `[N, out_channels, H, W]`.
 struct DoubleConvImpl : torch::nn::Module {
   DoubleConvImpl(int64_t in_channels, int64_t out_channels);
 
@@ -37,7 +37,7 @@ TORCH_MODULE(Down);
 
 /// A step up the expanding path: `[N, in_channels, H, W]` and the features of the contracting path at the
 /// next finer resolution, `[N, out_channels, H', W']`, to `[N, out_channels, H', W']`. H' is 2H or 2H + 1,
-/// and so is W'.
+/// and W' likewise.
 struct UpImpl : torch::nn::Module {
   UpImpl(int64_t in_channels, int64_t out_channels);
 
@@ -54,16 +54,16 @@ struct UNetOptions {
 
   /// Channels of the images.
   TORCH_ARG(int64_t, in_channels);
-  /// Scores for each pixel.
+  /// Number of scores per pixel.
   TORCH_ARG(int64_t, out_channels);
   /// Channels at full resolution; each step down doubles them.
   TORCH_ARG(int64_t, width) = 64;
-  /// Steps down, and up again.
+  /// Number of steps down, and up again.
   TORCH_ARG(int64_t, depth) = 4;
 };
 
-/// Images `[N, in_channels, H, W]` to scores for each pixel, `[N, out_channels, H, W]`. H and W are at least
-/// 2^depth; they need not be multiples of it.
+/// Maps images `[N, in_channels, H, W]` to scores per pixel, `[N, out_channels, H, W]`. H and W must be at
+/// least 2^depth, but need not be multiples of it.
 struct UNetImpl : torch::nn::Module {
   explicit UNetImpl(const UNetOptions& options);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// A variational autoencoder (Kingma and Welling, "Auto-Encoding Variational Bayes", 2013) with one hidden
-/// layer on each side. Its modules hand on structs.
+/// layer on each side. Its modules return structs.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -12,17 +12,17 @@
 
 namespace zoo {
 
-/// A normal distribution for each sample: `[B, latent]`.
+/// A normal distribution per sample: `[B, latent]`.
 struct Gaussian {
   torch::Tensor mean, log_variance;
 };
 
 struct VAEOutput {
-  torch::Tensor reconstruction;  ///< `[B, features]`, from 0 to 1
+  torch::Tensor reconstruction;  ///< `[B, features]`, in [0, 1]
   torch::Tensor mean, log_variance;
 };
 
-/// `[B, features]` to a distribution of what stands for it.
+/// Maps `[B, features]` to the distribution of the latent variables.
 struct VAEEncoderImpl : torch::nn::Module {
   VAEEncoderImpl(int64_t features, int64_t hidden, int64_t latent);
 
@@ -32,8 +32,8 @@ struct VAEEncoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(VAEEncoder);
 
-/// `[B, features]`, from 0 to 1, to its reconstruction and the distribution in between. Draws from that while
-/// it trains, and takes its mean else.
+/// Maps `[B, features]` in [0, 1] to the reconstruction and the latent distribution. Samples from that in
+/// training, and uses its mean otherwise.
 struct VAEImpl : torch::nn::Module {
   VAEImpl(int64_t features, int64_t hidden, int64_t latent);
 
