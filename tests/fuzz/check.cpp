@@ -22,7 +22,7 @@ using torchtap::core::Value;
 
 constexpr std::int64_t kSmall = 1 << 20;
 
-/// Reads all bytes that a tensor may reach, so that the sanitizer sees those that are not its own.
+/// Reads all bytes that a tensor can reach, so that the sanitizer reports out-of-bounds ones.
 void touch(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   std::int64_t last = 0;
@@ -94,7 +94,7 @@ class Checker {
   void recording(bool mapped) {
     const auto recording = storage::load(folder_, storage::LoadOptions().mmap(mapped));
     bool failed = false;
-    for (const auto& part : recording) {  // one that is damaged does not stand in front of the others
+    for (const auto& part : recording) {  // a damaged entry must not hide the others
       try {
         entry(part, mapped);
       } catch (const std::exception&) {
@@ -142,7 +142,7 @@ class Checker {
     CLI::App app;
     torchtap::tools::add_merge(app);
     torchtap::tools::add_convert(app);
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    std::reverse(arguments.begin(), arguments.end());  // the order that CLI11 expects
     app.parse(std::move(arguments));
   }
 
@@ -178,7 +178,7 @@ bool check(const Input& input, const std::string& folder, Random& random, bool h
   try {
     Checker(input, folder, random, honest, written).run();
     return true;
-  } catch (const std::exception&) {  // c10::Error among them
+  } catch (const std::exception&) {  // includes c10::Error
     return false;
   }
 }

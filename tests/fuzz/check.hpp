@@ -1,6 +1,6 @@
 #pragma once
 
-// What must hold, whatever the files are.
+// Invariants for all files, damaged or not.
 
 #include <ATen/core/Tensor.h>
 
@@ -12,18 +12,18 @@
 
 namespace fuzz {
 
-/// Dtype, shape and bytes.
+/// The dtype, shape and bytes of a tensor.
 std::string fingerprint(const at::Tensor& tensor);
 void each_tensor(const torchtap::core::Value& value, const std::function<void(const at::Tensor&)>& visit);
 
-/// A promise that was not kept.
+/// A violated invariant.
 struct Broken {
   std::string what;
 };
 
-/// Hands the input in `folder` to the library in a way that `random` chooses. True if a value came out, false
-/// if an exception of the library or of std did. Throws `Broken` if with `honest` damage a tensor comes out
-/// that is none of `written`, or if what was recovered cannot be loaded.
+/// Passes the input in `folder` to the library in a way that `random` chooses. Returns true if a value came
+/// out, false if the library or std threw. Throws `Broken` if `honest` damage yields a tensor that is not in
+/// `written`, or if a recovered recording cannot be loaded.
 bool check(const Input& input, const std::string& folder, Random& random, bool honest,
            const std::set<std::string>& written);
 

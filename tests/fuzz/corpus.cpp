@@ -45,13 +45,13 @@ storage::Entry reduced(const std::string& path, std::unique_ptr<torchtap::core::
   return result;
 }
 
-/// The sample that stands at place `i`, like no other.
+/// The i-th sample; all differ.
 at::Tensor sample(int i) {
   return at::arange(3, at::kFloat) + 1000 * i;
 }
 
-/// A recording that a program which was killed left: a shard in the journal, one that had not got there, one
-/// that was being filled, and an entry by slots.
+/// The recording of a killed program: a shard in the journal, one not yet in the journal, an unfinished one,
+/// and an entry by slots.
 Files cut_off(const std::string& folder) {
   fs::create_directory(folder);
   auto place = std::make_shared<detail::ShardFolder>();
@@ -127,7 +127,7 @@ Corpus make_corpus(const std::string& folder) {
       input.files[name] = std::string(std::istreambuf_iterator<char>(stream), {});
     }
     auto manifest = input.files.find("manifest.json");
-    if (manifest != input.files.end()) {  // not the time of day
+    if (manifest != input.files.end()) {  // replace the time of day
       static const std::regex created("\"created\": \"[^\"]*\"");
       manifest->second =
           std::regex_replace(manifest->second, created, std::string("\"created\": \"") + kCreated + "\"");

@@ -1,6 +1,6 @@
 #pragma once
 
-// The files that are mutated: one of each kind that the library reads, small, and the same each time.
+// The files to mutate: a small one of each kind that the library reads, the same in each run.
 
 #include <string>
 #include <vector>
@@ -11,14 +11,14 @@ namespace fuzz {
 
 struct Corpus {
   std::vector<Input> inputs;
-  /// Fingerprints of all tensors and samples in them.
+  /// Fingerprints of all tensors and samples in the files.
   std::set<std::string> written;
 };
 
-/// `folder` is for what is made on the way.
+/// `folder` is for temporary files.
 Corpus make_corpus(const std::string& folder);
 
-/// Goes on from a snapshot in `file` with the recorder that it is of; what it throws it throws.
+/// Restores the snapshot in `file` into a matching recorder. Lets exceptions through.
 void restore_snapshot(const std::string& file);
 void write_snapshot(const std::string& file);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What is handed to the library, and chance that can be had again.
+// Inputs for the library, and reproducible random numbers.
 
 #include <cstdint>
 #include <map>
@@ -12,15 +12,15 @@ namespace fuzz {
 /// The files of a folder by name.
 using Files = std::map<std::string, std::string>;
 
-/// Something to read. `kind` is "file" (one `.pt` file), "recording" (a folder, perhaps cut off in the middle
-/// of spooling) or "snapshot".
+/// An input. `kind` is "file" (one `.pt` file), "recording" (a folder, perhaps cut off during spooling) or
+/// "snapshot".
 struct Input {
   std::string name;
   std::string kind;
   Files files;
 };
 
-/// splitmix64 (Steele, Lea & Flood 2014): the same numbers everywhere for the same seed.
+/// splitmix64 (Steele, Lea & Flood 2014): the same numbers on all machines for the same seed.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -30,7 +30,7 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
     return z ^ (z >> 31);
   }
-  /// From 0 to `count` - 1; 0 for none.
+  /// From 0 to `count` - 1; 0 if `count` is 0.
   std::size_t below(std::size_t count) { return count == 0 ? 0 : static_cast<std::size_t>(next() % count); }
   bool once_in(std::size_t count) { return below(count) == 0; }
 
@@ -39,7 +39,7 @@ class Random {
 };
 
 Files read_folder(const std::string& path);
-/// Replaces what is there.
+/// Replaces an existing folder.
 void write_folder(const std::string& path, const Files& files);
 
 }  // namespace fuzz

@@ -1,10 +1,10 @@
-// Hands damaged files to everything that reads files, and sees that it ends in a value or in an exception.
+// Passes damaged files to everything that reads files, and checks that each ends in a value or an exception.
 //
 //   fuzz [--seconds N] [--seed S] [--runs N] [--keep FOLDER]
 //
-// Each run has a number of its own: `--seed S --runs 1` does again what the run with the seed S did. What
-// fails is kept in FOLDER ("fuzz-failure" by default). A run is one child process in many, so that a crash, a
-// hang or a want of memory ends that child alone and is told apart.
+// Each run has its own seed: `--seed S --runs 1` repeats the run with seed S. Failing files are kept in
+// FOLDER ("fuzz-failure" by default). Runs are grouped into child processes, so that a crash, a hang or
+// exhausted memory ends only that child and can be distinguished.
 #include <ATen/Parallel.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@
 #include "corpus.hpp"
 #include "mutate.hpp"
 
-// Files are smaller than a megabyte: who asks for a thousand times as much has believed a number.
+// Files are smaller than a megabyte: an allocation a thousand times as large comes from a damaged number.
 extern "C" const char* __asan_default_options() {
   return "max_allocation_size_mb=1024:hard_rss_limit_mb=4096:allocator_may_return_null=1:detect_leaks=0:"
          "abort_on_error=1";
@@ -38,10 +38,11 @@ namespace fs = std::filesystem;
 using namespace fuzz;
 
 constexpr int kCpuSeconds = 20;    // for one run
-constexpr int kRealSeconds = 300;  // likewise, where nothing is computed
-constexpr int kBatch = 2000;       // runs a child
+constexpr int kRealSeconds = 300;  // for one run, wall clock: it may wait without computing
+constexpr int kBatch = 2000;       // runs per child
 
-#ifdef __SANITIZE_ADDRESS__  // its shadow takes terabytes of addresses; it has limits of its own
+#ifdef __SANITIZE_ADDRESS__  // the shadow memory reserves terabytes of addresses, and the sanitizer has its
+                             // own limits
 constexpr bool kLimited = false;
 #else
 constexpr bool kLimited = true;
@@ -51,7 +52,7 @@ constexpr ::rlim_t kMemory = ::rlim_t{4} << 30;
 struct Options {
   double seconds = 60;
   std::uint64_t seed = 1;
-  std::uint64_t runs = 0;  // as many as there is time for
+  std::uint64_t runs = 0;  // 0: as many as the time allows
   std::string keep = "fuzz-failure";
 };
 
@@ -79,12 +80,12 @@ class Fuzzer {
                 static_cast<unsigned long long>(total_.runs), static_cast<unsigned long long>(options_.seed),
                 static_cast<unsigned long long>(total_.values),
                 static_cast<unsigned long long>(total_.errors));
-    // Damage that is never noticed, or files that are never read, would be no test.
+    // The test is void if damage is never noticed or files are never read.
     return total_.runs < 100 || (total_.values > 0 && total_.errors > 0) ? 0 : 1;
   }
 
  private:
-  /// Runs one after the other in a child.
+  /// Executes runs one after another in a child.
   bool batch(std::uint64_t seed, std::uint64_t runs, double seconds) {
     int ends[2];
     if (::pipe(ends) != 0) return false;
@@ -151,7 +152,7 @@ class Fuzzer {
       std::printf("seed %llu (%s, %s damage): %s\n", static_cast<unsigned long long>(seed),
                   input.name.c_str(), honest ? "honest" : "repaired", broken.what.c_str());
       std::fflush(stdout);
-      write_folder(path, input.files);  // as it was handed over
+      write_folder(path, input.files);  // the input of the run
       ::_exit(1);
     }
     ::setitimer(ITIMER_PROF, &none, nullptr);
@@ -169,12 +170,12 @@ class Fuzzer {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Hands damaged files to everything that reads files");
-  app.add_option("--seconds", options.seconds, "How long");
-  app.add_option("--seed", options.seed, "Of the first run; the next one's is one more");
-  app.add_option("--runs", options.runs, "How many, instead of how long");
-  app.add_option("--keep", options.keep, "Where the files of a run that fails are kept");
+  app.add_option("--seconds", options.seconds, "Time to run");
+  app.add_option("--seed", options.seed, "Seed of the first run; each further run adds one");
+  app.add_option("--runs", options.runs, "Number of runs, instead of a time");
+  app.add_option("--keep", options.keep, "Folder for the files of a failing run");
   CLI11_PARSE(app, argc, argv);
-  at::set_num_threads(1);  // children of a fork have no thread pool
+  at::set_num_threads(1);  // forked children have no thread pool
   std::string folder = (fs::temp_directory_path() / "torchtap-fuzz-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) return 2;
   int status = 2;

@@ -65,7 +65,7 @@ void mutate_bytes(std::string& bytes, Random& random) {
   }
 }
 
-/// Where numbers and strings stand in JSON.
+/// The position of a number or string in JSON.
 struct Token {
   std::size_t at, size;
   bool text;
@@ -139,9 +139,9 @@ void mutate_journal(std::string& journal, Random& random, bool repair) {
   for (const auto& line : lines) journal += line + "\n";
 }
 
-/// Another container with the same records, one of them changed, all checksums right.
+/// Writes another container with the same records except one that is changed, with valid checksums.
 bool mutate_record(std::string& bytes, Random& random, const std::string& folder) {
-  // Not the bytes of a state: cereal takes the memory that they claim before it reads on.
+  // Leaves the bytes of a state alone: cereal allocates the memory that they declare before it reads on.
   static const char* const kRecords[] = {"data.pkl", "data.pkl", "data/0", "torchtap/0/recipe"};
   static const char* const kAll[] = {"data.pkl", "byteorder",        "version",
                                      "data/0",   "data/1",           "data/2",
@@ -165,7 +165,7 @@ bool mutate_record(std::string& bytes, Random& random, const std::string& folder
     }
     writer.finish();
     out.close(false);
-  } catch (const c10::Error&) {  // it was damaged before
+  } catch (const c10::Error&) {  // it was already damaged
     return false;
   }
   std::ifstream stream(to, std::ios::binary);
@@ -173,7 +173,7 @@ bool mutate_record(std::string& bytes, Random& random, const std::string& folder
   return true;
 }
 
-/// Has `text` say the new size of a file wherever it says the old one.
+/// Replaces the old size of a file by the new one in `text`.
 void tell_size(std::string& text, std::size_t before, std::size_t now) {
   const std::string old = "\"bytes\": " + std::to_string(before) + ",";
   const std::string with = "\"bytes\": " + std::to_string(now) + ",";
@@ -197,13 +197,13 @@ void mutate_file(Input& input, Random& random, bool honest, const std::string& f
   }
   const std::size_t before = bytes.size();
   if (name == "snapshot") {
-    mutate_bytes(bytes, random);  // it has one checksum for all
+    mutate_bytes(bytes, random);  // a single checksum covers the file
   } else if (name == "manifest.json") {
     mutate_json(bytes, random);
   } else if (name == "journal.jsonl") {
     mutate_journal(bytes, random, !honest && !random.once_in(4));
   } else if (ends_with(name, ".part") && honest) {
-    bytes.resize(random.below(bytes.size() + 1));  // it has no checksum
+    bytes.resize(random.below(bytes.size() + 1));  // no checksum
   } else if (honest || random.once_in(4) || !mutate_record(bytes, random, folder)) {
     mutate_bytes(bytes, random);
   }

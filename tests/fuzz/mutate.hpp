@@ -6,8 +6,8 @@ namespace fuzz {
 
 /// Changes `input` in a few places.
 ///
-/// As a disk or a crash would (`honest`), so that checksums tell; or as an attacker would, who repairs them
-/// and the sizes in the manifest. `folder` is for files on the way.
+/// Damages it like a disk or a crash (`honest`), which checksums detect; or like an attacker, who repairs
+/// checksums and the sizes in the manifest. `folder` is for temporary files.
 void mutate(Input& input, Random& random, bool honest, const std::string& folder);
 
 }  // namespace fuzz

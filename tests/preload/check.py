@@ -25,7 +25,7 @@ def check(condition, what):
 
 
 def run(command, folder, send=None):
-    """Exit status, stdout, stderr. With `send`, once the program waits."""
+    """Returns exit status, stdout and stderr. Sends the signal `send` once the program waits."""
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     head = ""
     if send is not None:
@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as folder:
         check(with_us[0] == bare[0], f"{ending}: exit status {with_us[0]} instead of {bare[0]}")
         check(with_us[1] == bare[1], f"{ending}: another output:\n{with_us[1]}\ninstead of\n{bare[1]}")
         check(with_us[2] == bare[2], f"{ending}: other errors:\n{with_us[2]}\ninstead of\n{bare[2]}")
-        if ending == "abort":  # neither an end nor an exception: nothing is promised but the program's own behaviour
+        if ending == "abort":  # only the program's own behaviour is guaranteed
             continue
         if not (out / "manifest.json").exists():
             check(False, f"{ending}: nothing was recorded")
@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as folder:
         check(entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4, f"{ending}: samples")
         check(not [name for name in os.listdir(folder) if name.startswith(ending + "-")], f"{ending}: a child wrote, too")
 
-    # What two runs recorded merges to what one would have.
+    # The recordings of two runs merge into that of one.
     status, _, errors = run([torchtap, "merge", str(folder / "return"), str(folder / "exit"), "--save", str(folder / "both")], folder)
     check(status == 0, f"merge: {errors}")
     once, twice = recording(folder / "return"), recording(folder / "both")
@@ -79,14 +79,14 @@ with tempfile.TemporaryDirectory() as folder:
         check(entry["samples"] == 2 * once[path][0]["samples"] and value["count.elements"] == 2 * once[path][1]["count.elements"] and
               torch.allclose(value["mean.value"], once[path][1]["mean.value"]), f"merge: {path}")
 
-    # Every sample, and what the program itself saved of it.
+    # Every sample, compared with those that the program saved itself.
     out = folder / "every"
     run([torchtap, "preload", "--names", "conv1", "--save", str(out), "--", foreign], folder)
     (entry, samples), = recording(out).values()
     saved = next(iter(torch.jit.load(str(folder / "conv1.pt")).parameters()))
     check(len(samples) == 4 and torch.equal(samples[3], saved), "conv1 as the program saw it")
 
-    # All but some, and nothing but what is left out.
+    # Exclusions.
     for excluded, want in ((("--not-names", "layer*"), {"conv1", "fc", "Linear#0"}), (("--not-types", "Conv2d"), {"fc", "Linear#0"}),
                            (("--not-types", "Conv2d", "--not-names", "f?"), {"Linear#0"})):
         out = folder / "-".join(want)
@@ -104,7 +104,7 @@ with tempfile.TemporaryDirectory() as folder:
     entries = recording(out)
     check(float(entries["Linear#0"][1]) == 3 * 4 * 4, f"gradients that arrive are ones: {entries['Linear#0']}")
 
-    # What cannot be seen is said, what is wrong is refused before the program starts.
+    # Invisible modules are reported; invalid options are refused before the program starts.
     status, _, errors = run([torchtap, "preload", "--save", str(folder / "all"), "--reduce", "count", "--", foreign], folder)
     check(status == 5 and "BatchNorm2d" in errors, f"modules that cannot be seen: {errors}")
     status, _, errors = run([torchtap, "preload", "--save", str(folder / "all"), "--", foreign], folder)

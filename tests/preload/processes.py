@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torchtap preload: what each process of a program recorded, whatever way it ended, and what is said of it.
+"""Tests torchtap preload: the recording of each process of a program, however it ended, and the messages.
 
 usage: processes.py TORCHTAP PROCESSES"""
 import json
@@ -32,7 +32,7 @@ def run(command, **options):
 
 
 def preload(name, *options, mode=None, command=None):
-    """Runs the program in `mode`, with and without; the recording goes to `name`."""
+    """Runs the program in `mode`, with and without preload; records to `name`."""
     command = command or [program, mode or name]
     bare = run(command)
     with_us = run([torchtap, "preload", "--save", name, *options, "--", *command])
@@ -47,7 +47,7 @@ def preload(name, *options, mode=None, command=None):
 
 
 def recording(name):
-    """Path to samples."""
+    """Returns a dict from path to samples."""
     try:
         manifest = json.load(open(folder / name / "manifest.json"))
     except OSError:
@@ -57,19 +57,19 @@ def recording(name):
 
 
 def values(name):
-    """Path to the numbers in its samples, each of them one number."""
+    """Returns a dict from path to the numbers in its samples of one number each."""
     entries = recording(name)
     return None if entries is None else {path: [float(sample) for sample in samples] for path, samples in entries.items()}
 
 
 def others(name):
-    """The recordings of other processes: process to directory."""
+    """Returns the recordings of other processes as a dict from process to directory."""
     return {int(found[len(name) + 1:]): found for found in sorted(os.listdir(folder))
             if re.fullmatch(re.escape(name) + r"-\d+", found)}
 
 
 def announced(said):
-    """(process, samples, modules, directory) of each recording that was announced."""
+    """Returns (process, samples, modules, directory) of each announced recording."""
     found = re.findall(r"process (\d+) \(\w+\) recorded (\d+) samples? of (\d+) modules?: (\S+)", said)
     return sorted((int(process), int(samples), int(modules), directory) for process, samples, modules, directory in found)
 
@@ -88,7 +88,7 @@ def check_processes():
     check(values("fork_exit") == {"Linear#0": [2]}, "fork, exit: the parent's")
     check([values(name) for name in others("fork_exit").values()] == [{"Linear#0": [20]}], "fork, exit: the child's")
 
-    # All of the work in one other process: that is what was asked for.
+    # All work happens in one other process: its recording is the requested one.
     said = preload("fork_first")
     check(values("fork_first") == {"Linear#0": [20]} and not others("fork_first"), f"all in the child: {said}")
     check([line[1:] for line in announced(said)] == [(1, 1, "fork_first")], f"all in the child: {said}")
@@ -112,7 +112,7 @@ def check_processes():
     said = preload("fork_idle")
     check(values("fork_idle") == {"Linear#0": [2, 4]} and not others("fork_idle") and said == "", f"idle: {said}")
 
-    # Workers know the paths of the model that was made before them.
+    # Workers know the paths of a model made before the fork.
     said = preload("workers", "--types", "Linear")
     found = sorted(values(name)["0"] for name in others("workers").values())
     check(found == [[20], [40, 40], [60, 60, 60]], f"workers: {found}")
@@ -145,7 +145,7 @@ def check_endings():
         check(recording(ending) is None and words in said and "it is lost" in said and "--every" in said,
               f"{ending}: {said}")
 
-    # What was saved in between remains, whatever kills the program.
+    # The last save remains however the program is killed.
     process = subprocess.Popen([torchtap, "preload", "--every", "0.2", "--save", "every", "--", program, "wait"], cwd=folder,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline().split()[1])
@@ -158,7 +158,7 @@ def check_endings():
     check(re.search(r"killed by signal 9 \(Killed\) and could not save .* every has the recording as of \d\d:\d\d:\d\d, "
                     r"3 samples of 1 module\.", said), f"--every: {said}")
 
-    # A signal arrives once, whether it was sent to the launcher or to the group around it.
+    # A signal arrives once, whether sent to the launcher or to its group.
     for to_group in (False, True):
         process = subprocess.Popen([torchtap, "preload", "--save", f"signals{to_group}", "--", program, "count_signals"],
                                    cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -172,12 +172,12 @@ def check_endings():
         check((process.returncode, out, said) == (5, "1 1\n", ""), f"signals: {process.returncode} {out!r} {said!r}")
         check(values(f"signals{to_group}") == three, "signals: the recording")
 
-    # The program goes with its launcher.
+    # The program dies with its launcher.
     process = subprocess.Popen([torchtap, "preload", "--save", "launcher", "--", program, "wait"], cwd=folder,
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     pid = int(process.stdout.readline().split()[1])
     process.kill()
-    process.stdout.read()  # to the end: the program has closed it
+    process.stdout.read()  # until the program has closed it
     process.wait()
     try:
         state = open(f"/proc/{pid}/stat").read().split(")")[1].split()[0]
@@ -203,11 +203,11 @@ def check_reasons():
     said = preload("static", command=["sh", "-c", f"{program} operations"])
     check("called none of its modules" in said, f"in a child: {said}")
 
-    # Modules without samples are no recording to be silent about.
+    # A recording without samples is reported.
     said = preload("no_gradients", "--what", "grad-output", mode="return")
     check("no gradient reached them" in said, f"no backward: {said}")
 
-    # The program's own types are named, too, where it has shown its model.
+    # The program's own types are named too if it has exposed its model.
     said = preload("own_root")
     check(values("own_root") == {"layer": [8]}, f"own_root: {values('own_root')}")
     check("1 Own (\"own\")" in said and "1 OwnRoot (the model itself)" in said, f"own types: {said}")

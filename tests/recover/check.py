@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torchtap recover on what a killed program left: its words, its exit statuses, and what Python reads then.
+"""Tests torchtap recover on the files of a killed program: messages, exit statuses, and reading them in Python.
 
 usage: check.py TORCHTAP CUT_OFF
 """
@@ -21,7 +21,7 @@ def run(*arguments, status=0):
     return done.stdout + done.stderr
 
 
-def samples(directory, path):  # the snippet of the README
+def samples(directory, path):  # the snippet in the README
     manifest = json.load(open(directory + "/manifest.json"))
     for entry in manifest["entries"]:
         if entry["path"] == path:
@@ -34,10 +34,10 @@ with tempfile.TemporaryDirectory() as folder:
     assert subprocess.run([cut_off, recording]).returncode == -signal.SIGKILL
     before = sorted(os.listdir(recording))
     assert "manifest.json" not in before and "journal.jsonl" in before, before
-    # What was sealed is readable without any recovery.
+    # Sealed shards are readable without recovery.
     assert len(torch.load(recording + "/0-0.pt", weights_only=True)) == 100
 
-    # Whether a sample was cut in the middle is chance; then that is missing.
+    # A sample may be cut in the middle by chance; it is then missing.
     text = subprocess.run([torchtap, "recover", "--check", recording], capture_output=True, text=True).stdout
     assert "not finished" in text and "from unfinished shards" in text, text
     assert sorted(os.listdir(recording)) == before

@@ -1,4 +1,4 @@
-// Spools to the directory it is given and is killed in the middle of it: 100 samples are sealed, 900 are not.
+// Spools to the given directory and is killed in the middle: 100 samples are sealed, 900 are not.
 #include <ATen/Functions.h>
 #include <signal.h>
 

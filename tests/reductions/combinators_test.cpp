@@ -1,4 +1,4 @@
-// Series, Map, Every, Window, Over, and reductions of the user's own.
+// Tests Series, Map, Every, Window, Over, and user-defined reductions.
 
 #include <ATen/ATen.h>
 
@@ -14,14 +14,14 @@ namespace bdata = boost::unit_test::data;
 
 namespace {
 
-/// What a user may write: the number of positive elements. No check(), no fresh(), no describe().
+/// A minimal user-defined reduction: the number of positive elements. No check(), fresh() or describe().
 struct Positive {
   std::int64_t samples = 0;
   at::Tensor total = at::zeros({}, at::kLong);
 
   void update(const at::Tensor& sample) {
     TORCH_CHECK_VALUE(sample.dim() <= 1, "Positive: expected at most one dimension");
-    total = total + (sample > 0).sum();  // not in place: copies share it
+    total = total + (sample > 0).sum();  // not in place, as copies share the tensor
     ++samples;
   }
   void merge(const Positive& other) {
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_series_updates_all_or_none) {
   BOOST_CHECK_THROW(series.update(at::ones({5})), c10::ValueError);  // Min
   unchanged();
 
-  // Members without a check: what comes before the one that throws is put back too.
+  // Members without a check: those before the throwing one are rolled back too.
   Series unknown(Sum(), over({0}, Positive()),
                  map(
                      [](const at::Tensor& x) {
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(map_every_and_window) {
   BOOST_TEST(close(squares.inner().value(), x.square().mean(0), 1e-12));
   BOOST_TEST(squares.describe() == "Map(Mean)");
   auto assigned = squares;
-  assigned = squares.fresh();  // although a lambda cannot be assigned
+  assigned = squares.fresh();  // even though a lambda cannot be assigned
   BOOST_TEST(assigned.count() == 0);
 
   auto tenth = every(10, Mean());
@@ -190,7 +190,7 @@ BOOST_DATA_TEST_CASE(window_merges_as_one_stream, bdata::make({1, 3, 7, 50}), si
     }
     left.merge(right);
     left_mean.merge(right_mean);
-    // Going on tells whether the oldest ones leave in the right order.
+    // Further updates show whether the oldest samples leave in the right order.
     for (int more = 0; more < 5; ++more) {
       BOOST_TEST(close(left.reduced().value(), more == 0 ? x[23] : x[more - 1], 0.0));
       BOOST_TEST(close(left_mean.reduced().value(), whole.reduced().value(), 1e-12));
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_reduction_of_the_users_own) {
   for (const auto& row : x.unbind(0)) sink->update(row);
   BOOST_TEST(sink->results().at("value").item<std::int64_t>() == (x > 0).sum().item<std::int64_t>());
   BOOST_TEST(sink->fresh()->count() == 0);
-  const auto inside = core::make_sink(Series(every(2, Positive()), Sum()));  // has no fresh() of its own
+  const auto inside = core::make_sink(Series(every(2, Positive()), Sum()));  // has no fresh()
   for (const auto& row : x.unbind(0)) inside->update(row);
   BOOST_TEST(inside->fresh()->count() == 0);
   BOOST_TEST(inside->results().at("every.value").item<std::int64_t>() ==

@@ -1,4 +1,4 @@
-// Histogram and Quantiles: answers in bounded memory, and what is promised about them.
+// Tests the results and guarantees of Histogram and Quantiles.
 
 #include <ATen/ATen.h>
 
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(senseless_options_are_refused) {
 
 BOOST_DATA_TEST_CASE(a_growing_range_covers_everything, bdata::make({2, 3, 5, 64, 101}), bins) {
   at::manual_seed(bins);
-  // A drift over many scales: narrow first, then wide, and both signs.
+  // Drifts over many scales: first narrow, then wide, and of both signs.
   const auto x = at::randn({300}, at::kDouble) * at::pow(10.0, at::linspace(-6, 3, 300, at::kDouble)) + 0.01;
   const auto whole = fed(Histogram(HistogramOptions(bins).over_all(true)), x, 300);
   BOOST_TEST(whole.counts().equal(counted(x, whole.edges(), false)));
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_SUITE(quantiles)
 
 namespace {
 
-/// The largest distance, as a fraction of n, between q and the ranks that the answer has in `column`.
+/// The largest distance, as a fraction of n, between q and the ranks of the answer in `column`.
 double rank_error(const at::Tensor& column, const at::Tensor& levels, const at::Tensor& answers) {
   const auto sorted = std::get<0>(column.contiguous().sort());
   const auto n = static_cast<double>(sorted.size(0));
@@ -225,7 +225,7 @@ BOOST_DATA_TEST_CASE(the_rank_error_holds, bdata::make({16, 64, 512}) * bdata::x
     BOOST_TEST(one.retained() < 3 * size + 8 * 20);
     const auto answers = one.quantiles(wanted);
     for (std::int64_t i = 0; i < 4; ++i) {
-      // For one q with probability 0.99; for all 99 together half as much again is ample.
+      // The bound holds for one q with probability 0.99. For all 99 together, 1.5 times the bound is ample.
       const double error = rank_error(x.select(1, i), levels, answers.select(1, i));
       BOOST_TEST(error < 1.5 * one.rank_error());
       const auto at_median = rank_error(x.select(1, i), numbers({0.5}), one.median().narrow(0, i, 1));

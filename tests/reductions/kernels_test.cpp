@@ -1,5 +1,5 @@
-// The loops below the reductions, each against the plain definition of what it computes: all types, sizes and
-// starts, numbers at and next to edges, all that is not finite.
+// Tests the loops of the reductions against plain definitions, for all types, sizes and alignments, numbers
+// at and next to edges, and all non-finite values.
 
 #include <ATen/ATen.h>
 
@@ -24,7 +24,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 const at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
 
-/// What the bits of a signalling NaN, with a sign, say in each type.
+/// A signalling NaN with a sign, in each type.
 at::Tensor odd_nan(at::ScalarType type) {
   const std::int64_t bits = type == at::kDouble  ? std::int64_t{0x7FF0000000000001}
                             : type == at::kFloat ? 0x7F800001
@@ -40,7 +40,7 @@ struct Range {
   double low, high;
 };
 
-/// Numbers in and around a range, on its edges and next to them, and all that is not finite, in any order.
+/// Numbers in and around a range, on and next to its edges, and all non-finite values, in random order.
 at::Tensor numbers_around(const Range& range, const at::Tensor& edges, at::ScalarType type) {
   const double width = range.high - range.low;
   const at::Tensor narrow = edges.to(at::kFloat), up = at::full({}, kInfinity, at::kFloat);
@@ -57,7 +57,7 @@ at::Tensor numbers_around(const Range& range, const at::Tensor& edges, at::Scala
   return all.index({at::randperm(all.numel())});
 }
 
-/// Slots of Bins, by comparison with every edge.
+/// The slots of Bins, by comparison with every edge.
 at::Tensor slots_of(const Range& range, const at::Tensor& edges, const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kDouble);
   at::Tensor slots = at::bucketize(wide, edges, /*out_int32=*/false, /*right=*/true).clamp_(1, range.bins);
@@ -65,7 +65,7 @@ at::Tensor slots_of(const Range& range, const at::Tensor& edges, const at::Tenso
   return slots.masked_fill_(wide.isnan(), range.bins + 2);
 }
 
-/// Counts part of `x` in slots that have counts already.
+/// Counts part of `x` into slots that already have counts.
 void check_counts(const Range& range, const at::Tensor& edges, const at::Tensor& x, const at::Tensor& slots,
                   std::int64_t from, std::int64_t n) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(range.bins + 3), 5);
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(extrema_and_zeros_of_any_sign_are_found) {
 }
 
 BOOST_AUTO_TEST_CASE(half_precision_is_read_bit_by_bit) {
-  // Every number that there is, and what the largest exponent says, alone among zeros.
+  // Every number of the type, including those with the largest exponent, alone among zeros.
   for (const auto type : {at::kHalf, at::kBFloat16}) {
     const at::Tensor all = at::arange(-32768, 32768, at::kInt).to(at::kShort).view(type);
     const at::Tensor wide = all.to(at::kDouble);

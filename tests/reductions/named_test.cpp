@@ -1,4 +1,4 @@
-// Reductions by their names, against those that are written out.
+// Tests reductions given by name against those constructed directly.
 
 #include <ATen/ATen.h>
 
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
 BOOST_AUTO_TEST_CASE(several_are_a_series) {
   const auto everything = NamedOptions().over_all(true);
   const auto state = folded(Named("mean,max,norm:1,norm:2,histogram:8,top_k:3", everything));
-  // To the last bit: both read a sample once for all members.
+  // Equal to the last bit: both read a sample once for all members.
   check_same(state, folded(Series(Mean(MeanOptions().over_all(true)), Max(MaxOptions().over_all(true)),
                                   Norm(NormOptions().p(1).over_all(true)), Norm(NormOptions().over_all(true)),
                                   Histogram(HistogramOptions(8).over_all(true)),

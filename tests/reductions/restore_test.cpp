@@ -18,7 +18,7 @@ Make made(const R& reduction) {
   return [reduction] { return make_sink(reduction); };
 }
 
-/// Everything that can be made again, configured otherwise than by default.
+/// Every reduction that can be restored, with non-default configurations.
 std::vector<std::pair<std::string, Make>> all() {
   const auto omit = NonFinite::omit;
   return {
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_restored_reduction_is_the_same_and_merges_as_one_stream) 
     BOOST_TEST(torchtap::core::save(*restored)->bytes == saved->bytes, recipe << " is saved as it was");
     restored->merge(*restore(*torchtap::core::save(*second)));
     check_same(*restored, *whole, recipe + ", merged");
-    // It goes on as well.
+    // Further updates work as well.
     const auto goes_on = restore(*saved);
     for (std::size_t i = 4; i < data.size(); ++i) goes_on->update(data[i]);
     check_same(*goes_on, *whole, recipe + ", updated");

@@ -1,5 +1,5 @@
-// What is read in one vectorised pass has to be what ATen's operations make of it. A negative view has the
-// values of a plain tensor and is none: it takes the way of the operations.
+// Tests the single vectorised pass against ATen's operations. A negative view has the values of a plain
+// tensor but is not one, so it takes the path of ATen's operations.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// The same values, not plain.
+/// The same values in a tensor that is not plain.
 at::Tensor by_operations(const at::Tensor& x) {
   const at::Tensor view = at::_neg_view(at::neg(x));
   BOOST_REQUIRE(view.is_neg());
@@ -59,11 +59,11 @@ bool is_exact(const std::string& name) {
   return false;
 }
 
-/// Both ways, in two updates of different data, give the same.
+/// Checks that both paths give the same results in two updates with different data.
 void compare(const at::Tensor& x, const Rows& rows, NonFinite policy, double rtol) {
   auto fast = make_series(rows, policy);
   auto slow = make_series(rows, policy);
-  // The second update has the first one's state to be merged into.
+  // The second update merges into the state of the first.
   for (const double factor : {1.0, -0.5}) {
     const at::Tensor sample = factor == 1.0 ? x : x.mul(factor);
     fast.update(sample);
@@ -78,14 +78,14 @@ void compare(const at::Tensor& x, const Rows& rows, NonFinite policy, double rto
       if (is_exact(name)) {
         BOOST_TEST(close(mine, tensor, 0.0));
       } else {
-        // Sums that cancel out are compared on the scale of what is summed.
+        // Compares sums that cancel out on the scale of their summands.
         const bool cancels = name.find("mean") != std::string::npos ||
                              name.find("skewness") != std::string::npos ||
                              name.find("sum") != std::string::npos;
         const double scale = !cancels                                ? 0.0
                              : name.find("sum") == std::string::npos ? 1.0
                                                                      : static_cast<double>(x.numel());
-        const bool narrow = tensor.scalar_type() == at::kFloat;  // sums and means as floats
+        const bool narrow = tensor.scalar_type() == at::kFloat;  // sums and means in float32
         BOOST_TEST(close(mine, tensor, narrow ? 1e-5 : rtol, (narrow ? 1e-6 : rtol) * scale));
       }
     }
@@ -124,7 +124,7 @@ const std::vector<Shaped> kShapes{
     {{30, 2}, {-1}},
     {{6, 20, 5}, {1}},             // columns, several times
     {{6, 20, 5, 70}, {0, 2}},      // both
-    {{3, 2, 3, 2, 3}, {0, 2, 4}},  // no layout of the scan
+    {{3, 2, 3, 2, 3}, {0, 2, 4}},  // not expressible as a layout of the scan
     {{2, 70000}, {1}},
     {{2, 3, 140000}, {0, 2}},
     {{4, 0, 3}, {0, 1}},
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(any_memory_will_do) {
         all.narrow(0, 3, 5),
         all.select(1, 4).unsqueeze(1),
         all.narrow(1, 0, 1).expand({10, 12, 20, 30}),
-        // Starts that no vector is aligned to.
+        // Starts that are not aligned to a vector.
         all.view(-1).narrow(0, 1, 9 * 12 * 20 * 30).view({9, 12, 20, 30}),
         all.view(-1).narrow(0, 3, 9 * 12 * 20 * 30).view({9, 12, 20, 30}),
     };
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(any_memory_will_do) {
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_is_read_as_far_as_it_goes_and_not_further) {
-  // What lies around it would show.
+  // The surrounding values would show if they were read.
   for (const auto type : kTypes) {
     for (const std::int64_t n : {1, 2, 15, 16, 17, 31, 33, 64, 100, 1000, 5000}) {
       at::Tensor memory = at::full({n + 64}, kNaN, type);
@@ -213,8 +213,7 @@ BOOST_AUTO_TEST_CASE(a_sample_is_read_as_far_as_it_goes_and_not_further) {
   }
 }
 
-// Two passes in float64 are the measure, an offset, tiny and huge numbers, and outliers are what spoils sums
-// of powers.
+// Compares with two passes in float64. An offset, tiny and huge numbers, and outliers spoil sums of powers.
 BOOST_AUTO_TEST_CASE(numbers_are_those_of_two_passes_in_float64) {
   at::manual_seed(0);
   const at::Tensor normal = at::randn({1000000}, at::kDouble);
@@ -257,7 +256,7 @@ BOOST_AUTO_TEST_CASE(numbers_are_those_of_two_passes_in_float64) {
 }
 
 BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_nothing) {
-  if (reductions::detail::kernels() == nullptr) return;  // sums of ATen are as they are
+  if (reductions::detail::kernels() == nullptr) return;  // ATen's sums have their own precision
   at::manual_seed(0);
   const int threads = at::get_num_threads();
   const at::Tensor x = at::randn({16, 24, 60, 61});
@@ -276,7 +275,7 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_nothing) {
     for (const int count : {2, 3, 8}) {
       const core::Results many = of(count, rows);
       for (const auto& [name, tensor] : one) {
-        // ATen's sum of cubes, which is no business of the scan.
+        // ATen computes the sum of cubes, not the scan.
         if (name.find("norm_3") == std::string::npos)
           BOOST_TEST(many.at(name).equal(tensor), name << ' ' << count);
       }
@@ -354,7 +353,7 @@ BOOST_AUTO_TEST_CASE(quantiles_keep_their_word_on_hostile_streams) {
       BOOST_TEST(sketch.retained() < 8 * 512);
       const at::Tensor got = sketch.quantiles(levels).to(at::kDouble);
       for (std::size_t i = 0; i < levels.size(); ++i) {
-        // The ranks at which that value stands in the stream: from the first to the last equal one.
+        // The ranks of that value in the stream, from the first to the last equal one.
         const at::Tensor value = got[static_cast<std::int64_t>(i)];
         const double first = at::searchsorted(sorted, value).item<double>();
         const double last = at::searchsorted(sorted, value, false, /*right=*/true).item<double>();

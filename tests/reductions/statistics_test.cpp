@@ -1,4 +1,4 @@
-// What is particular to each statistic; what they share is in table_test.cpp.
+// Tests properties of single statistics; table_test.cpp tests those that all share.
 
 #include <ATen/ATen.h>
 
@@ -59,7 +59,8 @@ R fed(R reduction, const at::Tensor& rows, std::int64_t batch) {
   return reduction;
 }
 
-/// `omit` equals the reduction of each column without its non-finite values; merging and splitting included.
+/// Checks that `omit` equals the reduction of each column without its non-finite values, also after merging
+/// and splitting.
 template <class R, class Options>
 void check_omit(Options options, const char* result) {
   options.over({0}).non_finite(NonFinite::omit);
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(omitting_everything_leaves_nan_or_nothing) {
   BOOST_TEST(std::isnan(fed(Min(options(MinOptions())), x, 40).value().item<double>()));
   BOOST_TEST(std::isnan(fed(Max(options(MaxOptions())), x, 40).value().item<double>()));
   BOOST_TEST(std::isnan(fed(EMA(options(EMAOptions())), x, 40).value().item<double>()));
-  // And what was nothing so far is not stuck.
+  // Elements without values so far must accept later ones.
   auto mean = fed(Moments(options(MomentsOptions())), x, 40);
   mean.update(numbers({1, 2, 6}));
   BOOST_TEST(mean.mean().item<double>() == 3.0);
@@ -322,7 +323,7 @@ BOOST_AUTO_TEST_CASE(long_sums_do_not_lose_small_samples) {
   Sum whole;
   Mean mean;
   for (int i = 0; i < 3000; ++i) {
-    whole.update(at::full({2}, 100, at::kByte));  // 300000: past uint8 and half
+    whole.update(at::full({2}, 100, at::kByte));  // sums to 300000: beyond uint8 and half
     mean.update(at::full({2}, 0.1F));
   }
   BOOST_TEST(whole.value().equal(at::full({2}, 300000, at::kLong)));
@@ -351,7 +352,7 @@ BOOST_AUTO_TEST_CASE(sum_takes_the_short_way_and_the_long_one_alike) {
       BOOST_TEST(sum.count() == 3);
     }
   }
-  // Nothing that only looks plain goes the short way.
+  // Tensors that only look plain must not take the fast path.
   Sum sum;
   sum.update(at::ones({4}));
   sum.update(at::_efficientzerotensor({4}, at::TensorOptions().dtype(at::kFloat)));
@@ -412,7 +413,7 @@ BOOST_AUTO_TEST_CASE(norm_of_any_order) {
   BOOST_TEST(norm(kInf) == 12.0);
   BOOST_TEST(norm(0.5) == x.norm(0.5).item<double>(), boost::test_tools::tolerance(1e-12));
   Norm large{NormOptions().over_all(true)};
-  large.update(at::full({4}, 1e30F));  // the squares do not fit a float
+  large.update(at::full({4}, 1e30F));  // the squares overflow a float
   BOOST_TEST(close(large.value(), at::scalar_tensor(2e30F), 1e-6));
   for (const double p : {0.0, -1.0, kNaN}) BOOST_CHECK_THROW(Norm(NormOptions().p(p)), c10::ValueError);
   BOOST_CHECK_THROW(Norm().merge(Norm(NormOptions().p(3))), c10::ValueError);
@@ -505,7 +506,7 @@ BOOST_AUTO_TEST_SUITE(reservoir)
 
 BOOST_AUTO_TEST_CASE(every_row_is_as_likely) {
   constexpr int kRuns = 4000, kRows = 12, kPlaces = 4;
-  // One stream, batched; and two merged, with unequal lengths.
+  // One stream in batches, and two merged streams of unequal lengths.
   for (const std::int64_t split : {12, 9, 3}) {
     std::vector<int> chosen(kRows, 0);
     for (int run = 0; run < kRuns; ++run) {
@@ -516,13 +517,13 @@ BOOST_AUTO_TEST_CASE(every_row_is_as_likely) {
       const auto samples = one.samples();
       const auto indices = one.indices();
       BOOST_TEST_REQUIRE(samples.sizes() == (at::IntArrayRef{kPlaces, 1}));
-      BOOST_TEST_REQUIRE(samples.view(-1).equal(indices));  // the stream numbers itself
+      BOOST_TEST_REQUIRE(samples.view(-1).equal(indices));  // the values are the stream's indices
       std::set<std::int64_t> distinct;
       for (int i = 0; i < kPlaces; ++i) distinct.insert(indices[i].item<std::int64_t>());
       BOOST_TEST_REQUIRE(distinct.size() == kPlaces);
       for (const auto row : distinct) ++chosen[static_cast<std::size_t>(row)];
     }
-    // Expected kRuns / 3 each, standard deviation 30: five of them.
+    // Expected kRuns / 3 each with standard deviation 30; allow five of them.
     for (const int times : chosen) BOOST_TEST(std::abs(times - kRuns / 3) < 150);
   }
 }

@@ -4,8 +4,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-/// Whether `got` has the shape and, within `rtol`, the values of `want`; NaN equals NaN. Says by how much
-/// not.
+/// Whether `got` has the shape and, within `rtol`, the values of `want`; NaN equals NaN. On failure the
+/// message states the difference.
 inline boost::test_tools::assertion_result close(const at::Tensor& got, const at::Tensor& want, double rtol,
                                                  double atol = 0.0) {
   boost::test_tools::assertion_result result(false);

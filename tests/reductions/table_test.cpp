@@ -1,4 +1,4 @@
-// The same table for every reduction: what holds for one of them has to hold for all.
+// One table of checks for every reduction: properties that all of them share.
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -24,9 +24,9 @@ struct Case {
   std::string name;
   Sinks elementwise;  // one sample is one row
   Sinks over;         // over({0})
-  Oracle oracle;      // from all rows, [N, D] in float64
+  Oracle oracle;      // expected results from all rows, [N, D] in float64
   bool complex = true;
-  bool reals = true;   // false: not for bool and int (never)
+  bool reals = true;   // false: skips bool and int
   bool shaped = true;  // false: takes any shape
 };
 
@@ -202,7 +202,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-/// 64 rows of 5 features whose mean drifts, so that a wrong term between batches cannot cancel out.
+/// 64 rows of 5 features with a drifting mean, so that a wrong term between batches cannot cancel out.
 at::Tensor drifting(at::ScalarType dtype = at::kDouble) {
   at::manual_seed(0);
   const auto rows = at::randn({64, 5}, at::kDouble) + at::arange(64, at::kDouble).unsqueeze(1) / 16 - 2;
@@ -298,7 +298,7 @@ BOOST_DATA_TEST_CASE(merge_is_one_stream, bdata::make(cases()) * bdata::xrange(0
     left->merge(*right);
     BOOST_TEST(left->count() == 64);
     check_state(left->results(), one_case.oracle(rows));
-    // The other is as it was, and what was merged goes on alone.
+    // The other is unchanged, and the merged one is independent of it.
     const auto merged = deep(left->results());
     check_same(right->results(), before, 0);
     put(*right, rows.narrow(0, 0, 7) * 3);
@@ -330,7 +330,7 @@ BOOST_DATA_TEST_CASE(a_wrong_sample_changes_nothing, bdata::make(cases())) {
       check_same(one->results(), before, 0);
     };
     if (sample.shaped) {
-      if (sample.name != "Over a callable") {  // which broadcasts as it likes
+      if (sample.name != "Over a callable") {  // it broadcasts
         BOOST_CHECK_EXCEPTION(one->update(over ? at::ones({3, 4}) : at::ones({4})), c10::ValueError,
                               [](const c10::Error& error) {
                                 const std::string text = error.what_without_backtrace();
@@ -376,7 +376,7 @@ BOOST_DATA_TEST_CASE(an_empty_batch_changes_nothing, bdata::make(cases())) {
   one->update(at::empty({0, 5}, at::kDouble));
   BOOST_TEST(one->count() == 0);
   BOOST_TEST(one->results().empty());
-  one->update(at::empty({0, 4}, at::kDouble));  // fixes no shape
+  one->update(at::empty({0, 4}, at::kDouble));  // does not fix the shape
   const auto rows = drifting();
   one->update(rows);
   one->update(at::empty({0, 5}, at::kDouble));
@@ -416,11 +416,11 @@ BOOST_DATA_TEST_CASE(dtypes,
                                       at::kByte, at::kBool, at::kComplexFloat, at::kComplexDouble}),
                      one_case, dtype) {
   if (at::isComplexType(dtype) && !one_case.complex) return;
-  if (dtype == at::kBool && one_case.name == "Map") return;  // abs() has no bool
+  if (dtype == at::kBool && one_case.name == "Map") return;  // abs() does not support bool
   if (dtype == at::kBool && one_case.name == "Over a callable") return;
   const bool callable = one_case.name.find("callable") != std::string::npos;
   if (callable && (dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kByte))
-    return;  // its own business
+    return;  // depends on the callable
   if (one_case.name == "Map" && (dtype == at::kHalf || dtype == at::kBFloat16)) return;
   auto rows = dtype == at::kByte ? (drifting() * 3).abs().to(dtype) : drifting(dtype);
   const auto exact = rows.to(at::isComplexType(dtype) ? at::kComplexDouble : at::kDouble);
@@ -452,7 +452,7 @@ BOOST_DATA_TEST_CASE(non_contiguous, bdata::make(cases())) {
     for (const auto& row : complex.unbind(0)) conjugate->update(row.conj());
     check_state(conjugate->results(), sample.oracle(complex.conj().resolve_conj()));
   }
-  const auto negative = sample.elementwise();  // the imaginary part of a conjugate carries a lazy minus
+  const auto negative = sample.elementwise();  // the imaginary part of a conjugate has a lazy negation
   const auto complex = drifting(at::kComplexDouble);
   for (const auto& row : complex.unbind(0)) negative->update(at::imag(row.conj()));
   check_state(negative->results(), sample.oracle(at::imag(complex).neg().contiguous()));
@@ -467,7 +467,7 @@ BOOST_DATA_TEST_CASE(gradients_and_inference_mode, bdata::make(cases())) {
   check_state(one->results(), sample.oracle(rows));
   BOOST_TEST(!leaf.grad().defined());
 
-  // Begun in inference mode, gone on with outside and the other way round.
+  // Started in inference mode and continued outside, and the other way round.
   const auto mixed = sample.over();
   std::unique_ptr<core::Sink> copy;
   {
@@ -511,9 +511,9 @@ BOOST_DATA_TEST_CASE(copies_and_results_never_change, bdata::make(cases())) {
     for (std::int64_t i = 6; i < 20; ++i) put(*one, i);
     check_same(state, want, 0);
     check_same(copy->results(), want, 0);
-    for (const auto& [name, tensor] : copy->results()) at::Tensor(tensor).zero_();  // nor do they lead back
+    for (const auto& [name, tensor] : copy->results()) at::Tensor(tensor).zero_();  // copies
     check_same(copy->results(), want, 0);
-    auto changing = rows[0].clone();  // what was folded does not change with the sample
+    auto changing = rows[0].clone();  // the state must not change with the sample
     const auto kept = sample.elementwise();
     kept->update(changing);
     const auto first = deep(kept->results());
@@ -537,7 +537,7 @@ BOOST_DATA_TEST_CASE(saved_and_loaded_goes_on, bdata::make(cases()) * bdata::mak
       one->save(archive);
     }
     const auto loaded = over ? one_case.over() : one_case.elementwise();
-    if (split == 20) put(*loaded, 3, 8);  // what stood there is replaced
+    if (split == 20) put(*loaded, 3, 8);  // loading replaces the previous state
     core::InputArchive archive(stream);
     loaded->load(archive);
     BOOST_TEST(loaded->count() == one->count());

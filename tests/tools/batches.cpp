@@ -1,6 +1,5 @@
-// Writes what the command's options for inputs mean: one entry a batch, each the list of positional inputs.
-// Or, with
-// --one-by-one, says of each file why it is refused.
+// Writes the batches of the command's input options: one entry per batch, each the list of positional inputs.
+// With --one-by-one, prints for each file why it is rejected.
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checkpoints as training scripts write them: texts and numbers beside tensors.
+"""Tests show, diff and convert on checkpoints of training scripts: texts and numbers beside tensors.
 
 usage: checkpoints.py TORCHTAP"""
 import collections
@@ -70,7 +70,7 @@ def check_convert(folder, file, saved):
 
 
 def check_bombs(folder):
-    """One text in a million places is no more than the file says."""
+    """A text referenced a million times takes no more memory than the file."""
     def archive(name, value):
         buffer = io.BytesIO()
         pickle.Pickler(buffer, protocol=2).dump(value)
@@ -83,7 +83,7 @@ def check_bombs(folder):
     for name, value in (("texts.pt", [long] * 100000), ("keys.pt", [{long: None}] * 100000)):
         _, errors = run("show", archive(name, value), status=2)
         check("far more entries than its size" in errors, f"{name}: {errors}")
-    # What repeats itself in earnest: the few names of many optimizer states.
+    # A legitimate repetition: the few names of many optimizer states.
     ordinary = collections.OrderedDict((str(i), {"a name of the usual length": "a value of the usual length"}) for i in range(1000))
     check(len(json.loads(run("show", archive("ordinary.pt", ordinary), "--json")[0])["texts"]) == 1000, "the same texts a thousand times")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torchtap show, merge, convert and completion, against torch, NumPy and bash.
+"""Tests torchtap show, merge, convert and completion against torch, NumPy and bash.
 
 usage: commands.py TORCHTAP PARTS SOURCE"""
 import json
@@ -26,7 +26,7 @@ def check(condition, what):
 
 
 def run(*arguments, status=0, **environment):
-    """stdout and stderr."""
+    """Returns stdout and stderr."""
     done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, env={**os.environ, **environment})
     check(done.returncode == status, f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stderr}")
     return done.stdout, done.stderr
@@ -52,14 +52,14 @@ def check_merge(folder):
     for way in ["mean", "named", "series", "window", "over", "kept", "slots", "kept_slots"]:
         one = folder / way
         run("merge", one / "1", one / "2", "--save", one / "12")
-        run("merge", one / "none", one / "12", one / "3", "--save", one / "all")  # what was merged merges again
+        run("merge", one / "none", one / "12", one / "3", "--save", one / "all")  # a merged recording merges again
         run("merge", one / "1", one / "2", one / "3", "--save", one / "at-once")
         for merged in ("all", "at-once"):
             for (got, value), (want, expected) in zip(recording(one / merged), recording(one / "whole")):
                 check(same(value, expected), f"merge: {way} {got['path']}: {value} instead of {expected}")
                 for field in ("path", "type", "kind", "samples", "reduction", "holds", "keys", "dtype", "shape", "number"):
                     check(got[field] == want[field], f"merge: {way} {got['path']}: {field} {got[field]} instead of {want[field]}")
-    # Samples are those of the parts, in the order given.
+    # The samples of the parts, in the order given.
     kept = folder / "kept"
     run("merge", kept / "3", kept / "1", "--save", kept / "31")
     for (_, got), (_, last), (_, first) in zip(*(recording(kept / part) for part in ("31", "3", "1"))):
@@ -76,7 +76,7 @@ def check_merge(folder):
     manifest.write_text(manifest.read_text().replace('"path": "1"', '"path": "9"'))
     _, errors = run("merge", folder / "mean/1", manifest.parent, "--save", folder / "x", status=2)
     check("entry 2" in errors and '"1"' in errors and '"9"' in errors, f"merge: other modules: {errors}")
-    # Every second of an odd number is not every second of the whole: the reduction's own law.
+    # Every second sample of parts of odd length differs from every second sample of the whole.
     _, errors = run("merge", folder / "mean/1", folder / "mean/2", "--save", folder / "mean/12", status=2)
     check("overwrite" in errors, f"merge: a recording that is there: {errors}")
     run("merge", folder / "mean/1", folder / "mean/2", "--save", folder / "mean/12", "--overwrite")
@@ -84,17 +84,17 @@ def check_merge(folder):
     subprocess.run(["cp", "-r", folder / "mean/2", state], check=True)
     data = bytearray((state / "0.pt").read_bytes())
     header = next(info.header_offset for info in zipfile.ZipFile(state / "0.pt").infolist() if info.filename.endswith("torchtap/0/bytes"))
-    data[header + 30 + sum(struct.unpack("<HH", data[header + 26:header + 30]))] ^= 1  # behind name and padding
+    data[header + 30 + sum(struct.unpack("<HH", data[header + 26:header + 30]))] ^= 1  # after name and padding
     (state / "0.pt").write_bytes(data)
     run("merge", folder / "mean/1", state, "--save", folder / "x", status=2)
-    # Recordings of before there were states.
+    # Recordings made before states were saved.
     old = pathlib.Path(source) / "tests/storage/schema_1"
     _, errors = run("merge", old, old, "--save", folder / "x", status=2)
     check("layer1.conv" in errors, f"merge: without states: {errors}")
 
 
 def check_progress(folder):
-    """A bar on a terminal, nothing in a pipe, and a clean line afterwards."""
+    """Progress draws a bar on a terminal, nothing in a pipe, and leaves a clean line."""
     command = [torchtap, "merge", str(folder / "mean/1"), str(folder / "mean/2"), "--overwrite", "--save", str(folder / "shown")]
     piped = subprocess.run(command, capture_output=True)
     check(piped.returncode == 0 and piped.stdout == b"" and piped.stderr == b"", f"no progress in a pipe: {piped.stderr}")
@@ -153,7 +153,7 @@ def check_show(folder):
         run("show", folder / "named/whole", *wrong, status=2)
     run("show", folder / "nosuch", status=2)
 
-    # Histograms: of values, and counted by the reduction.
+    # Histograms of values, and of the counts of a reduction.
     got = json.loads(run("show", folder / "kept/whole", "--entry", "1", "--histogram", "--json")[0])["histograms"][0]
     all_values = torch.cat([t.flatten() for t in recording(folder / "kept/whole")[2][1]]).numpy().astype("f8")
     counts, edges = numpy.histogram(all_values, 40)
@@ -214,7 +214,7 @@ def check_convert(folder):
         index = json.load(open(folder / way / "npy/index.json"))
         check(len(index) == len(want) and all((folder / way / "npy" / item["file"]).exists() for item in index), f"npy: {index}")
 
-    # Samples of one shape are stacked; every dtype; names that would lead elsewhere; what a format lacks.
+    # Stacked samples of one shape, all dtypes, names that would lead out of the folder, unsupported dtypes.
     odd = folder / "odd"
     odd.mkdir()
     values = [[torch.full((2, 3), float(i)) for i in range(4)], torch.arange(4).to(torch.bfloat16) / 3, torch.tensor([True, False]),
@@ -247,7 +247,7 @@ def check_convert(folder):
 
 
 def check_diff(folder):
-    """What C++ recorded and what Python did are compared with each other."""
+    """Compares recordings of C++ with recordings of Python."""
     python = folder / "python"
     python.mkdir()
     entries = recording(folder / "kept/whole")
@@ -268,7 +268,7 @@ def check_completion(folder):
     (folder / "completion").write_text(script)
 
     def completed(line, here=folder):
-        """What bash offers for the last word of this line."""
+        """Returns the completions that bash offers for the last word of this line."""
         words = line.split(" ")
         program = (f'source {folder}/completion; COMP_WORDS=({" ".join(map(repr, words))}); COMP_CWORD={len(words) - 1}; '
                    '_torchtap 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"')
@@ -280,7 +280,7 @@ def check_completion(folder):
     check({"show", "diff", "merge", "convert", "preload", "completion"} <= set(commands), f"completion: {commands}")
     check(completed("torchtap sh") == ["show"] and completed("torchtap --ver") == ["--version"], "completion of a subcommand")
     check(completed("torchtap show --st") == ["--stats"], "completion of an option")
-    # Whatever help says there is, there is.
+    # Every option in the help is completed.
     for command in commands:
         if command.startswith("-"):
             continue

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Completion in zsh and fish, by the shells themselves where they are installed (for bash see commands.py).
+"""Tests completion in zsh and fish with the shells themselves, if installed (for bash see commands.py).
 
 usage: completion.py TORCHTAP"""
 import os
@@ -34,7 +34,7 @@ def commands():
 
 
 def options(command):
-    """Whatever help says there is."""
+    """Returns the options and commands in the help."""
     lines = [line for line in run(command, "--help").splitlines() if line.startswith("  -")]
     return {word for line in lines for word in line.split("  ")[1].split(" ")[0].split(",") if word.startswith("--")}
 
@@ -62,7 +62,7 @@ def check_fish(folder):
 
 
 class Zsh:
-    """An interactive zsh, as completion is a thing of its line editor."""
+    """An interactive zsh, as completion belongs to its line editor."""
 
     def __init__(self, folder, script):
         (folder / ".zshrc").write_text(
@@ -82,7 +82,7 @@ class Zsh:
         self.read_until("READY> ")
 
     def read_until(self, end, limit=120):
-        """Bounded only so that a broken script ends the test at all."""
+        """Has a timeout only so that a broken script ends the test."""
         text, until = "", time.monotonic() + limit
         while not re.search(end, text) and time.monotonic() < until:
             if select.select([self.fd], [], [], 1)[0]:
@@ -91,10 +91,10 @@ class Zsh:
         return text
 
     def completed(self, line):
-        """The list below the line, or what the line became, up to a mark that is typed behind it."""
+        """Returns the list below the line, or the completed line, up to a mark that is typed after it."""
         os.write(self.fd, line.encode() + b"\t\t")
         self.mark = getattr(self, "mark", 0) + 1
-        # The line is thrown away; then a command prints the mark.
+        # Discard the line, then print the mark with a command.
         os.write(self.fd, b"\x15" + f"print MARK''{self.mark}.\r".encode())
         return self.read_until(rf"MARK{self.mark}\.[^>]*READY> ")
 
@@ -123,7 +123,7 @@ def check_zsh(folder):
     text = zsh.completed("torchtap preload --save x -- bas")
     check("bash" in text, f"zsh: another program: {text!r}")
     zsh.close()
-    # As a file in $fpath, which runs when it is asked for the first time.
+    # As a file in $fpath, which runs when it is first used.
     (folder / ".zshrc").write_text("")
     done = subprocess.run(["zsh", "-f", "-c", f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]"],
                           capture_output=True, text=True)

@@ -26,7 +26,7 @@ def check(condition, what):
 
 
 def diff(a, b, *arguments, status):
-    """The document; that its table says the same is checked, too."""
+    """Returns the JSON document; also checks that the table agrees with it."""
     results = [subprocess.run([str(torchtap), "diff", str(a), str(b), *arguments, *more], capture_output=True, text=True)
                for more in (["--json"], [])]
     for done in results:
@@ -87,7 +87,7 @@ with tempfile.TemporaryDirectory() as folder:
     check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"cosine {entry['cosine']}")
     check(diff(folder / "original", folder / "broken", "--atol", str(1e6), status=0)["first"] is None, "tolerances")
 
-    # The order of a walk: the module is named, not those that contain it.
+    # In walk order: names the module itself, not its parents.
     order = list(json.load(open(folder / "original/names.json")))
     walk = [name for name, _ in model.named_modules()]
     for name in ("original", "broken"):
@@ -98,7 +98,7 @@ with tempfile.TemporaryDirectory() as folder:
             document = diff(folder / one, folder / other, status=1)
             check(document["first"] == broken, f"the layer that was broken, {one} and {other}: {document['first']}")
 
-    # Ways to differ.
+    # All kinds of differences.
     inf, nan = float("inf"), float("nan")
     base = {"a": [torch.ones(3)], "b": [torch.tensor([1.0, nan, inf]), torch.zeros(2)], "c": torch.ones(2)}
     plain = folder_of(folder / "plain", base)

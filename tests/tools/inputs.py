@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the command reads as inputs, against NumPy, torch and Python's own gzip.
+"""Tests the inputs that the command reads against NumPy, torch and Python's own gzip.
 
 usage: inputs.py BATCHES"""
 import gzip
@@ -27,7 +27,7 @@ def check(condition, what):
 
 
 def batches(folder, *arguments):
-    """The batches that these options mean, each a list of tensors."""
+    """Returns the batches of these options, each a list of tensors."""
     out = folder / "out"
     done = subprocess.run([program, *map(str, arguments), "--save", str(out)], capture_output=True, text=True)
     if done.returncode != 0:
@@ -38,14 +38,14 @@ def batches(folder, *arguments):
 
 
 def refused(folder, what, *arguments):
-    """The message; a crash is none."""
+    """Returns the error message; a crash fails the test."""
     done = subprocess.run([program, *map(str, arguments), "--save", str(folder / "out")], capture_output=True, text=True)
     check(done.returncode > 0 and done.stderr.strip() != "", f"{what} is refused: {done.returncode} {done.stderr}")
     return done.stderr
 
 
 def each_refused(files, *arguments):
-    """Why each of these files, {what it is: bytes}, is."""
+    """Returns the reason why each of these files, {description: bytes}, is refused."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(write(pathlib.Path(folder) / str(i), data)) for i, data in enumerate(files.values())]
         done = subprocess.run([program, "--input", *paths, *arguments, "--one-by-one"], capture_output=True, text=True)
@@ -105,7 +105,7 @@ with tempfile.TemporaryDirectory() as folder:
         rows = torch.from_numpy(both)
         same(batches(folder, "--input", folder / "a.npy", "--batch", 3), [[rows[:3]], [rows[3:]]], "rows of a .npy")
 
-    # What a .npy claims is checked.
+    # The sizes that a .npy declares are checked.
     numpy.save(folder / "a.npy", values)
     whole = (folder / "a.npy").read_bytes()
     bad = {f"a .npy of {size} bytes": whole[:size] for size in range(0, len(whole), 7)}
@@ -179,7 +179,7 @@ with tempfile.TemporaryDirectory() as folder:
     bad["a gzip stream that ends too early"] = cut[:len(cut) // 2]
     each_refused(bad)
 
-    # Random: Python's numbers.
+    # Random inputs equal Python's.
     generator = torch.Generator().manual_seed(7)
     want = [[torch.randn(2, 3, 4, generator=generator), torch.randint(100, (5,), generator=generator)] for _ in range(3)]
     same(batches(folder, "--random", "2x3x4", "--random", "5:int64:100", "--seed", 7, "--count", 3), want, "random")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torchtap list against what PyTorch says of the same models, and how its table fits a terminal.
+"""Tests torchtap list against PyTorch on the same models, and that its table fits a terminal.
 
 usage: list.py TORCHTAP"""
 import fcntl
@@ -33,7 +33,7 @@ def run(*arguments, status=0):
 
 
 def on_terminal(columns, *arguments):
-    """What is drawn on a terminal so wide, stdout and stderr."""
+    """Returns stdout and stderr as drawn on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     drawn = []
@@ -122,7 +122,7 @@ def check_shapes(folder, net):
                 first = outputs[0] if outputs else None
                 want = None if first is None else [{"shape": list(t.shape), "dtype": "float32"} for t in (first if isinstance(first, tuple) else (first,))]
                 check(module["outputs"] == want, f"{how}: outputs of {module['path']}: {module['outputs']} instead of {want}")
-    # What was run leaves no trace in what is loaded next, and the first batch alone is run.
+    # A run leaves no trace in the next load, and only the first batch is run.
     torch.save([torch.randn(4, 6), torch.randn(3, 5)], folder / "batches.pt")
     document = json.loads(run("list", folder / "net.pt", "--json", "--batches", "--input", folder / "batches.pt")[0])
     check(document["modules"][0]["outputs"][0]["shape"] == [4, 2], "the first of several batches")
@@ -142,7 +142,7 @@ def check_table(folder):
     check("first.linear" in paths and "\n    1  first " in paths and "output" not in paths, f"--paths: {paths}")
     check("trainable   all\n" in run("list", folder / "trainable.pt")[0], "all trainable")
     check("second" in run("list", folder / "net.pt", "--depth", "1")[0] and "norm" not in run("list", folder / "net.pt", "--depth", "1")[0], "--depth")
-    # Nothing is wider than the terminal, and nothing that matters is left out.
+    # No line is wider than the terminal, and no important column is left out.
     for columns in (200, 80, 60, 40):
         for arguments in (["list", folder / "net.pt", "--random", "5x6"], ["list", folder / "net.pt"], ["show", folder / "maps"]):
             drawn = on_terminal(columns, *arguments)
@@ -155,7 +155,7 @@ def check_table(folder):
 
 
 def check_progress(folder):
-    """One line that is drawn over itself, whatever the terminal's width."""
+    """Progress redraws a single line at any terminal width."""
     for columns in (200, 80, 40, 20, 8):
         drawn = on_terminal(columns, "merge", folder / "maps", folder / "maps", "--overwrite", "--save", folder / f"m{columns}")
         updates = [part for part in drawn.replace("\x1b[K", "").split("\r") if part]

@@ -1,4 +1,4 @@
-"""Models on which `torchtap record` once stopped, or recorded nothing, and did not say so.
+"""Tests models on which `torchtap record` once stopped, or silently recorded nothing.
 
 usage: reach.py TORCHTAP SOURCE
 """
@@ -35,7 +35,7 @@ def value(folder, path):
 
 
 class Drop(nn.Module):
-    """In evaluation mode it hands on its input: its trace takes and returns nothing."""
+    """Returns its input in evaluation mode, so its trace takes and returns nothing."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.dropout(x, 0.5, True) if self.training else x
@@ -70,7 +70,7 @@ def check_calls_without_tensors(folder):
         assert torch.equal(value(folder / "residual0", "linear")[1], model.linear(x))
     told = json.loads(run(*record, "--save", folder / "residual.json", "--json").stdout)
     assert told["without_tensors"] == ["drop", "none"] and told["never_ran"] == [], told
-    # What was named and has nothing is another matter, and what was asked for alone fails at once.
+    # A named module without samples changes the exit status; if it is the only one selected, record fails at once.
     run(*record, "--names", "linear,drop", "--save", folder / "named", status=1)
     assert '"drop" (Drop)' in run(*record, "--names", "drop", "--save", folder / "alone", status=2).stderr
 
@@ -103,7 +103,7 @@ def check_which(folder):
 
 
 def check_exit_status(folder):
-    """Modules that are never called are named; they fail a run only if they were asked for."""
+    """Modules that are never called are reported; they fail a run only if --names asked for them."""
 
     class Aside(nn.Module):
         def __init__(self):
@@ -179,7 +179,7 @@ def check_quantized(folder):
 
     sizes = {module["path"]: (module["parameters"], module["bytes"])
              for module in json.loads(run("list", folder / "quantized.pt", "--json").stdout)["modules"]}
-    # Weights of a byte an element; biases are floats.
+    # Weights take a byte per element; biases are floats.
     assert sizes["conv"][0] == 3 * 4 * 9 + 4 and sizes["linear"][0] == 4 * 5 + 5, sizes
     assert sizes["head"][0] == 5 * 2 + 2, sizes
     assert sizes[""][0] == sizes["conv"][0] + sizes["linear"][0] + sizes["head"][0], sizes
@@ -187,7 +187,7 @@ def check_quantized(folder):
 
 
 def check_other_methods(folder):
-    """A dynamically quantized LSTM is called by forward_tensor; in Python that is behind its forward."""
+    """TorchScript calls a dynamically quantized LSTM by forward_tensor, which Python calls from its forward."""
     torch.manual_seed(0)
 
     class Tagger(nn.Module):
@@ -246,10 +246,10 @@ def check_other_methods(folder):
     assert 'by the method step: "other"' in done.stderr, done.stderr
     assert torch.equal(value(folder / "both", "other")[0], both.other.step(x[0]))
     assert torch.equal(value(folder / "both", "coder")[0], both.coder(both.coder.step(x[0])))
-    # The model does not have it itself: its forward is called.
+    # The model itself lacks the method: its forward is called.
     run(*record, "--method", "step", "--names", "coder", "--save", folder / "step")
     assert torch.equal(value(folder / "step", "coder")[0], both.coder.step(x[0]))
-    # It has this one, which calls the module by its forward.
+    # The model has this method, which calls the module by its forward.
     run(*record, "--method", "encode", "--save", folder / "encode")
     counts = {path: entry["samples"] for path, entry in entries(folder / "encode").items()}
     assert counts[""] == counts["coder"] == counts["coder.linear"] == 1 and counts.get("other.linear", 0) == 0, counts
@@ -285,11 +285,11 @@ def check_interrupt(folder):
     for number, sent in enumerate((signal.SIGINT, signal.SIGTERM)):
         for more in (("--reduce", "moments"), ("--memory", "0"), ()):
             saved = folder / f"interrupted{number}{len(more)}{more[0] if more else ''}"
-            # More than would ever end.
+            # More batches than could ever finish.
             process = subprocess.Popen([COMMAND, "record", folder / "small.pt", "--random", "2x6", "--count", "100000000",
                                         "--names", "0", *more, "--save", saved], stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, text=True)
-            # Its handlers are there once it has begun; /proc tells, as no file does while samples are in memory.
+            # Wait for its signal handlers by /proc, as there are no files while samples are in memory.
             while not int(next(line for line in pathlib.Path(f"/proc/{process.pid}/status").read_text().splitlines()
                                if line.startswith("SigCgt")).split()[1], 16) >> (sent - 1) & 1:
                 assert process.poll() is None, process.stderr.read()

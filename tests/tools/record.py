@@ -1,4 +1,4 @@
-"""Records every TorchScript model of the tests from the command line and compares with what Python's hooks saw.
+"""Records every TorchScript model of the tests from the command line and compares with Python's hooks.
 
 usage: record.py TORCHTAP MODELS SOURCE
 """
@@ -60,7 +60,7 @@ def check_model(folder, name, how):
 
 
 def check_reductions(folder):
-    """Fashion-MNIST through a small network, batch after batch, against NumPy and PyTorch."""
+    """Records Fashion-MNIST through a small network in batches and compares with NumPy and PyTorch."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(2704, 10))
     torch.jit.script(net).save(folder / "net.pt")
@@ -90,7 +90,7 @@ def check_gradients(folder):
 
 
 def check_spool(folder):
-    """Samples that went to disk as they came are those that were kept in memory."""
+    """Spooled samples equal those kept in memory."""
     arguments = ("record", f"{MODELS}/siamese.script.pt", "--random", "5x6", "--count", "30", "--names", "pair*")
     run(*arguments, "--save", folder / "kept_in_memory")
     run(*arguments, "--save", folder / "spooled", "--memory", "0")
@@ -141,7 +141,7 @@ def check_errors(folder):
     assert "no method" in error("record", model, *x, "--method", "decode", "--names", "", "--save", folder / "e5")
     assert not list(folder.glob("e?"))
 
-    # What was recorded before a batch that fails is kept.
+    # The recording before a failing batch is kept.
     torch.save([torch.ones(4, 6), torch.ones(4, 7)], folder / "batches.pt")
     text = error("record", model, "--input", folder / "batches.pt", "--batches", "--names", "pair", "--save", folder / "kept")
     assert "batch 1" in text and "kept" in text
@@ -149,14 +149,14 @@ def check_errors(folder):
     assert "--overwrite" in error("record", model, *x, "--save", folder / "kept")
     run("record", model, *x, "--save", folder / "kept", "--overwrite")
 
-    # Eager transformer layers go around their submodules where no gradient is asked for.
+    # Transformer layers bypass their submodules when gradients are disabled.
     torch.save(torch.randint(50, (2, 7)), folder / "tokens.pt")
     text = run("record", f"{MODELS}/transformer.script.pt", "--input", folder / "tokens.pt", "--save", folder / "t").stderr
     assert "linear1" in text and "--enable-grad" in text
 
 
 def check_port(folder):
-    """The original in Python against its TorchScript file, before and after a weight of the file is changed."""
+    """Compares the original in Python with its TorchScript file, before and after changing a weight of the file."""
     torch.manual_seed(1)
     model = torchvision.models.resnet18(weights=None).eval()
     images = torch.randn(2, 3, 64, 64)
@@ -173,13 +173,13 @@ def check_port(folder):
     for first in ("original", "port"):
         found = json.loads(run("diff", folder / first, folder / "broken", "--json", status=1).stdout)
         assert found["first"] == "layer2.1.conv1", found["first"]
-    # Parts of a data set, recorded apart, are as one.
+    # Separately recorded parts of a data set merge into the whole.
     for name, rows in (("both", images), ("one", images[:1]), ("two", images[1:])):
         torch.save(rows, folder / "rows.pt")
         run("record", folder / "port.pt", "--input", folder / "rows.pt", "--types", "Conv2d", "--reduce", "moments,max",
             "--over", "0", "--save", folder / name)
     run("merge", folder / "one", folder / "two", "--save", folder / "merged")
-    # Batches of one row and of two may be given different kernels.
+    # Batches of one and of two rows may run different kernels.
     run("diff", folder / "both", folder / "merged", "--rtol", "1e-3", "--atol", "1e-4")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torchtap show and diff of recordings of statistics, against torch and NumPy.
+"""Tests torchtap show and diff on recordings of statistics against torch and NumPy.
 
 usage: statistics.py TORCHTAP"""
 import csv
@@ -26,7 +26,7 @@ def check(condition, what):
 
 
 def run(*arguments, status=0, **environment):
-    """stdout and stderr. What the terminal is says the test."""
+    """Returns stdout and stderr. The test sets the terminal's properties."""
     base = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, env={**base, "LC_ALL": "C.UTF-8", **environment})
     check(done.returncode == status, f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
@@ -61,7 +61,7 @@ class Relu(torch.nn.Module):
 
 
 class Spoil(torch.nn.Module):
-    """A NaN and an infinity where values are large."""
+    """Returns a NaN and an infinity for large values."""
 
     def forward(self, x):
         return torch.where(x > 2, torch.full_like(x, float("nan")), torch.where(x < -2, torch.full_like(x, float("inf")), x))
@@ -104,7 +104,7 @@ def record(folder, name, batches, *arguments, big=1.0, reduce="moments,histogram
 
 
 def moments(x):
-    """Of all elements, as Moments has them."""
+    """Computes the statistics of all elements that Moments has."""
     x = x.double().flatten()
     central = x - x.mean()
     m2, m3, m4 = ((central**k).mean() for k in (2, 3, 4))
@@ -112,7 +112,7 @@ def moments(x):
 
 
 def check_values(folder, batches):
-    """All numbers, in all formats, as torch computes them."""
+    """Compares all numbers in all formats with torch."""
     stats = record(folder, "stats", batches)
     entries = {entry["path"]: entry for entry in document("show", stats)["entries"]}
     lines = {row["path"]: row for row in rows_of("show", stats)}
@@ -152,14 +152,14 @@ def check_values(folder, batches):
 
 
 def check_sparkline(folder):
-    """Levels are eighths of the largest; a bin without counts is blank."""
+    """Sparkline levels are eighths of the largest count; an empty bin is blank."""
     counts = torch.tensor([0, 8, 4, 1, 0, 2, 8, 0], dtype=torch.int64)
     torch.save({"counts": counts, "edges": torch.linspace(0, 8, 9)}, folder / "bins.pt")
     text = run("show", folder / "bins.pt")[0].splitlines()[1]
     check("█▄▁ ▂█" in text, f"sparkline: {text}")
     text = run("show", folder / "bins.pt", LC_ALL="C")[0]
     check("@=. :@" in text and text.isascii(), f"sparkline in ASCII: {text}")
-    # 64 bins on 32 characters: pairs.
+    # 64 bins on 32 characters: two bins each.
     counts = torch.zeros(64, dtype=torch.int64)
     counts[10:12] = torch.tensor([3, 5])
     counts[40] = 4
@@ -193,7 +193,7 @@ def entries_sorted(stats, column):
 
 
 def check_marks(folder, batches):
-    """big stands between 1.2 and 0.9: the geometric mean of its neighbours is known."""
+    """big is between 1.2 and 0.9, so the geometric mean of its neighbours is known."""
     mean = math.sqrt(1.2 * 0.9)
     for times, marked in ((100.5, True), (99.5, False)):
         name = f"big-{times}"
@@ -210,7 +210,7 @@ def check_marks(folder, batches):
                 check((word in line.split()) == (word in words), f"marks: {word} in {line}")
         for word, shown in (("zero:", True), ("non-finite:", True), ("100x:", marked)):
             check((word in table) == shown, f"marks: the legend of {word} {table}")
-    # The norm, the extrema, and results that are vectors tell, too; and what is right has no mark and no legend.
+    # Norms, extrema and vector results are marked too; healthy modules have no mark and no legend.
     for reduce in ("norm", "min,max", "abs_max", "ema"):
         over = ["--over", "0"] if reduce == "ema" else []
         stats = record(folder, "marks-" + reduce, batches, *over, reduce=reduce, big=150.0)
@@ -219,7 +219,7 @@ def check_marks(folder, batches):
     stats = record(folder, "unmarked", batches, "--names", "first", "--names", "before", "--names", "relu")
     table = run("show", stats)[0]
     check("mark" not in table and "zero:" not in table, f"no marks, no legend: {table}")
-    # A minimum of zero is nothing wrong behind a ReLU, nor is a constant's skewness.
+    # A minimum of zero after a ReLU is not marked, nor is the skewness of a constant.
     stats = record(folder, "minimum", batches, reduce="min")
     check({entry["path"]: entry["marks"] for entry in document("show", stats)["entries"]}["relu"] == [], "the minimum of a ReLU")
     stats = record(folder, "constant", [torch.ones(4, 8)], "--names", "first")
@@ -228,7 +228,7 @@ def check_marks(folder, batches):
 
 
 def check_width(stats):
-    """Lines fit; what there is no room for is said; JSON and CSV have everything all the same."""
+    """Lines fit the terminal; missing columns are named; JSON and CSV always have everything."""
     for columns in (60, 80, 100, 120):
         for more in ([], ["--sort", "kurtosis"]):
             text = run("show", stats, *more, COLUMNS=str(columns))[0]
@@ -272,7 +272,7 @@ def check_vectors(folder, batches):
 
 
 def check_slots(folder, batches):
-    """The model has two outputs: a row for each, compared with its like."""
+    """A model with two outputs gets a row for each, compared with the corresponding row."""
     for reduce in ("moments", "mean"):
         stats = record(folder, "slots-" + reduce, batches, "--all-tensors", reduce=reduce, big=2.0)
         other = record(folder, "slots-other-" + reduce, [batch + 1 for batch in batches], "--all-tensors", reduce=reduce, big=2.0)
@@ -290,7 +290,7 @@ def check_slots(folder, batches):
 
 
 def check_single(folder, batches):
-    """One reduction, whose result has no name; --stats of single numbers; no samples; samples that were kept."""
+    """A single reduction, whose result has no name; --stats of single numbers; no samples; kept samples."""
     stats = record(folder, "single", batches, reduce="mean")
     entry = {entry["path"]: entry for entry in document("show", stats)["entries"]}["first"]["statistics"]
     check(list(entry) == ["mean"] and close(entry["mean"], torch.cat(batches).double().mean(), 1e-5), f"one result: {entry}")
@@ -317,14 +317,14 @@ def check_single(folder, batches):
 
 
 def cdf(counts, edges, below, above, x):
-    """Of values that are spread evenly over their bins; what lay outside sits on the outermost edges."""
+    """For values spread evenly over their bins, and values outside at the outermost edges."""
     total = counts.sum() + below + above
     inside = numpy.interp(x, edges, numpy.concatenate([[0], numpy.cumsum(counts)])) + below
     return numpy.where(x < edges[0], 0, numpy.where(x >= edges[-1], total, inside)) / total
 
 
 def wasserstein(a, b):
-    """By hand: the area between two distribution functions, on a fine grid."""
+    """Computes the area between two distribution functions on a fine grid."""
     low, high = min(a[1][0], b[1][0]), max(a[1][-1], b[1][-1])
     steps = 2_000_000
     x = low + (numpy.arange(steps) + 0.5) * (high - low) / steps
@@ -373,7 +373,7 @@ def check_diff(folder, batches, raw):
     run("diff", a, b, "--tolerance", max(distances) * 1.001, status=0)
     run("diff", a, b, "--tolerance", max(distances) * 0.999, status=1)
 
-    # The same, other data of the same distribution, other numbers of samples.
+    # The same data, other data of the same distribution, other numbers of samples.
     got = document("diff", a, a, "--tolerance", "0", status=0)
     check(got["agree"] and got["first"] is None and all(entry["status"] == "same" and entry["distance"] == 0 for entry in got["entries"]), f"diff with itself: {got}")
     generator = torch.Generator().manual_seed(7)
@@ -384,7 +384,7 @@ def check_diff(folder, batches, raw):
     check({entry["status"] for entry in more["entries"]} == {"close"}, f"diff of other data: {more}")
     run("diff", folder / "C", folder / "D", "--tolerance", "1e-6", status=1)
 
-    # Numbers by numbers where a tolerance for them is given, and for samples.
+    # Number by number if a tolerance for numbers is given, and for samples.
     got = document("diff", a, b, "--rtol", "1e-4", status=1)
     check("max_abs" in got["entries"][0], f"diff --rtol: {got}")
     run("diff", a, a, "--rtol", "0", "--atol", "0", status=0)
@@ -395,7 +395,7 @@ def check_diff(folder, batches, raw):
     run("diff", a, b, "--tolerance", "1", "--rtol", "1", status=2)
     run("diff", a, folder / "nosuch", status=2)
 
-    # What cannot be compared comes first.
+    # Modules that cannot be compared come first.
     missing = document("diff", a, record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"), status=1)
     check(missing["entries"][0]["path"] == "before" and missing["entries"][0]["status"] == "missing in B" and missing["entries"][0]["distance"] == "Infinity",
           f"diff: missing: {missing}")
@@ -408,7 +408,7 @@ def check_diff(folder, batches, raw):
 
 
 def check_wasserstein(folder):
-    """Histograms alone, with edges that differ, values outside, and curves that cross within a piece."""
+    """Histograms without moments, with different edges, values outside, and curves that cross between edges."""
     generator = numpy.random.default_rng(0)
     for trial in range(6):
         sides = []
@@ -421,7 +421,7 @@ def check_wasserstein(folder):
                         "nan": torch.tensor(0)}, folder / f"w{side}.pt")
         entry = json.loads(subprocess.run([torchtap, "diff", folder / "wa.pt", folder / "wb.pt", "--json"], capture_output=True, text=True).stdout)["entries"][0]
         check(abs(entry["wasserstein"] - wasserstein(*sides)) < 1e-4 and entry["wasserstein_unit"] == "value", f"Wasserstein: {entry} instead of {wasserstein(*sides)}")
-    # A known one: all values move by two bins of 0.5.
+    # A known distance: all values move by two bins of 0.5.
     for side, counts in (("a", [4, 6, 0, 0]), ("b", [0, 0, 4, 6])):
         torch.save({"counts": torch.tensor(counts), "edges": torch.tensor([0, 0.5, 1, 1.5, 2])}, folder / f"w{side}.pt")
     entry = document("diff", folder / "wa.pt", folder / "wb.pt", status=1)["entries"][0]
@@ -429,7 +429,7 @@ def check_wasserstein(folder):
 
 
 def check_rows(folder, batches):
-    """Elementwise: the element that moved most."""
+    """For elementwise statistics, the element that moved most counts."""
     moved = [batch.clone() for batch in batches]
     for batch in moved:
         batch[:, 5] = batch[:, 5] * 2 - 1

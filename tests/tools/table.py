@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables of the command: as wide as there is room for, whatever characters stand in them.
+"""Tests that tables of the command fit the available width, whatever characters they contain.
 
 usage: table.py TORCHTAP"""
 import json
@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as folder:
             check(set(lines[0].split()) <= told, f"{arguments} in {columns} columns: nothing is said of {set(lines[0].split()) - told}\n{text}")
         ascii_text = run(*arguments, COLUMNS="50", LC_ALL="C")
         check("…" not in ascii_text, f"dots in a locale without them: {ascii_text}")
-    # A histogram's bars are the part that gives.
+    # Histogram bars shrink to fit.
     for columns in (80, 50):
         text = run("show", folder / "a", "--histogram", "--entry", "plain", COLUMNS=str(columns))
         check("█" in text and max(map(columns_of, text.splitlines())) <= columns, f"histogram in {columns} columns:\n{text}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the command says when something is wrong: words, exit status, and where they go.
+"""Tests the errors of the command: messages, exit status and output stream.
 
 usage: words.py TORCHTAP"""
 import json
@@ -28,7 +28,7 @@ def run(*arguments, **how):
 
 
 def error(*arguments, says=(), silent=(), command=None, lines=None):
-    """stderr of a call that ends with 2; its first line says all of `says`."""
+    """Returns stderr of a call that ends with 2; its first line contains all of `says`."""
     done = run(*arguments)
     line = " ".join(map(str, arguments))
     first = done.stderr.split("\n")[0]
@@ -70,12 +70,12 @@ def check_stdout(folder):
             done = run(*arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
         check(done.returncode == 2, f"{line} > /dev/full: exit status {done.returncode}")
         check(done.stderr.endswith("torchtap: cannot write to stdout: No space left on device\n"), f"{line} > /dev/full: {done.stderr}")
-    # Closed: no file that is opened takes its number.
+    # Closed: no file opened later takes its number.
     subprocess.run(["rm", "-rf", save], check=True)
     done = run(*calls[13], capture_output=False, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
     check(done.returncode == 2 and "cannot write to stdout" in done.stderr, f"closed stdout: {done}")
     check(run("diff", save, folder / "twice").returncode == 0, "closed stdout: the recording that was written is as it should be")
-    # A reader that went away: the signal as always, an error where it is ignored.
+    # A reader that went away: SIGPIPE by default, an error if it is ignored.
     for ignored, status in ((False, -signal.SIGPIPE), (True, 2)):
         reading, writing = os.pipe()
         os.close(reading)
@@ -111,7 +111,7 @@ def check_numbers(folder):
         text = error(*arguments, command=command, says=says, lines=2)
         check(not re.search(r"\d{30}", text), f"{arguments}: endless digits: {text}")
     check(not (folder / "n").exists(), "nothing was recorded")
-    # What is no mistake. "010" is ten.
+    # Valid numbers. "010" is ten.
     torch.save(torch.randn(20, 4), folder / "rows.pt")
     for batch, calls in (("010", 2), ("+7", 3), ("9223372036854775807", 1)):
         done = run("record", model, "--input", folder / "rows.pt", "--batch", batch, "--overwrite", "--save", folder / "batches", "--json")
@@ -153,7 +153,7 @@ def check_control_characters(folder):
     check(wanted in run("show", folder / "evil.pt").stdout, "show: a text")
     check(json.loads(run("show", maps, "--json").stdout)["entries"][1]["path"] == evil, "show --json: as it is in the file")
     check(run("show", maps, "--entry", wanted).returncode == 0, "show --entry: as it was shown")
-    # Bytes that are no UTF-8, from the command line.
+    # Bytes that are not UTF-8, from the command line.
     clean(run("show", os.fsencode(folder) + b"/\xff\xfe\x1b"), "show of a name that is not UTF-8")
     done = run("show", os.fsdecode(os.fsencode(folder) + b"/\xff\xc3\xbc"))
     check(r"\377ü" in done.stderr, f"show of a name that is not UTF-8: {done.stderr}")
@@ -172,7 +172,7 @@ def check_words(folder):
     error("record", model, command="record", says=["--save"])
     error("show", folder / "nosuch", command="show", says=["nosuch"])
     error("convert", maps, "--to", "hdf5", "--save", folder / "w", command="convert", says=["hdf5", "npy"])
-    # Options that take a value do not take an option for it.
+    # Options do not take another option as their value.
     for arguments in (["record", model, *x, "--save", "--overwrite"], ["merge", maps, maps, "--save", "--overwrite"], ["convert", maps, "--to", "npy", "--save", "--entry"]):
         error(*arguments, command=arguments[0], says=["--save", "is an option"])
         check(not pathlib.Path("--overwrite").exists() and not pathlib.Path("--entry").exists(), "a folder of an option's name")
@@ -208,7 +208,7 @@ def check_words(folder):
     error("list", model, "--method", "nope", says=['"nope"', '"forward"'])
     torch.save({"a": torch.ones(1)}, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     error("show", folder / "legacy.pt", says=["before 1.6", "torch.save"])
-    # The module, its input, the cause; then the traceback.
+    # The message has the module, its input and the cause before the traceback.
     for arguments in (["record", model, "--random", "2x5", "--save", folder / "w"], ["list", model, "--random", "2x5"]):
         text = error(*arguments, says=['"fc1" (Linear)', "2x5 float32", "cannot be multiplied (2x5 and 4x8)"], silent=["RuntimeError"])
         check(text.index("fc1") < text.index("Traceback"), f"the cause comes first: {text}")
@@ -222,7 +222,7 @@ def check_words(folder):
 
 
 def check_status(folder):
-    """A module that never runs is an error where it was asked for."""
+    """A module that never runs is an error if it was asked for."""
     model, x = folder / "net.pt", ["--random", "2x4"]
     done = run("record", model, *x, "--save", folder / "all")
     check(done.returncode == 0 and '"never"' in done.stderr, f"a model that does not call all of its modules: {done}")

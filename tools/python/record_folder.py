@@ -1,11 +1,10 @@
-"""Records what every module of a PyTorch model returns, for `torchtap diff`, `show` and `convert`.
+"""Records the output of every module of a PyTorch model for `torchtap diff`, `show` and `convert`.
 
     with record_folder(model, "original"):
         model(images)
 
-The folder gets `names.json`, the paths of the modules that ran, and for the i-th of them `i.pt`, the list of what its
-calls returned: the first tensor in it, as torchtap's recorders take it. `calls.json` has the i of each call, in the order
-in which they returned.
+Writes `names.json`, the paths of the modules that ran, and for the i-th of them `i.pt`, a list with the first tensor of
+each call's result, as in torchtap's recorders. `calls.json` has the i of each call in order of return.
 """
 import contextlib
 import json
