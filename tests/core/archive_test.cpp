@@ -2,11 +2,12 @@
 // an error.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-
 #include <boost/test/unit_test.hpp>
+
 #include <limits>
 #include <random>
 #include <sstream>
+
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
 

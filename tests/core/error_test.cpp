@@ -1,6 +1,8 @@
 // The words of error messages: lists of names, and which names come near one that does not exist.
 #include <boost/test/unit_test.hpp>
+
 #include <random>
+
 #include <torchtap/core/detail/error.hpp>
 
 using namespace torchtap::core::detail;

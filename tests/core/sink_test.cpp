@@ -1,9 +1,10 @@
 // Sinks: what a recorder may rely on, whatever the reduction or callable behind it is.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-
 #include <boost/test/unit_test.hpp>
+
 #include <sstream>
+
 #include <torchtap/core/sink.hpp>
 
 #include "../support.hpp"

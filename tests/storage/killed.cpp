@@ -2,6 +2,7 @@
 // these calls stand in front of the C library's, and count.
 #include "killed.hpp"
 
+#include <boost/test/unit_test.hpp>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <boost/test/unit_test.hpp>
 #include <exception>
 #include <iostream>
 
