@@ -7,7 +7,7 @@
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/selectors/walk.hpp>
-#include <torchtap/storage/write_file.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::recorders {
 
@@ -530,7 +530,7 @@ void Recorder::restore(std::istream& stream) {
 
 void Recorder::snapshot(const std::string& file) const {
   check_not_moved("snapshot");  // before a file is made
-  storage::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
+  storage::detail::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
 }
 
 void Recorder::restore(const std::string& file) {

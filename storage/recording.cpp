@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <system_error>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/journal.hpp>
-#include <torchtap/storage/manifest.hpp>
-#include <torchtap/storage/pickle.hpp>
-#include <torchtap/storage/pt.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/manifest.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/pt.hpp>
+#include <torchtap/storage/detail/sync_queue.hpp>
 #include <torchtap/storage/recording.hpp>
-#include <torchtap/storage/sync_queue.hpp>
 #include <unordered_set>
 #include <utility>
 

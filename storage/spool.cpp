@@ -18,10 +18,10 @@
 #include <thread>
 #include <torchtap/core/error.hpp>
 #include <torchtap/core/quiet.hpp>
-#include <torchtap/storage/journal.hpp>
-#include <torchtap/storage/pickle.hpp>
-#include <torchtap/storage/recover.hpp>
-#include <torchtap/storage/shard.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/recoverer.hpp>
+#include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/spool.hpp>
 #include <utility>
 

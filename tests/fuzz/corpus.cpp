@@ -10,9 +10,9 @@
 #include <regex>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/reductions.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/file.hpp>
-#include <torchtap/storage/journal.hpp>
-#include <torchtap/storage/shard.hpp>
 #include <torchtap/storage/spool.hpp>
 
 #include "check.hpp"

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <iterator>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 #include <vector>
 
 namespace fuzz {

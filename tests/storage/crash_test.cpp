@@ -7,7 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 
 #include "support.hpp"
 

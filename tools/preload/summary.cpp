@@ -10,7 +10,7 @@
 #include <ctime>
 #include <filesystem>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 
 namespace torchtap::preload {
 namespace {

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/journal.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 
 #ifndef TORCHTAP_VERSION
 #define TORCHTAP_VERSION "unknown"

@@ -1,15 +1,15 @@
 #pragma once
 
-/// One shard of a spooled recording while it is filled. Not part of the interface: see `spool.hpp`.
+/// One shard of a spooled recording while it is filled.
 
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/journal.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 #include <vector>
 
 namespace torchtap::storage::detail {

@@ -8,7 +8,7 @@
 #include <exception>
 #include <thread>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/sync_queue.hpp>
+#include <torchtap/storage/detail/sync_queue.hpp>
 
 namespace torchtap::storage::detail {
 namespace {

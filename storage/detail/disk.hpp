@@ -1,7 +1,7 @@
 #pragma once
 
 /// How bytes reach a disk and come back: files that report every failure, and temporary names that become the
-/// real ones in one step. Not part of the interface; used by `storage/` only.
+/// real ones in one step.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,10 @@
 #pragma once
 
-/// Waiting for the disk once for many files. Not part of the interface; used by `storage/` only.
+/// Waiting for the disk once for many files.
 
 #include <cstddef>
 #include <string>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 #include <vector>
 
 namespace torchtap::storage::detail {

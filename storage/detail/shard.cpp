@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/pickle.hpp>
-#include <torchtap/storage/shard.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/shard.hpp>
 
 namespace torchtap::storage::detail {
 

@@ -1,13 +1,13 @@
 #pragma once
 
 /// Values as Python's pickle has them, and nothing else of pickle: no file can name a function or class
-/// outside a short list, and nothing in it is ever run. Not part of the interface.
+/// outside a short list, and nothing in it is ever run.
 
 #include <cstddef>
 #include <functional>
 #include <string>
 #include <torchtap/core/value.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 #include <vector>
 
 namespace torchtap::storage::detail {

@@ -9,7 +9,7 @@
 #include <deque>
 #include <map>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/pickle.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>

@@ -6,7 +6,7 @@
 #include <iosfwd>
 #include <string>
 
-namespace torchtap::storage {
+namespace torchtap::storage::detail {
 
 /// Writes to the file `path` what `write` puts into its stream; an older file is replaced in one step.
 ///
@@ -20,4 +20,4 @@ namespace torchtap::storage {
 void write_file(const std::string& call, const std::string& path,
                 const std::function<void(std::ostream&)>& write);
 
-}  // namespace torchtap::storage
+}  // namespace torchtap::storage::detail

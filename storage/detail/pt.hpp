@@ -1,10 +1,10 @@
 #pragma once
 
-/// A value in an open `.pt` file. Not part of the interface: see `file.hpp`.
+/// A value in an open `.pt` file.
 
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 #include <vector>
 
 namespace torchtap::storage::detail {

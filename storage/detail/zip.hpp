@@ -1,7 +1,7 @@
 #pragma once
 
 /// The zip container of a `.pt` file, as much of it as PyTorch uses: stored (uncompressed) records under one
-/// archive name, their data aligned to 64 bytes, zip64 where sizes need it. Not part of the interface.
+/// archive name, their data aligned to 64 bytes, zip64 where sizes need it.
 ///
 /// Own code rather than `caffe2::serialize::PyTorchStreamWriter` and `…Reader`: the reader checks no checksum
 /// and allocates whatever a file claims; the writer throws from its destructor when the disk is full.
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 #include <unordered_map>
 #include <vector>
 

@@ -2,16 +2,16 @@
 #include <ostream>
 #include <streambuf>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/write_file.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
 
-namespace torchtap::storage {
+namespace torchtap::storage::detail {
 namespace {
 
 /// A stream's way to an `OutputFile`, which has a buffer of its own.
 class Buffer : public std::streambuf {
  public:
-  explicit Buffer(detail::OutputFile& file) : file_(file) {}
+  explicit Buffer(OutputFile& file) : file_(file) {}
 
  protected:
   std::streamsize xsputn(const char* data, std::streamsize size) override {
@@ -26,7 +26,7 @@ class Buffer : public std::streambuf {
   }
 
  private:
-  detail::OutputFile& file_;
+  OutputFile& file_;
 };
 
 }  // namespace
@@ -36,11 +36,11 @@ void write_file(const std::string& call, const std::string& path,
   const std::string folder = std::filesystem::path(path).parent_path().string();
   TORCH_CHECK_VALUE(folder.empty() || std::filesystem::is_directory(folder), call, ": the directory \"",
                     folder, "\" does not exist. Create it first.");
-  const detail::Target target = detail::resolve(call, path, /*mkdir=*/false);
-  detail::check_replaceable(call, target.path(), /*overwrite=*/true);
-  detail::sweep(target);
-  detail::Staging staging(call, target, detail::Staging::Kind::file);
-  detail::OutputFile file(call, staging.path(), staging.duplicate());
+  const Target target = resolve(call, path, /*mkdir=*/false);
+  check_replaceable(call, target.path(), /*overwrite=*/true);
+  sweep(target);
+  Staging staging(call, target, Staging::Kind::file);
+  OutputFile file(call, staging.path(), staging.duplicate());
   Buffer buffer(file);
   std::ostream stream(&buffer);
   stream.exceptions(std::ios::badbit);  // lets what the file throws through
@@ -49,4 +49,4 @@ void write_file(const std::string& call, const std::string& path,
   staging.put(/*overwrite=*/true, /*sync=*/true);
 }
 
-}  // namespace torchtap::storage
+}  // namespace torchtap::storage::detail

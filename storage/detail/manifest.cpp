@@ -2,8 +2,8 @@
 #include <cereal/archives/json.hpp>
 #include <sstream>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/manifest.hpp>
-#include <torchtap/storage/pickle.hpp>
+#include <torchtap/storage/detail/manifest.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
 #include <unordered_set>
 #include <utility>
 

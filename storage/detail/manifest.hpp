@@ -1,6 +1,6 @@
 #pragma once
 
-/// What `manifest.json` says: `recording.hpp` has the format. Not part of the interface.
+/// What `manifest.json` says: `recording.hpp` has the format.
 
 #include <cereal/cereal.hpp>
 #include <cereal/types/string.hpp>
@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <torchtap/storage/journal.hpp>
+#include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <vector>
 

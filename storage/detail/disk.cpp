@@ -17,7 +17,7 @@
 #include <regex>
 #include <system_error>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 #include <utility>
 
 namespace torchtap::storage::detail {

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <thread>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 
 #if TORCHTAP_HAVE_LIBDEFLATE
 #include <libdeflate.h>

@@ -1,7 +1,6 @@
 #pragma once
 
-/// What a recording says about shards: in its manifest, and before there is one in its journal. Not part of
-/// the interface: see `spool.hpp`.
+/// What a recording says about shards: in its manifest, and before there is one in its journal.
 ///
 /// The journal `journal.jsonl` has a line for each event: eight hexadecimal digits, the CRC-32 of the rest, a
 /// blank, and a JSON object. Lines are only ever appended; the last one may be torn.
@@ -11,7 +10,7 @@
 #include <cereal/types/vector.hpp>
 #include <cstdint>
 #include <string>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <vector>
 
