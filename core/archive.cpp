@@ -6,7 +6,20 @@
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/error.hpp>
 
+#ifndef TORCHTAP_VERSION
+#define TORCHTAP_VERSION "unknown"
+#endif
+
 namespace torchtap::core::detail {
+
+void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
+  TORCH_CHECK_VALUE(found != 0, "restore: the state of ", what,
+                    " claims version 0, which there never was; "
+                    "it is damaged.");
+  TORCH_CHECK_VALUE(false, "restore: the state of ", what, " has version ", found, ", and this torchtap (",
+                    TORCHTAP_VERSION, ") reads versions up to ", current,
+                    ": a newer torchtap wrote it. Update torchtap, or record again with this one.");
+}
 
 PackedTensor pack(const at::Tensor& tensor) {
   PackedTensor packed;

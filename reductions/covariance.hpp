@@ -54,6 +54,7 @@ class Covariance {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, unbiased_, taken_, mean_, product_);
     if constexpr (Archive::is_loading::value) restored();
   }
@@ -99,6 +100,7 @@ class Gram {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, taken_, product_);
     if constexpr (Archive::is_loading::value) restored();
   }

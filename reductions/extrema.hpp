@@ -38,6 +38,7 @@ class Extremum {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, value_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*value_);
   }

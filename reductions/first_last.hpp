@@ -41,6 +41,7 @@ class First {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, value_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*value_);
   }
@@ -77,6 +78,7 @@ class Last {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, value_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*value_);
   }

@@ -53,6 +53,7 @@ class Norm {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, p_, sum_);
     if constexpr (Archive::is_loading::value) {
       intake_.check_restored(p_ > 0);

@@ -35,6 +35,7 @@ class Total {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, sum_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*sum_);
   }

@@ -1,6 +1,6 @@
-#include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pt.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/file.hpp>
 
 namespace torchtap::storage {
@@ -12,7 +12,7 @@ void save_value(const std::string& path, const core::Value& value, const SaveOpt
   try {
     detail::check_replaceable(call, target.path(), options.overwrite());
     detail::sweep(target);
-    detail::Staging staging(call, target, detail::Staging::Kind::file);
+    detail::Staging staging(call, target);
     detail::OutputFile file(call, staging.path(), staging.duplicate());
     detail::write_value(file, value);
     file.close(options.sync());

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <torchtap/core/error.hpp>
 #include <torchtap/storage/detail/disk.hpp>
-#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/recoverer.hpp>
 #include <torchtap/storage/recover.hpp>
 

@@ -2,7 +2,7 @@
 
 /// Recordings larger than memory: samples that go to disk as they come.
 ///
-/// A spooled recording is a directory with a manifest, as `recording.hpp` describes it, in which each entry
+/// A spooled recording is a directory with a manifest, as docs/format.md describes it, in which each entry
 /// has shards instead of one file: `3-0.pt`, `3-1.pt` … for entry 3 (`3.1-0.pt` … for its slot 1, where all
 /// tensors of a module are recorded). Each shard is complete in itself. In Python:
 ///
@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/entry.hpp>
 #include <vector>
 
 namespace torchtap::storage {
@@ -80,9 +80,9 @@ class Spool {
 
   /// The samples of one entry. Valid as long as the spool.
   class Stream;
-  /// Adds an entry; `samples`, `reduction` and `value` of `entry` are ignored. With `SpoolOptions::append`,
-  /// an entry of the same path and kind that no stream was opened for yet is gone on with.
-  Stream& add(const Entry& entry);
+  /// Adds an entry. With `SpoolOptions::append`, an entry of the same path and kind that no stream was opened
+  /// for yet is gone on with.
+  Stream& add(const EntryId& id);
   /// Forgets the last `count` entries, unless they have samples.
   void withdraw(std::int64_t count) noexcept;
 

@@ -1,7 +1,6 @@
 #pragma once
 
-/// How bytes reach a disk and come back: files that report every failure, and temporary names that become the
-/// real ones in one step.
+/// How bytes reach a disk and come back: files that report every failure.
 
 #include <cstddef>
 #include <cstdint>
@@ -97,81 +96,12 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// Where something is to be saved: an existing parent folder without symbolic links, and a name in it.
-struct Target {
-  std::string parent;
-  std::string name;
-  std::vector<std::string> created;  // folders made for it, outermost first
-
-  std::string path() const;
-  /// What the temporary names of this target start with. They lie beside it, so that renaming is one step.
-  std::string temporary_prefix() const;
-  /// Where the old folder waits while the system, having no atomic exchange, puts the new one in place.
-  std::string backup_path() const;
-  /// Removes again what `resolve` made.
-  void undo() const noexcept;
-};
-
-/// Finds the target of `path`, following symbolic links; with `mkdir`, missing parents are made. Throws
-/// `c10::ValueError` if there is no parent and `mkdir` is false.
-Target resolve(const std::string& call, const std::string& path, bool mkdir);
-
-/// A file or folder under a temporary name beside its target. Removed on destruction unless it was put in
-/// place.
-///
-/// It is locked (flock) as long as its owner lives, and so tells apart the leftovers of a killed process from
-/// the work of a living one, on any machine that shares the folder and its locks.
-class Staging {
- public:
-  enum class Kind { file, directory };
-  Staging(std::string call, const Target& target, Kind kind);
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  ~Staging();
-
-  const std::string& path() const noexcept { return path_; }
-  /// The open file or folder.
-  int fd() const noexcept { return fd_.get(); }
-  /// A second descriptor of the open file, for an `OutputFile`.
-  Descriptor duplicate() const;
-  /// Creates a file in the staged folder.
-  OutputFile create(const std::string& name) const;
-
-  /// Makes this the target, in one step. Where something stands already: replaced if `overwrite` (an empty
-  /// folder always), otherwise a `c10::ValueError`. With `sync`, waits for the disk.
-  ///
-  /// A folder is exchanged with renameat2(RENAME_EXCHANGE) if `exchange` and if the system can; otherwise the
-  /// old one is moved to `Target::backup_path` for a moment, where `recover` and `load` look for it.
-  void put(bool overwrite, bool sync, bool exchange = true);
-
- private:
-  void put_file(bool overwrite);
-  void put_directory(bool overwrite, bool exchange);
-
-  std::string call_;
-  Target target_;
-  Kind kind_;
-  std::string path_;
-  Descriptor fd_;
-  bool placed_ = false;
-};
-
-/// Throws `c10::ValueError` unless a file may be put at `path`: nothing stands there, or a regular file and
-/// `overwrite`.
-void check_replaceable(const std::string& call, const std::string& path, bool overwrite);
-/// Is `name` one that a recording gives its files: "manifest.json", "0.pt", "1.pt" …, and of a spooled one
-/// "journal.jsonl", "0-0.pt", "0-1.part", "1.0-0.pt" …?
-bool is_recording_file(const std::string& name);
+/// "folder/name".
+std::string joined(const std::string& folder, const std::string& name);
+/// Adds the names in a folder; an errno if it cannot be listed.
+int list_into(const std::string& path, std::vector<std::string>& names);
 /// The names in a folder. Throws `c10::Error` if it cannot be listed.
 std::vector<std::string> list(const std::string& call, const std::string& path);
-/// Does a living process write to the recording in this folder sample by sample?
-bool is_spooling(const std::string& path) noexcept;
-/// Removes a folder of recording files; anything else in it stays, and the folder with it.
-void remove_recording(const std::string& path) noexcept;
-/// Moves an old folder back that a save, killed between two renames, left at `Target::backup_path`.
-void recover(const Target& target) noexcept;
-/// Removes what killed saves to this target left behind.
-void sweep(const Target& target) noexcept;
 /// Waits until the names in a folder are on the disk.
 void sync_directory(const std::string& call, const std::string& path);
 

@@ -3,16 +3,13 @@
 #include <cstdio>
 #include <ctime>
 #include <limits>
-#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <torchtap/core/error.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/journal.hpp>
-#include <torchtap/storage/detail/zip.hpp>
-
-#ifndef TORCHTAP_VERSION
-#define TORCHTAP_VERSION "unknown"
-#endif
+#include <torchtap/storage/detail/recording_files.hpp>
 
 namespace torchtap::storage::detail {
 namespace {
@@ -23,7 +20,7 @@ constexpr int kDeepest = 8;
 
 struct Head {
   std::int64_t schema = kSchema;
-  std::string library = TORCHTAP_VERSION;
+  std::string library = library_version();
   std::string created;
 
   template <class Archive>
@@ -32,12 +29,8 @@ struct Head {
   }
 };
 
-struct EntryLine {
+struct EntryLine : EntryId {
   std::int64_t entry = 0;
-  std::string path;
-  std::vector<std::string> aliases;
-  std::string type;
-  std::string kind;
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -92,9 +85,8 @@ SpooledEntry& entry_at(Journal& journal, std::int64_t index, std::size_t most) {
 
 /// A shard of `entry` that is called so, whose samples may be counted.
 void check_open(const OpenShard& shard) {
-  std::int64_t entry = 0, slot = 0, number = 0;
-  if (!parse_shard_name(shard.name + ".part", entry, slot, number) || entry != shard.entry ||
-      slot != shard.slot) {
+  const auto name = parse_shard_name(shard.name + ".part");
+  if (!name.has_value() || name->entry != shard.entry || name->slot.value_or(-1) != shard.slot) {
     throw std::invalid_argument("it calls a shard \"" + shard.name + "\"");
   }
   std::int64_t elements = 1;
@@ -108,24 +100,18 @@ void check_open(const OpenShard& shard) {
 }
 
 /// `most`: of entries.
-void take(Journal& journal, const std::string& json, std::size_t most) {
+void take(Journal& journal, const InputFile& file, const std::string& json, std::size_t most) {
   if (nests_deeper(json, kDeepest)) throw std::length_error("it nests too deep");
   const std::string what = json.substr(0, json.find(':'));
   if (what == "{\"recording\"") {
     const auto head = parse<Head>(json, "recording");
-    if (head.schema < 1 || head.schema > kSchema) {
-      throw std::invalid_argument(c10::str("it has schema version ", head.schema, ", and this torchtap (",
-                                           TORCHTAP_VERSION, ") reads versions 1 to ", kSchema));
-    }
+    check_format(file, "schema version", head.schema, kSchema);
     journal.library = head.library;
     journal.created = head.created;
   } else if (what == "{\"entry\"") {
     auto entry = parse<EntryLine>(json, "entry");
     SpooledEntry& place = entry_at(journal, entry.entry, most);
-    place.path = std::move(entry.path);
-    place.aliases = std::move(entry.aliases);
-    place.type = std::move(entry.type);
-    place.kind = std::move(entry.kind);
+    static_cast<EntryId&>(place) = std::move(entry);
   } else if (what == "{\"open\"") {
     auto shard = parse<OpenShard>(json, "open");
     entry_at(journal, shard.entry, most);
@@ -154,30 +140,6 @@ void take(Journal& journal, const std::string& json, std::size_t most) {
 
 }  // namespace
 
-std::int64_t saturating_add(std::int64_t a, std::int64_t b) noexcept {
-  std::int64_t sum = 0;
-  if (!__builtin_add_overflow(a, b, &sum)) return sum;
-  return a < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
-}
-
-std::int64_t SpooledEntry::samples() const noexcept {
-  std::int64_t most = 0, all = 0;
-  // Where all tensors of a module are recorded, each slot has a part of every sample.
-  std::vector<std::pair<std::int64_t, std::int64_t>> slots;
-  for (const auto& shard : shards) {
-    if (shard.slot < 0) {
-      all = saturating_add(all, shard.samples);
-      continue;
-    }
-    auto slot = slots.begin();
-    while (slot != slots.end() && slot->first != shard.slot) ++slot;
-    if (slot == slots.end()) slot = slots.insert(slots.end(), {shard.slot, 0});
-    slot->second = saturating_add(slot->second, shard.samples);
-    most = std::max(most, slot->second);
-  }
-  return std::max(all, most);
-}
-
 bool nests_deeper(const std::string& json, int most) {
   int depth = 0;
   bool quoted = false;
@@ -194,25 +156,6 @@ bool nests_deeper(const std::string& json, int most) {
     if (depth > most) return true;
   }
   return false;
-}
-
-std::string shard_name(std::int64_t entry, std::int64_t slot, std::int64_t number) {
-  return slot < 0 ? c10::str(entry, "-", number) : c10::str(entry, ".", slot, "-", number);
-}
-
-bool parse_shard_name(const std::string& name, std::int64_t& entry, std::int64_t& slot,
-                      std::int64_t& number) {
-  static const std::regex form("([0-9]{1,15})(\\.([0-9]{1,15}))?-([0-9]{1,15})\\.(pt|part)");
-  std::smatch match;
-  if (!std::regex_match(name, match, form)) return false;
-  entry = std::stoll(match[1]);
-  slot = match[3].matched ? std::stoll(match[3]) : -1;
-  number = std::stoll(match[4]);
-  return true;
-}
-
-bool is_part(const std::string& name) {
-  return name.size() > 5 && name.compare(name.size() - 5, 5, ".part") == 0;
 }
 
 Journal read_journal(const InputFile& file, std::size_t known) {
@@ -234,7 +177,9 @@ Journal read_journal(const InputFile& file, std::size_t known) {
       journal.damage.insert(journal.damage.end(), torn.begin(), torn.end());
       torn.clear();
       try {
-        take(journal, json, most);
+        take(journal, file, json, most);
+      } catch (const NewerFormat&) {
+        throw;
       } catch (const std::exception& error) {  // cereal's and rapidjson's among them
         journal.damage.push_back(c10::str("line ", number, " of its journal cannot be read: ", error.what()));
       }
@@ -250,8 +195,8 @@ std::string journal_head(const std::string& created) {
   return line("recording", head);
 }
 
-std::string journal_entry(std::int64_t index, const SpooledEntry& entry) {
-  return line("entry", EntryLine{index, entry.path, entry.aliases, entry.type, entry.kind});
+std::string journal_entry(std::int64_t index, const EntryId& entry) {
+  return line("entry", EntryLine{entry, index});
 }
 
 std::string journal_open(const OpenShard& shard) {

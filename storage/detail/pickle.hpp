@@ -1,13 +1,14 @@
 #pragma once
 
-/// Values as Python's pickle has them, and nothing else of pickle: no file can name a function or class
-/// outside a short list, and nothing in it is ever run.
+/// Values written as Python's pickle.
+
+#include <c10/core/ScalarType.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <torchtap/core/value.hpp>
-#include <torchtap/storage/detail/zip.hpp>
 #include <vector>
 
 namespace torchtap::storage::detail {
@@ -39,21 +40,5 @@ struct StoredRun {
 /// The pickle of a list of samples, or with `stacked` of the one tensor `[count, *sizes]` that a single run
 /// is.
 std::string pickle_runs(const std::vector<StoredRun>& runs, bool stacked);
-
-/// Adds a tensor to what a manifest says of several: `dtype` becomes "mixed" where it differs, `shape` -1 in
-/// dimensions that do, `ragged` true where their number does.
-void merge_shape(bool& first, std::string& dtype, std::vector<std::int64_t>& shape, bool& ragged,
-                 const std::string& other_dtype, c10::IntArrayRef sizes);
-
-/// The value in the record "data.pkl" of `records`; its tensors are read from the records "data/…", or with
-/// `mmap` lie in mapped memory. `file` is for messages. Throws `c10::ValueError` for whatever is not a value.
-core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap);
-
-/// "float32", "complex64" …, as Python calls a dtype; "" for one that has no name there.
-std::string dtype_name(c10::ScalarType type);
-/// The other way round; false for a name that is none.
-bool dtype_of(const std::string& name, c10::ScalarType& type);
-/// Is `text` well-formed UTF-8?
-bool is_utf8(const std::string& text);
 
 }  // namespace torchtap::storage::detail

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cstring>
 #include <torchtap/core/error.hpp>
+#include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pt.hpp>
+#include <torchtap/storage/detail/unpickle.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 
 namespace torchtap::storage::detail {
@@ -27,11 +29,31 @@ void check_kind(const InputFile& file) {
   if (pickled) file.bad("it is a bare pickle, not a file of torch.save");
 }
 
+constexpr std::int64_t kFormat = 1;  // of what torchtap adds to PyTorch's format
+constexpr const char* kFormatRecord = "torchtap/format";
+
+/// Throws for a file of a newer format. PyTorch's own files say nothing.
+void check_torchtap(const InputFile& file, const ZipReader& records) {
+  if (!records.has(kFormatRecord)) return;
+  const std::string text = records.size(kFormatRecord) < 16 ? records.read(kFormatRecord) : "";
+  std::int64_t format = 0;
+  for (const char c : text) {
+    if (c >= '0' && c <= '9') format = 10 * format + (c - '0');
+  }
+  check_format(file, "format", format, kFormat);
+}
+
 std::string state_record(std::size_t slot, const char* part) {
   return "torchtap/" + std::to_string(slot) + "/" + part;
 }
 
 }  // namespace
+
+const std::vector<std::pair<std::string, std::string>>& fixed_records() {
+  static const std::vector<std::pair<std::string, std::string>> records{
+      {"byteorder", "little"}, {"version", "3\n"}, {kFormatRecord, std::to_string(kFormat) + "\n"}};
+  return records;
+}
 
 void write_value(OutputFile& file, const core::Value& value, const std::vector<core::SavedSink>& state) {
   ZipWriter zip(file);
@@ -39,8 +61,7 @@ void write_value(OutputFile& file, const core::Value& value, const std::vector<c
     zip.record(name, data, size);
   });
   zip.record("data.pkl", pickled);
-  zip.record("byteorder", "little");
-  zip.record("version", "3\n");
+  for (const auto& [name, bytes] : fixed_records()) zip.record(name, bytes);
   for (std::size_t i = 0; i < state.size(); ++i) {
     zip.record(state_record(i, "recipe"), state[i].recipe);
     zip.record(state_record(i, "bytes"), state[i].bytes);
@@ -56,6 +77,7 @@ core::Value read_value(const InputFile& file, bool mmap) {
         "it is a TorchScript archive, as C++'s torch::save and torch.jit.save write them; load it with "
         "torch::load or torch::jit::load, and save tensors with storage::save_value or torch.save");
   }
+  check_torchtap(file, records);
   if (!records.has("data.pkl")) file.bad("it is a zip file, but none of torch.save: it has no data.pkl");
   if (records.has("byteorder") && records.read("byteorder") != "little") {
     file.bad("its tensors are not little-endian; in Python, load it on this machine and save it anew");
@@ -65,6 +87,13 @@ core::Value read_value(const InputFile& file, bool mmap) {
 
 std::vector<core::SavedSink> read_state(const InputFile& file) {
   const ZipReader records(file);
+  check_torchtap(file, records);
+  if (records.has(state_record(0, "recipe")) && !records.has(kFormatRecord)) {
+    file.bad(
+        "the state of its reduction has no format number: it is of a torchtap before 0.1.0. Its results can "
+        "be "
+        "read; they can be neither merged nor gone on with");
+  }
   std::vector<core::SavedSink> state;
   for (std::size_t i = 0; records.has(state_record(i, "recipe")); ++i) {
     state.push_back({records.read(state_record(i, "recipe")), records.read(state_record(i, "bytes"))});

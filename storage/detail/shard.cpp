@@ -5,10 +5,27 @@
 #include <algorithm>
 #include <cerrno>
 #include <torchtap/core/error.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/pt.hpp>
 #include <torchtap/storage/detail/shard.hpp>
 
 namespace torchtap::storage::detail {
+namespace {
+
+/// Reads `size` bytes from `offset` on, piece by piece, and hands each piece over with its offset.
+template <class Take>
+void each_piece(const InputFile& file, std::uint64_t offset, std::uint64_t size, const Take& take) {
+  std::vector<char> buffer(std::size_t{1} << 20);
+  for (std::uint64_t done = 0; done < size;) {
+    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), size - done));
+    file.read_at(offset + done, buffer.data(), piece);
+    take(buffer.data(), piece, offset + done);
+    done += piece;
+  }
+}
+
+}  // namespace
 
 std::uint64_t Run::bytes() const noexcept {
   if (!defined) return 0;
@@ -109,8 +126,8 @@ void Shard::rollback() {
   dirty_ = false;
 }
 
-void Shard::complete() {
-  rollback();
+/// The samples as the pickle refers to them: by record, offset and shape.
+std::vector<StoredRun> Shard::stored_runs() const {
   std::vector<StoredRun> stored;
   std::size_t part = 0;
   std::int64_t offset = 0;
@@ -133,6 +150,11 @@ void Shard::complete() {
     }
     stored.push_back(std::move(next));
   }
+  return stored;
+}
+
+void Shard::complete() {
+  rollback();
   std::vector<ZipRecord> records;
   std::uint64_t at = 0;
   for (const Part& each : parts_) {
@@ -149,9 +171,8 @@ void Shard::complete() {
     at = data_at + data.size();
     records.push_back(std::move(record));
   };
-  append("data.pkl", pickle_runs(stored, stacked()));
-  append("byteorder", "little");
-  append("version", "3\n");
+  append("data.pkl", pickle_runs(stored_runs(), stacked()));
+  for (const auto& [name, data] : fixed_records()) append(name, data);
   const std::string directory = zip_directory(records, at);
   write_at(at, directory.data(), directory.size());
   file_size_ = at + directory.size();
@@ -172,17 +193,13 @@ void Shard::sync() {
 // them.
 void Shard::rewrite() {
   const InputFile file(folder_->call, path(), Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
-  std::vector<char> buffer(std::size_t{1} << 20);
   for (const Part& part : parts_) {
     std::uint32_t crc = 0;
-    for (std::uint64_t done = 0; done < part.record.size;) {
-      const auto piece =
-          static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), part.record.size - done));
-      file.read_at(part.data_at + done, buffer.data(), piece);
-      crc = crc32(crc, buffer.data(), piece);
-      write_at(part.data_at + done, buffer.data(), piece);
-      done += piece;
-    }
+    each_piece(file, part.data_at, part.record.size,
+               [&](const char* data, std::size_t count, std::uint64_t at) {
+                 crc = crc32(crc, data, count);
+                 write_at(at, data, count);
+               });
     TORCH_CHECK(crc == part.record.crc, folder_->call, ": the system has lost what was written to \"", path(),
                 "\" before it reached the disk; ", samples_, " samples in it are damaged.");
   }
@@ -205,15 +222,13 @@ ShardInfo Shard::info() const {
   info.samples = samples_;
   info.bytes = static_cast<std::int64_t>(file_size_);
   info.holds = stacked() ? "tensor" : "list";
-  bool first = true;
   for (const Run& run : runs_) {
-    if (run.defined)
-      merge_shape(first, info.dtype, info.shape, info.ragged, dtype_name(run.dtype), run.sizes);
+    if (run.defined) info.form.add(run.dtype, run.sizes);
   }
   return info;
 }
 
-bool Shard::adopt(const Run& kind, std::int64_t most, std::uint64_t& left) {
+std::uint64_t Shard::adopt(const Run& kind) {
   created_ = true;
   struct stat status {};
   if (::fstat(open(), &status) != 0) io_error(folder_->call, "stat", path(), errno);
@@ -223,29 +238,23 @@ bool Shard::adopt(const Run& kind, std::int64_t most, std::uint64_t& left) {
   run.count = 1;
   const std::uint64_t sample = run.bytes();
   const auto size = static_cast<std::uint64_t>(status.st_size);
-  left = size > part.data_at ? size - part.data_at : 0;
+  std::uint64_t left = size > part.data_at ? size - part.data_at : 0;
   // Was it being completed? Then its first header says where the samples end.
   const InputFile file(folder_->call, path(), Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
   std::string header(static_cast<std::size_t>(std::min(size, part.data_at)), '\0');
   file.read_at(0, header.data(), header.size());
-  std::uint64_t claimed = 0;
-  if (record_size(header, claimed)) left = std::min(left, claimed);
-  if (sample == 0) return false;
+  if (const auto claimed = record_size(header)) left = std::min(left, *claimed);
+  if (sample == 0) return left;
   run.count = static_cast<std::int64_t>(left / sample);
-  if (most >= 0) run.count = std::min(run.count, most);
-  if (run.count == 0) return false;
+  if (kind.count >= 0) run.count = std::min(run.count, kind.count);
+  if (run.count == 0) return left;
   left -= run.bytes();
   part.record.size = run.bytes();
-  std::vector<char> buffer(std::size_t{1} << 20);
-  for (std::uint64_t done = 0; done < part.record.size;) {
-    const auto piece =
-        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), part.record.size - done));
-    file.read_at(part.data_at + done, buffer.data(), piece);
-    part.record.crc = crc32(part.record.crc, buffer.data(), piece);
-    done += piece;
-  }
+  each_piece(file, part.data_at, part.record.size, [&](const char* data, std::size_t count, std::uint64_t) {
+    part.record.crc = crc32(part.record.crc, data, count);
+  });
   commit({run});
-  return true;
+  return left;
 }
 
 }  // namespace torchtap::storage::detail

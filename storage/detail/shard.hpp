@@ -8,7 +8,8 @@
 #include <memory>
 #include <string>
 #include <torchtap/storage/detail/disk.hpp>
-#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/entry_info.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 #include <vector>
 
@@ -72,8 +73,9 @@ class Shard {
   bool dirty() const noexcept { return dirty_; }
 
   /// Takes over the file of a process that crashed: as many whole samples of this kind as it has, at most
-  /// `most` unless that is negative. False if there are none. `left` is how many bytes are none of these.
-  bool adopt(const Run& kind, std::int64_t most, std::uint64_t& left);
+  /// `kind.count` unless that is negative; `samples()` says how many. Returns how many bytes are none of
+  /// these.
+  std::uint64_t adopt(const Run& kind);
 
  private:
   struct Part {  // a record: the samples of one dtype
@@ -82,6 +84,7 @@ class Shard {
     c10::ScalarType dtype = c10::ScalarType::Float;
   };
 
+  std::vector<StoredRun> stored_runs() const;
   int open();
   std::string path() const;
   void begin(c10::ScalarType dtype);

@@ -2,7 +2,7 @@
 #include <ostream>
 #include <streambuf>
 #include <torchtap/core/error.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::storage::detail {
@@ -39,7 +39,7 @@ void write_file(const std::string& call, const std::string& path,
   const Target target = resolve(call, path, /*mkdir=*/false);
   check_replaceable(call, target.path(), /*overwrite=*/true);
   sweep(target);
-  Staging staging(call, target, Staging::Kind::file);
+  Staging staging(call, target);
   OutputFile file(call, staging.path(), staging.duplicate());
   Buffer buffer(file);
   std::ostream stream(&buffer);

@@ -1,16 +1,8 @@
 #include <algorithm>
-#include <array>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
-#include <system_error>
-#include <thread>
 #include <torchtap/core/error.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/zip.hpp>
-
-#if TORCHTAP_HAVE_LIBDEFLATE
-#include <libdeflate.h>
-#endif
 
 namespace torchtap::storage::detail {
 namespace {
@@ -30,23 +22,6 @@ constexpr std::uint16_t kHasDescriptor = 8;
 constexpr std::size_t kEnd = 22;
 constexpr std::size_t kEnd64 = 56;
 constexpr std::size_t kLocator64 = 20;
-
-using Tables = std::array<std::array<std::uint32_t, 256>, 16>;
-
-Tables make_tables() {
-  Tables tables{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xEDB88320u : 0);
-    tables[0][i] = crc;
-  }
-  for (std::size_t k = 1; k < tables.size(); ++k) {
-    for (std::size_t i = 0; i < 256; ++i) {
-      tables[k][i] = (tables[k - 1][i] >> 8) ^ tables[0][tables[k - 1][i] & 0xFF];
-    }
-  }
-  return tables;
-}
 
 /// Little-endian numbers, one after the other.
 class Bytes {
@@ -86,107 +61,6 @@ std::uint64_t u64(const char* bytes) {
 
 }  // namespace
 
-// Slicing by 16 (Kounavis & Berry 2008): sixteen look-ups that do not wait for each other, for sixteen bytes.
-std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept {
-  static const Tables t = make_tables();
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  crc = ~crc;
-  for (; size >= 16; size -= 16, bytes += 16) {
-    std::uint32_t a, b, c, d;
-    std::memcpy(&a, bytes, 4);
-    std::memcpy(&b, bytes + 4, 4);
-    std::memcpy(&c, bytes + 8, 4);
-    std::memcpy(&d, bytes + 12, 4);
-    a ^= crc;
-    crc = t[15][a & 0xFF] ^ t[14][(a >> 8) & 0xFF] ^ t[13][(a >> 16) & 0xFF] ^ t[12][a >> 24] ^
-          t[11][b & 0xFF] ^ t[10][(b >> 8) & 0xFF] ^ t[9][(b >> 16) & 0xFF] ^ t[8][b >> 24] ^ t[7][c & 0xFF] ^
-          t[6][(c >> 8) & 0xFF] ^ t[5][(c >> 16) & 0xFF] ^ t[4][c >> 24] ^ t[3][d & 0xFF] ^
-          t[2][(d >> 8) & 0xFF] ^ t[1][(d >> 16) & 0xFF] ^ t[0][d >> 24];
-  }
-  for (; size > 0; --size, ++bytes) crc = (crc >> 8) ^ t[0][(crc ^ *bytes) & 0xFF];
-  return ~crc;
-}
-
-std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {
-#if TORCHTAP_HAVE_LIBDEFLATE
-  return size == 0 ? crc : libdeflate_crc32(crc, data, size);
-#else
-  return crc32_portable(crc, data, size);
-#endif
-}
-
-namespace {
-
-/// The checksum of bytes that this thread writes or reads meanwhile, by a second thread; where that gets no
-/// processor, by this one in the end.
-class Checksum {
- public:
-  /// Only the first `available` bytes are there so far.
-  Checksum(const char* data, std::size_t size, std::size_t available)
-      : data_(data), size_(size), available_(available) {
-    try {
-      helper_ = std::thread([this] { help(); });
-    } catch (const std::system_error&) {  // then without
-    }
-  }
-  Checksum(const Checksum&) = delete;
-  Checksum& operator=(const Checksum&) = delete;
-  ~Checksum() {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    more_.notify_one();
-    if (helper_.joinable()) helper_.join();
-  }
-
-  void advance(std::size_t available) {
-    {
-      const std::lock_guard lock(mutex_);
-      available_ = available;
-    }
-    more_.notify_one();
-  }
-  /// When all bytes are there.
-  std::uint32_t finish() {
-    std::unique_lock lock(mutex_);
-    while (step()) {  // let the other thread in between
-      lock.unlock();
-      lock.lock();
-    }
-    done_ = true;
-    return crc_;
-  }
-
- private:
-  bool step() {
-    const std::size_t piece = std::min(kChunk, available_ - at_);
-    crc_ = crc32(crc_, data_ + at_, piece);
-    at_ += piece;
-    return piece != 0;
-  }
-  void help() {
-    std::unique_lock lock(mutex_);
-    while (!done_ && at_ < size_) {
-      if (!step()) more_.wait(lock, [&] { return done_ || at_ < available_; });
-      lock.unlock();
-      lock.lock();
-    }
-  }
-
-  const char* data_;
-  const std::size_t size_;
-  std::size_t available_;
-  std::size_t at_ = 0;
-  std::uint32_t crc_ = 0;
-  bool done_ = false;
-  std::mutex mutex_;
-  std::condition_variable more_;
-  std::thread helper_;
-};
-
-}  // namespace
-
 ZipWriter::ZipWriter(OutputFile& file, std::string archive) : file_(file), archive_(std::move(archive)) {}
 
 std::uint64_t place_record(const ZipRecord& record) {
@@ -209,14 +83,13 @@ std::string local_header(const ZipRecord& record, std::uint64_t data_at) {
   return header.get();
 }
 
-bool record_size(const std::string& header, std::uint64_t& size) {
-  if (header.size() < kLocalHeader || header.compare(0, 4, "PK\3\4") != 0) return false;
-  size = u32(&header[22]);
-  if (size != k32) return true;
+std::optional<std::uint64_t> record_size(const std::string& header) {
+  if (header.size() < kLocalHeader || header.compare(0, 4, "PK\3\4") != 0) return std::nullopt;
+  const std::uint64_t size = u32(&header[22]);
+  if (size != k32) return size;
   const std::size_t extra = kLocalHeader + u16(&header[26]);
-  if (header.size() < extra + kLocalZip64) return false;
-  size = u64(&header[extra + 4]);
-  return true;
+  if (header.size() < extra + kLocalZip64) return std::nullopt;
+  return u64(&header[extra + 4]);
 }
 
 std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start) {
@@ -279,29 +152,30 @@ void ZipWriter::finish() {
   file_.write(directory.data(), directory.size());
 }
 
-ZipReader::ZipReader(const InputFile& file) : file_(file) {
-  const std::uint64_t file_size = file.size();
-  if (file_size < kEnd) file.bad("it is no PyTorch file: it is too short, or was truncated");
+/// Finds the directory by the end of the file.
+ZipReader::Directory ZipReader::find_directory() const {
+  const std::uint64_t file_size = file_.size();
+  if (file_size < kEnd) file_.bad("it is no PyTorch file: it is too short, or was truncated");
   // The end of the directory is the last thing in the file, but for a comment of at most 64 KiB.
   const auto tail_size = static_cast<std::size_t>(std::min<std::uint64_t>(file_size, kEnd + k16));
   std::string tail(tail_size, '\0');
-  file.read_at(file_size - tail_size, tail.data(), tail_size);
+  file_.read_at(file_size - tail_size, tail.data(), tail_size);
   const auto end = tail.rfind("PK\5\6", tail_size - kEnd);
-  if (end == std::string::npos) file.bad("it is no PyTorch file (no zip container), or was truncated");
+  if (end == std::string::npos) file_.bad("it is no PyTorch file (no zip container), or was truncated");
   std::uint64_t count = u16(&tail[end + 10]);
   std::uint64_t size = u32(&tail[end + 12]);
   std::uint64_t start = u32(&tail[end + 16]);
   std::uint64_t limit = file_size - tail_size + end;  // the directory ends before this
   if (count == k16 || size == k32 || start == k32) {
     char locator[kLocator64];
-    if (limit < kLocator64 + kEnd64) file.bad("its zip64 directory is damaged");
-    file.read_at(limit - kLocator64, locator, sizeof locator);
+    if (limit < kLocator64 + kEnd64) file_.bad("its zip64 directory is damaged");
+    file_.read_at(limit - kLocator64, locator, sizeof locator);
     if (std::memcmp(locator, "PK\6\7", 4) == 0) {
       const std::uint64_t at = u64(locator + 8);
       char end64[kEnd64];
-      if (at > limit - kLocator64 - kEnd64) file.bad("its zip64 directory is damaged");
-      file.read_at(at, end64, sizeof end64);
-      if (std::memcmp(end64, "PK\6\6", 4) != 0) file.bad("its zip64 directory is damaged");
+      if (at > limit - kLocator64 - kEnd64) file_.bad("its zip64 directory is damaged");
+      file_.read_at(at, end64, sizeof end64);
+      if (std::memcmp(end64, "PK\6\6", 4) != 0) file_.bad("its zip64 directory is damaged");
       count = u64(end64 + 32);
       size = u64(end64 + 40);
       start = u64(end64 + 48);
@@ -309,62 +183,80 @@ ZipReader::ZipReader(const InputFile& file) : file_(file) {
     }
   }
   if (start > limit || size > limit - start || count > size / kCentralHeader) {
-    file.bad("its directory of records lies outside the file; it is damaged");
+    file_.bad("its directory of records lies outside the file; it is damaged");
   }
-  std::string directory(static_cast<std::size_t>(size), '\0');
-  file.read_at(start, directory.data(), directory.size());
+  return {start, size, count};
+}
 
+/// The next record in the directory, which moves `at` behind it.
+ZipReader::Named ZipReader::read_header(const std::string& directory, std::size_t& at,
+                                        std::uint64_t index) const {
+  const auto damaged = [&] {
+    file_.bad(c10::str("entry ", index, " of its directory of records is damaged"));
+  };
+  if (directory.size() - at < kCentralHeader || directory.compare(at, 4, "PK\1\2") != 0) damaged();
+  const char* header = &directory[at];
+  Named found;
+  Record& record = found.record;
+  record = {u32(header + 42), u32(header + 24), u32(header + 16), u16(header + 8), u16(header + 10)};
+  found.stored = u32(header + 20);
+  const std::size_t name_size = u16(header + 28);
+  const std::size_t extra_size = u16(header + 30);
+  const std::size_t comment_size = u16(header + 32);
+  if (directory.size() - at - kCentralHeader < name_size + extra_size + comment_size) damaged();
+  found.name = directory.substr(at + kCentralHeader, name_size);
+  read_extra(directory, at + kCentralHeader + name_size, extra_size, found);
+  at += kCentralHeader + name_size + extra_size + comment_size;
+  return found;
+}
+
+/// zip64: the fields that did not fit follow in this order.
+void ZipReader::read_extra(const std::string& directory, std::size_t at, std::size_t extra,
+                           Named& found) const {
+  const std::size_t stop = at + extra;
+  while (stop - at >= 4) {
+    const std::size_t field_size = u16(&directory[at + 2]);
+    if (stop - at - 4 < field_size) file_.bad("the record \"" + found.name + "\" has a damaged header");
+    if (u16(&directory[at]) == 1) {
+      std::size_t field = at + 4;
+      const std::size_t field_end = field + field_size;
+      const auto take = [&](std::uint64_t& value) {
+        if (value != k32) return;
+        if (field_end - field < 8) file_.bad("the record \"" + found.name + "\" has a damaged zip64 header");
+        value = u64(&directory[field]);
+        field += 8;
+      };
+      take(found.record.size);
+      take(found.stored);
+      take(found.record.header);
+    }
+    at += 4 + field_size;
+  }
+}
+
+ZipReader::ZipReader(const InputFile& file) : file_(file) {
+  const Directory place = find_directory();
+  std::string directory(static_cast<std::size_t>(place.size), '\0');
+  file.read_at(place.start, directory.data(), directory.size());
   std::uint64_t total = 0;
   std::string archive;
   std::size_t at = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    if (directory.size() - at < kCentralHeader || directory.compare(at, 4, "PK\1\2") != 0) {
-      file.bad(c10::str("entry ", i, " of its directory of records is damaged"));
-    }
-    const char* header = &directory[at];
-    Record record{u32(header + 42), u32(header + 24), u32(header + 16), u16(header + 8), u16(header + 10)};
-    std::uint64_t stored = u32(header + 20);
-    const std::size_t name_size = u16(header + 28);
-    const std::size_t extra_size = u16(header + 30);
-    const std::size_t comment_size = u16(header + 32);
-    if (directory.size() - at - kCentralHeader < name_size + extra_size + comment_size) {
-      file.bad(c10::str("entry ", i, " of its directory of records is damaged"));
-    }
-    const std::string name = directory.substr(at + kCentralHeader, name_size);
-    // zip64: the fields that did not fit follow in this order.
-    for (std::size_t x = at + kCentralHeader + name_size, stop = x + extra_size; stop - x >= 4;) {
-      const std::size_t field_size = u16(&directory[x + 2]);
-      if (stop - x - 4 < field_size) file.bad("the record \"" + name + "\" has a damaged header");
-      if (u16(&directory[x]) == 1) {
-        std::size_t field = x + 4;
-        const std::size_t field_end = field + field_size;
-        const auto take = [&](std::uint64_t& value) {
-          if (value != k32) return;
-          if (field_end - field < 8) file.bad("the record \"" + name + "\" has a damaged zip64 header");
-          value = u64(&directory[field]);
-          field += 8;
-        };
-        take(record.size);
-        take(stored);
-        take(record.header);
-      }
-      x += 4 + field_size;
-    }
-    at += kCentralHeader + name_size + extra_size + comment_size;
-
-    if (record.header >= start || stored > start - record.header) {
+  for (std::uint64_t i = 0; i < place.count; ++i) {
+    const Named next = read_header(directory, at, i);
+    const std::string& name = next.name;
+    if (next.record.header >= place.start || next.stored > place.start - next.record.header) {
       file.bad("the record \"" + name + "\" lies outside the file; it is damaged");
     }
-    total += stored;
-    if (total > file_size) file.bad("its records claim more bytes than the file has; it is damaged");
-    if (record.method == 0 && stored != record.size) {
+    total += next.stored;
+    if (total > file.size()) file.bad("its records claim more bytes than the file has; it is damaged");
+    if (next.record.method == 0 && next.stored != next.record.size) {
       file.bad("the record \"" + name + "\" has two different sizes; it is damaged");
     }
     const auto slash = name.find('/');
     if (slash == std::string::npos) continue;  // not PyTorch's
     if (archive.empty()) archive = name.substr(0, slash + 1);
     if (name.compare(0, archive.size(), archive) != 0) continue;
-    if (!records_.emplace(name.substr(archive.size()), record).second) {
+    if (!records_.emplace(name.substr(archive.size()), next.record).second) {
       file.bad("it has two records called \"" + name + "\"; it is damaged");
     }
   }

@@ -9,18 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torchtap/storage/detail/disk.hpp>
 #include <unordered_map>
 #include <vector>
 
 namespace torchtap::storage::detail {
-
-/// The checksum of zip files. Continues `crc`, which is that of the bytes before; 0 for none. By libdeflate
-/// where torchtap was built with it.
-std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept;
-/// The same without a library, three to four times slower.
-std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept;
 
 /// A record of a container that is being written.
 struct ZipRecord {
@@ -35,8 +30,8 @@ struct ZipRecord {
 std::uint64_t place_record(const ZipRecord& record);
 /// The header, which fills what is between `record.offset` and `data_at`.
 std::string local_header(const ZipRecord& record, std::uint64_t data_at);
-/// The size in a header that `local_header` wrote; false if `header` is none.
-bool record_size(const std::string& header, std::uint64_t& size);
+/// The size in a header that `local_header` wrote; nothing if `header` is none.
+std::optional<std::uint64_t> record_size(const std::string& header);
 /// The directory, which ends the container; it begins at `start`.
 std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start);
 
@@ -80,12 +75,25 @@ class ZipReader {
 
  private:
   struct Record {
-    std::uint64_t header;
-    std::uint64_t size;
-    std::uint32_t crc;
-    std::uint16_t flags;
-    std::uint16_t method;
+    std::uint64_t header = 0;
+    std::uint64_t size = 0;
+    std::uint32_t crc = 0;
+    std::uint16_t flags = 0;
+    std::uint16_t method = 0;
   };
+  struct Named {
+    std::string name;  // with the archive's
+    Record record;
+    std::uint64_t stored = 0;  // the bytes that it takes in the file
+  };
+  struct Directory {
+    std::uint64_t start = 0;
+    std::uint64_t size = 0;
+    std::uint64_t count = 0;  // of records
+  };
+  Directory find_directory() const;
+  Named read_header(const std::string& directory, std::size_t& at, std::uint64_t index) const;
+  void read_extra(const std::string& directory, std::size_t at, std::size_t extra, Named& found) const;
   const Record& find(const std::string& name) const;
   /// Where the bytes of a record begin.
   std::uint64_t data_at(const std::string& name, const Record& record) const;

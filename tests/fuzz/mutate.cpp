@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <torchtap/core/error.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 #include <vector>

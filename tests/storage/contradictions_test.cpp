@@ -1,5 +1,5 @@
 // Files and manifests whose parts contradict each other: errors that say so, never a wrong value.
-#include <torchtap/storage/detail/zip.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
 
