@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 #include <vector>
 
