@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/covariance.hpp>
 

@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
@@ -56,6 +57,7 @@ class TORCHTAP_API Covariance {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, unbiased_, taken_, mean_, product_);
     if constexpr (Archive::is_loading::value) restored();
   }
@@ -101,6 +103,7 @@ class TORCHTAP_API Gram {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, taken_, product_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -4,9 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
-#include <vector>
 
 namespace torchtap::reductions {
 
@@ -81,6 +82,7 @@ class TORCHTAP_API Histogram {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, bins_, growing_, low_, high_, slots_, min_, max_, exponent_, start_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/detail/nested.hpp>
 #include <utility>
+
+#include <torchtap/reductions/detail/nested.hpp>
 
 namespace torchtap::reductions {
 
@@ -42,6 +43,7 @@ class Map {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Map", 1);
     archive(*reduction_);
   }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/moments.hpp>

@@ -3,9 +3,10 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <vector>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
-#include <vector>
 
 namespace torchtap::reductions {
 
@@ -66,6 +67,7 @@ class TORCHTAP_API Moments {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, unbiased_, mean_, m2_, m3_, m4_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <sstream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
@@ -244,11 +245,13 @@ Named Named::fresh() const {
 }
 
 void Named::save(core::OutputArchive& archive) const {
+  if (members_.size() > 1) core::state_version(archive, "Series", 1);
   for (const auto& one : members_) one.sink->save(archive);
 }
 
 void Named::load(core::InputArchive& archive) {
   Named loaded(*this);
+  if (members_.size() > 1) core::state_version(archive, "Series", 1);
   for (auto& one : loaded.members_) one.sink->load(archive);
   *this = std::move(loaded);
 }

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/options.hpp>
-#include <vector>
 
 namespace torchtap::reductions {
 namespace detail {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/norm.hpp>

@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
@@ -55,6 +56,7 @@ class TORCHTAP_API Norm {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, p_, sum_);
     if constexpr (Archive::is_loading::value) {
       intake_.check_restored(p_ > 0);

@@ -1,12 +1,13 @@
 #pragma once
 
+#include <cereal/types/vector.hpp>
 #include <torch/arg.h>
 
-#include <cereal/types/vector.hpp>
 #include <cstdint>
-#include <torchtap/core/api.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
 
 namespace torchtap::reductions {
 

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/detail/nested.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 
 namespace torchtap::reductions {
 
@@ -60,6 +61,7 @@ class Over {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Over", 1);
     archive(dims_, *reduction_);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
@@ -303,8 +304,9 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
     }
   }
   // [kept elements, values], ascending, with the cumulative number of rows for each.
-  const auto [values, order] = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
-  at::Tensor weight = at::cat(weights).index({order});
+  const auto sorted = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
+  const at::Tensor& values = std::get<0>(sorted);  // C++17 lambdas cannot capture a structured binding
+  at::Tensor weight = at::cat(weights).index({std::get<1>(sorted)});
   weight = weight.masked_fill(values.isnan(), 0);
   const at::Tensor ranks = weight.cumsum(1);
   const at::Tensor rows = weight.sum(1, /*keepdim=*/true);

@@ -3,10 +3,11 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <vector>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/random.hpp>
-#include <vector>
 
 namespace torchtap::reductions {
 
@@ -57,6 +58,7 @@ class TORCHTAP_API Reservoir {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, k_, seed_, random_, samples_, indices_);
     if constexpr (Archive::is_loading::value) restored();
   }

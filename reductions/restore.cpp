@@ -2,6 +2,7 @@
 #include <array>
 #include <functional>
 #include <sstream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
@@ -73,9 +74,11 @@ class AnySeries {
     return AnySeries(std::move(members));
   }
   void save(core::OutputArchive& archive) const {
+    core::state_version(archive, "Series", 1);
     for (const auto& member : members_) member.save(archive);
   }
   void load(core::InputArchive& archive) {
+    core::state_version(archive, "Series", 1);
     for (auto& member : members_) member.load(archive);
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/sink.hpp>

@@ -2,10 +2,11 @@
 
 #include <array>
 #include <string>
-#include <torchtap/reductions/detail/nested.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
 #include <tuple>
 #include <utility>
+
+#include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/reductions/detail/scan.hpp>
 
 namespace torchtap::reductions {
 
@@ -123,6 +124,7 @@ class Series {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Series", 1);
     std::apply([&](auto&... members) { archive(*members...); }, members_);
   }
 

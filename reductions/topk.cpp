@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/topk.hpp>
 

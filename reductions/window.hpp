@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <string>
-#include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/detail/nested.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 
 namespace torchtap::reductions {
 
@@ -76,6 +77,7 @@ class Window {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Window", 1);
     archive(n_, seen_, samples_);
     if constexpr (core::detail::has_recipe<R>::value) archive(*empty_);  // its configuration
     if constexpr (Archive::is_loading::value) {

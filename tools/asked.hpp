@@ -4,10 +4,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/named.hpp>
-#include <vector>
 
 /// Maps the values of --what and --reduce to recorders and reductions. Header-only: the preload agent uses it
 /// too.

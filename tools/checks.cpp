@@ -1,6 +1,7 @@
 #include "checks.hpp"
 
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+
 #include <cstdint>
 #include <limits>
 

@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
+#include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>

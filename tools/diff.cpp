@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

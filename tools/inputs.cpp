@@ -2,12 +2,13 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
+#include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
-#include <CLI/CLI.hpp>
 #include <limits>
 #include <regex>
 #include <sstream>
+
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/file.hpp>
 

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <CLI/App.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <torchtap/core/value.hpp>
 #include <vector>
+
+#include <torchtap/core/value.hpp>
 
 /// The inputs that a model is called with, from files or from a random generator.
 namespace torchtap::tools {

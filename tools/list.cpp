@@ -1,12 +1,13 @@
 #include <ATen/Functions.h>
+#include <CLI/CLI.hpp>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
+
 #include <torchtap/selectors/selectors.hpp>
 
 #include "checks.hpp"

@@ -1,15 +1,17 @@
 // The `torchtap` command.
+#include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <torch/version.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
 #include <streambuf>
+
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/version.hpp>
 
 #include "checks.hpp"
 #include "commands.hpp"

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <unordered_map>
+
 #include <torchtap/model/detail/script.hpp>
 #include <torchtap/model/walk.hpp>
-#include <unordered_map>
 
 namespace torchtap::tools {
 namespace {

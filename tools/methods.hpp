@@ -5,8 +5,9 @@
 #include <map>
 #include <set>
 #include <string>
-#include <torchtap/model/module_ref.hpp>
 #include <vector>
+
+#include <torchtap/model/module_ref.hpp>
 
 namespace torchtap::tools {
 

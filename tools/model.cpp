@@ -1,16 +1,17 @@
 #include "model.hpp"
 
 #include <ATen/Functions.h>
+#include <CLI/CLI.hpp>
 #include <dlfcn.h>
 #include <torch/csrc/jit/serialization/import.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <regex>
+
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 
 #include "files.hpp"
 #include "message.hpp"

@@ -1,13 +1,14 @@
 #include <ATen/Functions.h>
+#include <CLI/CLI.hpp>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
 

@@ -1,10 +1,11 @@
 #include "recordings.hpp"
 
 #include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+
 #include <torchtap/core/detail/error.hpp>
 
 #include "files.hpp"

@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <string>
-#include <torchtap/storage/recording.hpp>
 #include <vector>
+
+#include <torchtap/storage/recording.hpp>
 
 /// A common view of recordings for the subcommands, whether torchtap or Python wrote them.
 namespace torchtap::tools {

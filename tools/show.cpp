@@ -1,13 +1,14 @@
 #include <ATen/Functions.h>
 #include <ATen/core/Formatting.h>
+#include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
+
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/extrema.hpp>
 #include <torchtap/reductions/histogram.hpp>

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <set>
+
 #include <torchtap/core/detail/error.hpp>
 
 #include "csv.hpp"

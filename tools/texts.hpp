@@ -1,9 +1,10 @@
 #pragma once
 
 #include <string>
-#include <torchtap/core/value.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/value.hpp>
 
 #include "json.hpp"
 #include "recordings.hpp"

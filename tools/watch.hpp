@@ -7,9 +7,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/selectors/selectors.hpp>
-#include <vector>
 
 /// Observes the inputs and outputs of the modules of a TorchScript model while it runs.
 namespace torchtap::tools {

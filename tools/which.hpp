@@ -2,8 +2,10 @@
 
 #include <regex>
 #include <string>
-#include <torchtap/selectors/selectors.hpp>
 #include <vector>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/selectors/selectors.hpp>
 
 /// Maps --types, --names and their negations to selectors. Header-only: the preload agent uses it too.
 namespace torchtap::tools {

@@ -5,8 +5,9 @@
 #include <cctype>
 #include <cstdio>
 #include <string_view>
-#include <torchtap/core/detail/error.hpp>
 #include <utility>
+
+#include <torchtap/core/detail/error.hpp>
 
 #include "message.hpp"
 #include "utf8.hpp"

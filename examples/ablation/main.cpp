@@ -8,6 +8,7 @@
 #include <iomanip>
 #include <iostream>
 #include <string>
+
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/walk.hpp>
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/scan.hpp>

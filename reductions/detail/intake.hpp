@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
+#include <vector>
+
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/options.hpp>
-#include <utility>
-#include <vector>
 
 /// The part of an update that all reductions share: check the sample, find its rows, count them.
 namespace torchtap::reductions::detail {

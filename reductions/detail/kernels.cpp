@@ -1,6 +1,6 @@
 /// The loops of `Kernels`. Highway compiles this file once per instruction set and picks one at run time.
 
-#ifdef TORCHTAP_WITH_HIGHWAY
+#ifdef TORCHTAP_HAVE_HIGHWAY
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -9,10 +9,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <torchtap/reductions/detail/kernels.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <torchtap/reductions/detail/kernels.hpp>
 
 #ifndef HWY_WANT_AVX3_DL
 #define HWY_WANT_AVX3_DL  // for its bit-counting instruction
@@ -945,7 +946,7 @@ const Kernels* kernels() noexcept {
 }  // namespace torchtap::reductions::detail
 #endif
 
-#else  // TORCHTAP_WITH_HIGHWAY
+#else  // TORCHTAP_HAVE_HIGHWAY
 
 #include <torchtap/reductions/detail/kernels.hpp>
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+
 #include <torchtap/reductions/detail/summary.hpp>
 
 namespace torchtap::reductions::detail {

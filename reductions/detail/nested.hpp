@@ -4,10 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/core/sink.hpp>
 #include <type_traits>
 #include <utility>
+
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/core/sink.hpp>
 
 /// How the combinators query the reductions inside them.
 namespace torchtap::reductions::detail {

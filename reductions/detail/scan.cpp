@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/scan.hpp>

@@ -7,9 +7,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
+
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/options.hpp>
-#include <vector>
 
 namespace torchtap::reductions::detail {
 

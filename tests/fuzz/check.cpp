@@ -1,13 +1,16 @@
 #include "check.hpp"
 
 #include <ATen/Functions.h>
-
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <filesystem>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/file.hpp>
+#include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
 
 #include "commands.hpp"

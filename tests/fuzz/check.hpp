@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+
 #include <torchtap/core/value.hpp>
 
 #include "input.hpp"

@@ -6,13 +6,13 @@
 // FOLDER ("fuzz-failure" by default). Runs are grouped into child processes, so that a crash, a hang or
 // exhausted memory ends only that child and can be distinguished.
 #include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/zip.hpp>
 #include <vector>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 
 namespace fuzz {
 namespace {

@@ -1,11 +1,12 @@
 // Tests Series, Map, Every, Window, Over, and user-defined reductions.
 
 #include <ATen/ATen.h>
-
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <reductions/support.hpp>
+
 #include <sstream>
+
 #include <torchtap/reductions/reductions.hpp>
 
 using namespace torchtap;

@@ -1,13 +1,14 @@
 // Tests the results and guarantees of Histogram and Quantiles.
 
 #include <ATen/ATen.h>
-
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <reductions/support.hpp>
+
 #include <cmath>
 #include <limits>
-#include <reductions/support.hpp>
 #include <sstream>
+
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 

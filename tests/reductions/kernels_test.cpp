@@ -2,18 +2,19 @@
 // at and next to edges, and all non-finite values.
 
 #include <ATen/ATen.h>
-
-#include <algorithm>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <vector>
+
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
-#include <vector>
 
 using namespace torchtap::reductions::detail;
 namespace bdata = boost::unit_test::data;

@@ -1,4 +1,5 @@
 #include <functional>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/reductions.hpp>
 

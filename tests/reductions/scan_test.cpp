@@ -3,16 +3,17 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
-#include <cmath>
-#include <limits>
 #include <reductions/support.hpp>
 #include <support.hpp>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/reductions.hpp>
-#include <vector>
 
 using namespace torchtap;
 using namespace torchtap::reductions;

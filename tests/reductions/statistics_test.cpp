@@ -1,13 +1,14 @@
 // Tests properties of single statistics; table_test.cpp tests those that all share.
 
 #include <ATen/ATen.h>
-
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <reductions/support.hpp>
+
 #include <cmath>
 #include <limits>
-#include <reductions/support.hpp>
 #include <set>
+
 #include <torchtap/reductions/reductions.hpp>
 
 using namespace torchtap;

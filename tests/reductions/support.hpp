@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-
 #include <boost/test/unit_test.hpp>
 
 /// Whether `got` has the shape and, within `rtol`, the values of `want`; NaN equals NaN. On failure the

@@ -1,14 +1,15 @@
 // One table of checks for every reduction: properties that all of them share.
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
-
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <c10/core/InferenceMode.h>
+#include <reductions/support.hpp>
+
 #include <functional>
 #include <limits>
-#include <reductions/support.hpp>
 #include <sstream>
+
 #include <torchtap/reductions/reductions.hpp>
 
 using namespace torchtap;

@@ -1,12 +1,13 @@
 // Writes the batches of the command's input options: one entry per batch, each the list of positional inputs.
 // With --one-by-one, prints for each file why it is rejected.
 #include <ATen/core/Tensor.h>
+#include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
-#include <torchtap/storage/recording.hpp>
 #include <utility>
+
+#include <torchtap/storage/recording.hpp>
 
 #include "inputs.hpp"
 

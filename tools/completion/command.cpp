@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+
 #include <iostream>
 #include <memory>
 #include <sstream>

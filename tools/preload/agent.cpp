@@ -3,16 +3,17 @@
 #include "agent.hpp"
 
 #include <ATen/record_function.h>
+#include <cereal/archives/json.hpp>
 #include <pthread.h>
 #include <torch/nn/module.h>
 #include <unistd.h>
 
-#include <cereal/archives/json.hpp>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <mutex>
 #include <sstream>
+
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 

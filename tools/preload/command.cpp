@@ -1,10 +1,10 @@
 #include "command.hpp"
 
+#include <CLI/CLI.hpp>
+#include <cereal/archives/json.hpp>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cereal/archives/json.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -93,7 +93,7 @@ struct Environment {
   Environment() {
     // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
     libraries = find_library("libtorchtap_preload.so").string() + ":" +
-                find_library("libtorchtap_transparent.so").string();
+                find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
     if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
   }
 };

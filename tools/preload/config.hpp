@@ -3,6 +3,7 @@
 #include <cereal/cereal.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
+
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -4,6 +4,7 @@
 #include <cereal/types/set.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
+
 #include <cstdint>
 #include <set>
 #include <string>

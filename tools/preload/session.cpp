@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/detail/node.hpp>

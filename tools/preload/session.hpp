@@ -12,12 +12,13 @@
 #include <set>
 #include <shared_mutex>
 #include <string>
-#include <torchtap/recorders/recorder.hpp>
-#include <torchtap/selectors/selector.hpp>
 #include <typeindex>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
+
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/selectors/selector.hpp>
 
 #include "config.hpp"
 #include "report.hpp"

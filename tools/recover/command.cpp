@@ -1,10 +1,12 @@
 #include "command.hpp"
 
 #include <CLI/CLI.hpp>
+
 #include <iostream>
 #include <memory>
 #include <string>
-#include <torchtap/storage/spool.hpp>
+
+#include <torchtap/storage/recover.hpp>
 
 #include "json.hpp"
 #include "words.hpp"
