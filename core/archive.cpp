@@ -11,10 +11,9 @@ namespace torchtap::core::detail {
 PackedTensor pack(const at::Tensor& tensor) {
   PackedTensor packed;
   if (!tensor.defined()) return packed;
-  TORCH_CHECK_TYPE(
-      tensor.layout() == c10::kStrided && !tensor.is_quantized(), "snapshot: a tensor of layout ",
-      tensor.layout(), " and dtype ", tensor.scalar_type(),
-      " has no plain bytes to keep; record it with a transform such as to_dense() or dequantize().");
+  TORCH_CHECK_TYPE(tensor.layout() == c10::kStrided && !tensor.is_quantized(),
+                   "snapshot: a tensor of layout ", tensor.layout(), " and dtype ", tensor.scalar_type(),
+                   " cannot be saved; record it with a transform such as to_dense() or dequantize().");
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
   packed.dtype = static_cast<std::int32_t>(tensor.scalar_type());
   packed.device_type = static_cast<std::int32_t>(tensor.device().type());

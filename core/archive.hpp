@@ -1,9 +1,9 @@
 #pragma once
 
-/// cereal for tensors: how reductions and recorders keep their state across runs.
+/// Serialises tensors with cereal, so that reductions and recorders can keep their state across runs.
 ///
 /// The archive is cereal's portable binary one, so a state written on one machine loads on another. A tensor
-/// is written as dtype, device type, shape and its contiguous bytes; views are not shared, gradients are not
+/// is written as dtype, device, shape and contiguous bytes. Views are written in full; gradients are not
 /// kept.
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ using InputArchive = cereal::PortableBinaryInputArchive;
 
 namespace detail {
 
-/// A tensor taken apart for an archive. `dtype` is c10's number of the scalar type, -1 for an undefined
+/// The parts of a tensor in an archive. `dtype` is c10's number of the scalar type, -1 for an undefined
 /// tensor.
 struct TORCHTAP_API PackedTensor {
   std::int32_t dtype = -1;
@@ -40,9 +40,9 @@ struct TORCHTAP_API PackedTensor {
   }
 };
 
-/// Throws `c10::TypeError` for layouts that have no plain bytes (sparse, quantized, mkldnn).
+/// Throws `c10::TypeError` for tensors without plain bytes (sparse, quantized, mkldnn).
 TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
-/// Throws `c10::ValueError` if the parts do not fit each other, whatever the archive claimed.
+/// Throws `c10::ValueError` if the parts contradict each other, as in a damaged archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 
 }  // namespace detail
