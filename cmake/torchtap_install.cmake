@@ -1,4 +1,4 @@
-# Headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
+# Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/torchtap")
