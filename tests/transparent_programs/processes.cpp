@@ -238,15 +238,18 @@ int failed_assert() {
   return 1;
 }
 
-/// Counts the signals it gets until one of them is SIGTERM.
+/// Prints a line when it gets SIGUSR1 or SIGTERM, and finally the number of signals.
 int count_signals() {
   ::signal(SIGUSR1, [](int) { ++calls; });
   static volatile sig_atomic_t stop = 0;
   ::signal(SIGTERM, [](int) { ++stop; });
   fed();
   std::cout << "pid " << ::getpid() << std::endl << "waiting" << std::endl;
-  while (stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  while (calls == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::cout << "heard " << SIGUSR1 << std::endl;
+  while (stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::cout << "heard " << SIGTERM << std::endl;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // a duplicate signal has arrived by then
   std::cout << calls << " " << stop << std::endl;
   return 5;
 }
