@@ -1,4 +1,5 @@
-/// What a hook and a recorder cost, beside the bare call in the same run. `bench/run` prints the ratios.
+/// Cost of a hook and of a recorder, compared with the bare call in the same run. `bench/run` prints the
+/// ratios.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -17,7 +18,7 @@ namespace tap = torchtap;
 
 namespace {
 
-// Does nothing: what is left is the way to it. Forwarded like an entry of a Sequential.
+// Does nothing, so that only the call itself is measured. Forwarded like an entry of a Sequential.
 struct NothingImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) { return input; }
 };
@@ -72,7 +73,7 @@ void entry_sum(benchmark::State& state) {
 }
 BENCHMARK(entry_sum);
 
-void entry_add(benchmark::State& state) {  // the same sum as a user would write it into the model
+void entry_add(benchmark::State& state) {  // the same sum, written into the model by a user
   torch::nn::AnyModule module{Nothing()};
   const at::Tensor input = at::ones({1, 100});
   at::Tensor sum = at::zeros({1, 100});
@@ -142,7 +143,7 @@ void add_100MB(benchmark::State& state) {
 }
 BENCHMARK(add_100MB)->Unit(benchmark::kMillisecond);
 
-// What keeping every sample holds, as the allocator counts it, against the bytes of the data.
+// Memory held when every sample is kept, as the allocator counts it, against the bytes of the data.
 void keep_64x1000(benchmark::State& state) {
   std::vector<torch::nn::AnyModule> modules;
   for (int i = 0; i < 64; ++i) modules.emplace_back(Nothing());
@@ -151,7 +152,7 @@ void keep_64x1000(benchmark::State& state) {
   for (auto _ : state) {
     tap::recorders::ForwardPre recorder;
     for (auto& module : modules) recorder.module(module);
-    for (auto& module : modules) module.forward(input);  // what is there once
+    for (auto& module : modules) module.forward(input);  // allocates everything that is needed once
     recorder.reset();
     const auto before = mallinfo2();
     for (int i = 0; i < 1000; ++i) {
@@ -166,7 +167,7 @@ void keep_64x1000(benchmark::State& state) {
 }
 BENCHMARK(keep_64x1000)->Unit(benchmark::kMillisecond);
 
-// Threads that come to one subrecorder at the same time, each with a tensor of its own.
+// Several threads feed one subrecorder at the same time, each with its own tensor.
 template <class Reduction>
 void one_subrecorder(benchmark::State& state, const Reduction& reduction, at::IntArrayRef sizes) {
   static std::unique_ptr<torch::nn::AnyModule> module;

@@ -1,5 +1,5 @@
-/// Reductions beside what bounds them (one read of the same memory, the product that has to be computed) and
-/// beside what a user would compose of ATen's operations. `bench/run` prints the ratios.
+/// Reductions compared with their lower bound (one read of the same memory, the product itself) and with the
+/// ATen operations that a user would compose. `bench/run` prints the ratios.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -24,7 +24,7 @@ void set_bytes(benchmark::State& state, std::int64_t bytes) {
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 
-/// What a machine reads in a plain loop: sums side by side, for vectors of any width.
+/// Reads memory in a plain loop: several sums side by side, for vectors of any width.
 float plain_sum(const float* x, std::int64_t n) {
   constexpr std::int64_t kLanes = 32;
   float sums[kLanes] = {};
@@ -40,7 +40,7 @@ void read_64MB(benchmark::State& state) {
   const at::Tensor x = normal({kFloats});
   const float* const data = x.data_ptr<float>();
   for (auto _ : state) {
-    // One part for each of the threads that the reductions have.
+    // One part per thread of the reductions.
     std::vector<float> sums(static_cast<std::size_t>(at::get_num_threads()));
     at::parallel_for(0, kFloats, kFloats / at::get_num_threads(), [&](std::int64_t begin, std::int64_t end) {
       sums[static_cast<std::size_t>(at::get_thread_num())] = plain_sum(data + begin, end - begin);
@@ -108,7 +108,7 @@ void histc_64MB(benchmark::State& state) {
 }
 BENCHMARK(histc_64MB)->Unit(benchmark::kMillisecond);
 
-// Elementwise: each element of the sample meets four float64 sums, which are read and written.
+// Elementwise: each element of the sample updates four float64 sums, which are read and written.
 constexpr std::int64_t kElements = 4 << 20;
 constexpr std::int64_t kElementwiseBytes = kElements * (4 + 2 * 4 * 8);
 
@@ -141,7 +141,7 @@ void triad_elementwise(benchmark::State& state) {
 BENCHMARK(triad_elementwise)->Unit(benchmark::kMillisecond);
 
 void composed_elementwise(
-    benchmark::State& state) {  // Pébay's update in place, as few operations as it takes
+    benchmark::State& state) {  // Pébay's update in place, in as few operations as possible
   const at::Tensor x = normal({kElements});
   const auto zeros = [&] { return at::zeros({kElements}, at::kDouble); };
   at::Tensor mean = zeros(), m2 = zeros(), m3 = zeros(), m4 = zeros(), delta = zeros(), part = zeros(),

@@ -1,5 +1,5 @@
-/// What hooks on TorchScript modules cost. The ResNet-18 is a file that bench/python/resnet18.py writes; its
-/// path is in TORCHTAP_BENCH_RESNET18.
+/// Cost of hooks on TorchScript modules. bench/python/resnet18.py writes the ResNet-18 to a file, whose path
+/// is in TORCHTAP_BENCH_RESNET18.
 
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -27,7 +27,7 @@ torch::jit::Module calls() {
   return root;
 }
 
-/// An empty hook on every module but the root.
+/// An empty hook on every module except the root.
 std::vector<Handle> tap(const torch::jit::Module& model, Kind kind) {
   std::vector<Handle> handles;
   torchtap::hooks::DeferredCompile batch;

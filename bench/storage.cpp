@@ -1,5 +1,5 @@
-/// How fast recordings reach the disk and come back, beside what the system itself takes. Files go to the
-/// folder TORCHTAP_BENCH_FOLDER, else to the current one. `bench/run` prints the ratios.
+/// Speed of writing and reading recordings, compared with the system's own. Files go to the folder
+/// TORCHTAP_BENCH_FOLDER, by default the current one. `bench/run` prints the ratios.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -48,7 +48,7 @@ void require(bool good, benchmark::State& state) {
   if (!good) state.SkipWithError("the system refused");
 }
 
-/// A new file with the bytes of `large()`, as plainly as it can be written.
+/// Writes the bytes of `large()` to a new file with plain system calls.
 void bare_write(benchmark::State& state, bool sync) {
   const std::string path = folder() + "bare.bin";
   const auto* bytes = static_cast<const char*>(large().data_ptr());
@@ -86,14 +86,14 @@ void load_value(benchmark::State& state, bool mmap) {
   tap::storage::save_value(path, large(), tap::storage::SaveOptions().sync(false).overwrite(true));
   for (auto _ : state) {
     const auto value = tap::storage::load_value(path, tap::storage::LoadOptions().mmap(mmap));
-    // Every page is touched, so that mapping pays for what reading has paid for.
+    // Touches every page, so that mapping pays the cost that reading has paid.
     benchmark::DoNotOptimize(value.tensor().view({-1, 1000}).select(1, 0).sum());
   }
   count_bytes(state);
   ::unlink(path.c_str());
 }
 
-// Called directly, which costs nothing, where the bare call of an entry of a Sequential takes a quarter of a
+// Called directly, which costs nothing; the bare call of an entry of a Sequential takes a quarter of a
 // microsecond.
 struct NothingImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) { return input; }
@@ -108,7 +108,7 @@ std::int64_t bytes_in(const std::string& directory) {
   return bytes;
 }
 
-/// What `/proc/self/status` says, in bytes: "VmRSS", "VmHWM".
+/// A field of `/proc/self/status`, in bytes: "VmRSS", "VmHWM".
 double memory(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -117,7 +117,7 @@ double memory(const std::string& field) {
   return 0;
 }
 
-/// Ten million samples of 64 floats, from the hook to files that are complete.
+/// Ten million samples of 64 floats, from the hook to complete files.
 void spool_small(benchmark::State& state, bool sync) {
   constexpr std::int64_t kSamples = 10'000'000;
   const std::string directory = folder() + "small";
@@ -136,7 +136,7 @@ void spool_small(benchmark::State& state, bool sync) {
   std::filesystem::remove_all(directory);
 }
 
-/// As many bytes as `resnet` spools, as plainly as the disk takes them: files of 64 MiB, synced one by one.
+/// Writes as many bytes as `resnet` spools with plain system calls: files of 64 MiB, synced one by one.
 void bare_shards(benchmark::State& state) {
   constexpr std::size_t kShard = std::size_t{64} << 20;
   constexpr int kShards = 105;
@@ -166,9 +166,9 @@ BENCHMARK(bare_shards)->UseRealTime()->Iterations(1)->Unit(benchmark::kMilliseco
 #if TORCHTAP_BENCH_TRANSPARENT
 constexpr int kForwards = 200;
 
-/// ResNet-18 on one image, plainly and with every activation of every module spooled, to a disk or to memory
-/// in place of one that always keeps up. The time of the forwards alone, as a loop of a user's would see it,
-/// and with everything written.
+/// ResNet-18 on one image, bare and with every activation of every module spooled, to a disk or to memory in
+/// place of a disk that always keeps up. Measures the forwards alone, as a user's loop would see them, and
+/// until everything is written.
 void resnet(benchmark::State& state, const char* to) {
   const bool spooled = to != nullptr;
   const torch::NoGradGuard no_grad;

@@ -1,5 +1,5 @@
-/// What it costs to be linked with torchtap::transparent and to hook nothing. Compiled twice, once without
-/// it; run alternately by bench/run.
+/// Cost of linking torchtap::transparent while nothing is hooked. Compiled twice, once without it; bench/run
+/// alternates the two.
 
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -25,7 +25,7 @@ struct PassImpl : torch::nn::Module {
 };
 TORCH_MODULE(Pass);
 
-/// A type of the program's own, called through its holder.
+/// A user-defined type, called through its holder.
 void own(benchmark::State& state) {
   Pass module;
   const auto input = torch::ones({1, 100});

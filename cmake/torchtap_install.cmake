@@ -1,6 +1,6 @@
-# Headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
+# Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 #
-# Three components, which packages are made of (torchtap_package.cmake): library, dev, and tools.
+# Uses three components, from which torchtap_package.cmake makes packages: library, dev and tools.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 

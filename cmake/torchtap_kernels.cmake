@@ -1,5 +1,5 @@
-# What reads samples on the CPU at the speed of memory: Highway, where it is installed, and the OpenMP that LibTorch's own
-# thread pool is made of. Only the library itself is linked with them; nothing of them is in the headers.
+# Dependencies of the kernels that read samples on the CPU at the speed of memory: Highway, where it is installed, and
+# the OpenMP that LibTorch's own thread pool uses. Only the library itself links them; no header mentions them.
 add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp"
                                     "${PROJECT_SOURCE_DIR}/reductions/detail/sort.cpp")
 target_include_directories(torchtap_kernels PRIVATE "${TORCHTAP_INCLUDE_DIR}")
@@ -14,18 +14,18 @@ if(TORCHTAP_WITH_HIGHWAY)
   target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY=1)
   target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
   set(highway hwy::hwy)
-  if(TARGET hwy::hwy_contrib)  # sorts
+  if(TARGET hwy::hwy_contrib)  # for sorting
     list(APPEND highway hwy::hwy_contrib)
     target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY_SORT=1)
     target_link_libraries(torchtap_kernels PRIVATE hwy::hwy_contrib)
   endif()
   if(TORCHTAP_BUILD_SHARED)
     foreach(library IN LISTS highway)
-      target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:${library}>")  # by path: no target that a package would name
+      target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:${library}>")  # by path, so that the package names no target
     endforeach()
   else()
     target_link_libraries(torchtap PRIVATE ${highway})
-    set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a static library leaves its dependencies to the program
+    set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a program has to link the dependencies of a static library
   endif()
 endif()
 

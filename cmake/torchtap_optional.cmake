@@ -1,10 +1,10 @@
-# Optional dependencies: TORCHTAP_WITH_NAME is ON where CMake finds NAME, and an error if it is ON without.
-# None of them appears in a header, so that programs which use torchtap need none of them to compile.
+# Optional dependencies. TORCHTAP_WITH_NAME defaults to ON if CMake finds NAME; if it is ON and NAME is missing,
+# configuring fails. No header mentions them, so programs that use torchtap do not need them to compile.
 
 function(torchtap_optional name found package purpose)
   option(TORCHTAP_WITH_${name} "${purpose}" ${found})
   if(TORCHTAP_WITH_${name} AND NOT found)
-    message(FATAL_ERROR "TORCHTAP_WITH_${name} is ON, and CMake did not find it: install it (Debian: ${package}), or set "
+    message(FATAL_ERROR "TORCHTAP_WITH_${name} is ON, but CMake did not find it: install it (Debian: ${package}), or set "
                         "TORCHTAP_WITH_${name}=OFF.")
   endif()
 endfunction()
@@ -18,7 +18,7 @@ else()
 endif()
 torchtap_optional(HIGHWAY ${found} libhwy-dev "Read samples on the CPU in one pass, with Highway")
 
-# Computes checksums of .pt files three to four times as fast. (Debian 12 ships no CMake package of it.)
+# Computes checksums of .pt files three to four times as fast. Debian 12 ships no CMake package for it.
 find_path(TORCHTAP_LIBDEFLATE_INCLUDE_DIR libdeflate.h)
 find_library(TORCHTAP_LIBDEFLATE_LIBRARY deflate)
 mark_as_advanced(TORCHTAP_LIBDEFLATE_INCLUDE_DIR TORCHTAP_LIBDEFLATE_LIBRARY)

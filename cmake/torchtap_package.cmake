@@ -1,10 +1,10 @@
 # Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools. `cmake --workflow --preset deb` makes them,
-# scripts/check-debs tries them.
+# scripts/check-debs tests them.
 set(so_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME torchtap)
 set(CPACK_PACKAGE_VENDOR "torchtap")
-set(CPACK_PACKAGE_CONTACT "the torchtap authors")  # who distributes packages says: cpack -D CPACK_PACKAGE_CONTACT="Name <mail>"
+set(CPACK_PACKAGE_CONTACT "the torchtap authors")  # set by distributors: cpack -D CPACK_PACKAGE_CONTACT="Name <mail>"
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL library dev)
@@ -35,6 +35,6 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records TorchScript models and unchanged programs, and shows, compares, merges and
 converts recordings.")
-# The command is linked with libraries of the package beside it, which its dependency on that package names.
+# The command links libraries of the library package, on which its package depends by name.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
 include(CPack)

@@ -1,6 +1,6 @@
-# What all of torchtap's own targets share. Nothing here reaches a consumer.
+# Settings that all of torchtap's own targets share. None of them reaches a consumer.
 
-# The newer of C++17 and the standard that the installed LibTorch's headers demand.
+# The newer of C++17 and the standard that the headers of the installed LibTorch need.
 function(torchtap_standard result)
   get_target_property(standard torch CXX_STANDARD)
   if(NOT standard OR standard LESS 17)
@@ -18,7 +18,7 @@ function(torchtap_options target)
   endif()
 endfunction()
 
-# A library exports what TORCHTAP_API marks, and nothing else.
+# The library exports only what TORCHTAP_API marks.
 function(torchtap_hide_symbols target)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()

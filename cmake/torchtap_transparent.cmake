@@ -1,7 +1,7 @@
 # torchtap::transparent: hooks on every module of a program, by linking (docs/rationale.md).
 #
-#   torchtap_transparent_library   defines the forwards of LibTorch's modules and hands on to LibTorch's own
-#   torchtap_transparent           what a program links: that library, in front of LibTorch, and overlay/ in front of
+#   torchtap_transparent_library   defines the forwards of LibTorch's modules, which call LibTorch's own
+#   torchtap_transparent           the target to link: that library before LibTorch, and overlay/ before
 #                                  LibTorch's headers
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/transparent/*.cpp")
 add_library(torchtap_transparent_library SHARED ${sources})
@@ -18,16 +18,16 @@ torchtap_options(torchtap_transparent_library)
 add_library(torchtap_transparent INTERFACE)
 add_library(torchtap::transparent ALIAS torchtap_transparent)
 set_target_properties(torchtap_transparent PROPERTIES EXPORT_NAME transparent
-                      EXPORT_NO_SYSTEM ON)  # -isystem would put overlay/ behind LibTorch's headers
+                      EXPORT_NO_SYSTEM ON)  # -isystem would put overlay/ after LibTorch's headers
 target_include_directories(torchtap_transparent INTERFACE
                            "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/transparent/overlay>"
                            "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/torchtap/transparent/overlay>")
 target_link_libraries(torchtap_transparent INTERFACE torchtap torchtap_transparent_library)
-# Options precede all libraries of the command, so that the dynamic linker meets ours before LibTorch.
+# Options precede all libraries on the command line, so that the dynamic linker finds ours before LibTorch.
 target_link_options(torchtap_transparent INTERFACE
   "SHELL:-Wl,--push-state,--no-as-needed $<TARGET_FILE:torchtap::transparent_library> -Wl,--pop-state")
-# Holders call modules through a view, a type that no object has (see transparent/detail/holder.hpp). UBSan would report that,
-# and GCC would conclude for types of unnamed namespaces that such virtual calls are never made.
+# Holders call modules through a view, a type that no object has (see transparent/detail/holder.hpp). UBSan would report
+# that, and GCC would conclude that such virtual calls never happen for types of unnamed namespaces.
 target_compile_options(torchtap_transparent INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr>"
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-devirtualize>")

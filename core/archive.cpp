@@ -11,8 +11,8 @@
 namespace torchtap::core::detail {
 namespace {
 
-/// Reads a vector as cereal writes it. Memory grows with the bytes that are there, so that a forged size is
-/// an error at the end of the archive instead of an attempt to take all memory.
+/// Reads a vector as cereal writes it. Memory grows with the bytes that arrive, so that a forged size is an
+/// error at the end of the archive instead of a huge allocation.
 template <class T>
 void load_vector(InputArchive& archive, std::vector<T>& vector) {
   constexpr std::uint64_t kAtOnce = (std::uint64_t{1} << 24) / sizeof(T);
@@ -42,7 +42,7 @@ void PackedTensor::load(InputArchive& archive) {
 
 void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
   TORCH_CHECK_VALUE(found != 0, "restore: the state of ", what,
-                    " claims version 0, which there never was; "
+                    " claims version 0, which never existed; "
                     "it is damaged.");
   TORCH_CHECK_VALUE(false, "restore: the state of ", what, " has version ", found, ", and this torchtap (",
                     TORCHTAP_VERSION, ") reads versions up to ", current,
@@ -52,10 +52,9 @@ void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t 
 PackedTensor pack(const at::Tensor& tensor) {
   PackedTensor packed;
   if (!tensor.defined()) return packed;
-  TORCH_CHECK_TYPE(
-      tensor.layout() == c10::kStrided && !tensor.is_quantized(), "snapshot: a tensor of layout ",
-      tensor.layout(), " and dtype ", tensor.scalar_type(),
-      " has no plain bytes to keep; record it with a transform such as to_dense() or dequantize().");
+  TORCH_CHECK_TYPE(tensor.layout() == c10::kStrided && !tensor.is_quantized(),
+                   "snapshot: a tensor of layout ", tensor.layout(), " and dtype ", tensor.scalar_type(),
+                   " cannot be saved; record it with a transform such as to_dense() or dequantize().");
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
   packed.dtype = static_cast<std::int32_t>(tensor.scalar_type());
   packed.device_type = static_cast<std::int32_t>(tensor.device().type());

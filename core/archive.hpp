@@ -1,9 +1,9 @@
 #pragma once
 
-/// cereal for tensors: how reductions and recorders keep their state across runs.
+/// Serialises tensors with cereal, so that reductions and recorders can keep their state across runs.
 ///
 /// The archive is cereal's portable binary one, so a state written on one machine loads on another. A tensor
-/// is written as dtype, device type, shape and its contiguous bytes; views are not shared, gradients are not
+/// is written as dtype, device, shape and contiguous bytes. Views are written in full; gradients are not
 /// kept. docs/format.md specifies the bytes.
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ using InputArchive = cereal::PortableBinaryInputArchive;
 
 namespace detail {
 
-/// A tensor taken apart for an archive. `dtype` is c10's number of the scalar type, -1 for an undefined
+/// The parts of a tensor in an archive. `dtype` is c10's number of the scalar type, -1 for an undefined
 /// tensor.
 struct TORCHTAP_API PackedTensor {
   std::int32_t dtype = -1;
@@ -37,18 +37,18 @@ struct TORCHTAP_API PackedTensor {
   void load(InputArchive& archive);
 };
 
-/// Throws `c10::TypeError` for layouts that have no plain bytes (sparse, quantized, mkldnn).
+/// Throws `c10::TypeError` for tensors without plain bytes (sparse, quantized, mkldnn).
 TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
-/// Throws `c10::ValueError` if the parts do not fit each other, whatever the archive claimed.
+/// Throws `c10::ValueError` if the parts contradict each other, as in a damaged archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 
-/// Throws `c10::ValueError`: this build does not read version `found` of the state of `what`.
+/// Throws `c10::ValueError`: this build cannot read version `found` of the state of `what`.
 [[noreturn]] void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current);
 
 }  // namespace detail
 
-/// Writes `current`, the version of the state of a reduction called `what`, in front of that state; or reads
-/// the version there and returns it, so that an older state can be read as it was written. Throws
+/// Writes `current`, the version of the state of a reduction called `what`, before that state; or reads and
+/// returns the stored version, so that older states can be read as they were written. Throws
 /// `c10::ValueError` if it is newer than `current`.
 ///
 ///     template <class Archive>
@@ -58,7 +58,7 @@ TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 ///       if (version >= 2) archive(weights_);
 ///     }
 ///
-/// Raise the number whenever `serialize` changes, and keep reading the older ones.
+/// Raise the number whenever `serialize` changes, and keep reading older versions.
 template <class Archive>
 std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t current) {
   std::uint32_t version = current;

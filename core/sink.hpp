@@ -18,37 +18,37 @@
 
 namespace torchtap::core {
 
-/// What a recorder feeds: one reduction, its type erased.
+/// A type-erased reduction, fed by a recorder.
 ///
-/// Recorders and reductions meet here and nowhere else. Not thread-safe: the owner locks.
+/// The only interface between recorders and reductions. Not thread-safe: the owner locks.
 class TORCHTAP_API Sink {
  public:
   virtual ~Sink() = default;
 
-  /// Folds one sample in. A call that throws leaves the former state.
+  /// Folds one sample in. If it throws, the state is unchanged.
   virtual void update(const at::Tensor& sample) = 0;
-  /// Throws what `update` would throw for this sample; false if only an update can tell. Changes nothing.
+  /// Throws the error that `update` would throw for this sample; false if only an update can tell. Changes
+  /// nothing.
   virtual bool check(const at::Tensor& sample) const = 0;
-  /// Afterwards as if this sink had also seen all that `other` saw. Throws `c10::TypeError` if `other` is of
-  /// another kind, `c10::ValueError` if it was configured or fed with other shapes; the state is then
-  /// unchanged.
+  /// Adds everything that `other` has seen. Throws `c10::TypeError` if `other` is another kind of reduction,
+  /// `c10::ValueError` if its configuration or the shapes it has seen differ; the state is then unchanged.
   virtual void merge(const Sink& other) = 0;
-  /// Samples or, under `over(dims)`, rows folded in so far.
+  /// The number of samples folded in so far or, under `over(dims)`, of rows.
   virtual std::int64_t count() const = 0;
-  /// The results by name; empty while nothing was folded in.
+  /// The results by name; empty before the first sample.
   virtual Results results() const = 0;
-  /// Goes on from `value` as if it were the fold of all samples so far; false if more than the value is
-  /// needed.
+  /// Continues from `value` as if it were the fold of all samples so far; false if the reduction needs more
+  /// than that.
   virtual bool assign(const at::Tensor& value) = 0;
-  /// The same configuration with no samples.
+  /// A sink with the same configuration and no samples.
   virtual std::unique_ptr<Sink> fresh() const = 0;
   virtual std::unique_ptr<Sink> clone() const = 0;
   /// "Moments", "Histogram(64, -4, 4)": for manifests and messages.
   virtual std::string describe() const = 0;
-  /// Of what it could be made anew: "Moments", "Series(Mean, Max)"; empty if it could not (callables, types
-  /// of the user's).
+  /// The expression from which it can be rebuilt: "Moments", "Series(Mean, Max)"; empty if it cannot
+  /// (callables, user-defined types).
   virtual std::string recipe() const = 0;
-  /// Whether samples may come in any order, and be folded in by several sinks that are merged in the end.
+  /// Whether samples may be folded in any order, and by several sinks that are merged in the end.
   virtual bool commutative() const = 0;
   virtual void save(OutputArchive& archive) const = 0;
   virtual void load(InputArchive& archive) = 0;
@@ -113,13 +113,16 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 /// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `Results results()
 /// const`.
 ///
-/// Updates run in `detail::RecordingMode` mode. Optional: `std::string describe() const`, `T fresh() const`
-/// (same configuration, no samples; else the object as it was handed over is the fresh one), `void
-/// check(const at::Tensor&) const` (throws what `update` would throw; else a copy is updated where several
-/// reductions have to go on together or not at all), `void assign(const at::Tensor&)`, `bool commutative()
-/// const` (whether samples may come in any order, and be folded in by several objects that are merged in the
-/// end, as threads then do if there is `fresh()`, too; else they take turns), and cereal's
-/// `serialize`/`save`/`load`.
+/// Updates run in `detail::RecordingMode`. Optional members:
+/// - `std::string describe() const`;
+/// - `T fresh() const`: the same configuration without samples. Without it, the object as it was handed over
+///   is the fresh one;
+/// - `void check(const at::Tensor&) const`: throws the error that `update` would throw. Without it, a copy is
+///   updated where several reductions have to succeed together or not at all;
+/// - `void assign(const at::Tensor&)`;
+/// - `bool commutative() const`: whether samples may be folded in any order, and by several objects that are
+///   merged in the end. Threads do so if there is also a `fresh()`; otherwise they take turns;
+/// - cereal's `serialize` or `save` and `load`.
 template <class T>
 inline constexpr bool is_reduction_v = detail::is_reduction<std::decay_t<T>>::value;
 
@@ -129,9 +132,10 @@ template <class T>
 inline constexpr bool is_fold_v =
     std::is_invocable_r_v<at::Tensor, std::decay_t<T>&, const at::Tensor&, const at::Tensor&>;
 
-/// A callable `(accumulated, sample) -> accumulated` as a reduction, seeded by a copy of the first sample.
+/// Makes a reduction of a callable `(accumulated, sample) -> accumulated`, starting from a copy of the first
+/// sample.
 ///
-/// `merge` calls it on the two accumulated values, so the callable has to be associative for the result to be
+/// `merge` calls it on the two accumulated values, so the callable must be associative for the result to be
 /// that of one stream. The idea is `functools.reduce`, as in torchfunc's recorders.
 template <class Callable>
 class Fold {
@@ -165,7 +169,8 @@ class Fold {
 
  private:
   void fold(const at::Tensor& sample) {
-    // Cloned: the callable may hand its argument back, and what was folded must not change with the sample.
+    // Cloned: the callable may return its argument, and the accumulated value must not change with the
+    // sample.
     at::Tensor next = value_.defined() ? callable_(value_, sample) : sample.clone();
     TORCH_CHECK_VALUE(next.defined(),
                       "reduction: the callable returned an undefined tensor for a sample of shape ",
@@ -178,7 +183,7 @@ class Fold {
   at::Tensor value_;
 };
 
-/// A reduction `R` behind the `Sink` interface.
+/// Adapts a reduction `R` to the `Sink` interface.
 template <class R>
 class SinkOf final : public Sink {
  public:
@@ -258,18 +263,18 @@ class SinkOf final : public Sink {
     } else {
       TORCH_CHECK_NOT_IMPLEMENTED(
           false, "snapshot: ", describe(),
-          " cannot be saved; give it a cereal serialize(), or save() and load() pair.");
+          " cannot be saved; give it a cereal serialize(), or a pair of save() and load().");
     }
   }
   void load(InputArchive& archive) override {
     if constexpr (cereal::traits::is_input_serializable<R, InputArchive>::value) {
       R loaded = *reduction_;
       archive(loaded);
-      reduction_.emplace(std::move(loaded));  // not assigned: a lambda inside a Fold has no assignment
+      reduction_.emplace(std::move(loaded));  // not assigned: a Fold of a lambda has no assignment
     } else {
       TORCH_CHECK_NOT_IMPLEMENTED(
           false, "restore: ", describe(),
-          " cannot be loaded; give it a cereal serialize(), or save() and load() pair.");
+          " cannot be loaded; give it a cereal serialize(), or a pair of save() and load().");
     }
   }
 
@@ -278,7 +283,7 @@ class SinkOf final : public Sink {
   std::shared_ptr<const R> initial_;
 };
 
-/// A reduction, or a callable that folds two tensors, as a sink.
+/// Makes a sink of a reduction, or of a callable that folds two tensors.
 template <class R>
 std::unique_ptr<Sink> make_sink(R&& reduction) {
   using T = std::decay_t<R>;
@@ -292,7 +297,7 @@ std::unique_ptr<Sink> make_sink(R&& reduction) {
   }
 }
 
-/// What `sink` is and has seen; nothing if it has no recipe.
+/// Serialises `sink`; empty if it has no recipe.
 inline std::optional<SavedSink> save(const Sink& sink) {
   SavedSink saved{sink.recipe(), {}};
   if (saved.recipe.empty()) return std::nullopt;

@@ -34,7 +34,7 @@ void Results::set(const std::string& name, at::Tensor tensor) {
 const at::Tensor& Results::at(const std::string& name) const {
   const auto entry = find(entries_, name);
   TORCH_CHECK_INDEX(entry != entries_.end(), "Results::at: there is no result called \"", name,
-                    "\"; there are ", detail::quoted(names()), ".");
+                    "\"; the results are ", detail::quoted(names()), ".");
   return entry->second;
 }
 
@@ -61,28 +61,28 @@ Value::Value(std::string text) : kind_(Kind::text) {
 }
 
 const at::Tensor& Value::tensor() const {
-  TORCH_CHECK_TYPE(is_tensor(), "Value::tensor: expected a tensor, this is ", describe(), ".");
+  TORCH_CHECK_TYPE(is_tensor(), "Value::tensor: expected a tensor, got ", describe(), ".");
   return tensor_;
 }
 
 const Value::List& Value::list() const {
-  TORCH_CHECK_TYPE(is_list(), "Value::list: expected a list, this is ", describe(), ".");
+  TORCH_CHECK_TYPE(is_list(), "Value::list: expected a list, got ", describe(), ".");
   return list_;
 }
 
 const Value::Dict& Value::dict() const {
-  TORCH_CHECK_TYPE(is_dict(), "Value::dict: expected a dict, this is ", describe(), ".");
+  TORCH_CHECK_TYPE(is_dict(), "Value::dict: expected a dict, got ", describe(), ".");
   return dict_;
 }
 
 const std::string& Value::text() const {
-  TORCH_CHECK_TYPE(is_text(), "Value::text: expected a text, this is ", describe(), ".");
+  TORCH_CHECK_TYPE(is_text(), "Value::text: expected a text, got ", describe(), ".");
   return dict_.front().first;
 }
 
 const Value& Value::at(const std::string& key) const {
   const auto entry = find(dict(), key);
-  TORCH_CHECK_INDEX(entry != dict_.end(), "Value::at: there is no key \"", key, "\"; there are ",
+  TORCH_CHECK_INDEX(entry != dict_.end(), "Value::at: there is no key \"", key, "\"; the keys are ",
                     detail::quoted(keys(dict_)), ".");
   return entry->second;
 }

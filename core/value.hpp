@@ -11,9 +11,9 @@
 
 namespace torchtap::core {
 
-/// A few named tensors in a fixed order: the results of a reduction (`{"mean": …, "variance": …}`).
+/// Named tensors in a fixed order: the results of a reduction (`{"mean": …, "variance": …}`).
 ///
-/// A regular value; copying shares the tensors. The order is the order of insertion.
+/// A regular value; copies share the tensors. Keeps the order of insertion.
 class TORCHTAP_API Results {
  public:
   using Entry = std::pair<std::string, at::Tensor>;
@@ -21,9 +21,9 @@ class TORCHTAP_API Results {
   Results() = default;
   Results(std::initializer_list<Entry> entries);
 
-  /// Adds `tensor` under `name`, or replaces what stood there.
+  /// Adds `tensor` under `name`, or replaces the tensor of that name.
   void set(const std::string& name, at::Tensor tensor);
-  /// The tensor called `name`. Throws `c10::IndexError` listing the names there are.
+  /// The tensor called `name`. Throws `c10::IndexError` listing the existing names.
   const at::Tensor& at(const std::string& name) const;
   bool contains(const std::string& name) const noexcept;
   std::vector<std::string> names() const;
@@ -37,10 +37,10 @@ class TORCHTAP_API Results {
   std::vector<Entry> entries_;
 };
 
-/// What a `.pt` file holds: nothing, one tensor, a text, a list of values or a dict of named values, nested
-/// at will.
+/// The contents of a `.pt` file: nothing, one tensor, a text, a list of values or a dict of named values,
+/// nested at will.
 ///
-/// A regular value; copying shares the tensors. This is the common currency of recorders and storage.
+/// A regular value; copies share the tensors. Recorders and storage exchange this type.
 class TORCHTAP_API Value {
  public:
   enum class Kind { none, tensor, list, dict, text };
@@ -62,7 +62,7 @@ class TORCHTAP_API Value {
   bool is_dict() const noexcept { return kind_ == Kind::dict; }
   bool is_text() const noexcept { return kind_ == Kind::text; }
 
-  /// The tensor. Throws `c10::TypeError` that says what this value is instead.
+  /// The tensor. Throws `c10::TypeError`, which says what this value is instead.
   const at::Tensor& tensor() const;
   /// The entries of a list. Throws `c10::TypeError`.
   const List& list() const;
@@ -70,25 +70,24 @@ class TORCHTAP_API Value {
   const Dict& dict() const;
   /// The text. Throws `c10::TypeError`.
   const std::string& text() const;
-  /// The entry of a dict. Throws `c10::IndexError` listing the keys there are.
+  /// The entry of a dict. Throws `c10::IndexError` listing the existing keys.
   const Value& at(const std::string& key) const;
   /// The entry of a list. Throws `c10::IndexError`.
   const Value& at(std::int64_t index) const;
-  /// A list that holds nothing but tensors, as tensors; a single tensor is a list of one. Throws
-  /// `c10::TypeError`.
+  /// The tensors of a list of tensors; a single tensor is a list of one. Throws `c10::TypeError`.
   std::vector<at::Tensor> tensors() const;
 
-  /// "a tensor", "a list of 3", "a dict of 2", "nothing": for messages.
+  /// "a tensor of shape [2]", "a list of 3", "a dict with the keys "a" and "b"", "nothing": for messages.
   std::string describe() const;
 
  private:
   Kind kind_ = Kind::none;
   at::Tensor tensor_;
   List list_;
-  Dict dict_;  // of a text: one entry with that key, so that values without one need no room for it
+  Dict dict_;  // for a text: one entry with that key, so that other values need no room for it
 };
 
-/// What is saved of a reduction: its only result, a dict of several, or nothing while there are none.
+/// The saved form of a reduction's results: the only tensor, a dict of several, or nothing if there are none.
 TORCHTAP_API Value to_value(const Results& results);
 
 }  // namespace torchtap::core

@@ -15,23 +15,23 @@ int& open_batches() noexcept {
   return batches;
 }
 
-/// Why nothing calls a hook of this module, and what would.
+/// Explains why the module cannot be hooked and how to change that.
 std::string way_out(const model::ModuleRef& module) {
   const torch::nn::Module& inside = module.module();
   const std::string type = c10::demangle(typeid(inside).name());
   if (type == "torch::nn::SequentialImpl") {
-    return "it is called through its entries, and it has no entries yet; push them first.";
+    return "a Sequential is hooked through its entries, and it has no entries yet; add them first.";
   }
   if (const model::detail::InterposedCalls* calls = model::detail::interposed_calls())
     return calls->why_not(inside);
   const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
   return c10::str(
-      "its forward is called directly, and LibTorch offers no place for a hook there. Any of these makes it "
-      "reachable: link the program with torchtap::transparent; ",
+      "its forward is called directly, where LibTorch offers no place for a hook. To make it reachable, "
+      "link the program with torchtap::transparent; ",
       builtin ? "declare it as torchtap::nn::" + module.type() + " instead of torch::nn::" + module.type()
               : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
-      "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects what can be hooked "
-      "as the program stands.");
+      "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects the modules that can "
+      "be hooked in this program.");
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ DeferredCompile::DeferredCompile() noexcept {
 DeferredCompile::~DeferredCompile() {
   try {
     commit();
-  } catch (const std::exception&) {  // the hooks of others may not be compiled in; commit() tells
+  } catch (const std::exception&) {  // a destructor must not throw; commit() reports the failure
   }
 }
 
@@ -78,8 +78,7 @@ Handle attach(const model::ModuleRef& module, Kind kind, Callback callback) {
   TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for \"", module.path(), "\" (",
                     module.type(), ") is empty.");
   TORCH_CHECK_VALUE(module.has_forward(), "hooks::attach: \"", module.path(), "\" (", module.type(),
-                    ") has no ", module.method(),
-                    ", so nothing ever flows through it; attach to the modules inside of it.");
+                    ") has no ", module.method(), ", so it is never called; attach to its submodules.");
   TORCH_CHECK_VALUE(module.reachable(), "hooks::attach: \"", module.path(), "\" (", module.type(),
                     ") cannot be reached: ", way_out(module));
   auto hook = std::make_shared<detail::Hook>();

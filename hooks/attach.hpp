@@ -18,11 +18,11 @@ struct Hook;
 struct ScopeHold;
 }  // namespace detail
 
-/// What runs when a hook fires. It may replace tensors by assigning to them, and may throw: the exception
-/// reaches the caller of `forward` or `backward`. It can be called from several threads at once.
+/// Called when a hook fires. It may replace tensors by assigning to them. An exception that it throws reaches
+/// the caller of `forward` or `backward`. Several threads may call it at once.
 using Callback = std::function<void(Event&)>;
 
-/// Removes its hook when destroyed. Move-only; harmless if the module died first.
+/// Removes its hook when destroyed. Move-only; may outlive the module.
 class [[nodiscard]] TORCHTAP_API Handle {
  public:
   Handle() noexcept = default;
@@ -30,10 +30,10 @@ class [[nodiscard]] TORCHTAP_API Handle {
   Handle& operator=(Handle&& other) noexcept;
   ~Handle() { remove(); }
 
-  /// Removes the hook; calling it again does nothing. A call that another thread has begun may still run the
-  /// hook to its end. Gradients that arrive later for a forward that ran before are not reported any more.
+  /// Removes the hook; a second call does nothing. Calls already running in other threads may still finish
+  /// the hook. Gradients that arrive later for earlier forwards are no longer reported.
   void remove() noexcept;
-  /// Whether the hook is still on a living module.
+  /// Whether the hook is attached and its module is alive.
   bool attached() const noexcept;
 
  private:
@@ -42,11 +42,11 @@ class [[nodiscard]] TORCHTAP_API Handle {
       : hook_(std::move(hook)), scope_(std::move(scope)) {}
 
   std::shared_ptr<detail::Hook> hook_;
-  std::shared_ptr<detail::ScopeHold> scope_;  // keeps the root marking its forwards
+  std::shared_ptr<detail::ScopeHold> scope_;  // keeps the root's scope hook attached
 };
 
-/// For attaching and removing many hooks of TorchScript modules: while it lives, this thread's changes are
-/// put off, and the model is compiled anew once and not each time. Other modules need none.
+/// Batches changes to the hooks of TorchScript modules: while it lives, this thread's changes are deferred,
+/// and the model is compiled once instead of once per hook. Hooks of other modules take effect at once.
 ///
 ///     hooks::DeferredCompile batch;
 ///     for (const auto& module : modules) handles.push_back(hooks::attach(module, kind, callback));
@@ -54,35 +54,35 @@ class [[nodiscard]] TORCHTAP_API Handle {
 class [[nodiscard]] TORCHTAP_API DeferredCompile {
  public:
   DeferredCompile() noexcept;
-  /// As `commit`, without an exception.
+  /// Commits, but swallows exceptions.
   ~DeferredCompile();
   DeferredCompile(const DeferredCompile&) = delete;
   DeferredCompile& operator=(const DeferredCompile&) = delete;
 
-  /// Brings hooks into effect, or out of it. Throws what LibTorch throws if it cannot compile the model.
+  /// Applies the deferred changes. Throws LibTorch's exception if it cannot compile the model.
   void commit();
 
  private:
   bool open_ = true;
 };
 
-/// Runs `callback` around every call of `module`, whichever way `forward` is reached, after the hooks that
-/// were attached to it before.
+/// Runs `callback` around every call of the module's forward, however it is reached, after the hooks that
+/// were attached earlier.
 ///
-/// Throws `c10::ValueError` for a module that cannot be reached, naming its path and type and what would make
-/// it reachable; nothing is attached then. The names follow PyTorch's `register_forward_hook` family.
+/// Throws `c10::ValueError` and attaches nothing if `callback` is empty, or if the module has no forward or
+/// cannot be reached; the message names its path, its type and the remedy. The names follow PyTorch's
+/// `register_forward_hook` family.
 TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
 
-/// The same for a module without a model around it: one whose type opted in (`TORCHTAP_MODULE`,
-/// `torchtap::nn::…`), or a `Sequential`.
+/// The same for a module outside of a model: one whose type opted in (`TORCHTAP_MODULE`, `torchtap::nn::…`),
+/// or a `Sequential`.
 TORCHTAP_API Handle attach(torch::nn::Module& module, Kind kind, Callback callback);
 
-/// The same for what an `AnyModule` holds.
+/// The same for the module inside an `AnyModule`.
 TORCHTAP_API Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback);
 
-/// The same for a TorchScript model as a whole, and for another of its methods than `forward`. An exception
-/// that the callback throws reaches the caller as TorchScript reports all of them, as a `std::runtime_error`
-/// with the message in it.
+/// The same for a whole TorchScript model; `method` may name a method other than `forward`. TorchScript
+/// reports an exception from the callback as a `std::runtime_error` whose message contains the original one.
 TORCHTAP_API Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
                            const std::string& method = "forward");
 

@@ -13,44 +13,44 @@ namespace torchtap::hooks {
 enum class Kind {
   /// Before `forward`, with its inputs.
   forward_pre,
-  /// After `forward`, with its inputs as they are then and its outputs.
+  /// After `forward`, with its outputs and with its inputs as they are then.
   forward,
-  /// After `forward`, with its outputs alone: a little cheaper, as no input has to be kept.
+  /// After `forward`, with its outputs alone. Slightly cheaper, because no input has to be kept.
   forward_output,
-  /// When the gradient with respect to an input arrives, counting only what flowed through this module. The
-  /// module works on a view of the input, so that a tensor with three or more uses may have its gradient
-  /// summed in another order than without the hook, with another rounding. What a module can notice: its
-  /// input is no leaf, is a view with a `grad_fn`, and is not the caller's tensor by `is_same`; what it
-  /// returns as it came is not, either. Values, shape, strides and memory are the caller's.
+  /// When the gradient with respect to an input arrives; counts only what flowed through this module. The
+  /// module works on a view of the input, so the gradient of a tensor with three or more uses may be summed
+  /// in another order than without the hook, with other rounding. The module can notice the view: its input
+  /// is not a leaf, is a view with a `grad_fn`, and is not the caller's tensor by `is_same`; an input
+  /// that it returns unchanged is not the caller's tensor, either. Values, shape, strides and memory are the
+  /// caller's.
   backward_input,
-  /// When the gradient with respect to an output arrives, as for `at::Tensor::register_hook`: with what
-  /// flowed through
-  /// other outputs that the module computed from it.
+  /// When the gradient with respect to an output arrives, as for `at::Tensor::register_hook`: includes what
+  /// flowed through other outputs that the module computed from it.
   backward_output,
 };
 
-/// What a hook is told about one call of its module. Valid only while the hook runs.
+/// One call of a hooked module, as its hook sees it. Valid only while the hook runs.
 class TORCHTAP_API Event {
  public:
   Kind kind() const noexcept { return kind_; }
-  /// The module's path below the root it was attached through.
+  /// The module's path below the root that it was attached through.
   const std::string& path() const noexcept { return path_; }
   /// The module's pretty type name.
   const std::string& type() const noexcept { return type_; }
-  /// Which call of this module within one forward of the root this is, from 0; for gradients, the call whose
-  /// forward they belong to. Counted per thread. Where the root itself cannot be hooked, "one forward" is one
-  /// call of the outermost hooked module.
+  /// The index of this call of the module within one forward of the root, from 0; for gradients, that of the
+  /// call they belong to. Counted per thread. If the root itself cannot be hooked, "one forward" is one call
+  /// of the outermost hooked module.
   std::int64_t call_index() const noexcept { return call_index_; }
 
-  /// The inputs: before `forward` (assign to replace what the module gets) or after it.
-  /// Throws `c10::ValueError` in the other kinds of hooks.
+  /// The inputs, before `forward` (assign to replace what the module gets) or after it. Throws
+  /// `c10::ValueError` in other kinds of hooks.
   Tensors& inputs() const {
     TORCH_CHECK_VALUE(inputs_ != nullptr, "hooks::Event::inputs: this hook of \"", path_, "\" (", type_,
                       ") sees no inputs; attach with Kind::forward_pre or Kind::forward.");
     return *inputs_;
   }
-  /// The outputs; assign to replace what the caller gets. Throws `c10::ValueError` before forward and for
-  /// gradients.
+  /// The outputs; assign to replace what the caller gets. Throws `c10::ValueError` in forward-pre and
+  /// gradient hooks.
   Tensors& outputs() const {
     TORCH_CHECK_VALUE(outputs_ != nullptr, "hooks::Event::outputs: only a forward hook sees outputs; \"",
                       path_, "\" (", type_, ") has not returned yet, or this is a gradient hook.");
@@ -63,8 +63,8 @@ class TORCHTAP_API Event {
                       ") sees no gradient; attach with Kind::backward_input or Kind::backward_output.");
     return *gradient_;
   }
-  /// Which input or output the gradient belongs to, as its place in the flattened tensors. 0 in forward
-  /// hooks.
+  /// The slot of the input or output that the gradient belongs to: its position among the flattened tensors.
+  /// 0 in forward hooks.
   std::int64_t slot() const noexcept { return slot_; }
 
   Event(const Event&) = delete;
@@ -97,7 +97,7 @@ class TORCHTAP_API Event {
 
 namespace detail {
 
-/// An event while torchtap fills it in.
+/// The event that torchtap fills in.
 class TORCHTAP_API CallEvent final : public Event {
  public:
   CallEvent(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept

@@ -6,7 +6,7 @@
 
 #include <torchtap/hooks/detail/hooked.hpp>
 
-/// Stands where `TORCH_MODULE_IMPL(Name, ImplType)` stood.
+/// Use in place of `TORCH_MODULE_IMPL(Name, ImplType)`.
 #define TORCHTAP_MODULE_IMPL(Name, ImplType)                                                    \
   class Name : public torch::nn::ModuleHolder<torchtap::hooks::Hooked<ImplType>> { /* NOLINT */ \
    public:                                                                                      \
@@ -14,6 +14,6 @@
     using Impl [[maybe_unused]] = torchtap::hooks::Hooked<ImplType>;                            \
   }
 
-/// Stands where `TORCH_MODULE(Name)` stood: defines the holder `Name` of a `NameImpl` that can be hooked
+/// Use in place of `TORCH_MODULE(Name)`: defines the holder `Name` of a `NameImpl` that can be hooked
 /// wherever it is called.
 #define TORCHTAP_MODULE(Name) TORCHTAP_MODULE_IMPL(Name, Name##Impl)

@@ -1,6 +1,6 @@
 #pragma once
 
-/// All of hooks/.
+/// Includes all public headers of hooks/.
 
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/event.hpp>

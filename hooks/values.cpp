@@ -20,7 +20,7 @@ bool starts_with(const std::string& text, const char* beginning) {
   return text.rfind(beginning, 0) == 0;
 }
 
-/// Whether a type that `register_value` was not called for may need a `Visit`, too.
+/// Whether a type that lacks `register_value` may also lack a `Visit`.
 bool is_own(const std::type_info& type) {
   const std::string name = c10::demangle(type.name());
   return !starts_with(name, "std::") && !starts_with(name, "c10::") && !starts_with(name, "at::") &&
@@ -62,7 +62,7 @@ std::string Tensors::describe_unknown() const {
     const std::string name = c10::demangle(type->name());
     text += c10::str(" Call torchtap::hooks::register_value<", name, ">() once, before the model runs");
     text += is_own(*type)
-                ? c10::str("; the compiler tells then if torchtap::hooks::Visit<", name, "> is missing, too.")
+                ? c10::str("; it does not compile if torchtap::hooks::Visit<", name, "> is missing.")
                 : ".";
   }
   return text;
@@ -70,7 +70,7 @@ std::string Tensors::describe_unknown() const {
 
 void Tensors::refuse(std::int64_t index) const {
   const std::string unknown = describe_unknown();
-  TORCH_CHECK_INDEX(false, "hooks::Tensors: slot ", index, " was asked for, but there are ", size(), ".",
+  TORCH_CHECK_INDEX(false, "hooks::Tensors: slot ", index, " is out of range for ", size(), " tensors.",
                     unknown.empty() ? "" : " ", unknown);
 }
 
@@ -95,8 +95,8 @@ void Tensors::push_fixed(const Tensors& found, const std::type_info& pointer) {
   keep(begin, [handles, name = pointer.name()](Of of) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "hooks: a hook replaced a tensor of the ",
                                 of == Of::inputs ? "inputs" : "outputs", " behind a ", c10::demangle(name),
-                                "; that object is constant or shared with others and cannot be copied, so "
-                                "hooks can only read the tensors in it.");
+                                "; that object is constant, or shared and not copyable, so hooks can only "
+                                "read the tensors in it.");
   });
 }
 

@@ -27,7 +27,7 @@
 #include <variant>
 #include <vector>
 
-// c10::optional was a type of its own before LibTorch 2.3, and is std::optional since.
+// Before LibTorch 2.3, c10::optional was a type of its own; since then it is std::optional.
 #define TORCHTAP_OWN_OPTIONAL \
   (TORCH_VERSION_MAJOR < 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 3))
 #if TORCHTAP_OWN_OPTIONAL
@@ -45,17 +45,17 @@ template <class T>
 using TorchOptional = std::optional<T>;
 #endif
 
-/// The tensors inside the arguments or the result of one call, flattened in order. What is absent (an
-/// undefined tensor, an empty optional) keeps its place.
+/// The tensors inside the arguments or the result of one call, flattened in order. An absent one (an
+/// undefined tensor, an empty optional) keeps its slot.
 ///
-/// Refers to the call's own values: assigning to an element replaces what the module gets or what its caller
-/// gets. Valid only while the hook runs.
+/// Refers to the call's own values: assigning to an element replaces it for the module or for its caller.
+/// Valid only while the hook runs.
 class TORCHTAP_API Tensors {
  public:
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool empty() const noexcept { return slots_.empty(); }
 
-  /// The tensor in slot `index`, undefined where nothing was passed. Throws `c10::IndexError`.
+  /// The tensor in slot `index`; undefined if none was passed. Throws `c10::IndexError`.
   at::Tensor& operator[](std::int64_t index) {
     if (index < 0 || index >= size()) refuse(index);
     return *slots_[static_cast<std::size_t>(index)];
@@ -65,17 +65,17 @@ class TORCHTAP_API Tensors {
     return *slots_[static_cast<std::size_t>(index)];
   }
 
-  /// The types of values in which tensors may be, but which torchtap cannot look into: `Visit` was not told
-  /// about them, or, where values pass between entries of a `Sequential`, `register_value` was not called.
+  /// Types of values that may contain tensors but that torchtap cannot look into: `Visit` is not specialised
+  /// for them or, for values that pass between entries of a `Sequential`, `register_value` was not called.
   const std::vector<const std::type_info*>& unknown() const noexcept {
     static const std::vector<const std::type_info*> none;
     return seldom_ == nullptr ? none : seldom_->unknown;
   }
   bool has_unknown() const noexcept { return seldom_ != nullptr && !seldom_->unknown.empty(); }
-  /// Which types those are and what to do about it, one or two sentences; empty if there are none.
+  /// Names those types and the remedy in one or two sentences; empty if there are none.
   std::string describe_unknown() const;
 
-  Tensors(const Tensors&) = delete;  // refers to itself where a slot is absent
+  Tensors(const Tensors&) = delete;  // an absent slot points into the object itself
   Tensors& operator=(const Tensors&) = delete;
 
  protected:
@@ -83,30 +83,29 @@ class TORCHTAP_API Tensors {
   ~Tensors() = default;
 
   void push_back(at::Tensor& tensor) { slots_.push_back(&tensor); }
-  /// Notes a value of a type that `Visit` was not told about.
+  /// Records a type that has no `Visit`.
   void push_unknown(const std::type_info& type);
-  /// Notes a value of a type for which `register_value` was not called.
+  /// Records a type for which `register_value` was not called.
   void push_unregistered(const std::type_info& type);
-  /// Notes what `other` has noted.
+  /// Records the unknown types of `other`.
   void push_unknown_of(const Tensors& other);
-  /// Keeps the place of an empty optional or of an argument that was left to its default.
+  /// Adds the slot of an empty optional or of an argument left to its default.
   void push_absent() { slots_.push_back(&absent_); }
-  /// Adds what `found` refers to, for reading: replacing one of these tensors is an error, which names the
-  /// type of a `pointer` to where they are.
+  /// Adds the tensors of `found`, read-only: replacing one is an error that names `pointer`, the type of the
+  /// pointer to them.
   void push_fixed(const Tensors& found, const std::type_info& pointer);
 
-  /// Of what stands for a value: whether that was handed to the module or is handed to its caller.
+  /// Whether a value is passed to the module or returned to its caller.
   enum class Of { inputs, outputs };
-  /// The tensors from slot `begin` on stand in a copy of what the call shares with others: `replace` puts the
-  /// copy in its place, and is called only if a hook has replaced one of them. What it holds is kept as long
-  /// as this object.
+  /// Marks the slots from `begin` on as tensors in a copy of a shared value. `replace` installs the copy; it
+  /// is called only if a hook replaced one of them. `replace` lives as long as this object.
   void keep(std::int64_t begin, std::function<void(Of)> replace);
-  /// To be called once the hooks have run. Throws `c10::ValueError` if a hook put a tensor where the call has
-  /// an empty optional or no argument.
+  /// Call it once the hooks have run. Throws `c10::ValueError` if a hook assigned a tensor to an empty
+  /// optional or to an argument left out.
   void put_back(Of of) {
     TORCH_CHECK_VALUE(!absent_.defined(), "hooks: a hook assigned a tensor to a slot of the ",
                       of == Of::inputs ? "inputs" : "outputs",
-                      " that holds an empty optional or an argument left out; only what is there can be "
+                      " that holds an empty optional or an argument left out; only existing tensors can be "
                       "replaced.");
     if (seldom_ != nullptr) replace_kept(of);
   }
@@ -121,10 +120,10 @@ class TORCHTAP_API Tensors {
   [[noreturn]] void refuse(std::int64_t index) const;
   void replace_kept(Of of);
 
-  // Apart from the slots, as most calls have none of it.
+  // Separate from the slots, because most calls need none of it.
   struct Seldom {
     std::vector<const std::type_info*> unknown, unregistered;
-    std::deque<Copy> kept;  // what is inside comes before what is around it
+    std::deque<Copy> kept;  // inner values before the values that contain them
   };
   Seldom& seldom() {
     if (seldom_ == nullptr) seldom_ = std::make_unique<Seldom>();
@@ -138,7 +137,7 @@ class TORCHTAP_API Tensors {
 
 namespace detail {
 
-/// The tensors of one call while torchtap collects them and puts back those that hooks replaced.
+/// The tensors of one call while torchtap collects them and puts back the ones that hooks replaced.
 class TORCHTAP_API CallTensors final : public Tensors {
  public:
   CallTensors() = default;
@@ -155,7 +154,7 @@ class TORCHTAP_API CallTensors final : public Tensors {
 
 }  // namespace detail
 
-/// How the tensors inside a value of type `T` are found. Specialise it for a struct of your own:
+/// Finds the tensors inside a value of type `T`. Specialise it for a struct of your own:
 ///
 ///     template <>
 ///     struct torchtap::hooks::Visit<Detections> {
@@ -163,21 +162,21 @@ class TORCHTAP_API CallTensors final : public Tensors {
 ///       static void apply(Detections& value, Visitor&& visit) { visit(value.boxes); visit(value.scores); }
 ///     };
 ///
-/// with an empty body if there are no tensors in it; and, if such values pass between entries of a
-/// `Sequential`, call `hooks::register_value<Detections>()` once.
+/// Leave the body empty if there are no tensors in it. If such values pass between entries of a `Sequential`,
+/// also call `hooks::register_value<Detections>()` once.
 ///
 /// Built in, nested at will:
 /// - tuples, pairs, arrays, vectors, lists, deques, optionals, variants;
-/// - the values of maps: of `std::map` in the order of its keys, of `c10::Dict` and `torch::OrderedDict` in
-///   the order in which they were inserted, of `std::unordered_map` in the order of its keys if these are
-///   numbers, enumerators, strings, or pairs and tuples of such, else in the order in which it is walked;
-/// - what `std::unique_ptr` and `std::shared_ptr` point to, `c10::List`, `at::TensorList` (any
-///   `c10::ArrayRef`) and `c10::IValue`: others may share that, so the module or the caller gets a copy of
-///   its own where a hook replaces a tensor in it, and the very same object where none does;
+/// - the values of maps: of `std::map` in the order of its keys; of `c10::Dict` and `torch::OrderedDict` in
+///   the order of insertion; of `std::unordered_map` in the order of its keys if these are numbers,
+///   enumerators, strings, or pairs and tuples of these, else in iteration order;
+/// - the targets of `std::unique_ptr` and `std::shared_ptr`, `c10::List`, `at::TensorList` (any
+///   `c10::ArrayRef`) and `c10::IValue`. These may be shared: if a hook replaces a tensor in one, the module
+///   or the caller gets a copy of it, otherwise the same object;
 /// - `PackedSequence` (data, batch sizes, sorted indices, unsorted indices).
 ///
-/// Numbers, enumerators, strings, devices, generators, functions, modules and everything that is copied bit
-/// by bit hold no tensors. A value of any other type is noted as unknown.
+/// Numbers, enumerators, strings, devices, generators, functions, modules and trivially copyable types that
+/// refer to no tensors hold none. A value of any other type is recorded as unknown.
 template <class T, class = void>
 struct Visit {
   using Unspecialised = T;
@@ -195,14 +194,14 @@ struct Visit {
 
 namespace detail {
 
-/// Whether there is nothing that could tell where the tensors in a `T` are.
+/// Whether no specialisation of `Visit` finds the tensors in a `T`.
 template <class T, class = void>
 inline constexpr bool is_unknown_v = false;
 template <class T>
 inline constexpr bool is_unknown_v<T, std::void_t<typename Visit<T>::Unspecialised>> =
     !is_plain_v<T> && !std::is_convertible_v<T*, at::Tensor*>;
 
-/// The visitor that `Visit` is given.
+/// The visitor passed to `Visit`.
 struct TORCHTAP_API Collector {
   CallTensors& tensors;
 
@@ -218,7 +217,7 @@ struct TORCHTAP_API Collector {
   void absent() const { tensors.push_absent(); }
   void unknown(const std::type_info& type) const { tensors.push_unknown(type); }
 
-  /// For what can only be read.
+  /// For values that can only be read.
   template <class T>
   void fixed(T& value) const {
     if constexpr (!is_plain_v<T>) {
@@ -227,7 +226,7 @@ struct TORCHTAP_API Collector {
       tensors.push_fixed(found, typeid(T*));
     }
   }
-  /// Visits `copy` of something that `replace` would put in its place.
+  /// Visits `copy`; `replace` would install it in place of the original.
   template <class T, class Replace>
   void copied(T& copy, Replace replace) const {
     const std::int64_t begin = tensors.size();
@@ -236,7 +235,7 @@ struct TORCHTAP_API Collector {
   }
 };
 
-/// How many tensors a value of type `T` holds if every value of it holds as many, else 0.
+/// The number of tensors in every value of type `T` if the type determines it, else 0.
 template <class T>
 inline constexpr std::size_t tensors_in_v = std::is_same_v<T, at::Tensor> ? 1 : 0;
 template <class... Ts>
@@ -256,7 +255,7 @@ inline constexpr std::size_t tensors_in_v<std::shared_ptr<T>> = tensors_in_v<T>;
 template <class T, class D>
 inline constexpr std::size_t tensors_in_v<std::unique_ptr<T, D>> = tensors_in_v<T>;
 
-/// One after the other.
+/// Visits the elements in order.
 template <class Range>
 struct VisitRange {
   template <class Visitor>
@@ -267,8 +266,8 @@ struct VisitRange {
   }
 };
 
-/// An empty one keeps the places of the tensors that it might hold: an LSTM has three inputs, with a state or
-/// without.
+/// An empty optional keeps the slots of the tensors that it might hold: an LSTM has three inputs, with or
+/// without a state.
 template <class Optional>
 struct VisitOptional {
   template <class Visitor>
@@ -281,8 +280,8 @@ struct VisitOptional {
   }
 };
 
-/// Whether `<` orders all values of the type. Not asked of the compiler: of a `std::pair` it says yes and
-/// then fails.
+/// Whether `<` orders all values of the type. A list, because detection by the compiler accepts every
+/// `std::pair` and then fails.
 template <class K>
 inline constexpr bool is_ordered_v = std::is_scalar_v<K>;
 template <class... Ts>
@@ -292,7 +291,7 @@ inline constexpr bool is_ordered_v<std::pair<A, B>> = is_ordered_v<A>&& is_order
 template <class... Ts>
 inline constexpr bool is_ordered_v<std::tuple<Ts...>> = (is_ordered_v<Ts> && ...);
 
-/// The values of a map, in the order of the map.
+/// Visits the values of a map in the order of the map.
 template <class Map>
 struct VisitMapped {
   template <class Visitor>
@@ -303,7 +302,7 @@ struct VisitMapped {
   }
 };
 
-/// The values of a map that has no order, in the order of its keys where there is one.
+/// Visits the values of an unordered map, in the order of its keys if they have one.
 template <class Map>
 struct VisitHashed {
   template <class Visitor>
@@ -329,7 +328,7 @@ struct VisitSet {
   }
 };
 
-/// What a pointer points to may be a base of what is there.
+/// Whether a pointer's target is exactly a `T`, not a derived type.
 template <class T>
 bool is_exactly([[maybe_unused]] const T& value) {
   if constexpr (std::is_polymorphic_v<T>) {

@@ -53,13 +53,13 @@ bool ModuleRef::equals(const ModuleRef& other) const noexcept {
 
 torch::nn::Module& ModuleRef::module() const {
   TORCH_CHECK_TYPE(!scripted(), "model::ModuleRef::module: \"", path(), "\" (", type(),
-                   ") is a TorchScript module; ask script().");
+                   ") is a TorchScript module; call script().");
   return *node_->module;
 }
 
 const torch::jit::Module& ModuleRef::script() const {
   TORCH_CHECK_TYPE(scripted(), "model::ModuleRef::script: \"", path(), "\" (", type(),
-                   ") is no TorchScript module; ask module().");
+                   ") is not a TorchScript module; call module().");
   return *node_->script;
 }
 
@@ -71,7 +71,7 @@ std::string pretty_type_name(const std::type_info& type) {
   std::string name = c10::demangle(type.name());
   const std::string wrapper = "torchtap::hooks::HookedWith<";
   if (name.compare(0, wrapper.size(), wrapper) == 0) {
-    // Up to the comma or bracket that ends the first template argument.
+    // Find the comma or bracket that ends the first template argument.
     std::size_t end = wrapper.size();
     for (int open = 0; end < name.size() && (open > 0 || (name[end] != ',' && name[end] != '>')); ++end) {
       if (name[end] == '<') ++open;
@@ -79,7 +79,7 @@ std::string pretty_type_name(const std::type_info& type) {
     }
     name = name.substr(wrapper.size(), end - wrapper.size());
   }
-  // The last component outside template arguments.
+  // Find the last component outside template arguments.
   std::size_t start = 0;
   int open = 0;
   for (std::size_t i = 0; i < name.size(); ++i) {

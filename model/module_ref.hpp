@@ -22,14 +22,14 @@ struct Node;
 struct Access;
 }  // namespace detail
 
-/// A module of a model, with its place in the model: a `torch::nn::Module` or a `torch::jit::Module`. A
-/// regular value, cheap to copy. Made by `walk_modules`, `walk_children`, `find` and `ref`.
+/// A module of a model with its position there: a `torch::nn::Module` or a `torch::jit::Module`. A regular
+/// value, cheap to copy. Made by `walk_modules`, `walk_children`, `find` and `ref`.
 ///
-/// It shares ownership of the module if a `std::shared_ptr` owns it, and never of the modules above it. It is
-/// valid while the model keeps its structure.
+/// Shares ownership of the module if a `std::shared_ptr` owns it, and never of its parents. Invalid once the
+/// model's structure changes.
 class TORCHTAP_API ModuleRef {
  public:
-  /// Position in the walk: of `modules()` the root is 0, of `children()` the first child is.
+  /// Position in the walk: 0 is the root for `modules()` and the first child for `children()`.
   std::int64_t index() const noexcept;
   /// Dotted path from the root: "" is the root, "layer1.0.conv" a descendant.
   const std::string& path() const noexcept;
@@ -38,15 +38,15 @@ class TORCHTAP_API ModuleRef {
   /// The pretty type name: "Linear" for `torch::nn::LinearImpl` and for
   /// `__torch__.torch.nn.modules.linear.Linear`.
   const std::string& type() const noexcept;
-  /// The whole type name of a TorchScript module, "__torch__.torch.nn.modules.linear.Linear"; `type()` for
+  /// The full type name of a TorchScript module, "__torch__.torch.nn.modules.linear.Linear"; `type()` for
   /// other modules.
   const std::string& qualified_type() const noexcept;
-  /// Steps from the root: 0 for the root itself.
+  /// Number of steps from the root: 0 for the root itself.
   std::int64_t depth() const noexcept;
   /// Whether it has no submodules.
   bool leaf() const noexcept;
-  /// Whether it has a forward at all; `ModuleList`, `ModuleDict`, `ParameterList` and `ParameterDict` do not.
-  /// Of a TorchScript module: whether it has the method that the walk was made for.
+  /// Whether it has a forward; `ModuleList`, `ModuleDict`, `ParameterList` and `ParameterDict` do not. For a
+  /// TorchScript module: whether it has the method that the walk was made for.
   bool has_forward() const noexcept;
   /// Whether hooks can be attached to it in this program.
   bool reachable() const noexcept;
@@ -56,11 +56,12 @@ class TORCHTAP_API ModuleRef {
   torch::nn::Module& module() const;
   /// The TorchScript module. Throws `c10::TypeError` for any other.
   const torch::jit::Module& script() const;
-  /// The method that hooks run around: "forward" unless a TorchScript model was walked for another one.
+  /// The method that hooks run around: "forward" unless the walk over a TorchScript model was given another
+  /// one.
   const std::string& method() const noexcept;
-  /// Whether it is a TorchScript model that was frozen (`torch.jit.freeze`): its submodules were inlined.
+  /// Whether it is a frozen TorchScript model (`torch.jit.freeze`), whose submodules were inlined.
   bool frozen() const noexcept;
-  /// The root of the walk: "one forward" is one forward of it. A root refers to itself.
+  /// The root of the walk; "one forward" is one forward of the root. A root refers to itself.
   ModuleRef root() const noexcept;
 
   /// Whether both refer to the same module at the same path, walked for the same method.
@@ -78,7 +79,7 @@ class TORCHTAP_API ModuleRef {
 /// "Linear" for `torch::nn::LinearImpl`, "Block" for `(anonymous namespace)::BlockImpl` and for
 /// `torchtap::hooks::Hooked<BlockImpl>`.
 TORCHTAP_API std::string pretty_type_name(const torch::nn::Module& module);
-/// The same for a type. Takes `typeid(module)`.
+/// The same for a type: pass `typeid(module)`.
 TORCHTAP_API std::string pretty_type_name(const std::type_info& type);
 
 }  // namespace torchtap::model

@@ -36,14 +36,15 @@ bool has_forward(const Module& module) {
   return !lacks_forward(module) && detail::noted_type(typeid(module)) != Following::no_forward;
 }
 
-// A module whose forward runs its hooks is reached twice through a holder that calls that very forward; only
-// a holder that was made for a base class goes around it. AnyModule calls no view.
+// If the module's forward runs its hooks, a holder that calls this forward must not run them again. Only a
+// holder made for a base class bypasses it. AnyModule does not call through a view.
 void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Module& module) {
   const bool runs_hooks = doors.point != nullptr || doors.interposed == Interposed::symbol;
   if (!runs_hooks || holder->type_info != typeid(module)) doors.holders.push_back(holder);
 }
 
-// Without a shared_ptr nothing tells that another object has taken the module's address.
+// Without a shared_ptr we cannot detect that another object reuses this address, so such modules are not
+// hooked by address.
 Interposed interposed_calls_of(const Module& module, const std::shared_ptr<Module>& keep) {
   if (keep == nullptr) return Interposed::no;
   if (std::get_deleter<detail::MadeByHolder>(keep) != nullptr) return Interposed::holder;
@@ -67,7 +68,8 @@ class Walk {
       for (auto entry = entries.first; entry != entries.second; ++entry) {
         add_holder(node->doors, entry->second, *node->module);
       }
-      // A Sequential of a derived type is called as an entry, whatever its own forward does with its entries.
+      // A Sequential that is itself an entry is hooked there: the forward of a derived type may use its
+      // entries in any way.
       if (!node->doors.holders.empty()) node->doors.sequence = nullptr;
       if (node != order_.front()) node->root = order_.front();
     }
@@ -79,7 +81,7 @@ class Walk {
   }
 
  private:
-  /// False, and another alias noted, if the module was met before.
+  /// Returns false and adds an alias if the module was met before.
   bool add(Module& module, std::shared_ptr<Module> keep, const std::string& path, std::int64_t depth) {
     const auto [found, is_new] = nodes_.try_emplace(&module, order_.size());
     if (!is_new) {
@@ -104,19 +106,17 @@ class Walk {
     return true;
   }
 
-  // Descends into a shared module again at each of its paths: its submodules have as many aliases as it has.
+  // Descends into a shared module again at each of its paths, so that its submodules get all their aliases.
   void visit_children(Module& module, const std::string& path, std::int64_t depth, bool recursive) {
     for (const auto& child : module.named_children()) {
-      if (child.value() == nullptr)
-        continue;  // the empty slot that register_module of an empty holder leaves
+      if (child.value() == nullptr) continue;  // register_module of an empty holder leaves a null child
       const std::string child_path = path.empty() ? child.key() : path + "." + child.key();
       add(*child.value(), child.value(), child_path, depth);
       if (recursive) visit_children(*child.value(), child_path, depth + 1, true);
     }
   }
 
-  // Over the whole model, also for the walk over children: a child may be an entry of a container further
-  // down.
+  // Searches the whole model, also for walk_children: a child may be an entry of a container further down.
   void collect_entries(Module& module) {
     if (!searched_.insert(&module).second) return;
     if (auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module)) {
@@ -150,7 +150,7 @@ std::vector<ModuleRef> walk_children(Module& root) {
 }
 
 ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
-  TORCH_CHECK_VALUE(!any.is_empty(), "torchtap: the AnyModule given as \"", path,
+  TORCH_CHECK_VALUE(!any.is_empty(), "model::ref: the AnyModule given as \"", path,
                     "\" is empty; put a module into it first.");
   auto node = std::make_shared<Node>();
   node->path = path;

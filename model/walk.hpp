@@ -11,33 +11,34 @@ class AnyModule;
 
 namespace torchtap::model {
 
-/// The model's modules in pre-order, the root first with path "". A shared module is listed once, at its
-/// first path, with its other paths as aliases; indices count every module, also those without a forward.
+/// The model's modules in pre-order, starting with the root at path "". A shared module is listed once, at
+/// its first path, with its other paths as aliases. Indices count every module, including those without a
+/// forward.
 ///
-/// Unlike `torch::nn::Module::modules()` this also works on models that no `std::shared_ptr` owns.
+/// Unlike `torch::nn::Module::modules()`, this also works on models that no `std::shared_ptr` owns.
 TORCHTAP_API std::vector<ModuleRef> walk_modules(torch::nn::Module& root);
 
 /// The direct children in order of registration, counted from 0; a module registered twice is listed once.
 TORCHTAP_API std::vector<ModuleRef> walk_children(torch::nn::Module& root);
 
 /// The same for a TorchScript model. Hooks run around `method`; "forward" includes `forward1`, `forward2`…,
-/// which tracing makes of a module that is called several times. A frozen model is a root without submodules,
-/// as its file has no others.
+/// which tracing makes for a module that is called several times. A frozen model is a root without
+/// submodules, because its file has no others.
 ///
-/// Throws `c10::ValueError` for an empty `method`.
+/// Throws `c10::ValueError` if `method` is empty or names a copy such as "forward1".
 TORCHTAP_API std::vector<ModuleRef> walk_modules(const torch::jit::Module& root,
                                                  const std::string& method = "forward");
 TORCHTAP_API std::vector<ModuleRef> walk_children(const torch::jit::Module& root,
                                                   const std::string& method = "forward");
 
-/// The module at `path` (or alias) below `root`; "" is the root itself. Throws `c10::IndexError` that lists
+/// The module at `path` (or alias) below `root`; "" is the root itself. Throws `c10::IndexError`, which lists
 /// the nearest paths.
 TORCHTAP_API ModuleRef find(torch::nn::Module& root, const std::string& path);
 /// The same for a TorchScript model, walked for `method`.
 TORCHTAP_API ModuleRef find(const torch::jit::Module& root, const std::string& path,
                             const std::string& method = "forward");
 
-/// The module that `any` holds, under the given path. Throws `c10::ValueError` if `any` is empty.
+/// The module inside `any`, under the given path. Throws `c10::ValueError` if `any` is empty.
 TORCHTAP_API ModuleRef ref(torch::nn::AnyModule& any, const std::string& path = "");
 
 }  // namespace torchtap::model

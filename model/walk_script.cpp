@@ -53,7 +53,7 @@ bool has_constant_weights(torch::jit::Block& block) {
   return false;
 }
 
-// Freezing makes the parameters constants of the code, and submodules go with their parameters.
+// Freezing turns parameters into constants of the code and removes submodules with their parameters.
 bool looks_frozen(const ScriptModule& root, const std::string& method) {
   if (root.named_children().size() != 0 || root.parameters(/*recurse=*/false).size() != 0) return false;
   for (auto* function : detail::functions_of(root, method)) {
@@ -65,8 +65,8 @@ bool looks_frozen(const ScriptModule& root, const std::string& method) {
   return false;
 }
 
-// "__torch__.net.___torch_mangle_3.Block" is "__torch__.net.Block": the number is the file's, not the
-// class's.
+// "__torch__.net.___torch_mangle_3.Block" is "__torch__.net.Block": the number belongs to the file, not to
+// the class.
 std::string without_mangling(const std::vector<std::string>& atoms) {
   std::string name;
   for (const auto& atom : atoms) {
@@ -81,7 +81,7 @@ class Walk {
   Walk(const ScriptModule& root, const std::string& method) : method_(method) {
     TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !detail::implements(method, "forward")),
                       "model::walk_modules: \"", method,
-                      "\" is no name of a method of its own; expected \"forward\", which includes forward1, "
+                      "\" does not name a separate method; expected \"forward\", which includes forward1, "
                       "forward2…, or the name of another method.");
     add(root, "", 0);
     order_.front()->frozen = looks_frozen(root, method);

@@ -23,23 +23,23 @@ std::string file_of(const void* code) {
                                                                                   : "the program itself";
 }
 
-/// Why calls of a user's own type are not seen, and what would change that.
+/// Explains why calls of a user-defined type are not seen and how to change that.
 std::string why_not_followed(const std::string& type, std::optional<model::detail::Following> following) {
   using model::detail::Following;
   if (!following.has_value()) {
     return c10::str(
         "no holder of ", type,
         " was made in a part of the program that is linked with torchtap::transparent. Declare the type "
-        "with TORCH_MODULE (a class template: by a class of your own that derives from "
-        "torch::nn::ModuleHolder), and make the module by that holder instead of std::make_shared.");
+        "with TORCH_MODULE (a class template: with a class of your own that derives from "
+        "torch::nn::ModuleHolder), and make the module with that holder instead of std::make_shared.");
   }
   switch (*following) {
     case Following::yes:
       return c10::str(
-          "it was made by std::make_shared or new, and so may be called without its holder. Make it by "
+          "it was made with std::make_shared or new, so it may be called without its holder. Make it with "
           "its holder, as in `Name module(arguments);` for TORCH_MODULE(Name).");
     case Following::incomplete:
-      return c10::str("the class was not defined yet where its holder was first used. Define ", type,
+      return c10::str("the class was not yet defined where its holder was first used. Define ", type,
                       " before the first function that uses its holder.");
     case Following::final_class:
       return c10::str(
@@ -56,8 +56,8 @@ std::string why_not_followed(const std::string& type, std::optional<model::detai
     case Following::unusual_forward:
       return c10::str(
           type,
-          "::forward is volatile, `&&` or takes C's variable arguments, which its holder cannot hand "
-          "on. Declare it without.");
+          "::forward is volatile, `&&` or takes C variadic arguments, which its holder cannot pass on. "
+          "Declare it without.");
     case Following::returns_reference:
       return c10::str(
           type,
@@ -66,13 +66,13 @@ std::string why_not_followed(const std::string& type, std::optional<model::detai
     case Following::immovable_values:
       return c10::str(
           type,
-          "::forward takes or returns by value what can be neither copied nor moved, or a type that "
-          "is not defined where it is called. Pass it by reference.");
+          "::forward takes or returns by value a type that can be neither copied nor moved, or that is not "
+          "defined where forward is called. Pass it by reference.");
   }
   return {};
 }
 
-/// Whose definitions the program calls, as the dynamic linker decides it.
+/// Asks the dynamic linker whose definitions the program calls.
 class Linkage final : public model::detail::InterposedCalls {
  public:
   static const Linkage& instance() {
@@ -89,15 +89,15 @@ class Linkage final : public model::detail::InterposedCalls {
   std::string why_not(const torch::nn::Module& module) const override {
     const std::string type = c10::demangle(typeid(module).name());
     if (module.weak_from_this().expired()) {
-      return "it is not held by a std::shared_ptr, so torchtap::transparent cannot tell when it dies; make "
-             "it by its holder.";
+      return "no std::shared_ptr owns it, so torchtap::transparent cannot tell when it dies; make it with "
+             "its holder.";
     }
     if (const auto found = types().find(typeid(module)); found != types().end()) {
       if (!found->second.empty()) return found->second;
       return "LibTorch compiles the forward of " + type +
              " into the program, and no part of this program was compiled with torchtap::transparent; link "
-             "it to the CMake target that calls this module, or make the module an entry of a "
-             "torch::nn::Sequential.";
+             "torchtap::transparent to the CMake target that calls this module, or make the module an entry "
+             "of a torch::nn::Sequential.";
     }
     return c10::str(why_not_followed(type, model::detail::noted_type(typeid(module))),
                     " Or make it an entry of a torch::nn::Sequential.");
@@ -121,22 +121,21 @@ class Linkage final : public model::detail::InterposedCalls {
     const void* called = symbol == nullptr ? nullptr : dlsym(RTLD_DEFAULT, symbol);
     const std::string type = c10::demangle(definition.type->name());
     if (called != definition.function) {
-      problem = c10::str("torchtap::transparent is there, but the program calls ", type, "::forward in ",
+      problem = c10::str("torchtap::transparent is loaded, but the program calls ", type, "::forward in ",
                          file_of(called),
                          ". Link torchtap::transparent to the program itself, before LibTorch, or start the "
-                         "program by `torchtap preload`; a LibTorch that is linked statically cannot be seen "
-                         "into.");
+                         "program with `torchtap preload`. Calls of a statically linked LibTorch cannot be "
+                         "seen.");
     } else if (!definition.in_header && dlsym(RTLD_NEXT, symbol) == nullptr) {
-      problem = c10::str("torchtap::transparent found no ", type,
-                         "::forward in LibTorch that it could hand calls on to.");
+      problem = c10::str("torchtap::transparent found no ", type, "::forward in LibTorch to call.");
     }
   }
 
-  std::unordered_map<std::type_index, std::string> types_;  // and what is wrong with it
+  std::unordered_map<std::type_index, std::string> types_;  // to the problem with it; empty if none
   std::unordered_map<std::type_index, bool> norms_;
 };
 
-/// Whether calls that LibTorch makes itself arrive: FunctionalImpl::operator() is compiled there and calls
+/// Whether calls that LibTorch itself makes are seen: FunctionalImpl::operator() is compiled there and calls
 /// forward.
 bool sees_inside_torch() {
   const auto probe = std::make_shared<torch::nn::FunctionalImpl>([](at::Tensor x) { return x; });
@@ -148,7 +147,7 @@ bool sees_inside_torch() {
   return seen;
 }
 
-// Here and not in the first call: the walk over a model asks for it.
+// On loading, not at the first call: the walk over a model needs it.
 [[gnu::constructor]] void install() {
   struct Lazy final : model::detail::InterposedCalls {
     bool cover(const torch::nn::Module& module) const override { return Linkage::instance().cover(module); }
@@ -169,13 +168,13 @@ std::vector<std::string> check() {
   }
   if (!norms_are_compiled_in) {
     problems.push_back(
-        "BatchNorm and InstanceNorm are not seen: LibTorch compiles them into the program, which was "
-        "compiled without torchtap::transparent.");
+        "Calls of BatchNorm and InstanceNorm are not seen: LibTorch compiles them into the program, which "
+        "was compiled without torchtap::transparent.");
   }
   static const bool inside = sees_inside_torch();
   if (!inside) {
     problems.push_back(
-        "Modules that LibTorch calls itself (the layers inside a Transformer) are not seen: this LibTorch "
+        "Calls that LibTorch makes itself (to the layers inside a Transformer) are not seen: this LibTorch "
         "was built so that its own calls cannot be redirected (-Bsymbolic, hidden symbols or no semantic "
         "interposition).");
   }
@@ -197,10 +196,9 @@ const char* symbol_of(const void* code) {
 const void* next_definition(const void* ours) {
   const char* symbol = symbol_of(ours);
   const void* next = symbol == nullptr ? nullptr : dlsym(RTLD_NEXT, symbol);
-  TORCH_CHECK_NOT_IMPLEMENTED(next != nullptr && next != ours,
-                              "torchtap::transparent: found no definition of ",
-                              symbol == nullptr ? "a forward" : symbol,
-                              " behind its own to hand the call on to; is LibTorch linked statically?");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      next != nullptr && next != ours, "torchtap::transparent: found no definition of ",
+      symbol == nullptr ? "a forward" : symbol, " after its own to call; is LibTorch linked statically?");
   return next;
 }
 

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-/// Linking torchtap::transparent is all that a program needs; this is for those who want to ask.
+/// Linking torchtap::transparent is all that a program needs; this header is for checking the result.
 namespace torchtap::transparent {
 
-/// What cannot be seen in this program and why, one sentence each; empty where everything can. Calls a module
-/// of LibTorch from within LibTorch to find out. Cheap after the first call; thread-safe.
+/// The calls that cannot be seen in this program and why, one sentence each; empty if all can. Calls a
+/// LibTorch module from within LibTorch to find out. Cheap after the first call; thread-safe.
 std::vector<std::string> check();
 
 }  // namespace torchtap::transparent

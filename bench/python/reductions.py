@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What plain PyTorch takes for the statistics of bench/reductions.cpp, in the JSON of Google Benchmark."""
+"""Times the statistics of bench/reductions.cpp in plain PyTorch. Prints Google Benchmark's JSON."""
 import json
 import time
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.save and torch.load of what bench/storage.cpp saves and loads, in the format of Google Benchmark's JSON."""
+"""Times torch.save and torch.load for the data of bench/storage.cpp. Prints Google Benchmark's JSON."""
 import argparse
 import json
 import os

@@ -1,10 +1,10 @@
 #pragma once
 
-// Errors and the words of their messages.
+// Errors and helpers for their messages.
 //
 // Every error that torchtap raises is one of LibTorch's exceptions (`c10::ValueError`, `c10::IndexError`,
 // `c10::TypeError`, all of them `c10::Error`), so that callers catch one family and can show
-// `what_without_backtrace()`. A message names the call, what was expected, what arrived and what to do.
+// `what_without_backtrace()`. A message names the call, what was expected, what it got and what to do.
 
 #include <c10/util/Exception.h>
 
@@ -14,13 +14,12 @@
 
 namespace torchtap::core::detail {
 
-/// How many letters have to be inserted, removed or replaced to make `b` of `a`.
+/// The number of letters to insert, remove or replace to turn `a` into `b`.
 TORCHTAP_API std::size_t edit_distance(const std::string& a, const std::string& b);
 
-/// The entries of `candidates` that look most like `wanted`, best first, at most `most` of them.
+/// Up to `most` entries of `candidates` that resemble `wanted`, best first, for errors that suggest names.
 ///
-/// Used by errors that list what the caller may have meant. Looks by edit distance on the whole and on the
-/// last dotted component.
+/// Compares by edit distance, on the whole and on the last dotted component.
 TORCHTAP_API std::vector<std::string> nearest(const std::string& wanted,
                                               const std::vector<std::string>& candidates,
                                               std::size_t most = 5);

@@ -4,7 +4,7 @@
 
 namespace torchtap::core::detail {
 
-/// Whether a type is defined where this is first asked.
+/// Whether a type is complete where this is first instantiated.
 template <class T, class = void>
 struct IsComplete : std::false_type {};
 template <class T>

@@ -7,12 +7,12 @@
 
 namespace torchtap::core::detail {
 
-/// While an object of this class lives, this thread's tensor operations build no graph, are not recast by
-/// autocast, and make tensors that may be changed in place at any later time (tensors made in inference mode
-/// may not), whichever mode the model runs in.
+/// While it lives, this thread's tensor operations build no graph, are not autocast, and make tensors that
+/// may be changed in place at any later time (unlike tensors made in inference mode), whatever mode the model
+/// runs in.
 struct RecordingMode {
   c10::InferenceMode normal{false};
-  c10::NoGradGuard no_grad;  // after `normal`, which turns gradients on
+  c10::NoGradGuard no_grad;  // after `normal`, which enables gradients
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 

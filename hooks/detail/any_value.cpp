@@ -37,7 +37,7 @@ T& held(AnyValue& value, T Holder::*member) {
   return static_cast<Holder&>(*(value.*exposed(core::detail::AnyValueContent{}))).*member;
 }
 
-// AnyValue::try_get hashes two type names on each call; the type is known here already.
+// AnyValue::try_get hashes two type names per call; the type is already known here.
 at::Tensor& held_tensor(AnyValue& value) {
   return held(value, exposed(core::detail::TensorHolderValue{}));
 }

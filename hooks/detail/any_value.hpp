@@ -6,8 +6,7 @@
 
 namespace torchtap::hooks::detail {
 
-/// Adds the tensors inside `value`, whose static type only it knows. A type that is neither built in nor
-/// registered is noted as unknown.
+/// Adds the tensors inside `value`. Records a type that is neither built in nor registered as unknown.
 void collect(torch::nn::AnyValue& value, CallTensors& tensors);
 
 }  // namespace torchtap::hooks::detail

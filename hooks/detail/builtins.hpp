@@ -1,11 +1,11 @@
 #pragma once
 
-// LibTorch's module types that have a forward, but for `Sequential`, which is reached through its entries. A test
-// compares the list with LibTorch's headers.
+// LibTorch's module types that have a forward, except `Sequential`, which is reached through its entries. A
+// test compares the list with LibTorch's headers.
 
 #include <torch/version.h>
 
-// Module types by the number of their forward's parameters: `X(Name)`. LibTorch's library has a symbol of each.
+// Module types by the number of their forward's parameters: `X(Name)`. LibTorch exports a symbol for each.
 // clang-format off
 #define TORCHTAP_BUILTINS_1(X) \
   X(AdaptiveAvgPool1d) X(AdaptiveAvgPool2d) X(AdaptiveAvgPool3d) X(AdaptiveMaxPool1d) X(AdaptiveMaxPool2d) \
@@ -32,7 +32,7 @@
 #define TORCHTAP_BUILTINS_7(X) X(MultiheadAttention)
 #define TORCHTAP_BUILTINS_8(X) X(Transformer)
 
-// Members of class templates, `X(Template, D, Name)`.
+// Types whose forward is a member of a class template: `X(Template, D, Name)`.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
 #define TORCHTAP_BUILTINS_1_BY_VERSION(X) X(LPPool3d)
 #define TORCHTAP_BUILTINS_ZERO_PAD(X) \
@@ -48,23 +48,21 @@
   X(ReplicationPadImpl, 1, ReplicationPad1d) X(ReplicationPadImpl, 2, ReplicationPad2d) \
   X(ReplicationPadImpl, 3, ReplicationPad3d) TORCHTAP_BUILTINS_ZERO_PAD(X)
 
-// Those that have, beside forward, another method for the same work, which neither calls forward nor is
-// called by it.
+// Types with a second method that does the work of forward. Neither method calls the other.
 #define TORCHTAP_BUILTINS_PACKED(X) X(GRU) X(LSTM) X(RNN)
 #define TORCHTAP_BUILTINS_INDICES(X) \
   X(AdaptiveMaxPool1d) X(AdaptiveMaxPool2d) X(AdaptiveMaxPool3d) X(FractionalMaxPool2d) \
   X(FractionalMaxPool3d) X(MaxPool1d) X(MaxPool2d) X(MaxPool3d)
 
-// Those whose forward is defined in a header only.
+// Types whose forward is defined only in a header.
 #define TORCHTAP_BUILTINS_NORM(X) \
   X(BatchNormImplBase, 1, BatchNorm1d) X(BatchNormImplBase, 2, BatchNorm2d) \
   X(BatchNormImplBase, 3, BatchNorm3d) X(InstanceNormImpl, 1, InstanceNorm1d) \
   X(InstanceNormImpl, 2, InstanceNorm2d) X(InstanceNormImpl, 3, InstanceNorm3d)
 
-// All of them: `X(Name)`, and `Y(Template, D, Name)` for members of class templates.
+// All types: `X(Name)`, and `Y(Template, D, Name)` for members of class templates.
 #define TORCHTAP_BUILTINS(X, Y) \
   TORCHTAP_BUILTINS_1(X) TORCHTAP_BUILTINS_1_BY_VERSION(X) TORCHTAP_BUILTINS_2(X) TORCHTAP_BUILTINS_3(X) \
   TORCHTAP_BUILTINS_4(X) TORCHTAP_BUILTINS_6(X) TORCHTAP_BUILTINS_7(X) TORCHTAP_BUILTINS_8(X) TORCHTAP_BUILTINS_TEMPLATE(Y) \
   TORCHTAP_BUILTINS_NORM(Y)
 // clang-format on
-

@@ -15,17 +15,18 @@ namespace torchtap::hooks::detail {
 
 using torch::autograd::Node;
 
-/// What a thread knows of the forwards it is in.
+/// The forwards that a thread is in, and its counters of calls.
 struct ThreadState {
   struct Counter {
-    std::uint64_t serial = 0;   // of the hook that the place belongs to
-    std::uint64_t forward = 0;  // a scope: the forward it is in; another hook: the forward it last counted in
+    std::uint64_t serial = 0;  // of the hook that owns this counter
+    std::uint64_t forward =
+        0;  // for a scope, its current forward; for other hooks, the forward of the last counted call
     std::int64_t calls = 0;
   };
 
   std::vector<Counter> counters;
   std::uint64_t last_forward = 0;
-  std::uint64_t outermost = 0;  // the forward of the outermost hooked module
+  std::uint64_t outermost = 0;  // the current forward of the outermost hooked module
   int depth = 0;
 
   Counter& counter(const Hook& hook) {
@@ -39,7 +40,7 @@ struct ThreadState {
 namespace {
 
 ThreadState& thread_state() {
-  // A plain pointer in front: looking whether an object was made yet costs a call each time.
+  // A plain pointer: a thread_local with a constructor costs a check on each access.
   static thread_local ThreadState* known = nullptr;
   if (known == nullptr) {
     static thread_local ThreadState state;
@@ -48,7 +49,7 @@ ThreadState& thread_state() {
   return *known;
 }
 
-/// Small numbers for hooks, so that each thread finds its counters by index.
+/// Gives each hook a small number, its index into every thread's counters.
 struct CounterPlaces {
   std::mutex mutex;
   std::vector<std::size_t> free;
@@ -61,7 +62,7 @@ struct CounterPlaces {
   }
 
  private:
-  // Locked while the process forks: in the child nobody else would open it.
+  // Locked across fork(): otherwise a child could inherit a mutex that another thread held.
   static CounterPlaces* make() {
     ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
                      [] { instance().mutex.unlock(); });
@@ -70,7 +71,8 @@ struct CounterPlaces {
 };
 
 std::int64_t next_call_index(ThreadState& state, const Hook& hook) {
-  // A thread that the root's forward has not come by counts by itself: what TorchScript has forked, say.
+  // A thread that has not entered the root's forward (a TorchScript fork, say) counts by its outermost hooked
+  // module.
   std::uint64_t forward = hook.scope ? state.counter(*hook.scope).forward : 0;
   if (forward == 0) forward = state.outermost;
   ThreadState::Counter& counter = state.counter(hook);
@@ -81,7 +83,7 @@ std::int64_t next_call_index(ThreadState& state, const Hook& hook) {
   return counter.calls++;
 }
 
-/// What is to happen when one gradient arrives. The graph does not keep alive what a removed hook held.
+/// The hooks to call when one gradient arrives. Weak, so that the graph does not keep removed hooks alive.
 struct GradientHooks {
   struct One {
     std::weak_ptr<Hook> hook;
@@ -101,11 +103,11 @@ struct GradientHooks {
   }
 };
 
-/// Whether a gradient was reported where it is expected, so that it is not reported again further down.
+/// Set once a gradient was reported at its own node, so that the base's node does not report it again.
 using Reported = std::shared_ptr<std::atomic<bool>>;
 
-/// Sits on the node that made a tensor. Unlike Tensor::register_hook it keeps to this version of the tensor
-/// when the tensor is changed in place later.
+/// Attached to the node that made a tensor. Unlike Tensor::register_hook it stays with this version of the
+/// tensor when the tensor is later changed in place.
 class NodeHook final : public torch::autograd::FunctionPreHook {
  public:
   NodeHook(GradientHooks hooks, std::uint32_t output, Reported reported = nullptr)
@@ -127,7 +129,7 @@ class NodeHook final : public torch::autograd::FunctionPreHook {
 
 void add_pre_hook(Node& node, std::unique_ptr<torch::autograd::FunctionPreHook> hook) {
 #if TORCH_VERSION_MAJOR >= 2
-  // Also runs where the node itself is not needed, as tensor hooks do.
+  // Runs even where the node itself is not executed, as tensor hooks do.
   node.add_tensor_pre_hook(std::move(hook));
 #else
   node.add_pre_hook(std::move(hook));
@@ -138,7 +140,7 @@ at::Tensor base_of(const at::Tensor& tensor) {
   return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
 }
 
-/// Where a view lies in its base: what of the base's gradient is the view's.
+/// The position of a view in its base, to find the view's part of the base's gradient.
 class Part {
  public:
   Part(const at::Tensor& view, const at::Tensor& base)
@@ -149,7 +151,7 @@ class Part {
         offset_(view.storage_offset() - base.storage_offset()),
         whole_(offset_ == 0 && sizes_ == base_sizes_ && strides_ == base_strides_) {}
 
-  /// Whether it is a part by its geometry alone: no conjugate, no view as another type.
+  /// Whether geometry alone describes the view: same dtype, conjugate bit and negative bit as the base.
   static bool describes(const at::Tensor& view, const at::Tensor& base) {
     return view.layout() == c10::kStrided && view.scalar_type() == base.scalar_type() &&
            view.is_conj() == base.is_conj() && view.is_neg() == base.is_neg();
@@ -178,9 +180,9 @@ class Part {
   bool whole_;
 };
 
-/// Sits on the node that made the base of a view. Autograd records an in-place change of a view on its base
-/// and makes the view anew, so that nothing flows through the node of the view's former version; what arrives
-/// here is then the gradient of that version, if no other way leads here (see lone_base).
+/// Attached to the node that made the base of a view. Autograd records an in-place change of a view on its
+/// base and recreates the view, so nothing flows through the node of the view's previous version. The
+/// gradient that arrives here is then that version's, provided that nothing else leads here (see lone_base).
 class BaseHook final : public torch::autograd::FunctionPreHook {
  public:
   BaseHook(GradientHooks hooks, const at::Tensor& view, const at::Tensor& base, Reported reported)
@@ -203,13 +205,12 @@ class BaseHook final : public torch::autograd::FunctionPreHook {
   Reported reported_;
 };
 
-/// The base of a view, if nothing but the view knows it: nobody holds the tensor, and no node but those of
-/// the views between them leads to its own. Then all that ever flows to the base flows through the view. Else
-/// undefined.
+/// The base of a view if only the view uses it: nobody else holds the tensor, and only the views between them
+/// lead to its node. All gradients of the base then flow through the view. Otherwise undefined.
 at::Tensor lone_base(const at::Tensor& view) {
   if (!view.is_view()) return {};
   const at::Tensor base = base_of(view);
-  const bool held_elsewhere = base.use_count() != 2;  // by the view, and here
+  const bool held_elsewhere = base.use_count() != 2;  // by the view and by `base`
   if (held_elsewhere || base.grad_fn() == nullptr || !Part::describes(view, base)) return {};
   if (view.grad_fn().use_count() != 1) return {};
   Node* node = view.grad_fn().get();
@@ -222,8 +223,8 @@ at::Tensor lone_base(const at::Tensor& view) {
   return {};
 }
 
-/// Sits on the node by which autograd records an in-place change of a view: what leaves it towards the base
-/// is the gradient with respect to the tensor as it was before.
+/// Attached to the node that records an in-place change of a view: its output towards the base is the
+/// gradient with respect to the tensor before the change.
 class InplaceHook final : public torch::autograd::FunctionPostHook {
  public:
   InplaceHook(GradientHooks hooks, const at::Tensor& input, const at::Tensor& base)
@@ -390,9 +391,9 @@ void Call::after(CallTensors& outputs) {
   outputs.put_back(CallTensors::Of::outputs);
 }
 
-// The module gets an alias of its own, so that the alias's gradient is what flowed through this module and
-// not what flowed through other uses of the same tensor. A view, not a custom function: whatever the module
-// then does in place is recorded by autograd as it would be without us.
+// Gives the module an alias of each input: the alias's gradient is what flowed through this module, without
+// other uses of the same tensor. A view rather than a custom function, so that autograd records the module's
+// in-place operations as it would without hooks.
 void Call::alias_inputs(CallTensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     at::Tensor& input = inputs[i];
@@ -403,10 +404,9 @@ void Call::alias_inputs(CallTensors& inputs) {
       continue;
     }
     const Hook& first = *plan_->hooks[plan_->forward_end];
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        input.layout() == c10::kStrided, "BackwardInput: input ", i, " of \"", first.path, "\" (", first.type,
-        ") has layout ", input.layout(),
-        ", of which no alias can be taken; record BackwardOutput of the module before it.");
+    TORCH_CHECK_NOT_IMPLEMENTED(input.layout() == c10::kStrided, "BackwardInput: input ", i, " of \"",
+                                first.path, "\" (", first.type, ") has layout ", input.layout(),
+                                ", which cannot be aliased; record BackwardOutput of the module before it.");
     Input kept;
     kept.tensor = input.view_as(input);
     kept.original = input;
@@ -420,8 +420,8 @@ void Call::alias_inputs(CallTensors& inputs) {
   }
 }
 
-// A module that changed its input in place has cut the alias's first version out of the graph: autograd leads
-// the gradient around it, through the node that records the change on the base.
+// A module that changed its input in place has cut the alias's first version out of the graph: autograd
+// routes the gradient through the node that records the change on the base.
 void Call::follow_inplace(const Input& input, std::int64_t slot) {
   if (!input.original.defined() || input.tensor.grad_fn() == input.node) return;
   const Hook& first = *plan_->hooks[plan_->forward_end];
@@ -433,12 +433,12 @@ void Call::follow_inplace(const Input& input, std::int64_t slot) {
     if (next == input.base_node) break;
     node = next.get();
   }
-  // Besides us, only the recorded in-place operation itself knows the node of the alias's first version.
+  // Only `input` and the recorded in-place operation may hold the node of the alias's first version.
   TORCH_CHECK_NOT_IMPLEMENTED(node != nullptr && input.node.use_count() <= 2, "BackwardInput: \"", first.path,
                               "\" (", first.type, ") changes its input ", slot,
-                              " in place and uses it otherwise too, so the gradient through this module "
-                              "cannot be told apart; make the "
-                              "operation out of place, or record BackwardOutput of the module before it.");
+                              " in place and also uses it elsewhere, so the gradient through this module "
+                              "cannot be separated from others; make the operation out of place, or record "
+                              "BackwardOutput of the module before it.");
   node->add_post_hook(std::make_unique<InplaceHook>(
       select(*plan_, plan_->forward_end, plan_->backward_input_end, indices_, slot), input.original, base));
 }
@@ -455,8 +455,8 @@ void Call::hook_outputs(CallTensors& outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
     bool repeated = false;
     for (std::int64_t j = 0; j < i; ++j) repeated = repeated || outputs[j].is_same(output);
-    // A tensor that the module only passed on (Identity, Dropout in eval mode) has gradients from elsewhere,
-    // too.
+    // A tensor that the module only passes on (Identity, Dropout in eval mode) also has gradients from
+    // elsewhere.
     if (output.is_leaf() || repeated || entered_as_is(output)) output = output.view_as(output);
     const GradientHooks hooks = select(*plan_, plan_->backward_input_end, plan_->hooks.size(), indices_, i);
     Reported reported;

@@ -20,20 +20,20 @@ struct Node;
 
 namespace torchtap::hooks::detail {
 
-/// One attached callback, shared by its handle, the plans it stands in and the graphs that will report
+/// One attached callback. Shared by its handle, the plans that contain it and the graphs that will report
 /// gradients.
 struct Hook {
   Kind kind = Kind::forward;
-  bool is_scope = false;  ///< no callback: tells one forward of the root from the next
-  bool on_root = false;   ///< of the root itself: each call is a forward of its own
+  bool is_scope = false;  ///< no callback: counts the forwards of the root
+  bool on_root = false;   ///< attached to the root: each call is a new forward
   Callback callback;
   std::string path;
   std::string type;
   std::shared_ptr<Hook> scope;  ///< the root's scope hook; null if the root cannot be hooked
   const void* module = nullptr;
   std::atomic<bool> active{true};
-  std::size_t counter;   ///< this hook's place in each thread's counters
-  std::uint64_t serial;  ///< tells it from former users of that place
+  std::size_t counter;   ///< index into each thread's counters
+  std::uint64_t serial;  ///< distinguishes it from former users of that index
 
   Hook();
   ~Hook();
@@ -41,7 +41,7 @@ struct Hook {
   Hook& operator=(const Hook&) = delete;
 };
 
-/// Keeps a root's scope hook attached while somebody counts by it.
+/// Keeps a root's scope hook attached while other hooks count by it.
 struct ScopeHold {
   std::shared_ptr<Hook> hook;
 
@@ -51,14 +51,14 @@ struct ScopeHold {
   ScopeHold& operator=(const ScopeHold&) = delete;
 };
 
-/// The hooks of one module at one moment; never changed, replaced as a whole.
+/// An immutable list of one module's hooks; replaced as a whole.
 struct Plan : std::enable_shared_from_this<Plan> {
-  /// Sorted by kind, and within a kind in order of attachment; scopes first.
+  /// Scopes first, then sorted by kind and by order of attachment.
   std::vector<std::shared_ptr<Hook>> hooks;
   std::size_t forward_pre_begin = 0, forward_pre_end = 0;  // forward_pre
-  std::size_t forward_end = 0;  // forward and forward_output, as they were attached
+  std::size_t forward_end = 0;  // forward and forward_output, in order of attachment
   std::size_t backward_input_end = 0;
-  bool sees_inputs = false;  ///< a hook needs the inputs once forward has returned
+  bool sees_inputs = false;  ///< a hook needs the inputs after forward
   bool wants_inputs = false, wants_outputs = false;
 
   explicit Plan(const std::vector<std::shared_ptr<Hook>>& attached);
@@ -68,23 +68,23 @@ struct Plan : std::enable_shared_from_this<Plan> {
 
 struct ThreadState;
 
-/// How LibTorch holds autograd nodes: a std::shared_ptr, in newer versions a c10::intrusive_ptr.
+/// LibTorch's pointer to an autograd node: a std::shared_ptr, in newer versions a c10::intrusive_ptr.
 using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
-/// Whether there is anything to do around a call, as cheaply as it can be known: a hook that is attached at
-/// this very moment in another thread may be missed.
+/// Whether a call has no hooks to run. One relaxed load: may miss a hook that another thread attaches at this
+/// moment.
 inline bool is_idle(const Gate& gate) noexcept {
   return gate.plan.load(std::memory_order_relaxed) == nullptr;
 }
 
-/// Runs the hooks around one call. Stands on the stack of whoever calls the module's forward.
+/// Runs the hooks around one call. Create one on the stack around each forward.
 ///
 ///     if (is_idle(gate)) return forward(arguments);
 ///     Call call(gate);
 ///     if (call.idle()) return forward(arguments);
 ///     call.before(inputs);  …  call.after(outputs);
 ///
-/// An exception on the way needs nothing but the destructor.
+/// If forward throws, the destructor does all that is needed.
 class TORCHTAP_API Call {
  public:
   explicit Call(Gate& gate);
@@ -92,26 +92,26 @@ class TORCHTAP_API Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  /// True if the module has no hooks.
+  /// Whether the module has no hooks.
   bool idle() const noexcept { return plan_ == nullptr; }
-  /// Whether `before` and `after` have anything to do.
+  /// Whether `before` and `after` have work to do.
   bool wants_inputs() const noexcept { return plan_->wants_inputs; }
   bool wants_outputs() const noexcept { return plan_->wants_outputs; }
-  /// Leaves the gate and keeps the plan alive instead: for a call whose end may never come.
+  /// Leaves the gate and keeps the plan alive instead. For calls that may never end.
   void own_plan();
 
   /// Runs the forward-pre hooks; may replace the tensors that `inputs` refers to. Keep `inputs` until forward
-  /// has returned.
+  /// returns.
   void before(CallTensors& inputs);
-  /// Runs the forward hooks and hooks the outputs' gradients; may replace the tensors that `outputs` refers
-  /// to.
+  /// Runs the forward hooks and attaches gradient hooks to the outputs; may replace the tensors that
+  /// `outputs` refers to.
   void after(CallTensors& outputs);
 
  private:
   struct Input {
-    at::Tensor tensor;        // as the module got it
-    at::Tensor original;      // as the caller gave it, where the module got an alias
-    NodePtr node, base_node;  // of `tensor` and of what `original` is a view of
+    at::Tensor tensor;        // as passed to the module
+    at::Tensor original;      // as passed by the caller, if the module got an alias
+    NodePtr node, base_node;  // of `tensor` and of the base of `original`
   };
 
   void end() noexcept;
@@ -128,9 +128,8 @@ class TORCHTAP_API Call {
   std::shared_ptr<const Plan> owned_;
   ThreadState* state_ = nullptr;
   c10::SmallVector<Input, 1> inputs_;
-  const CallTensors* unknown_inputs_ =
-      nullptr;                                 // the inputs, if there are values of unknown types among them
-  c10::SmallVector<std::int64_t, 4> indices_;  // the call index for each hook of the plan, fixed on entry
+  const CallTensors* unknown_inputs_ = nullptr;  // the inputs, if they contain values of unknown types
+  c10::SmallVector<std::int64_t, 4> indices_;    // per hook of the plan, fixed on entry
 };
 
 }  // namespace torchtap::hooks::detail

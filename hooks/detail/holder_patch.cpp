@@ -47,9 +47,9 @@ void set_table(AnyModulePlaceholder* holder, Table table) {
   __atomic_store_n(reinterpret_cast<Table*>(holder), table, __ATOMIC_RELEASE);
 }
 
-// A pointer to member function is, in the Itanium C++ ABI, a pair: for a virtual function the offset into the
-// table (plus one, except on ARM, where the flag sits in the second half), else the function's address; then
-// the adjustment of `this`, none here.
+// A pointer to member function is a pair in the Itanium C++ ABI. First: for a virtual function its offset in
+// the table (plus one, except on ARM, where the flag is in the second half), otherwise the function's
+// address. Second: the adjustment of `this`, zero here.
 struct MemberPointer {
   std::uintptr_t function;
   std::ptrdiff_t adjustment;
@@ -73,8 +73,8 @@ Member member_at(const void* function) {
 
 const void* lent(std::size_t slot);
 
-/// The patch that `table` belongs to; null if it is a holder's own table, put back by another thread since
-/// the call was dispatched. `table` is read once a call: what the holder has may change at any time.
+/// The patch that `table` belongs to; null for a holder's own table, which another thread may have put back
+/// since the call was dispatched. Read the table once per call: the holder's pointer may change at any time.
 HolderPatch* patch_of(Table table) {
   static const std::size_t forward = slot_of(&AnyModulePlaceholder::forward);
   if (table[forward] != lent(forward)) return nullptr;
@@ -82,23 +82,23 @@ HolderPatch* patch_of(Table table) {
   return reinterpret_cast<const HolderPatch::Table*>(slots - offsetof(HolderPatch::Table, slots))->patch;
 }
 
-/// The holder's own table, whether `table` is that or a patched one.
+/// The holder's own table, given that table or its patched copy.
 Table original_of(Table table) {
   const HolderPatch* patch = patch_of(table);
   return patch == nullptr ? table : patch->original;
 }
 
-/// Adds the default arguments that the holder would add, so that hooks see an input in the same slot whether
-/// it was passed or not.
+/// Adds the default arguments that the holder would add, so that hooks find an input in the same slot whether
+/// or not it was passed.
 void complete(const HolderPatch& patch, AnyModulePlaceholder* holder, std::vector<AnyValue>& arguments) {
   if (!patch.has_defaults.load(std::memory_order_relaxed)) return;
   const auto module = holder->ptr();
   if (arguments.size() < (module.get()->*exposed(core::detail::ForwardRequired{}))())
-    return;  // the holder's error
+    return;  // the holder throws
   arguments = (module.get()->*exposed(core::detail::ForwardDefaults{}))(std::move(arguments));
 }
 
-/// The module's own hooks around the call of a holder.
+/// Calls the holder with the module's own hooks around the call.
 AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward forward,
                      std::vector<AnyValue>&& arguments) {
   if (is_idle(patch.gate)) return (holder->*forward)(std::move(arguments));
@@ -125,8 +125,8 @@ struct Run {
   Sequence& sequence;
   CallTensors inputs;
   Call call;
-  std::size_t next = 0;  // the entry whose turn it is
-  bool inside = true;    // an entry or a hook is being called: what calls the Sequential now starts anew
+  std::size_t next = 0;  // position of the next entry
+  bool inside = true;  // an entry or a hook is running: a call of the Sequential from within starts a new run
 };
 
 std::list<Run>& runs() {
@@ -144,7 +144,7 @@ RunIterator find_run(const Sequence& sequence) {
   return stack.end();
 }
 
-/// Ends a run, with all that was begun inside of it and never came to an end.
+/// Ends a run and the unfinished runs inside it.
 class EndRun {
  public:
   explicit EndRun(RunIterator run) : run_(run) {}
@@ -178,8 +178,8 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
   }
   const std::size_t position = patch.position.load();
   RunIterator run = find_run(sequence);
-  // Out of turn, and no entry is running: the former run was abandoned, say by a caller who asked for the
-  // first few entries only.
+  // Out of order while no entry is running: the previous run was abandoned, say by a caller that used only
+  // the first entries.
   if (run != runs().end() && !run->inside && position != run->next) {
     runs().erase(run);
     run = runs().end();
@@ -207,8 +207,8 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
   return result;
 }
 
-/// Never stands behind a holder as an object: lends its functions to patched tables, so that they are called
-/// with the calling convention that virtual functions of this signature have.
+/// Never used as a holder. Lends its functions to patched tables: being virtual functions of this signature,
+/// they have the right calling convention.
 struct Lender final : AnyModulePlaceholder {
   Lender() : AnyModulePlaceholder(typeid(Lender)) {}
 
@@ -238,7 +238,7 @@ struct Lender final : AnyModulePlaceholder {
   std::unique_ptr<AnyModulePlaceholder> clone_module(TorchOptional<torch::Device> /*device*/) const override {
     return nullptr;
   }
-  virtual void beyond() {}  // its slot is the number of slots that a holder has
+  virtual void beyond() {}  // its index is the size of a holder's table
 };
 
 const void* lent(std::size_t slot) {
@@ -250,7 +250,7 @@ template <std::size_t Slot>
 void destroy(AnyModulePlaceholder* holder) {
   const Table table = table_of(holder);
   const Table original = original_of(table);
-  // Puts the holder's own table back.
+  // Restores the holder's own table.
   if (HolderPatch* patch = patch_of(table)) Registry::instance().lost(*patch, holder);
   reinterpret_cast<Destroy>(const_cast<void*>(original[Slot]))(holder);
 }
@@ -260,9 +260,8 @@ std::size_t checked_slots() {
   TORCH_CHECK_NOT_IMPLEMENTED(
       slot_of(&AnyModulePlaceholder::clone) == 2 && slot_of(&AnyModulePlaceholder::forward) > 2 &&
           slot_of(&AnyModulePlaceholder::forward) < slots && slots <= HolderPatch::kMaxSlots,
-      "torchtap: virtual tables are not laid out here as the Itanium C++ ABI has it, so entries of "
-      "containers cannot "
-      "be hooked; use types that opt in (TORCHTAP_MODULE, torchtap::nn::…).");
+      "torchtap: virtual tables on this platform do not have the layout of the Itanium C++ ABI, so entries "
+      "of containers cannot be hooked; use types that opt in (TORCHTAP_MODULE, torchtap::nn::…).");
   return slots;
 }
 

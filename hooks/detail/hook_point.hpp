@@ -9,12 +9,12 @@ namespace torchtap::hooks::detail {
 
 struct Plan;
 
-/// The place at which a running call meets the hooks of a module: an atomic pointer and the number of calls
-/// that look at it.
+/// Connects running calls with the hooks of a module: an atomic pointer to the plan and the number of calls
+/// that are reading it.
 ///
-/// Readers enter, load the plan, and leave, without a lock. A replaced plan is freed only once the gate was
-/// seen empty: the store and the count are sequentially consistent, so a reader that entered later sees the
-/// new plan.
+/// A reader enters, loads the plan and leaves, without a lock. A replaced plan is freed only after the gate
+/// was seen empty: the store and the count are sequentially consistent, so every later reader sees the new
+/// plan.
 struct Gate {
   std::atomic<const Plan*> plan{nullptr};
   std::atomic<std::int32_t> readers{0};
@@ -22,7 +22,7 @@ struct Gate {
 
 class HookPoint;
 
-/// Told when a module that runs its own hooks is destroyed.
+/// Notified when a module that runs its own hooks is destroyed.
 class HookPointListener {
  public:
   virtual void lost(HookPoint& point) noexcept = 0;
@@ -31,7 +31,7 @@ class HookPointListener {
   ~HookPointListener() = default;
 };
 
-/// A module that runs hooks around its own `forward` derives from this (see `hooks::Hooked`).
+/// Base of modules that run hooks around their own `forward` (see `hooks::Hooked`).
 ///
 /// Hooks belong to the object: a copy or a clone starts without any.
 class TORCHTAP_API HookPoint : public model::detail::RunsHooks {

@@ -1,8 +1,8 @@
 #pragma once
 
-/// What torchtap/hooks/hooked.hpp is about. Apart from it because it includes none of LibTorch's headers of
-/// modules (cloneable.h and what that includes has to be there): under torchtap::transparent those include
-/// this file.
+/// Implementation of torchtap/hooks/hooked.hpp. Separate from it because it includes none of LibTorch's
+/// module headers (include cloneable.h before it): under torchtap::transparent those headers include this
+/// file.
 
 #include <exception>
 #include <functional>
@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace torchtap::hooks::detail {
-/// Names a specialisation of LibTorch's Cloneable, which Module makes its friend.
+/// Names a specialisation of LibTorch's Cloneable, a friend of Module.
 struct CloneAccess {};
 }  // namespace torchtap::hooks::detail
 
@@ -36,8 +36,8 @@ class MaxPool1dImpl;
 class MaxPool2dImpl;
 class MaxPool3dImpl;
 
-/// LibTorch's `Cloneable<Derived>::clone` for a type that derives from the `Derived` it was written for. As a
-/// specialisation of Cloneable it is a friend of Module and may read its children.
+/// LibTorch's `Cloneable<Derived>::clone` for a type derived from `Derived`. As a specialisation of Cloneable
+/// it is a friend of Module and may read its children.
 template <>
 class Cloneable<torchtap::hooks::detail::CloneAccess> {
  public:
@@ -116,22 +116,22 @@ struct ForwardOf<Impl, std::void_t<decltype(&Impl::forward)>> {
   using Type = typename Signature<decltype(&Impl::forward)>::Type;
 };
 
-/// One argument of a hooked call, declared as `Arg`: a copy, as hooks may replace what is passed.
+/// One argument of a hooked call, declared as `Arg`. A copy, because hooks may replace it.
 template <class Arg, class = void>
 class Argument {
  public:
   explicit Argument(Arg&& given) : value_(std::forward<Arg>(given)) {}
   void collect(CallTensors& inputs) { Collector{inputs}(value_); }
-  /// As the parameter was declared: moved from where forward takes a value.
+  /// Passes the value as declared: moved if forward takes it by value.
   Arg&& pass() { return static_cast<Arg&&>(value_); }
-  /// What a forward that returns nothing has left in it.
+  /// Adds the tensors that a forward without a result wrote to this argument; none here.
   void collect_output(CallTensors& /*outputs*/) {}
 
  private:
   std::decay_t<Arg> value_;
 };
 
-/// A tensor that forward may exchange for another one in the caller's variable.
+/// A tensor reference: forward may assign another tensor to the caller's variable.
 template <>
 class Argument<at::Tensor&> {
  public:
@@ -147,7 +147,7 @@ class Argument<at::Tensor&> {
     return value_;
   }
   void collect_output(CallTensors& outputs) {
-    // Changed in place, it is the caller's own tensor: what was passed may have been an alias of it.
+    // Changed in place: report the caller's own tensor, as an alias of it may have been passed.
     outputs.push_back(value_.is_same(*passed_) ? caller_ : value_);
   }
 
@@ -171,9 +171,9 @@ inline constexpr bool is_opaque_v = false;
 template <class T>
 inline constexpr bool is_opaque_v<T&> = !std::is_const_v<T> || !can_be_copied<T>();
 
-/// What forward writes to, and what cannot be copied as it is (another type's base, say), goes to it as the
-/// very object. Where hooks replaced a tensor in it, the caller finds the former one there afterwards, unless
-/// forward has put in yet another.
+/// An argument that forward may write to or that cannot be copied (a polymorphic base, say): passed by
+/// reference. Tensors that hooks replaced in it are put back after the call, unless forward has assigned
+/// others.
 template <class T>
 class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Tensor>>> {
  public:
@@ -221,7 +221,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
           }
         }
         now.put_back(CallTensors::Of::inputs);
-      } catch (const std::exception&) {  // no memory; what can only be read was not replaced
+      } catch (const std::exception&) {  // out of memory; read-only tensors were not replaced
       }
       replaced_.clear();
     }
@@ -232,15 +232,15 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   std::vector<Replaced> replaced_;
 };
 
-/// Runs `forward(arguments...)` with the hooks behind `gate` around it, if `is_mine()` once the gate is
-/// entered. `absent` is the number of tensors in arguments that the caller left to their defaults. The
-/// outputs of a forward that returns nothing are what it has left in the arguments it may write to.
+/// Runs `forward(arguments...)` with the hooks behind `gate`, provided that `is_mine()` holds once the gate
+/// is entered. `absent` is the number of tensors in arguments that the caller left to their defaults. If
+/// forward returns nothing, its outputs are the tensors in the arguments that it may write to.
 template <class R, std::size_t absent, class IsMine, class Forward, class... Args>
 R run_hooked(Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... arguments) {
   static_assert(
       !std::is_reference_v<R>,
-      "TORCHTAP_MODULE needs a forward() that returns a value: what a reference refers to may be an "
-      "argument that hooks have replaced");
+      "TORCHTAP_MODULE needs a forward() that returns a value: a reference may refer to an argument that "
+      "hooks have replaced");
   if (is_idle(gate)) return std::invoke(forward, std::forward<Args>(arguments)...);
   Call call(gate);
   if (call.idle() || !is_mine()) return std::invoke(forward, std::forward<Args>(arguments)...);
@@ -271,7 +271,7 @@ struct CallableImpl : std::false_type {};
 template <class Impl, class... Args>
 struct CallableImpl<Impl, std::void_t<decltype(std::declval<Impl&>().forward(std::declval<Args>()...))>,
                     Args...> : std::true_type {};
-/// Whether forward can be called with just these arguments, the rest being defaults.
+/// Whether forward can be called with exactly these arguments, the rest being defaults.
 template <class Impl, class... Args>
 inline constexpr bool is_callable_v = CallableImpl<Impl, void, Args...>::value;
 
@@ -286,14 +286,13 @@ template <class... Ts>
 struct Decayed<std::tuple<Ts...>> {
   using Type = std::tuple<std::decay_t<Ts>...>;
 };
-/// How many tensors there are in the elements of `Tuple` from the `N`th on.
+/// The number of tensors in the elements of `Tuple` from the `N`th on.
 template <class Tuple, std::size_t N>
 inline constexpr std::size_t tensors_from_v =
     tensors_in_v<typename Decayed<Tuple>::Type> - tensors_in_v<typename Decayed<FirstTypes<Tuple, N>>::Type>;
 
-/// The overload of `forward` that leaves the trailing default arguments to `Impl`. Const, although it calls
-/// the forward that is not, so that `&Hooked::forward` still means the full one where AnyModule takes its
-/// address.
+/// The overload of `forward` that leaves the trailing default arguments to `Impl`. Const although it calls a
+/// non-const forward, so that `&Hooked::forward` in AnyModule still means the full one.
 template <class Derived, class Impl, class R, std::size_t absent, class Tuple>
 struct ShortForward;
 template <class Derived, class Impl, class R, std::size_t absent, class... Args>
@@ -307,7 +306,7 @@ struct ShortForward<Derived, Impl, R, absent, std::tuple<Args...>> {
 /// All overloads with fewer than `N` arguments.
 template <class Derived, class Impl, class R, class Tuple, std::size_t N, class = void>
 struct ShortForwards {
-  void forward() const = delete;  // something to inherit a name from
+  void forward() const = delete;  // gives derived types a name to inherit
 };
 template <class Derived, class Impl, class R, class Tuple>
 struct IsShort;
@@ -327,8 +326,7 @@ template <class Member>
 struct OtherForward {
   static constexpr bool of_torch = false;
 };
-/// What LibTorch's modules have beside forward for the same work. It neither calls forward nor is called by
-/// it.
+/// Methods of LibTorch's modules besides forward that do the same work. Neither calls the other.
 template <class R, class C, class... Args>
 struct OtherForward<R (C::*)(Args...)> {
   template <class... Owners>
@@ -343,7 +341,7 @@ struct OtherForward<R (C::*)(Args...)> {
   using Parameter = std::tuple_element_t<i, std::tuple<Args...>>;
 };
 
-/// `Impl` with a place for hooks, which also run around its other forward, if it has one of LibTorch's.
+/// `Impl` with a hook point. Its hooks also run around LibTorch's second forward method, if it has one.
 template <class Impl, class = void>
 class WithHookPoint : public Impl, public HookPoint {
  public:
@@ -398,7 +396,7 @@ class WithHookPoint<Impl, std::enable_if_t<OtherForward<decltype(&Impl::forward_
   }
 };
 
-/// Where `Impl::clone` comes from: Cloneable's own can be redone for the derived type.
+/// Whether `Impl::clone` is Cloneable's own, which can be redone for the derived type.
 template <class Member>
 struct IsCloneable : std::false_type {};
 template <class Owner, class... Args>
@@ -411,8 +409,8 @@ struct IsCloneable<std::shared_ptr<torch::nn::Module> (torch::nn::Cloneable<Owne
 /// hooks.
 ///
 /// `forward` has the signature of `Impl::forward`, default arguments included, so that calls, `AnyModule`,
-/// `Sequential` and `FORWARD_HAS_DEFAULT_ARGS` go on working. Objects made as plain `Impl`
-/// (`std::make_shared<Impl>()`) have no hooks, and neither has a call that names `Impl::forward` itself.
+/// `Sequential` and `FORWARD_HAS_DEFAULT_ARGS` keep working. Objects made as plain `Impl`
+/// (`std::make_shared<Impl>()`) run no hooks, nor do calls that name `Impl::forward` itself.
 template <class Impl, class Forward = typename detail::ForwardOf<Impl>::Type>
 class HookedWith;
 
@@ -424,7 +422,7 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
       detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R, std::tuple<Args...>, sizeof...(Args)>;
 
  public:
-  /// The type that was given to TORCHTAP_MODULE.
+  /// The type given to TORCHTAP_MODULE.
   using TorchtapImpl = Impl;
   using detail::WithHookPoint<Impl>::WithHookPoint;
   explicit HookedWith(const Impl& other) : detail::WithHookPoint<Impl>(other) {}
@@ -433,7 +431,7 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
   using Short::forward;
   R forward(Args... arguments) { return torchtap_run<R, 0, Args...>(std::forward<Args>(arguments)...); }
 
-  /// Not to be called: what all overloads of `forward` do.
+  /// Internal: the body of all overloads of `forward`.
   template <class Result, std::size_t absent, class... Given>
   Result torchtap_run(Given... arguments) {
     return detail::run_hooked<Result, absent>(
@@ -444,7 +442,7 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
         std::forward<Given>(arguments)...);
   }
 
-  /// A deep copy that is hookable, too, and starts without hooks.
+  /// A deep copy that can be hooked and starts without hooks.
   std::shared_ptr<torch::nn::Module> clone(const TorchOptional<torch::Device>& device = {}) const override {
     if constexpr (detail::IsCloneable<decltype(&Impl::clone)>::value) {
       return torch::nn::Cloneable<detail::CloneAccess>::clone_as(*this, device);
@@ -454,8 +452,8 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
   }
 
  private:
-  // Module::name() would otherwise tell of HookedWith<…> where it told of Impl. A function, as GCC 12 does
-  // not compile all such conversions to a virtual base in the initialiser itself.
+  // Without this, Module::name() would return HookedWith<…> instead of Impl. A function, because GCC 12 fails
+  // to compile some such conversions to a virtual base in the initialiser itself.
   bool set_name() { return torch::nn::Cloneable<detail::CloneAccess>::name_as(*this, typeid(Impl)); }
   bool named_ = set_name();
 };
@@ -467,7 +465,7 @@ using Hooked = HookedWith<Impl>;
 
 namespace torch::detail {
 
-/// Overloads for default arguments hide `forward` from the check; AnyModule itself finds the full one.
+/// Overloads for default arguments hide `forward` from this check; AnyModule itself finds the full one.
 template <class Impl, class Forward>
 struct has_forward<torchtap::hooks::HookedWith<Impl, Forward>> {
   static constexpr bool value = true;

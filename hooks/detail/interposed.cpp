@@ -33,7 +33,7 @@ InterposedEntry* look_up_interposed(torch::nn::Module& module) {
 }
 
 std::size_t InterposedTable::bucket_of(const void* module) noexcept {
-  // Fibonacci hashing: what differs between addresses is in the middle.
+  // Fibonacci hashing: addresses differ mostly in their middle bits.
   constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15u;
   static_assert(kBuckets == std::size_t{1} << (64 - 51));
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(module));
@@ -57,7 +57,8 @@ InterposedEntry& InterposedTable::insert(const void* module, std::weak_ptr<const
     entry = link->load();
   }
   if (entry == nullptr) entry = &all_.emplace_back();
-  // Whoever enters its gate before the module is stored sees that the entry belongs to nobody.
+  // The module is stored after these: a reader that enters the gate earlier finds that the entry has no
+  // module.
   entry->interposed = interposed;
   entry->owner = std::move(owner);
   entry->module.store(module);

@@ -13,32 +13,33 @@ namespace torch::nn {
 class Module;
 }
 
-/// Hooks on modules that are found by their address: a call has nothing but `this` to go by.
+/// Hooks on modules that are looked up by address: an interposed call knows only `this`.
 namespace torchtap::hooks::detail {
 
-/// The hooks of one module, or of one method of a TorchScript module. Never freed and for ever in the same
-/// bucket, so that a late call may look at it; given to another module only once its gate was seen empty.
+/// The hooks of one module, or of one method of a TorchScript module. Never freed and never moved to another
+/// bucket, because a late call may read it. Reused for another module only after its gate was seen empty.
 struct InterposedEntry {
   std::atomic<const void*> module{nullptr};
   std::atomic<InterposedEntry*> next{nullptr};
   model::detail::Interposed interposed = model::detail::Interposed::no;
-  std::weak_ptr<const void> owner;  // expired: another module may live at the address
+  std::weak_ptr<const void> owner;  // expired: another module may have this address
   Gate gate;
 
-  /// To be asked inside the gate.
+  /// Call only inside the gate.
   bool belongs_to(const torch::nn::Module& other, model::detail::Interposed how) const noexcept {
     return module.load() == &other && interposed == how && !owner.expired();
   }
 };
 
-/// From address to entry. Read without a lock and without a count of readers: chains only ever grow.
+/// Maps addresses to entries. Read without a lock and without counting readers, because chains only grow.
 class TORCHTAP_API InterposedTable {
  public:
-  /// Both guarded by the registry's lock.
+  /// Call both under the registry's lock.
   InterposedEntry& insert(const void* module, std::weak_ptr<const void> owner,
                           model::detail::Interposed interposed);
   void erase(InterposedEntry& entry) noexcept;
-  /// Null if the module has no hooks; else the entry has to be asked whose it is once its gate is entered.
+  /// Null if the module has no hooks. Otherwise enter the entry's gate and check that it belongs to the
+  /// module.
   InterposedEntry* find(const void* module) const noexcept;
 
   bool empty() const noexcept { return used_ == 0; }
@@ -52,23 +53,23 @@ class TORCHTAP_API InterposedTable {
   std::deque<InterposedEntry> all_;
 };
 
-/// The `torch::nn` modules that are hooked in this way. Lives as long as the process.
+/// The `torch::nn` modules hooked by address. Lives as long as the process.
 TORCHTAP_API InterposedTable& interposed_table();
 
-/// False while no module is hooked in this way and nobody asks which ones are called.
+/// False while no module is hooked by address and no observer is set.
 TORCHTAP_API extern std::atomic<bool> interposed_table_in_use;
 
-/// Told of every module that is called, before its hooks are looked for; may attach some. For recording in a
-/// program that knows nothing of torchtap. Null takes it back.
+/// Called for every module that is called, before its hooks are looked up; may attach some. Serves recording
+/// in programs that know nothing of torchtap. Null removes it.
 using CalledModule = void (*)(torch::nn::Module& module);
 TORCHTAP_API void set_called_module(CalledModule observer) noexcept;
 
-/// To be called, under the registry's lock, when `interposed_table` has changed.
+/// Call under the registry's lock after changing `interposed_table`.
 TORCHTAP_API void note_interposed_table() noexcept;
 
 TORCHTAP_API InterposedEntry* look_up_interposed(torch::nn::Module& module);
 
-/// The module's entry, which has to be asked whose it is once its gate is entered; null if it has no hooks.
+/// The module's entry; null if it has no hooks. Enter its gate, then check `belongs_to`.
 inline InterposedEntry* find_interposed(torch::nn::Module& module) {
   const bool in_use = interposed_table_in_use.load(std::memory_order_acquire);
   return __builtin_expect(!in_use, 1) ? nullptr : look_up_interposed(module);

@@ -1,9 +1,8 @@
 #include <torch/version.h>
 
-// LibTorch 1.13 declares these two in headers and defines them in a source file, from which the library does
-// not export them. A class that derives from BatchNorm2dImpl, as torchtap::nn::BatchNorm2d does, needs them
-// for its virtual tables and would not link. Newer versions (2.6 and 2.14 were looked at) define them in the
-// headers.
+// LibTorch 1.13 declares these two functions in headers and defines them in a source file, but does not
+// export them. A class that derives from BatchNorm2dImpl, as torchtap::nn::BatchNorm2d does, needs them for
+// its virtual tables and would not link. Newer versions (checked: 2.6 and 2.14) define them in the headers.
 #if TORCH_VERSION_MAJOR < 2
 
 #include <torch/nn/functional/batchnorm.h>

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-/// Which types certainly hold no tensors, so that their values need no `hooks::Visit`.
+/// Decides which types certainly hold no tensors and so need no `hooks::Visit`.
 
 namespace c10 {
 template <class T>
@@ -38,7 +38,7 @@ using core::detail::IsComplete;
 template <class T>
 constexpr bool is_plain();
 
-/// Types that own memory are named here. Modules and callables that are passed around are left alone.
+/// Types that own memory are listed here. Modules and callables passed as arguments are not searched.
 template <class T>
 struct IsPlain
     : std::bool_constant<std::is_same_v<T, c10::Scalar> || std::is_same_v<T, c10::SymInt> ||
@@ -61,7 +61,7 @@ struct IsPlain<c10::Dict<K, V>> : std::bool_constant<is_plain<V>()> {};
 template <>
 struct IsPlain<std::vector<bool>> : std::true_type {};
 
-/// A view such as `std::span<at::Tensor>` is copied bit by bit, and there are tensors behind it.
+/// A view such as `std::span<at::Tensor>` is trivially copyable, but refers to tensors.
 template <class T>
 struct RefersTo : std::false_type {};
 template <template <class...> class X, class... Ts>
@@ -93,7 +93,7 @@ constexpr bool is_plain() {
   }
 }
 
-/// Whether no value of type `T` holds tensors. A type that is copied bit by bit owns none.
+/// Whether no value of type `T` holds tensors. A trivially copyable type owns none.
 template <class T>
 inline constexpr bool is_plain_v = is_plain<T>();
 

@@ -22,7 +22,7 @@ const void* key_of(const model::ModuleRef& module) {
 }  // namespace
 
 Registry& Registry::instance() {
-  // Locked while the process forks: a child, which has no other thread that could open it, finds it whole.
+  // Locked across fork(): otherwise a child could inherit a mutex that another thread held.
   static auto* registry = [] {
     ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                      [] { instance().mutex_.unlock(); });
@@ -137,8 +137,7 @@ void Registry::open_doors(Site& site, const model::ModuleRef& module) {
       sequence = std::make_unique<Sequence>();
       sequence->module = doors.sequence;
     }
-    // A call that is under way may be reading it: written anew only if another module has taken the place of
-    // one that is gone.
+    // A running call may be reading it: written only if another module has replaced a destroyed one.
     if (auto keep = doors.sequence->weak_from_this();
         keep.owner_before(sequence->keep) || sequence->keep.owner_before(keep)) {
       sequence->keep = std::move(keep);
@@ -154,8 +153,8 @@ void Registry::open_doors(Site& site, const model::ModuleRef& module) {
   if (doors.script && site.script == nullptr) site.script = std::make_unique<ScriptDoor>(module);
 }
 
-// Patches what the sequence's hooks need: its first entry if they only tell its forwards apart, else all of
-// them.
+// Patches the entries that the sequence's hooks need: the first one if they only count forwards, otherwise
+// all.
 void Registry::open_sequence(Site& site) {
   Sequence& sequence = *site.sequence;
   const bool scope_only =
@@ -208,7 +207,7 @@ void Registry::close_doors(Site& site) noexcept {
   site.script = nullptr;
 }
 
-// Gives all doors the plan that the site's hooks make up now.
+// Points all gates of the site to a plan of its current hooks.
 void Registry::publish(Site& site, Garbage& garbage) {
   if (site.sequence != nullptr && !site.hooks.empty()) open_sequence(site);
   const auto former = std::move(site.plan);
@@ -239,7 +238,7 @@ void Registry::left() noexcept {
   sweep(garbage);
 }
 
-// The module is gone, and its hooks with it.
+// Removes a module that was destroyed, with its hooks.
 void Registry::orphan(Site& site, Garbage& garbage) noexcept {
   for (auto& hook : site.hooks) garbage.push_back(std::move(hook));
   garbage.push_back(std::move(site.plan));
@@ -247,8 +246,8 @@ void Registry::orphan(Site& site, Garbage& garbage) noexcept {
   sites_.erase(site.key);
 }
 
-// The same where nobody told us: calls of the module that lives at the address now may be looking at the
-// plan.
+// As orphan(), for a module whose death was not reported; its address may already belong to another module
+// with calls in flight.
 void Registry::bury(Site& site, Garbage& garbage) {
   for (auto& hook : site.hooks) garbage.push_back(std::move(hook));
   site.hooks.clear();
@@ -323,7 +322,7 @@ HolderPatch& Registry::patch(torch::nn::AnyModulePlaceholder* holder) {
   return *patch;
 }
 
-// Takes the patch off once neither the module behind the holder nor the sequence around it has hooks.
+// Removes the patch once neither the module behind the holder nor the sequence around it has hooks.
 void Registry::release(HolderPatch& patch) noexcept {
   if (patch.site != nullptr || patch.sequence.load() != nullptr) return;
   patches_.erase(patch.holder.load());

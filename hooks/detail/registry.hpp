@@ -11,11 +11,20 @@
 #include <unordered_map>
 #include <vector>
 
+/// Names in this folder:
+/// - plan: the immutable list of one module's hooks;
+/// - gate: the atomic pointer through which calls find a plan, with a count of the calls that read it;
+/// - door: one way to run hooks around a forward (patched holder, hook point, interposed call, TorchScript);
+/// - site: the registry's record of a hooked module or method, with its hooks, its plan and its open doors;
+/// - scope: a hook without callback on a root, which counts the root's forwards;
+/// - retired: a replaced plan that a call may still read;
+/// - garbage: hooks and plans to destroy after the lock is released;
+/// - orphan, bury: remove the site of a module whose destruction was, or was not, reported.
 namespace torchtap::hooks::detail {
 
-/// Which module has which hooks, and through which doors they are reached. One per process and never
+/// The hooks of every module, and the ways in which its calls reach them. One per process and never
 /// destroyed: models may outlive static objects. Its lock is taken to attach, to detach and when a hooked
-/// module dies, never by a call; no code of the user's runs under it.
+/// module dies, never by a call; no user code runs under it.
 class TORCHTAP_API Registry final : public HookPointListener {
  public:
   static Registry& instance();
@@ -23,25 +32,25 @@ class TORCHTAP_API Registry final : public HookPointListener {
   void attach(const model::ModuleRef& module, const std::shared_ptr<Hook>& hook);
   void detach(Hook& hook) noexcept;
   bool attached(const Hook& hook) noexcept;
-  /// The hook that marks the forwards of `root`, made on first use; null if the root cannot be hooked.
+  /// The hook that counts the forwards of `root`, made on first use; null if the root cannot be hooked.
   std::shared_ptr<ScopeHold> scope(const model::ModuleRef& root);
-  /// Has hooks of TorchScript modules take effect, or stop to; whoever attaches or detaches calls it then.
+  /// Recompiles TorchScript functions whose hooks changed. Call it after attach and detach.
   void compile_scripts();
 
-  /// A call has left a gate for good; frees plans that waited for that.
+  /// Called when a call has left its gate; frees replaced plans that waited for it.
   void left() noexcept;
-  /// Whether plans wait for calls to leave.
+  /// Whether replaced plans wait for calls to leave.
   std::atomic<bool> pending{false};
 
-  /// The module itself goes.
+  /// Called when the module itself is destroyed.
   void lost(HookPoint& point) noexcept override;
-  /// `holder` goes; called by its patched destructor before the original one. `patch` is what its table led
-  /// to when that was dispatched, and may have been given to another holder since.
+  /// Called by the patched destructor of `holder` before the original one. `patch` is the one that its table
+  /// led to at dispatch; it may serve another holder by now.
   void lost(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder) noexcept;
-  /// The `AnyModule` around `holder` was copied: the copy calls the same module.
+  /// Called when the `AnyModule` around `holder` was copied: the copy calls the same module.
   void copied(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder,
               torch::nn::AnyModulePlaceholder* copy);
-  /// A `Sequential` has more entries than when it was hooked: hooks them, too.
+  /// Hooks the entries that a `Sequential` got since it was hooked.
   void grown(Sequence& sequence);
 
  private:
@@ -54,7 +63,7 @@ class TORCHTAP_API Registry final : public HookPointListener {
     HookPoint* point = nullptr;
     Sequence* sequence = nullptr;
     InterposedEntry* interposed = nullptr;
-    std::weak_ptr<torch::nn::Module> owner;  // where nothing else tells that the module died
+    std::weak_ptr<torch::nn::Module> owner;  // for modules whose death nothing else reports
     std::unique_ptr<ScriptDoor> script;
 
     bool unreachable() const noexcept {
@@ -70,7 +79,7 @@ class TORCHTAP_API Registry final : public HookPointListener {
     std::shared_ptr<const Plan> plan;
     std::vector<Gate*> gates;
   };
-  using Garbage = std::vector<std::shared_ptr<const void>>;  // destroyed once the lock is released
+  using Garbage = std::vector<std::shared_ptr<const void>>;  // destroyed after the lock is released
 
   void open_doors(Site& site, const model::ModuleRef& module);
   void open_sequence(Site& site);

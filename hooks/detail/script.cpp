@@ -18,7 +18,7 @@ using torch::jit::Block;
 using torch::jit::CompilationUnit;
 using torch::jit::GraphFunction;
 
-/// All code of the models that have, or had, hooks. Guarded by the registry's lock.
+/// The code of all models that have or had hooks. Guarded by the registry's lock.
 class Codes {
  public:
   static Codes& instance() {
@@ -26,17 +26,16 @@ class Codes {
     return *codes;
   }
 
-  /// Makes the code of a model known.
+  /// Adds the code of a model.
   void learn(const std::shared_ptr<CompilationUnit>& unit) {
     forget_dead();
     add(unit);
   }
-  /// `function`, which has to be known, gets hooks under the name of that method. Throws if it has some under
-  /// another name.
+  /// Throws if `function`, which must be known, has hooks under a method name other than the module's.
   void check_name(const GraphFunction& function, const model::ModuleRef& module) const;
   void open(const GraphFunction& function, int method) noexcept;
   void close(const GraphFunction& function) noexcept;
-  /// Compiles what has to be, and puts it in place.
+  /// Compiles the functions whose hooks changed and installs them.
   void compile();
 
  private:
@@ -75,14 +74,14 @@ void Codes::check_name(const GraphFunction& function, const model::ModuleRef& mo
   const int number = code.known.method.load(std::memory_order_relaxed);
   TORCH_CHECK_NOT_IMPLEMENTED(
       code.doors == 0 || number == method_number(module.method()), "hooks::attach: ", function.name(),
-      " of \"", module.path(), "\" (", module.type(), ") was to get hooks by the name ", module.method(),
-      ", and has some by the name \"", method_name(number),
-      "\" already; a function's hooks go by one name. Attach by that name, or detach those first.");
+      " of \"", module.path(), "\" (", module.type(), ") cannot be hooked as ", module.method(),
+      ": it is already hooked as \"", method_name(number),
+      "\", and a function is hooked under one name only. Use that name, or detach those hooks first.");
 }
 
 void Codes::open(const GraphFunction& function, int method) noexcept {
   ScriptCode& code = *find(function);
-  // Running threads read it, and mean hooks that there are.
+  // Running threads read it for existing hooks, so it changes only while there are none.
   if (code.doors == 0) code.known.method.store(method, std::memory_order_relaxed);
   code.hookable = true;
   if (code.doors++ == 0) opened_ = true;
@@ -121,7 +120,7 @@ void Codes::add_calls(ScriptCode& code, Block& block) {
   for (auto* node : block.nodes()) {
     torch::jit::Function* callee = nullptr;
     if (node->kind() == c10::prim::CallMethod) {
-      // What is called through an interface is looked up at run time: not a part of its caller's code.
+      // A call through an interface is resolved at run time, so the callee is not part of the caller's code.
       if (const auto type = node->input(0)->type()->cast<c10::ClassType>()) {
         callee = type->findMethod(node->s(c10::attr::name));
         if (const auto unit = type->compilation_unit(); unit != nullptr && callee != nullptr) add(unit);
@@ -162,11 +161,11 @@ std::vector<ScriptCode*> Codes::sorted() {
   return sorted;
 }
 
-// Which functions have the operators is decided for all code at once, so that a caller's variant always says
-// what its callees were compiled to.
+// Decides for all code at once which functions have the operators, so that a caller's variant always tells
+// how its callees were compiled.
 std::vector<Codes::Change> Codes::changes() {
   const std::vector<ScriptCode*> sorted = this->sorted();
-  std::unordered_set<const ScriptCode*> around;  // functions that have hooks, or call one that has
+  std::unordered_set<const ScriptCode*> around;  // functions that have hooks or call one that has
   for (auto* code : sorted) {
     bool is_around = code->doors != 0;
     for (const auto* callee : code->callees) {
@@ -175,18 +174,18 @@ std::vector<Codes::Change> Codes::changes() {
     }
     if (is_around) around.insert(code);
   }
-  std::unordered_set<const ScriptCode*> touched = around;  // and all that these call
+  std::unordered_set<const ScriptCode*> touched = around;  // and all their callees
   for (auto code = sorted.rbegin(); code != sorted.rend(); ++code) {
     if (touched.count(*code) == 0) continue;
     for (const auto* callee : (*code)->callees) {
       if (const ScriptCode* const inner = find(*callee)) touched.insert(inner);
     }
   }
-  // Whoever takes hooks off one by one does not have everything compiled anew each time: operators that find
-  // no hooks stay until the last hook around them is gone.
+  // Removing hooks one by one must not recompile everything each time: operators without hooks stay until the
+  // last hook around them is gone.
   const bool only_restore = !opened_;
-  // Nor does whoever attaches to one set of modules after the other: all variants are kept, so there is a
-  // most.
+  // Neither must attaching to one set of modules after the other. All variants are kept, so their number is
+  // limited.
   constexpr std::size_t kMostVariants = 8;
 
   std::vector<Change> changes;
@@ -251,7 +250,7 @@ void Codes::compile() {
 }  // namespace
 
 struct ScriptDoor::Impl {
-  // Not the object itself, which dies with the model; but its memory, so that no other takes its address.
+  // Weak: the object dies with the model, but its memory stays, so that no other object gets its address.
   c10::weak_intrusive_ptr<c10::ivalue::Object> object;
   std::vector<GraphFunction*> functions;
   std::weak_ptr<CompilationUnit> unit;
@@ -270,8 +269,8 @@ ScriptDoor::ScriptDoor(const model::ModuleRef& module)
     TORCH_CHECK_NOT_IMPLEMENTED(
         graph_function != nullptr, "hooks::attach: ", module.method(), " of \"", module.path(), "\" (",
         module.type(),
-        ") is not TorchScript code, as it runs in another backend; load the model as it "
-        "was before it was lowered.");
+        ") is not TorchScript code, because it was lowered to another backend; load the model as it was "
+        "before lowering.");
     impl_->functions.push_back(graph_function);
   }
   Codes& codes = Codes::instance();

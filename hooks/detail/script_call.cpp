@@ -16,7 +16,7 @@ namespace {
 
 using torch::jit::Stack;
 
-/// The names of methods that were ever hooked, by number.
+/// The names of all methods ever hooked, by number.
 struct Methods {
   std::mutex mutex;
   std::vector<std::string> names{"forward"};
@@ -27,7 +27,7 @@ struct Methods {
   }
 };
 
-/// One call between its two operators, which may run in different threads.
+/// One call from `enter` to `leave`, which may run in different threads.
 struct ScriptCall final : torch::CustomClassHolder {
   ScriptCall(Gate& gate, const ScriptFunction& of) : call(gate), function(of) {}
 
@@ -35,7 +35,7 @@ struct ScriptCall final : torch::CustomClassHolder {
   const ScriptFunction& function;
 };
 
-/// None if nothing is to be done when the function returns.
+/// Returns None if there is nothing to do when the function returns.
 c10::IValue run_before(Stack& stack, std::size_t arguments) {
   c10::IValue* const self = &stack[stack.size() - arguments - 2];
   const auto& function = *reinterpret_cast<const ScriptFunction*>(self[1].toInt());
@@ -76,7 +76,7 @@ void leave(Stack& stack) {
   stack.push_back(std::move(value));
 }
 
-// Conservative: LibTorch takes it that the operator may look at and change anything, and neither moves nor
+// Conservative: LibTorch assumes that the operator may read and change anything, and neither moves nor
 // removes it.
 void register_once(const std::string& schema, torch::jit::Operation operation) {
   static std::mutex mutex;
@@ -95,15 +95,15 @@ InterposedTable& script_table() {
 }
 
 int method_number(const std::string& method) {
-  // Each is told by an address of its own inside of the object.
+  // Each name has its own address inside the object.
   constexpr std::size_t kMost = sizeof(c10::ivalue::Object);
   Methods& methods = Methods::instance();
   const std::lock_guard lock(methods.mutex);
   const auto found = std::find(methods.names.begin(), methods.names.end(), method);
   if (found != methods.names.end()) return static_cast<int>(found - methods.names.begin());
-  TORCH_CHECK_NOT_IMPLEMENTED(methods.names.size() < kMost, "hooks::attach: \"", method,
-                              "\" is one method too many; at most ", kMost,
-                              " different names of TorchScript methods can be hooked in one process.");
+  TORCH_CHECK_NOT_IMPLEMENTED(methods.names.size() < kMost, "hooks::attach: method \"", method,
+                              "\" cannot be hooked: one process can hook TorchScript methods of at most ",
+                              kMost, " different names.");
   methods.names.push_back(method);
   return static_cast<int>(methods.names.size()) - 1;
 }

@@ -12,24 +12,24 @@ namespace torchtap::hooks::detail {
 
 class InterposedTable;
 
-/// What the operators know about the function that they were compiled into. Lives as long as that.
+/// A function, for the operators compiled into it. Lives as long as the function.
 struct ScriptFunction {
-  std::atomic<int> method{0};        ///< see `method_number`; of a function without hooks it may change
+  std::atomic<int> method{0};        ///< see `method_number`; may change while the function has no hooks
   std::vector<c10::TypePtr> inputs;  ///< without self
   c10::TypePtr output;
 };
 
-/// A small number for the name of a method; the same each time.
+/// A small, stable number for the name of a method.
 int method_number(const std::string& method);
 std::string method_name(int number);
 
-/// From objects and methods to hooks; see `script_key`. Lives as long as the process.
+/// Maps objects and methods to hooks; see `script_key`. Lives as long as the process.
 InterposedTable& script_table();
 
 const void* script_key(const void* object, int method) noexcept;
 
 /// The operator `(self, function, arguments…) -> (call, arguments…)`, which runs the hooks before forward.
-/// One for each number of arguments; registered on first use.
+/// One per number of arguments, registered on first use.
 c10::Symbol enter_operator(std::size_t arguments);
 /// The operator `(call, value) -> value`, which runs the hooks after forward.
 c10::Symbol leave_operator();

@@ -8,9 +8,8 @@
 #include <torchtap/hooks/detail/script_code.hpp>
 #include <torchtap/model/detail/script.hpp>
 
-// LibTorch makes executors, and inlines into callers, from a function's optimised graphs, which it makes
-// itself of the graph that was loaded; it offers no other way to have something executed that is not in the
-// model.
+// LibTorch makes a function's optimised graphs from the loaded graph, makes executors from them and inlines
+// them into callers. It offers no other way to execute code that is not in the model.
 namespace torchtap::core::detail {
 
 struct OptimizedGraphs {
@@ -55,7 +54,7 @@ std::recursive_mutex& mutex_of(GraphFunction& function) {
   return function.*exposed(core::detail::CompileMutex{});
 }
 
-// Versions of LibTorch differ in whether a place is an optional, and in which one.
+// LibTorch's versions differ in whether a place is an optional, and of which kind.
 template <class Place>
 std::shared_ptr<Graph> value_of(const Place& place) {
   if constexpr (std::is_convertible_v<Place, std::shared_ptr<Graph>>) {
@@ -65,8 +64,8 @@ std::shared_ptr<Graph> value_of(const Place& place) {
   }
 }
 
-// Copied, and not moved or swapped: a thread that has just asked for the executor in this place may be on its
-// way to read the pointer, and has to find the former or the new one.
+// Copied, neither moved nor swapped: a thread that has just asked for the executor may be about to read the
+// pointer, and must find the old or the new one.
 template <class Place, class Value>
 void put(Place& place, const Value* value) {
   if (value != nullptr) {
@@ -76,7 +75,7 @@ void put(Place& place, const Value* value) {
   }
 }
 
-/// Runs `action` with autocast on and off, as LibTorch keeps a graph for each.
+/// Runs `action` with autocast on and off, because LibTorch keeps a graph for each.
 template <class Action>
 void for_each_autocast(Action&& action) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
@@ -107,13 +106,13 @@ void for_each_autocast(Action&& action) {
   }
 }
 
-/// The function with the two operators around its body.
+/// A copy of the function's graph with the two operators around its body.
 std::shared_ptr<Graph> instrumented(const GraphFunction& function, const ScriptFunction& known) {
   auto graph = function.graph()->copy();
   const auto inputs = graph->inputs();
   Node* const first = *graph->nodes().begin();
   const torch::jit::WithInsertPoint here(first);
-  // The address of what lives as long as the function: found without a look-up, and never saved.
+  // The address of an object that lives as long as the function: needs no look-up and is never saved.
   Value* number = graph->insertConstant(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&known)));
   std::vector<Value*> arguments{inputs[0], number};
   arguments.insert(arguments.end(), inputs.begin() + 1, inputs.end());
@@ -175,13 +174,13 @@ void ScriptCode::put_in_place(const Compiled& compiled) {
 template <class Action>
 void ScriptCode::for_each_state(Action&& action) const {
   for_each_autocast([&](Autocast on) {
-    // LibTorch's own pass crashes here, in all versions: such a model does not run like this.
+    // LibTorch's own pass crashes here, in all versions, so no model runs in this state.
     if ((on.cpu && asks.cpu) || (on.gpu && asks.gpu)) return;
     action(static_cast<std::size_t>(((*function_).*exposed(core::detail::CurrentSpecialization{}))()));
   });
 }
 
-/// The graphs that LibTorch would make by itself, with the operators inside.
+/// Makes the graphs that LibTorch would make by itself, with the operators inside.
 void ScriptCode::compile(Compiled& compiled) const {
   for_each_state([&](std::size_t state) {
     if (compiled.graphs[state] != nullptr) return;
@@ -216,7 +215,7 @@ void ScriptCode::exchange(const Variant& variant) {
   }
   bool is_stray = false;
   for (std::size_t i = 0; i < kStates; ++i) {
-    // An executor is made of the graph, and a graph that was there before is of this variant.
+    // An executor is made from its graph, so the executor of an unchanged graph belongs to this variant.
     is_stray = is_stray || found.graphs[i] != former.graphs[i];
     if (found.graphs[i] == former.graphs[i] && !former.executors[i]) former.executors[i] = found.executors[i];
   }
@@ -229,9 +228,8 @@ void ScriptCode::check() const {
   for_each_state([&](std::size_t state) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         function_->optimized_graph() == wanted.graphs[state],
-        "hooks::attach: LibTorch was told to keep no optimized graphs "
-        "(torch_jit_do_not_store_optimized_graph), "
-        "and there is no other place for hooks of a TorchScript module; unset that flag.");
+        "hooks::attach: hooks of TorchScript modules need optimized graphs, which LibTorch is told not to "
+        "keep (torch_jit_do_not_store_optimized_graph); unset that flag.");
   });
 }
 

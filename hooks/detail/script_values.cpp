@@ -8,7 +8,7 @@
 namespace torchtap::hooks::detail {
 namespace {
 
-// Script objects may refer to each other in a circle.
+// Limits the recursion: script objects may form reference cycles.
 constexpr int kDeepest = 32;
 
 bool is_list_of_others(const c10::IValue& value) {
@@ -19,7 +19,7 @@ bool is_plain_object(const c10::IValue& value) {
   return value.isObject() && !value.isModule();
 }
 
-/// How many tensors every value of the type holds, where that can be told.
+/// The number of tensors in every value of the type, where the type determines it.
 std::size_t tensors_in(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::TensorType) return 1;
   if (type.kind() == c10::TypeKind::OptionalType) {
@@ -38,7 +38,7 @@ const c10::Type& without_optional(const c10::Type& type) {
              : type;
 }
 
-/// The declared type of the `index`th part of a container, `Any` where it is not known.
+/// The declared type of the `index`th part of a container; `Any` if unknown.
 const c10::Type& part_of(const c10::Type& type, std::size_t index) {
   const c10::Type& container = without_optional(type);
   switch (container.kind()) {
@@ -55,7 +55,7 @@ const c10::Type& part_of(const c10::Type& type, std::size_t index) {
   }
 }
 
-/// The tensors inside one list, dict, tuple or script object, in order, as hooks leave them.
+/// The tensors inside one list, dict, tuple or script object, in order, after the hooks ran.
 class Inside {
  public:
   void collect(const c10::IValue& value, const c10::Type& type, int depth, CallTensors& tensors) {
@@ -81,7 +81,7 @@ class Inside {
     }
   }
   bool empty() const noexcept { return tensors_.empty(); }
-  /// The value with these tensors in it; its parts are the very same where theirs are.
+  /// The value with these tensors in it. Parts whose tensors are unchanged are the same objects.
   c10::IValue put_into(const c10::IValue& value) const {
     std::size_t next = 0;
     return rebuilt(value, next, 0);
@@ -128,8 +128,7 @@ c10::IValue Inside::rebuilt(const c10::IValue& value, std::size_t& next, int dep
     TORCH_CHECK_NOT_IMPLEMENTED(
         !changed, "hooks: a hook replaced a tensor inside an object of the script class ",
         value.toObjectRef().name(),
-        ", which others may share; only tensors in tuples, lists, dicts and optionals "
-        "can be replaced.");
+        ", which may be shared; only tensors in tuples, lists, dicts and optionals can be replaced.");
   }
   return value;
 }

@@ -14,9 +14,9 @@
 #include <c10/util/variant.h>
 #endif
 
-/// `Visit` for LibTorch's own types. They are declared here and not included, as these specialisations have
-/// to be seen wherever modules are hooked and some of the headers are costly; whoever has a value of such a
-/// type has included its header.
+/// `Visit` for LibTorch's own types. They are declared here and not included, because these specialisations
+/// must be visible wherever modules are hooked, and some of the headers are slow to compile. Code with a
+/// value of such a type has included its header.
 
 namespace c10 {
 struct IValue;
@@ -36,18 +36,18 @@ namespace torchtap::hooks {
 
 namespace detail {
 
-/// Adds the tensors inside `value`, which stays where it is until `tensors.put_back()`: in tuples, lists, the
-/// values of dicts, optionals and the attributes of script objects, however nested. Modules that are passed
-/// around are left alone.
+/// Adds the tensors inside `value`, which must stay in place until `tensors.put_back()`: in tuples, lists,
+/// the values of dicts, optionals and the attributes of script objects, however nested. Does not search
+/// modules passed as arguments.
 TORCHTAP_API void collect(c10::IValue& value, CallTensors& tensors);
 
-/// Lets an incomplete type stand in a template.
+/// Makes an incomplete type dependent, so that a template may use it.
 template <class T, class>
 struct Dependent {
   using Type = T;
 };
 
-/// A list or dict of which others may hold the same: made anew where a tensor in it is replaced.
+/// A list or dict that others may share: copied if a hook replaces a tensor in it.
 template <class Typed>
 struct VisitScripted {
   template <class Visitor>
@@ -76,7 +76,7 @@ template <class K, class V>
 struct Visit<c10::Dict<K, V>, std::enable_if_t<!detail::is_plain_v<V>>>
     : detail::VisitScripted<c10::Dict<K, V>> {};
 
-/// The array belongs to somebody else.
+/// An ArrayRef does not own its elements.
 template <class T>
 struct Visit<c10::ArrayRef<T>, std::enable_if_t<!detail::is_plain_v<T>>> {
   template <class Visitor>
@@ -86,8 +86,8 @@ struct Visit<c10::ArrayRef<T>, std::enable_if_t<!detail::is_plain_v<T>>> {
     visit.copied(inside, [&value, copy](detail::CallTensors::Of of) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           of == detail::CallTensors::Of::inputs,
-          "hooks: a hook replaced a tensor in a c10::ArrayRef that forward returned, which nobody would "
-          "keep; have forward return a std::vector.");
+          "hooks: a hook replaced a tensor in a c10::ArrayRef that forward returned. An ArrayRef does not "
+          "own its elements, so nothing would keep the new tensor; return a std::vector from forward.");
       value = c10::ArrayRef<T>(*copy);
     });
   }
@@ -113,7 +113,8 @@ struct Visit<c10::variant<Ts...>> {
 };
 #endif
 
-/// What the recurrent layers take and return. Its parts can only be asked for, but are no constants.
+/// Input and output of the recurrent layers. Its accessors return const references to members that are not
+/// const.
 template <class T>
 struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::utils::rnn::PackedSequence>>> {
   template <class Visitor>
@@ -125,7 +126,7 @@ struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::utils::rnn::Packed
   }
 };
 
-/// What `AdaptiveLogSoftmaxWithLoss` returns.
+/// Returned by `AdaptiveLogSoftmaxWithLoss`.
 template <class T>
 struct Visit<T, std::enable_if_t<std::is_same_v<T, torch::nn::ASMoutput>>> {
   template <class Visitor>

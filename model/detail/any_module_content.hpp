@@ -15,7 +15,7 @@ template struct Expose<AnyModuleContent, &torch::nn::AnyModule::content_>;
 
 namespace torchtap::model::detail {
 
-/// The holder inside; null if the `AnyModule` is empty.
+/// The holder inside `any`; null if it is empty.
 inline torch::nn::AnyModulePlaceholder* holder_of(torch::nn::AnyModule& any) {
   return (any.*exposed(core::detail::AnyModuleContent{})).get();
 }

@@ -15,7 +15,7 @@ struct Notes {
 };
 
 Notes& notes() {
-  static auto* notes = new Notes;  // holders that are static objects may be made before and used after
+  static auto* notes = new Notes;  // static holders may be made before it and used after it
   return *notes;
 }
 

@@ -11,19 +11,19 @@ class Module;
 
 namespace torchtap::model::detail {
 
-/// Whether and how calls of a module's forward are seen wherever they are made.
+/// Whether and how all calls of a module's forward are observed.
 enum class Interposed {
   no,
-  /// The program calls torchtap's definition of the type's `forward` in place of LibTorch's.
+  /// The dynamic linker redirects calls of the type's `forward` to torchtap's definition.
   symbol,
-  /// A holder of a program linked with torchtap::transparent made the module, and calls it through a view.
+  /// A holder in a program linked with torchtap::transparent made the module and calls it through a view.
   holder,
 };
 
-/// Deletes the modules that such a holder made. `std::get_deleter` finds it, which tells them from modules
-/// made by `std::make_shared`.
+/// Deleter of modules made by such a holder. `std::get_deleter` finds it, which distinguishes them from
+/// modules made by `std::make_shared`.
 struct TORCHTAP_API MadeByHolder {
-  bool by_make_shared = false;  ///< LibTorch would have called it, which ignores an operator new of the type
+  bool by_make_shared = false;  ///< LibTorch would have called it, and it ignores the type's operator new
 
   template <class Impl>
   void operator()(Impl* module) const {
@@ -35,29 +35,29 @@ struct TORCHTAP_API MadeByHolder {
   }
 };
 
-/// Whether calls through the holder of a type are followed, and if not, why not.
+/// Whether calls through the holder of a type are followed, and if not, why.
 enum class Following {
   yes,
-  incomplete,         ///< the type was not defined yet where its holder was used
-  final_class,        ///< nothing can be derived from it
+  incomplete,         ///< the type was not yet defined where its holder was used
+  final_class,        ///< no class can derive from it
   no_forward,         ///< no member has that name
-  no_single_forward,  ///< overloaded, a template, static, private, or no function
-  unusual_forward,    ///< volatile, `&&` or with C's variable arguments
-  returns_reference,  ///< to what may be an argument that hooks have replaced
+  no_single_forward,  ///< overloaded, a template, static, private or not a function
+  unusual_forward,    ///< volatile, `&&` or with C variadic arguments
+  returns_reference,  ///< the reference may refer to an argument that hooks have replaced
   immovable_values,   ///< arguments or a result that can be neither copied nor moved
 };
 
-/// Notes what the compiler knows of a type. Thread-safe; the first note of a type counts.
+/// Records whether a type can be followed. Thread-safe; the first record of a type counts.
 TORCHTAP_API void note_type(const std::type_info& type, Following following);
-/// What was noted of a type, nothing if no note was made.
+/// The record of a type; empty if there is none.
 TORCHTAP_API std::optional<Following> noted_type(const std::type_info& type);
 
-/// What a program linked with torchtap::transparent knows of LibTorch's module types.
+/// The interposed calls of a program linked with torchtap::transparent.
 class TORCHTAP_API InterposedCalls {
  public:
   /// Whether every call of this module's forward runs its hooks.
   virtual bool cover(const torch::nn::Module& module) const = 0;
-  /// Why not, and what to do: the end of an error message.
+  /// The reason why not and the remedy: the end of an error message.
   virtual std::string why_not(const torch::nn::Module& module) const = 0;
 
  protected:
@@ -66,7 +66,7 @@ class TORCHTAP_API InterposedCalls {
 
 /// Null in a program without torchtap::transparent.
 TORCHTAP_API const InterposedCalls* interposed_calls() noexcept;
-/// `calls` has to live as long as the process.
+/// `calls` must live as long as the process.
 TORCHTAP_API void set_interposed_calls(const InterposedCalls* calls) noexcept;
 
 }  // namespace torchtap::model::detail

@@ -1,6 +1,6 @@
 #pragma once
 
-// The data behind a ModuleRef, which the walk fills in and hooks read.
+// The data behind a ModuleRef. The walk fills it in; hooks read it.
 
 #include <cstdint>
 #include <memory>
@@ -23,15 +23,15 @@ namespace torchtap::model::detail {
 
 class RunsHooks;
 
-/// The ways in which code can be run around the forward of one module.
+/// The ways to run code around the forward of one module.
 struct Doors {
-  /// Holders through which containers call the module (an entry of a `Sequential`, an `AnyModule`).
+  /// Holders through which containers call the module (entries of a `Sequential`, `AnyModule`s).
   std::vector<torch::nn::AnyModulePlaceholder*> holders;
   /// The module itself, if its type opted in (`TORCHTAP_MODULE`, `torchtap::nn::…`).
   RunsHooks* point = nullptr;
-  /// The module itself, if it is a `Sequential` that has entries: reached through them.
+  /// The module itself, if it is a `Sequential` with entries: it is reached through them.
   torch::nn::SequentialImpl* sequence = nullptr;
-  /// Whether calls of its forward are seen wherever they are made (`torchtap::transparent`).
+  /// Whether all calls of its forward are observed (`torchtap::transparent`).
   Interposed interposed = Interposed::no;
   /// Whether it is a TorchScript module: hooks are compiled into its code.
   bool script = false;
@@ -50,7 +50,7 @@ struct Node {
   std::int64_t depth = 0;
   bool leaf = true;
   bool has_forward = true;
-  const void* identity = nullptr;  // tells modules apart
+  const void* identity = nullptr;  // distinguishes modules
   torch::nn::Module* module = nullptr;
   std::shared_ptr<torch::nn::Module> keep;  // null for a module on the stack
   std::shared_ptr<const torch::jit::Module> script;
@@ -61,7 +61,7 @@ struct Node {
   std::shared_ptr<const Node> root;  // null for the root itself
 };
 
-/// Opens a ModuleRef for torchtap's own code.
+/// Gives torchtap's own code access to the node of a ModuleRef.
 struct Access {
   static const Node& node(const ModuleRef& module) noexcept { return *module.node_; }
   static ModuleRef make(std::shared_ptr<const Node> node) { return ModuleRef(std::move(node)); }

@@ -4,7 +4,7 @@
 
 namespace torchtap::model::detail {
 
-/// Marks modules that run hooks around their own `forward`. The room hooks derives its hook point from this.
+/// Marks modules that run hooks around their own `forward`. The hook point in hooks/ derives from it.
 class TORCHTAP_API RunsHooks {
  public:
   virtual ~RunsHooks() = default;

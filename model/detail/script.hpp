@@ -11,11 +11,11 @@ struct Module;
 
 namespace torchtap::model::detail {
 
-/// Whether a function of a TorchScript class is `method`, one of its overloads ("forward__0"), or one of the
-/// copies that tracing makes of forward: "forward1" for the second call of a module.
+/// Whether a function of a TorchScript class implements `method`: it has that name, is an overload
+/// ("forward__0"), or is a copy of forward that tracing made ("forward1" for the second call of a module).
 TORCHTAP_API bool implements(const std::string& function, const std::string& method);
 
-/// The functions of the module's class that are `method`.
+/// The functions of the module's class that implement `method`.
 TORCHTAP_API std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module,
                                                              const std::string& method);
 

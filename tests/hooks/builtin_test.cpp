@@ -1,5 +1,5 @@
-// Every module type of LibTorch, reached as an entry of a Sequential and as a drop-in: hooks change nothing,
-// and each fires once with what the call got and returned.
+// Every module type of LibTorch, as an entry of a Sequential and as a drop-in: hooks change nothing, and each
+// fires once with the arguments and the result of the call.
 #include <torch/torch.h>
 
 #include <boost/test/unit_test.hpp>
@@ -39,7 +39,7 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
     const auto bare = direct<Plain>(make, false, kAll);
     const auto want = run(*bare.module, inputs, bare.forward, /*with_output_gradients=*/true);
     const auto text = [](const Made& made) { return c10::str(*made.module); };
-    // MultiheadAttention alone tells the virtual base Module its name, which only a most derived class can
+    // Only MultiheadAttention passes its name to the virtual base Module, which only a most derived class can
     // do.
     if (name != "MultiheadAttention") BOOST_TEST(text(direct<DropIn>(make, true, kAll)) == text(bare));
 
@@ -55,7 +55,7 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
 
 }  // namespace
 
-// CHECK_TYPE(Linear, (4, 3), in(rand({2, 4}))): the constructor's arguments, then forward's.
+// CHECK_TYPE(Linear, (4, 3), in(rand({2, 4}))): the constructor's arguments, then those of forward.
 #define CHECK_TYPE(Name, arguments, ...)                                           \
   check_type<torch::nn::Name, torchtap::nn::Name>(                                 \
       #Name,                                                                       \
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(attention) {
   builtins::attention();
 }
 
-// After the others: what was checked above is the whole list, and the list is all that LibTorch has.
+// Runs after the others: they checked the whole list, and this checks that the list is all that LibTorch has.
 BOOST_AUTO_TEST_CASE(the_list_is_complete,
                      *boost::unit_test::depends_on("builtin/layers") *
                          boost::unit_test::depends_on("builtin/activations") *
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(the_list_is_complete,
 #undef TORCHTAP_TEST_NAME
   BOOST_TEST(checked_types() == listed, boost::test_tools::per_element());
 
-  // Containers without a forward, and the one container that needs no drop-in.
+  // Plus the containers without a forward and the one container that needs no drop-in.
   std::set<std::string> known = listed;
   known.insert({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"});
   std::set<std::string> in_headers;

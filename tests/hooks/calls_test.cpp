@@ -1,4 +1,4 @@
-// How hooks behave around calls: order, handles, call indices, containers, types of the user's own, errors.
+// How hooks behave around calls: order, handles, call indices, containers, user-defined types, errors.
 #include <torch/torch.h>
 
 #include <boost/test/unit_test.hpp>
@@ -32,7 +32,7 @@ struct Unknown {
 };
 using Nested = std::tuple<at::Tensor, std::vector<at::Tensor>>;
 
-/// A plain type of the user's: makes a struct.
+/// A plain user-defined type that returns a struct.
 struct DetectorImpl : torch::nn::Cloneable<DetectorImpl> {
   explicit DetectorImpl(std::int64_t n) : n(n) { reset(); }
   void reset() override { fc = register_module("fc", torch::nn::Linear(n, n)); }
@@ -73,7 +73,7 @@ struct ScaleImpl : torch::nn::Cloneable<ScaleImpl> {
 TORCH_MODULE_IMPL(Scale, ScaleImpl);
 TORCHTAP_MODULE_IMPL(HookedScale, ScaleImpl);
 
-/// Everything that a forward of its own may do to its arguments.
+/// Does everything that a forward may do to its arguments.
 struct OddImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor& state, std::vector<int>& log, const torch::nn::Module& other,
                      std::unique_ptr<int> moved) noexcept {
@@ -90,7 +90,7 @@ struct SilentImpl : torch::nn::Module {
 };
 TORCHTAP_MODULE(Silent);
 
-/// Uses one module `times` times and throws on the way if told to.
+/// Uses one module `times` times and throws midway if told to.
 struct LoopImpl : torch::nn::Module {
   LoopImpl() { step = register_module("step", nn::Linear(2, 2)); }
   at::Tensor forward(at::Tensor x) {
@@ -107,7 +107,7 @@ struct LoopImpl : torch::nn::Module {
 TORCHTAP_MODULE_IMPL(Loop, LoopImpl);
 TORCH_MODULE_IMPL(PlainLoop, LoopImpl);
 
-/// A Sequential of a type of its own, usable as an entry.
+/// A user-defined Sequential, usable as an entry.
 struct StageImpl : torch::nn::SequentialImpl {
   using SequentialImpl::SequentialImpl;
   at::Tensor forward(const at::Tensor& x) { return SequentialImpl::forward(x); }
@@ -144,7 +144,7 @@ at::Tensor ones() {
   return at::ones({2, 2});
 }
 
-/// Attaches a hook that counts.
+/// Attaches a hook that counts its calls.
 Handle count(torch::nn::Module& root, const std::string& path, int& calls, Kind kind = Kind::forward) {
   return hooks::attach(torchtap::model::find(root, path), kind, [&calls](Event&) { ++calls; });
 }
@@ -308,7 +308,7 @@ BOOST_AUTO_TEST_CASE(hooks_may_change_the_hooks_while_they_run) {
 }
 
 BOOST_AUTO_TEST_CASE(a_hook_may_take_the_last_hook_off) {
-  // Of an entry, of the Sequential and of a module that runs its own hooks; before and after the call.
+  // On an entry, on the Sequential and on a module that runs its own hooks; before and after the call.
   for (const auto kind : {Kind::forward_pre, Kind::forward}) {
     auto model = adder(2);
     nn::Linear direct(2, 2);
@@ -492,7 +492,7 @@ BOOST_AUTO_TEST_CASE(an_exception_on_the_way_starts_anew) {
   }
 }
 
-// The root offers no place for a hook: the outermost hooked module tells the forwards apart.
+// The root cannot be hooked: the outermost hooked module tells the forwards apart.
 BOOST_AUTO_TEST_CASE(a_root_that_cannot_be_hooked) {
   own::PlainLoop model;
   Ints step;
@@ -634,7 +634,7 @@ BOOST_AUTO_TEST_CASE(entries_called_by_hand) {
   auto model = adder(3);
   int pre = 0, post = 0;
   const auto a = count(*model, "", pre, Kind::forward_pre), b = count(*model, "", post);
-  // Given up after two entries, then as usual; a middle entry alone is no forward of the whole.
+  // Abandoned after two entries, then complete; a middle entry alone is no forward of the whole.
   auto entry = model->begin();
   entry->any_forward(ones());
   (++entry)->any_forward(ones());
@@ -671,7 +671,7 @@ BOOST_AUTO_TEST_CASE(nested_sequentials) {
   }
 }
 
-// Each level runs in the run of the one above it.
+// Each level's run is inside the run of the level above.
 BOOST_AUTO_TEST_CASE(a_sequential_inside_of_a_users_module_inside_of_a_sequential) {
   struct HolderImpl : torch::nn::Module {
     HolderImpl() { inner = register_module("inner", adder(2)); }
@@ -708,7 +708,7 @@ BOOST_AUTO_TEST_CASE(one_module_in_two_sequentials) {
     first->forward(ones());
     second->forward(ones());
   }
-  // A module's hooks are the module's: once both ways are known, both fire.
+  // Hooks belong to the module: once both ways are known, both fire.
   BOOST_TEST(by_first == 2);
   BOOST_TEST(by_second == 2);
   first->forward(ones());
@@ -724,7 +724,7 @@ BOOST_AUTO_TEST_CASE(a_sequential_shrinks_to_nothing_with_its_hooks) {
   model.reset();
   BOOST_TEST(!a.attached());
   BOOST_TEST(!b.attached());
-  // Addresses are used again: nothing of the former model may be found.
+  // Addresses are reused: nothing of the former model may be found.
   auto next = adder(3);
   next->forward(ones());
   BOOST_TEST(calls == 2);
@@ -849,7 +849,7 @@ BOOST_AUTO_TEST_CASE(default_arguments_of_the_built_ins) {
   BOOST_TEST(calls == 12);
 }
 
-// Inside of a module of the user's, which is what drop-ins are for.
+// Inside a user-defined module, the purpose of drop-ins.
 BOOST_AUTO_TEST_CASE(drop_ins_in_a_users_module) {
   struct NetImpl : torch::nn::Cloneable<NetImpl> {
     NetImpl() { reset(); }

@@ -1,4 +1,4 @@
-// Gradient hooks against graphs written out by hand.
+// Gradient hooks, compared with graphs written out by hand.
 #include <torch/torch.h>
 
 #include <boost/test/unit_test.hpp>
@@ -32,7 +32,7 @@ struct Gradients {
     for (const auto& entry : seen) count += entry.second.size();
     return count;
   }
-  /// The only one there is.
+  /// The only gradient, if there is exactly one.
   at::Tensor only() const { return count() == 1 ? seen.begin()->second[0] : at::Tensor(); }
   at::Tensor at(std::int64_t call, std::int64_t slot = 0) const {
     const auto found = seen.find({call, slot});
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(module_used_twice_has_two_calls) {
   BOOST_TEST(watch.output.count() == 2);
 }
 
-// What stands before an in-place activation still reports the gradient of what it returned.
+// A module before an in-place activation still reports the gradient of its own output.
 BOOST_AUTO_TEST_CASE(in_place_activation_after_a_hooked_module) {
   const auto check = [](const std::string& name, auto plain, const at::Tensor& given) {
     BOOST_TEST_CONTEXT(name) {
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(in_place_activation_after_a_hooked_module) {
       BOOST_TEST(same(x.grad(), x_grad));
       std::size_t i = 0;
       for (auto& parameter : model->parameters()) {
-        // Gradients that are zero may also be undefined.
+        // Zero gradients may also be undefined.
         BOOST_TEST(at::allclose(parameter.grad(), parameter_grads[i++], 0, 0));
       }
     }
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(in_place_activation_after_a_hooked_module) {
   check("LayerNorm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})), randn({3, 4}));
 }
 
-// Only one kind attached: the other kind's alias must not be what makes it work.
+// Only one kind is attached: the test must not pass thanks to the other kind's alias.
 BOOST_AUTO_TEST_CASE(backward_output_alone_before_an_in_place_activation) {
   at::manual_seed(0);
   for (const auto& x : {leaf({3, 4}), leaf({2, 3, 4})}) {
@@ -186,9 +186,8 @@ BOOST_AUTO_TEST_CASE(backward_output_alone_before_an_in_place_activation) {
   }
 }
 
-// A layer may return a view of what it computed (Linear does, on three dimensions, in newer versions of
-// LibTorch). An in-place operation on a view is recorded on what it is a view of, and cuts the view itself
-// out of the graph.
+// A layer may return a view of its result (Linear does, on three dimensions, in newer versions of LibTorch).
+// An in-place operation on a view is recorded on the base and cuts the view itself out of the graph.
 BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_returns_a_view) {
   at::manual_seed(0);
   const auto w = leaf({4, 6});
@@ -235,9 +234,9 @@ BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_returns_a_view) {
   }
 }
 
-// Where the layer hands on its input, or a view of it, others may use that tensor, too, and autograd leads
-// the gradient around the view: there is nothing to report. What must not be is a wrong report, or another
-// gradient of the model.
+// If the layer returns its input or a view of it, others may use that tensor, too, and autograd routes the
+// gradient around the view: there is nothing to report. A wrong report or another gradient of the model would
+// be a failure.
 BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_hands_on_its_input) {
   at::manual_seed(0);
   const std::vector<std::pair<const char*, std::function<at::Tensor(const at::Tensor&)>>> layers{
@@ -276,7 +275,8 @@ BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_hands_on_its_input) 
   }
 }
 
-// The same without anything in place: once, and by its own gradient although the base has another use.
+// The same without in-place operations: reported once, and by its own gradient although the base has another
+// use.
 BOOST_AUTO_TEST_CASE(a_layer_that_returns_a_view) {
   at::manual_seed(0);
   at::Tensor inner;
@@ -329,7 +329,7 @@ BOOST_AUTO_TEST_CASE(in_place_on_a_leaf_fails_as_without_hooks) {
   BOOST_CHECK_NO_THROW(model->forward(x.detach().clone()));
 }
 
-// What a module only hands on also has gradients from elsewhere; the hooks keep to the module's own.
+// An input that a module returns also has gradients from elsewhere; the hooks report the module's own.
 BOOST_AUTO_TEST_CASE(output_that_is_the_input) {
   at::manual_seed(0);
   const auto check = [](const std::string& name, auto module) {
@@ -465,7 +465,7 @@ BOOST_AUTO_TEST_CASE(no_gradients_without_a_graph) {
     const auto y = model->forward(at::ones({4, 3}));
     BOOST_TEST(y.is_inference());
   }
-  // The model's result is not used by the loss.
+  // The loss does not use the model's result.
   const auto ignored = model->forward(x);
   x.sum().backward();
   BOOST_TEST(first.input.count() + first.output.count() + second.input.count() + second.output.count() == 0);
@@ -541,7 +541,7 @@ BOOST_AUTO_TEST_CASE(other_dtypes) {
   }
 }
 
-// Also the tensors that have no alias: a clear refusal instead of a crash or of silence.
+// Also for tensors that have no alias: a clear refusal instead of a crash or of silence.
 BOOST_AUTO_TEST_CASE(sparse_input_is_refused_or_passed_through) {
   torch::nn::Sequential model(torch::nn::Functional([](const at::Tensor& x) { return x * 2; }));
   const auto x = at::ones({3, 3}).to_sparse().requires_grad_();
@@ -558,7 +558,7 @@ BOOST_AUTO_TEST_CASE(sparse_input_is_refused_or_passed_through) {
   const auto message = support::message_of<c10::NotImplementedError>([&] { model->forward(x); });
   BOOST_TEST(support::contains(message, "\"0\""), message);
   BOOST_TEST(support::contains(message, "Sparse"), message);
-  // Without a gradient there is nothing to take an alias for.
+  // Without a gradient, no alias is needed.
   BOOST_CHECK_NO_THROW(model->forward(x.detach()));
 }
 

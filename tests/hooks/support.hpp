@@ -4,7 +4,7 @@
 
 #include <vector>
 
-/// What several of the hook tests need.
+/// Helpers of several hook tests.
 namespace support {
 
 inline void flatten(const at::Tensor& tensor, std::vector<at::Tensor>& all) {
@@ -27,7 +27,7 @@ std::vector<at::Tensor> flat(const T& value) {
   return all;
 }
 
-/// Bit for bit, and in all that a caller can ask about.
+/// Bitwise equality, including everything that a caller can ask about.
 inline bool identical(const at::Tensor& a, const at::Tensor& b, bool grad = true) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.device() == b.device() &&
@@ -42,7 +42,7 @@ inline bool identical(const std::vector<at::Tensor>& a, const std::vector<at::Te
   return true;
 }
 
-/// What LibTorch's exceptions say, without where they were raised.
+/// The message of a LibTorch exception without its backtrace.
 template <class Error, class Callable>
 std::string message_of(Callable&& callable) {
   try {

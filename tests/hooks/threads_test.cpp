@@ -1,5 +1,4 @@
-// Hooks that fire in several threads while others attach and detach. Also meant for
-// -DTORCHTAP_SANITIZE=thread.
+// Hooks that fire in several threads while others attach and detach. Also for -DTORCHTAP_SANITIZE=thread.
 #include <torch/torch.h>
 
 #include <atomic>
@@ -70,7 +69,7 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
             hooks::attach(module, Kind::forward, [state, &others](Event&) { ++*state, ++others; }));
       }
       attached = true;
-      while (others == 0) std::this_thread::yield();  // the first ones stay until one was called
+      while (others == 0) std::this_thread::yield();  // the first hooks stay until one was called
       std::this_thread::yield();
     }
   });
@@ -90,7 +89,8 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
   BOOST_TEST(others == before);  // all of them are detached
 }
 
-// The hooks go to none and come back while calls are under way: the holders' tables are exchanged under them.
+// The last hook is removed and attached again while calls are running: the holders' tables are exchanged
+// under them.
 BOOST_AUTO_TEST_CASE(the_last_hook_comes_and_goes) {
   at::set_num_threads(1);
   auto model = make_model();
@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(the_last_hook_comes_and_goes) {
         temporary.push_back(hooks::attach(module, Kind::forward, [&](Event&) { ++fired; }));
       }
       attached = true;
-      while (fired == 0) std::this_thread::yield();  // the first ones stay until one was called
+      while (fired == 0) std::this_thread::yield();  // the first hooks stay until one was called
       temporary.clear();
       std::this_thread::yield();
     }
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(gradients_in_several_threads) {
   in_threads(kThreads, [&] {
     for (int i = 0; i < 20; ++i) model->forward(at::ones({2, 2}).requires_grad_()).sum().backward();
   });
-  // Two for each of six modules, and the inner one is called twice.
+  // Two for each of six modules; the inner one is called twice.
   BOOST_TEST(fired == 2 * 7 * 20 * kThreads);
 }
 

@@ -1,4 +1,4 @@
-// Values in which tensors are: what hooks see of them, and what becomes of the tensors that they replace.
+// Values that contain tensors: how hooks see and replace the tensors.
 #include <torch/torch.h>
 
 #include <boost/test/unit_test.hpp>
@@ -24,7 +24,7 @@ namespace values {
 struct Latent {
   at::Tensor mean, deviation;
 };
-/// Can be moved and looked at, not copied.
+/// Can be moved and read, not copied.
 struct Single {
   explicit Single(at::Tensor x) : tensor(std::move(x)) {}
   Single(const Single&) = delete;
@@ -55,7 +55,7 @@ struct HashKey {
   std::size_t operator()(const Key& key) const { return static_cast<std::size_t>(key.id); }
 };
 
-/// Returns what it gets.
+/// Returns its argument.
 template <class T>
 struct EchoImpl : torch::nn::Module {
   T forward(T value) { return value; }
@@ -166,8 +166,7 @@ bool same(const Tensors& a, const Tensors& b) {
   return true;
 }
 
-/// What is expected of every type. `attach` and `call` say how the module is hooked and called; `make` makes
-/// a value.
+/// The expectations for every type. `attach` and `call` hook and call the module; `make` makes a value.
 template <class T, class Make, class Attach, class Call>
 void check(Make make, Attach attach, Call call) {
   T value = make();
@@ -417,7 +416,7 @@ BOOST_AUTO_TEST_CASE(tensor_lists) {
 
 namespace {
 
-/// Hands its results over in an argument.
+/// Returns its results in an argument.
 struct FillImpl : torch::nn::Module {
   void forward(Latent& value) {
     value.deviation = value.mean * 3;
@@ -435,7 +434,7 @@ struct DoubleImpl : torch::nn::Module {
   }
 };
 TORCHTAP_MODULE(Double);
-/// Keeps what it computes on the way in a vector of the caller's.
+/// Appends intermediate results to the caller's vector.
 struct CollectImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, Tensors& features) {
     at::Tensor y = x;
@@ -523,7 +522,7 @@ struct ReadImpl : torch::nn::Module {
 };
 TORCHTAP_MODULE(Read);
 
-/// Takes what has nothing to do with tensors, and what may have.
+/// Takes one argument without tensors and one that may have some.
 struct OddImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, Config& config, std::shared_ptr<Incomplete> /*incomplete*/,
                      const Base& base, std::set<int> /*set*/, std::map<int, std::string> /*names*/,

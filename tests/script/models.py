@@ -1,4 +1,4 @@
-"""Writes the models of the TorchScript tests, and what Python's own hooks see of them.
+"""Writes the models of the TorchScript tests, and the tensors that Python's own hooks see.
 
 For each model NAME: NAME.script.pt and, where it can be traced, NAME.trace.pt; NAME.arguments.pt, a module whose
 attribute `arguments` is the tuple of inputs; and NAME.expected.pt, a dict from "KIND PATH#CALL#SLOT" to a tensor. KIND
@@ -121,7 +121,7 @@ class Join(nn.Module):
 
 
 class Pair(nn.Module):
-    """Calls one module twice: tracing makes forward and forward1 of it."""
+    """Calls one module twice, which tracing turns into forward and forward1."""
 
     def __init__(self, inner: nn.Module):
         super().__init__()
@@ -261,7 +261,7 @@ def observed(model, arguments, with_gradients):
         sum(part.sum() for part in flat(result) if part is not None and part.requires_grad).backward()
     for handle in handles:
         handle.remove()
-    # "gin PATH#CALL#SLOT#0#0" is "gin PATH#CALL#SLOT".
+    # "gin PATH#CALL#SLOT#0#0" becomes "gin PATH#CALL#SLOT".
     return {key[:-4] if key.startswith("g") else key: value for key, value in seen.items()}
 
 
@@ -291,7 +291,7 @@ def main():
     write(directory, "values", Values(),
           (x, (torch.randn(4, 6), None), {"a": torch.randn(4, 6), "b": torch.randn(4, 6), "mask": torch.ones(4, 6)}))
     write(directory, "siamese", Siamese(), (x,), trace=True, gradients=True)
-    # Older versions write but cannot load what they made of a convolution.
+    # Older versions write a file that they cannot load if it contains a convolution.
     torch.jit.optimize_for_inference(torch.jit.script(Siamese().eval())).save(f"{directory}/siamese.optimized.pt")
     write(directory, "forked", Forked(), (x,))
     write(directory, "interfaced", Interfaced(), (x,))

@@ -1,4 +1,4 @@
-// Attaching to TorchScript models and taking off again.
+// Attaching hooks to TorchScript models and removing them.
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/api/function_impl.h>
 
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(attach_before_and_after_the_first_run) {
     model.forward(inputs);
     BOOST_TEST(outputs.samples() == 20);
   }
-  // One after the other, without a batch, and off in another order.
+  // One after the other, without a batch, and removed in another order.
   auto first = tap::hooks::attach(tap::model::find(model, "conv1"), tap::hooks::Kind::forward_output,
                                   [](tap::hooks::Event&) {});
   int calls = 0;
@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(get_what_hooks_put_in_place) {
   const auto plain = flat(model.forward(inputs));
   const at::Tensor zeros = at::zeros({4, 6});
   {
-    // The third input of join is a list that its caller holds, too.
+    // The third input of join is a list that its caller also holds.
     auto handle = tap::hooks::attach(tap::model::find(model, "join"), tap::hooks::Kind::forward_pre,
                                      [&](tap::hooks::Event& event) {
                                        BOOST_TEST(event.inputs().size() == (event.call_index() == 0 ? 3 : 4));
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(are_put_together_in_cpp) {
   BOOST_TEST(at::equal(whole.forward(inputs).toTensor(), plain));
   BOOST_TEST(at::equal(outputs.at("part").tensors().at(0) * 2, plain));
   BOOST_TEST(outputs.at("part.pair.inner.0").samples() == 4);
-  // The part is a model of its own, too.
+  // The part is also a model of its own.
   part.forward(inputs);
   BOOST_TEST(outputs.at("part.pair.inner.0").samples() == 8);
 }
@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(run_under_autocast) {
     const auto wanted = plain.forward(inputs).toTensor();
     cast(false);
     BOOST_TEST(result.scalar_type() == wanted.scalar_type());
-    // Newer executors fuse operations of half precision once they are warm, without rounding in between.
+    // Newer executors fuse half-precision operations once they are warm, without rounding in between.
     const bool is_same = i == 0 ? at::equal(result, wanted) : at::allclose(result, wanted, 0.02, 0.02);
     BOOST_TEST(is_same, "run " << i);
     BOOST_TEST(at::equal(model.forward(inputs).toTensor(), plain.forward(inputs).toTensor()));

@@ -1,4 +1,4 @@
-// Calls that hand over no tensors, and tensors that cannot be kept.
+// Calls without tensors, and tensors that cannot be kept.
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/api/module.h>
 
@@ -19,8 +19,7 @@ using tap::recorders::Options;
 
 namespace {
 
-/// A model as tracing makes it of one with a stochastic depth: a module whose forward takes and returns
-/// nothing.
+/// A model as tracing makes it of stochastic depth: the forward of one module takes and returns nothing.
 torch::jit::Module traced() {
   torch::jit::Module part("Part"), drop("Drop"), whole("Whole");
   part.define("def forward(self, x):\n    return x * 2\n");
@@ -102,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_module_that_was_asked_for_alone_has_to_hand_over_tensors)
   lenient.modules(model, tap::selectors::names("drop"));
   model.forward({x});
   BOOST_TEST(reported == std::vector<std::string>{"drop"});
-  // A slot that a module does not have is a mistake, however many were selected.
+  // A slot that a module does not have is an error, however many were selected.
   lenient.detach();
   ForwardOutput second(Options().tensor(1));
   second.modules(model);

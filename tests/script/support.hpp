@@ -10,12 +10,12 @@
 
 namespace torchtap_test {
 
-/// A file that models.py has written.
+/// The path of a file that models.py wrote.
 inline std::string file(const std::string& name) {
   return std::string(TORCHTAP_TEST_MODELS) + "/" + name + ".pt";
 }
 
-/// "resnet18.script", as it was loaded: a model of its own each time.
+/// "resnet18.script", freshly loaded each time.
 inline torch::jit::Module load(const std::string& name) {
   return torch::jit::load(file(name));
 }

@@ -1,4 +1,4 @@
-// TorchScript models that run in some threads while others attach to them and detach.
+// TorchScript models that run in some threads while others attach and detach hooks.
 #include <torch/csrc/jit/api/function_impl.h>
 
 #include <atomic>
@@ -37,8 +37,8 @@ bool has_operators(const torch::jit::Module& model) {
   return false;
 }
 
-/// Runs a model in several threads, each with an input of its own, until it is destroyed, and compares what
-/// comes out with what came out before.
+/// Runs a model in several threads, each with its own input, until it is destroyed, and compares each result
+/// with the one from before.
 class Runners {
  public:
   Runners(const torch::jit::Module& model, const at::Tensor& x, int threads) : model_(model) {
@@ -46,7 +46,7 @@ class Runners {
     for (int i = 0; i < threads; ++i) {
       runs_.emplace_back(0);
       inputs_.push_back(x * (i + 1));
-      // Where a sample is from is not known: it has to be one of those that the inputs lead to.
+      // The origin of a sample is not known: it has to be one of those that the inputs lead to.
       ForwardOutput all;
       all.modules(model_);
       outputs_.push_back(model_.forward({inputs_.back()}).toTensor());
@@ -66,19 +66,19 @@ class Runners {
   }
   ~Runners() { stop(); }
 
-  /// Returns when each thread has begun and ended a run, or a thread has failed.
+  /// Returns once each thread has begun and ended a run, or a thread has failed.
   void wait() const {
     std::vector<long> before;
     for (const auto& runs : runs_) before.push_back(runs.load());
     for (std::size_t i = 0; i < runs_.size(); ++i) {
-      // The first run that ends may have begun before.
+      // The first run to end may have begun before.
       while (runs_[i].load() < before[i] + 2 && wrong_.load() == 0) {
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     }
   }
 
-  /// How many samples are none of the model's.
+  /// The number of samples that are none of the model's.
   std::size_t foreign_samples(ForwardOutput& recorder) const {
     std::size_t foreign = 0;
     for (const auto& module : recorder) {
@@ -198,8 +198,8 @@ BOOST_DATA_TEST_CASE(see_what_a_model_computes_while_others_attach,
   run_while_others_attach(name);
 }
 
-// What LibTorch compiles for a first call meanwhile may be made of functions of which some have hooks
-// already: none of that may stay.
+// Code that LibTorch compiles meanwhile for a first call may contain functions of which only some have hooks:
+// it must not stay.
 BOOST_AUTO_TEST_CASE(that_run_for_the_first_time_leave_no_trace) {
   const auto inputs = arguments("siamese");
   const auto plain = load("siamese.script").forward(inputs).toTensor();
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(that_run_for_the_first_time_leave_no_trace) {
   BOOST_TEST(left == 0);
 }
 
-// A lock for each function, all held at once, is more than ThreadSanitizer can follow.
+// A lock per function, all held at once, would be too much for ThreadSanitizer.
 BOOST_AUTO_TEST_CASE(attach_to_hundreds_of_modules) {
   constexpr int kModules = 160;
   torch::jit::Module model("Many");
@@ -268,7 +268,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(variants)
 
-// LibTorch runs a call by an executor that nobody but the function holds.
+// LibTorch runs a call with an executor that only the function holds.
 BOOST_AUTO_TEST_CASE(outlive_the_calls_that_execute_them) {
   auto model = load("siamese.script");
   const auto inputs = arguments("siamese");
@@ -304,7 +304,7 @@ BOOST_AUTO_TEST_CASE(outlive_the_calls_that_execute_them) {
   BOOST_TEST(at::equal(model.forward(inputs).toTensor(), plain));
 }
 
-// Each set of modules has code of its own, which is kept; after some sets, one is made that does for all.
+// Each set of modules has its own code, which is kept; after several sets, one code serves all.
 BOOST_AUTO_TEST_CASE(are_not_made_without_end) {
   constexpr int kModules = 24;
   torch::jit::Module model("Many");
@@ -337,7 +337,7 @@ BOOST_AUTO_TEST_CASE(are_not_made_without_end) {
   BOOST_TEST(graphs.size() <= 10U);
 }
 
-// The code of a method that is compiled while some hooks are gone has to have them once they are back.
+// The code of a method that is compiled while some hooks are gone must have them once they are back.
 BOOST_AUTO_TEST_CASE(of_other_methods_follow_hooks_that_come_back) {
   auto model = load("values.script");
   const auto x = at::randn({4, 6});
@@ -357,7 +357,7 @@ BOOST_AUTO_TEST_CASE(of_other_methods_follow_hooks_that_come_back) {
   BOOST_TEST(linears == 1);
 }
 
-// Hooks are found by object and name of the method.
+// Hooks are found by object and method name.
 BOOST_AUTO_TEST_CASE(of_a_function_have_one_name) {
   torch::jit::Module model("Overloaded");
   model.define("def encode__0(self, x):\n    return x + 1\n");

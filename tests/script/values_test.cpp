@@ -1,4 +1,4 @@
-// What is recorded of models that Python has exported, compared with what Python's own hooks saw.
+// Recordings of models that Python exported, compared with what Python's own hooks saw.
 #include <boost/test/data/test_case.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
@@ -32,8 +32,8 @@ const Case kCases[] = {
     {"siamese", "trace", true},
     {"interfaced", "script", false},
 #ifndef __SANITIZE_THREAD__
-    // LibTorch is not instrumented, so ThreadSanitizer does not see the count of references after which a
-    // fork's result is freed, in one of two threads, and takes each for a race; with hooks and without.
+    // LibTorch is not instrumented, so ThreadSanitizer does not see the reference count that guards the
+    // result of a fork, which one of two threads frees, and reports a race, with hooks and without.
     {"forked", "script", false},
 #endif
 };
@@ -49,7 +49,7 @@ std::map<std::string, at::Tensor> expected(const std::string& name, const std::s
   return result;
 }
 
-/// Compares what was recorded in one forward with what Python has seen of it.
+/// Compares the recording of one forward with what Python saw of it.
 void compare(tap::recorders::Recorder& recorder, const Case& one, const std::string& kind) {
   const auto wanted = expected(one.name, kind);
   BOOST_TEST(!wanted.empty());
@@ -101,7 +101,7 @@ BOOST_DATA_TEST_CASE(are_those_that_python_hooks_see, boost::unit_test::data::ma
   compare(pre, one, "pre");
   for (std::int64_t i = 0; i < pre.size(); ++i) BOOST_TEST(after[i].samples() == pre[i].samples());
 
-  // The profiling executor optimises what it has seen run; the values stay.
+  // The profiling executor optimises after some runs; the values stay the same.
   for (int i = 0; i < 3; ++i) {
     outputs.reset();
     model.forward(inputs);
@@ -113,7 +113,7 @@ BOOST_DATA_TEST_CASE(of_gradients_too, boost::unit_test::data::make(kCases), one
   if (!one.gradients) return;
   auto model = load(std::string(one.name) + "." + one.how);
   const auto inputs = arguments(one.name);
-  // Python's gradients arrive by call; a recorder's in the order of backward.
+  // Python's gradients arrive by call, a recorder's in the order of backward.
   std::map<std::string, at::Tensor> outputs, alone;
   std::vector<tap::hooks::Handle> handles;
   const auto note = [](std::map<std::string, at::Tensor>& into) {
@@ -171,8 +171,8 @@ BOOST_DATA_TEST_CASE(of_the_model_do_not_change, boost::unit_test::data::make(kC
         for (std::size_t p = 0; p < gradients.size(); ++p) {
           BOOST_TEST(gradients[p].defined() == wanted_gradients[p].defined());
           if (!gradients[p].defined()) continue;
-          // Once warm, LibTorch's executor differentiates runs of operations as a whole, with another
-          // rounding than its own first run; hooks split them.
+          // Once warm, LibTorch's executor differentiates runs of operations as a whole, with other rounding
+          // than in its own first run; hooks split these runs.
           const bool is_same = optimized ? at::allclose(gradients[p], wanted_gradients[p], 1e-4, 1e-5)
                                          : at::equal(gradients[p], wanted_gradients[p]);
           BOOST_TEST(is_same, "parameter " << p << " in run " << i);

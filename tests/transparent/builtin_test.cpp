@@ -1,4 +1,4 @@
-// Every module type of LibTorch in a program that is linked with torchtap::transparent and otherwise plain,
+// Every module type of LibTorch in an otherwise plain program that is linked with torchtap::transparent,
 // compared with a program that is not.
 #include <torch/torch.h>
 
@@ -33,7 +33,7 @@ torch::serialize::InputArchive& plain_outcomes() {
   return archive;
 }
 
-/// A model as people write them, with a module of LibTorch inside.
+/// A typical model with a LibTorch module inside.
 template <class Holder>
 struct AroundImpl : torch::nn::Module {
   explicit AroundImpl(Holder held) : inner(register_module("inner", std::move(held))) {}

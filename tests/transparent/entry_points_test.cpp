@@ -1,4 +1,4 @@
-// The methods that LibTorch's modules have beside forward for the same work.
+// Methods of LibTorch's modules, besides forward, that do the same work.
 #include <torch/torch.h>
 
 #include <boost/test/unit_test.hpp>
@@ -30,7 +30,7 @@ Tensors flat(const std::tuple<rnn::PackedSequence, std::tuple<at::Tensor, at::Te
   return all;
 }
 
-/// LibTorch's own, past the definition that stands in front of it: the very code, and no hooks.
+/// LibTorch's own definition, behind the one that interposes it: the same code without hooks.
 template <class Member>
 Member original(Member member) {
   using namespace torchtap::transparent::detail;
@@ -42,7 +42,7 @@ rnn::PackedSequence packed(const at::Tensor& data) {
   return rnn::PackedSequence(data, torch::tensor({3, 2, 2, 1}), order);
 }
 
-/// Calls the module in both ways, and says what hooks have to see.
+/// Calls the module in both ways and returns the values that hooks have to see.
 template <class Holder, class Call>
 void check_called(Holder module, const at::Tensor& input, std::size_t slots, bool is_packed, Call call,
                   const builtins::Outcome& want) {
@@ -69,7 +69,7 @@ void check_called(Holder module, const at::Tensor& input, std::size_t slots, boo
   BOOST_REQUIRE(seen.backward_input.count(0) == 1);
   BOOST_TEST(at::equal(seen.backward_input[0].at(0), want.input_gradients[0]));
 
-  // Once the hooks are gone, as before.
+  // Without hooks, everything is as before.
   module->zero_grad();
   builtins::check_same(builtins::run(*module, {input}, made.forward), want);
   BOOST_TEST(seen.pre == 1);
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(with_indices) {
   CHECK_INDICES(AdaptiveMaxPool1d, (2), ({2, 3, 8}));
   CHECK_INDICES(AdaptiveMaxPool2d, ({2, 2}), ({2, 3, 8, 8}));
   CHECK_INDICES(AdaptiveMaxPool3d, ({2, 2, 2}), ({1, 2, 4, 4, 4}));
-  // With samples that are given: else it draws them anew in each call.
+  // With given samples: otherwise the module draws new ones in each call.
   const auto samples = [](std::int64_t d) { return at::full({2, 3, d}, 0.5); };
   CHECK_INDICES(FractionalMaxPool2d, (2).output_size(3)._random_samples(samples(2)), ({2, 3, 8, 8}));
   CHECK_INDICES(FractionalMaxPool3d, (2).output_size(3)._random_samples(samples(3)), ({2, 3, 8, 8, 8}));

@@ -1,4 +1,4 @@
-// Which forms of own modules are followed, and the reason that is told for the others.
+// Which forms of user-defined modules are followed, and which reason is given for the others.
 #include <torch/torch.h>
 
 #include <boost/test/unit_test.hpp>
@@ -65,14 +65,14 @@ struct CoderImpl : torch::nn::Module {
 };
 TORCH_MODULE(Coder);
 
-/// A root that only holds networks, as trainers do. No holder was ever made for it.
+/// A root that only contains networks, as trainers do. No holder is ever made for it.
 struct Trainer : torch::nn::Module {
   Const generator; Coder discriminator;
   Trainer() { register_module("generator", generator); register_module("discriminator", discriminator); }
 };
 // clang-format on
 
-/// What the module's hook sees of one call.
+/// The tensors that the module's hook sees in one call.
 template <class Holder, class Call>
 std::vector<double> seen(const Holder& module, Call&& call) {
   std::vector<double> values;
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_SUITE(forms)
 BOOST_AUTO_TEST_CASE(virtual_forwards_run_the_objects_own) {
   Overriding overriding;
   Virtual base(std::shared_ptr<VirtualImpl>(overriding.ptr()));
-  BOOST_TEST(base->forward(x).item<double>() == 102);  // the default argument is the static type's, as in C++
+  BOOST_TEST(base->forward(x).item<double>() == 102);  // the static type's default argument, as in C++
   BOOST_TEST(overriding->forward(x).item<double>() == 105);
   const auto values = seen(overriding, [&] {
     BOOST_TEST(base->forward(x).item<double>() == 102);
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(objects_are_what_libtorch_would_have_made) {
   BOOST_TEST((typeid(*clone) == typeid(CopiedImpl)));
   Copied second(clone);
   BOOST_TEST(seen(second, [&] { second(x), copied(x); }) == Values{3}, boost::test_tools::per_element());
-  // Nobody may call a module that was not made by a holder in a way that is seen; neither its clone.
+  // Calls of a module that no holder made cannot be seen, nor can calls of its clone.
   Copied third(std::dynamic_pointer_cast<CopiedImpl>(Copied(std::make_shared<CopiedImpl>())->clone()));
   BOOST_TEST(contains(why_not(third), "std::make_shared"), why_not(third));
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Modules as users write them, unaware of torchtap. Included where they are hooked, and compiled with every
+// Modules as users write them, unaware of torchtap. Included where they are hooked and compiled at every
 // level of optimisation.
 #include <torch/torch.h>
 
@@ -19,7 +19,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-/// Default arguments, a tuple as a result, a clone.
+/// Has default arguments, returns a tuple, can be cloned.
 struct GateImpl : torch::nn::Cloneable<GateImpl> {
   explicit GateImpl(std::int64_t width) : width(width) { GateImpl::reset(); }
   void reset() override { gate = register_module("gate", torch::nn::Linear(width, width)); }
@@ -33,7 +33,7 @@ struct GateImpl : torch::nn::Cloneable<GateImpl> {
 };
 TORCH_MODULE(Gate);
 
-/// A model of LibTorch's own that somebody extends.
+/// A user-defined extension of a LibTorch module.
 struct ScaledImpl : torch::nn::LinearImpl {
   ScaledImpl() : LinearImpl(4, 4) {}
   at::Tensor forward(const at::Tensor& x) { return LinearImpl::forward(x) * 3; }
@@ -44,7 +44,7 @@ struct RenamedImpl : torch::nn::LinearImpl {
 };
 TORCH_MODULE(Renamed);
 
-/// What keeps LibTorch's holder.
+/// Keeps LibTorch's holder.
 struct TwoWaysImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x + 1; }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) { return x + y; }

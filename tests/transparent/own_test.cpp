@@ -1,4 +1,4 @@
-// The user's own modules, and where the ways of hooking meet.
+// User-defined modules, and combinations of the ways of hooking.
 #include "own.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -18,7 +18,7 @@ using support::message_of;
 
 namespace {
 
-/// How often each module fires in one forward.
+/// The number of times each module fires in one forward.
 template <class Run>
 std::map<std::string, int> count(torch::nn::Module& root, Run&& run) {
   std::map<std::string, int> fired;

@@ -1,4 +1,4 @@
-// Models of the zoo that hand on structs, maps, lists of tensors and packed sequences.
+// Models of the zoo that pass structs, maps, lists of tensors and packed sequences.
 #include <torch/torch.h>
 
 #include <boost/test/unit_test.hpp>
@@ -10,7 +10,7 @@
 #include "zoo/tagger.hpp"
 #include "zoo/vae.hpp"
 
-/// `zoo::Gaussian` is left out.
+/// `zoo::Gaussian` is left out on purpose.
 template <>
 struct torchtap::hooks::Visit<zoo::VAEOutput> {
   template <class Visitor>
@@ -34,7 +34,7 @@ using torchtap_test::says;
 
 namespace {
 
-/// What a step of training comes to: outputs and gradients.
+/// The outputs and gradients of a training step.
 template <class Net, class Call>
 Tensors step(Net net, Call call) {
   net->zero_grad();
@@ -48,7 +48,7 @@ Tensors step(Net net, Call call) {
   return all;
 }
 
-/// Five recorders on `module` change nothing; hands them over.
+/// Checks that five recorders on `module` change nothing; returns them.
 template <class Net, class Call>
 std::vector<tap::recorders::Recorder> recorded(Net net, const char* module, Call call) {
   const Tensors want = step(net, call);
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(a_struct) {
   BOOST_TEST(at::equal(sample(all[4], 0), output.reconstruction.detach() * 2));
   BOOST_TEST(sample(all[3], 0).sizes() == x.sizes());
 
-  // Of what nobody has told torchtap about, it is said; the rest of the model goes on.
+  // Values of unknown types are reported; the rest of the model is recorded.
   const auto named = tap::selectors::names("encoder");
   const auto check = [&](auto recorder) {
     recorder.modules(*vae, named);

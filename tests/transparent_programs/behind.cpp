@@ -1,5 +1,4 @@
-// Linked in the wrong order, so that the program calls LibTorch's definitions: that has to be said, not
-// ignored.
+// Linked in the wrong order, so that the program calls LibTorch's definitions. torchtap has to report that.
 #include <torch/nn/modules/linear.h>
 
 #include <iostream>

@@ -1,5 +1,5 @@
-// A program that knows nothing of torchtap: runs a small ResNet, prints what came out, and ends as it is
-// told.
+// A program that knows nothing of torchtap: runs a small ResNet, prints the result and ends as its arguments
+// say.
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   torch::manual_seed(3);
   zoo::ResNet18 net(zoo::ResNet18Options().num_classes(10).width(8));
   net->eval();
-  torch::nn::Linear loose(10, 4);  // in no model
+  torch::nn::Linear loose(10, 4);  // belongs to no model
   const auto images = torch::linspace(-1, 1, 4 * 3 * 32 * 32).view({4, 3, 32, 32});
   for (int i = 0; i < 3; ++i) {
     const auto scores = loose(net(images * (i + 1)));

@@ -1,5 +1,5 @@
-// Modules as strangers write them. Compiled with and without torchtap::transparent, this program prints the
-// same.
+// Modules in the forms that user code has. This program prints the same compiled with and without
+// torchtap::transparent.
 #include <torch/torch.h>
 
 #include <algorithm>

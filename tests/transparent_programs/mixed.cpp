@@ -1,6 +1,5 @@
-// A library that was compiled without torchtap::transparent in a program that was compiled with it: modules
-// of either work in both, calls that the program makes are seen, and modules that the library made are
-// refused with a reason.
+// A library compiled without torchtap::transparent in a program compiled with it: modules of either work in
+// both, calls that the program makes are seen, and modules that the library made are refused with a reason.
 #include "mixed.hpp"
 
 #include <iostream>

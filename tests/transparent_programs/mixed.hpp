@@ -2,8 +2,7 @@
 
 #include <torch/torch.h>
 
-/// Seen by a library that is compiled without torchtap::transparent and by a program that is compiled with
-/// it.
+/// Included by a library compiled without torchtap::transparent and by a program compiled with it.
 struct PartImpl : torch::nn::Cloneable<PartImpl> {
   explicit PartImpl(double factor = 2) : factor(factor) { PartImpl::reset(); }
   void reset() override { weight = register_parameter("weight", torch::full({1}, factor)); }

@@ -1,5 +1,4 @@
-// One program, compiled without and with optimisation, at link time too: the hooks have to fire in all of
-// them.
+// One program, compiled without and with optimisation, also at link time: the hooks have to fire in each.
 #include <iostream>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>

@@ -1,6 +1,6 @@
-// A program that knows nothing of torchtap and does its work, and ends, in unusual ways: in other processes,
-// by signals, with modules that live for one call only. The layer adds up its two inputs, so that what came
-// out of it can be told from what went in.
+// A program that knows nothing of torchtap and works and ends in unusual ways: in other processes, by
+// signals, with modules that live for one call only. The layer adds its two inputs, so that its outputs
+// identify its inputs.
 #include <signal.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/activation.h>
@@ -33,7 +33,7 @@ nn::Linear make_layer() {
   return layer;
 }
 
-/// Comes out of `layer` as twice the value.
+/// The output of `layer` is twice the value.
 void feed(nn::Linear& layer, double value) {
   torch::NoGradGuard guard;
   layer(torch::full({1, 2}, value));
@@ -92,7 +92,7 @@ int fork_first() {
   return 5;
 }
 
-/// Two forks, as daemons do it; the child in between does nothing.
+/// Two forks, as daemons do; the child in between does nothing.
 int fork_twice() {
   auto layer = make_layer();
   feed(layer, 1);
@@ -100,7 +100,7 @@ int fork_twice() {
   return 5;
 }
 
-/// Children that only run another program, or end.
+/// Children that only run another program or end.
 int fork_idle() {
   auto layer = make_layer();
   feed(layer, 1);
@@ -113,7 +113,7 @@ int fork_idle() {
   return 5;
 }
 
-/// A server: the model is made first, its workers are forked.
+/// A server: makes the model first, then forks its workers.
 int workers() {
   nn::Sequential net(make_layer(), nn::ReLU());
   net->eval();
@@ -128,8 +128,8 @@ int workers() {
   return 5;
 }
 
-/// Forks while other threads call modules and make new ones; without matrix products, as the libraries for
-/// these have locks of their own.
+/// Forks while other threads call modules and make new ones. No matrix products, because their libraries have
+/// locks of their own.
 int fork_busy() {
   std::atomic<bool> stop{false};
   std::atomic<int> warm{0};
@@ -146,7 +146,7 @@ int fork_busy() {
       }
     });
   }
-  // A thread's first operation takes a lock of LibTorch's, which nobody would release in a child.
+  // A thread's first operation takes a lock of LibTorch that nobody would release in a child.
   while (warm < 3) std::this_thread::yield();
   nn::Tanh activation;
   const auto x = torch::ones({2});
@@ -163,7 +163,7 @@ int fork_busy() {
   return 5;
 }
 
-/// The child dies of SIGTERM, which is no affair of its parent's.
+/// The child dies of SIGTERM, which must not affect its parent.
 int fork_killed() {
   auto layer = make_layer();
   feed(layer, 1);
@@ -238,7 +238,7 @@ int failed_assert() {
   return 1;
 }
 
-/// Tells when it got SIGUSR1 and SIGTERM, and in the end how often.
+/// Prints a line when it gets SIGUSR1 or SIGTERM, and finally the number of signals.
 int count_signals() {
   ::signal(SIGUSR1, [](int) { ++calls; });
   static volatile sig_atomic_t stop = 0;
@@ -249,7 +249,7 @@ int count_signals() {
   std::cout << "heard " << SIGUSR1 << std::endl;
   while (stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::cout << "heard " << SIGTERM << std::endl;
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // a signal that comes twice has come by then
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // a duplicate signal has arrived by then
   std::cout << calls << " " << stop << std::endl;
   return 5;
 }
@@ -311,7 +311,7 @@ int own_root() {
   return 5;
 }
 
-// ---- modules that are made anew
+// ---- short-lived modules
 
 constexpr int kRounds = 40;
 
@@ -328,7 +328,7 @@ int anew() {
   return 5;
 }
 
-/// They live until the end of the forward, and are called first in it.
+/// They live until the end of the forward and are first called in it.
 int anew_in_scope() {
   torch::NoGradGuard guard;
   auto layer = make_layer();
@@ -339,7 +339,7 @@ int anew_in_scope() {
   return 5;
 }
 
-/// The whole model is made anew, for each request.
+/// Each request makes the whole model again.
 int anew_models() {
   torch::NoGradGuard guard;
   for (int i = 0; i < kRounds; ++i) {
@@ -350,7 +350,7 @@ int anew_models() {
   return 5;
 }
 
-/// Gradients arrive when the module is gone and another one has its place.
+/// Gradients arrive after the module is gone and another one has its address.
 int anew_gradients() {
   auto layer = make_layer();
   std::vector<at::Tensor> outputs;
@@ -359,7 +359,7 @@ int anew_gradients() {
   return 5;
 }
 
-/// Layers of two sizes, one after the other: not the same layer.
+/// Layers of two sizes, one after the other: they are not the same layer.
 int two_sizes() {
   torch::NoGradGuard guard;
   for (const int size : {2, 3}) {
@@ -368,7 +368,7 @@ int two_sizes() {
   return 5;
 }
 
-/// More layers than fit, and modules made anew all the time.
+/// More layers than the limit, and new modules all the time.
 int many() {
   torch::NoGradGuard guard;
   std::vector<nn::Identity> layers;

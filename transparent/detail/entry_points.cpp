@@ -1,5 +1,5 @@
-// Definitions of what LibTorch's modules have beside forward for the same work, as interpose.cpp has them of
-// forward: Python's modules do both in forward, so the same hooks run.
+// Definitions of the methods of LibTorch's modules, besides forward, that do the work of forward, as in
+// interpose.cpp for forward. Python's modules do both in forward, so the same hooks run.
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 

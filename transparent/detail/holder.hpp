@@ -1,5 +1,5 @@
 #pragma once
-#pragma GCC system_header  // its warnings would be about the user's types
+#pragma GCC system_header  // its warnings would concern the user's types
 
 #include <memory>
 #include <torchtap/core/detail/is_complete.hpp>
@@ -12,13 +12,13 @@
 #include <type_traits>
 #include <utility>
 
-/// How a holder calls the user's own modules in a program linked with torchtap::transparent. Included by
-/// overlay/torch/nn/cloneable.h, once LibTorch's is complete.
+/// How a holder calls user-defined modules in a program linked with torchtap::transparent. Included by
+/// overlay/torch/nn/cloneable.h, once LibTorch's header is complete.
 ///
-/// No object is changed: modules are made as plain `Impl`, and the holder's `->` returns a pointer to a
-/// *view*, a class that derives from `Impl`, adds no data and no virtual function, and has a `forward` of its
-/// own. By the letter of the standard that pointer is invalid, as the object is no view. It works because the
-/// view's members read nothing but the address of the `Impl`, which is its first base (docs/rationale.md).
+/// Modules are made as plain `Impl` and never changed. The holder's `->` casts the pointer statically to a
+/// *view*: a class that derives from `Impl`, adds no data and no virtual function, and has its own `forward`.
+/// The object is not a view, so the cast is undefined behaviour by the standard. It works because the view's
+/// members read only the address of the `Impl`, its first base (docs/rationale.md).
 namespace torchtap::transparent::detail {
 
 template <class Impl>
@@ -31,7 +31,7 @@ TORCHTAP_BUILTINS(TORCHTAP_IS_TORCHS, TORCHTAP_IS_TORCHS_TEMPLATE)
 #undef TORCHTAP_IS_TORCHS_TEMPLATE
 #undef TORCHTAP_IS_TORCHS
 
-/// The parts of the type of a member function.
+/// The parts of a member function's type.
 template <class Member>
 struct Call {
   static constexpr bool usual = false;
@@ -43,7 +43,7 @@ struct UsualCall {
   using Result = R;
   using Arguments = std::tuple<Args...>;
 };
-// Hooks run around the call, so an exception of theirs does not pass through a forward that is noexcept.
+// Hooks run outside of the call, so their exceptions do not pass through a noexcept forward.
 #define TORCHTAP_CALL(qualifiers, is_const)  \
   template <class R, class C, class... Args> \
   struct Call<R (C::*)(Args...) qualifiers> : UsualCall<R, is_const, Args...> {}
@@ -90,7 +90,7 @@ struct AllKept;
 template <class... Args>
 struct AllKept<std::tuple<Args...>> : std::bool_constant<(... && can_be_kept<Args>())> {};
 
-/// Whether calls of `Impl` can be followed, for types that are not LibTorch's.
+/// Whether calls of `Impl` can be followed, for types other than LibTorch's.
 template <class Impl>
 constexpr model::detail::Following following() {
   using model::detail::Following;
@@ -118,7 +118,7 @@ constexpr model::detail::Following following() {
   }
 }
 
-/// One overload of a view's `forward`: the first arguments given, those behind them left to their defaults. A
+/// One overload of a view's `forward`: takes the first arguments and leaves the others to their defaults. A
 /// template, so that it never overrides a virtual `forward`.
 template <class View, bool is_const, class R, std::size_t absent, class Tuple>
 struct Overload;
@@ -145,7 +145,7 @@ template <class Impl, class... Args>
 struct IsCallable<Impl, std::tuple<Args...>>
     : std::bool_constant<hooks::detail::is_callable_v<Impl, Args...>> {};
 
-/// The least number of leading arguments that a call of `Impl::forward` needs.
+/// The smallest number of leading arguments that `Impl::forward` can be called with.
 template <class Impl, class Arguments, std::size_t given = std::tuple_size_v<Arguments>>
 constexpr std::size_t needed() {
   if constexpr (given == 0) {
@@ -162,7 +162,7 @@ using OverloadFor = Overload<View, Forward::is_const, typename Forward::Result,
                              hooks::detail::tensors_from_v<typename Forward::Arguments, given>,
                              hooks::detail::FirstTypes<typename Forward::Arguments, given>>;
 
-/// `Impl` as its holder calls it: with hooks around its forward, which are found by the module's address.
+/// The view of `Impl` that its holder calls: runs hooks around its forward, found by the module's address.
 template <class Impl, class Forward = Call<decltype(&Impl::forward)>,
           std::size_t first = needed<Impl, typename Forward::Arguments>(),
           class Rest = std::make_index_sequence<std::tuple_size_v<typename Forward::Arguments> - first + 1>>
@@ -180,7 +180,7 @@ class View<Impl, Forward, first, std::index_sequence<rest...>>
 
   template <class R, std::size_t absent, class... Given>
   R torchtap_run(Given... arguments) const {
-    // Through Impl's own type, so that a virtual forward is the one of the object.
+    // Called through Impl's own type, so that a virtual forward is the object's.
     using Callee = std::conditional_t<Forward::is_const, const Impl, Impl>;
     auto& module = const_cast<Impl&>(static_cast<const Impl&>(*this));
     auto* entry = hooks::detail::find_interposed(module);
@@ -194,7 +194,7 @@ class View<Impl, Forward, first, std::index_sequence<rest...>>
   }
 };
 
-/// Whether calls of `Impl` are seen by other means.
+/// Whether calls of `Impl` are observed by other means.
 template <class Impl>
 constexpr bool is_seen_elsewhere() {
   if constexpr (IsTorchs<Impl>::value) {
@@ -216,7 +216,7 @@ struct SeenOf<Impl, std::enable_if_t<!is_seen_elsewhere<Impl>() &&
   using Type = View<Impl>;
 };
 
-/// Tells whether holders of `Impl` mark the modules that they make, and notes the type at the first call.
+/// Whether holders of `Impl` mark the modules that they make. The first call also records the type.
 template <class Impl>
 bool is_marked() {
   if constexpr (is_seen_elsewhere<Impl>()) {

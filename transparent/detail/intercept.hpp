@@ -10,8 +10,8 @@
 
 namespace torchtap::transparent::detail {
 
-/// The code of a function that is not virtual. In the Itanium C++ ABI a pointer to member is its address and
-/// the adjustment of `this`, none here.
+/// The address of a non-virtual member function. In the Itanium C++ ABI a pointer to member consists of this
+/// address and the adjustment of `this`, zero here.
 template <class Member>
 const void* code_of(Member member) {
   std::uintptr_t words[2];
@@ -28,10 +28,10 @@ Member member_at(const void* code) {
   return member;
 }
 
-/// The symbol of which `code` is the definition in this process; null if it is none.
+/// The symbol that `code` defines in this process; null if there is none.
 const char* symbol_of(const void* code);
 
-/// The next definition, in the order of the dynamic linker, of the function that `ours` defines: LibTorch's.
+/// LibTorch's definition of the function that `ours` defines: the next one in the dynamic linker's order.
 /// Throws `c10::NotImplementedError` if there is none.
 const void* next_definition(const void* ours);
 
@@ -46,7 +46,7 @@ R run(Impl& self, Original&& original, Args&&... arguments) {
       std::forward<Args>(arguments)...);
 }
 
-/// What the definition of a forward does that stands in front of LibTorch's.
+/// Body of an interposed `forward`.
 template <auto forward>
 struct Intercept;
 template <class R, class Impl, class... Args, R (Impl::*forward)(Args...)>

@@ -1,5 +1,5 @@
 // Definitions of the forwards of LibTorch's modules. The dynamic linker prefers them to LibTorch's own, for
-// every caller, LibTorch's code included; the original is the next one in its order.
+// every caller including LibTorch; the originals are next in its order.
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 
@@ -8,7 +8,7 @@
 
 using torchtap::transparent::detail::Intercept;
 
-// The signature is taken from the header: versions of LibTorch differ.
+// The signature comes from the header, because LibTorch's versions differ.
 #define PARAMETER(Name, i) Intercept<&Name##Impl::forward>::Parameter<i> a##i
 #define PASS(Name, i) std::forward<Intercept<&Name##Impl::forward>::Parameter<i>>(a##i)
 #define PARAMETERS_1(Name) PARAMETER(Name, 0)

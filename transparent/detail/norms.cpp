@@ -1,5 +1,5 @@
-// Batch and instance normalisation: LibTorch defines their forwards in headers, so there is nothing to
-// interpose. A program that was compiled with overlay/ calls these.
+// Batch and instance normalisation. LibTorch defines their forwards in headers, so there is no symbol to
+// interpose; a program compiled with overlay/ calls these definitions.
 #include <torch/nn/functional/instancenorm.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/instancenorm.h>
@@ -9,10 +9,10 @@
 
 namespace torchtap::transparent::detail {
 
-/// The template as it stands in the installed header, instantiated for a class of ours, because for
-/// LibTorch's class its forward is replaced here. The two differ in nothing but the name of a template
-/// argument, so one's forward runs on the other's object; norms.cpp is compiled without the assumption that
-/// they do not alias.
+/// LibTorch's template from the installed header, instantiated for a class of ours, because this file
+/// replaces its forward for LibTorch's class. The two differ only in the name of a template argument, so the
+/// forward of one runs on an object of the other; norms.cpp is compiled without the assumption that they do
+/// not alias.
 template <template <std::size_t, class> class Base, std::size_t D>
 struct Unreplaced : Base<D, Unreplaced<Base, D>> {};
 

@@ -2,8 +2,8 @@
 
 namespace torchtap::transparent::detail {
 
-/// Notes that the program was compiled so that batch and instance normalisation call into
-/// libtorchtap_transparent. True.
+/// Notes that the program was compiled with overlay/, so that batch and instance normalisation call into
+/// libtorchtap_transparent. Returns true.
 bool note_norms() noexcept;
 
 }  // namespace torchtap::transparent::detail

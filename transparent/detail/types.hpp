@@ -17,8 +17,8 @@ namespace torchtap::transparent::detail {
 /// One `forward` that this library defines.
 struct Definition {
   const std::type_info* type;
-  const void* function;  ///< ours
-  bool in_header;        ///< LibTorch has no symbol for it
+  const void* function;  ///< our definition
+  bool in_header;        ///< LibTorch exports no symbol for it
 };
 
 std::vector<Definition> symbol_definitions();

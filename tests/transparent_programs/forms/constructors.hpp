@@ -1,4 +1,4 @@
-// constructors that are not public, as singletons and factories have
+// constructors that are not public, as in singletons and factories
 class FacImpl : public torch::nn::Module {
  public:
   static std::shared_ptr<FacImpl> create() { return std::shared_ptr<FacImpl>(new FacImpl()); }

@@ -1,4 +1,4 @@
-// Signatures of forward that are rare.
+// Rare signatures of forward.
 struct Pending;
 struct Fixed {
   explicit Fixed(int value) : value(value) {}

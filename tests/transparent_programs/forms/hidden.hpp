@@ -1,4 +1,5 @@
-// Types of which the compiler believes that it sees all objects: it may replace virtual calls by direct ones.
+// Types in an unnamed namespace: the compiler assumes that it sees all objects and may replace virtual calls
+// by direct ones.
 namespace {
 struct ShapeImpl : torch::nn::Module {
   virtual T scale(T x) { return x * 2; }

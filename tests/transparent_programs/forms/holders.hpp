@@ -1,4 +1,4 @@
-// Holders that are not made by TORCH_MODULE, and modules that only their holder may make.
+// Holders not made by TORCH_MODULE, and modules that only their holder may make.
 template <class Block>
 struct StackImpl : torch::nn::Module {
   explicit StackImpl(int depth) {

@@ -1,4 +1,4 @@
-// Code that depends on the type of what a holder gives.
+// Code that depends on the type that a holder returns.
 struct NodeImpl : torch::nn::Module {
   explicit NodeImpl(int n = 1) : n(n) {}
   T forward(T x) { return x + n; }

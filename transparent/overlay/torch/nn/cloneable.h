@@ -1,8 +1,8 @@
 #pragma once
 #pragma GCC system_header
 
-// See pimpl.h beside this file. Cloneable::clone makes its copy by std::make_shared; the copy of a module that a holder
-// made has to say that of itself, too.
+// See pimpl.h beside this file. Cloneable::clone makes its copy by std::make_shared; the copy of a module
+// that a holder made has to be marked as such, too.
 
 #include <torch/nn/module.h>
 #include <torch/types.h>

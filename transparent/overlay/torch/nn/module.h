@@ -1,7 +1,7 @@
 #pragma once
 #pragma GCC system_header
 
-// See pimpl.h beside this file. What Module::as<Holder>() returns is what a holder calls through.
+// See pimpl.h beside this file. Module::as<Holder>() has to return the type that a holder calls through.
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/any_module_holder.h>
@@ -20,7 +20,7 @@
 
 namespace torchtap::transparent::detail {
 
-/// The type of the objects that are seen as `T`: `T` itself, or the `Impl` of a view.
+/// The type of the objects seen as `T`: `T` itself, or the `Impl` of a view.
 template <class T, class = void>
 struct PlainOf {
   using Type = T;
@@ -30,7 +30,7 @@ struct PlainOf<T, std::void_t<decltype(T::torchtap_is_view)>> {
   using Type = typename T::TorchtapImpl;
 };
 
-/// dynamic_cast to the type of the object, then to the view of it that `To` asks for.
+/// dynamic_cast to the type of the object, then a cast to the view that `To` asks for.
 template <class To, class From>
 To module_cast(From* module) noexcept {
   using Target = std::remove_pointer_t<To>;
@@ -44,7 +44,7 @@ To module_cast(From* module) noexcept {
 
 }  // namespace torchtap::transparent::detail
 
-// as<Holder>() returns what the holder calls through.
+// as<Holder>() returns the type that the holder calls through.
 #define ContainedType template TorchtapSeen<>
 #define dynamic_cast torchtap::transparent::detail::module_cast
 #include_next <torch/nn/module.h>

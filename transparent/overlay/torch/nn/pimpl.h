@@ -1,12 +1,12 @@
 #pragma once
 #pragma GCC system_header
 
-// Found before LibTorch's own header of this name in programs that link torchtap::transparent. LibTorch's ModuleHolder
-// gets another name, and a ModuleHolder that derives from it takes its place. Objects, types and everything that a
-// holder returns stay as LibTorch makes them; only `->`, `()` and Module::as<Holder>() lead through a view of the module
+// Found before LibTorch's header of this name in programs that link torchtap::transparent. Renames LibTorch's
+// ModuleHolder and puts a ModuleHolder that derives from it in its place. Objects, types and everything that
+// a holder returns stay LibTorch's; only `->`, `()` and Module::as<Holder>() go through a view of the module
 // that runs hooks around forward.
 
-// All that LibTorch's header includes, ahead of the change of names.
+// Everything that LibTorch's header includes, before the renaming.
 #include <torch/arg.h>
 #include <torch/csrc/utils/variadic.h>
 #include <torch/detail/static.h>
@@ -23,18 +23,18 @@
 
 namespace torchtap::transparent::detail {
 
-/// The type through which a holder calls its module: `Impl` itself where its calls cannot be followed. Defined in
-/// torchtap/transparent/detail/holder.hpp.
+/// The type through which a holder calls its module; `Impl` itself if its calls cannot be followed. Defined
+/// in torchtap/transparent/detail/holder.hpp.
 template <class Impl, class = void>
 struct SeenOf;
 
-/// Takes a module that a holder has made with `new`. The same file.
+/// Takes over a module that a holder has made with `new`. Defined in the same file.
 template <class Impl>
 std::shared_ptr<Impl> take(Impl* made);
-/// Makes a module as `std::make_shared` does. The same file.
+/// Makes a module as `std::make_shared` does. Defined in the same file.
 template <class Impl>
 std::shared_ptr<Impl> make_default();
-/// Takes a module that was made elsewhere. The same file.
+/// Takes over a module that was made elsewhere. Defined in the same file.
 template <class Impl>
 std::shared_ptr<Impl> adopt(std::shared_ptr<Impl> module);
 
@@ -47,7 +47,7 @@ class ModuleHolder : public TorchtapLibTorchHolder<Contained> {
   using TorchtapBase = TorchtapLibTorchHolder<Contained>;
 
  public:
-  // A template, as Contained may be incomplete where a holder of it is declared.
+  // A template, because Contained may be incomplete where a holder of it is declared.
   template <class Impl = Contained>
   using TorchtapSeen = typename torchtap::transparent::detail::SeenOf<Impl>::Type;
 
@@ -59,7 +59,7 @@ class ModuleHolder : public TorchtapLibTorchHolder<Contained> {
   /* implicit */ ModuleHolder(std::nullptr_t) : TorchtapBase(nullptr) {}
   /* implicit */ ModuleHolder(std::shared_ptr<Contained> module)
       : TorchtapBase(torchtap::transparent::detail::adopt<Contained>(std::move(module))) {}
-  // `new` stands here, as a module may have made torch::nn::ModuleHolder its friend.
+  // `new` is called here, because a module may have made torch::nn::ModuleHolder its friend.
   template <typename Head, typename... Tail,
             typename = std::enable_if_t<!(torch::detail::is_module_holder_of<Head, Contained>::value &&
                                           sizeof...(Tail) == 0)>>

@@ -1,8 +1,8 @@
 #pragma once
 #pragma GCC system_header
 
-// See ../pimpl.h. LibTorch defines this forward in its header, where the compiler would inline it; declared as a
-// specialisation, it is called in libtorchtap_transparent, which runs LibTorch's own.
+// See ../pimpl.h. LibTorch defines this forward in its header, where the compiler would inline it. Declared
+// as a specialisation, it is called in libtorchtap_transparent, which runs LibTorch's own.
 
 #include_next <torch/nn/modules/batchnorm.h>
 
