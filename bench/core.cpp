@@ -72,6 +72,14 @@ void entry_sum(benchmark::State& state) {
 }
 BENCHMARK(entry_sum);
 
+void entry_output_sum(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  tap::recorders::ForwardOutput recorder(tap::reductions::Sum{});
+  recorder.module(module);
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_output_sum);
+
 void entry_add(benchmark::State& state) {  // the same sum as a user would write it into the model
   torch::nn::AnyModule module{Nothing()};
   const at::Tensor input = at::ones({1, 100});
