@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/model/walk.hpp>
 
 namespace {
 
@@ -29,8 +30,8 @@ torch::jit::Module calls() {
 /// An empty hook on every module but the root.
 std::vector<Handle> tap(const torch::jit::Module& model, Kind kind) {
   std::vector<Handle> handles;
-  torchtap::hooks::Batch batch;
-  for (const auto& module : torchtap::core::walk_modules(model)) {
+  torchtap::hooks::DeferredCompile batch;
+  for (const auto& module : torchtap::model::walk_modules(model)) {
     if (module.depth() > 0)
       handles.push_back(torchtap::hooks::attach(module, kind, [](torchtap::hooks::Event&) {}));
   }

@@ -26,7 +26,7 @@ target_link_libraries(torchtap_transparent INTERFACE torchtap torchtap_transpare
 # Options precede all libraries of the command, so that the dynamic linker meets ours before LibTorch.
 target_link_options(torchtap_transparent INTERFACE
   "SHELL:-Wl,--push-state,--no-as-needed $<TARGET_FILE:torchtap::transparent_library> -Wl,--pop-state")
-# Holders call modules through a view, a type that no object has (see transparent/holder.hpp). UBSan would report that,
+# Holders call modules through a view, a type that no object has (see transparent/detail/holder.hpp). UBSan would report that,
 # and GCC would conclude for types of unnamed namespaces that such virtual calls are never made.
 target_compile_options(torchtap_transparent INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr>"

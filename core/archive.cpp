@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 
 namespace torchtap::core::detail {
 

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <string>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/error.hpp>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <type_traits>
@@ -35,7 +35,7 @@ class Sink {
   /// Samples or, under `over(dims)`, rows folded in so far.
   virtual std::int64_t count() const = 0;
   /// The results by name; empty while nothing was folded in.
-  virtual State state() const = 0;
+  virtual Results results() const = 0;
   /// Goes on from `value` as if it were the fold of all samples so far; false if more than the value is
   /// needed.
   virtual bool assign(const at::Tensor& value) = 0;
@@ -61,7 +61,8 @@ template <class T>
 struct is_reduction<T, std::void_t<decltype(std::declval<T&>().update(std::declval<const at::Tensor&>())),
                                    decltype(std::declval<T&>().merge(std::declval<const T&>())),
                                    decltype(std::int64_t{std::declval<const T&>().count()}),
-                                   decltype(State{std::declval<const T&>().state()})>> : std::true_type {};
+                                   decltype(Results{std::declval<const T&>().results()})>> : std::true_type {
+};
 
 template <class T, class = void>
 struct has_describe : std::false_type {};
@@ -108,14 +109,16 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 }  // namespace detail
 
 /// Whether `T` is a reduction: a regular value (a copy shares nothing that a later update changes) with
-/// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `State state() const`.
+/// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `Results results()
+/// const`.
 ///
-/// Updates run in `Quiet` mode. Optional: `std::string describe() const`, `T fresh() const` (same
-/// configuration, no samples; else the object as it was handed over is the fresh one), `void check(const
-/// at::Tensor&) const` (throws what `update` would throw; else a copy is updated where several reductions
-/// have to go on together or not at all), `void assign(const at::Tensor&)`, `bool commutative() const`
-/// (whether samples may come in any order, and be folded in by several objects that are merged in the end, as
-/// threads then do if there is `fresh()`, too; else they take turns), and cereal's `serialize`/`save`/`load`.
+/// Updates run in `detail::RecordingMode` mode. Optional: `std::string describe() const`, `T fresh() const`
+/// (same configuration, no samples; else the object as it was handed over is the fresh one), `void
+/// check(const at::Tensor&) const` (throws what `update` would throw; else a copy is updated where several
+/// reductions have to go on together or not at all), `void assign(const at::Tensor&)`, `bool commutative()
+/// const` (whether samples may come in any order, and be folded in by several objects that are merged in the
+/// end, as threads then do if there is `fresh()`, too; else they take turns), and cereal's
+/// `serialize`/`save`/`load`.
 template <class T>
 inline constexpr bool is_reduction_v = detail::is_reduction<std::decay_t<T>>::value;
 
@@ -148,7 +151,7 @@ class Fold {
     count_ += other.count_;
   }
   std::int64_t count() const noexcept { return count_; }
-  State state() const { return count_ == 0 ? State{} : State{{"value", value_.clone()}}; }
+  Results results() const { return count_ == 0 ? Results{} : Results{{"value", value_.clone()}}; }
   void assign(const at::Tensor& value) { value_ = value.clone(); }
   Fold fresh() const { return Fold(callable_); }
   std::string describe() const { return "callable"; }
@@ -180,7 +183,7 @@ class SinkOf final : public Sink {
   static_assert(
       is_reduction_v<R>,
       "a reduction needs: void update(const at::Tensor&); void merge(const R&); std::int64_t count() "
-      "const; torchtap::core::State state() const;");
+      "const; torchtap::core::Results results() const;");
 
   explicit SinkOf(R reduction) : reduction_(std::move(reduction)) {
     if constexpr (!detail::has_fresh<R>::value) initial_ = std::make_shared<const R>(*reduction_);
@@ -193,12 +196,12 @@ class SinkOf final : public Sink {
     if constexpr (detail::has_update_plain<R>::value) {
       if (reduction_->update_plain(sample)) return;
     }
-    const Quiet quiet;
+    const detail::RecordingMode quiet;
     reduction_->update(sample);
   }
   bool check([[maybe_unused]] const at::Tensor& sample) const override {
     if constexpr (detail::has_check<R>::value) {
-      const Quiet quiet;
+      const detail::RecordingMode quiet;
       reduction_->check(sample);
     }
     return detail::has_check<R>::value;
@@ -210,7 +213,7 @@ class SinkOf final : public Sink {
     reduction_->merge(*same->reduction_);
   }
   std::int64_t count() const override { return reduction_->count(); }
-  State state() const override { return reduction_->state(); }
+  Results results() const override { return reduction_->results(); }
   bool assign([[maybe_unused]] const at::Tensor& value) override {
     if constexpr (detail::has_assign<R>::value) {
       reduction_->assign(value);

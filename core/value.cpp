@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/value.hpp>
 
 namespace torchtap::core {
@@ -20,9 +20,9 @@ std::vector<std::string> keys(const Entries& entries) {
 
 }  // namespace
 
-State::State(std::initializer_list<Entry> entries) : entries_(entries) {}
+Results::Results(std::initializer_list<Entry> entries) : entries_(entries) {}
 
-void State::set(const std::string& name, at::Tensor tensor) {
+void Results::set(const std::string& name, at::Tensor tensor) {
   const auto entry = find(entries_, name);
   if (entry == entries_.end()) {
     entries_.emplace_back(name, std::move(tensor));
@@ -31,18 +31,18 @@ void State::set(const std::string& name, at::Tensor tensor) {
   }
 }
 
-const at::Tensor& State::at(const std::string& name) const {
+const at::Tensor& Results::at(const std::string& name) const {
   const auto entry = find(entries_, name);
-  TORCH_CHECK_INDEX(entry != entries_.end(), "State::at: there is no result called \"", name,
-                    "\"; there are ", quoted(names()), ".");
+  TORCH_CHECK_INDEX(entry != entries_.end(), "Results::at: there is no result called \"", name,
+                    "\"; there are ", detail::quoted(names()), ".");
   return entry->second;
 }
 
-bool State::contains(const std::string& name) const noexcept {
+bool Results::contains(const std::string& name) const noexcept {
   return find(entries_, name) != entries_.end();
 }
 
-std::vector<std::string> State::names() const {
+std::vector<std::string> Results::names() const {
   return keys(entries_);
 }
 
@@ -54,7 +54,7 @@ Value::Value(List list) : kind_(Kind::list), list_(std::move(list)) {}
 
 Value::Value(Dict dict) : kind_(Kind::dict), dict_(std::move(dict)) {}
 
-Value::Value(const State& state) : kind_(Kind::dict), dict_(state.begin(), state.end()) {}
+Value::Value(const Results& state) : kind_(Kind::dict), dict_(state.begin(), state.end()) {}
 
 Value::Value(std::string text) : kind_(Kind::text) {
   dict_.emplace_back(std::move(text), Value());
@@ -83,7 +83,7 @@ const std::string& Value::text() const {
 const Value& Value::at(const std::string& key) const {
   const auto entry = find(dict(), key);
   TORCH_CHECK_INDEX(entry != dict_.end(), "Value::at: there is no key \"", key, "\"; there are ",
-                    quoted(keys(dict_)), ".");
+                    detail::quoted(keys(dict_)), ".");
   return entry->second;
 }
 
@@ -110,14 +110,14 @@ std::string Value::describe() const {
     case Kind::list:
       return c10::str("a list of ", list_.size());
     case Kind::dict:
-      return c10::str("a dict with the keys ", quoted(keys(dict_)));
+      return c10::str("a dict with the keys ", detail::quoted(keys(dict_)));
     case Kind::text:
       return "a text";
   }
   return "nothing";
 }
 
-Value to_value(const State& results) {
+Value to_value(const Results& results) {
   if (results.empty()) return {};
   return results.size() == 1 ? Value(results.begin()->second) : Value(results);
 }

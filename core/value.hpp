@@ -13,12 +13,12 @@ namespace torchtap::core {
 /// A few named tensors in a fixed order: the results of a reduction (`{"mean": …, "variance": …}`).
 ///
 /// A regular value; copying shares the tensors. The order is the order of insertion.
-class State {
+class Results {
  public:
   using Entry = std::pair<std::string, at::Tensor>;
 
-  State() = default;
-  State(std::initializer_list<Entry> entries);
+  Results() = default;
+  Results(std::initializer_list<Entry> entries);
 
   /// Adds `tensor` under `name`, or replaces what stood there.
   void set(const std::string& name, at::Tensor tensor);
@@ -51,7 +51,7 @@ class Value {
   Value(const std::vector<at::Tensor>& list);  // NOLINT
   Value(List list);                            // NOLINT
   Value(Dict dict);                            // NOLINT
-  Value(const State& state);                   // NOLINT
+  Value(const Results& state);                 // NOLINT
   explicit Value(std::string text);
 
   Kind kind() const noexcept { return kind_; }
@@ -88,6 +88,6 @@ class Value {
 };
 
 /// What is saved of a reduction: its only result, a dict of several, or nothing while there are none.
-Value to_value(const State& results);
+Value to_value(const Results& results);
 
 }  // namespace torchtap::core

@@ -1,9 +1,10 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/model/walk.hpp>
 #include <typeinfo>
 
 namespace torchtap::hooks {
@@ -15,12 +16,13 @@ int& open_batches() noexcept {
 }
 
 /// Why nothing calls a hook of this module, and what would.
-std::string way_out(const core::ModuleRef& module) {
+std::string way_out(const model::ModuleRef& module) {
   const std::string type = c10::demangle(typeid(module.module()).name());
   if (type == "torch::nn::SequentialImpl") {
     return "it is called through its entries, and it has no entries yet; push them first.";
   }
-  if (const core::DirectCalls* calls = core::direct_calls()) return calls->why_not(module.module());
+  if (const model::detail::InterposedCalls* calls = model::detail::interposed_calls())
+    return calls->why_not(module.module());
   const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
   return c10::str(
       "its forward is called directly, and LibTorch offers no place for a hook there. Any of these makes it "
@@ -44,7 +46,7 @@ Handle& Handle::operator=(Handle&& other) noexcept {
 
 void Handle::remove() noexcept {
   if (hook_ == nullptr) return;
-  const Batch batch;
+  const DeferredCompile batch;
   detail::Registry::instance().detach(*hook_);
   hook_.reset();
   scope_.reset();
@@ -54,24 +56,24 @@ bool Handle::attached() const noexcept {
   return hook_ != nullptr && detail::Registry::instance().attached(*hook_);
 }
 
-Batch::Batch() noexcept {
+DeferredCompile::DeferredCompile() noexcept {
   ++open_batches();
 }
 
-Batch::~Batch() {
+DeferredCompile::~DeferredCompile() {
   try {
     commit();
   } catch (const std::exception&) {  // the hooks of others may not be compiled in; commit() tells
   }
 }
 
-void Batch::commit() {
+void DeferredCompile::commit() {
   if (!open_) return;
   open_ = false;
   if (--open_batches() == 0) detail::Registry::instance().compile_scripts();
 }
 
-Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
+Handle attach(const model::ModuleRef& module, Kind kind, Callback callback) {
   TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for \"", module.path(), "\" (",
                     module.type(), ") is empty.");
   TORCH_CHECK_VALUE(module.has_forward(), "hooks::attach: \"", module.path(), "\" (", module.type(),
@@ -85,7 +87,7 @@ Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
   hook->path = module.path();
   hook->type = module.type();
   hook->on_root = module == module.root();
-  Batch batch;
+  DeferredCompile batch;
   std::shared_ptr<detail::ScopeHold> scope;
   if (!hook->on_root) scope = detail::Registry::instance().scope(module.root());
   if (scope != nullptr) hook->scope = scope->hook;
@@ -96,40 +98,15 @@ Handle attach(const core::ModuleRef& module, Kind kind, Callback callback) {
 }
 
 Handle attach(torch::nn::Module& module, Kind kind, Callback callback) {
-  return attach(core::walk_modules(module).front(), kind, std::move(callback));
+  return attach(model::walk_modules(module).front(), kind, std::move(callback));
 }
 
 Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback) {
-  return attach(core::ref(module), kind, std::move(callback));
+  return attach(model::ref(module), kind, std::move(callback));
 }
 
 Handle attach(const torch::jit::Module& module, Kind kind, Callback callback, const std::string& method) {
-  return attach(core::walk_modules(module, method).front(), kind, std::move(callback));
-}
-
-namespace {
-
-core::ModuleRef find_in(const std::vector<core::ModuleRef>& modules, const std::string& path) {
-  std::vector<std::string> paths;
-  for (const auto& module : modules) {
-    if (module.path() == path ||
-        std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end()) {
-      return module;
-    }
-    paths.push_back(module.path());
-  }
-  TORCH_CHECK_INDEX(false, "hooks::find: the model has no module at \"", path, "\"; the nearest are ",
-                    core::quoted(core::nearest(path, paths)), ".");
-}
-
-}  // namespace
-
-core::ModuleRef find(torch::nn::Module& root, const std::string& path) {
-  return find_in(core::walk_modules(root), path);
-}
-
-core::ModuleRef find(const torch::jit::Module& root, const std::string& path, const std::string& method) {
-  return find_in(core::walk_modules(root, method), path);
+  return attach(model::walk_modules(module, method).front(), kind, std::move(callback));
 }
 
 }  // namespace torchtap::hooks

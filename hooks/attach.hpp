@@ -3,8 +3,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <torchtap/core/module_ref.hpp>
 #include <torchtap/hooks/event.hpp>
+#include <torchtap/model/module_ref.hpp>
+
+namespace torch::nn {
+class AnyModule;
+}
 
 namespace torchtap::hooks {
 
@@ -41,16 +45,16 @@ class [[nodiscard]] Handle {
 /// For attaching and removing many hooks of TorchScript modules: while it lives, this thread's changes are
 /// put off, and the model is compiled anew once and not each time. Other modules need none.
 ///
-///     hooks::Batch batch;
+///     hooks::DeferredCompile batch;
 ///     for (const auto& module : modules) handles.push_back(hooks::attach(module, kind, callback));
 ///     batch.commit();
-class [[nodiscard]] Batch {
+class [[nodiscard]] DeferredCompile {
  public:
-  Batch() noexcept;
+  DeferredCompile() noexcept;
   /// As `commit`, without an exception.
-  ~Batch();
-  Batch(const Batch&) = delete;
-  Batch& operator=(const Batch&) = delete;
+  ~DeferredCompile();
+  DeferredCompile(const DeferredCompile&) = delete;
+  DeferredCompile& operator=(const DeferredCompile&) = delete;
 
   /// Brings hooks into effect, or out of it. Throws what LibTorch throws if it cannot compile the model.
   void commit();
@@ -64,7 +68,7 @@ class [[nodiscard]] Batch {
 ///
 /// Throws `c10::ValueError` for a module that cannot be reached, naming its path and type and what would make
 /// it reachable; nothing is attached then. The names follow PyTorch's `register_forward_hook` family.
-Handle attach(const core::ModuleRef& module, Kind kind, Callback callback);
+Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
 
 /// The same for a module without a model around it: one whose type opted in (`TORCHTAP_MODULE`,
 /// `torchtap::nn::…`), or a `Sequential`.
@@ -78,11 +82,5 @@ Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback);
 /// with the message in it.
 Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
               const std::string& method = "forward");
-
-/// The descendant of `root` at the dotted `path` (or alias). Throws `c10::IndexError` that lists the nearest
-/// paths.
-core::ModuleRef find(torch::nn::Module& root, const std::string& path);
-core::ModuleRef find(const torch::jit::Module& root, const std::string& path,
-                     const std::string& method = "forward");
 
 }  // namespace torchtap::hooks

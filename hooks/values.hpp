@@ -15,7 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/plain.hpp>
 #include <tuple>
 #include <type_traits>

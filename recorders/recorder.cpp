@@ -3,7 +3,7 @@
 #include <deque>
 #include <fstream>
 #include <sstream>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/selectors/walk.hpp>
@@ -91,7 +91,7 @@ hooks::Kind kind_of(Record::Source source) {
 
 /// Has a recorder of gradients say during the forward that none will come. Values of TorchScript are all
 /// known.
-hooks::Handle watch_forward(const core::ModuleRef& module, Record::Source source,
+hooks::Handle watch_forward(const model::ModuleRef& module, Record::Source source,
                             const std::shared_ptr<Record>& record) {
   if (source == Record::Source::backward_input) {
     return hooks::attach(module, hooks::Kind::forward_pre,
@@ -123,7 +123,7 @@ Recorder::Recorder(Recorder&& other) noexcept
 }
 Recorder& Recorder::operator=(Recorder&& other) noexcept {
   if (this == &other) return *this;
-  hooks::Batch batch;
+  hooks::DeferredCompile batch;
   finish_spool();
   source_ = other.source_;
   options_ = other.options_;
@@ -133,7 +133,7 @@ Recorder& Recorder::operator=(Recorder&& other) noexcept {
   return *this;
 }
 Recorder::~Recorder() {
-  hooks::Batch batch;
+  hooks::DeferredCompile batch;
   finish_spool();
   attached_.clear();
 }
@@ -176,20 +176,20 @@ Recorder& Recorder::modules(const torch::jit::Module& model, const selectors::Se
 Recorder& Recorder::children(const torch::jit::Module& model, const selectors::Selector& selector,
                              const std::string& method) {
   check_not_moved("children");
-  const core::ModuleRef root = core::walk_modules(model, method).front();
+  const model::ModuleRef root = model::walk_modules(model, method).front();
   if (root.frozen()) selectors::select({root}, selector);  // tells why it has no children
   return attach(selectors::select(selectors::children(model, method).vector(), selector));
 }
 
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
   check_not_moved("module");
-  return attach({core::ref(module, name)});
+  return attach({model::ref(module, name)});
 }
 
-Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
+Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
   check_not_moved("attach");
   const auto source = static_cast<Record::Source>(source_);
-  hooks::Batch batch;
+  hooks::DeferredCompile batch;
   std::vector<std::unique_ptr<Attached>> added;
   struct Withdraw {  // unless all could be attached
     detail::Store& store;
@@ -216,13 +216,13 @@ Recorder& Recorder::attach(const std::vector<core::ModuleRef>& modules) {
   return *this;
 }
 
-Recorder& Recorder::replace(std::int64_t index, const core::ModuleRef& module) {
+Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) {
   constexpr std::size_t kMostFormer = 64;
   (*this)[index];  // checks
   Attached& attached = *attached_[static_cast<std::size_t>(index)];
   const auto source = static_cast<Record::Source>(source_);
   const auto& record = attached.subrecorder.record_;
-  hooks::Batch batch;
+  hooks::DeferredCompile batch;
   auto handle =
       hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
   hooks::Handle forward;
@@ -294,7 +294,7 @@ Subrecorder& Recorder::at(const std::string& path) {
     if (matches) found.push_back(index);
   }
   TORCH_CHECK_INDEX(!found.empty(), kind(), "::at: no subrecorder is called \"", path, "\"; the nearest are ",
-                    core::quoted(core::nearest(path, paths)), ".");
+                    core::detail::quoted(core::detail::nearest(path, paths)), ".");
   TORCH_CHECK_INDEX(found.size() == 1, kind(), "::at: \"", path, "\" is the path of several subrecorders, ",
                     c10::IntArrayRef(found), "; ask by index.");
   return (*this)[found.front()];
@@ -329,7 +329,7 @@ core::Value Recorder::remove(std::int64_t index) {
 }
 
 void Recorder::detach() noexcept {
-  hooks::Batch batch;
+  hooks::DeferredCompile batch;
   for (auto& attached : attached_) {
     if (attached != nullptr) attached->detach();
   }
@@ -547,7 +547,7 @@ void Recorder::restore(const std::string& file) {
 }
 
 Scope::~Scope() {
-  hooks::Batch batch;
+  hooks::DeferredCompile batch;
   for (std::size_t i = first_; i < recorder_.attached_.size(); ++i) {
     if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->detach();
   }

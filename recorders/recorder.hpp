@@ -7,9 +7,9 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
-#include <torchtap/core/has_forward.hpp>
-#include <torchtap/core/module_ref.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/model/detail/has_forward.hpp>
+#include <torchtap/model/module_ref.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
 #include <torchtap/selectors/selector.hpp>
@@ -64,13 +64,13 @@ class Recorder {
   Recorder& children(const torch::jit::Module& model, const selectors::Selector& selector = {},
                      const std::string& method = "forward");
   /// The same for modules that were selected before, say in a range-v3 pipeline.
-  Recorder& attach(const std::vector<core::ModuleRef>& modules);
+  Recorder& attach(const std::vector<model::ModuleRef>& modules);
   /// Has `module` take the place of the one that subrecorder `index` was attached to, say because that one
   /// was destroyed and made anew: what it does is recorded after what is there, under the path and type that
   /// the subrecorder has. Gradients of the last 64 modules that were replaced are still recorded. Throws
   /// `c10::IndexError` as `operator[]` does and `c10::ValueError` if the module cannot be reached; nothing is
   /// changed then.
-  Recorder& replace(std::int64_t index, const core::ModuleRef& module);
+  Recorder& replace(std::int64_t index, const model::ModuleRef& module);
   /// The same for what an `AnyModule` holds.
   Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
 
@@ -78,7 +78,7 @@ class Recorder {
   /// holds other networks has none and is left out.
   template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
   Recorder& modules(Model& model, const selectors::Selector& selector = {}) {
-    core::note_model<Model>();
+    model::detail::note_model<Model>();
     return modules(static_cast<torch::nn::Module&>(model), selector);
   }
   /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.

@@ -1,4 +1,4 @@
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
 
@@ -40,10 +40,10 @@ at::Tensor Subrecorder::tensor() const {
 }
 
 at::Tensor Subrecorder::tensor(const std::string& result) const {
-  const core::State results = state();
-  TORCH_CHECK_VALUE(!results.empty(), record_->describe(), ": nothing was recorded yet (", events(),
+  const core::Results all = results();
+  TORCH_CHECK_VALUE(!all.empty(), record_->describe(), ": nothing was recorded yet (", events(),
                     " events were seen), so there is no \"", result, "\".");
-  return results.at(result);
+  return all.at(result);
 }
 
 std::vector<at::Tensor> Subrecorder::tensors() const {
@@ -55,8 +55,8 @@ std::vector<at::Tensor> Subrecorder::tensors() const {
   return value.is_none() ? std::vector<at::Tensor>() : value.tensors();
 }
 
-core::State Subrecorder::state() const {
-  return record_->state();
+core::Results Subrecorder::results() const {
+  return record_->results();
 }
 core::Value Subrecorder::value() const {
   return record_->value();

@@ -45,7 +45,7 @@ class Subrecorder {
   /// samples are reduced, or if one captured as an alias was changed since.
   std::vector<at::Tensor> tensors() const;
   /// The results of the reduction by name; empty while there are no samples.
-  core::State state() const;
+  core::Results results() const;
   /// Everything as it would be saved: a tensor, a dict of results, or a list; with `Options::all_tensors` a
   /// dict of those by slot ("0", "1", …); nothing if there are no samples.
   core::Value value() const;

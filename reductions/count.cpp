@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 
@@ -16,7 +16,7 @@ void add(detail::Owned& total, const at::Tensor& part) {
 }
 
 at::Tensor copy_or_zero(const detail::Owned& total) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return total ? detail::own_copy(*total) : at::zeros({}, at::TensorOptions().dtype(at::kLong));
 }
 
@@ -30,7 +30,7 @@ Count::Count(CountOptions options)
     : intake_("Count", options.folding(), detail::Accepts::any, /*any_shape=*/true) {}
 
 void Count::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   detail::Scan scan(sample);
   ask(scan);
   update(scan);
@@ -41,7 +41,7 @@ void Count::ask(detail::Scan& scan) const {
 }
 
 void Count::update(const detail::Scan& scan) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor& sample = scan.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
@@ -69,7 +69,7 @@ void Count::update(const detail::Scan& scan) {
 }
 
 void Count::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
@@ -78,7 +78,7 @@ void Count::check(const detail::Scan& scan) const {
 }
 
 void Count::merge(const Count& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   add(nan_, *other.nan_);
@@ -100,9 +100,9 @@ at::Tensor Count::zeros() const {
   return copy_or_zero(zeros_);
 }
 
-core::State Count::state() const {
+core::Results Count::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return {{"rows", number(rows())},
           {"elements", number(elements_)},
           {"nan", nan()},

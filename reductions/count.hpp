@@ -1,7 +1,7 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
@@ -39,7 +39,7 @@ class Count {
   at::Tensor inf() const;
   at::Tensor zeros() const;
   /// "rows", "elements", "nan", "inf" and "zeros": int64 tensors without dimensions.
-  core::State state() const;
+  core::Results results() const;
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }

@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/covariance.hpp>
 
 namespace torchtap::reductions {
@@ -49,7 +49,7 @@ void add_product(at::Tensor& product, const at::Tensor& x) {
 
 at::Tensor rows_omitted(const detail::Intake& intake, const detail::Owned& taken) {
   intake.require_samples("omitted");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return at::rsub(*taken, static_cast<double>(intake.count())).to(at::kLong);
 }
 
@@ -63,7 +63,7 @@ Covariance::Covariance(CovarianceOptions options)
     : intake_("Covariance", options.folding()), unbiased_(options.unbiased()) {}
 
 void Covariance::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const Observations batch = observe(rows);
@@ -95,12 +95,12 @@ void Covariance::combine(const at::Tensor& taken, const at::Tensor& mean, const 
 }
 
 void Covariance::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void Covariance::merge(const Covariance& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -114,19 +114,19 @@ void Covariance::merge(const Covariance& other) {
 
 at::Tensor Covariance::mean() const {
   intake_.require_samples("mean");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return detail::own_copy(*mean_);
 }
 
 at::Tensor Covariance::covariance() const {
   intake_.require_samples("covariance");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return at::div(*product_, unbiased_ ? at::sub(*taken_, 1).clamp_min_(0) : *taken_);
 }
 
 at::Tensor Covariance::correlation() const {
   intake_.require_samples("correlation");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor deviation = product_->diagonal().abs().sqrt();
   return at::div(*product_, deviation.unsqueeze(1)).div_(deviation);
 }
@@ -135,9 +135,9 @@ at::Tensor Covariance::omitted() const {
   return rows_omitted(intake_, taken_);
 }
 
-core::State Covariance::state() const {
+core::Results Covariance::results() const {
   if (count() == 0) return {};
-  core::State state{{"mean", mean()}, {"covariance", covariance()}, {"correlation", correlation()}};
+  core::Results state{{"mean", mean()}, {"covariance", covariance()}, {"correlation", correlation()}};
   if (intake_.omits()) state.set("omitted", omitted());
   return state;
 }
@@ -159,7 +159,7 @@ void Covariance::restored() const {
 Gram::Gram(GramOptions options) : intake_("Gram", options.folding()) {}
 
 void Gram::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const Observations batch = observe(rows);
@@ -177,12 +177,12 @@ void Gram::update(const at::Tensor& sample) {
 }
 
 void Gram::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void Gram::merge(const Gram& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -196,7 +196,7 @@ void Gram::merge(const Gram& other) {
 
 at::Tensor Gram::value() const {
   intake_.require_samples("value");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return detail::own_copy(*product_);
 }
 
@@ -204,9 +204,9 @@ at::Tensor Gram::omitted() const {
   return rows_omitted(intake_, taken_);
 }
 
-core::State Gram::state() const {
+core::Results Gram::results() const {
   if (count() == 0) return {};
-  core::State state{{"value", value()}};
+  core::Results state{{"value", value()}};
   if (intake_.omits()) state.set("omitted", omitted());
   return state;
 }

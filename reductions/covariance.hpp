@@ -3,7 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
@@ -45,7 +45,7 @@ class Covariance {
   /// How many rows were left out, int64 without dimensions.
   at::Tensor omitted() const;
   /// "mean", "covariance", "correlation", and "omitted" under `NonFinite::omit`.
-  core::State state() const;
+  core::Results results() const;
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
@@ -90,7 +90,7 @@ class Gram {
   /// How many rows were left out, int64 without dimensions.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
-  core::State state() const;
+  core::Results results() const;
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }

@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/ema.hpp>
 
 namespace torchtap::reductions {
@@ -20,7 +20,7 @@ EMA::EMA(EMAOptions options) : intake_("EMA", options.folding()), decay_(options
 }
 
 void EMA::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const auto dtype = detail::wide_type(sample.scalar_type());
@@ -54,12 +54,12 @@ void EMA::update(const at::Tensor& sample) {
 }
 
 void EMA::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void EMA::merge(const EMA& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -73,7 +73,7 @@ void EMA::merge(const EMA& other) {
 }
 
 void EMA::assign(const at::Tensor& value) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_assign(value);
   detail::Intake next = intake_;
   next.assign(value);
@@ -84,18 +84,18 @@ void EMA::assign(const at::Tensor& value) {
 
 at::Tensor EMA::value() const {
   intake_.require_samples("value");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return at::div(*sum_, at::rsub(power(decay_, intake_.taken()), 1.0)).to(detail::mean_type(intake_.dtype()));
 }
 
 at::Tensor EMA::omitted() const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.omitted();
 }
 
-core::State EMA::state() const {
+core::Results EMA::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

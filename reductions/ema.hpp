@@ -3,7 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
@@ -46,7 +46,7 @@ class EMA {
   /// How many non-finite elements were left out, int64 in the shape of the value. Throws as `value`.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
-  core::State state() const;
+  core::Results results() const;
   /// "EMA(0.9)".
   std::string describe() const;
   /// For `restore`.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/nested.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 #include <utility>
 
 namespace torchtap::reductions {
@@ -48,7 +48,7 @@ class Every {
   /// Samples that came by.
   std::int64_t seen() const noexcept { return seen_; }
   /// The results of the reduction.
-  core::State state() const { return reduction_->state(); }
+  core::Results results() const { return reduction_->results(); }
   /// The reduction, with its named results.
   const R& inner() const noexcept { return *reduction_; }
   /// "Every(10, Mean)".

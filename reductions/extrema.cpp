@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/extrema.hpp>
 
@@ -58,7 +58,7 @@ double Extremum::of(const Summary& one) const {
 }
 
 void Extremum::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   Scan scan(sample);
   ask(scan);
   update(scan);
@@ -69,7 +69,7 @@ void Extremum::ask(Scan& scan) const {
 }
 
 void Extremum::update(const Scan& scan) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const Rows rows = intake_.open(scan);
   if (rows.count == 0) return;
   at::Tensor part;
@@ -88,17 +88,17 @@ void Extremum::update(const Scan& scan) {
 }
 
 void Extremum::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void Extremum::check(const Scan& scan) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(scan);
 }
 
 void Extremum::merge_from(const Extremum& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -110,7 +110,7 @@ void Extremum::merge_from(const Extremum& other) {
 }
 
 void Extremum::assign(const at::Tensor& value) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_assign(value);
   value_ = own_copy(value);
   intake_.assign(value);
@@ -118,19 +118,19 @@ void Extremum::assign(const at::Tensor& value) {
 
 at::Tensor Extremum::value() const {
   intake_.require_samples("value");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   if (!intake_.omits() || !c10::isFloatingType(value_->scalar_type())) return own_copy(*value_);
   return value_->masked_fill(at::eq(intake_.taken(), 0), std::numeric_limits<double>::quiet_NaN());
 }
 
 at::Tensor Extremum::omitted() const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.omitted();
 }
 
-core::State Extremum::state() const {
+core::Results Extremum::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/first_last.hpp>
 
 namespace torchtap::reductions {
@@ -17,7 +17,7 @@ at::Tensor row(const detail::Rows& rows, bool last) {
 First::First(FirstOptions options) : intake_("First", options.folding()) {}
 
 void First::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   if (!value_) value_ = detail::own_copy(row(rows, /*last=*/false));
@@ -25,19 +25,19 @@ void First::update(const at::Tensor& sample) {
 }
 
 void First::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void First::merge(const First& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (count() == 0) value_ = other.value_;
   intake_.merge(other.intake_);
 }
 
 void First::assign(const at::Tensor& value) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_assign(value);
   value_ = detail::own_copy(value);
   intake_.assign(value);
@@ -45,11 +45,11 @@ void First::assign(const at::Tensor& value) {
 
 at::Tensor First::value() const {
   intake_.require_samples("value");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return detail::own_copy(*value_);
 }
 
-core::State First::state() const {
+core::Results First::results() const {
   if (count() == 0) return {};
   return {{"value", value()}};
 }
@@ -63,7 +63,7 @@ First First::fresh() const {
 Last::Last(LastOptions options) : intake_("Last", options.folding()) {}
 
 void Last::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor last = row(rows, /*last=*/true);
@@ -76,12 +76,12 @@ void Last::update(const at::Tensor& sample) {
 }
 
 void Last::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void Last::merge(const Last& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   value_ = detail::Owned(count() == 0 ? detail::own_copy(*other.value_)
@@ -90,7 +90,7 @@ void Last::merge(const Last& other) {
 }
 
 void Last::assign(const at::Tensor& value) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_assign(value);
   value_ = detail::own_copy(value);
   intake_.assign(value);
@@ -98,11 +98,11 @@ void Last::assign(const at::Tensor& value) {
 
 at::Tensor Last::value() const {
   intake_.require_samples("value");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return detail::own_copy(*value_);
 }
 
-core::State Last::state() const {
+core::Results Last::results() const {
   if (count() == 0) return {};
   return {{"value", value()}};
 }

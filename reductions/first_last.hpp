@@ -1,7 +1,7 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
@@ -33,7 +33,7 @@ class First {
   /// The first sample, a copy. Throws `c10::ValueError` if there are none.
   at::Tensor value() const;
   /// "value".
-  core::State state() const;
+  core::Results results() const;
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }
@@ -69,7 +69,7 @@ class Last {
   /// The last sample, a copy. Throws `c10::ValueError` if there are none.
   at::Tensor value() const;
   /// "value".
-  core::State state() const;
+  core::Results results() const;
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/histogram.hpp>
@@ -86,7 +86,7 @@ void Histogram::validate() const {
 }
 
 void Histogram::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   detail::Scan scan(sample);
   ask(scan);
   update(scan);
@@ -99,7 +99,7 @@ void Histogram::ask(detail::Scan& scan) const {
 }
 
 void Histogram::update(const detail::Scan& scan) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(scan.sample());
   if (rows.count == 0) return;
   const auto on_device = at::TensorOptions().device(rows.view.device());
@@ -166,7 +166,7 @@ void Histogram::count_any(const detail::Rows& rows) {
 }
 
 void Histogram::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
@@ -197,7 +197,7 @@ void Histogram::coarsen(const Grid& grid) {
 }
 
 void Histogram::merge(const Histogram& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -220,14 +220,14 @@ void Histogram::merge(const Histogram& other) {
 
 at::Tensor Histogram::counts() const {
   intake_.require_samples("counts");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   auto sizes = intake_.kept().vec();
   sizes.push_back(bins_);
   return detail::own_copy(slots_->narrow(1, 0, bins_).reshape(sizes));
 }
 
 at::Tensor Histogram::edges() const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   if (!growing_) {
     const auto options = at::TensorOptions().dtype(at::kDouble).device(intake_.device());
     return at::linspace(low_, high_, bins_ + 1, options);
@@ -238,7 +238,7 @@ at::Tensor Histogram::edges() const {
 }
 
 at::Tensor Histogram::column(std::int64_t slot) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return detail::own_copy(slots_->select(1, slot).reshape(intake_.kept()));
 }
 
@@ -257,7 +257,7 @@ at::Tensor Histogram::nan() const {
   return column(bins_ + 2);
 }
 
-core::State Histogram::state() const {
+core::Results Histogram::results() const {
   if (count() == 0) return {};
   return {{"counts", counts()},
           {"edges", edges()},

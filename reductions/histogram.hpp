@@ -4,7 +4,7 @@
 
 #include <memory>
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 #include <vector>
 
 namespace torchtap::reductions {
@@ -68,7 +68,7 @@ class Histogram {
   /// `[...]`, int64.
   at::Tensor nan() const;
   /// "counts", "edges", "underflow", "overflow" and "nan".
-  core::State state() const;
+  core::Results results() const;
   /// "Histogram(64, -4, 4)" or "Histogram(64)".
   std::string describe() const;
   /// For `restore`.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/nested.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 #include <utility>
 
 namespace torchtap::reductions {
@@ -22,14 +22,14 @@ class Map {
 
   /// Throws what the callable or the reduction throws; the state is then unchanged.
   void update(const at::Tensor& sample) {
-    const core::Quiet quiet;
+    const core::detail::RecordingMode quiet;
     reduction_->update((*callable_)(sample));
   }
   /// As the reduction's merge.
   void merge(const Map& other) { reduction_->merge(*other.reduction_); }
   std::int64_t count() const { return reduction_->count(); }
   /// The results of the reduction.
-  core::State state() const { return reduction_->state(); }
+  core::Results results() const { return reduction_->results(); }
   /// The reduction, with its named results.
   const R& inner() const noexcept { return *reduction_; }
   /// "Map(Mean)".

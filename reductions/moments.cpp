@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <limits>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/moments.hpp>
 
@@ -26,7 +26,7 @@ Moments::Moments(MomentsOptions options)
     : intake_("Moments", options.folding()), unbiased_(options.unbiased()) {}
 
 void Moments::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   detail::Scan scan(sample);
   ask(scan);
   update(scan);
@@ -37,7 +37,7 @@ void Moments::ask(detail::Scan& scan) const {
 }
 
 void Moments::update(const detail::Scan& scan) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor& sample = scan.sample();
   const detail::Rows rows = intake_.open(scan);
   check_kind(sample);
@@ -118,13 +118,13 @@ void Moments::fold(const std::vector<detail::Summary>& kept) {
 }
 
 void Moments::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
   check_kind(sample);
 }
 
 void Moments::check(const detail::Scan& scan) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(scan);
   check_kind(scan.sample());
 }
@@ -179,7 +179,7 @@ void Moments::combine(const Part& other) {
 }
 
 void Moments::merge(const Moments& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -201,14 +201,14 @@ void Moments::merge(const Moments& other) {
 
 at::Tensor Moments::mean() const {
   intake_.require_samples("mean");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   if (!intake_.omits()) return detail::own_copy(*mean_);
   return mean_->masked_fill(at::eq(intake_.taken(), 0), kNaN);
 }
 
 at::Tensor Moments::variance() const {
   intake_.require_samples("variance");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
   const at::Tensor result = at::div(*m2_, unbiased_ ? at::sub(n, 1).clamp_min_(0) : n);
   return result.masked_fill_(mean_->isfinite().logical_not(), kNaN);
@@ -217,7 +217,7 @@ at::Tensor Moments::variance() const {
 at::Tensor Moments::skewness() const {
   intake_.require_samples("skewness");
   require_real("skewness");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
   return at::div(at::mul(*m3_, n.sqrt()), m2_->pow(1.5)).masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
@@ -225,20 +225,20 @@ at::Tensor Moments::skewness() const {
 at::Tensor Moments::kurtosis() const {
   intake_.require_samples("kurtosis");
   require_real("kurtosis");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
   return at::div(at::mul(*m4_, n), m2_->square()).sub_(3).masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
 
 at::Tensor Moments::omitted() const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.omitted();
 }
 
-core::State Moments::state() const {
+core::Results Moments::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
-  core::State state{{"mean", mean()}, {"variance", variance()}};
+  const core::detail::RecordingMode quiet;
+  core::Results state{{"mean", mean()}, {"variance", variance()}};
   if (m3_) {
     state.set("skewness", skewness());
     state.set("kurtosis", kurtosis());

@@ -3,7 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 #include <vector>
 
 namespace torchtap::reductions {
@@ -56,7 +56,7 @@ class Moments {
   /// How many non-finite elements were left out, int64 in the shape of the results.
   at::Tensor omitted() const;
   /// "mean", "variance", and for real samples "skewness", "kurtosis"; "omitted" under `NonFinite::omit`.
-  core::State state() const;
+  core::Results results() const;
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <functional>
 #include <sstream>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/extrema.hpp>
@@ -12,7 +13,6 @@
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/named.hpp>
-#include <torchtap/reductions/nested.hpp>
 #include <torchtap/reductions/norm.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 #include <torchtap/reductions/reservoir.hpp>
@@ -191,7 +191,7 @@ void Named::check(const at::Tensor& sample) const {
 
 void Named::update(const at::Tensor& sample) {
   if (members_.size() == 1) return members_.front().sink->update(sample);
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   detail::Scan scan(sample);
   for (const auto& one : members_) one.ask(*one.sink, scan);
   for (const auto& one : members_) one.check(*one.sink, scan);
@@ -210,11 +210,11 @@ std::int64_t Named::count() const {
   return members_.front().sink->count();
 }
 
-core::State Named::state() const {
-  if (members_.size() == 1) return members_.front().sink->state();
-  core::State result;
+core::Results Named::results() const {
+  if (members_.size() == 1) return members_.front().sink->results();
+  core::Results result;
   for (const auto& one : members_) {
-    const core::State part = one.sink->state();
+    const core::Results part = one.sink->results();
     for (const auto& [name, tensor] : part) result.set(one.name + "." + name, tensor);
   }
   return result;

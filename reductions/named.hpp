@@ -42,7 +42,7 @@ class Named {
   void merge(const Named& other);
   /// Of the first member.
   std::int64_t count() const;
-  core::State state() const;
+  core::Results results() const;
   /// "Mean", or "Series(Mean, Max)".
   std::string describe() const;
   /// For `restore`.

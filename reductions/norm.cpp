@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/norm.hpp>
 
@@ -25,7 +25,7 @@ void Norm::fold(const at::Tensor& part) {
 }
 
 void Norm::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   detail::Scan scan(sample);
   ask(scan);
   update(scan);
@@ -41,7 +41,7 @@ void Norm::ask(detail::Scan& scan) const {
 }
 
 void Norm::update(const detail::Scan& scan) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor& sample = scan.sample();
   const auto* kept = asks() ? scan.answer(intake_.folding()) : nullptr;
   const detail::Rows rows = kept != nullptr ? intake_.open(scan) : intake_.open(sample);
@@ -70,18 +70,18 @@ void Norm::update(const detail::Scan& scan) {
 }
 
 void Norm::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void Norm::check(const detail::Scan& scan) const {
   if (!asks()) return check(scan.sample());
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(scan);
 }
 
 void Norm::merge(const Norm& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   fold(count() == 0 ? *other.sum_ : other.sum_->to(sum_->device()));
@@ -90,20 +90,20 @@ void Norm::merge(const Norm& other) {
 
 at::Tensor Norm::value() const {
   intake_.require_samples("value");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const auto dtype = c10::toRealValueType(detail::mean_type(intake_.dtype()));
   if (std::isinf(p_) || p_ == 1) return detail::own_copy(*sum_, dtype);
   return (p_ == 2 ? sum_->sqrt() : sum_->pow(1 / p_)).to(dtype);
 }
 
 at::Tensor Norm::omitted() const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.omitted();
 }
 
-core::State Norm::state() const {
+core::Results Norm::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
-#include <torchtap/reductions/nested.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 #include <utility>
 #include <vector>
 
@@ -23,7 +23,7 @@ class Over {
   /// Throws `c10::ValueError` if the sample lacks a dimension, and what the reduction throws; the state is
   /// then unchanged.
   void update(const at::Tensor& sample) {
-    const core::Quiet quiet;
+    const core::detail::RecordingMode quiet;
     const detail::Rows rows = detail::Intake("over", detail::Folding{dims_}).open(sample);
     auto sizes = rows.kept().vec();
     sizes.insert(sizes.begin(), rows.count);
@@ -41,7 +41,7 @@ class Over {
   /// Rows.
   std::int64_t count() const { return reduction_->count(); }
   /// The results of the reduction.
-  core::State state() const { return reduction_->state(); }
+  core::Results results() const { return reduction_->results(); }
   /// The reduction, with its named results.
   const R& inner() const noexcept { return *reduction_; }
   /// "Over([0], Mean)".

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
 #include <torchtap/reductions/quantiles.hpp>
@@ -82,7 +82,7 @@ std::int64_t Quantiles::retained() const noexcept {
 }
 
 void Quantiles::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   detail::Scan scan(sample);
   ask(scan);
   update(scan);
@@ -93,7 +93,7 @@ void Quantiles::ask(detail::Scan& scan) const {
 }
 
 void Quantiles::update(const detail::Scan& scan) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(scan.sample());
   if (rows.count == 0) return;
   const auto dtype = detail::mean_type(rows.view.scalar_type());
@@ -251,7 +251,7 @@ void Quantiles::compress() {
 }
 
 void Quantiles::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
@@ -260,7 +260,7 @@ void Quantiles::check(const detail::Scan& scan) const {
 }
 
 void Quantiles::merge(const Quantiles& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (&other == this) return merge(Quantiles(other));
@@ -292,7 +292,7 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
   TORCH_CHECK_VALUE(std::all_of(levels.begin(), levels.end(), is_level),
                     "Quantiles::quantiles: levels must be in [0, 1], got ", c10::ArrayRef<double>(levels),
                     ".");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const auto options = min_->options();
   std::vector<at::Tensor> pieces, weights;
   for (std::size_t level = 0; level < levels_.size(); ++level) {
@@ -331,13 +331,13 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
 }
 
 at::Tensor Quantiles::quantile(double q) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return quantiles({q}).squeeze(0);
 }
 
 at::Tensor Quantiles::nan() const {
   intake_.require_samples("nan");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return detail::own_copy(nan_->reshape(intake_.kept()));
 }
 
@@ -345,9 +345,9 @@ double Quantiles::rank_error() const noexcept {
   return exact_ ? 0.0 : sketch_error(size_);
 }
 
-core::State Quantiles::state() const {
+core::Results Quantiles::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   at::Tensor levels =
       at::empty({static_cast<std::int64_t>(at_.size())}, at::TensorOptions().dtype(at::kDouble));
   std::copy(at_.begin(), at_.end(), levels.data_ptr<double>());

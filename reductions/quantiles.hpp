@@ -3,8 +3,8 @@
 #include <torch/arg.h>
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
-#include <torchtap/reductions/random.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/random.hpp>
 #include <vector>
 
 namespace torchtap::reductions {
@@ -73,7 +73,7 @@ class Quantiles {
   /// Values kept for each element.
   std::int64_t retained() const noexcept;
   /// "quantiles" `[q, ...]` and "levels" `[q]` for the levels asked for in the options, and "nan".
-  core::State state() const;
+  core::Results results() const;
   /// "Quantiles(512)".
   std::string describe() const;
   /// For `restore`.

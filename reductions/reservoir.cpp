@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/reservoir.hpp>
 
 namespace torchtap::reductions {
@@ -35,7 +35,7 @@ Reservoir::Reservoir(ReservoirOptions options)
 }
 
 void Reservoir::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   auto sizes = rows.kept().vec();
@@ -77,12 +77,12 @@ void Reservoir::update(const at::Tensor& sample) {
 }
 
 void Reservoir::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void Reservoir::merge(const Reservoir& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (&other == this) return merge(Reservoir(other));
@@ -128,17 +128,17 @@ void Reservoir::merge(const Reservoir& other) {
 
 at::Tensor Reservoir::samples() const {
   intake_.require_samples("samples");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return detail::own_copy(samples_->narrow(0, 0, static_cast<std::int64_t>(indices_.size())));
 }
 
 at::Tensor Reservoir::indices() const {
   intake_.require_samples("indices");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return to_tensor(indices_);
 }
 
-core::State Reservoir::state() const {
+core::Results Reservoir::results() const {
   if (count() == 0) return {};
   return {{"samples", samples()}, {"indices", indices()}};
 }

@@ -3,8 +3,8 @@
 #include <torch/arg.h>
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
-#include <torchtap/reductions/random.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/random.hpp>
 #include <vector>
 
 namespace torchtap::reductions {
@@ -45,7 +45,7 @@ class Reservoir {
   /// The place of each in the stream, from 0; `[min(k, count)]`, int64, on the CPU. Throws as `samples`.
   at::Tensor indices() const;
   /// "samples" and "indices".
-  core::State state() const;
+  core::Results results() const;
   /// "Reservoir(100)".
   std::string describe() const;
   /// For `restore`.

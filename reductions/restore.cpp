@@ -2,7 +2,7 @@
 #include <array>
 #include <functional>
 #include <sstream>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 namespace torchtap::reductions {
@@ -23,7 +23,7 @@ class Any {
   void update(const at::Tensor& sample) { sink_->update(sample); }
   void merge(const Any& other) { sink_->merge(*other.sink_); }
   std::int64_t count() const { return sink_->count(); }
-  core::State state() const { return sink_->state(); }
+  core::Results results() const { return sink_->results(); }
   std::string describe() const { return sink_->describe(); }
   std::string recipe() const { return sink_->recipe(); }
   Any fresh() const { return Any(sink_->fresh()); }
@@ -52,15 +52,15 @@ class AnySeries {
     members_ = std::move(merged);
   }
   std::int64_t count() const { return members_.front().count(); }
-  core::State state() const {
-    core::State result;
+  core::Results results() const {
+    core::Results result;
     std::vector<std::string> names;
     for (const auto& member : members_) {
       const std::string name = detail::snake_case(member.describe());
       const auto same = std::count(names.begin(), names.end(), name);
       names.push_back(name);
       const std::string prefix = same == 0 ? name : name + "_" + std::to_string(same + 1);
-      const core::State part = member.state();
+      const core::Results part = member.results();
       for (const auto& [key, tensor] : part) result.set(prefix + "." + key, tensor);
     }
     return result;

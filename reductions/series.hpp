@@ -2,8 +2,8 @@
 
 #include <array>
 #include <string>
+#include <torchtap/reductions/detail/nested.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
-#include <torchtap/reductions/nested.hpp>
 #include <tuple>
 #include <utility>
 
@@ -19,7 +19,7 @@ class Series {
  public:
   static_assert(sizeof...(Rs) > 0 && (core::is_reduction_v<Rs> && ...),
                 "Series takes reductions: void update(const at::Tensor&); void merge(const R&); std::int64_t "
-                "count() const; torchtap::core::State state() const;");
+                "count() const; torchtap::core::Results results() const;");
 
   explicit Series(Rs... reductions) : members_(std::move(reductions)...) {}
 
@@ -67,12 +67,12 @@ class Series {
   /// Of the first member.
   std::int64_t count() const { return get<0>().count(); }
   /// The results of all members as "member.result"; of those that have none yet, nothing.
-  core::State state() const {
-    core::State result;
+  core::Results results() const {
+    core::Results result;
     const auto names = this->names();
     std::size_t i = 0;
     each([&](const auto& member) {
-      const core::State part = member.state();
+      const core::Results part = member.results();
       for (const auto& [name, tensor] : part) result.set(names[i] + "." + name, tensor);
       ++i;
     });

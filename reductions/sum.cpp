@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 #include <torchtap/reductions/sum.hpp>
 
@@ -24,7 +24,7 @@ bool Total::update_plain(const at::Tensor& sample) {
 
 void Total::update(const at::Tensor& sample) {
   if (update_plain(sample)) return;
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   Scan scan(sample);
   ask(scan);
   update(scan);
@@ -36,7 +36,7 @@ void Total::ask(Scan& scan) const {
 
 void Total::update(const Scan& scan) {
   if (update_plain(scan.sample())) return;
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const Rows rows = intake_.open(scan);
   if (rows.count == 0) return;
   const auto dtype = kept_type(rows.view.scalar_type());
@@ -61,17 +61,17 @@ void Total::update(const Scan& scan) {
 }
 
 void Total::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void Total::check(const Scan& scan) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(scan);
 }
 
 void Total::merge_from(const Total& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -83,7 +83,7 @@ void Total::merge_from(const Total& other) {
 }
 
 void Total::assign_sum(const at::Tensor& value) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_assign(value);
   sum_ = own_copy(value, kept_type(value.scalar_type()));
   intake_.assign(value);
@@ -91,19 +91,19 @@ void Total::assign_sum(const at::Tensor& value) {
 
 at::Tensor Total::value() const {
   intake_.require_samples("value");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   if (kind_ == Kind::sum) return own_copy(*sum_);
   return at::div(*sum_, intake_.taken()).to(mean_type(intake_.dtype()));
 }
 
 at::Tensor Total::omitted() const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.omitted();
 }
 
-core::State Total::state() const {
+core::Results Total::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

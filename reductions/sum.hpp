@@ -1,7 +1,7 @@
 #pragma once
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 namespace detail {
@@ -27,7 +27,7 @@ class Total {
   /// How many non-finite elements were left out, int64 in the shape of the result. Throws as `value`.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
-  core::State state() const;
+  core::Results results() const;
   std::string describe() const { return intake_.describe(); }
   /// For `restore`.
   std::string recipe() const { return intake_.name(); }

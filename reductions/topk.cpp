@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/topk.hpp>
 
 namespace torchtap::reductions {
@@ -31,7 +31,7 @@ void TopK::fold(const at::Tensor& values, const at::Tensor& indices) {
 }
 
 void TopK::update(const at::Tensor& sample) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor x = rows.flat(rows.filled(worst())).to(detail::kernel_type(sample.scalar_type()));
@@ -43,12 +43,12 @@ void TopK::update(const at::Tensor& sample) {
 }
 
 void TopK::check(const at::Tensor& sample) const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   (void)intake_.open(sample);
 }
 
 void TopK::merge(const TopK& other) {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -63,7 +63,7 @@ void TopK::merge(const TopK& other) {
 
 at::Tensor TopK::values() const {
   intake_.require_samples("values");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   at::Tensor values = values_->to(intake_.dtype());
   if (intake_.omits() && values.is_floating_point()) {
     values = values.masked_fill(at::lt(*indices_, 0), std::numeric_limits<double>::quiet_NaN());
@@ -75,20 +75,20 @@ at::Tensor TopK::values() const {
 
 at::Tensor TopK::indices() const {
   intake_.require_samples("indices");
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   auto sizes = intake_.kept().vec();
   sizes.insert(sizes.begin(), indices_->size(0));
   return detail::own_copy(indices_->reshape(sizes));
 }
 
 at::Tensor TopK::omitted() const {
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.omitted();
 }
 
-core::State TopK::state() const {
+core::Results TopK::results() const {
   if (count() == 0) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return intake_.with_omitted({{"values", values()}, {"indices", indices()}});
 }
 

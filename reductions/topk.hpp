@@ -3,7 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
-#include <torchtap/reductions/intake.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
@@ -47,7 +47,7 @@ class TopK {
   /// How many non-finite elements were left out, `[...]`, int64. Throws as `values`.
   at::Tensor omitted() const;
   /// "values", "indices", and "omitted" under `NonFinite::omit`.
-  core::State state() const;
+  core::Results results() const;
   /// "TopK(10)" or "TopK(10, smallest)".
   std::string describe() const;
   /// For `restore`.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <string>
-#include <torchtap/reductions/intake.hpp>
-#include <torchtap/reductions/nested.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 #include <utility>
 #include <vector>
 
@@ -27,7 +27,7 @@ class Window {
 
   /// Throws what the reduction throws on this sample after the one before; the state is then unchanged.
   void update(const at::Tensor& sample) {
-    const core::Quiet quiet;
+    const core::detail::RecordingMode quiet;
     R trial = *empty_;
     if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
     trial.update(sample);
@@ -65,7 +65,7 @@ class Window {
   /// Samples that came by.
   std::int64_t seen() const noexcept { return seen_; }
   /// The results of the reduction of the window.
-  core::State state() const { return reduced().state(); }
+  core::Results results() const { return reduced().results(); }
   /// "Window(100, Mean)".
   std::string describe() const {
     return "Window(" + std::to_string(n_) + ", " + detail::describe(*empty_) + ")";

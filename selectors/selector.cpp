@@ -1,7 +1,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selector.hpp>
 
 namespace torchtap::selectors {
@@ -11,17 +11,17 @@ bool has_wildcard(const std::string& pattern) {
   return pattern.find_first_of("*?[") != std::string::npos;
 }
 
-bool has_path(const core::ModuleRef& module, const std::string& path) {
+bool has_path(const model::ModuleRef& module, const std::string& path) {
   return module.path() == path ||
          std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end();
 }
 
 template <class Test>
-bool any_path(const core::ModuleRef& module, Test&& test) {
+bool any_path(const model::ModuleRef& module, Test&& test) {
   return test(module.path()) || std::any_of(module.aliases().begin(), module.aliases().end(), test);
 }
 
-bool matches(const core::ModuleRef& module, const std::string& pattern) {
+bool matches(const model::ModuleRef& module, const std::string& pattern) {
   if (has_path(module, pattern)) return true;  // also where the name itself has a bracket in it
   return has_wildcard(pattern) && any_path(module, [&](const std::string& path) {
            return fnmatch(pattern.c_str(), path.c_str(), 0) == 0;
@@ -40,7 +40,7 @@ std::string list(const std::vector<std::string>& parts) {
   return text;
 }
 
-std::string listing(const std::vector<core::ModuleRef>& modules) {
+std::string listing(const std::vector<model::ModuleRef>& modules) {
   constexpr std::size_t kMost = 12;
   std::string text;
   for (std::size_t i = 0; i < std::min(modules.size(), kMost); ++i) {
@@ -53,7 +53,7 @@ std::string listing(const std::vector<core::ModuleRef>& modules) {
 }  // namespace
 
 Selector::Selector()
-    : Selector([](const core::ModuleRef& module) { return module.has_forward(); }, "everything") {}
+    : Selector([](const model::ModuleRef& module) { return module.has_forward(); }, "everything") {}
 
 Selector::Selector(Predicate predicate, std::string description)
     : predicate_(std::move(predicate)), description_(std::move(description)) {
@@ -70,7 +70,7 @@ Selector Selector::allow_none() const {
 
 Selector operator&&(const Selector& a, const Selector& b) {
   const auto part = [](const Selector& s) { return s.atomic_ ? s.description_ : "(" + s.description_ + ")"; };
-  Selector both([a, b](const core::ModuleRef& module) { return a(module) && b(module); },
+  Selector both([a, b](const model::ModuleRef& module) { return a(module) && b(module); },
                 part(a) + " && " + part(b));
   both.paths_ = joined(a.paths_, b.paths_);
   both.indices_ = joined(a.indices_, b.indices_);
@@ -83,7 +83,7 @@ Selector operator&&(const Selector& a, const Selector& b) {
 
 Selector operator||(const Selector& a, const Selector& b) {
   const auto part = [](const Selector& s) { return s.atomic_ ? s.description_ : "(" + s.description_ + ")"; };
-  Selector either([a, b](const core::ModuleRef& module) { return a(module) || b(module); },
+  Selector either([a, b](const model::ModuleRef& module) { return a(module) || b(module); },
                   part(a) + " || " + part(b));
   either.paths_ = joined(a.paths_, b.paths_);
   either.indices_ = joined(a.indices_, b.indices_);
@@ -96,13 +96,13 @@ Selector operator||(const Selector& a, const Selector& b) {
 
 Selector operator!(const Selector& a) {
   // What is named to be left out need not exist.
-  Selector inverse([a](const core::ModuleRef& module) { return !a(module); },
+  Selector inverse([a](const model::ModuleRef& module) { return !a(module); },
                    a.atomic_ ? "!" + a.description_ : "!(" + a.description_ + ")");
   inverse.allow_none_ = a.allow_none_;
   return inverse;
 }
 
-bool Selector::names_explicitly(const core::ModuleRef& module) const {
+bool Selector::names_explicitly(const model::ModuleRef& module) const {
   return std::find(indices_.begin(), indices_.end(), module.index()) != indices_.end() ||
          std::any_of(paths_.begin(), paths_.end(),
                      [&](const std::string& path) { return has_path(module, path); });
@@ -114,7 +114,7 @@ Selector names(std::vector<std::string> patterns) {
   for (const auto& pattern : patterns) description += (description.empty() ? "names(\"" : "\", \"") + pattern;
   description += "\")";
   Selector selector(
-      [patterns](const core::ModuleRef& module) {
+      [patterns](const model::ModuleRef& module) {
         return std::any_of(patterns.begin(), patterns.end(),
                            [&](const std::string& pattern) { return matches(module, pattern); });
       },
@@ -127,7 +127,7 @@ Selector names(std::vector<std::string> patterns) {
 
 Selector names(const std::regex& expression) {
   return Selector(
-      [expression](const core::ModuleRef& module) {
+      [expression](const model::ModuleRef& module) {
         return any_path(module, [&](const std::string& path) { return std::regex_match(path, expression); });
       },
       "names(regex)");
@@ -136,7 +136,7 @@ Selector names(const std::regex& expression) {
 Selector indices(std::vector<std::int64_t> wanted) {
   TORCH_CHECK_VALUE(!wanted.empty(), "selectors::indices: no index was given.");
   Selector selector(
-      [wanted](const core::ModuleRef& module) {
+      [wanted](const model::ModuleRef& module) {
         return std::find(wanted.begin(), wanted.end(), module.index()) != wanted.end();
       },
       c10::str("indices(", c10::IntArrayRef(wanted), ")"));
@@ -145,19 +145,19 @@ Selector indices(std::vector<std::int64_t> wanted) {
 }
 
 Selector leaves() {
-  return Selector([](const core::ModuleRef& module) { return module.leaf(); }, "leaves()");
+  return Selector([](const model::ModuleRef& module) { return module.leaf(); }, "leaves()");
 }
 
 Selector depth(std::int64_t least, std::int64_t most) {
   TORCH_CHECK_VALUE(least >= 0 && least <= most, "selectors::depth: expected 0 <= least <= most, got ", least,
                     " and ", most, ".");
   return Selector(
-      [=](const core::ModuleRef& module) { return module.depth() >= least && module.depth() <= most; },
+      [=](const model::ModuleRef& module) { return module.depth() >= least && module.depth() <= most; },
       c10::str("depth(", least, ", ", most, ")"));
 }
 
 Selector reachable() {
-  return Selector([](const core::ModuleRef& module) { return module.reachable(); }, "reachable()");
+  return Selector([](const model::ModuleRef& module) { return module.reachable(); }, "reachable()");
 }
 
 Selector everything() {
@@ -168,7 +168,7 @@ Selector types(std::vector<std::string> names) {
   TORCH_CHECK_VALUE(!names.empty(), "selectors::types: no type was given.");
   std::string description = "types(" + list(names) + ")";
   return Selector(
-      [names = std::move(names)](const core::ModuleRef& module) {
+      [names = std::move(names)](const model::ModuleRef& module) {
         return std::find(names.begin(), names.end(), module.type()) != names.end() ||
                std::find(names.begin(), names.end(), module.qualified_type()) != names.end();
       },
@@ -178,17 +178,17 @@ Selector types(std::vector<std::string> names) {
 Selector detail::types(std::function<bool(const torch::nn::Module&)> predicate,
                        std::vector<std::string> names) {
   return Selector(
-      [predicate = std::move(predicate)](const core::ModuleRef& module) {
+      [predicate = std::move(predicate)](const model::ModuleRef& module) {
         return !module.scripted() && predicate(module.module());
       },
       "types(" + list(names) + ")");
 }
 
 std::string detail::type_name(const std::type_info& type) {
-  return core::pretty_type_name(type);
+  return model::pretty_type_name(type);
 }
 
-std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules, const Selector& selector) {
+std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules, const Selector& selector) {
   // A frozen model has only itself; whoever wants just that says so.
   TORCH_CHECK_VALUE(
       modules.empty() || !modules.front().frozen() || selector.names_explicitly(modules.front()),
@@ -205,15 +205,15 @@ std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules,
   for (const auto& path : selector.required_paths_) {
     TORCH_CHECK_VALUE(std::find(paths.begin(), paths.end(), path) != paths.end(),
                       "selectors: there is no module \"", path, "\" among the ", modules.size(),
-                      " that were looked at; the nearest are ", core::quoted(core::nearest(path, paths)),
-                      ".");
+                      " that were looked at; the nearest are ",
+                      core::detail::quoted(core::detail::nearest(path, paths)), ".");
   }
   for (const auto index : selector.required_indices_) {
     TORCH_CHECK_VALUE(index >= 0 && index < static_cast<std::int64_t>(modules.size()),
                       "selectors: there is no index ", index, "; the walk has the indices 0 to ",
                       static_cast<std::int64_t>(modules.size()) - 1, ": ", listing(modules), ".");
   }
-  std::vector<core::ModuleRef> selected;
+  std::vector<model::ModuleRef> selected;
   for (const auto& module : modules) {
     if (!selector(module)) continue;
     if (!module.has_forward()) {

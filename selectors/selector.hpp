@@ -6,15 +6,15 @@
 #include <functional>
 #include <regex>
 #include <string>
-#include <torchtap/core/module_ref.hpp>
+#include <torchtap/model/module_ref.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace torchtap::selectors {
 
-/// Says which modules. A predicate on `core::ModuleRef` that composes with `&&`, `||` and `!`, and that knows
-/// enough about itself for errors to say what was asked for.
+/// Says which modules. A predicate on `model::ModuleRef` that composes with `&&`, `||` and `!`, and that
+/// knows enough about itself for errors to say what was asked for.
 ///
 ///     types<torch::nn::Linear>() && !names("head*") && [](const auto& module) { return module.depth() < 3; }
 ///
@@ -22,21 +22,21 @@ namespace torchtap::selectors {
 /// predicate in range-v3 pipelines. A regular value.
 class Selector {
  public:
-  using Predicate = std::function<bool(const core::ModuleRef&)>;
+  using Predicate = std::function<bool(const model::ModuleRef&)>;
 
   /// Every module that has a forward.
   Selector();
   /// Any predicate on a module.
   template <class Callable,
             class = std::enable_if_t<!std::is_same_v<std::decay_t<Callable>, Selector> &&
-                                     std::is_invocable_r_v<bool, Callable&, const core::ModuleRef&>>>
+                                     std::is_invocable_r_v<bool, Callable&, const model::ModuleRef&>>>
   Selector(Callable&& predicate)  // NOLINT: a predicate is a selector
       : Selector(Predicate(std::forward<Callable>(predicate)), "predicate") {}
   Selector(Predicate predicate, std::string description);
 
   /// Whether the module is selected. Modules without a forward are, too, where nothing but the predicate
   /// counts.
-  bool operator()(const core::ModuleRef& module) const { return predicate_(module); }
+  bool operator()(const model::ModuleRef& module) const { return predicate_(module); }
 
   /// The same modules, but matching none is no error, nor is a name or index that does not exist. Other parts
   /// of a composition are not excused: `a || b.allow_none()` still wants a module that matches `a` or `b`.
@@ -52,10 +52,10 @@ class Selector {
  private:
   friend Selector names(std::vector<std::string> patterns);
   friend Selector indices(std::vector<std::int64_t> wanted);
-  friend std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules,
-                                             const Selector& selector);
+  friend std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules,
+                                              const Selector& selector);
 
-  bool names_explicitly(const core::ModuleRef& module) const;
+  bool names_explicitly(const model::ModuleRef& module) const;
 
   Predicate predicate_;
   std::string description_;
@@ -154,6 +154,6 @@ Selector types() {
 /// Modules without a forward (`ModuleList`, `ModuleDict`) are left out, unless they are named one by one:
 /// then that is a `c10::ValueError`, as is a name or index that does not exist and a selection without a
 /// module (see `Selector::allow_none`). The message lists what comes near.
-std::vector<core::ModuleRef> select(const std::vector<core::ModuleRef>& modules, const Selector& selector);
+std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules, const Selector& selector);
 
 }  // namespace torchtap::selectors

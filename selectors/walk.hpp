@@ -3,7 +3,7 @@
 #include <memory>
 #include <range/v3/view/interface.hpp>
 #include <string>
-#include <torchtap/core/module_ref.hpp>
+#include <torchtap/model/walk.hpp>
 #include <utility>
 #include <vector>
 
@@ -16,33 +16,33 @@ namespace torchtap::selectors {
 /// A snapshot of the model's structure, not of its parameters: modules added later are not in it.
 class ModuleView : public ranges::view_interface<ModuleView> {
  public:
-  ModuleView() : modules_(std::make_shared<const std::vector<core::ModuleRef>>()) {}
-  explicit ModuleView(std::vector<core::ModuleRef> modules)
-      : modules_(std::make_shared<const std::vector<core::ModuleRef>>(std::move(modules))) {}
+  ModuleView() : modules_(std::make_shared<const std::vector<model::ModuleRef>>()) {}
+  explicit ModuleView(std::vector<model::ModuleRef> modules)
+      : modules_(std::make_shared<const std::vector<model::ModuleRef>>(std::move(modules))) {}
 
   auto begin() const noexcept { return modules_->begin(); }
   auto end() const noexcept { return modules_->end(); }
-  const std::vector<core::ModuleRef>& vector() const noexcept { return *modules_; }
+  const std::vector<model::ModuleRef>& vector() const noexcept { return *modules_; }
 
  private:
-  std::shared_ptr<const std::vector<core::ModuleRef>> modules_;
+  std::shared_ptr<const std::vector<model::ModuleRef>> modules_;
 };
 
-/// All modules of the model in pre-order, the root at index 0 with path "". See `core::walk_modules`.
+/// All modules of the model in pre-order, the root at index 0 with path "". See `model::walk_modules`.
 inline ModuleView modules(torch::nn::Module& model) {
-  return ModuleView(core::walk_modules(model));
+  return ModuleView(model::walk_modules(model));
 }
-/// The direct children, counted from 0. See `core::walk_children`.
+/// The direct children, counted from 0. See `model::walk_children`.
 inline ModuleView children(torch::nn::Module& model) {
-  return ModuleView(core::walk_children(model));
+  return ModuleView(model::walk_children(model));
 }
 
 /// The same for a TorchScript model; `method` is the one that hooks are to run around.
 inline ModuleView modules(const torch::jit::Module& model, const std::string& method = "forward") {
-  return ModuleView(core::walk_modules(model, method));
+  return ModuleView(model::walk_modules(model, method));
 }
 inline ModuleView children(const torch::jit::Module& model, const std::string& method = "forward") {
-  return ModuleView(core::walk_children(model, method));
+  return ModuleView(model::walk_children(model, method));
 }
 
 /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.

@@ -16,7 +16,7 @@
 #include <memory>
 #include <regex>
 #include <system_error>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <utility>
 

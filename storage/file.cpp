@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cstring>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/pickle.hpp>

@@ -6,7 +6,7 @@
 #include <regex>
 #include <sstream>
 #include <stdexcept>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/journal.hpp>
 #include <torchtap/storage/zip.hpp>
 

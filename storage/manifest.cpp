@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cereal/archives/json.hpp>
 #include <sstream>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/manifest.hpp>
 #include <torchtap/storage/pickle.hpp>
 #include <unordered_set>

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/pickle.hpp>
 #include <tuple>
 #include <unordered_map>

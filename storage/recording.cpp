@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <torchtap/storage/journal.hpp>
 #include <torchtap/storage/manifest.hpp>
@@ -71,7 +71,7 @@ void check_place(const std::string& path, bool overwrite) {
                     "\" holds .pt files but no manifest.json, so it is not a recording that may be replaced. "
                     "Choose another directory, or empty this one.");
   TORCH_CHECK_VALUE(foreign.empty(), "save: \"", path, "\" holds files that are no part of a recording (",
-                    core::quoted(foreign), " …), and replacing the directory would lose them. ",
+                    core::detail::quoted(foreign), " …), and replacing the directory would lose them. ",
                     "Choose another directory, for example \"", path, "/recording\" with mkdir(true).");
   TORCH_CHECK_VALUE(overwrite, "save: \"", path,
                     "\" holds a recording already. Choose another directory, or pass "
@@ -539,7 +539,7 @@ const RecordedEntry& Recording::at(const std::string& name) const {
     all.insert(all.end(), entry.aliases().begin(), entry.aliases().end());
   }
   TORCH_CHECK_INDEX(found != nullptr, "Recording::at: no entry is called \"", name, "\"; the nearest are ",
-                    core::quoted(core::nearest(name, all)), ".");
+                    core::detail::quoted(core::detail::nearest(name, all)), ".");
   return *found;
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/journal.hpp>
 #include <torchtap/storage/manifest.hpp>
 #include <torchtap/storage/pickle.hpp>

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/pickle.hpp>
 #include <torchtap/storage/shard.hpp>
 

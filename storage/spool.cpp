@@ -16,8 +16,8 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <torchtap/core/error.hpp>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/storage/journal.hpp>
 #include <torchtap/storage/pickle.hpp>
 #include <torchtap/storage/recover.hpp>
@@ -152,7 +152,7 @@ at::Tensor plain(const at::Tensor& sample) {
       !sample._is_zerotensor()) {
     return sample;
   }
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   at::Tensor tensor = sample.detach();
   if (tensor._is_zerotensor()) tensor = tensor.clone();
   return tensor.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
@@ -590,7 +590,7 @@ void Spool::Impl::open(const std::string& path) {
                  [](const std::string& name) { return !detail::is_recording_file(name); });
     if (foreign.size() > 5) foreign.resize(5);
     TORCH_CHECK_VALUE(foreign.empty(), call, ": \"", path, "\" holds files that are no part of a recording (",
-                      core::quoted(foreign), " …). Choose another directory, for example \"", path,
+                      core::detail::quoted(foreign), " …). Choose another directory, for example \"", path,
                       "/recording\" with mkdir(true).");
     TORCH_CHECK_VALUE(!detail::is_spooling(directory), call, ": \"", path,
                       "\" is being written to by another recorder; spool to a directory of its own.");

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <exception>
 #include <thread>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/sync_queue.hpp>
 
 namespace torchtap::storage::detail {

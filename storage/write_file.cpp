@@ -1,7 +1,7 @@
 #include <filesystem>
 #include <ostream>
 #include <streambuf>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <torchtap/storage/write_file.hpp>
 

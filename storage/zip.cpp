@@ -5,7 +5,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/zip.hpp>
 
 #if TORCHTAP_HAVE_LIBDEFLATE

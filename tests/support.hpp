@@ -5,7 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <string>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <utility>
 #include <vector>
 

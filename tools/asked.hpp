@@ -4,7 +4,7 @@
 
 #include <memory>
 #include <string>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/named.hpp>
 #include <vector>

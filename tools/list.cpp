@@ -75,7 +75,7 @@ void run_once(const torch::jit::Module& model, const Options& options, Listing& 
   listing.watch = std::move(watch);
 }
 
-bool shown(const core::ModuleRef& module, const Options& options) {
+bool shown(const model::ModuleRef& module, const Options& options) {
   return options.depth < 0 || module.depth() <= options.depth;
 }
 
@@ -135,7 +135,7 @@ void list_as_json(const Listing& listing, const Options& options) {
   print(document);
 }
 
-std::string name_of(const core::ModuleRef& module, const Options& options) {
+std::string name_of(const model::ModuleRef& module, const Options& options) {
   std::string name = module.path();
   if (name.empty()) name = "(root)";
   if (!options.paths) {

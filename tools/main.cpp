@@ -9,7 +9,7 @@
 #include <cstring>
 #include <iostream>
 #include <streambuf>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 
 #include "checks.hpp"
 #include "commands.hpp"
@@ -106,7 +106,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error, const st
   if (chosen.empty() && !first_word.empty() && first_word[0] != '-') {
     text = "unknown command \"" + first_word + "\"" + tools::did_you_mean(first_word, command_names(app));
   } else if (chosen.empty() && first_word.empty()) {
-    text = "a command is missing: " + core::quoted(command_names(app));
+    text = "a command is missing: " + core::detail::quoted(command_names(app));
   }
   return name + ": " + tools::printable(text, true) + "\nSee " + name + " --help.\n";
 }

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/recording.hpp>
 
@@ -112,7 +112,7 @@ void reduce(const std::vector<storage::RecordedEntry>& parts, storage::Entry& me
   }
   core::Value::Dict values;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    values.emplace_back(std::to_string(i), core::to_value(slots[i]->state()));
+    values.emplace_back(std::to_string(i), core::to_value(slots[i]->results()));
     merged.state.push_back(core::save(*slots[i]).value());
   }
   merged.value = by_slots(parts.front()) ? core::Value(std::move(values)) : values.front().second;

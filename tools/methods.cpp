@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <torchtap/core/detail/script.hpp>
+#include <torchtap/model/detail/script.hpp>
+#include <torchtap/model/walk.hpp>
 #include <unordered_map>
 
 namespace torchtap::tools {
@@ -18,14 +19,14 @@ std::string method_of(const std::string& function) {
   while (end > 0 && std::isdigit(static_cast<unsigned char>(function[end - 1])) != 0) --end;
   std::string method = function.substr(0, end);
   if (end < function.size() && end > 2 && method.compare(end - 2, 2, "__") == 0) method.resize(end - 2);
-  return core::detail::implements(function, method) ? method : function;
+  return model::detail::implements(function, method) ? method : function;
 }
 
 /// Which methods of which objects are called from outside of the object.
 class Calls {
  public:
   void follow(const Object& self, const std::string& method) {
-    for (auto* function : core::detail::functions_of(torch::jit::Module(self), method))
+    for (auto* function : model::detail::functions_of(torch::jit::Module(self), method))
       follow(self, *function);
   }
   const std::set<std::string>& of(const void* object) { return methods_[object]; }
@@ -89,10 +90,10 @@ class Calls {
 Methods find_methods(const torch::jit::Module& model, const std::string& called,
                      const std::string& recorded) {
   Methods methods;
-  methods.modules = core::walk_modules(model, recorded);
+  methods.modules = model::walk_modules(model, recorded);
   Calls calls;
   calls.follow(model._ivalue(), called);
-  std::map<std::string, std::vector<core::ModuleRef>> walks;
+  std::map<std::string, std::vector<model::ModuleRef>> walks;
   for (auto& module : methods.modules) {
     std::set<std::string> names = calls.of(module.script()._ivalue().get());
     if (module.depth() == 0) names.insert(called);
@@ -101,7 +102,7 @@ Methods find_methods(const torch::jit::Module& model, const std::string& called,
     if (names.erase(recorded) == 0 && !(module.has_forward() && calls.has_unknown(recorded))) {
       const std::string other = names.count("forward") != 0 ? "forward" : *names.begin();
       auto& walk = walks[other];
-      if (walk.empty()) walk = core::walk_modules(model, other);
+      if (walk.empty()) walk = model::walk_modules(model, other);
       module = walk[static_cast<std::size_t>(module.index())];
       methods.instead[path] = other;
       names.erase(other);

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
-#include <torchtap/core/module_ref.hpp>
+#include <torchtap/model/module_ref.hpp>
 #include <vector>
 
 namespace torchtap::tools {
@@ -13,7 +13,7 @@ namespace torchtap::tools {
 /// By which methods a TorchScript model calls its modules.
 struct Methods {
   /// All of the model's modules, in the order of the walk; each stands for the method that is to be recorded.
-  std::vector<core::ModuleRef> modules;
+  std::vector<model::ModuleRef> modules;
   /// By path: the method of a module that is recorded in place of the one that was asked for, because the
   /// model never calls that.
   std::map<std::string, std::string> instead;

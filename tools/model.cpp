@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/disk.hpp>
 #include <torchtap/storage/zip.hpp>
 
@@ -211,7 +211,7 @@ torch::jit::Method find_method(const torch::jit::Module& model, const std::strin
   std::vector<std::string> names;
   for (const auto& other : model.get_methods()) names.push_back(other.name());
   TORCH_CHECK_VALUE(found.has_value(), "the model has no method \"", method, "\"; it has ",
-                    names.empty() ? "none, so it cannot be run" : core::quoted(names), ".");
+                    names.empty() ? "none, so it cannot be run" : core::detail::quoted(names), ".");
   return *found;
 }
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 #include "asked.hpp"
@@ -124,7 +124,7 @@ class Quantized {
 /// A recording that is made, and what there is to say about it at its end.
 struct Run {
   const Options& options;
-  std::vector<core::ModuleRef> modules;  // that are recorded, in the recorder's order
+  std::vector<model::ModuleRef> modules;  // that are recorded, in the recorder's order
   Methods methods;
   Quantized quantized;
   std::unique_ptr<recorders::Recorder> recorder;
@@ -140,7 +140,7 @@ std::string some(std::vector<std::string> names) {
   constexpr std::size_t kMost = 12;
   const std::size_t all = names.size();
   if (all > kMost) names.resize(kMost);
-  return core::quoted(names) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
+  return core::detail::quoted(names) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
 }
 
 void warn(const std::vector<std::string>& paths, const std::string& what, const std::string& why) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 
 #include "files.hpp"
 #include "words.hpp"
@@ -91,7 +91,7 @@ const Layer& Layers::at(const std::string& name) const {
     return all[index];
   }
   TORCH_CHECK_INDEX(false, "No entry is called \"", name, "\"; the nearest are ",
-                    core::quoted(core::nearest(name, names)), ".");
+                    core::detail::quoted(core::detail::nearest(name, names)), ".");
 }
 
 std::vector<Result> results_of(const core::Value& value) {
@@ -113,7 +113,7 @@ const Result& find_result(const std::vector<Result>& results, const std::string&
                     " has one result without a name; leave "
                     "--result out.");
   TORCH_CHECK_INDEX(false, shown_path(path), name.empty() ? " has several results" : " has no such result",
-                    "; name one of them with --result: ", core::quoted(names), ".");
+                    "; name one of them with --result: ", core::detail::quoted(names), ".");
 }
 
 std::string shown_path(const std::string& path, std::int64_t slot) {

@@ -120,8 +120,8 @@ Stats stats_of(const Result& result) {
   if (stats.elements == stats.nan + stats.inf) return stats;
   stats.mean = number(moments.mean());
   stats.std = std::sqrt(number(moments.variance()));
-  stats.min = number(min.state().at("value"));
-  stats.max = number(max.state().at("value"));
+  stats.min = number(min.results().at("value"));
+  stats.max = number(max.results().at("value"));
   return stats;
 }
 

@@ -100,7 +100,7 @@ struct Watch::Seen {
 };
 
 Watch::Watch(const selectors::ModuleView& modules) : seen_(std::make_shared<Seen>()) {
-  hooks::Batch batch;
+  hooks::DeferredCompile batch;
   for (const auto& module : modules) {
     if (!module.has_forward()) continue;
     const auto index = module.index();
@@ -115,7 +115,7 @@ Watch::Watch(const selectors::ModuleView& modules) : seen_(std::make_shared<Seen
 }
 
 Watch::~Watch() {
-  const hooks::Batch batch;
+  const hooks::DeferredCompile batch;
   handles_.clear();
 }
 

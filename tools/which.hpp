@@ -26,12 +26,12 @@ inline std::regex types_expression(const std::string& option, const std::string&
 ///
 /// Never both: "(?!Dropout).*" is to leave out what is called Dropout, and matches every qualified name.
 inline selectors::Selector matching_types(const std::string& option, const std::string& expression,
-                                          const std::vector<core::ModuleRef>& modules) {
+                                          const std::vector<model::ModuleRef>& modules) {
   const std::regex types = types_expression(option, expression);
   bool any_short = modules.empty();
   for (const auto& module : modules) any_short = any_short || std::regex_match(module.type(), types);
   return selectors::Selector(
-      [types, any_short](const core::ModuleRef& module) {
+      [types, any_short](const model::ModuleRef& module) {
         return std::regex_match(any_short ? module.type() : module.qualified_type(), types);
       },
       option + " '" + expression + "'");
@@ -39,7 +39,7 @@ inline selectors::Selector matching_types(const std::string& option, const std::
 
 /// What `which` means for these modules, which are all that a model has; without any, for modules of C++, of
 /// which nobody knows all beforehand, and whose types have one name alone.
-inline selectors::Selector selector_of(const Which& which, const std::vector<core::ModuleRef>& modules) {
+inline selectors::Selector selector_of(const Which& which, const std::vector<model::ModuleRef>& modules) {
   selectors::Selector selector;
   if (!which.types.empty()) selector = selector && matching_types("--types", which.types, modules);
   if (!which.names.empty()) selector = selector && selectors::names(which.names);

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <cstdio>
 #include <string_view>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <utility>
 
 #include "message.hpp"
@@ -117,7 +117,7 @@ std::string meant(const std::string& word, const std::vector<std::string>& candi
   std::size_t least = 2 + word.size() / 3;  // what is further away is another word
   for (const auto& candidate : candidates) {
     const bool beginning = word.size() > 1 && candidate.compare(0, word.size(), word) == 0;
-    const std::size_t distance = beginning ? 0 : core::edit_distance(word, candidate);
+    const std::size_t distance = beginning ? 0 : core::detail::edit_distance(word, candidate);
     if (distance < least && distance < candidate.size()) {
       least = distance;
       best = &candidate;

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <string>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/model/walk.hpp>
 
 namespace tap = torchtap;
 
@@ -38,7 +39,7 @@ int main() {
   const double intact = loss().item<double>();
   std::cout << std::fixed << std::setprecision(4) << "intact           loss " << intact << "\n";
 
-  const tap::core::ModuleRef relu = tap::hooks::find(*model, "relu");
+  const tap::model::ModuleRef relu = tap::model::find(*model, "relu");
   auto& head = *model->ptr<torch::nn::LinearImpl>(4);
   bool right = intact < 0.2;
   double worst = intact;

@@ -44,7 +44,7 @@ int main() {
   for (auto i : resumed.indices()) {
     std::cout << resumed[i].name() << " (" << resumed[i].type() << "): " << resumed[i].samples()
               << " samples";
-    for (const auto& [name, tensor] : uninterrupted[i].state()) {
+    for (const auto& [name, tensor] : uninterrupted[i].results()) {
       right = right && resumed[i].tensor(name).equal(tensor);  // to the last bit
       std::cout << ", " << name;
     }

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
@@ -306,7 +306,7 @@ Plan::Plan(const std::vector<std::shared_ptr<Hook>>& attached) : hooks(attached)
   wants_outputs = forward_end != forward_pre_end || has_backward_input() || has_backward_output();
 }
 
-Call::Call(core::Gate& gate) : gate_(&gate) {
+Call::Call(Gate& gate) : gate_(&gate) {
   gate.readers.fetch_add(1);
   plan_ = gate.plan.load();
   if (plan_ == nullptr) return;

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/core/hook_point.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/hooks/detail/hook_point.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -72,7 +72,7 @@ using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn(
 
 /// Whether there is anything to do around a call, as cheaply as it can be known: a hook that is attached at
 /// this very moment in another thread may be missed.
-inline bool is_idle(const core::Gate& gate) noexcept {
+inline bool is_idle(const Gate& gate) noexcept {
   return gate.plan.load(std::memory_order_relaxed) == nullptr;
 }
 
@@ -86,7 +86,7 @@ inline bool is_idle(const core::Gate& gate) noexcept {
 /// An exception on the way needs nothing but the destructor.
 class Call {
  public:
-  explicit Call(core::Gate& gate);
+  explicit Call(Gate& gate);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -122,7 +122,7 @@ class Call {
   void hook_outputs(Tensors& outputs);
   bool entered_as_is(const at::Tensor& output) const;
 
-  core::Gate* gate_;
+  Gate* gate_;
   const Plan* plan_ = nullptr;
   std::shared_ptr<const Plan> owned_;
   ThreadState* state_ = nullptr;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/expose.hpp>
-#include <torchtap/core/error.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>

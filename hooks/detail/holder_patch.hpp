@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <torchtap/core/hook_point.hpp>
+#include <torchtap/hooks/detail/hook_point.hpp>
 #include <vector>
 
 namespace torch::nn {
@@ -36,7 +36,7 @@ struct Sequence {
   torch::nn::SequentialImpl* module = nullptr;
   std::weak_ptr<torch::nn::Module> keep;  // empty for one on the stack
   bool shared = false;
-  core::Gate gate;
+  Gate gate;
   std::atomic<bool> scope_only{false};  // only the beginnings of its forwards are of interest
   std::vector<HolderPatch*> patches;    // guarded by the registry
   std::atomic<std::size_t> entries{0};  // of the Sequential, when they were patched
@@ -57,7 +57,7 @@ struct HolderPatch {
 
   const void* const* original = nullptr;  // the holder's own table
   std::atomic<torch::nn::AnyModulePlaceholder*> holder{nullptr};
-  core::Gate gate;             // the hooks of the module that the holder calls
+  Gate gate;                   // the hooks of the module that the holder calls
   const void* site = nullptr;  // the module, while it is hooked; guarded by the registry
   std::atomic<Sequence*> sequence{nullptr};
   std::atomic<std::size_t> position{0};  // of the entry in the sequence

@@ -9,8 +9,8 @@
 #include <memory>
 #include <optional>
 #include <torchtap/core/detail/is_complete.hpp>
-#include <torchtap/core/hook_point.hpp>
 #include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/detail/hook_point.hpp>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -236,7 +236,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
 /// entered. `absent` is the number of tensors in arguments that the caller left to their defaults. The
 /// outputs of a forward that returns nothing are what it has left in the arguments it may write to.
 template <class R, std::size_t absent, class IsMine, class Forward, class... Args>
-R run_hooked(core::Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... arguments) {
+R run_hooked(Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... arguments) {
   static_assert(
       !std::is_reference_v<R>,
       "TORCHTAP_MODULE needs a forward() that returns a value: what a reference refers to may be an "
@@ -345,7 +345,7 @@ struct OtherForward<R (C::*)(Args...)> {
 
 /// `Impl` with a place for hooks, which also run around its other forward, if it has one of LibTorch's.
 template <class Impl, class = void>
-class WithHookPoint : public Impl, public core::HookPoint {
+class WithHookPoint : public Impl, public HookPoint {
  public:
   using Impl::Impl;
   explicit WithHookPoint(const Impl& other) : Impl(other) {}
@@ -355,7 +355,7 @@ class WithHookPoint : public Impl, public core::HookPoint {
 template <class Impl>
 class WithHookPoint<Impl,
                     std::enable_if_t<OtherForward<decltype(&Impl::forward_with_packed_input)>::of_torch>>
-    : public Impl, public core::HookPoint {
+    : public Impl, public HookPoint {
   using Other = OtherForward<decltype(&Impl::forward_with_packed_input)>;
   using Result = typename Other::Result;
   using Packed = typename Other::template Parameter<0>;
@@ -378,7 +378,7 @@ class WithHookPoint<Impl,
 
 template <class Impl>
 class WithHookPoint<Impl, std::enable_if_t<OtherForward<decltype(&Impl::forward_with_indices)>::of_torch>>
-    : public Impl, public core::HookPoint {
+    : public Impl, public HookPoint {
   using Other = OtherForward<decltype(&Impl::forward_with_indices)>;
   using Result = typename Other::Result;
   using Input = typename Other::template Parameter<0>;

@@ -2,9 +2,10 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
-#include <torchtap/core/detail/any_module_content.hpp>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/model/detail/any_module_content.hpp>
+#include <torchtap/model/detail/node.hpp>
 
 namespace torchtap::hooks::detail {
 namespace {
@@ -14,7 +15,7 @@ void erase_value(Container& container, const Value& value) {
   container.erase(std::remove(container.begin(), container.end(), value), container.end());
 }
 
-const void* key_of(const core::ModuleRef& module) {
+const void* key_of(const model::ModuleRef& module) {
   return module.scripted() ? script_key(module) : &module.module();
 }
 
@@ -30,17 +31,17 @@ Registry& Registry::instance() {
   return *registry;
 }
 
-std::vector<core::Gate*> Registry::Site::gates() const {
-  std::vector<core::Gate*> gates;
+std::vector<Gate*> Registry::Site::gates() const {
+  std::vector<Gate*> gates;
   for (auto* patch : patches) gates.push_back(&patch->gate);
   if (point != nullptr) gates.push_back(&point->gate());
   if (sequence != nullptr) gates.push_back(&sequence->gate);
-  if (direct != nullptr) gates.push_back(&direct->gate);
+  if (interposed != nullptr) gates.push_back(&interposed->gate);
   if (script != nullptr) gates.push_back(&script->gate());
   return gates;
 }
 
-void Registry::attach(const core::ModuleRef& module, const std::shared_ptr<Hook>& hook) {
+void Registry::attach(const model::ModuleRef& module, const std::shared_ptr<Hook>& hook) {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
   const void* key = key_of(module);
@@ -96,7 +97,7 @@ bool Registry::attached(const Hook& hook) noexcept {
                      [&](const auto& other) { return other.get() == &hook; });
 }
 
-std::shared_ptr<ScopeHold> Registry::scope(const core::ModuleRef& root) {
+std::shared_ptr<ScopeHold> Registry::scope(const model::ModuleRef& root) {
   if (!root.reachable()) return nullptr;
   const void* key = key_of(root);
   {
@@ -117,8 +118,8 @@ std::shared_ptr<ScopeHold> Registry::scope(const core::ModuleRef& root) {
   return hold;
 }
 
-void Registry::open_doors(Site& site, const core::ModuleRef& module) {
-  const core::Doors& doors = module.doors();
+void Registry::open_doors(Site& site, const model::ModuleRef& module) {
+  const model::detail::Doors& doors = model::detail::doors_of(module);
   for (auto* holder : doors.holders) {
     HolderPatch& door = patch(holder);
     if (door.site == nullptr) {
@@ -127,7 +128,7 @@ void Registry::open_doors(Site& site, const core::ModuleRef& module) {
     }
   }
   if (doors.point != nullptr && site.point == nullptr) {
-    site.point = doors.point;
+    site.point = static_cast<HookPoint*>(doors.point);
     site.point->listen(this);
   }
   if (doors.sequence != nullptr && site.sequence == nullptr) {
@@ -145,10 +146,10 @@ void Registry::open_doors(Site& site, const core::ModuleRef& module) {
     }
     site.sequence = sequence.get();
   }
-  if (doors.direct != core::Direct::no && site.direct == nullptr) {
+  if (doors.interposed != model::detail::Interposed::no && site.interposed == nullptr) {
     site.owner = module.module().weak_from_this();
-    site.direct = &direct_table().insert(&module.module(), site.owner, doors.direct);
-    note_direct_table();
+    site.interposed = &interposed_table().insert(&module.module(), site.owner, doors.interposed);
+    note_interposed_table();
   }
   if (doors.script && site.script == nullptr) site.script = std::make_unique<ScriptDoor>(module);
 }
@@ -165,8 +166,8 @@ void Registry::open_sequence(Site& site) {
     const bool needed = !scope_only || position == 0;
     HolderPatch* door = nullptr;
     if (needed) {
-      door = &patch(core::detail::holder_of(entry));
-    } else if (const auto found = patches_.find(core::detail::holder_of(entry)); found != patches_.end()) {
+      door = &patch(model::detail::holder_of(entry));
+    } else if (const auto found = patches_.find(model::detail::holder_of(entry)); found != patches_.end()) {
       door = found->second;
     }
     if (door != nullptr) {
@@ -199,11 +200,11 @@ void Registry::close_doors(Site& site) noexcept {
     site.sequence->patches.clear();
   }
   site.sequence = nullptr;
-  if (site.direct != nullptr) {
-    direct_table().erase(*site.direct);
-    note_direct_table();
+  if (site.interposed != nullptr) {
+    interposed_table().erase(*site.interposed);
+    note_interposed_table();
   }
-  site.direct = nullptr;
+  site.interposed = nullptr;
   site.script = nullptr;
 }
 
@@ -224,7 +225,7 @@ void Registry::publish(Site& site, Garbage& garbage) {
 void Registry::sweep(Garbage& garbage) noexcept {
   const auto waiting = std::partition(retired_.begin(), retired_.end(), [](const Retired& retired) {
     return std::any_of(retired.gates.begin(), retired.gates.end(),
-                       [](const core::Gate* gate) { return gate->readers.load() != 0; });
+                       [](const Gate* gate) { return gate->readers.load() != 0; });
   });
   for (auto retired = waiting; retired != retired_.end(); ++retired)
     garbage.push_back(std::move(retired->plan));
@@ -256,7 +257,7 @@ void Registry::bury(Site& site, Garbage& garbage) {
   sites_.erase(site.key);
 }
 
-void Registry::lost(core::HookPoint& point) noexcept {
+void Registry::lost(HookPoint& point) noexcept {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
   for (auto& retired : retired_) erase_value(retired.gates, &point.gate());

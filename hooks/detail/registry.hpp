@@ -2,12 +2,12 @@
 
 #include <memory>
 #include <mutex>
-#include <torchtap/core/hook_point.hpp>
-#include <torchtap/core/module_ref.hpp>
 #include <torchtap/hooks/detail/call.hpp>
-#include <torchtap/hooks/detail/direct.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
+#include <torchtap/hooks/detail/hook_point.hpp>
+#include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/script.hpp>
+#include <torchtap/model/module_ref.hpp>
 #include <unordered_map>
 #include <vector>
 
@@ -16,15 +16,15 @@ namespace torchtap::hooks::detail {
 /// Which module has which hooks, and through which doors they are reached. One per process and never
 /// destroyed: models may outlive static objects. Its lock is taken to attach, to detach and when a hooked
 /// module dies, never by a call; no code of the user's runs under it.
-class Registry final : public core::HookPointListener {
+class Registry final : public HookPointListener {
  public:
   static Registry& instance();
 
-  void attach(const core::ModuleRef& module, const std::shared_ptr<Hook>& hook);
+  void attach(const model::ModuleRef& module, const std::shared_ptr<Hook>& hook);
   void detach(Hook& hook) noexcept;
   bool attached(const Hook& hook) noexcept;
   /// The hook that marks the forwards of `root`, made on first use; null if the root cannot be hooked.
-  std::shared_ptr<ScopeHold> scope(const core::ModuleRef& root);
+  std::shared_ptr<ScopeHold> scope(const model::ModuleRef& root);
   /// Has hooks of TorchScript modules take effect, or stop to; whoever attaches or detaches calls it then.
   void compile_scripts();
 
@@ -34,7 +34,7 @@ class Registry final : public core::HookPointListener {
   std::atomic<bool> pending{false};
 
   /// The module itself goes.
-  void lost(core::HookPoint& point) noexcept override;
+  void lost(HookPoint& point) noexcept override;
   /// `holder` goes; called by its patched destructor before the original one. `patch` is what its table led
   /// to when that was dispatched, and may have been given to another holder since.
   void lost(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* holder) noexcept;
@@ -51,28 +51,28 @@ class Registry final : public core::HookPointListener {
     std::weak_ptr<ScopeHold> scope;
     std::shared_ptr<const Plan> plan;
     std::vector<HolderPatch*> patches;
-    core::HookPoint* point = nullptr;
+    HookPoint* point = nullptr;
     Sequence* sequence = nullptr;
-    DirectEntry* direct = nullptr;
+    InterposedEntry* interposed = nullptr;
     std::weak_ptr<torch::nn::Module> owner;  // where nothing else tells that the module died
     std::unique_ptr<ScriptDoor> script;
 
     bool unreachable() const noexcept {
-      return patches.empty() && point == nullptr && sequence == nullptr && direct == nullptr &&
+      return patches.empty() && point == nullptr && sequence == nullptr && interposed == nullptr &&
              script == nullptr;
     }
     bool is_dead() const noexcept {
-      return (direct != nullptr && owner.expired()) || (script != nullptr && script->expired());
+      return (interposed != nullptr && owner.expired()) || (script != nullptr && script->expired());
     }
-    std::vector<core::Gate*> gates() const;
+    std::vector<Gate*> gates() const;
   };
   struct Retired {
     std::shared_ptr<const Plan> plan;
-    std::vector<core::Gate*> gates;
+    std::vector<Gate*> gates;
   };
   using Garbage = std::vector<std::shared_ptr<const void>>;  // destroyed once the lock is released
 
-  void open_doors(Site& site, const core::ModuleRef& module);
+  void open_doors(Site& site, const model::ModuleRef& module);
   void open_sequence(Site& site);
   void close_doors(Site& site) noexcept;
   void publish(Site& site, Garbage& garbage);

@@ -2,12 +2,12 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
-#include <torchtap/core/detail/script.hpp>
-#include <torchtap/core/error.hpp>
-#include <torchtap/hooks/detail/direct.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/script.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>
 #include <torchtap/hooks/detail/script_code.hpp>
+#include <torchtap/model/detail/script.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -33,7 +33,7 @@ class Codes {
   }
   /// `function`, which has to be known, gets hooks under the name of that method. Throws if it has some under
   /// another name.
-  void check_name(const GraphFunction& function, const core::ModuleRef& module) const;
+  void check_name(const GraphFunction& function, const model::ModuleRef& module) const;
   void open(const GraphFunction& function, int method) noexcept;
   void close(const GraphFunction& function) noexcept;
   /// Compiles what has to be, and puts it in place.
@@ -70,7 +70,7 @@ class Codes {
   bool opened_ = false, closed_ = false;  // since the last compile()
 };
 
-void Codes::check_name(const GraphFunction& function, const core::ModuleRef& module) const {
+void Codes::check_name(const GraphFunction& function, const model::ModuleRef& module) const {
   const ScriptCode& code = codes_.at(&function).code;
   const int number = code.known.method.load(std::memory_order_relaxed);
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -255,17 +255,17 @@ struct ScriptDoor::Impl {
   c10::weak_intrusive_ptr<c10::ivalue::Object> object;
   std::vector<GraphFunction*> functions;
   std::weak_ptr<CompilationUnit> unit;
-  DirectEntry* entry = nullptr;
+  InterposedEntry* entry = nullptr;
 };
 
-ScriptDoor::ScriptDoor(const core::ModuleRef& module)
+ScriptDoor::ScriptDoor(const model::ModuleRef& module)
     : impl_(new Impl{c10::weak_intrusive_ptr<c10::ivalue::Object>(module.script()._ivalue()),
                      {},
                      module.script().type()->compilation_unit()}) {
   const int method = method_number(module.method());
   const auto unit = impl_->unit.lock();
   const auto root = module.root().script().type()->compilation_unit();
-  for (auto* function : core::detail::functions_of(module.script(), module.method())) {
+  for (auto* function : model::detail::functions_of(module.script(), module.method())) {
     auto* graph_function = torch::jit::tryToGraphFunction(*function);
     TORCH_CHECK_NOT_IMPLEMENTED(
         graph_function != nullptr, "hooks::attach: ", module.method(), " of \"", module.path(), "\" (",
@@ -279,7 +279,7 @@ ScriptDoor::ScriptDoor(const core::ModuleRef& module)
   codes.learn(unit);
   for (const auto* function : impl_->functions) codes.check_name(*function, module);
   const void* key = script_key(impl_->object.lock().get(), method);
-  impl_->entry = &script_table().insert(key, {}, core::Direct::no);
+  impl_->entry = &script_table().insert(key, {}, model::detail::Interposed::no);
   for (const auto* function : impl_->functions) codes.open(*function, method);
 }
 
@@ -289,7 +289,7 @@ ScriptDoor::~ScriptDoor() {
   for (const auto* function : impl_->functions) Codes::instance().close(*function);
 }
 
-core::Gate& ScriptDoor::gate() const noexcept {
+Gate& ScriptDoor::gate() const noexcept {
   return impl_->entry->gate;
 }
 
@@ -297,7 +297,7 @@ bool ScriptDoor::expired() const noexcept {
   return impl_->object.expired();
 }
 
-const void* script_key(const core::ModuleRef& module) {
+const void* script_key(const model::ModuleRef& module) {
   return script_key(module.script()._ivalue().get(), method_number(module.method()));
 }
 

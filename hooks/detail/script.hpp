@@ -1,8 +1,8 @@
 #pragma once
 
 #include <memory>
-#include <torchtap/core/hook_point.hpp>
-#include <torchtap/core/module_ref.hpp>
+#include <torchtap/hooks/detail/hook_point.hpp>
+#include <torchtap/model/module_ref.hpp>
 
 /// Hooks on TorchScript modules.
 ///
@@ -13,18 +13,18 @@
 /// graph that was loaded.
 namespace torchtap::hooks::detail {
 
-struct DirectEntry;
+struct InterposedEntry;
 
 /// Where the hooks of one TorchScript module, for one of its methods, are met. Made and destroyed under the
 /// registry's lock; `compile_scripts` makes it take effect.
 class ScriptDoor {
  public:
-  explicit ScriptDoor(const core::ModuleRef& module);
+  explicit ScriptDoor(const model::ModuleRef& module);
   ~ScriptDoor();
   ScriptDoor(const ScriptDoor&) = delete;
   ScriptDoor& operator=(const ScriptDoor&) = delete;
 
-  core::Gate& gate() const noexcept;
+  Gate& gate() const noexcept;
   /// Whether the module is gone.
   bool expired() const noexcept;
 
@@ -35,7 +35,7 @@ class ScriptDoor {
 
 /// What tells methods of TorchScript modules apart: an address inside of the object. It stays the object's as
 /// long as the door exists, even if the object dies.
-const void* script_key(const core::ModuleRef& module);
+const void* script_key(const model::ModuleRef& module);
 
 /// Brings the code of all TorchScript models in line with the doors that there are. Under the registry's
 /// lock.

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/call.hpp>
-#include <torchtap/hooks/detail/direct.hpp>
+#include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>
 #include <torchtap/hooks/detail/script_values.hpp>
 
@@ -29,7 +29,7 @@ struct Methods {
 
 /// One call between its two operators, which may run in different threads.
 struct ScriptCall final : torch::CustomClassHolder {
-  ScriptCall(core::Gate& gate, const ScriptFunction& of) : call(gate), function(of) {}
+  ScriptCall(Gate& gate, const ScriptFunction& of) : call(gate), function(of) {}
 
   Call call;
   const ScriptFunction& function;
@@ -40,7 +40,7 @@ c10::IValue run_before(Stack& stack, std::size_t arguments) {
   c10::IValue* const self = &stack[stack.size() - arguments - 2];
   const auto& function = *reinterpret_cast<const ScriptFunction*>(self[1].toInt());
   const void* key = script_key(&self->toObjectRef(), function.method.load(std::memory_order_relaxed));
-  DirectEntry* entry = script_table().find(key);
+  InterposedEntry* entry = script_table().find(key);
   if (entry == nullptr || is_idle(entry->gate)) return {};
   auto running = c10::make_intrusive<ScriptCall>(entry->gate, function);
   Call& call = running->call;
@@ -89,8 +89,8 @@ void register_once(const std::string& schema, torch::jit::Operation operation) {
 
 }  // namespace
 
-DirectTable& script_table() {
-  static auto* table = new DirectTable;  // models may outlive static objects
+InterposedTable& script_table() {
+  static auto* table = new InterposedTable;  // models may outlive static objects
   return *table;
 }
 

@@ -10,7 +10,7 @@
 
 namespace torchtap::hooks::detail {
 
-class DirectTable;
+class InterposedTable;
 
 /// What the operators know about the function that they were compiled into. Lives as long as that.
 struct ScriptFunction {
@@ -24,7 +24,7 @@ int method_number(const std::string& method);
 std::string method_name(int number);
 
 /// From objects and methods to hooks; see `script_key`. Lives as long as the process.
-DirectTable& script_table();
+InterposedTable& script_table();
 
 const void* script_key(const void* object, int method) noexcept;
 

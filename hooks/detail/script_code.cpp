@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <mutex>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/expose.hpp>
-#include <torchtap/core/detail/script.hpp>
-#include <torchtap/core/error.hpp>
 #include <torchtap/hooks/detail/script_code.hpp>
+#include <torchtap/model/detail/script.hpp>
 
 // LibTorch makes executors, and inlines into callers, from a function's optimised graphs, which it makes
 // itself of the graph that was loaded; it offers no other way to have something executed that is not in the
@@ -143,7 +143,7 @@ ScriptCode::ScriptCode(GraphFunction& compiled) : function_(&compiled) {
   if (graph->outputs().size() == 1) known.output = graph->outputs()[0]->type();
   if (graph->inputs().empty() || graph->outputs().size() != 1) return;
   const auto self = graph->inputs()[0]->type()->cast<c10::ClassType>();
-  hookable = self != nullptr && self->is_module() && core::detail::implements(compiled.name(), "forward");
+  hookable = self != nullptr && self->is_module() && model::detail::implements(compiled.name(), "forward");
 }
 
 bool ScriptCode::has_operators() const {

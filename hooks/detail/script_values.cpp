@@ -2,7 +2,7 @@
 
 #include <deque>
 #include <memory>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/script_values.hpp>
 
 namespace torchtap::hooks::detail {

@@ -3,7 +3,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <type_traits>
 #include <utility>

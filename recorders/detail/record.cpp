@@ -1,8 +1,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <torchtap/core/error.hpp>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/detail/together.hpp>
 
@@ -36,7 +36,7 @@ const char* name_of(Record::Source source) noexcept {
   return "";
 }
 
-Record::Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module,
+Record::Record(Source source, std::shared_ptr<const Options> options, const model::ModuleRef& module,
                bool alone)
     : path(module.path()),
       aliases(module.aliases()),
@@ -327,7 +327,7 @@ bool Record::as_it_is() const noexcept {
 at::Tensor Record::prepare(const at::Tensor& tensor) const {
   const Options& how = *options;
   if (!tensor.defined()) return tensor;
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   at::Tensor sample = tensor.requires_grad() ? tensor.detach() : tensor;
   if (how.transform() != nullptr) {
     sample = how.transform()(sample);
@@ -381,7 +381,7 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
       list.append(sample, /*shared=*/false);
       continue;
     }
-    const core::Quiet quiet;
+    const core::detail::RecordingMode quiet;
     const bool alias = options->capture() == Capture::alias;
     if (alias || sample.requires_grad()) sample = sample.detach();
     if (alias) {
@@ -456,7 +456,7 @@ core::Value Record::value_of(const Slot& slot) const {
   if (slot.sink == nullptr) {
     return slot.list.size() == 0 ? core::Value() : core::Value(slot.list.tensors(describe()));
   }
-  return core::to_value(slot.sink->state());
+  return core::to_value(slot.sink->results());
 }
 
 core::Value Record::value_locked() const {
@@ -474,7 +474,7 @@ core::Value Record::value() const {
   return value_locked();
 }
 
-core::State Record::state() const {
+core::Results Record::results() const {
   const std::lock_guard lock(mutex_);
   merge_lanes();
   TORCH_CHECK_VALUE(!options->all_tensors(), describe(),
@@ -482,9 +482,9 @@ core::State Record::state() const {
   const Slot& slot = slots_[0];
   TORCH_CHECK_VALUE(slot.sink != nullptr, describe(),
                     ": every sample is kept, nothing is reduced; ask tensors().");
-  if (!slot.fixed.has_value()) return slot.sink->state();
-  core::State state;
-  if (slot.fixed->is_tensor()) return core::State{{"value", slot.fixed->tensor()}};
+  if (!slot.fixed.has_value()) return slot.sink->results();
+  core::Results state;
+  if (slot.fixed->is_tensor()) return core::Results{{"value", slot.fixed->tensor()}};
   for (const auto& [name, value] : slot.fixed->dict()) state.set(name, value.tensor());
   return state;
 }

@@ -40,7 +40,7 @@ class Record {
   enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
 
   /// `alone`: this module and no other was asked for.
-  Record(Source source, std::shared_ptr<const Options> options, const core::ModuleRef& module, bool alone);
+  Record(Source source, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
@@ -81,7 +81,7 @@ class Record {
   /// Its place in the store.
   std::int64_t module() const noexcept { return module_; }
   core::Value value() const;
-  core::State state() const;
+  core::Results results() const;
   /// The reductions, slot by slot, with what they have seen; nothing unless all of them can be saved.
   std::vector<core::SavedSink> saved() const;
   std::int64_t slots() const;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 
 namespace torchtap::recorders::detail {

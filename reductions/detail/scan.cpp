@@ -6,7 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
 
@@ -202,7 +202,7 @@ Scan::Scan(const at::Tensor& sample) : sample_(sample), plain_(is_plain(sample))
   // Channels last and other orders without gaps are as good.
   std::stable_sort(order_.begin(), order_.end(),
                    [&](auto a, auto b) { return sample.stride(a) > sample.stride(b); });
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   const at::Tensor ordered = sample.detach().permute(order_);
   if (ordered.is_contiguous()) {
     contiguous_ = ordered;

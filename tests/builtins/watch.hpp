@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/model/walk.hpp>
 
 #include "../hooks/support.hpp"
 #include "outcome.hpp"
@@ -26,7 +27,7 @@ struct Seen {
   std::map<std::int64_t, Tensors> backward_input, backward_output;
 };
 
-inline std::vector<Handle> watch(const torchtap::core::ModuleRef& module, Seen& seen) {
+inline std::vector<Handle> watch(const torchtap::model::ModuleRef& module, Seen& seen) {
   const auto copy = [](hooks::Tensors& tensors) {
     Tensors all;
     for (std::int64_t i = 0; i < tensors.size(); ++i) {
@@ -103,7 +104,7 @@ inline void check_hooked(const std::string& how, const Made& made, const std::st
                          const std::string& type, const Tensors& inputs, const Outcome& want,
                          std::size_t slots) {
   BOOST_TEST_CONTEXT(how) {
-    const auto module = hooks::find(*made.module, path);
+    const auto module = torchtap::model::find(*made.module, path);
     if (!type.empty()) BOOST_TEST(module.type() == type);
     Seen seen;
     const auto handles = watch(module, seen);

@@ -10,7 +10,7 @@ namespace core = torchtap::core;  // some versions of LibTorch have a ::detail, 
 BOOST_AUTO_TEST_SUITE(value)
 
 BOOST_AUTO_TEST_CASE(state_keeps_order_and_names_what_is_missing) {
-  State state{{"mean", at::ones({2})}};
+  Results state{{"mean", at::ones({2})}};
   state.set("variance", at::zeros({2}));
   state.set("mean", at::full({2}, 3.0));
   BOOST_TEST(state.names() == (std::vector<std::string>{"mean", "variance"}),
@@ -61,14 +61,14 @@ BOOST_AUTO_TEST_CASE(a_callable_is_a_reduction) {
   sample.zero_();  // the first sample was copied
   sink->update(at::tensor({2.0, 3.0}));
   BOOST_TEST(sink->count() == 2);
-  BOOST_TEST(sink->state().at("value").equal(at::tensor({2.0, 5.0})));
+  BOOST_TEST(sink->results().at("value").equal(at::tensor({2.0, 5.0})));
   auto other = sink->fresh();
   BOOST_TEST(other->count() == 0);
-  BOOST_TEST(other->state().empty());
+  BOOST_TEST(other->results().empty());
   other->update(at::tensor({9.0, 0.0}));
   sink->merge(*other);
   BOOST_TEST(sink->count() == 3);
-  BOOST_TEST(sink->state().at("value").equal(at::tensor({9.0, 5.0})));
+  BOOST_TEST(sink->results().at("value").equal(at::tensor({9.0, 5.0})));
   BOOST_CHECK_THROW(sink->merge(*make_sink([](const at::Tensor& a, const at::Tensor&) { return a; })),
                     c10::TypeError);
 }

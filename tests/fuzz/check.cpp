@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/spool.hpp>
@@ -79,7 +79,7 @@ class Checker {
     }
     for (const auto& state : part.state()) {
       const auto sink = torchtap::reductions::restore(state);
-      sink->state();
+      sink->results();
       sink->clone()->merge(*sink);
     }
   }

@@ -39,7 +39,7 @@ storage::Entry entry(const std::string& path, std::int64_t samples, Value value)
 
 storage::Entry reduced(const std::string& path, std::unique_ptr<torchtap::core::Sink> sink) {
   for (int i = 0; i < 4; ++i) sink->update(at::arange(3, at::kFloat) + i);
-  storage::Entry result = entry(path, 4, torchtap::core::to_value(sink->state()));
+  storage::Entry result = entry(path, 4, torchtap::core::to_value(sink->results()));
   result.reduction = sink->describe();
   result.state.push_back(torchtap::core::save(*sink).value());
   return result;

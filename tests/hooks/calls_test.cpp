@@ -4,8 +4,9 @@
 #include <boost/test/unit_test.hpp>
 #include <sstream>
 #include <string>
-#include <torchtap/core/detail/any_module_content.hpp>
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/model/detail/any_module_content.hpp>
+#include <torchtap/model/walk.hpp>
 #include <tuple>
 
 #include "support.hpp"
@@ -145,11 +146,11 @@ at::Tensor ones() {
 
 /// Attaches a hook that counts.
 Handle count(torch::nn::Module& root, const std::string& path, int& calls, Kind kind = Kind::forward) {
-  return hooks::attach(hooks::find(root, path), kind, [&calls](Event&) { ++calls; });
+  return hooks::attach(torchtap::model::find(root, path), kind, [&calls](Event&) { ++calls; });
 }
 
 Handle collect_indices(torch::nn::Module& root, const std::string& path, Ints& indices) {
-  return hooks::attach(hooks::find(root, path), Kind::forward,
+  return hooks::attach(torchtap::model::find(root, path), Kind::forward,
                        [&indices](Event& event) { indices.push_back(event.call_index()); });
 }
 
@@ -163,7 +164,7 @@ torch::nn::Sequential adder(int entries) {
 
 const void* table_of(torch::nn::AnyModule& any) {
   const void* table;
-  std::memcpy(&table, torchtap::core::detail::holder_of(any), sizeof(table));
+  std::memcpy(&table, torchtap::model::detail::holder_of(any), sizeof(table));
   return table;
 }
 
@@ -175,7 +176,7 @@ BOOST_AUTO_TEST_CASE(hooks_run_in_order_of_attachment) {
   auto model = adder(1);
   std::string log;
   std::vector<Handle> handles;
-  const auto module = hooks::find(*model, "0");
+  const auto module = torchtap::model::find(*model, "0");
   for (const char c : {'a', 'b', 'c'}) {
     handles.push_back(hooks::attach(module, Kind::forward, [&log, c](Event&) { log += c; }));
     handles.push_back(
@@ -192,7 +193,7 @@ BOOST_AUTO_TEST_CASE(hooks_run_in_order_of_attachment) {
 
 BOOST_AUTO_TEST_CASE(inputs_and_outputs_can_be_replaced) {
   const auto check = [](torch::nn::Module& root, const std::string& path, const auto& call) {
-    const auto module = hooks::find(root, path);
+    const auto module = torchtap::model::find(root, path);
     const auto pre =
         hooks::attach(module, Kind::forward_pre, [](Event& e) { e.inputs()[0] = e.inputs()[0] * 10; });
     at::Tensor seen_in, seen_out;
@@ -218,7 +219,7 @@ BOOST_AUTO_TEST_CASE(inputs_and_outputs_can_be_replaced) {
 BOOST_AUTO_TEST_CASE(what_an_event_does_not_have_is_an_error) {
   auto model = adder(1);
   std::vector<Handle> handles;
-  const auto module = hooks::find(*model, "0");
+  const auto module = torchtap::model::find(*model, "0");
   int checked = 0;
   handles.push_back(hooks::attach(module, Kind::forward_pre, [&](Event& e) {
     BOOST_CHECK_THROW(e.outputs(), c10::ValueError);
@@ -263,8 +264,8 @@ BOOST_AUTO_TEST_CASE(a_hook_that_throws_leaves_the_model_usable) {
       int before = 0, after = 0;
       bool angry = true;
       const auto first = count(root, path, before, kind);
-      const auto thrower =
-          hooks::attach(hooks::find(root, path), kind, [&](Event&) { TORCH_CHECK_VALUE(!angry, "enough"); });
+      const auto thrower = hooks::attach(torchtap::model::find(root, path), kind,
+                                         [&](Event&) { TORCH_CHECK_VALUE(!angry, "enough"); });
       const auto last = count(root, path, after, kind);
       Ints indices;
       const auto collector = collect_indices(root, path, indices);
@@ -288,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_hook_that_throws_leaves_the_model_usable) {
 
 BOOST_AUTO_TEST_CASE(hooks_may_change_the_hooks_while_they_run) {
   auto model = adder(2);
-  const auto module = hooks::find(*model, "0");
+  const auto module = torchtap::model::find(*model, "0");
   std::string log;
   Handle self, other, added;
   self = hooks::attach(module, Kind::forward, [&](Event&) {
@@ -313,8 +314,8 @@ BOOST_AUTO_TEST_CASE(a_hook_may_take_the_last_hook_off) {
     nn::Linear direct(2, 2);
     Handle entry, whole, own;
     int fired = 0;
-    entry = hooks::attach(hooks::find(*model, "0"), kind, [&](Event&) { entry.remove(), ++fired; });
-    whole = hooks::attach(hooks::find(*model, ""), kind, [&](Event&) { whole.remove(), ++fired; });
+    entry = hooks::attach(torchtap::model::find(*model, "0"), kind, [&](Event&) { entry.remove(), ++fired; });
+    whole = hooks::attach(torchtap::model::find(*model, ""), kind, [&](Event&) { whole.remove(), ++fired; });
     own = hooks::attach(*direct, kind, [&](Event&) { own.remove(), ++fired; });
     for (int i = 0; i < 2; ++i) {
       BOOST_TEST(at::equal(model->forward(ones()), ones() + 2));
@@ -331,7 +332,7 @@ BOOST_AUTO_TEST_CASE(a_hook_may_call_the_model) {
       BOOST_TEST_CONTEXT("\"" << path << "\"") {
         int fired = 0;
         at::Tensor inner;
-        const auto handle = hooks::attach(hooks::find(*model, path), kind, [&](Event&) {
+        const auto handle = hooks::attach(torchtap::model::find(*model, path), kind, [&](Event&) {
           if (++fired == 1) inner = model->forward(ones() * 10);
         });
         BOOST_TEST(at::equal(model->forward(ones()), ones() + 2));
@@ -394,7 +395,7 @@ BOOST_AUTO_TEST_CASE(what_a_hook_held_is_freed) {
   nn::Linear direct(2, 2);
   for (auto* root :
        {static_cast<torch::nn::Module*>(model.get()), static_cast<torch::nn::Module*>(direct.get())}) {
-    for (const auto& module : torchtap::core::walk_modules(*root)) {
+    for (const auto& module : torchtap::model::walk_modules(*root)) {
       auto state = std::make_shared<int>(0);
       const std::weak_ptr<int> alive = state;
       auto handle = hooks::attach(module, Kind::forward, [state](Event&) { ++*state; });
@@ -520,11 +521,11 @@ BOOST_AUTO_TEST_CASE(entries_of_the_users_own_types_stay_what_they_are) {
   torch::nn::Sequential model(own::Detector(2), own::Scorer());
   const auto want = model->forward(ones(), ones() * 3);
   std::int64_t in = 0, out = 0, next = 0;
-  const auto a = hooks::attach(hooks::find(*model, "0"), Kind::forward, [&](Event& e) {
+  const auto a = hooks::attach(torchtap::model::find(*model, "0"), Kind::forward, [&](Event& e) {
     in = e.inputs().size();
     out = e.outputs().size();
   });
-  const auto b = hooks::attach(hooks::find(*model, "1"), Kind::forward_pre, [&](Event& e) {
+  const auto b = hooks::attach(torchtap::model::find(*model, "1"), Kind::forward_pre, [&](Event& e) {
     next = e.inputs().size();
     BOOST_TEST(at::equal(e.inputs()[2], ones() * -2));
   });
@@ -548,7 +549,8 @@ BOOST_AUTO_TEST_CASE(entries_of_the_users_own_types_stay_what_they_are) {
   BOOST_TEST(whole_calls == 1);
   in = 0;
   torch::nn::Sequential detectors(own::Detector(2));
-  const auto hooked = hooks::attach(hooks::find(*detectors, "0"), Kind::forward, [&](Event&) { ++in; });
+  const auto hooked =
+      hooks::attach(torchtap::model::find(*detectors, "0"), Kind::forward, [&](Event&) { ++in; });
   const auto cloned = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(detectors->clone());
   BOOST_TEST(cloned->at<own::DetectorImpl>(0).n == 2);
   cloned->forward<own::Boxes>(ones(), ones());
@@ -560,7 +562,7 @@ BOOST_AUTO_TEST_CASE(entries_of_the_users_own_types_stay_what_they_are) {
 BOOST_AUTO_TEST_CASE(values_of_unknown_types_are_noted) {
   torch::nn::Sequential model{own::Mystery()};
   bool noted = false;
-  const auto handle = hooks::attach(hooks::find(*model, "0"), Kind::forward, [&](Event& e) {
+  const auto handle = hooks::attach(torchtap::model::find(*model, "0"), Kind::forward, [&](Event& e) {
     BOOST_TEST(e.outputs().empty());
     noted = e.outputs().unknown().size() == 1 && *e.outputs().unknown()[0] == typeid(own::Unknown);
   });
@@ -571,8 +573,8 @@ BOOST_AUTO_TEST_CASE(values_of_unknown_types_are_noted) {
 BOOST_AUTO_TEST_CASE(tensors_in_vectors_in_tuples) {
   torch::nn::Sequential model{own::Split()};
   std::int64_t slots = 0;
-  const auto handle =
-      hooks::attach(hooks::find(*model, "0"), Kind::forward, [&](Event& e) { slots = e.outputs().size(); });
+  const auto handle = hooks::attach(torchtap::model::find(*model, "0"), Kind::forward,
+                                    [&](Event& e) { slots = e.outputs().size(); });
   model->forward<own::Nested>(ones());
   BOOST_TEST(slots == 3);
 }
@@ -600,8 +602,8 @@ BOOST_AUTO_TEST_CASE(copies_of_a_hooked_entry_are_hooked_and_let_go) {
 BOOST_AUTO_TEST_CASE(a_sequential_that_grows) {
   auto model = adder(2);
   at::Tensor out;
-  const auto handle =
-      hooks::attach(hooks::find(*model, ""), Kind::forward, [&](Event& e) { out = e.outputs()[0].clone(); });
+  const auto handle = hooks::attach(torchtap::model::find(*model, ""), Kind::forward,
+                                    [&](Event& e) { out = e.outputs()[0].clone(); });
   model->forward(ones());
   BOOST_TEST(at::equal(out, ones() + 2));
   model->push_back(torch::nn::Functional([](const at::Tensor& x) { return x * 10; }));
@@ -655,7 +657,7 @@ BOOST_AUTO_TEST_CASE(nested_sequentials) {
   torch::nn::Sequential model(stage(), stage());
   std::vector<std::string> log;
   std::vector<Handle> handles;
-  for (const auto& module : torchtap::core::walk_modules(*model)) {
+  for (const auto& module : torchtap::model::walk_modules(*model)) {
     BOOST_TEST(module.reachable(), module.path());
     handles.push_back(hooks::attach(module, Kind::forward, [&](Event& e) {
       log.push_back(c10::str(e.path(), "=", e.outputs()[0][0][0].item<int>()));
@@ -765,7 +767,7 @@ BOOST_AUTO_TEST_CASE(the_model_works_as_ever_while_hooked) {
   torch::nn::Sequential model(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2), torch::nn::Dropout());
   int calls = 0;
   std::vector<Handle> handles;
-  for (const auto& module : torchtap::core::walk_modules(*model)) {
+  for (const auto& module : torchtap::model::walk_modules(*model)) {
     for (const auto kind : {Kind::forward_pre, Kind::forward, Kind::backward_input, Kind::backward_output}) {
       handles.push_back(hooks::attach(module, kind, [&](Event&) { ++calls; }));
     }
@@ -867,7 +869,7 @@ BOOST_AUTO_TEST_CASE(drop_ins_in_a_users_module) {
   const auto want = net(at::ones({3, 2, 2}));
   std::vector<std::string> log;
   std::vector<Handle> handles;
-  for (const auto& module : torchtap::core::walk_modules(*net)) {
+  for (const auto& module : torchtap::model::walk_modules(*net)) {
     handles.push_back(
         hooks::attach(module, Kind::forward, [&](Event& e) { log.push_back(e.path() + ":" + e.type()); }));
   }
@@ -940,21 +942,21 @@ BOOST_AUTO_TEST_SUITE(errors)
 BOOST_AUTO_TEST_CASE(a_module_that_cannot_be_reached) {
   own::Plain model;
   const auto message = message_of<c10::ValueError>(
-      [&] { (void)hooks::attach(hooks::find(*model, "fc"), Kind::forward, [](Event&) {}); });
+      [&] { (void)hooks::attach(torchtap::model::find(*model, "fc"), Kind::forward, [](Event&) {}); });
   for (const char* part : {"\"fc\"", "(Linear)", "torchtap::nn::Linear", "torch::nn::Sequential"}) {
     BOOST_TEST(contains(message, part), message);
   }
   const auto of_user = message_of<c10::ValueError>(
-      [&] { (void)hooks::attach(hooks::find(*model, ""), Kind::forward, [](Event&) {}); });
+      [&] { (void)hooks::attach(torchtap::model::find(*model, ""), Kind::forward, [](Event&) {}); });
   BOOST_TEST(contains(of_user, "TORCHTAP_MODULE"), of_user);
   BOOST_TEST(!contains(of_user, "torchtap::nn::Plain"), of_user);
-  BOOST_TEST(!hooks::find(*model, "fc").reachable());
+  BOOST_TEST(!torchtap::model::find(*model, "fc").reachable());
 }
 
 BOOST_AUTO_TEST_CASE(a_module_without_a_forward) {
   own::Plain model;
   const auto message = message_of<c10::ValueError>(
-      [&] { (void)hooks::attach(hooks::find(*model, "list"), Kind::forward, [](Event&) {}); });
+      [&] { (void)hooks::attach(torchtap::model::find(*model, "list"), Kind::forward, [](Event&) {}); });
   BOOST_TEST(contains(message, "\"list\""), message);
   BOOST_TEST(contains(message, "ModuleList"), message);
   BOOST_TEST(contains(message, "no forward"), message);
@@ -963,19 +965,20 @@ BOOST_AUTO_TEST_CASE(a_module_without_a_forward) {
 BOOST_AUTO_TEST_CASE(an_empty_sequential) {
   own::Plain model;
   const auto message = message_of<c10::ValueError>(
-      [&] { (void)hooks::attach(hooks::find(*model, "empty"), Kind::forward, [](Event&) {}); });
+      [&] { (void)hooks::attach(torchtap::model::find(*model, "empty"), Kind::forward, [](Event&) {}); });
   BOOST_TEST(contains(message, "\"empty\""), message);
   BOOST_TEST(contains(message, "no entries"), message);
 }
 
 BOOST_AUTO_TEST_CASE(an_empty_callback) {
   auto model = adder(1);
-  BOOST_CHECK_THROW((void)hooks::attach(hooks::find(*model, "0"), Kind::forward, nullptr), c10::ValueError);
+  BOOST_CHECK_THROW((void)hooks::attach(torchtap::model::find(*model, "0"), Kind::forward, nullptr),
+                    c10::ValueError);
 }
 
 BOOST_AUTO_TEST_CASE(a_path_that_is_not_there) {
   own::Plain model;
-  const auto message = message_of<c10::IndexError>([&] { hooks::find(*model, "fs"); });
+  const auto message = message_of<c10::IndexError>([&] { torchtap::model::find(*model, "fs"); });
   BOOST_TEST(contains(message, "\"fs\""), message);
   BOOST_TEST(contains(message, "\"fc\""), message);
 }

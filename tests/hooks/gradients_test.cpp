@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/model/walk.hpp>
 
 #include "support.hpp"
 
@@ -40,8 +41,8 @@ struct Gradients {
 };
 
 struct Watch {
-  Watch(torch::nn::Module& root, const std::string& path) : Watch(hooks::find(root, path)) {}
-  explicit Watch(const torchtap::core::ModuleRef& module)
+  Watch(torch::nn::Module& root, const std::string& path) : Watch(torchtap::model::find(root, path)) {}
+  explicit Watch(const torchtap::model::ModuleRef& module)
       : input_handle(hooks::attach(module, Kind::backward_input, input.callback())),
         output_handle(hooks::attach(module, Kind::backward_output, output.callback())) {}
   Watch(const Watch&) = delete;
@@ -177,7 +178,8 @@ BOOST_AUTO_TEST_CASE(backward_output_alone_before_an_in_place_activation) {
   for (const auto& x : {leaf({3, 4}), leaf({2, 3, 4})}) {
     torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::ReLU(torch::nn::ReLUOptions(true)));
     Gradients output, relu_input;
-    const auto handle = hooks::attach(hooks::find(*model, "0"), Kind::backward_output, output.callback());
+    const auto handle =
+        hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_output, output.callback());
     const auto y = model->forward(x);
     y.sum().backward();
     BOOST_TEST(same(output.only(), (y > 0).to(at::kFloat)));
@@ -213,7 +215,8 @@ BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_returns_a_view) {
         x.mutable_grad() = w.mutable_grad() = at::Tensor();
 
         Gradients output;
-        const auto handle = hooks::attach(hooks::find(*model, "0"), Kind::backward_output, output.callback());
+        const auto handle =
+            hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_output, output.callback());
         std::unique_ptr<Watch> relu;
         if (both) relu = std::make_unique<Watch>(*model, "1");
         const auto y = model->forward(x);
@@ -256,7 +259,7 @@ BOOST_AUTO_TEST_CASE(in_place_activation_after_a_layer_that_hands_on_its_input) 
 
         Gradients input, output;
         Handle on_input, on_output;
-        const auto module = hooks::find(*model, "1");
+        const auto module = torchtap::model::find(*model, "1");
         if (kinds & 1) on_input = hooks::attach(module, Kind::backward_input, input.callback());
         if (kinds & 2) on_output = hooks::attach(module, Kind::backward_output, output.callback());
         const auto y = model->forward(x);
@@ -347,7 +350,8 @@ BOOST_AUTO_TEST_CASE(output_that_is_the_input) {
       model->eval();
       const auto x = leaf({3, 4}), w = randn({3, 4});
       Gradients output;
-      const auto handle = hooks::attach(hooks::find(*model, "0"), Kind::backward_output, output.callback());
+      const auto handle =
+          hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_output, output.callback());
       ((model->forward(x) * w).sum() + (x * 5).sum()).backward();
       BOOST_TEST(same(output.only(), w));
       BOOST_TEST(same(x.grad(), w + 5));
@@ -361,7 +365,7 @@ BOOST_AUTO_TEST_CASE(output_that_is_the_input) {
 BOOST_AUTO_TEST_CASE(several_outputs_have_their_slots) {
   at::manual_seed(0);
   nn::LSTM lstm(4, 3);
-  Watch watch(torchtap::core::walk_modules(*lstm).front());
+  Watch watch(torchtap::model::walk_modules(*lstm).front());
   const auto x = leaf({5, 2, 4});
   const auto [out, state] = lstm(x);
   const auto& [h, c] = state;
@@ -375,7 +379,7 @@ BOOST_AUTO_TEST_CASE(several_outputs_have_their_slots) {
 BOOST_AUTO_TEST_CASE(slots_fire_by_place_not_by_order) {
   at::manual_seed(0);
   nn::LSTM lstm(4, 3);
-  Watch watch(torchtap::core::walk_modules(*lstm).front());
+  Watch watch(torchtap::model::walk_modules(*lstm).front());
   const auto [out, state] = lstm(leaf({5, 2, 4}));
   const auto& [h, c] = state;
   (out.sum() * 1 + h.sum() * 2 + c.sum() * 3).backward();
@@ -471,9 +475,9 @@ BOOST_AUTO_TEST_CASE(gradients_can_be_replaced) {
   at::manual_seed(0);
   Residual model(4);
   const auto x = leaf({3, 4});
-  const auto scale = hooks::attach(hooks::find(*model, "block"), Kind::backward_output,
+  const auto scale = hooks::attach(torchtap::model::find(*model, "block"), Kind::backward_output,
                                    [](Event& event) { event.gradient() = event.gradient() * 10; });
-  const auto stop = hooks::attach(hooks::find(*model, "block"), Kind::backward_input,
+  const auto stop = hooks::attach(torchtap::model::find(*model, "block"), Kind::backward_input,
                                   [](Event& event) { event.gradient() = at::zeros_like(event.gradient()); });
   model(x).sum().backward();
   BOOST_TEST(same(x.grad(), at::ones({3, 4})));
@@ -484,7 +488,8 @@ BOOST_AUTO_TEST_CASE(a_removed_hook_hears_nothing_of_forwards_before) {
   torch::nn::Sequential model(torch::nn::Linear(3, 3));
   auto state = std::make_shared<int>(0);
   std::weak_ptr<int> alive = state;
-  auto handle = hooks::attach(hooks::find(*model, "0"), Kind::backward_output, [state](Event&) { ++*state; });
+  auto handle =
+      hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_output, [state](Event&) { ++*state; });
   const auto y = model->forward(leaf({4, 3}));
   state.reset();
   handle.remove();
@@ -498,7 +503,8 @@ BOOST_AUTO_TEST_CASE(gradients_arrive_after_the_module_died) {
   Handle handle;
   {
     torch::nn::Sequential model(torch::nn::Linear(3, 3));
-    handle = hooks::attach(hooks::find(*model, "0"), Kind::backward_output, [&](Event&) { ++fired; });
+    handle =
+        hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_output, [&](Event&) { ++fired; });
     y = model->forward(leaf({4, 3}));
   }
   BOOST_TEST(!handle.attached());
@@ -511,7 +517,7 @@ BOOST_AUTO_TEST_CASE(an_exception_in_a_gradient_hook_reaches_the_caller) {
   for (const auto kind : {Kind::backward_input, Kind::backward_output}) {
     bool angry = true;
     int fired = 0;
-    const auto handle = hooks::attach(hooks::find(*model, "0"), kind, [&](Event&) {
+    const auto handle = hooks::attach(torchtap::model::find(*model, "0"), kind, [&](Event&) {
       ++fired;
       TORCH_CHECK_VALUE(!angry, "enough");
     });
@@ -541,12 +547,14 @@ BOOST_AUTO_TEST_CASE(sparse_input_is_refused_or_passed_through) {
   const auto x = at::ones({3, 3}).to_sparse().requires_grad_();
   int fired = 0;
   {
-    const auto forward = hooks::attach(hooks::find(*model, "0"), Kind::forward, [&](Event&) { ++fired; });
-    const auto output = hooks::attach(hooks::find(*model, "0"), Kind::backward_output, [&](Event&) {});
+    const auto forward =
+        hooks::attach(torchtap::model::find(*model, "0"), Kind::forward, [&](Event&) { ++fired; });
+    const auto output =
+        hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_output, [&](Event&) {});
     model->forward(x);
     BOOST_TEST(fired == 1);
   }
-  const auto input = hooks::attach(hooks::find(*model, "0"), Kind::backward_input, [&](Event&) {});
+  const auto input = hooks::attach(torchtap::model::find(*model, "0"), Kind::backward_input, [&](Event&) {});
   const auto message = support::message_of<c10::NotImplementedError>([&] { model->forward(x); });
   BOOST_TEST(support::contains(message, "\"0\""), message);
   BOOST_TEST(support::contains(message, "Sparse"), message);

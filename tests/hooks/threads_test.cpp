@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 #include <thread>
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/model/walk.hpp>
 
 namespace hooks = torchtap::hooks;
 using hooks::Event;
@@ -47,7 +48,7 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
   std::map<std::string, std::atomic<int>> fired;
   std::atomic<int> wrong_index{0}, others{0};
   std::vector<Handle> handles;
-  const auto modules = torchtap::core::walk_modules(*model);
+  const auto modules = torchtap::model::walk_modules(*model);
   for (const auto& module : modules) {
     for (const auto kind : {Kind::forward_pre, Kind::forward}) {
       handles.push_back(hooks::attach(module, kind, [&fired, &wrong_index](Event& event) {
@@ -86,7 +87,7 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
 BOOST_AUTO_TEST_CASE(the_last_hook_comes_and_goes) {
   at::set_num_threads(1);
   auto model = make_model();
-  const auto modules = torchtap::core::walk_modules(*model);
+  const auto modules = torchtap::model::walk_modules(*model);
   const auto want = model->forward(at::ones({2, 2}));
   std::atomic<bool> stop{false};
   std::atomic<int> fired{0}, wrong{0};
@@ -120,7 +121,7 @@ BOOST_AUTO_TEST_CASE(gradients_in_several_threads) {
   for (auto& parameter : model->parameters()) parameter.requires_grad_(false);
   std::atomic<int> fired{0};
   std::vector<Handle> handles;
-  for (const auto& module : torchtap::core::walk_modules(*model)) {
+  for (const auto& module : torchtap::model::walk_modules(*model)) {
     for (const auto kind : {Kind::backward_input, Kind::backward_output}) {
       handles.push_back(hooks::attach(module, kind, [&](Event&) { ++fired; }));
     }
@@ -135,8 +136,9 @@ BOOST_AUTO_TEST_CASE(gradients_in_several_threads) {
 BOOST_AUTO_TEST_CASE(what_a_hook_held_is_freed_after_the_call_in_another_thread) {
   torch::nn::Sequential entries{torch::nn::ReLU()};
   torchtap::nn::ReLU direct;
-  const std::vector<torchtap::core::ModuleRef> modules{hooks::find(*entries, "0"), hooks::find(*entries, ""),
-                                                       hooks::find(*direct, "")};
+  const std::vector<torchtap::model::ModuleRef> modules{torchtap::model::find(*entries, "0"),
+                                                        torchtap::model::find(*entries, ""),
+                                                        torchtap::model::find(*direct, "")};
   for (const auto& module : modules) {
     auto state = std::make_shared<int>(0);
     const std::weak_ptr<int> alive = state;
@@ -166,7 +168,7 @@ BOOST_AUTO_TEST_CASE(models_of_their_own) {
     for (int i = 0; i < 20; ++i) {
       auto model = make_model();
       std::vector<Handle> handles;
-      for (const auto& module : torchtap::core::walk_modules(*model)) {
+      for (const auto& module : torchtap::model::walk_modules(*model)) {
         handles.push_back(hooks::attach(module, Kind::forward, [&](Event&) { ++fired; }));
       }
       model->forward(at::ones({2, 2}));

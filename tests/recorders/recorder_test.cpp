@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(threads_fold_side_by_side_into_one_result) {
   });
   Series expected = series;
   for (int i = 0; i < 8 * kCalls; ++i) expected.update(torch::full({4, 300}, static_cast<float>(i)));
-  const tap::core::State want = expected.state();
+  const tap::core::Results want = expected.results();
   for (auto* recorder : {&reduced, &all_slots}) {
     BOOST_TEST((*recorder)[0].samples() == 8 * kCalls);
     const tap::core::Value value = recorder == &reduced ? (*recorder)[0].value() : (*recorder)[0].slot(0);
@@ -645,7 +645,7 @@ BOOST_AUTO_TEST_CASE(a_snapshot_goes_on_where_it_stopped) {
   kept_on.restore(stream);
   feed(7, 12);
   for (auto& subrecorder : whole) {
-    for (const auto& [name, tensor] : subrecorder.state()) {
+    for (const auto& [name, tensor] : subrecorder.results()) {
       BOOST_TEST(
           torch::allclose(second.at(subrecorder.name()).tensor(name), tensor, 0, 0, /*equal_nan=*/true));
     }

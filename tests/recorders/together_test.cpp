@@ -36,8 +36,8 @@ struct Picky {
     seen += other.seen;
   }
   std::int64_t count() const { return seen; }
-  torchtap::core::State state() const {
-    return seen == 0 ? torchtap::core::State{} : torchtap::core::State{{"value", sum}};
+  torchtap::core::Results results() const {
+    return seen == 0 ? torchtap::core::Results{} : torchtap::core::Results{{"value", sum}};
   }
   at::Tensor sum;
   std::int64_t seen = 0;

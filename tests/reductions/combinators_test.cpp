@@ -29,7 +29,7 @@ struct Positive {
     samples += other.samples;
   }
   std::int64_t count() const { return samples; }
-  core::State state() const { return samples == 0 ? core::State{} : core::State{{"value", total}}; }
+  core::Results results() const { return samples == 0 ? core::Results{} : core::Results{{"value", total}}; }
   template <class Archive>
   void serialize(Archive& archive) {
     archive(samples, total);
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(series_names_results_by_member) {
   const auto x = drifting(9);
   feed(series, x);
   BOOST_TEST(
-      series.state().names() ==
+      series.results().names() ==
           (std::vector<std::string>{
               "moments.mean", "moments.variance", "moments.skewness", "moments.kurtosis", "min.value",
               "abs_max.value", "count.rows", "count.elements", "count.nan", "count.inf", "count.zeros",
@@ -165,12 +165,12 @@ BOOST_AUTO_TEST_CASE(every_merges_where_one_stream_would_agree) {
     feed(whole, x);
     if (split % 4 == 0 || split == 40) {
       left.merge(right);
-      BOOST_TEST(close(left.state().at("value"), whole.state().at("value"), 1e-12));
+      BOOST_TEST(close(left.results().at("value"), whole.results().at("value"), 1e-12));
       BOOST_TEST(left.seen() == 40);
     } else {
-      const auto before = left.state();
+      const auto before = left.results();
       BOOST_CHECK_THROW(left.merge(right), c10::ValueError);
-      BOOST_TEST(close(left.state().at("value"), before.at("value"), 0.0));
+      BOOST_TEST(close(left.results().at("value"), before.at("value"), 0.0));
       BOOST_TEST(left.seen() == split);
     }
   }
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(combinators_survive_an_archive) {
   reload(one, two);
   feed(one, x.narrow(0, 13, 17));
   feed(two, x.narrow(0, 13, 17));
-  for (const auto& [name, tensor] : one.state()) BOOST_TEST(close(two.state().at(name), tensor, 0.0));
+  for (const auto& [name, tensor] : one.results()) BOOST_TEST(close(two.results().at(name), tensor, 0.0));
   BOOST_TEST(two.get<0>().seen() == 30);
 }
 
@@ -230,17 +230,17 @@ BOOST_AUTO_TEST_CASE(a_reduction_of_the_users_own) {
   const auto sink = core::make_sink(Positive());
   const auto x = drifting(12) - 6;
   for (const auto& row : x.unbind(0)) sink->update(row);
-  BOOST_TEST(sink->state().at("value").item<std::int64_t>() == (x > 0).sum().item<std::int64_t>());
+  BOOST_TEST(sink->results().at("value").item<std::int64_t>() == (x > 0).sum().item<std::int64_t>());
   BOOST_TEST(sink->fresh()->count() == 0);
   const auto inside = core::make_sink(Series(every(2, Positive()), Sum()));  // has no fresh() of its own
   for (const auto& row : x.unbind(0)) inside->update(row);
   BOOST_TEST(inside->fresh()->count() == 0);
-  BOOST_TEST(inside->state().at("every.value").item<std::int64_t>() ==
+  BOOST_TEST(inside->results().at("every.value").item<std::int64_t>() ==
              (x.slice(0, 0, 12, 2) > 0).sum().item<std::int64_t>());
   const auto folded =
       core::make_sink(window(3, [](const at::Tensor& a, const at::Tensor& s) { return at::max(a, s); }));
   for (const auto& row : x.unbind(0)) folded->update(row);
-  BOOST_TEST(close(folded->state().at("value"), x.narrow(0, 9, 3).amax(0), 0.0));
+  BOOST_TEST(close(folded->results().at("value"), x.narrow(0, 9, 3).amax(0), 0.0));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

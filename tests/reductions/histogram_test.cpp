@@ -41,8 +41,8 @@ at::Tensor counted(const at::Tensor& x, const at::Tensor& edges, bool last_inclu
 
 void check_same(const Histogram& got, const Histogram& want) {
   BOOST_TEST(got.count() == want.count());
-  for (const auto& [name, tensor] : want.state()) {
-    BOOST_TEST_CONTEXT(name) BOOST_TEST(close(got.state().at(name), tensor, 0.0));
+  for (const auto& [name, tensor] : want.results()) {
+    BOOST_TEST_CONTEXT(name) BOOST_TEST(close(got.results().at(name), tensor, 0.0));
   }
 }
 
@@ -276,13 +276,13 @@ BOOST_AUTO_TEST_CASE(copies_and_reloads_go_on_alike) {
   archive(loaded);
   auto copy = one;
   for (auto* sketch : {&one, &loaded, &copy}) *sketch = fed(*sketch, x.narrow(0, 2000, 3000), 11);
-  const auto want = fed(Quantiles(options), x, 5000).state();
+  const auto want = fed(Quantiles(options), x, 5000).results();
   for (const auto* sketch : {&loaded, &copy}) {
-    BOOST_TEST(close(sketch->state().at("quantiles"), one.state().at("quantiles"), 0.0));
-    BOOST_TEST(close(sketch->state().at("levels"), numbers({0.25, 0.75}), 0.0));
+    BOOST_TEST(close(sketch->results().at("quantiles"), one.results().at("quantiles"), 0.0));
+    BOOST_TEST(close(sketch->results().at("levels"), numbers({0.25, 0.75}), 0.0));
   }
-  BOOST_TEST(close(fed(one.fresh(), x, 11).state().at("quantiles"),
-                   fed(Quantiles(options), x, 11).state().at("quantiles"), 0.0));
+  BOOST_TEST(close(fed(one.fresh(), x, 11).results().at("quantiles"),
+                   fed(Quantiles(options), x, 11).results().at("quantiles"), 0.0));
   BOOST_CHECK_THROW(one.merge(Quantiles(QuantilesOptions().over({0}))), c10::ValueError);
   BOOST_CHECK_THROW(one.quantile(1.5), c10::ValueError);
   BOOST_CHECK_THROW(one.quantile(kNaN), c10::ValueError);

@@ -20,12 +20,12 @@ at::Tensor rows() {
 }
 
 template <class R>
-core::State folded(R reduction) {
+core::Results folded(R reduction) {
   for (const auto& part : rows().split(8)) reduction.update(part);
-  return reduction.state();
+  return reduction.results();
 }
 
-void check_same(const core::State& got, const core::State& want, const std::string& prefix = "") {
+void check_same(const core::Results& got, const core::Results& want, const std::string& prefix = "") {
   BOOST_REQUIRE(!want.empty());
   for (const auto& [name, tensor] : want) {
     BOOST_TEST_CONTEXT(prefix + name) {
@@ -96,10 +96,10 @@ BOOST_AUTO_TEST_CASE(several_are_a_series) {
 BOOST_AUTO_TEST_CASE(what_one_member_refuses_changes_none) {
   Named named("mean,histogram:4:0:1,quantiles", NamedOptions().over({0}));
   named.update(at::ones({2, 3}));
-  const core::State before = named.state();
+  const core::Results before = named.results();
   BOOST_CHECK_THROW(named.update(at::ones({2, 4})), c10::ValueError);
   BOOST_CHECK_THROW(named.update(at::ones({2, 3}, at::kComplexFloat)), c10::TypeError);
-  check_same(named.state(), before);
+  check_same(named.results(), before);
   BOOST_TEST(named.commutative());
   BOOST_TEST(!Named("mean,last").commutative());
 }
@@ -115,8 +115,8 @@ BOOST_AUTO_TEST_CASE(merged_copied_saved_and_started_anew) {
   merged.merge(second);
   BOOST_TEST(merged.count() == whole.count());
   BOOST_TEST(first.count() == 16);
-  for (const auto& [name, tensor] : whole.state()) {
-    for (const auto& [other, value] : merged.state()) {
+  for (const auto& [name, tensor] : whole.results()) {
+    for (const auto& [other, value] : merged.results()) {
       if (other == name) BOOST_TEST(at::allclose(value, tensor));
     }
   }
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(merged_copied_saved_and_started_anew) {
   Named restored = whole.fresh();
   core::InputArchive archive(stream);
   archive(restored);
-  check_same(restored.state(), whole.state());
+  check_same(restored.results(), whole.results());
   BOOST_CHECK_THROW(whole.merge(Named("mean")), c10::Error);
   BOOST_CHECK_THROW(whole.merge(Named("count,mean")), c10::Error);
 }
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(a_sample_that_one_refuses_reaches_none) {
   named.update(at::ones({3}));
   BOOST_CHECK_THROW(named.update(at::ones({4})), c10::Error);  // Count takes any shape, Mean does not
   BOOST_TEST(named.count() == 1);
-  for (const auto& [name, tensor] : named.state()) {
+  for (const auto& [name, tensor] : named.results()) {
     if (name == "count.elements") BOOST_TEST(tensor.item<std::int64_t>() == 3);
   }
 }

@@ -1,5 +1,5 @@
 #include <functional>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "support.hpp"
@@ -62,7 +62,7 @@ void check_same(const Sink& got, const Sink& want, const std::string& what) {
   BOOST_TEST_CONTEXT(what) {
     BOOST_TEST(got.describe() == want.describe());
     BOOST_TEST(got.count() == want.count());
-    const auto a = got.state(), b = want.state();
+    const auto a = got.results(), b = want.results();
     BOOST_TEST(a.names() == b.names(), boost::test_tools::per_element());
     for (const auto& [name, tensor] : b) {
       BOOST_TEST_CONTEXT(name) BOOST_TEST(close(a.at(name), tensor, 1e-6));
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(what_has_seen_nothing_is_restored) {
   for (const auto& [recipe, make] : all()) {
     const auto restored = restore(*torchtap::core::save(*make()));
     BOOST_TEST(restored->count() == 0, recipe);
-    BOOST_TEST(restored->state().empty(), recipe);
+    BOOST_TEST(restored->results().empty(), recipe);
     BOOST_TEST(restored->describe() == make()->describe());
   }
 }

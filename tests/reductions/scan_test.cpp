@@ -69,7 +69,7 @@ void compare(const at::Tensor& x, const Rows& rows, NonFinite policy, double rto
     fast.update(sample);
     slow.update(by_operations(sample));
   }
-  const core::State got = fast.state(), want = slow.state();
+  const core::Results got = fast.results(), want = slow.results();
   for (const auto& [name, tensor] : want) {
     BOOST_TEST_CONTEXT(name << ", " << x.toString() << x.sizes() << " strides " << x.strides() << ", over "
                             << at::IntArrayRef(rows.over)) {
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(a_sample_is_read_as_far_as_it_goes_and_not_further) {
       const auto series = [&] {
         auto one = make_series({{}}, NonFinite::propagate);
         one.update(memory.narrow(0, 32, n));
-        return one.state();
+        return one.results();
       }();
       BOOST_TEST(series.at("moments.mean").item<double>() == 1.0);
       BOOST_TEST(series.at("moments.variance").equal(at::full({}, n == 1 ? kNaN : 0.0, at::kDouble)) ==
@@ -267,14 +267,14 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_nothing) {
     series.update(x);
     Quantiles quantiles(rows(QuantilesOptions()));
     quantiles.update(x);
-    core::State state = series.state();
+    core::Results state = series.results();
     state.set("quantiles", quantiles.quantiles({0.1, 0.5, 0.9}));
     return state;
   };
   for (const Rows& rows : {Rows{{}}, Rows{{0, 2, 3}}, Rows{{0, 1, 2}}, Rows{{0}}}) {
-    const core::State one = of(1, rows);
+    const core::Results one = of(1, rows);
     for (const int count : {2, 3, 8}) {
-      const core::State many = of(count, rows);
+      const core::Results many = of(count, rows);
       for (const auto& [name, tensor] : one) {
         // ATen's sum of cubes, which is no business of the scan.
         if (name.find("norm_3") == std::string::npos)
@@ -296,8 +296,8 @@ BOOST_AUTO_TEST_CASE(elementwise_moments_are_those_of_operations) {
         fast.update(x);
         slow.update(by_operations(x));
       }
-      for (const auto& [name, tensor] : slow.state())
-        BOOST_TEST(close(fast.state().at(name), tensor, 1e-9, 1e-9), name << ' ' << n);
+      for (const auto& [name, tensor] : slow.results())
+        BOOST_TEST(close(fast.results().at(name), tensor, 1e-9, 1e-9), name << ' ' << n);
     }
   }
 }
@@ -315,8 +315,8 @@ BOOST_AUTO_TEST_CASE(values_on_an_edge_count_where_the_edge_says) {
       const at::Tensor x = near.to(type).repeat({20});
       fast.update(x);
       slow.update(by_operations(x));
-      for (const auto& [name, tensor] : slow.state())
-        BOOST_TEST(fast.state().at(name).equal(tensor), name << ' ' << bins);
+      for (const auto& [name, tensor] : slow.results())
+        BOOST_TEST(fast.results().at(name).equal(tensor), name << ' ' << bins);
     }
   }
 }

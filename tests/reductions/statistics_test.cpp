@@ -69,16 +69,16 @@ void check_omit(Options options, const char* result) {
     one.merge(fed(R(options), x.narrow(0, 23, 17), batch));
     BOOST_TEST(one.count() == 40);
     BOOST_TEST(one.omitted().equal(at::tensor({2, 2, 0, 40}, at::kLong)));
-    BOOST_TEST(one.state().at("omitted").equal(one.omitted()));
+    BOOST_TEST(one.results().at("omitted").equal(one.omitted()));
     for (std::int64_t i = 0; i < 3; ++i) {
       const R want = fed(R(Options(options).non_finite(NonFinite::raise)), finite(x.select(1, i)), 40);
-      BOOST_TEST(close(one.state().at(result).select(-1, i), want.state().at(result), 1e-12));
+      BOOST_TEST(close(one.results().at(result).select(-1, i), want.results().at(result), 1e-12));
     }
   }
   R each{Options(options).over({})};
   for (const auto& row : x.unbind(0)) each.update(row);
   BOOST_TEST(each.omitted().equal(at::tensor({2, 2, 0, 40}, at::kLong)));
-  BOOST_TEST(close(each.state().at(result), fed(R(options), x, 40).state().at(result), 1e-12));
+  BOOST_TEST(close(each.results().at(result), fed(R(options), x, 40).results().at(result), 1e-12));
 }
 
 template <class R, class Options>
@@ -86,11 +86,11 @@ void check_raise(Options options) {
   options.over({0}).non_finite(NonFinite::raise);
   R one{options};
   one.update(at::ones({3, 4}));
-  const auto before = one.state();
+  const auto before = one.results();
   BOOST_CHECK_EXCEPTION(one.update(spoiled()), c10::ValueError, says({"42 NaN", "2 Inf", "[40, 4]", "omit"}));
   BOOST_CHECK_THROW(one.check(spoiled()), c10::ValueError);
   BOOST_TEST(one.count() == 3);
-  for (const auto& [name, tensor] : one.state()) BOOST_TEST(close(tensor, before.at(name), 0.0));
+  for (const auto& [name, tensor] : one.results()) BOOST_TEST(close(tensor, before.at(name), 0.0));
   one.update(at::ones({3, 4}, at::kLong));
   BOOST_TEST(one.count() == 6);
 }
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(rows_with_a_non_finite_feature_are_left_out_of_covariance) 
     BOOST_TEST(covariance.omitted().item<std::int64_t>() == 4);
     const auto gram = fed(Gram(GramOptions().over({0}).non_finite(NonFinite::omit)), x, batch);
     BOOST_TEST(close(gram.value(), at::mm(rows.t(), rows), 1e-12));
-    BOOST_TEST(gram.state().at("omitted").item<std::int64_t>() == 4);
+    BOOST_TEST(gram.results().at("omitted").item<std::int64_t>() == 4);
   }
 }
 
@@ -296,7 +296,7 @@ BOOST_AUTO_TEST_CASE(the_dtypes_that_results_have) {
   const auto of = [](auto reduction, at::ScalarType dtype) {
     reduction.update(at::ones({2}, dtype));
     reduction.update(at::ones({2}, dtype));
-    return reduction.state().begin()->second.scalar_type();
+    return reduction.results().begin()->second.scalar_type();
   };
   BOOST_CHECK(of(Sum(), at::kFloat) == at::kFloat);
   BOOST_CHECK(of(Sum(), at::kHalf) == at::kFloat);
@@ -387,7 +387,7 @@ BOOST_AUTO_TEST_CASE(complex_moments_have_no_skewness) {
   const auto x = at::randn({9, 2}, at::kComplexDouble);
   moments.update(x);
   BOOST_TEST(close(moments.variance(), x.var(0, true), 1e-12));
-  BOOST_TEST(!moments.state().contains("skewness"));
+  BOOST_TEST(!moments.results().contains("skewness"));
   BOOST_CHECK_EXCEPTION(moments.kurtosis(), c10::TypeError, says({"kurtosis", "complex"}));
   BOOST_CHECK_THROW(moments.update(at::ones({9, 2})), c10::ValueError);
   BOOST_TEST(moments.count() == 9);
@@ -428,7 +428,7 @@ BOOST_AUTO_TEST_CASE(count_takes_all) {
   BOOST_TEST(count.nan().item<std::int64_t>() == 1);
   BOOST_TEST(count.inf().item<std::int64_t>() == 2);
   BOOST_TEST(count.zeros().item<std::int64_t>() == 7);
-  for (const auto& [name, tensor] : count.state())
+  for (const auto& [name, tensor] : count.results())
     BOOST_CHECK(tensor.dim() == 0 && tensor.scalar_type() == at::kLong);
 }
 
@@ -470,7 +470,7 @@ BOOST_AUTO_TEST_CASE(what_is_its_value_can_be_assigned) {
   Sum empty;
   empty.assign(value);
   BOOST_TEST(empty.count() == 1);
-  BOOST_TEST(!empty.state().empty());
+  BOOST_TEST(!empty.results().empty());
 }
 
 BOOST_AUTO_TEST_CASE(covariance_and_correlation) {
@@ -482,7 +482,7 @@ BOOST_AUTO_TEST_CASE(covariance_and_correlation) {
                    at::cov(x.t(), 0), 1e-9));
   const auto z = at::randn({50, 3}, at::kComplexDouble);
   BOOST_TEST(close(fed(Covariance(CovarianceOptions().over({0})), z, 7).covariance(), at::cov(z.t()), 1e-12));
-  BOOST_TEST(covariance.state().names() == (std::vector<std::string>{"mean", "covariance", "correlation"}),
+  BOOST_TEST(covariance.results().names() == (std::vector<std::string>{"mean", "covariance", "correlation"}),
              boost::test_tools::per_element());
 }
 

@@ -18,7 +18,7 @@ namespace bdata = boost::unit_test::data;
 namespace {
 
 using Sinks = std::function<std::unique_ptr<core::Sink>()>;
-using Oracle = std::function<core::State(const at::Tensor& rows)>;
+using Oracle = std::function<core::Results(const at::Tensor& rows)>;
 
 struct Case {
   std::string name;
@@ -52,15 +52,15 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       make<Sum>("Sum", SumOptions(),
                 [](const at::Tensor& x) {
-                  return core::State{{"value", x.sum(0)}};
+                  return core::Results{{"value", x.sum(0)}};
                 }),
       make<Mean>("Mean", MeanOptions(),
                  [](const at::Tensor& x) {
-                   return core::State{{"value", x.mean(0)}};
+                   return core::Results{{"value", x.mean(0)}};
                  }),
       make<Moments>("Moments", MomentsOptions(),
                     [](const at::Tensor& x) {
-                      core::State state{{"mean", x.mean(0)}, {"variance", x.var(0, /*unbiased=*/true)}};
+                      core::Results state{{"mean", x.mean(0)}, {"variance", x.var(0, /*unbiased=*/true)}};
                       if (!x.is_complex()) {
                         state.set("skewness", central(x, 3) / central(x, 2).pow(1.5));
                         state.set("kurtosis", central(x, 4) / central(x, 2).square() - 3);
@@ -70,51 +70,51 @@ const std::vector<Case>& cases() {
       make<Min>(
           "Min", MinOptions(),
           [](const at::Tensor& x) {
-            return core::State{{"value", x.amin(0)}};
+            return core::Results{{"value", x.amin(0)}};
           },
           false),
       make<Max>(
           "Max", MaxOptions(),
           [](const at::Tensor& x) {
-            return core::State{{"value", x.amax(0)}};
+            return core::Results{{"value", x.amax(0)}};
           },
           false),
       make<AbsMax>("AbsMax", AbsMaxOptions(),
                    [](const at::Tensor& x) {
-                     return core::State{{"value", x.abs().amax(0)}};
+                     return core::Results{{"value", x.abs().amax(0)}};
                    }),
       make<Norm>("Norm", NormOptions(),
                  [](const at::Tensor& x) {
-                   return core::State{{"value", x.abs().square().sum(0).sqrt()}};
+                   return core::Results{{"value", x.abs().square().sum(0).sqrt()}};
                  }),
       make<Norm>("Norm 3", NormOptions().p(3),
                  [](const at::Tensor& x) {
-                   return core::State{{"value", x.abs().pow(3).sum(0).pow(1.0 / 3)}};
+                   return core::Results{{"value", x.abs().pow(3).sum(0).pow(1.0 / 3)}};
                  }),
       make<Norm>("Norm inf", NormOptions().p(std::numeric_limits<double>::infinity()),
                  [](const at::Tensor& x) {
-                   return core::State{{"value", x.abs().amax(0)}};
+                   return core::Results{{"value", x.abs().amax(0)}};
                  }),
       make<First>("First", FirstOptions(),
                   [](const at::Tensor& x) {
-                    return core::State{{"value", x[0]}};
+                    return core::Results{{"value", x[0]}};
                   }),
       make<Last>("Last", LastOptions(),
                  [](const at::Tensor& x) {
-                   return core::State{{"value", x[-1]}};
+                   return core::Results{{"value", x[-1]}};
                  }),
       make<EMA>("EMA", EMAOptions(0.9),
                 [](const at::Tensor& x) {
                   const auto w = weights(x.size(0), 0.9);
-                  return core::State{{"value", (x * w).sum(0) / w.sum()}};
+                  return core::Results{{"value", (x * w).sum(0) / w.sum()}};
                 }),
       [] {
         auto one = make<Count>("Count", CountOptions(), [](const at::Tensor& x) {
-          return core::State{{"rows", at::scalar_tensor(x.size(0), at::kLong)},
-                             {"elements", at::scalar_tensor(x.numel(), at::kLong)},
-                             {"nan", x.isnan().sum()},
-                             {"inf", x.isinf().sum()},
-                             {"zeros", (x == 0).sum()}};
+          return core::Results{{"rows", at::scalar_tensor(x.size(0), at::kLong)},
+                               {"elements", at::scalar_tensor(x.numel(), at::kLong)},
+                               {"nan", x.isnan().sum()},
+                               {"inf", x.isinf().sum()},
+                               {"zeros", (x == 0).sum()}};
         });
         one.shaped = false;
         return one;
@@ -124,36 +124,36 @@ const std::vector<Case>& cases() {
           [](const at::Tensor& x) {
             std::vector<at::Tensor> counts;
             for (const auto& column : x.unbind(1)) counts.push_back(at::histc(column, 7, -2, 3));
-            return core::State{{"counts", at::stack(counts)},
-                               {"underflow", (x < -2).sum(0)},
-                               {"overflow", (x > 3).sum(0)},
-                               {"nan", x.isnan().sum(0)},
-                               {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
+            return core::Results{{"counts", at::stack(counts)},
+                                 {"underflow", (x < -2).sum(0)},
+                                 {"overflow", (x > 3).sum(0)},
+                                 {"nan", x.isnan().sum(0)},
+                                 {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
           },
           false),
       make<Quantiles>(
           "Quantiles", QuantilesOptions(),
           [](const at::Tensor& x) {
             const auto levels = at::tensor(QuantilesOptions().at());
-            return core::State{{"quantiles", at::quantile(x, levels, 0)}, {"levels", levels}};
+            return core::Results{{"quantiles", at::quantile(x, levels, 0)}, {"levels", levels}};
           },
           false),
       make<Covariance>("Covariance", CovarianceOptions(),
                        [](const at::Tensor& x) {
-                         core::State state{{"mean", x.mean(0)},
-                                           {"covariance", at::cov(x.t()).reshape({x.size(1), x.size(1)})}};
+                         core::Results state{{"mean", x.mean(0)},
+                                             {"covariance", at::cov(x.t()).reshape({x.size(1), x.size(1)})}};
                          return state;
                        }),
       make<Gram>("Gram", GramOptions(),
                  [](const at::Tensor& x) {
-                   return core::State{{"value", at::matmul(x.t().conj(), x)}};
+                   return core::Results{{"value", at::matmul(x.t().conj(), x)}};
                  }),
       make<TopK>(
           "TopK", TopKOptions(3),
           [](const at::Tensor& x) {
             const auto [values, indices] = at::sort(x, /*stable=*/true, 0, /*descending=*/true);
             const auto k = std::min<std::int64_t>(3, x.size(0));
-            return core::State{{"values", values.narrow(0, 0, k)}, {"indices", indices.narrow(0, 0, k)}};
+            return core::Results{{"values", values.narrow(0, 0, k)}, {"indices", indices.narrow(0, 0, k)}};
           },
           false),
       make<TopK>(
@@ -161,12 +161,12 @@ const std::vector<Case>& cases() {
           [](const at::Tensor& x) {
             const auto [values, indices] = at::sort(x, /*stable=*/true, 0, /*descending=*/false);
             const auto k = std::min<std::int64_t>(3, x.size(0));
-            return core::State{{"values", values.narrow(0, 0, k)}, {"indices", indices.narrow(0, 0, k)}};
+            return core::Results{{"values", values.narrow(0, 0, k)}, {"indices", indices.narrow(0, 0, k)}};
           },
           false),
       make<Reservoir>("Reservoir", ReservoirOptions(100),
                       [](const at::Tensor& x) {
-                        return core::State{{"samples", x}, {"indices", at::arange(x.size(0))}};
+                        return core::Results{{"samples", x}, {"indices", at::arange(x.size(0))}};
                       }),
       {"Series", [] { return core::make_sink(Series(Mean(), Max(), Mean())); },
        [] {
@@ -174,7 +174,8 @@ const std::vector<Case>& cases() {
                                        Mean(MeanOptions().over({0}))));
        },
        [](const at::Tensor& x) {
-         return core::State{{"mean.value", x.mean(0)}, {"max.value", x.amax(0)}, {"mean_2.value", x.mean(0)}};
+         return core::Results{
+             {"mean.value", x.mean(0)}, {"max.value", x.amax(0)}, {"mean_2.value", x.mean(0)}};
        },
        false},
       {"Map", [] { return core::make_sink(map([](const at::Tensor& x) { return x.abs(); }, Sum())); },
@@ -183,11 +184,11 @@ const std::vector<Case>& cases() {
              map([](const at::Tensor& x) { return x.abs(); }, Sum(SumOptions().over({0}))));
        },
        [](const at::Tensor& x) {
-         return core::State{{"value", x.abs().sum(0)}};
+         return core::Results{{"value", x.abs().sum(0)}};
        }},
       {"Over", [] { return core::make_sink(Sum()); }, [] { return core::make_sink(over({0}, Sum())); },
        [](const at::Tensor& x) {
-         return core::State{{"value", x.sum(0)}};
+         return core::Results{{"value", x.sum(0)}};
        }},
       {"Over a callable",
        [] { return core::make_sink([](const at::Tensor& a, const at::Tensor& x) { return a + x; }); },
@@ -195,7 +196,7 @@ const std::vector<Case>& cases() {
          return core::make_sink(over({0}, [](const at::Tensor& a, const at::Tensor& x) { return a + x; }));
        },
        [](const at::Tensor& x) {
-         return core::State{{"value", x.sum(0)}};
+         return core::Results{{"value", x.sum(0)}};
        }},
   };
   return all;
@@ -213,7 +214,7 @@ void feed(core::Sink& sink, const at::Tensor& rows, std::int64_t batch) {
   for (const auto& part : rows.split(batch)) sink.update(part);
 }
 
-void check_state(const core::State& got, const core::State& want, double rtol = 1e-10) {
+void check_state(const core::Results& got, const core::Results& want, double rtol = 1e-10) {
   for (const auto& [name, tensor] : want) {
     BOOST_TEST_CONTEXT(name) {
       BOOST_TEST_REQUIRE(got.contains(name));
@@ -222,13 +223,13 @@ void check_state(const core::State& got, const core::State& want, double rtol = 
   }
 }
 
-void check_same(const core::State& got, const core::State& want, double rtol = 1e-10) {
+void check_same(const core::Results& got, const core::Results& want, double rtol = 1e-10) {
   BOOST_TEST(got.names() == want.names(), boost::test_tools::per_element());
   check_state(got, want, rtol);
 }
 
-core::State deep(const core::State& state) {
-  core::State copy;
+core::Results deep(const core::Results& state) {
+  core::Results copy;
   for (const auto& [name, tensor] : state) copy.set(name, tensor.clone());
   return copy;
 }
@@ -241,15 +242,15 @@ BOOST_DATA_TEST_CASE(fresh_is_empty, bdata::make(cases())) {
   for (const auto& make_one : {sample.elementwise, sample.over}) {
     const auto one = make_one();
     BOOST_TEST(one->count() == 0);
-    BOOST_TEST(one->state().empty());
+    BOOST_TEST(one->results().empty());
     BOOST_TEST(!one->describe().empty());
     one->update(drifting());
     const auto fresh = one->fresh();
     BOOST_TEST(fresh->count() == 0);
-    BOOST_TEST(fresh->state().empty());
+    BOOST_TEST(fresh->results().empty());
     BOOST_TEST(fresh->describe() == one->describe());
     fresh->update(drifting());
-    check_same(fresh->state(), one->state(), 0);
+    check_same(fresh->results(), one->results(), 0);
   }
 }
 
@@ -258,7 +259,7 @@ BOOST_DATA_TEST_CASE(elementwise_equals_the_composition, bdata::make(cases())) {
   const auto one = sample.elementwise();
   for (const auto& row : rows.unbind(0)) one->update(row);
   BOOST_TEST(one->count() == 64);
-  check_state(one->state(), sample.oracle(rows));
+  check_state(one->results(), sample.oracle(rows));
 }
 
 BOOST_DATA_TEST_CASE(one_sample, bdata::make(cases())) {
@@ -267,7 +268,7 @@ BOOST_DATA_TEST_CASE(one_sample, bdata::make(cases())) {
     const auto one = over ? sample.over() : sample.elementwise();
     one->update(over ? rows : rows[0]);
     BOOST_TEST(one->count() == 1);
-    check_state(one->state(), sample.oracle(rows));
+    check_state(one->results(), sample.oracle(rows));
   }
 }
 
@@ -276,7 +277,7 @@ BOOST_DATA_TEST_CASE(split_invariance, bdata::make(cases()) * bdata::make({1, 3,
   const auto one = one_case.over();
   feed(*one, rows, batch);
   BOOST_TEST(one->count() == 64);
-  check_state(one->state(), one_case.oracle(rows));
+  check_state(one->results(), one_case.oracle(rows));
 }
 
 BOOST_DATA_TEST_CASE(merge_is_one_stream, bdata::make(cases()) * bdata::xrange(0, 65), one_case, split) {
@@ -293,17 +294,17 @@ BOOST_DATA_TEST_CASE(merge_is_one_stream, bdata::make(cases()) * bdata::xrange(0
     };
     if (split > 0) put(*left, rows.narrow(0, 0, split));
     if (split < 64) put(*right, rows.narrow(0, split, 64 - split));
-    const auto before = deep(right->state());
+    const auto before = deep(right->results());
     left->merge(*right);
     BOOST_TEST(left->count() == 64);
-    check_state(left->state(), one_case.oracle(rows));
+    check_state(left->results(), one_case.oracle(rows));
     // The other is as it was, and what was merged goes on alone.
-    const auto merged = deep(left->state());
-    check_same(right->state(), before, 0);
+    const auto merged = deep(left->results());
+    check_same(right->results(), before, 0);
     put(*right, rows.narrow(0, 0, 7) * 3);
-    check_same(left->state(), merged, 0);
+    check_same(left->results(), merged, 0);
     put(*left, rows.narrow(0, 0, 7) * 2);
-    check_state(left->state(), one_case.oracle(at::cat({rows, rows.narrow(0, 0, 7) * 2})));
+    check_state(left->results(), one_case.oracle(at::cat({rows, rows.narrow(0, 0, 7) * 2})));
   }
 }
 
@@ -313,7 +314,7 @@ BOOST_DATA_TEST_CASE(merge_with_itself, bdata::make(cases())) {
   one->update(rows);
   one->merge(*one);
   BOOST_TEST(one->count() == 40);
-  check_state(one->state(), sample.oracle(at::cat({rows, rows})));
+  check_state(one->results(), sample.oracle(at::cat({rows, rows})));
 }
 
 BOOST_DATA_TEST_CASE(a_wrong_sample_changes_nothing, bdata::make(cases())) {
@@ -322,11 +323,11 @@ BOOST_DATA_TEST_CASE(a_wrong_sample_changes_nothing, bdata::make(cases())) {
     const auto rows = drifting();
     one->update(over ? rows : rows[0]);
     one->update(over ? rows : rows[1]);
-    const auto before = deep(one->state());
+    const auto before = deep(one->results());
     const auto count = one->count();
     const auto nothing_changed = [&] {
       BOOST_TEST(one->count() == count);
-      check_same(one->state(), before, 0);
+      check_same(one->results(), before, 0);
     };
     if (sample.shaped) {
       if (sample.name != "Over a callable") {  // which broadcasts as it likes
@@ -374,13 +375,13 @@ BOOST_DATA_TEST_CASE(an_empty_batch_changes_nothing, bdata::make(cases())) {
   const auto one = sample.over();
   one->update(at::empty({0, 5}, at::kDouble));
   BOOST_TEST(one->count() == 0);
-  BOOST_TEST(one->state().empty());
+  BOOST_TEST(one->results().empty());
   one->update(at::empty({0, 4}, at::kDouble));  // fixes no shape
   const auto rows = drifting();
   one->update(rows);
   one->update(at::empty({0, 5}, at::kDouble));
   BOOST_TEST(one->count() == 64);
-  check_state(one->state(), sample.oracle(rows));
+  check_state(one->results(), sample.oracle(rows));
 }
 
 BOOST_DATA_TEST_CASE(tensors_without_dimensions_and_without_elements, bdata::make(cases())) {
@@ -394,11 +395,11 @@ BOOST_DATA_TEST_CASE(tensors_without_dimensions_and_without_elements, bdata::mak
     BOOST_TEST(one->count() == 2);
     const auto all = at::stack({first, second}).reshape({2, first.numel()});
     if (first.numel() == 0) {
-      BOOST_TEST(!one->state().empty());
+      BOOST_TEST(!one->results().empty());
     } else {
       for (const auto& [name, tensor] : sample.oracle(all)) {
         BOOST_TEST_CONTEXT(name) {
-          const auto got = one->state().at(name);
+          const auto got = one->results().at(name);
           BOOST_TEST(close(got.reshape(-1), tensor.reshape(-1), 1e-10));
         }
       }
@@ -431,8 +432,8 @@ BOOST_DATA_TEST_CASE(dtypes,
       dtype == at::kFloat || dtype == at::kComplexFloat || dtype == at::kHalf || dtype == at::kBFloat16
           ? 1e-5
           : 1e-10;
-  check_state(one->state(), one_case.oracle(exact), rtol);
-  check_state(each->state(), one_case.oracle(exact), rtol);
+  check_state(one->results(), one_case.oracle(exact), rtol);
+  check_state(each->results(), one_case.oracle(exact), rtol);
 }
 
 BOOST_DATA_TEST_CASE(non_contiguous, bdata::make(cases())) {
@@ -440,21 +441,21 @@ BOOST_DATA_TEST_CASE(non_contiguous, bdata::make(cases())) {
   const auto one = sample.over();
   one->update(rows.t().contiguous().t().narrow(0, 0, 30));
   one->update(at::stack({rows, rows * 0 - 99}, 2).select(2, 0).narrow(0, 30, 34));
-  check_state(one->state(), sample.oracle(rows));
+  check_state(one->results(), sample.oracle(rows));
   const auto each = sample.elementwise();
   const auto transposed = rows.t().contiguous();
   for (std::int64_t i = 0; i < 64; ++i) each->update(transposed.select(1, i));
-  check_state(each->state(), sample.oracle(rows));
+  check_state(each->results(), sample.oracle(rows));
   if (sample.complex) {
     const auto complex = drifting(at::kComplexDouble);
     const auto conjugate = sample.elementwise();
     for (const auto& row : complex.unbind(0)) conjugate->update(row.conj());
-    check_state(conjugate->state(), sample.oracle(complex.conj().resolve_conj()));
+    check_state(conjugate->results(), sample.oracle(complex.conj().resolve_conj()));
   }
   const auto negative = sample.elementwise();  // the imaginary part of a conjugate carries a lazy minus
   const auto complex = drifting(at::kComplexDouble);
   for (const auto& row : complex.unbind(0)) negative->update(at::imag(row.conj()));
-  check_state(negative->state(), sample.oracle(at::imag(complex).neg().contiguous()));
+  check_state(negative->results(), sample.oracle(at::imag(complex).neg().contiguous()));
 }
 
 BOOST_DATA_TEST_CASE(gradients_and_inference_mode, bdata::make(cases())) {
@@ -462,8 +463,8 @@ BOOST_DATA_TEST_CASE(gradients_and_inference_mode, bdata::make(cases())) {
   const auto leaf = rows.clone().requires_grad_(true);
   const auto one = sample.over();
   feed(*one, leaf * 1, 9);
-  for (const auto& [name, tensor] : one->state()) BOOST_TEST(!tensor.requires_grad());
-  check_state(one->state(), sample.oracle(rows));
+  for (const auto& [name, tensor] : one->results()) BOOST_TEST(!tensor.requires_grad());
+  check_state(one->results(), sample.oracle(rows));
   BOOST_TEST(!leaf.grad().defined());
 
   // Begun in inference mode, gone on with outside and the other way round.
@@ -479,9 +480,9 @@ BOOST_DATA_TEST_CASE(gradients_and_inference_mode, bdata::make(cases())) {
     const c10::InferenceMode inference;
     feed(*mixed, rows.narrow(0, 40, 24) * 1, 7);
   }
-  check_state(mixed->state(), sample.oracle(rows));
+  check_state(mixed->results(), sample.oracle(rows));
   feed(*copy, rows.narrow(0, 10, 54), 7);
-  check_state(copy->state(), sample.oracle(rows));
+  check_state(copy->results(), sample.oracle(rows));
 }
 
 BOOST_DATA_TEST_CASE(global_generator_is_untouched, bdata::make(cases())) {
@@ -492,7 +493,7 @@ BOOST_DATA_TEST_CASE(global_generator_is_untouched, bdata::make(cases())) {
   const auto one = sample.over();
   feed(*one, rows, 3);
   one->merge(*one->clone());
-  (void)one->state();
+  (void)one->results();
   BOOST_TEST(at::randn({8}).equal(want));
 }
 
@@ -504,20 +505,20 @@ BOOST_DATA_TEST_CASE(copies_and_results_never_change, bdata::make(cases())) {
       sink.update(over ? rows.narrow(0, i, 4) : rows[i]);
     };
     for (std::int64_t i = 0; i < 6; ++i) put(*one, i);
-    const auto state = one->state();
+    const auto state = one->results();
     const auto want = deep(state);
     const auto copy = one->clone();
     for (std::int64_t i = 6; i < 20; ++i) put(*one, i);
     check_same(state, want, 0);
-    check_same(copy->state(), want, 0);
-    for (const auto& [name, tensor] : copy->state()) at::Tensor(tensor).zero_();  // nor do they lead back
-    check_same(copy->state(), want, 0);
+    check_same(copy->results(), want, 0);
+    for (const auto& [name, tensor] : copy->results()) at::Tensor(tensor).zero_();  // nor do they lead back
+    check_same(copy->results(), want, 0);
     auto changing = rows[0].clone();  // what was folded does not change with the sample
     const auto kept = sample.elementwise();
     kept->update(changing);
-    const auto first = deep(kept->state());
+    const auto first = deep(kept->results());
     changing.fill_(1e3);
-    check_same(kept->state(), first, 0);
+    check_same(kept->results(), first, 0);
   }
 }
 
@@ -541,11 +542,11 @@ BOOST_DATA_TEST_CASE(saved_and_loaded_goes_on, bdata::make(cases()) * bdata::mak
     loaded->load(archive);
     BOOST_TEST(loaded->count() == one->count());
     BOOST_TEST(loaded->describe() == one->describe());
-    check_same(loaded->state(), one->state(), 0);
+    check_same(loaded->results(), one->results(), 0);
     put(*one, split, 64);
     put(*loaded, split, 64);
-    check_same(loaded->state(), one->state(), 0);
-    check_state(loaded->state(), one_case.oracle(rows));
+    check_same(loaded->results(), one->results(), 0);
+    check_state(loaded->results(), one_case.oracle(rows));
   }
 }
 
@@ -558,13 +559,13 @@ BOOST_DATA_TEST_CASE(a_cut_archive_is_an_error, bdata::make(cases())) {
     one->save(archive);
   }
   const std::string bytes = stream.str();
-  const auto before = deep(one->state());
+  const auto before = deep(one->results());
   for (const double share : {0.1, 0.5, 0.95}) {
     std::stringstream cut(
         bytes.substr(0, static_cast<std::size_t>(static_cast<double>(bytes.size()) * share)));
     core::InputArchive archive(cut);
     BOOST_CHECK_THROW(one->load(archive), std::exception);
-    check_same(one->state(), before, 0);
+    check_same(one->results(), before, 0);
   }
 }
 

@@ -72,8 +72,8 @@ BOOST_AUTO_TEST_CASE(are_walked_like_others) {
   ForwardOutput third;
   third.children(model, tap::selectors::indices({2}));
   BOOST_TEST(third[0].name() == "relu");
-  BOOST_TEST(tap::hooks::find(model, "layer1.0.bn1").type() == "BatchNorm2d");
-  BOOST_CHECK_THROW(tap::hooks::find(model, "layer1.0.bn3"), c10::IndexError);
+  BOOST_TEST(tap::model::find(model, "layer1.0.bn1").type() == "BatchNorm2d");
+  BOOST_CHECK_THROW(tap::model::find(model, "layer1.0.bn3"), c10::IndexError);
 }
 
 BOOST_AUTO_TEST_CASE(list_a_shared_module_once) {
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(list_a_shared_module_once) {
   whole.register_module("a", part);
   whole.register_module("b", part);
   whole.define("def forward(self, x):\n    return self.a.forward(x) + self.b.forward(x)\n");
-  const auto shared = tap::hooks::find(whole, "b");
+  const auto shared = tap::model::find(whole, "b");
   BOOST_TEST(shared.path() == "a");
   BOOST_TEST((shared.aliases() == std::vector<std::string>{"b"}));
   ForwardOutput outputs;
@@ -118,10 +118,10 @@ BOOST_AUTO_TEST_CASE(attach_before_and_after_the_first_run) {
     BOOST_TEST(outputs.samples() == 20);
   }
   // One after the other, without a batch, and off in another order.
-  auto first = tap::hooks::attach(tap::hooks::find(model, "conv1"), tap::hooks::Kind::forward_output,
+  auto first = tap::hooks::attach(tap::model::find(model, "conv1"), tap::hooks::Kind::forward_output,
                                   [](tap::hooks::Event&) {});
   int calls = 0;
-  auto second = tap::hooks::attach(tap::hooks::find(model, "layer1.0"), tap::hooks::Kind::forward_output,
+  auto second = tap::hooks::attach(tap::model::find(model, "layer1.0"), tap::hooks::Kind::forward_output,
                                    [&](tap::hooks::Event&) { ++calls; });
   model.forward(inputs);
   first.remove();
@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(whose_instances_share_a_class_are_told_apart) {
   ForwardOutput twin;
   twin.modules(model, tap::selectors::names("twin.inner"));
   std::vector<std::int64_t> calls;
-  auto handle = tap::hooks::attach(tap::hooks::find(model, "pair.inner"), tap::hooks::Kind::forward_output,
+  auto handle = tap::hooks::attach(tap::model::find(model, "pair.inner"), tap::hooks::Kind::forward_output,
                                    [&](tap::hooks::Event& event) { calls.push_back(event.call_index()); });
   for (int i = 0; i < 2; ++i) model.forward(arguments("siamese"));
   BOOST_TEST(twin.samples() == 4);
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(whose_instances_share_a_class_are_told_apart) {
   auto traced = load("siamese.trace");
   BOOST_TEST(traced.attr("pair").toModule().find_method("forward1").has_value());
   calls.clear();
-  auto other = tap::hooks::attach(tap::hooks::find(traced, "pair.inner"), tap::hooks::Kind::forward_output,
+  auto other = tap::hooks::attach(tap::model::find(traced, "pair.inner"), tap::hooks::Kind::forward_output,
                                   [&](tap::hooks::Event& event) { calls.push_back(event.call_index()); });
   for (int i = 0; i < 2; ++i) traced.forward(arguments("siamese"));
   BOOST_TEST((calls == std::vector<std::int64_t>{0, 1, 2, 3, 0, 1, 2, 3}));
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(get_what_hooks_put_in_place) {
   const at::Tensor zeros = at::zeros({4, 6});
   {
     // The third input of join is a list that its caller holds, too.
-    auto handle = tap::hooks::attach(tap::hooks::find(model, "join"), tap::hooks::Kind::forward_pre,
+    auto handle = tap::hooks::attach(tap::model::find(model, "join"), tap::hooks::Kind::forward_pre,
                                      [&](tap::hooks::Event& event) {
                                        BOOST_TEST(event.inputs().size() == (event.call_index() == 0 ? 3 : 4));
                                        BOOST_TEST(event.inputs()[1].defined() == (event.call_index() == 1));
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(get_what_hooks_put_in_place) {
     BOOST_TEST(has(changed.type()->str(), "Parts"));
   }
   {
-    auto handle = tap::hooks::attach(tap::hooks::find(model, "join"), tap::hooks::Kind::forward_output,
+    auto handle = tap::hooks::attach(tap::model::find(model, "join"), tap::hooks::Kind::forward_output,
                                      [&](tap::hooks::Event& event) {
                                        if (event.call_index() == 1) event.outputs()[0] = zeros;
                                      });
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(get_what_hooks_put_in_place) {
     BOOST_TEST(has(changed.type()->str(), "Parts"));
   }
   {
-    auto handle = tap::hooks::attach(tap::hooks::find(model, "join"), tap::hooks::Kind::forward_pre,
+    auto handle = tap::hooks::attach(tap::model::find(model, "join"), tap::hooks::Kind::forward_pre,
                                      [&](tap::hooks::Event& event) {
                                        if (event.call_index() == 0)
                                          event.inputs()[1] = zeros;  // None was passed
@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(get_what_hooks_put_in_place) {
 
   auto detector = load("detector.script");
   const auto images = arguments("detector");
-  auto handle = tap::hooks::attach(tap::hooks::find(detector, "backbone"), tap::hooks::Kind::forward_output,
+  auto handle = tap::hooks::attach(tap::model::find(detector, "backbone"), tap::hooks::Kind::forward_output,
                                    [](tap::hooks::Event& event) {
                                      BOOST_TEST(event.outputs().size() == 2);
                                      event.outputs()[1] = at::zeros_like(event.outputs()[1]);
@@ -299,7 +299,7 @@ BOOST_AUTO_TEST_CASE(report_what_a_hook_throws) {
   outputs.modules(model);
   for (const char* name : {"left", "last"}) {
     auto handle =
-        tap::hooks::attach(tap::hooks::find(model, name), tap::hooks::Kind::forward_pre,
+        tap::hooks::attach(tap::model::find(model, name), tap::hooks::Kind::forward_pre,
                            [](tap::hooks::Event&) { TORCH_CHECK_VALUE(false, "the hook's own words"); });
     BOOST_TEST(has(message_of([&] { model.forward(inputs); }), "the hook's own words"));
   }

@@ -270,15 +270,15 @@ BOOST_AUTO_TEST_CASE(outlive_the_calls_that_execute_them) {
   std::weak_ptr<torch::jit::Graph> executed;
   int attached = 0;
   auto outer = tap::hooks::attach(
-      tap::hooks::find(model, "pair"), tap::hooks::Kind::forward_output, [&](tap::hooks::Event&) {
+      tap::model::find(model, "pair"), tap::hooks::Kind::forward_output, [&](tap::hooks::Event&) {
         if (attached != 0) return;
         executed = executed_graph(model);
         for (unsigned bits = 1; bits < (1U << paths.size()); ++bits) {
           std::vector<tap::hooks::Handle> handles;
-          const tap::hooks::Batch batch;
+          const tap::hooks::DeferredCompile batch;
           for (std::size_t i = 0; i < paths.size(); ++i) {
             if ((bits & (1U << i)) == 0) continue;
-            handles.push_back(tap::hooks::attach(tap::hooks::find(model, paths[i]),
+            handles.push_back(tap::hooks::attach(tap::model::find(model, paths[i]),
                                                  tap::hooks::Kind::forward_output,
                                                  [](tap::hooks::Event&) {}));
           }
@@ -332,7 +332,7 @@ BOOST_AUTO_TEST_CASE(of_other_methods_follow_hooks_that_come_back) {
   const auto x = at::randn({4, 6});
   int relus = 0, linears = 0;
   const auto attach = [&](const char* path, int& calls) {
-    return tap::hooks::attach(tap::hooks::find(model, path), tap::hooks::Kind::forward_output,
+    return tap::hooks::attach(tap::model::find(model, path), tap::hooks::Kind::forward_output,
                               [&](tap::hooks::Event&) { ++calls; });
   };
   auto relu = attach("blocks.1", relus);

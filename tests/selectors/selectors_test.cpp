@@ -11,7 +11,7 @@
 #include <torchtap/selectors/selectors.hpp>
 
 namespace selectors = torchtap::selectors;
-namespace core = torchtap::core;
+namespace model = torchtap::model;
 using selectors::depth;
 using selectors::everything;
 using selectors::indices;
@@ -67,13 +67,13 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-const std::vector<core::ModuleRef>& walk() {
+const std::vector<model::ModuleRef>& walk() {
   static Net net;
-  static const auto modules = core::walk_modules(*net);
+  static const auto modules = model::walk_modules(*net);
   return modules;
 }
 
-Names paths(const std::vector<core::ModuleRef>& modules) {
+Names paths(const std::vector<model::ModuleRef>& modules) {
   Names all;
   for (const auto& module : modules) all.push_back(module.path());
   return all;
@@ -82,7 +82,7 @@ Names selected(const Selector& selector) {
   return paths(select(walk(), selector));
 }
 
-const core::ModuleRef& at_path(const std::string& path) {
+const model::ModuleRef& at_path(const std::string& path) {
   for (const auto& module : walk()) {
     if (module.path() == path) return module;
   }
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_SUITE(walking)
 
 BOOST_AUTO_TEST_CASE(goes_the_way_of_named_modules) {
   Net net;
-  const auto ours = core::walk_modules(*net);
+  const auto ours = model::walk_modules(*net);
   const auto theirs = net->named_modules();
   std::vector<const torch::nn::Module*> met;
   std::map<const torch::nn::Module*, Names> all_paths;
@@ -159,8 +159,8 @@ BOOST_AUTO_TEST_CASE(children_count_from_zero) {
 
 BOOST_AUTO_TEST_CASE(a_model_on_the_stack) {
   NetImpl net;
-  BOOST_TEST(core::walk_modules(net).size() == walk().size());
-  BOOST_TEST((&core::walk_modules(net)[0].module() == &net));
+  BOOST_TEST(model::walk_modules(net).size() == walk().size());
+  BOOST_TEST((&model::walk_modules(net)[0].module() == &net));
 }
 
 BOOST_AUTO_TEST_CASE(an_empty_holder_leaves_no_module) {
@@ -168,17 +168,17 @@ BOOST_AUTO_TEST_CASE(an_empty_holder_leaves_no_module) {
     LazyImpl() { register_module("later", std::shared_ptr<torch::nn::Module>()); }
   };
   LazyImpl lazy;
-  BOOST_TEST(core::walk_modules(lazy).size() == 1);
+  BOOST_TEST(model::walk_modules(lazy).size() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_reference_keeps_the_module_alive) {
-  std::vector<core::ModuleRef> modules;
+  std::vector<model::ModuleRef> modules;
   {
     Net net;
-    modules = core::walk_modules(*net);
+    modules = model::walk_modules(*net);
   }
   for (const auto& module : modules) BOOST_TEST(!module.module().name().empty());
-  core::ModuleRef copy = modules[3];
+  model::ModuleRef copy = modules[3];
   copy = modules[4];
   BOOST_TEST((copy == modules[4]));
   BOOST_TEST((copy != modules[3]));
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(pretty_type_names) {
     at::Tensor forward(at::Tensor x) { return x; }
   };
   struct Plain : torch::nn::Module {};
-  const auto name = [](const auto& module) { return core::pretty_type_name(module); };
+  const auto name = [](const auto& module) { return model::pretty_type_name(module); };
   BOOST_TEST(name(*torch::nn::Linear(1, 1)) == "Linear");
   BOOST_TEST(name(*torchtap::nn::Linear(1, 1)) == "Linear");
   BOOST_TEST(name(*torch::nn::BatchNorm2d(1)) == "BatchNorm2d");
@@ -269,9 +269,9 @@ BOOST_AUTO_TEST_CASE(combined) {
   CHECK_SAME(selected(types<torch::nn::Linear>() && names("list*")), Names({"list.0", "list.1"}));
   CHECK_SAME(selected(types<torch::nn::Linear>() && !names("list*")), Names({"dict.tail", "head[0]"}));
   CHECK_SAME(selected(names("stem") || names("layers")), Names({"stem", "layers"}));
-  CHECK_SAME(selected(types("Linear") && [](const core::ModuleRef& module) { return module.depth() == 1; }),
+  CHECK_SAME(selected(types("Linear") && [](const model::ModuleRef& module) { return module.depth() == 1; }),
              Names({"head[0]"}));
-  CHECK_SAME(selected([](const core::ModuleRef& module) { return module.path() == "stem"; }),
+  CHECK_SAME(selected([](const model::ModuleRef& module) { return module.path() == "stem"; }),
              Names({"stem"}));
   CHECK_SAME(selected(types("Linear") && indices({10, 0})), Names({"list.0"}));
   CHECK_SAME(selected(!(leaves() || depth(0)) && !types("Sequential")), Names({"stem", "layers.0"}));
@@ -321,7 +321,7 @@ BOOST_AUTO_TEST_CASE(senseless_arguments) {
   BOOST_CHECK_THROW(indices({}), c10::ValueError);
   BOOST_CHECK_THROW(depth(2, 1), c10::ValueError);
   BOOST_CHECK_THROW(depth(-1), c10::ValueError);
-  BOOST_CHECK_THROW(Selector(std::function<bool(const core::ModuleRef&)>()), c10::ValueError);
+  BOOST_CHECK_THROW(Selector(std::function<bool(const model::ModuleRef&)>()), c10::ValueError);
 }
 
 BOOST_AUTO_TEST_CASE(children_are_selected_by_their_own_indices) {
@@ -336,7 +336,7 @@ BOOST_AUTO_TEST_SUITE(ranges_v3)
 BOOST_AUTO_TEST_CASE(pipelines_on_what_is_returned) {
   Net net;
   const auto found = selectors::modules(net) | ranges::views::filter(types("Linear") && !names("list*")) |
-                     ranges::views::transform([](const core::ModuleRef& module) { return module.path(); }) |
+                     ranges::views::transform([](const model::ModuleRef& module) { return module.path(); }) |
                      ranges::to<std::vector>();
   CHECK_SAME(found, Names({"dict.tail", "head[0]"}));
   BOOST_TEST(ranges::count_if(selectors::children(*net), leaves()) == 2);

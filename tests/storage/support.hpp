@@ -19,7 +19,7 @@
 #include <iterator>
 #include <string>
 #include <thread>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <vector>

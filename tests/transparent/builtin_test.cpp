@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <set>
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/model/walk.hpp>
 #include <torchtap/transparent/transparent.hpp>
 
 #include "../builtins/watch.hpp"
@@ -58,7 +59,7 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
     constexpr auto kAll = std::make_index_sequence<N>();
     const auto want = builtins::read(plain_outcomes(), name);
     const auto bare = builtins::direct<Holder>(make, false, kAll);
-    BOOST_TEST(hooks::find(*bare.module, "").reachable());
+    BOOST_TEST(torchtap::model::find(*bare.module, "").reachable());
     check_same(run(*bare.module, inputs, bare.forward), want);
 
     const std::size_t slots = builtins::slots_of(name, N);

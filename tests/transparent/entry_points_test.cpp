@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/hooks/nn.hpp>
+#include <torchtap/model/walk.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
 #include <torchtap/transparent/transparent.hpp>
 
@@ -48,7 +49,7 @@ void check_called(Holder module, const at::Tensor& input, std::size_t slots, boo
   const Made made{module.ptr(), [&](Tensors& in) { return call(module, in[0]); }};
   builtins::Seen seen;
   {
-    const auto handles = builtins::watch(hooks::find(*module, ""), seen);
+    const auto handles = builtins::watch(torchtap::model::find(*module, ""), seen);
     builtins::check_same(builtins::run(*module, {input}, made.forward), want);
   }
   BOOST_TEST(seen.pre == 1);

@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_root_without_forward_is_left_out) {
   BOOST_TEST(outputs.at("generator").samples() == 1);
   BOOST_TEST(outputs.at("discriminator.code").samples() == 1);
   torch::nn::Module& plain = *trainer;  // known from then on
-  BOOST_TEST(!torchtap::core::walk_modules(plain).front().has_forward());
+  BOOST_TEST(!torchtap::model::walk_modules(plain).front().has_forward());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

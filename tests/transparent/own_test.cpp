@@ -23,7 +23,7 @@ template <class Run>
 std::map<std::string, int> count(torch::nn::Module& root, Run&& run) {
   std::map<std::string, int> fired;
   std::vector<Handle> handles;
-  for (const auto& module : torchtap::core::walk_modules(root)) {
+  for (const auto& module : torchtap::model::walk_modules(root)) {
     if (!module.has_forward() || !module.reachable()) continue;
     fired[module.path()] = 0;
     handles.push_back(
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(types_and_values_are_what_they_were) {
   static_assert(std::is_same_v<decltype(block.ptr()), const std::shared_ptr<BlockImpl>&>);
   torch::nn::ModuleHolder<BlockImpl>& base = block;
   BOOST_TEST(base.get() == block.get());
-  BOOST_TEST(hooks::find(*block, "").type() == "Block");
+  BOOST_TEST(torchtap::model::find(*block, "").type() == "Block");
   const Block other = block;
   BOOST_TEST(other.ptr() == block.ptr());
   Block empty = nullptr, moved = std::move(block);
@@ -181,9 +181,9 @@ BOOST_AUTO_TEST_CASE(threads_call_while_others_attach_and_detach) {
   const auto x = at::ones({2, 4});
   const auto want = net->forward(x);
   std::atomic<int> kept{0}, others{0}, wrong{0};
-  const auto all = torchtap::core::walk_modules(*net);
-  const auto handle =
-      hooks::attach(hooks::find(*net, "blocks.0.fc"), Kind::forward_output, [&](Event&) { ++kept; });
+  const auto all = torchtap::model::walk_modules(*net);
+  const auto handle = hooks::attach(torchtap::model::find(*net, "blocks.0.fc"), Kind::forward_output,
+                                    [&](Event&) { ++kept; });
   std::atomic<bool> stop{false};
   std::thread changer([&] {
     while (!stop) {

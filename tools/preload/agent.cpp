@@ -13,7 +13,7 @@
 #include <iostream>
 #include <mutex>
 #include <sstream>
-#include <torchtap/hooks/detail/direct.hpp>
+#include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
 #include "../message.hpp"

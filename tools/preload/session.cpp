@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <torchtap/core/direct.hpp>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 #include "../asked.hpp"
@@ -85,11 +87,12 @@ Session::Session(const Config& config, Places places)
 }
 
 void Session::learn(const Module& root) {
-  const auto found = core::walk_modules(const_cast<Module&>(root));
+  const auto found = model::walk_modules(const_cast<Module&>(root));
   const std::unique_lock lock(mutex_);
   for (const auto& module : found) {
     // Noted once and for all: what is not seen cannot be missed silently.
-    if (module.doors().direct == core::Direct::no && module.has_forward() && selector_(module)) {
+    if (model::detail::doors_of(module).interposed == model::detail::Interposed::no && module.has_forward() &&
+        selector_(module)) {
       places_.compiled_in[module.type()].insert(module.path());
     }
     if (module.module().weak_from_this().expired()) continue;
@@ -114,14 +117,14 @@ bool Session::meet(Module& module) {
       return false;
     }
   }
-  const auto* calls = core::direct_calls();
+  const auto* calls = model::detail::interposed_calls();
   if (calls == nullptr || !calls->cover(module)) return false;
-  auto node = std::make_shared<core::ModuleRef::Node>();
+  auto node = std::make_shared<model::detail::Node>();
   node->identity = node->module = &module;
   node->keep = keep;
-  node->type = core::pretty_type_name(module);
+  node->type = model::pretty_type_name(module);
   node->leaf = module.children().empty();
-  node->doors.direct = core::Direct::symbol;
+  node->doors.interposed = model::detail::Interposed::symbol;
   const std::string kind = kind_of(module, node->type);
 
   const std::unique_lock lock(mutex_);
@@ -152,7 +155,7 @@ bool Session::meet(Module& module) {
   trail.follow(position, keep);
   report_.ran_types.insert(node->type);
   if (report_.ran_paths.size() < kMostPaths) report_.ran_paths.insert(node->path);
-  const core::ModuleRef ref(node);
+  const model::ModuleRef ref = model::detail::Access::make(node);
   if (!is_new) {
     if (slot.index >= 0) recorder_->replace(slot.index, ref);
     return false;
@@ -176,7 +179,7 @@ void Session::meet_on_stack(const Module& module) {
   }
   const std::unique_lock lock(mutex_);
   on_stack_.insert(type);
-  report_.on_stack.insert(core::pretty_type_name(module));
+  report_.on_stack.insert(model::pretty_type_name(module));
 }
 
 /// The place of a module that was made anew: that of one which is gone, was the same kind of module and stood

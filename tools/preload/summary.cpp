@@ -9,7 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/disk.hpp>
 
 namespace torchtap::preload {
@@ -79,7 +79,7 @@ struct Seen {
 };
 
 std::vector<std::string> nearest(const std::string& wanted, const std::set<std::string>& names) {
-  return core::nearest(wanted, std::vector<std::string>(names.begin(), names.end()));
+  return core::detail::nearest(wanted, std::vector<std::string>(names.begin(), names.end()));
 }
 
 /// "is called 'fc*' and has a type like 'Linear'".
@@ -102,7 +102,7 @@ std::string asked_for(const tools::Which& which) {
 
 std::string nearest_to(const tools::Which& which, const Seen& seen) {
   if (!which.names.empty()) {
-    return "the nearest are " + core::quoted(nearest(which.names.front(), seen.ran_paths));
+    return "the nearest are " + core::detail::quoted(nearest(which.names.front(), seen.ran_paths));
   }
   if (!which.types.empty()) return "the nearest are " + listed(nearest(which.types, seen.ran_types));
   return "there were " + listed(seen.ran_types);

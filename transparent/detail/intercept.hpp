@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <cstring>
-#include <torchtap/core/direct.hpp>
-#include <torchtap/hooks/detail/direct.hpp>
+#include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/hooked.hpp>
+#include <torchtap/model/detail/interposed.hpp>
 #include <tuple>
 #include <utility>
 
@@ -38,10 +38,10 @@ const void* next_definition(const void* ours);
 /// Calls `original` with the hooks of `self` around it.
 template <class R, class Impl, class Original, class... Args>
 R run(Impl& self, Original&& original, Args&&... arguments) {
-  auto* entry = hooks::detail::find_direct(self);
+  auto* entry = hooks::detail::find_interposed(self);
   if (entry == nullptr) return original(std::forward<Args>(arguments)...);
   return hooks::detail::run_hooked<R, 0>(
-      entry->gate, [&] { return entry->belongs_to(self, core::Direct::symbol); },
+      entry->gate, [&] { return entry->belongs_to(self, model::detail::Interposed::symbol); },
       [&](auto&&... given) -> R { return original(std::forward<decltype(given)>(given)...); },
       std::forward<Args>(arguments)...);
 }

@@ -12,15 +12,15 @@
 #include <c10/util/Exception.h>
 
 #include <memory>
-#include <torchtap/core/direct.hpp>
+#include <torchtap/model/detail/interposed.hpp>
 #include <utility>
 
 namespace std {  // LibTorch's call is qualified
 
 template <class Impl>
 shared_ptr<Impl> torchtap_make_clone(const Impl& original) {
-  if (get_deleter<torchtap::core::MadeByHolder>(original.weak_from_this().lock()) != nullptr) {
-    return shared_ptr<Impl>(::new Impl(original), torchtap::core::MadeByHolder{true});
+  if (get_deleter<torchtap::model::detail::MadeByHolder>(original.weak_from_this().lock()) != nullptr) {
+    return shared_ptr<Impl>(::new Impl(original), torchtap::model::detail::MadeByHolder{true});
   }
   return make_shared<Impl>(original);
 }
@@ -31,4 +31,4 @@ shared_ptr<Impl> torchtap_make_clone(const Impl& original) {
 #include_next <torch/nn/cloneable.h>
 #undef make_shared
 
-#include <torchtap/transparent/holder.hpp>
+#include <torchtap/transparent/detail/holder.hpp>

@@ -18,7 +18,7 @@
 #include <string>
 #include <type_traits>
 
-namespace torchtap::transparent {
+namespace torchtap::transparent::detail {
 
 /// The type of the objects that are seen as `T`: `T` itself, or the `Impl` of a view.
 template <class T, class = void>
@@ -42,11 +42,11 @@ To module_cast(From* module) noexcept {
   }
 }
 
-}  // namespace torchtap::transparent
+}  // namespace torchtap::transparent::detail
 
 // as<Holder>() returns what the holder calls through.
 #define ContainedType template TorchtapSeen<>
-#define dynamic_cast torchtap::transparent::module_cast
+#define dynamic_cast torchtap::transparent::detail::module_cast
 #include_next <torch/nn/module.h>
 #undef dynamic_cast
 #undef ContainedType

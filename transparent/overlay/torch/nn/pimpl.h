@@ -21,10 +21,10 @@
 #include_next <torch/nn/pimpl.h>
 #undef ModuleHolder
 
-namespace torchtap::transparent {
+namespace torchtap::transparent::detail {
 
 /// The type through which a holder calls its module: `Impl` itself where its calls cannot be followed. Defined in
-/// torchtap/transparent/holder.hpp.
+/// torchtap/transparent/detail/holder.hpp.
 template <class Impl, class = void>
 struct SeenOf;
 
@@ -38,7 +38,7 @@ std::shared_ptr<Impl> make_default();
 template <class Impl>
 std::shared_ptr<Impl> adopt(std::shared_ptr<Impl> module);
 
-}  // namespace torchtap::transparent
+}  // namespace torchtap::transparent::detail
 
 namespace torch::nn {
 
@@ -49,22 +49,22 @@ class ModuleHolder : public TorchtapLibTorchHolder<Contained> {
  public:
   // A template, as Contained may be incomplete where a holder of it is declared.
   template <class Impl = Contained>
-  using TorchtapSeen = typename torchtap::transparent::SeenOf<Impl>::Type;
+  using TorchtapSeen = typename torchtap::transparent::detail::SeenOf<Impl>::Type;
 
-  ModuleHolder() : TorchtapBase(torchtap::transparent::make_default<Contained>()) {
+  ModuleHolder() : TorchtapBase(torchtap::transparent::detail::make_default<Contained>()) {
     static_assert(std::is_default_constructible_v<Contained>,
                   "You are trying to default construct a module which has no default constructor. Use = nullptr to "
                   "give it the empty state (e.g. `Linear linear = nullptr;` instead of `Linear linear;`).");
   }
   /* implicit */ ModuleHolder(std::nullptr_t) : TorchtapBase(nullptr) {}
   /* implicit */ ModuleHolder(std::shared_ptr<Contained> module)
-      : TorchtapBase(torchtap::transparent::adopt<Contained>(std::move(module))) {}
+      : TorchtapBase(torchtap::transparent::detail::adopt<Contained>(std::move(module))) {}
   // `new` stands here, as a module may have made torch::nn::ModuleHolder its friend.
   template <typename Head, typename... Tail,
             typename = std::enable_if_t<!(torch::detail::is_module_holder_of<Head, Contained>::value &&
                                           sizeof...(Tail) == 0)>>
   explicit ModuleHolder(Head&& head, Tail&&... tail)
-      : TorchtapBase(torchtap::transparent::take<Contained>(
+      : TorchtapBase(torchtap::transparent::detail::take<Contained>(
             new Contained(std::forward<Head>(head), std::forward<Tail>(tail)...))) {}
 
   template <class Impl = Contained>

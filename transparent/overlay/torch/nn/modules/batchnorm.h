@@ -6,7 +6,7 @@
 
 #include_next <torch/nn/modules/batchnorm.h>
 
-#include <torchtap/transparent/norms.hpp>
+#include <torchtap/transparent/detail/norms.hpp>
 
 namespace torch::nn {
 template <>
@@ -17,6 +17,6 @@ template <>
 Tensor BatchNormImplBase<3, BatchNorm3dImpl>::forward(const Tensor& input);
 }  // namespace torch::nn
 
-namespace torchtap::transparent {
+namespace torchtap::transparent::detail {
 inline const bool norms_noted = note_norms();
 }

@@ -11,9 +11,13 @@ struct AnyModuleContent {
 };
 template struct Expose<AnyModuleContent, &torch::nn::AnyModule::content_>;
 
+}  // namespace torchtap::core::detail
+
+namespace torchtap::model::detail {
+
 /// The holder inside; null if the `AnyModule` is empty.
 inline torch::nn::AnyModulePlaceholder* holder_of(torch::nn::AnyModule& any) {
-  return (any.*exposed(AnyModuleContent{})).get();
+  return (any.*exposed(core::detail::AnyModuleContent{})).get();
 }
 
-}  // namespace torchtap::core::detail
+}  // namespace torchtap::model::detail

@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/sink.hpp>
 #include <type_traits>
 #include <utility>

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <torchtap/core/direct.hpp>
+#include <torchtap/model/detail/interposed.hpp>
 #include <type_traits>
 #include <typeinfo>
 
 /// Whether a C++ type has a member named `forward`, of any kind.
-namespace torchtap::core {
-namespace detail {
+namespace torchtap::model::detail {
 
 struct NamesForward {
   int forward;
@@ -20,15 +19,13 @@ struct HasForward : std::true_type {};
 template <class T>
 struct HasForward<T, std::void_t<decltype(&WithAnotherForward<T>::forward)>> : std::false_type {};
 
-}  // namespace detail
-
 /// False only for a type that certainly has none: nothing can be derived from a final class to ask.
 template <class T>
 constexpr bool may_have_forward() {
   if constexpr (!std::is_class_v<T> || std::is_final_v<T> || !std::is_destructible_v<T>) {
     return true;
   } else {
-    return detail::HasForward<T>::value;
+    return HasForward<T>::value;
   }
 }
 
@@ -39,4 +36,4 @@ void note_model() {
   if constexpr (!may_have_forward<Model>()) note_type(typeid(Model), Following::no_forward);
 }
 
-}  // namespace torchtap::core
+}  // namespace torchtap::model::detail

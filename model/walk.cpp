@@ -6,20 +6,24 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
-#include <torchtap/core/detail/any_module_content.hpp>
-#include <torchtap/core/error.hpp>
-#include <torchtap/core/hook_point.hpp>
-#include <torchtap/core/module_ref.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/model/detail/any_module_content.hpp>
+#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/detail/runs_hooks.hpp>
+#include <torchtap/model/walk.hpp>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
-namespace torchtap::core {
+namespace torchtap::model {
 namespace {
 
+using detail::Doors;
+using detail::Following;
 using detail::holder_of;
+using detail::Interposed;
+using detail::Node;
 using torch::nn::Module;
-using Node = ModuleRef::Node;
 
 bool lacks_forward(const Module& module) {
   return dynamic_cast<const torch::nn::ModuleListImpl*>(&module) != nullptr ||
@@ -29,22 +33,22 @@ bool lacks_forward(const Module& module) {
 }
 
 bool has_forward(const Module& module) {
-  return !lacks_forward(module) && noted_type(typeid(module)) != Following::no_forward;
+  return !lacks_forward(module) && detail::noted_type(typeid(module)) != Following::no_forward;
 }
 
 // A module whose forward runs its hooks is reached twice through a holder that calls that very forward; only
 // a holder that was made for a base class goes around it. AnyModule calls no view.
 void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Module& module) {
-  const bool runs_hooks = doors.point != nullptr || doors.direct == Direct::symbol;
+  const bool runs_hooks = doors.point != nullptr || doors.interposed == Interposed::symbol;
   if (!runs_hooks || holder->type_info != typeid(module)) doors.holders.push_back(holder);
 }
 
 // Without a shared_ptr nothing tells that another object has taken the module's address.
-Direct direct_calls_of(const Module& module, const std::shared_ptr<Module>& keep) {
-  if (keep == nullptr) return Direct::no;
-  if (std::get_deleter<MadeByHolder>(keep) != nullptr) return Direct::holder;
-  const DirectCalls* calls = direct_calls();
-  return calls != nullptr && calls->cover(module) ? Direct::symbol : Direct::no;
+Interposed interposed_calls_of(const Module& module, const std::shared_ptr<Module>& keep) {
+  if (keep == nullptr) return Interposed::no;
+  if (std::get_deleter<detail::MadeByHolder>(keep) != nullptr) return Interposed::holder;
+  const detail::InterposedCalls* calls = detail::interposed_calls();
+  return calls != nullptr && calls->cover(module) ? Interposed::symbol : Interposed::no;
 }
 
 class Walk {
@@ -69,7 +73,7 @@ class Walk {
     }
     for (std::size_t i = skip; i < order_.size(); ++i) {
       order_[i]->index = static_cast<std::int64_t>(refs.size());
-      refs.emplace_back(order_[i]);
+      refs.push_back(detail::Access::make(order_[i]));
     }
     return refs;
   }
@@ -89,8 +93,8 @@ class Walk {
     node->keep = std::move(keep);
     node->type = pretty_type_name(module);
     node->leaf = module.children().empty();
-    node->doors.point = dynamic_cast<HookPoint*>(&module);
-    node->doors.direct = direct_calls_of(module, node->keep);
+    node->doors.point = dynamic_cast<detail::RunsHooks*>(&module);
+    node->doors.interposed = interposed_calls_of(module, node->keep);
     node->has_forward = node->doors.point != nullptr || has_forward(module);
     auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
     if (sequence != nullptr && !sequence->is_empty() && node->doors.point == nullptr) {
@@ -133,18 +137,6 @@ class Walk {
 
 }  // namespace
 
-Module& ModuleRef::module() const {
-  TORCH_CHECK_TYPE(!scripted(), "core::ModuleRef::module: \"", path(), "\" (", type(),
-                   ") is a TorchScript module; ask script().");
-  return *node_->module;
-}
-
-const torch::jit::Module& ModuleRef::script() const {
-  TORCH_CHECK_TYPE(scripted(), "core::ModuleRef::script: \"", path(), "\" (", type(),
-                   ") is no TorchScript module; ask module().");
-  return *node_->script;
-}
-
 std::vector<ModuleRef> walk_modules(Module& root) {
   Walk walk(root);
   walk.visit_descendants();
@@ -166,43 +158,35 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
   node->identity = node->module = node->keep.get();
   node->type = pretty_type_name(*node->module);
   node->leaf = node->module->children().empty();
-  node->doors.point = dynamic_cast<HookPoint*>(node->module);
-  node->doors.direct = direct_calls_of(*node->module, node->keep);
+  node->doors.point = dynamic_cast<detail::RunsHooks*>(node->module);
+  node->doors.interposed = interposed_calls_of(*node->module, node->keep);
   add_holder(node->doors, holder_of(any), *node->module);
-  return ModuleRef(node);
+  return detail::Access::make(std::move(node));
 }
 
-std::string pretty_type_name(const Module& module) {
-  return pretty_type_name(typeid(module));
-}
+namespace {
 
-std::string pretty_type_name(const std::type_info& type) {
-  std::string name = c10::demangle(type.name());
-  const std::string wrapper = "torchtap::hooks::HookedWith<";
-  if (name.compare(0, wrapper.size(), wrapper) == 0) {
-    // Up to the comma or bracket that ends the first template argument.
-    std::size_t end = wrapper.size();
-    for (int open = 0; end < name.size() && (open > 0 || (name[end] != ',' && name[end] != '>')); ++end) {
-      if (name[end] == '<') ++open;
-      if (name[end] == '>') --open;
+ModuleRef find_in(const std::vector<ModuleRef>& modules, const std::string& path) {
+  std::vector<std::string> paths;
+  for (const auto& module : modules) {
+    if (module.path() == path ||
+        std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end()) {
+      return module;
     }
-    name = name.substr(wrapper.size(), end - wrapper.size());
+    paths.push_back(module.path());
   }
-  // The last component outside template arguments.
-  std::size_t start = 0;
-  int open = 0;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    if (name[i] == '<' || name[i] == '(' || name[i] == '{') ++open;
-    if (name[i] == '>' || name[i] == ')' || name[i] == '}') --open;
-    if (open == 0 && name[i] == ':') start = i + 1;
-  }
-  name = name.substr(start);
-  const std::string suffix = "Impl";
-  const std::size_t end = std::min(name.find('<'), name.size());  // "BoxImpl<int>" is "Box<int>"
-  if (end > suffix.size() && name.compare(end - suffix.size(), suffix.size(), suffix) == 0) {
-    name.erase(end - suffix.size(), suffix.size());
-  }
-  return name;
+  TORCH_CHECK_INDEX(false, "model::find: the model has no module at \"", path, "\"; the nearest are ",
+                    core::detail::quoted(core::detail::nearest(path, paths)), ".");
 }
 
-}  // namespace torchtap::core
+}  // namespace
+
+ModuleRef find(torch::nn::Module& root, const std::string& path) {
+  return find_in(walk_modules(root), path);
+}
+
+ModuleRef find(const torch::jit::Module& root, const std::string& path, const std::string& method) {
+  return find_in(walk_modules(root, method), path);
+}
+
+}  // namespace torchtap::model

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <torchtap/core/detail/script.hpp>
-#include <torchtap/core/error.hpp>
-#include <torchtap/core/module_ref.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/detail/script.hpp>
+#include <torchtap/model/walk.hpp>
 #include <unordered_map>
 
-namespace torchtap::core {
+namespace torchtap::model {
 
 namespace detail {
 
@@ -36,7 +37,7 @@ std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module
 namespace {
 
 using ScriptModule = torch::jit::Module;
-using Node = ModuleRef::Node;
+using detail::Node;
 
 bool has_constant_weights(torch::jit::Block& block) {
   for (auto* node : block.nodes()) {
@@ -79,7 +80,7 @@ class Walk {
  public:
   Walk(const ScriptModule& root, const std::string& method) : method_(method) {
     TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !detail::implements(method, "forward")),
-                      "core::walk_modules: \"", method,
+                      "model::walk_modules: \"", method,
                       "\" is no name of a method of its own; expected \"forward\", which includes forward1, "
                       "forward2…, or the name of another method.");
     add(root, "", 0);
@@ -102,7 +103,7 @@ class Walk {
     }
     for (std::size_t i = skip; i < order_.size(); ++i) {
       order_[i]->index = static_cast<std::int64_t>(refs.size());
-      refs.emplace_back(order_[i]);
+      refs.push_back(detail::Access::make(order_[i]));
     }
     return refs;
   }
@@ -150,4 +151,4 @@ std::vector<ModuleRef> walk_children(const ScriptModule& root, const std::string
   return walk.finish(/*skip=*/1);
 }
 
-}  // namespace torchtap::core
+}  // namespace torchtap::model

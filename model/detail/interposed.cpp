@@ -1,13 +1,13 @@
 #include <atomic>
 #include <mutex>
-#include <torchtap/core/direct.hpp>
+#include <torchtap/model/detail/interposed.hpp>
 #include <typeindex>
 #include <unordered_map>
 
-namespace torchtap::core {
+namespace torchtap::model::detail {
 namespace {
 
-std::atomic<const DirectCalls*> installed{nullptr};
+std::atomic<const InterposedCalls*> installed{nullptr};
 
 struct Notes {
   std::mutex mutex;
@@ -33,12 +33,12 @@ std::optional<Following> noted_type(const std::type_info& type) {
   return found->second;
 }
 
-const DirectCalls* direct_calls() noexcept {
+const InterposedCalls* interposed_calls() noexcept {
   return installed.load();
 }
 
-void set_direct_calls(const DirectCalls* calls) noexcept {
+void set_interposed_calls(const InterposedCalls* calls) noexcept {
   installed.store(calls);
 }
 
-}  // namespace torchtap::core
+}  // namespace torchtap::model::detail

@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <torchtap/core/detail/is_complete.hpp>
-#include <torchtap/core/direct.hpp>
-#include <torchtap/core/has_forward.hpp>
-#include <torchtap/hooks/detail/direct.hpp>
 #include <torchtap/hooks/detail/hooked.hpp>
+#include <torchtap/hooks/detail/interposed.hpp>
+#include <torchtap/model/detail/has_forward.hpp>
+#include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/transparent/detail/types.hpp>
 #include <tuple>
 #include <type_traits>
@@ -19,9 +19,7 @@
 /// *view*, a class that derives from `Impl`, adds no data and no virtual function, and has a `forward` of its
 /// own. By the letter of the standard that pointer is invalid, as the object is no view. It works because the
 /// view's members read nothing but the address of the `Impl`, which is its first base (docs/rationale.md).
-namespace torchtap::transparent {
-
-namespace detail {
+namespace torchtap::transparent::detail {
 
 template <class Impl>
 struct IsTorchs : std::false_type {};
@@ -94,13 +92,13 @@ struct AllKept<std::tuple<Args...>> : std::bool_constant<(... && can_be_kept<Arg
 
 /// Whether calls of `Impl` can be followed, for types that are not LibTorch's.
 template <class Impl>
-constexpr core::Following following() {
-  using core::Following;
+constexpr model::detail::Following following() {
+  using model::detail::Following;
   if constexpr (!core::detail::IsComplete<Impl>::value) {
     return Following::incomplete;
   } else if constexpr (std::is_final_v<Impl> || !std::is_destructible_v<Impl>) {
     return Following::final_class;
-  } else if constexpr (!core::may_have_forward<Impl>()) {
+  } else if constexpr (!model::detail::may_have_forward<Impl>()) {
     return Following::no_forward;
   } else if constexpr (using Member = typename ForwardMember<Impl>::Type;
                        !std::is_member_function_pointer_v<Member>) {
@@ -164,34 +162,31 @@ using OverloadFor = Overload<View, Forward::is_const, typename Forward::Result,
                              hooks::detail::tensors_from_v<typename Forward::Arguments, given>,
                              hooks::detail::FirstTypes<typename Forward::Arguments, given>>;
 
-}  // namespace detail
-
 /// `Impl` as its holder calls it: with hooks around its forward, which are found by the module's address.
-template <class Impl, class Forward = detail::Call<decltype(&Impl::forward)>,
-          std::size_t first = detail::needed<Impl, typename Forward::Arguments>(),
+template <class Impl, class Forward = Call<decltype(&Impl::forward)>,
+          std::size_t first = needed<Impl, typename Forward::Arguments>(),
           class Rest = std::make_index_sequence<std::tuple_size_v<typename Forward::Arguments> - first + 1>>
 class View;
 
 template <class Impl, class Forward, std::size_t first, std::size_t... rest>
 class View<Impl, Forward, first, std::index_sequence<rest...>>
     : public Impl,
-      public detail::OverloadFor<View<Impl, Forward, first, std::index_sequence<rest...>>, Forward,
-                                 first + rest>... {
+      public OverloadFor<View<Impl, Forward, first, std::index_sequence<rest...>>, Forward, first + rest>... {
  public:
   using TorchtapImpl = Impl;
   static constexpr bool torchtap_is_view = true;
 
-  using detail::OverloadFor<View, Forward, first + rest>::forward...;
+  using OverloadFor<View, Forward, first + rest>::forward...;
 
   template <class R, std::size_t absent, class... Given>
   R torchtap_run(Given... arguments) const {
     // Through Impl's own type, so that a virtual forward is the one of the object.
     using Callee = std::conditional_t<Forward::is_const, const Impl, Impl>;
     auto& module = const_cast<Impl&>(static_cast<const Impl&>(*this));
-    auto* entry = hooks::detail::find_direct(module);
+    auto* entry = hooks::detail::find_interposed(module);
     if (entry == nullptr) return static_cast<Callee&>(module).forward(std::forward<Given>(arguments)...);
     return hooks::detail::run_hooked<R, absent>(
-        entry->gate, [&] { return entry->belongs_to(module, core::Direct::holder); },
+        entry->gate, [&] { return entry->belongs_to(module, model::detail::Interposed::holder); },
         [&](auto&&... given) -> R {
           return static_cast<Callee&>(module).forward(std::forward<decltype(given)>(given)...);
         },
@@ -199,33 +194,27 @@ class View<Impl, Forward, first, std::index_sequence<rest...>>
   }
 };
 
-namespace detail {
-
 /// Whether calls of `Impl` are seen by other means.
 template <class Impl>
 constexpr bool is_seen_elsewhere() {
   if constexpr (IsTorchs<Impl>::value) {
     return true;
   } else if constexpr (core::detail::IsComplete<Impl>::value) {
-    return std::is_base_of_v<core::HookPoint, Impl>;
+    return std::is_base_of_v<model::detail::RunsHooks, Impl>;
   } else {
     return false;
   }
 }
-
-}  // namespace detail
 
 template <class Impl, class>
 struct SeenOf {
   using Type = Impl;
 };
 template <class Impl>
-struct SeenOf<Impl, std::enable_if_t<!detail::is_seen_elsewhere<Impl>() &&
-                                     detail::following<Impl>() == core::Following::yes>> {
+struct SeenOf<Impl, std::enable_if_t<!is_seen_elsewhere<Impl>() &&
+                                     following<Impl>() == model::detail::Following::yes>> {
   using Type = View<Impl>;
 };
-
-namespace detail {
 
 /// Tells whether holders of `Impl` mark the modules that they make, and notes the type at the first call.
 template <class Impl>
@@ -234,25 +223,23 @@ bool is_marked() {
     return false;
   } else {
     static const bool marked = [] {
-      core::note_type(typeid(Impl), following<Impl>());
-      return following<Impl>() == core::Following::yes;
+      model::detail::note_type(typeid(Impl), following<Impl>());
+      return following<Impl>() == model::detail::Following::yes;
     }();
     return marked;
   }
 }
 
-}  // namespace detail
-
 template <class Impl>
 std::shared_ptr<Impl> take(Impl* made) {
-  if (detail::is_marked<Impl>()) return std::shared_ptr<Impl>(made, core::MadeByHolder{});
+  if (is_marked<Impl>()) return std::shared_ptr<Impl>(made, model::detail::MadeByHolder{});
   return std::shared_ptr<Impl>(made);
 }
 
 template <class Impl>
 std::shared_ptr<Impl> make_default() {
   if constexpr (std::is_default_constructible_v<Impl>) {
-    if (detail::is_marked<Impl>()) return std::shared_ptr<Impl>(::new Impl(), core::MadeByHolder{true});
+    if (is_marked<Impl>()) return std::shared_ptr<Impl>(::new Impl(), model::detail::MadeByHolder{true});
     return std::make_shared<Impl>();
   } else {
     return nullptr;
@@ -261,8 +248,8 @@ std::shared_ptr<Impl> make_default() {
 
 template <class Impl>
 std::shared_ptr<Impl> adopt(std::shared_ptr<Impl> module) {
-  detail::is_marked<Impl>();
+  is_marked<Impl>();
   return module;
 }
 
-}  // namespace torchtap::transparent
+}  // namespace torchtap::transparent::detail

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <numeric>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 
-namespace torchtap::core {
+namespace torchtap::core::detail {
 namespace {
 
 std::string last_component(const std::string& path) {
@@ -55,4 +55,4 @@ std::string quoted(const std::vector<std::string>& names) {
   return text;
 }
 
-}  // namespace torchtap::core
+}  // namespace torchtap::core::detail

@@ -1,4 +1,4 @@
-#include <torchtap/reductions/nested.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 
 namespace torchtap::reductions::detail {
 

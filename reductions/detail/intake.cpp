@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
-#include <torchtap/core/quiet.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/scan.hpp>
-#include <torchtap/reductions/intake.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {
@@ -42,7 +42,7 @@ void add(To* __restrict sum, const From* __restrict sample, std::int64_t n) {
 
 at::Tensor Owned::copied(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  const core::Quiet quiet;
+  const core::detail::RecordingMode quiet;
   return own_copy(tensor);
 }
 
@@ -292,7 +292,7 @@ at::Tensor Intake::taken() const {
   return at::scalar_tensor(static_cast<double>(count_), at::TensorOptions().dtype(at::kDouble));
 }
 
-core::State Intake::with_omitted(core::State state) const {
+core::Results Intake::with_omitted(core::Results state) const {
   if (omits()) state.set("omitted", omitted());
   return state;
 }

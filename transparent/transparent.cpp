@@ -3,11 +3,11 @@
 
 #include <atomic>
 #include <optional>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
+#include <torchtap/transparent/detail/norms.hpp>
 #include <torchtap/transparent/detail/types.hpp>
-#include <torchtap/transparent/norms.hpp>
 #include <torchtap/transparent/transparent.hpp>
 #include <typeindex>
 #include <unordered_map>
@@ -24,8 +24,8 @@ std::string file_of(const void* code) {
 }
 
 /// Why calls of a user's own type are not seen, and what would change that.
-std::string why_not_followed(const std::string& type, std::optional<core::Following> following) {
-  using core::Following;
+std::string why_not_followed(const std::string& type, std::optional<model::detail::Following> following) {
+  using model::detail::Following;
   if (!following.has_value()) {
     return c10::str(
         "no holder of ", type,
@@ -73,7 +73,7 @@ std::string why_not_followed(const std::string& type, std::optional<core::Follow
 }
 
 /// Whose definitions the program calls, as the dynamic linker decides it.
-class Linkage final : public core::DirectCalls {
+class Linkage final : public model::detail::InterposedCalls {
  public:
   static const Linkage& instance() {
     static const auto* linkage = new Linkage;
@@ -99,7 +99,7 @@ class Linkage final : public core::DirectCalls {
              "it to the CMake target that calls this module, or make the module an entry of a "
              "torch::nn::Sequential.";
     }
-    return c10::str(why_not_followed(type, core::noted_type(typeid(module))),
+    return c10::str(why_not_followed(type, model::detail::noted_type(typeid(module))),
                     " Or make it an entry of a torch::nn::Sequential.");
   }
 
@@ -150,22 +150,17 @@ bool sees_inside_torch() {
 
 // Here and not in the first call: the walk over a model asks for it.
 [[gnu::constructor]] void install() {
-  struct Lazy final : core::DirectCalls {
+  struct Lazy final : model::detail::InterposedCalls {
     bool cover(const torch::nn::Module& module) const override { return Linkage::instance().cover(module); }
     std::string why_not(const torch::nn::Module& module) const override {
       return Linkage::instance().why_not(module);
     }
   };
   static const Lazy lazy;
-  core::set_direct_calls(&lazy);
+  model::detail::set_interposed_calls(&lazy);
 }
 
 }  // namespace
-
-bool note_norms() noexcept {
-  norms_are_compiled_in = true;
-  return true;
-}
 
 std::vector<std::string> check() {
   std::vector<std::string> problems;
@@ -188,6 +183,11 @@ std::vector<std::string> check() {
 }
 
 namespace detail {
+
+bool note_norms() noexcept {
+  norms_are_compiled_in = true;
+  return true;
+}
 
 const char* symbol_of(const void* code) {
   Dl_info info;

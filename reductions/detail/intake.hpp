@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <string>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/error.hpp>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/options.hpp>
 #include <utility>
@@ -127,7 +127,7 @@ class Intake {
   /// Elements taken, float64: [kept...] under `omit`, else a number without dimensions on the CPU.
   at::Tensor taken() const;
   /// `state` with "omitted" under that policy.
-  core::State with_omitted(core::State state) const;
+  core::Results with_omitted(core::Results state) const;
   const char* name() const noexcept { return name_; }
   /// "Sum(over=[0])", with `arguments` first.
   std::string describe(const std::string& arguments = {}) const;

@@ -8,10 +8,10 @@ namespace torch::nn {
 class Module;
 }
 
-namespace torchtap::core {
+namespace torchtap::model::detail {
 
 /// Whether and how calls of a module's forward are seen wherever they are made.
-enum class Direct {
+enum class Interposed {
   no,
   /// The program calls torchtap's definition of the type's `forward` in place of LibTorch's.
   symbol,
@@ -52,7 +52,7 @@ void note_type(const std::type_info& type, Following following);
 std::optional<Following> noted_type(const std::type_info& type);
 
 /// What a program linked with torchtap::transparent knows of LibTorch's module types.
-class DirectCalls {
+class InterposedCalls {
  public:
   /// Whether every call of this module's forward runs its hooks.
   virtual bool cover(const torch::nn::Module& module) const = 0;
@@ -60,12 +60,12 @@ class DirectCalls {
   virtual std::string why_not(const torch::nn::Module& module) const = 0;
 
  protected:
-  ~DirectCalls() = default;
+  ~InterposedCalls() = default;
 };
 
 /// Null in a program without torchtap::transparent.
-const DirectCalls* direct_calls() noexcept;
+const InterposedCalls* interposed_calls() noexcept;
 /// `calls` has to live as long as the process.
-void set_direct_calls(const DirectCalls* calls) noexcept;
+void set_interposed_calls(const InterposedCalls* calls) noexcept;
 
-}  // namespace torchtap::core
+}  // namespace torchtap::model::detail

@@ -1,15 +1,17 @@
 #pragma once
 
-/// Every error that torchtap raises on purpose is one of LibTorch's own exceptions (`c10::ValueError`,
-/// `c10::IndexError`, `c10::TypeError`, all of them `c10::Error`), so that callers catch one family and can
-/// show `what_without_backtrace()`. A message names the call, what was expected, what arrived and what to do.
+// Errors and the words of their messages.
+//
+// Every error that torchtap raises is one of LibTorch's exceptions (`c10::ValueError`, `c10::IndexError`,
+// `c10::TypeError`, all of them `c10::Error`), so that callers catch one family and can show
+// `what_without_backtrace()`. A message names the call, what was expected, what arrived and what to do.
 
 #include <c10/util/Exception.h>
 
 #include <string>
 #include <vector>
 
-namespace torchtap::core {
+namespace torchtap::core::detail {
 
 /// How many letters have to be inserted, removed or replaced to make `b` of `a`.
 std::size_t edit_distance(const std::string& a, const std::string& b);
@@ -24,4 +26,4 @@ std::vector<std::string> nearest(const std::string& wanted, const std::vector<st
 /// `"a", "b" and "c"`, for messages; `(none)` for an empty list.
 std::string quoted(const std::vector<std::string>& names);
 
-}  // namespace torchtap::core
+}  // namespace torchtap::core::detail

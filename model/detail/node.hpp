@@ -1,0 +1,74 @@
+#pragma once
+
+// The data behind a ModuleRef, which the walk fills in and hooks read.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/module_ref.hpp>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+class SequentialImpl;
+struct AnyModulePlaceholder;
+}  // namespace torch::nn
+
+namespace torch::jit {
+struct Module;
+}
+
+namespace torchtap::model::detail {
+
+class RunsHooks;
+
+/// The ways in which code can be run around the forward of one module.
+struct Doors {
+  /// Holders through which containers call the module (an entry of a `Sequential`, an `AnyModule`).
+  std::vector<torch::nn::AnyModulePlaceholder*> holders;
+  /// The module itself, if its type opted in (`TORCHTAP_MODULE`, `torchtap::nn::…`).
+  RunsHooks* point = nullptr;
+  /// The module itself, if it is a `Sequential` that has entries: reached through them.
+  torch::nn::SequentialImpl* sequence = nullptr;
+  /// Whether calls of its forward are seen wherever they are made (`torchtap::transparent`).
+  Interposed interposed = Interposed::no;
+  /// Whether it is a TorchScript module: hooks are compiled into its code.
+  bool script = false;
+
+  bool any() const noexcept {
+    return !holders.empty() || point != nullptr || sequence != nullptr || interposed != Interposed::no ||
+           script;
+  }
+};
+
+struct Node {
+  std::int64_t index = 0;
+  std::string path;
+  std::vector<std::string> aliases;
+  std::string type;
+  std::int64_t depth = 0;
+  bool leaf = true;
+  bool has_forward = true;
+  const void* identity = nullptr;  // tells modules apart
+  torch::nn::Module* module = nullptr;
+  std::shared_ptr<torch::nn::Module> keep;  // null for a module on the stack
+  std::shared_ptr<const torch::jit::Module> script;
+  std::string qualified_type;
+  std::string method = "forward";
+  bool frozen = false;
+  Doors doors;
+  std::shared_ptr<const Node> root;  // null for the root itself
+};
+
+/// Opens a ModuleRef for torchtap's own code.
+struct Access {
+  static const Node& node(const ModuleRef& module) noexcept { return *module.node_; }
+  static ModuleRef make(std::shared_ptr<const Node> node) { return ModuleRef(std::move(node)); }
+};
+
+inline const Doors& doors_of(const ModuleRef& module) noexcept {
+  return Access::node(module).doors;
+}
+
+}  // namespace torchtap::model::detail

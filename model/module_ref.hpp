@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace torch::jit {
+struct Module;
+}
+
+namespace torchtap::model {
+
+namespace detail {
+struct Node;
+struct Access;
+}  // namespace detail
+
+/// A module of a model, with its place in the model: a `torch::nn::Module` or a `torch::jit::Module`. A
+/// regular value, cheap to copy. Made by `walk_modules`, `walk_children`, `find` and `ref`.
+///
+/// It shares ownership of the module if a `std::shared_ptr` owns it, and never of the modules above it. It is
+/// valid while the model keeps its structure.
+class ModuleRef {
+ public:
+  /// Position in the walk: of `modules()` the root is 0, of `children()` the first child is.
+  std::int64_t index() const noexcept;
+  /// Dotted path from the root: "" is the root, "layer1.0.conv" a descendant.
+  const std::string& path() const noexcept;
+  /// Further paths of a module that is registered more than once, in the order of the walk.
+  const std::vector<std::string>& aliases() const noexcept;
+  /// The pretty type name: "Linear" for `torch::nn::LinearImpl` and for
+  /// `__torch__.torch.nn.modules.linear.Linear`.
+  const std::string& type() const noexcept;
+  /// The whole type name of a TorchScript module, "__torch__.torch.nn.modules.linear.Linear"; `type()` for
+  /// other modules.
+  const std::string& qualified_type() const noexcept;
+  /// Steps from the root: 0 for the root itself.
+  std::int64_t depth() const noexcept;
+  /// Whether it has no submodules.
+  bool leaf() const noexcept;
+  /// Whether it has a forward at all; `ModuleList`, `ModuleDict`, `ParameterList` and `ParameterDict` do not.
+  /// Of a TorchScript module: whether it has the method that the walk was made for.
+  bool has_forward() const noexcept;
+  /// Whether hooks can be attached to it in this program.
+  bool reachable() const noexcept;
+  /// Whether it is a TorchScript module.
+  bool scripted() const noexcept;
+  /// The module. Throws `c10::TypeError` for a TorchScript module.
+  torch::nn::Module& module() const;
+  /// The TorchScript module. Throws `c10::TypeError` for any other.
+  const torch::jit::Module& script() const;
+  /// The method that hooks run around: "forward" unless a TorchScript model was walked for another one.
+  const std::string& method() const noexcept;
+  /// Whether it is a TorchScript model that was frozen (`torch.jit.freeze`): its submodules were inlined.
+  bool frozen() const noexcept;
+  /// The root of the walk: "one forward" is one forward of it. A root refers to itself.
+  ModuleRef root() const noexcept;
+
+  /// Whether both refer to the same module at the same path, walked for the same method.
+  friend bool operator==(const ModuleRef& a, const ModuleRef& b) noexcept { return a.equals(b); }
+  friend bool operator!=(const ModuleRef& a, const ModuleRef& b) noexcept { return !a.equals(b); }
+
+ private:
+  friend struct detail::Access;
+  explicit ModuleRef(std::shared_ptr<const detail::Node> node) noexcept : node_(std::move(node)) {}
+  bool equals(const ModuleRef& other) const noexcept;
+
+  std::shared_ptr<const detail::Node> node_;
+};
+
+/// "Linear" for `torch::nn::LinearImpl`, "Block" for `(anonymous namespace)::BlockImpl` and for
+/// `torchtap::hooks::Hooked<BlockImpl>`.
+std::string pretty_type_name(const torch::nn::Module& module);
+/// The same for a type. Takes `typeid(module)`.
+std::string pretty_type_name(const std::type_info& type);
+
+}  // namespace torchtap::model
