@@ -58,7 +58,7 @@ int main() {
 
   // Hooks see them, too, and may replace them.
   const auto handle = tap::hooks::attach(
-      tap::hooks::find(*model, "detector"), tap::hooks::Kind::forward_output,
+      tap::model::find(*model, "detector"), tap::hooks::Kind::forward_output,
       [](tap::hooks::Event& event) { event.outputs()[1] = torch::ones_like(event.outputs()[1]); });
   const auto hooked = model->forward<Detections>(images);
 
