@@ -16,9 +16,15 @@ CONVENTIONS = [
     (r"\w+& operator=\(", "Assigns."),
     (r"(explicit )?(\w+)\((const )?\2&+( \w+)?\)", "Copies or moves."),
     (r"friend bool operator[!=]=\(", "Compares."),
+    (r"explicit (\w+)\(\1Options options = \{\}\);", "Without samples."),
+    (r"(\w+)Options\(.*k = \d+\)", "With the option that there is no use without."),
+    (r"virtual std::unique_ptr<Sink> clone\(\)", "A copy that shares nothing that a later update changes."),
     # What an option of the same name has set.
     (r"(const )?[\w:<>]+&? \w+\(\) const noexcept \{ return \w+(\.|->)?\w+_?; \}", "The value."),
 ]
+
+# Machinery of torchtap's own that has to be public.
+PRIVATE = r".*\bdetail::Scan& scan\)( const)?;$|.*Impl> impl\);$|.* folding_;$|.*shared_ptr<detail::Record> record\)"
 
 comment = False
 held = []  # `template <…>` in front of a declaration
@@ -26,6 +32,11 @@ for line in open(sys.argv[1]).read().split("\n"):
     stripped = line.strip()
     if stripped.startswith("template <") and stripped.endswith(">"):
         held.append(line)
+        continue
+    if re.match(PRIVATE, stripped):
+        print()
+        held = []
+        comment = False
         continue
     if not comment:
         for pattern, text in CONVENTIONS:
