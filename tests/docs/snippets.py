@@ -210,11 +210,14 @@ def run_cpp(program, group):
 
 
 def run_python(block, names):
-    code = "\n" * (block.line - 1) + block.text
+    # A file with the lines of the page: torch.jit.script looks for the source of what it compiles.
+    code = "\n" * (block.line - 1) + block.text + "\n"
+    file = pathlib.Path(f"block_{block.line}.py").resolve()
+    file.write_text(code)
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, block.page, "exec"), names)
+            exec(compile(code, str(file), "exec"), names)
     except Exception:
         block.fail(traceback.format_exc())
     agrees(block, printed.getvalue())
@@ -262,7 +265,7 @@ def run(arguments):
         folder = work / re.sub(r"\W", "_", page)
         folder.mkdir(parents=True)
         os.chdir(folder)
-        names = {"SOURCE": str(ROOT), "__name__": "__main__"}
+        names = {"SOURCE": str(ROOT), "__name__": "block"}
         made = {block.name: block for block, _ in functions(page)[0]}
         group = []
         for block in [*found, None]:
