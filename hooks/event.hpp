@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/values.hpp>
 
 namespace torchtap::hooks {
@@ -29,7 +30,7 @@ enum class Kind {
 };
 
 /// What a hook is told about one call of its module. Valid only while the hook runs.
-class Event {
+class TORCHTAP_API Event {
  public:
   Kind kind() const noexcept { return kind_; }
   /// The module's path below the root it was attached through.
@@ -97,7 +98,7 @@ class Event {
 namespace detail {
 
 /// An event while torchtap fills it in.
-class CallEvent final : public Event {
+class TORCHTAP_API CallEvent final : public Event {
  public:
   CallEvent(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept
       : Event(kind, path, type, call_index) {}

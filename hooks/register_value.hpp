@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <typeinfo>
 
@@ -12,7 +13,7 @@ namespace detail {
 using AnyValueVisitor = std::function<void(torch::nn::AnyValue&, CallTensors&)>;
 
 /// Adds a type to those that torchtap looks into. Thread-safe; registering a type again changes nothing.
-void register_value_visitor(const std::type_info& type, AnyValueVisitor visitor);
+TORCHTAP_API void register_value_visitor(const std::type_info& type, AnyValueVisitor visitor);
 
 }  // namespace detail
 

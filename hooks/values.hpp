@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/plain.hpp>
 #include <tuple>
@@ -49,7 +50,7 @@ using TorchOptional = std::optional<T>;
 ///
 /// Refers to the call's own values: assigning to an element replaces what the module gets or what its caller
 /// gets. Valid only while the hook runs.
-class Tensors {
+class TORCHTAP_API Tensors {
  public:
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool empty() const noexcept { return slots_.empty(); }
@@ -138,7 +139,7 @@ class Tensors {
 namespace detail {
 
 /// The tensors of one call while torchtap collects them and puts back those that hooks replaced.
-class CallTensors final : public Tensors {
+class TORCHTAP_API CallTensors final : public Tensors {
  public:
   CallTensors() = default;
   using Tensors::keep;
@@ -202,7 +203,7 @@ inline constexpr bool is_unknown_v<T, std::void_t<typename Visit<T>::Unspecialis
     !is_plain_v<T> && !std::is_convertible_v<T*, at::Tensor*>;
 
 /// The visitor that `Visit` is given.
-struct Collector {
+struct TORCHTAP_API Collector {
   CallTensors& tensors;
 
   void operator()(at::Tensor& tensor) const { tensors.push_back(tensor); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 #include <type_traits>
@@ -84,7 +85,7 @@ inline bool is_idle(const Gate& gate) noexcept {
 ///     call.before(inputs);  …  call.after(outputs);
 ///
 /// An exception on the way needs nothing but the destructor.
-class Call {
+class TORCHTAP_API Call {
  public:
   explicit Call(Gate& gate);
   ~Call();

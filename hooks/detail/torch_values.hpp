@@ -3,6 +3,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <type_traits>
@@ -38,7 +39,7 @@ namespace detail {
 /// Adds the tensors inside `value`, which stays where it is until `tensors.put_back()`: in tuples, lists, the
 /// values of dicts, optionals and the attributes of script objects, however nested. Modules that are passed
 /// around are left alone.
-void collect(c10::IValue& value, CallTensors& tensors);
+TORCHTAP_API void collect(c10::IValue& value, CallTensors& tensors);
 
 /// Lets an incomplete type stand in a template.
 template <class T, class>
