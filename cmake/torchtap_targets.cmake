@@ -17,3 +17,8 @@ function(torchtap_options target)
     target_link_options(${target} PRIVATE -fsanitize=${TORCHTAP_SANITIZE})
   endif()
 endfunction()
+
+# A library exports what TORCHTAP_API marks, and nothing else.
+function(torchtap_hide_symbols target)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endfunction()

@@ -14,6 +14,7 @@
 #include <cereal/types/utility.hpp>
 #include <cereal/types/vector.hpp>
 #include <cstdint>
+#include <torchtap/core/api.hpp>
 #include <vector>
 
 namespace torchtap::core {
@@ -25,7 +26,7 @@ namespace detail {
 
 /// A tensor taken apart for an archive. `dtype` is c10's number of the scalar type, -1 for an undefined
 /// tensor.
-struct PackedTensor {
+struct TORCHTAP_API PackedTensor {
   std::int32_t dtype = -1;
   std::int32_t device_type = 0;
   std::int32_t device_index = -1;
@@ -40,9 +41,9 @@ struct PackedTensor {
 };
 
 /// Throws `c10::TypeError` for layouts that have no plain bytes (sparse, quantized, mkldnn).
-PackedTensor pack(const at::Tensor& tensor);
+TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
 /// Throws `c10::ValueError` if the parts do not fit each other, whatever the archive claimed.
-at::Tensor unpack(const PackedTensor& packed);
+TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 
 }  // namespace detail
 }  // namespace torchtap::core

@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
@@ -20,7 +21,7 @@ namespace torchtap::core {
 /// What a recorder feeds: one reduction, its type erased.
 ///
 /// Recorders and reductions meet here and nowhere else. Not thread-safe: the owner locks.
-class Sink {
+class TORCHTAP_API Sink {
  public:
   virtual ~Sink() = default;
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace torchtap::core {
 /// A few named tensors in a fixed order: the results of a reduction (`{"mean": …, "variance": …}`).
 ///
 /// A regular value; copying shares the tensors. The order is the order of insertion.
-class Results {
+class TORCHTAP_API Results {
  public:
   using Entry = std::pair<std::string, at::Tensor>;
 
@@ -40,7 +41,7 @@ class Results {
 /// at will.
 ///
 /// A regular value; copying shares the tensors. This is the common currency of recorders and storage.
-class Value {
+class TORCHTAP_API Value {
  public:
   enum class Kind { none, tensor, list, dict, text };
   using List = std::vector<Value>;
@@ -88,6 +89,6 @@ class Value {
 };
 
 /// What is saved of a reduction: its only result, a dict of several, or nothing while there are none.
-Value to_value(const Results& results);
+TORCHTAP_API Value to_value(const Results& results);
 
 }  // namespace torchtap::core

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/event.hpp>
 #include <torchtap/model/module_ref.hpp>
 
@@ -22,11 +23,9 @@ struct ScopeHold;
 using Callback = std::function<void(Event&)>;
 
 /// Removes its hook when destroyed. Move-only; harmless if the module died first.
-class [[nodiscard]] Handle {
+class [[nodiscard]] TORCHTAP_API Handle {
  public:
   Handle() noexcept = default;
-  Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
-      : hook_(std::move(hook)), scope_(std::move(scope)) {}
   Handle(Handle&&) noexcept = default;
   Handle& operator=(Handle&& other) noexcept;
   ~Handle() { remove(); }
@@ -38,6 +37,10 @@ class [[nodiscard]] Handle {
   bool attached() const noexcept;
 
  private:
+  friend Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
+  Handle(std::shared_ptr<detail::Hook> hook, std::shared_ptr<detail::ScopeHold> scope) noexcept
+      : hook_(std::move(hook)), scope_(std::move(scope)) {}
+
   std::shared_ptr<detail::Hook> hook_;
   std::shared_ptr<detail::ScopeHold> scope_;  // keeps the root marking its forwards
 };
@@ -48,7 +51,7 @@ class [[nodiscard]] Handle {
 ///     hooks::DeferredCompile batch;
 ///     for (const auto& module : modules) handles.push_back(hooks::attach(module, kind, callback));
 ///     batch.commit();
-class [[nodiscard]] DeferredCompile {
+class [[nodiscard]] TORCHTAP_API DeferredCompile {
  public:
   DeferredCompile() noexcept;
   /// As `commit`, without an exception.
@@ -68,19 +71,19 @@ class [[nodiscard]] DeferredCompile {
 ///
 /// Throws `c10::ValueError` for a module that cannot be reached, naming its path and type and what would make
 /// it reachable; nothing is attached then. The names follow PyTorch's `register_forward_hook` family.
-Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
+TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
 
 /// The same for a module without a model around it: one whose type opted in (`TORCHTAP_MODULE`,
 /// `torchtap::nn::…`), or a `Sequential`.
-Handle attach(torch::nn::Module& module, Kind kind, Callback callback);
+TORCHTAP_API Handle attach(torch::nn::Module& module, Kind kind, Callback callback);
 
 /// The same for what an `AnyModule` holds.
-Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback);
+TORCHTAP_API Handle attach(torch::nn::AnyModule& module, Kind kind, Callback callback);
 
 /// The same for a TorchScript model as a whole, and for another of its methods than `forward`. An exception
 /// that the callback throws reaches the caller as TorchScript reports all of them, as a `std::runtime_error`
 /// with the message in it.
-Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
-              const std::string& method = "forward");
+TORCHTAP_API Handle attach(const torch::jit::Module& module, Kind kind, Callback callback,
+                           const std::string& method = "forward");
 
 }  // namespace torchtap::hooks

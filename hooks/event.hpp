@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/values.hpp>
 
 namespace torchtap::hooks {
@@ -29,11 +30,8 @@ enum class Kind {
 };
 
 /// What a hook is told about one call of its module. Valid only while the hook runs.
-class Event {
+class TORCHTAP_API Event {
  public:
-  Event(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept
-      : kind_(kind), path_(path), type_(type), call_index_(call_index) {}
-
   Kind kind() const noexcept { return kind_; }
   /// The module's path below the root it was attached through.
   const std::string& path() const noexcept { return path_; }
@@ -69,6 +67,14 @@ class Event {
   /// hooks.
   std::int64_t slot() const noexcept { return slot_; }
 
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+ protected:
+  Event(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept
+      : kind_(kind), path_(path), type_(type), call_index_(call_index) {}
+  ~Event() = default;
+
   void set_forward(Tensors* inputs, Tensors* outputs) noexcept {
     inputs_ = inputs;
     outputs_ = outputs;
@@ -89,4 +95,16 @@ class Event {
   std::int64_t slot_ = 0;
 };
 
+namespace detail {
+
+/// An event while torchtap fills it in.
+class TORCHTAP_API CallEvent final : public Event {
+ public:
+  CallEvent(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept
+      : Event(kind, path, type, call_index) {}
+  using Event::set_forward;
+  using Event::set_gradient;
+};
+
+}  // namespace detail
 }  // namespace torchtap::hooks

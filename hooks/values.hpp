@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/plain.hpp>
 #include <tuple>
@@ -49,7 +50,7 @@ using TorchOptional = std::optional<T>;
 ///
 /// Refers to the call's own values: assigning to an element replaces what the module gets or what its caller
 /// gets. Valid only while the hook runs.
-class Tensors {
+class TORCHTAP_API Tensors {
  public:
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool empty() const noexcept { return slots_.empty(); }
@@ -73,6 +74,13 @@ class Tensors {
   bool has_unknown() const noexcept { return seldom_ != nullptr && !seldom_->unknown.empty(); }
   /// Which types those are and what to do about it, one or two sentences; empty if there are none.
   std::string describe_unknown() const;
+
+  Tensors(const Tensors&) = delete;  // refers to itself where a slot is absent
+  Tensors& operator=(const Tensors&) = delete;
+
+ protected:
+  Tensors() = default;
+  ~Tensors() = default;
 
   void push_back(at::Tensor& tensor) { slots_.push_back(&tensor); }
   /// Notes a value of a type that `Visit` was not told about.
@@ -103,10 +111,6 @@ class Tensors {
     if (seldom_ != nullptr) replace_kept(of);
   }
 
-  Tensors() = default;
-  Tensors(const Tensors&) = delete;  // refers to itself where a slot is absent
-  Tensors& operator=(const Tensors&) = delete;
-
  private:
   struct Copy {
     std::size_t begin;
@@ -131,6 +135,25 @@ class Tensors {
   at::Tensor absent_;
   std::unique_ptr<Seldom> seldom_;
 };
+
+namespace detail {
+
+/// The tensors of one call while torchtap collects them and puts back those that hooks replaced.
+class TORCHTAP_API CallTensors final : public Tensors {
+ public:
+  CallTensors() = default;
+  using Tensors::keep;
+  using Tensors::Of;
+  using Tensors::push_absent;
+  using Tensors::push_back;
+  using Tensors::push_fixed;
+  using Tensors::push_unknown;
+  using Tensors::push_unknown_of;
+  using Tensors::push_unregistered;
+  using Tensors::put_back;
+};
+
+}  // namespace detail
 
 /// How the tensors inside a value of type `T` are found. Specialise it for a struct of your own:
 ///
@@ -180,8 +203,8 @@ inline constexpr bool is_unknown_v<T, std::void_t<typename Visit<T>::Unspecialis
     !is_plain_v<T> && !std::is_convertible_v<T*, at::Tensor*>;
 
 /// The visitor that `Visit` is given.
-struct Collector {
-  Tensors& tensors;
+struct TORCHTAP_API Collector {
+  CallTensors& tensors;
 
   void operator()(at::Tensor& tensor) const { tensors.push_back(tensor); }
   template <class T>
@@ -199,7 +222,7 @@ struct Collector {
   template <class T>
   void fixed(T& value) const {
     if constexpr (!is_plain_v<T>) {
-      Tensors found;
+      CallTensors found;
       Collector{found}(value);
       tensors.push_fixed(found, typeid(T*));
     }
@@ -419,7 +442,7 @@ struct Visit<std::shared_ptr<T>> {
         if (detail::is_exactly<Plain>(*value)) {
           auto copy = std::make_shared<Plain>(*value);
           Plain& inside = *copy;
-          visit.copied(inside, [&value, copy](Tensors::Of) { value = copy; });
+          visit.copied(inside, [&value, copy](detail::CallTensors::Of) { value = copy; });
           return;
         }
       }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <typeinfo>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct Access;
 ///
 /// It shares ownership of the module if a `std::shared_ptr` owns it, and never of the modules above it. It is
 /// valid while the model keeps its structure.
-class ModuleRef {
+class TORCHTAP_API ModuleRef {
  public:
   /// Position in the walk: of `modules()` the root is 0, of `children()` the first child is.
   std::int64_t index() const noexcept;
@@ -76,8 +77,8 @@ class ModuleRef {
 
 /// "Linear" for `torch::nn::LinearImpl`, "Block" for `(anonymous namespace)::BlockImpl` and for
 /// `torchtap::hooks::Hooked<BlockImpl>`.
-std::string pretty_type_name(const torch::nn::Module& module);
+TORCHTAP_API std::string pretty_type_name(const torch::nn::Module& module);
 /// The same for a type. Takes `typeid(module)`.
-std::string pretty_type_name(const std::type_info& type);
+TORCHTAP_API std::string pretty_type_name(const std::type_info& type);
 
 }  // namespace torchtap::model

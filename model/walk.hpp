@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <vector>
 
@@ -14,27 +15,29 @@ namespace torchtap::model {
 /// first path, with its other paths as aliases; indices count every module, also those without a forward.
 ///
 /// Unlike `torch::nn::Module::modules()` this also works on models that no `std::shared_ptr` owns.
-std::vector<ModuleRef> walk_modules(torch::nn::Module& root);
+TORCHTAP_API std::vector<ModuleRef> walk_modules(torch::nn::Module& root);
 
 /// The direct children in order of registration, counted from 0; a module registered twice is listed once.
-std::vector<ModuleRef> walk_children(torch::nn::Module& root);
+TORCHTAP_API std::vector<ModuleRef> walk_children(torch::nn::Module& root);
 
 /// The same for a TorchScript model. Hooks run around `method`; "forward" includes `forward1`, `forward2`…,
 /// which tracing makes of a module that is called several times. A frozen model is a root without submodules,
 /// as its file has no others.
 ///
 /// Throws `c10::ValueError` for an empty `method`.
-std::vector<ModuleRef> walk_modules(const torch::jit::Module& root, const std::string& method = "forward");
-std::vector<ModuleRef> walk_children(const torch::jit::Module& root, const std::string& method = "forward");
+TORCHTAP_API std::vector<ModuleRef> walk_modules(const torch::jit::Module& root,
+                                                 const std::string& method = "forward");
+TORCHTAP_API std::vector<ModuleRef> walk_children(const torch::jit::Module& root,
+                                                  const std::string& method = "forward");
 
 /// The module at `path` (or alias) below `root`; "" is the root itself. Throws `c10::IndexError` that lists
 /// the nearest paths.
-ModuleRef find(torch::nn::Module& root, const std::string& path);
+TORCHTAP_API ModuleRef find(torch::nn::Module& root, const std::string& path);
 /// The same for a TorchScript model, walked for `method`.
-ModuleRef find(const torch::jit::Module& root, const std::string& path,
-               const std::string& method = "forward");
+TORCHTAP_API ModuleRef find(const torch::jit::Module& root, const std::string& path,
+                            const std::string& method = "forward");
 
 /// The module that `any` holds, under the given path. Throws `c10::ValueError` if `any` is empty.
-ModuleRef ref(torch::nn::AnyModule& any, const std::string& path = "");
+TORCHTAP_API ModuleRef ref(torch::nn::AnyModule& any, const std::string& path = "");
 
 }  // namespace torchtap::model

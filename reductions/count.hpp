@@ -1,18 +1,19 @@
 #pragma once
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
 /// `CountOptions().over({0})`.
-class CountOptions : public RowOptions<CountOptions> {};
+class TORCHTAP_API CountOptions : public RowOptions<CountOptions> {};
 
 /// Counts rows, elements, NaN, infinities and zeros over everything it sees.
 ///
 /// Samples are `[...]` of any shape, any plain dtype; they may differ in shape, since nothing elementwise is
 /// kept. Counts stay on the device of the first sample.
-class Count {
+class TORCHTAP_API Count {
  public:
   explicit Count(CountOptions options = {});
 

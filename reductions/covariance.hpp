@@ -3,17 +3,18 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
 /// `CovarianceOptions().over({0}).unbiased(false)`.
-class CovarianceOptions : public FoldOptions<CovarianceOptions> {
+class TORCHTAP_API CovarianceOptions : public FoldOptions<CovarianceOptions> {
   /// Whether to divide by n - 1, as `torch::cov` does, or by n.
   TORCH_ARG(bool, unbiased) = true;
 };
 /// `GramOptions().over({0})`.
-class GramOptions : public FoldOptions<GramOptions> {};
+class TORCHTAP_API GramOptions : public FoldOptions<GramOptions> {};
 
 /// Mean, covariance and correlation of the features of a row.
 ///
@@ -21,7 +22,7 @@ class GramOptions : public FoldOptions<GramOptions> {};
 /// dimensions beyond one are flattened to D. Any numeric dtype and device; deviations are kept in float64
 /// (complex128) and combined pairwise (Chan, Golub & LeVeque 1983), D^2 numbers. Under `NonFinite::omit` a
 /// row with any non-finite feature is left out as a whole and counted.
-class Covariance {
+class TORCHTAP_API Covariance {
  public:
   explicit Covariance(CovarianceOptions options = {});
 
@@ -72,7 +73,7 @@ class Covariance {
 /// The Gram matrix X^H X of the rows: the sum of conj(x_i) x_j, not centred, not divided.
 ///
 /// Rows, dtypes and `NonFinite::omit` as for `Covariance`; kept in float64 (complex128).
-class Gram {
+class TORCHTAP_API Gram {
  public:
   explicit Gram(GramOptions options = {});
 

@@ -3,12 +3,13 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
 /// `EMAOptions(0.99).over({0})`.
-class EMAOptions : public FoldOptions<EMAOptions> {
+class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
  public:
   EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: a decay is all there is to say
   /// The weight of what was against what comes, in [0, 1): each sample counts `decay` times its successor.
@@ -23,7 +24,7 @@ class EMAOptions : public FoldOptions<EMAOptions> {
 /// is exactly the average of both streams in a row. Kept in float64 (complex128); given in the dtype of the
 /// samples, float32 for the half types, float64 for integers. Under `NonFinite::omit` an element that is left
 /// out does not age what was before it.
-class EMA {
+class TORCHTAP_API EMA {
  public:
   /// Throws `c10::ValueError` unless the decay is in [0, 1).
   explicit EMA(EMAOptions options = {});

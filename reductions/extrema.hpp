@@ -1,13 +1,14 @@
 #pragma once
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 namespace detail {
 
 /// What `Min`, `Max` and `AbsMax` have in common.
-class Extremum {
+class TORCHTAP_API Extremum {
  public:
   enum class Kind { min, max, abs_max };
 
@@ -61,14 +62,14 @@ class Extremum {
 }  // namespace detail
 
 /// `MinOptions().over({0})`.
-class MinOptions : public FoldOptions<MinOptions> {};
+class TORCHTAP_API MinOptions : public FoldOptions<MinOptions> {};
 /// `MaxOptions().over({0})`.
-class MaxOptions : public FoldOptions<MaxOptions> {};
+class TORCHTAP_API MaxOptions : public FoldOptions<MaxOptions> {};
 /// `AbsMaxOptions().over({0})`.
-class AbsMaxOptions : public FoldOptions<AbsMaxOptions> {};
+class TORCHTAP_API AbsMaxOptions : public FoldOptions<AbsMaxOptions> {};
 
 /// The smallest value, elementwise or over rows, in the dtype of the samples (real ones).
-class Min : public detail::Extremum {
+class TORCHTAP_API Min : public detail::Extremum {
  public:
   explicit Min(MinOptions options = {});
   /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
@@ -78,7 +79,7 @@ class Min : public detail::Extremum {
 };
 
 /// The largest value, elementwise or over rows, in the dtype of the samples (real ones).
-class Max : public detail::Extremum {
+class TORCHTAP_API Max : public detail::Extremum {
  public:
   explicit Max(MaxOptions options = {});
   /// As `Min::merge`.
@@ -88,7 +89,7 @@ class Max : public detail::Extremum {
 
 /// The largest magnitude, elementwise or over rows: in the dtype of the samples, int64 for integers and bool,
 /// real for complex samples.
-class AbsMax : public detail::Extremum {
+class TORCHTAP_API AbsMax : public detail::Extremum {
  public:
   explicit AbsMax(AbsMaxOptions options = {});
   /// As `Min::merge`.

@@ -1,19 +1,20 @@
 #pragma once
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
 /// `FirstOptions().over({0})`.
-class FirstOptions : public RowOptions<FirstOptions> {};
+class TORCHTAP_API FirstOptions : public RowOptions<FirstOptions> {};
 /// `LastOptions().over({0})`.
-class LastOptions : public RowOptions<LastOptions> {};
+class TORCHTAP_API LastOptions : public RowOptions<LastOptions> {};
 
 /// The first sample, or row under `over(dims)`, as it came: its dtype, NaN included.
 ///
 /// Later samples are checked and counted, and nothing of them is read.
-class First {
+class TORCHTAP_API First {
  public:
   explicit First(FirstOptions options = {});
 
@@ -51,7 +52,7 @@ class First {
 };
 
 /// The last sample, or row under `over(dims)`, as it came: its dtype, NaN included.
-class Last {
+class TORCHTAP_API Last {
  public:
   explicit Last(LastOptions options = {});
 

@@ -4,13 +4,14 @@
 
 #include <memory>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <vector>
 
 namespace torchtap::reductions {
 
 /// `HistogramOptions(64, -4, 4)` for a fixed range, `HistogramOptions(64)` for one that grows.
-class HistogramOptions : public RowOptions<HistogramOptions> {
+class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
  public:
   /// A range that grows with the data; at least two bins.
   explicit HistogramOptions(std::int64_t bins) : bins_(bins), growing_(true) {}
@@ -37,7 +38,7 @@ class HistogramOptions : public RowOptions<HistogramOptions> {
 /// value falls outside, e rises and pairs of bins are added up, so e is the least that covers the data with
 /// the given number of bins (between half of them and all are in use), whatever the order of the samples:
 /// counts are exact and merging is too. Infinities do not widen it. Growing waits for no device.
-class Histogram {
+class TORCHTAP_API Histogram {
  public:
   /// Throws `c10::ValueError` unless there are bins (two if growing) and the range is finite and not empty.
   explicit Histogram(HistogramOptions options);

@@ -3,13 +3,14 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <vector>
 
 namespace torchtap::reductions {
 
 /// `MomentsOptions().over({0}).unbiased(false)`.
-class MomentsOptions : public FoldOptions<MomentsOptions> {
+class TORCHTAP_API MomentsOptions : public FoldOptions<MomentsOptions> {
   /// Whether the variance is divided by n - 1, as `torch::var` does, or by n.
   TORCH_ARG(bool, unbiased) = true;
 };
@@ -23,7 +24,7 @@ class MomentsOptions : public FoldOptions<MomentsOptions> {
 /// at a time are summed in float32; the relative error stays below 1e-6. Complex samples have a complex mean
 /// and the variance of `torch::var` (that of the real part plus that of the imaginary part), but no skewness
 /// and kurtosis.
-class Moments {
+class TORCHTAP_API Moments {
  public:
   explicit Moments(MomentsOptions options = {});
 

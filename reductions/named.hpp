@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/options.hpp>
 #include <vector>
@@ -15,7 +16,7 @@ class Scan;
 }
 
 /// `NamedOptions().over({0})`: what a row is, for all members alike.
-class NamedOptions : public RowOptions<NamedOptions> {};
+class TORCHTAP_API NamedOptions : public RowOptions<NamedOptions> {};
 
 /// Reductions by their names, for those who have them as text: "moments", "mean,histogram:64:-4:4".
 ///
@@ -23,7 +24,7 @@ class NamedOptions : public RowOptions<NamedOptions> {};
 /// `sum mean moments min max abs_max norm[:P] count first last ema[:DECAY] histogram:BINS[:LOW:HIGH]
 /// quantiles covariance gram top_k[:K] reservoir[:K]`. One member's results are its own; those of several are
 /// called "member.result", as a `Series` has them.
-class Named {
+class TORCHTAP_API Named {
  public:
   /// Throws `c10::ValueError` for text that is not as above, naming the part and what is known.
   explicit Named(const std::string& text, const NamedOptions& options = {});

@@ -3,12 +3,13 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
 /// `NormOptions().p(1).over({0})`.
-class NormOptions : public FoldOptions<NormOptions> {
+class TORCHTAP_API NormOptions : public FoldOptions<NormOptions> {
   /// The order: any positive number, or infinity for the largest magnitude.
   TORCH_ARG(double, p) = 2.0;
 };
@@ -18,7 +19,7 @@ class NormOptions : public FoldOptions<NormOptions> {
 /// Samples are `[...]`, any numeric dtype and device; the norm has their shape and is real. Powers are summed
 /// in float64, so float32 cannot overflow for p up to 8; the result is in the dtype of the samples, float32
 /// for the half types, float64 for integers.
-class Norm {
+class TORCHTAP_API Norm {
  public:
   /// Throws `c10::ValueError` unless p is positive.
   explicit Norm(NormOptions options = {});

@@ -4,6 +4,7 @@
 
 #include <cereal/types/vector.hpp>
 #include <cstdint>
+#include <torchtap/core/api.hpp>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,7 @@ enum class NonFinite {
 namespace detail {
 
 /// Which dimensions of a sample count as rows, and what happens to non-finite elements.
-struct Folding {
+struct TORCHTAP_API Folding {
   std::vector<std::int64_t> over;
   bool over_all = false;
   NonFinite non_finite = NonFinite::propagate;

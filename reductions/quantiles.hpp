@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/random.hpp>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace torchtap::reductions {
 
 /// `QuantilesOptions().at({0.5, 0.999}).size(1024).over({0})`.
-class QuantilesOptions : public RowOptions<QuantilesOptions> {
+class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
  public:
   /// The quantiles that `state` holds.
   QuantilesOptions& at(std::vector<double> levels) {
@@ -40,7 +41,7 @@ class QuantilesOptions : public RowOptions<QuantilesOptions> {
 /// from the true value, nor, at that level, for all q at once. Of samples with many rows in long streams some
 /// are chosen at random, which adds less than a hundredth to that error. NaN is left out and counted; the
 /// error then still refers to all rows.
-class Quantiles {
+class TORCHTAP_API Quantiles {
  public:
   /// Throws `c10::ValueError` if `size` is below 8 or a level outside [0, 1].
   explicit Quantiles(QuantilesOptions options = {});

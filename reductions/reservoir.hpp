@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/random.hpp>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace torchtap::reductions {
 
 /// `ReservoirOptions(100).seed(7).over({0})`.
-class ReservoirOptions : public RowOptions<ReservoirOptions> {
+class TORCHTAP_API ReservoirOptions : public RowOptions<ReservoirOptions> {
  public:
   ReservoirOptions(std::int64_t k = 100) : k_(k) {}  // NOLINT: k is all there is to say
   TORCH_ARG(std::int64_t, k);
@@ -23,7 +24,7 @@ class ReservoirOptions : public RowOptions<ReservoirOptions> {
 /// Samples are `[...]` of any plain dtype and device; those chosen are copied as they are. The choice depends
 /// on the rows, not on how they were batched. Random numbers are drawn on the host from a generator of its
 /// own: torch's are not touched, no device is waited for.
-class Reservoir {
+class TORCHTAP_API Reservoir {
  public:
   /// Throws `c10::ValueError` unless k is positive.
   explicit Reservoir(ReservoirOptions options = {});

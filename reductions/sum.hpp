@@ -1,13 +1,14 @@
 #pragma once
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 namespace detail {
 
 /// What `Sum` and `Mean` have in common.
-class Total {
+class TORCHTAP_API Total {
  public:
   /// Adds a sample. Throws `c10::ValueError` on another shape or device, or a non-finite element under
   /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is then unchanged.
@@ -58,9 +59,9 @@ class Total {
 }  // namespace detail
 
 /// `SumOptions().over({0}).non_finite(NonFinite::omit)`.
-class SumOptions : public FoldOptions<SumOptions> {};
+class TORCHTAP_API SumOptions : public FoldOptions<SumOptions> {};
 /// `MeanOptions().over({0}).non_finite(NonFinite::omit)`.
-class MeanOptions : public FoldOptions<MeanOptions> {};
+class TORCHTAP_API MeanOptions : public FoldOptions<MeanOptions> {};
 
 /// The sum of the samples, `acc.add_(x)` of torch.
 ///
@@ -69,7 +70,7 @@ class MeanOptions : public FoldOptions<MeanOptions> {};
 /// sample's dtype, half types in float32, integers and bool in int64; a stream of several dtypes in the
 /// promoted one. Samples are read at once and not kept. Nothing is allocated after the first elementwise
 /// sample, and small contiguous CPU samples of float32 and float64 pass by the dispatcher.
-class Sum : public detail::Total {
+class TORCHTAP_API Sum : public detail::Total {
  public:
   explicit Sum(SumOptions options = {});
   /// Afterwards as if this object had seen its stream and then `other`'s. Throws `c10::ValueError` on
@@ -87,7 +88,7 @@ class Sum : public detail::Total {
 /// stay exact; the mean is given in the dtype of the samples, float32 for the half types, float64 for
 /// integers. Under `NonFinite::omit` each element has its own denominator, and one that was never finite is
 /// NaN.
-class Mean : public detail::Total {
+class TORCHTAP_API Mean : public detail::Total {
  public:
   explicit Mean(MeanOptions options = {});
   /// As `Sum::merge`.

@@ -3,12 +3,13 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 
 namespace torchtap::reductions {
 
 /// `TopKOptions(10).largest(false).over({0})`.
-class TopKOptions : public FoldOptions<TopKOptions> {
+class TORCHTAP_API TopKOptions : public FoldOptions<TopKOptions> {
  public:
   TopKOptions(std::int64_t k = 10) : k_(k) {}  // NOLINT: k is all there is to say
   TORCH_ARG(std::int64_t, k);
@@ -22,7 +23,7 @@ class TopKOptions : public FoldOptions<TopKOptions> {
 /// `over(dims)`, from 0 in the order of the stream. Of equal values the earlier sample is kept and stands
 /// first. NaN counts as larger than any number, as in `torch::topk`; under `NonFinite::omit` elements that
 /// were not finite are left out, and places left empty have the value NaN and the index -1.
-class TopK {
+class TORCHTAP_API TopK {
  public:
   /// Throws `c10::ValueError` unless k is positive.
   explicit TopK(TopKOptions options = {});

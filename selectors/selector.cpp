@@ -1,5 +1,7 @@
 #include <fnmatch.h>
 
+#include <c10/util/ArrayRef.h>
+
 #include <algorithm>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selector.hpp>
@@ -123,14 +125,6 @@ Selector names(std::vector<std::string> patterns) {
                [](const std::string& pattern) { return !has_wildcard(pattern); });
   selector.required_paths_ = selector.paths_;
   return selector;
-}
-
-Selector names(const std::regex& expression) {
-  return Selector(
-      [expression](const model::ModuleRef& module) {
-        return any_path(module, [&](const std::string& path) { return std::regex_match(path, expression); });
-      },
-      "names(regex)");
 }
 
 Selector indices(std::vector<std::int64_t> wanted) {

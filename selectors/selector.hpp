@@ -1,15 +1,17 @@
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <functional>
-#include <regex>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace torchtap::selectors {
 
@@ -20,7 +22,7 @@ namespace torchtap::selectors {
 ///
 /// Every part must hold (torchfunc's recorders took everything where two filters were given). Usable as a
 /// predicate in range-v3 pipelines. A regular value.
-class Selector {
+class TORCHTAP_API Selector {
  public:
   using Predicate = std::function<bool(const model::ModuleRef&)>;
 
@@ -68,7 +70,7 @@ class Selector {
 
 /// Modules by path or alias: exact ("layer1.0.conv"), or a glob in which `*` also crosses dots ("layer*",
 /// "*.conv?"). A name without wildcards that the model does not have is an error that lists the nearest ones.
-Selector names(std::vector<std::string> patterns);
+TORCHTAP_API Selector names(std::vector<std::string> patterns);
 template <class... Names>
 Selector names(const char* first, const Names&... more) {
   return names(std::vector<std::string>{first, more...});
@@ -76,26 +78,23 @@ Selector names(const char* first, const Names&... more) {
 inline Selector names(const std::string& name) {
   return names(std::vector<std::string>{name});
 }
-/// Modules whose whole path (or an alias) matches the regular expression.
-Selector names(const std::regex& expression);
-
 /// Modules by their index in the walk. An index that the walk does not have is an error.
-Selector indices(std::vector<std::int64_t> wanted);
+TORCHTAP_API Selector indices(std::vector<std::int64_t> wanted);
 
 /// Modules without submodules.
-Selector leaves();
+TORCHTAP_API Selector leaves();
 /// Modules `least` to `most` steps below the root, both included.
-Selector depth(std::int64_t least, std::int64_t most);
+TORCHTAP_API Selector depth(std::int64_t least, std::int64_t most);
 inline Selector depth(std::int64_t exactly) {
   return depth(exactly, exactly);
 }
 /// Modules that can be hooked as the program stands.
-Selector reachable();
+TORCHTAP_API Selector reachable();
 /// Every module that has a forward: what no selector means.
-Selector everything();
+TORCHTAP_API Selector everything();
 /// Modules by pretty type name: "Linear", "Block"; of TorchScript also the whole one,
 /// "__torch__.torch.nn.modules.linear.Linear".
-Selector types(std::vector<std::string> names);
+TORCHTAP_API Selector types(std::vector<std::string> names);
 template <class... Names>
 Selector types(const char* first, const Names&... more) {
   return types(std::vector<std::string>{first, more...});
@@ -103,9 +102,10 @@ Selector types(const char* first, const Names&... more) {
 
 namespace detail {
 
-Selector types(std::function<bool(const torch::nn::Module&)> predicate, std::vector<std::string> names);
+TORCHTAP_API Selector types(std::function<bool(const torch::nn::Module&)> predicate,
+                            std::vector<std::string> names);
 /// "Linear" for the mangled name of `torch::nn::LinearImpl`.
-std::string type_name(const std::type_info& type);
+TORCHTAP_API std::string type_name(const std::type_info& type);
 
 template <class T, class = void>
 struct Unwrapped {
@@ -154,6 +154,7 @@ Selector types() {
 /// Modules without a forward (`ModuleList`, `ModuleDict`) are left out, unless they are named one by one:
 /// then that is a `c10::ValueError`, as is a name or index that does not exist and a selection without a
 /// module (see `Selector::allow_none`). The message lists what comes near.
-std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules, const Selector& selector);
+TORCHTAP_API std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules,
+                                                  const Selector& selector);
 
 }  // namespace torchtap::selectors

@@ -3,6 +3,7 @@
 #include <memory>
 #include <range/v3/view/interface.hpp>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/model/walk.hpp>
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@ namespace torchtap::selectors {
 ///     for (const auto& module : modules(*net) | ranges::views::filter(leaves())) …
 ///
 /// A snapshot of the model's structure, not of its parameters: modules added later are not in it.
-class ModuleView : public ranges::view_interface<ModuleView> {
+class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
  public:
   ModuleView() : modules_(std::make_shared<const std::vector<model::ModuleRef>>()) {}
   explicit ModuleView(std::vector<model::ModuleRef> modules)

@@ -9,21 +9,23 @@
 #include <c10/util/Exception.h>
 
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <vector>
 
 namespace torchtap::core::detail {
 
 /// How many letters have to be inserted, removed or replaced to make `b` of `a`.
-std::size_t edit_distance(const std::string& a, const std::string& b);
+TORCHTAP_API std::size_t edit_distance(const std::string& a, const std::string& b);
 
 /// The entries of `candidates` that look most like `wanted`, best first, at most `most` of them.
 ///
 /// Used by errors that list what the caller may have meant. Looks by edit distance on the whole and on the
 /// last dotted component.
-std::vector<std::string> nearest(const std::string& wanted, const std::vector<std::string>& candidates,
-                                 std::size_t most = 5);
+TORCHTAP_API std::vector<std::string> nearest(const std::string& wanted,
+                                              const std::vector<std::string>& candidates,
+                                              std::size_t most = 5);
 
 /// `"a", "b" and "c"`, for messages; `(none)` for an empty list.
-std::string quoted(const std::vector<std::string>& names);
+TORCHTAP_API std::string quoted(const std::vector<std::string>& names);
 
 }  // namespace torchtap::core::detail

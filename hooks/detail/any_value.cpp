@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <torchtap/core/detail/expose.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
+#include <torchtap/hooks/register_value.hpp>
 #include <typeindex>
 #include <unordered_map>
 
@@ -54,10 +55,10 @@ class Visitors {
   }
   template <class... Ts>
   void add() {
-    (add(typeid(Ts), [](AnyValue& value, Tensors& tensors) { Collector{tensors}(*value.try_get<Ts>()); }),
+    (add(typeid(Ts), [](AnyValue& value, CallTensors& tensors) { Collector{tensors}(*value.try_get<Ts>()); }),
      ...);
   }
-  void collect(AnyValue& value, Tensors& tensors) const {
+  void collect(AnyValue& value, CallTensors& tensors) const {
     const std::shared_lock lock(mutex_);
     const auto visitor = visitors_.find(value.type_info());
     if (visitor == visitors_.end()) {
@@ -111,7 +112,7 @@ class Visitors {
 
 }  // namespace
 
-void collect(AnyValue& value, Tensors& tensors) {
+void collect(AnyValue& value, CallTensors& tensors) {
   if (value.type_info() == typeid(at::Tensor)) {
     tensors.push_back(held_tensor(value));
   } else {

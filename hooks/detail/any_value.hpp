@@ -2,39 +2,12 @@
 
 #include <torch/nn/module.h>
 
-#include <functional>
 #include <torchtap/hooks/values.hpp>
-#include <typeinfo>
 
 namespace torchtap::hooks::detail {
 
-using AnyValueVisitor = std::function<void(torch::nn::AnyValue&, Tensors&)>;
-
 /// Adds the tensors inside `value`, whose static type only it knows. A type that is neither built in nor
 /// registered is noted as unknown.
-void collect(torch::nn::AnyValue& value, Tensors& tensors);
-
-/// Teaches `collect` a type. Thread-safe; registering a type again changes nothing.
-void register_value_visitor(const std::type_info& type, AnyValueVisitor visitor);
+void collect(torch::nn::AnyValue& value, CallTensors& tensors);
 
 }  // namespace torchtap::hooks::detail
-
-namespace torchtap::hooks {
-
-/// Has hooks see the tensors in values of type `T` where these pass between entries of a `Sequential` or
-/// through an `AnyModule`, by `Visit<T>`. To be called once, before the model runs.
-///
-/// Not needed for tensors, for tuples, pairs, vectors and optionals of up to eight of them, and for maps from
-/// strings, `c10::Dict`, `c10::List`, `c10::IValue`, `at::TensorList` and `PackedSequence`.
-template <class T>
-void register_value() {
-  static_assert(
-      !detail::is_unknown_v<T>,
-      "torchtap::hooks::register_value<T>: specialise torchtap::hooks::Visit<T> first, which names the "
-      "tensors in a T; with an empty body if there are none.");
-  detail::register_value_visitor(typeid(T), [](torch::nn::AnyValue& value, Tensors& tensors) {
-    detail::Collector{tensors}(*value.try_get<T>());
-  });
-}
-
-}  // namespace torchtap::hooks

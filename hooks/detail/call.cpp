@@ -94,7 +94,7 @@ struct GradientHooks {
     for (const auto& one : hooks) {
       const auto hook = one.hook.lock();
       if (hook == nullptr || !hook->active.load()) continue;
-      Event event(hook->kind, hook->path, hook->type, one.call_index);
+      CallEvent event(hook->kind, hook->path, hook->type, one.call_index);
       event.set_gradient(&gradient, slot);
       hook->callback(event);
     }
@@ -343,17 +343,17 @@ void Call::own_plan() {
   gate_ = nullptr;
 }
 
-void Call::fire(std::size_t begin, std::size_t end, Tensors* inputs, Tensors* outputs) {
+void Call::fire(std::size_t begin, std::size_t end, CallTensors* inputs, CallTensors* outputs) {
   for (std::size_t i = begin; i < end; ++i) {
     const Hook& hook = *plan_->hooks[i];
     if (!hook.active.load(std::memory_order_relaxed)) continue;
-    Event event(hook.kind, hook.path, hook.type, indices_[i]);
+    CallEvent event(hook.kind, hook.path, hook.type, indices_[i]);
     event.set_forward(hook.kind == Kind::forward_output ? nullptr : inputs, outputs);
     hook.callback(event);
   }
 }
 
-void Call::before(Tensors& inputs) {
+void Call::before(CallTensors& inputs) {
   if (plan_->forward_pre_end != plan_->forward_pre_begin) {
     fire(plan_->forward_pre_begin, plan_->forward_pre_end, &inputs, nullptr);
   }
@@ -362,11 +362,11 @@ void Call::before(Tensors& inputs) {
   } else if (plan_->sees_inputs) {
     keep_inputs(inputs);
   }
-  inputs.put_back(Tensors::Of::inputs);
+  inputs.put_back(CallTensors::Of::inputs);
   if (inputs.has_unknown()) unknown_inputs_ = &inputs;
 }
 
-void Call::keep_inputs(Tensors& inputs) {
+void Call::keep_inputs(CallTensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
     Input kept;
@@ -376,24 +376,24 @@ void Call::keep_inputs(Tensors& inputs) {
   }
 }
 
-void Call::after(Tensors& outputs) {
+void Call::after(CallTensors& outputs) {
   if (plan_->has_backward_input()) {
     for (std::size_t i = 0; i < inputs_.size(); ++i) follow_inplace(inputs_[i], static_cast<std::int64_t>(i));
   }
   if (plan_->forward_end != plan_->forward_pre_end) {
-    Tensors inputs;
+    CallTensors inputs;
     for (auto& input : inputs_) inputs.push_back(input.tensor);
     if (unknown_inputs_ != nullptr) inputs.push_unknown_of(*unknown_inputs_);
     fire(plan_->forward_pre_end, plan_->forward_end, &inputs, &outputs);
   }
   if (plan_->has_backward_output() && at::GradMode::is_enabled()) hook_outputs(outputs);
-  outputs.put_back(Tensors::Of::outputs);
+  outputs.put_back(CallTensors::Of::outputs);
 }
 
 // The module gets an alias of its own, so that the alias's gradient is what flowed through this module and
 // not what flowed through other uses of the same tensor. A view, not a custom function: whatever the module
 // then does in place is recorded by autograd as it would be without us.
-void Call::alias_inputs(Tensors& inputs) {
+void Call::alias_inputs(CallTensors& inputs) {
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     at::Tensor& input = inputs[i];
     if (!input.defined() || !input.requires_grad() || !at::GradMode::is_enabled()) {
@@ -449,7 +449,7 @@ bool Call::entered_as_is(const at::Tensor& output) const {
   });
 }
 
-void Call::hook_outputs(Tensors& outputs) {
+void Call::hook_outputs(CallTensors& outputs) {
   for (std::int64_t i = 0; i < outputs.size(); ++i) {
     at::Tensor& output = outputs[i];
     if (!output.defined() || !output.requires_grad()) continue;

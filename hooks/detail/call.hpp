@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 #include <type_traits>
@@ -84,7 +85,7 @@ inline bool is_idle(const Gate& gate) noexcept {
 ///     call.before(inputs);  …  call.after(outputs);
 ///
 /// An exception on the way needs nothing but the destructor.
-class Call {
+class TORCHTAP_API Call {
  public:
   explicit Call(Gate& gate);
   ~Call();
@@ -101,10 +102,10 @@ class Call {
 
   /// Runs the forward-pre hooks; may replace the tensors that `inputs` refers to. Keep `inputs` until forward
   /// has returned.
-  void before(Tensors& inputs);
+  void before(CallTensors& inputs);
   /// Runs the forward hooks and hooks the outputs' gradients; may replace the tensors that `outputs` refers
   /// to.
-  void after(Tensors& outputs);
+  void after(CallTensors& outputs);
 
  private:
   struct Input {
@@ -115,11 +116,11 @@ class Call {
 
   void end() noexcept;
   void leave() noexcept;
-  void fire(std::size_t begin, std::size_t end, Tensors* inputs, Tensors* outputs);
-  void keep_inputs(Tensors& inputs);
-  void alias_inputs(Tensors& inputs);
+  void fire(std::size_t begin, std::size_t end, CallTensors* inputs, CallTensors* outputs);
+  void keep_inputs(CallTensors& inputs);
+  void alias_inputs(CallTensors& inputs);
   void follow_inplace(const Input& input, std::int64_t slot);
-  void hook_outputs(Tensors& outputs);
+  void hook_outputs(CallTensors& outputs);
   bool entered_as_is(const at::Tensor& output) const;
 
   Gate* gate_;
@@ -127,7 +128,8 @@ class Call {
   std::shared_ptr<const Plan> owned_;
   ThreadState* state_ = nullptr;
   c10::SmallVector<Input, 1> inputs_;
-  const Tensors* unknown_inputs_ = nullptr;    // the inputs, if there are values of unknown types among them
+  const CallTensors* unknown_inputs_ =
+      nullptr;                                 // the inputs, if there are values of unknown types among them
   c10::SmallVector<std::int64_t, 4> indices_;  // the call index for each hook of the plan, fixed on entry
 };
 

@@ -104,7 +104,7 @@ AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward f
   if (is_idle(patch.gate)) return (holder->*forward)(std::move(arguments));
   Call call(patch.gate);
   if (call.idle() || patch.holder.load() != holder) return (holder->*forward)(std::move(arguments));
-  Tensors inputs;
+  CallTensors inputs;
   if (call.wants_inputs()) {
     complete(patch, holder, arguments);
     for (auto& argument : arguments) collect(argument, inputs);
@@ -112,7 +112,7 @@ AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward f
   }
   AnyValue result = (holder->*forward)(std::move(arguments));
   if (call.wants_outputs()) {
-    Tensors outputs;
+    CallTensors outputs;
     collect(result, outputs);
     call.after(outputs);
   }
@@ -123,7 +123,7 @@ AnyValue call_module(HolderPatch& patch, AnyModulePlaceholder* holder, Forward f
 struct Run {
   Run(Sequence& of) : sequence(of), call(of.gate) { call.own_plan(); }
   Sequence& sequence;
-  Tensors inputs;
+  CallTensors inputs;
   Call call;
   std::size_t next = 0;  // the entry whose turn it is
   bool inside = true;    // an entry or a hook is being called: what calls the Sequential now starts anew
@@ -172,7 +172,7 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
                     std::vector<AnyValue>&& arguments) {
   if (sequence.scope_only.load()) {
     Call call(sequence.gate);
-    Tensors none;
+    CallTensors none;
     if (!call.idle()) call.before(none);
     return call_module(patch, holder, forward, std::move(arguments));
   }
@@ -200,7 +200,7 @@ AnyValue call_entry(HolderPatch& patch, Sequence& sequence, AnyModulePlaceholder
     run->next = position + 1;
     end_of_run.not_yet();
   } else if (!run->call.idle()) {
-    Tensors outputs;
+    CallTensors outputs;
     collect(result, outputs);
     run->call.after(outputs);
   }

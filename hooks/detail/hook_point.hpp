@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <torchtap/core/api.hpp>
 #include <torchtap/model/detail/runs_hooks.hpp>
 
 namespace torchtap::hooks::detail {
@@ -33,7 +34,7 @@ class HookPointListener {
 /// A module that runs hooks around its own `forward` derives from this (see `hooks::Hooked`).
 ///
 /// Hooks belong to the object: a copy or a clone starts without any.
-class HookPoint : public model::detail::RunsHooks {
+class TORCHTAP_API HookPoint : public model::detail::RunsHooks {
  public:
   HookPoint() noexcept = default;
   HookPoint(const HookPoint& other) noexcept : RunsHooks(other) {}

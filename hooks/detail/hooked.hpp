@@ -121,11 +121,11 @@ template <class Arg, class = void>
 class Argument {
  public:
   explicit Argument(Arg&& given) : value_(std::forward<Arg>(given)) {}
-  void collect(Tensors& inputs) { Collector{inputs}(value_); }
+  void collect(CallTensors& inputs) { Collector{inputs}(value_); }
   /// As the parameter was declared: moved from where forward takes a value.
   Arg&& pass() { return static_cast<Arg&&>(value_); }
   /// What a forward that returns nothing has left in it.
-  void collect_output(Tensors& /*outputs*/) {}
+  void collect_output(CallTensors& /*outputs*/) {}
 
  private:
   std::decay_t<Arg> value_;
@@ -141,12 +141,12 @@ class Argument<at::Tensor&> {
   ~Argument() {
     if (passed_.has_value() && !value_.is_same(*passed_)) caller_ = value_;
   }
-  void collect(Tensors& inputs) { inputs.push_back(value_); }
+  void collect(CallTensors& inputs) { inputs.push_back(value_); }
   at::Tensor& pass() {
     passed_ = value_;
     return value_;
   }
-  void collect_output(Tensors& outputs) {
+  void collect_output(CallTensors& outputs) {
     // Changed in place, it is the caller's own tensor: what was passed may have been an alias of it.
     outputs.push_back(value_.is_same(*passed_) ? caller_ : value_);
   }
@@ -182,7 +182,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   Argument& operator=(const Argument&) = delete;
   ~Argument() { restore(); }
 
-  void collect(Tensors& inputs) {
+  void collect(CallTensors& inputs) {
     const std::int64_t begin = inputs.size();
     Collector{inputs}(given_);
     if (std::is_const_v<T> || inputs.size() == begin) return;
@@ -198,7 +198,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
     replaced_ = std::move(replaced);
     return given_;
   }
-  void collect_output(Tensors& outputs) {
+  void collect_output(CallTensors& outputs) {
     restore();
     if constexpr (!std::is_const_v<T>) Collector{outputs}(given_);
   }
@@ -213,14 +213,14 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
     if constexpr (!std::is_const_v<T> && !is_plain_v<T>) {
       if (replaced_.empty()) return;
       try {
-        Tensors now;
+        CallTensors now;
         Collector{now}(given_);
         for (std::int64_t i = 0; i < now.size(); ++i) {
           for (const auto& one : replaced_) {
             if (now[i].is_same(one.by)) now[i] = one.original;
           }
         }
-        now.put_back(Tensors::Of::inputs);
+        now.put_back(CallTensors::Of::inputs);
       } catch (const std::exception&) {  // no memory; what can only be read was not replaced
       }
       replaced_.clear();
@@ -228,7 +228,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   }
 
   T& given_;
-  const Tensors* inputs_ = nullptr;
+  const CallTensors* inputs_ = nullptr;
   std::vector<Replaced> replaced_;
 };
 
@@ -247,11 +247,11 @@ R run_hooked(Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... argument
   std::tuple<Argument<Args>...> kept(std::forward<Args>(arguments)...);
   return std::apply(
       [&](auto&... argument) -> R {
-        Tensors inputs;
+        CallTensors inputs;
         (argument.collect(inputs), ...);
         for (std::size_t left = absent; left != 0; --left) inputs.push_absent();
         call.before(inputs);
-        Tensors outputs;
+        CallTensors outputs;
         if constexpr (std::is_void_v<R>) {
           std::invoke(forward, argument.pass()...);
           (argument.collect_output(outputs), ...);

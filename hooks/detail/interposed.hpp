@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 
@@ -31,7 +32,7 @@ struct InterposedEntry {
 };
 
 /// From address to entry. Read without a lock and without a count of readers: chains only ever grow.
-class InterposedTable {
+class TORCHTAP_API InterposedTable {
  public:
   /// Both guarded by the registry's lock.
   InterposedEntry& insert(const void* module, std::weak_ptr<const void> owner,
@@ -52,20 +53,20 @@ class InterposedTable {
 };
 
 /// The `torch::nn` modules that are hooked in this way. Lives as long as the process.
-InterposedTable& interposed_table();
+TORCHTAP_API InterposedTable& interposed_table();
 
 /// False while no module is hooked in this way and nobody asks which ones are called.
-extern std::atomic<bool> interposed_table_in_use;
+extern TORCHTAP_API std::atomic<bool> interposed_table_in_use;
 
 /// Told of every module that is called, before its hooks are looked for; may attach some. For recording in a
 /// program that knows nothing of torchtap. Null takes it back.
 using CalledModule = void (*)(torch::nn::Module& module);
-void set_called_module(CalledModule observer) noexcept;
+TORCHTAP_API void set_called_module(CalledModule observer) noexcept;
 
 /// To be called, under the registry's lock, when `interposed_table` has changed.
-void note_interposed_table() noexcept;
+TORCHTAP_API void note_interposed_table() noexcept;
 
-InterposedEntry* look_up_interposed(torch::nn::Module& module);
+TORCHTAP_API InterposedEntry* look_up_interposed(torch::nn::Module& module);
 
 /// The module's entry, which has to be asked whose it is once its gate is entered; null if it has no hooks.
 inline InterposedEntry* find_interposed(torch::nn::Module& module) {

@@ -16,7 +16,7 @@ namespace torchtap::hooks::detail {
 /// Which module has which hooks, and through which doors they are reached. One per process and never
 /// destroyed: models may outlive static objects. Its lock is taken to attach, to detach and when a hooked
 /// module dies, never by a call; no code of the user's runs under it.
-class Registry final : public HookPointListener {
+class TORCHTAP_API Registry final : public HookPointListener {
  public:
   static Registry& instance();
 

@@ -47,7 +47,7 @@ c10::IValue run_before(Stack& stack, std::size_t arguments) {
   if (call.idle() || entry->module.load() != key) return {};
   call.own_plan();
   if (call.wants_inputs()) {
-    Tensors inputs;
+    CallTensors inputs;
     for (std::size_t i = 0; i < arguments; ++i) collect(self[2 + i], *function.inputs[i], inputs);
     call.before(inputs);
   }
@@ -69,7 +69,7 @@ void leave(Stack& stack) {
   if (call.isCapsule()) {
     const auto holder = call.toCapsule();
     auto& running = static_cast<ScriptCall&>(*holder);
-    Tensors outputs;
+    CallTensors outputs;
     collect(value, *running.function.output, outputs);
     running.call.after(outputs);
   }

@@ -58,7 +58,7 @@ const c10::Type& part_of(const c10::Type& type, std::size_t index) {
 /// The tensors inside one list, dict, tuple or script object, in order, as hooks leave them.
 class Inside {
  public:
-  void collect(const c10::IValue& value, const c10::Type& type, int depth, Tensors& tensors) {
+  void collect(const c10::IValue& value, const c10::Type& type, int depth, CallTensors& tensors) {
     if (depth > kDeepest) return;
     if (value.isTensor()) {
       tensors.push_back(tensors_.emplace_back(value.toTensor()));
@@ -136,7 +136,7 @@ c10::IValue Inside::rebuilt(const c10::IValue& value, std::size_t& next, int dep
 
 }  // namespace
 
-void collect(c10::IValue& value, const c10::Type& type, Tensors& tensors) {
+void collect(c10::IValue& value, const c10::Type& type, CallTensors& tensors) {
   if (value.isTensor()) {
     tensors.push_back(value.toTensor());
     return;
@@ -145,10 +145,10 @@ void collect(c10::IValue& value, const c10::Type& type, Tensors& tensors) {
   auto inside = std::make_shared<Inside>();
   inside->collect(value, type, 0, tensors);
   if (inside->empty()) return;
-  tensors.keep(begin, [&value, inside](Tensors::Of) { value = inside->put_into(value); });
+  tensors.keep(begin, [&value, inside](CallTensors::Of) { value = inside->put_into(value); });
 }
 
-void collect(c10::IValue& value, Tensors& tensors) {
+void collect(c10::IValue& value, CallTensors& tensors) {
   collect(value, *c10::AnyType::get(), tensors);
 }
 

@@ -14,6 +14,6 @@ namespace torchtap::hooks::detail {
 ///
 /// Lists, dicts and tuples may be shared with others: one of which a hook has replaced a tensor is made anew
 /// by `tensors.put_back()`, never changed.
-void collect(c10::IValue& value, const c10::Type& type, Tensors& tensors);
+void collect(c10::IValue& value, const c10::Type& type, CallTensors& tensors);
 
 }  // namespace torchtap::hooks::detail

@@ -3,6 +3,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <type_traits>
@@ -38,7 +39,7 @@ namespace detail {
 /// Adds the tensors inside `value`, which stays where it is until `tensors.put_back()`: in tuples, lists, the
 /// values of dicts, optionals and the attributes of script objects, however nested. Modules that are passed
 /// around are left alone.
-void collect(c10::IValue& value, Tensors& tensors);
+TORCHTAP_API void collect(c10::IValue& value, CallTensors& tensors);
 
 /// Lets an incomplete type stand in a template.
 template <class T, class>
@@ -55,7 +56,7 @@ struct VisitScripted {
     auto generic = std::make_shared<IValue>(value);
     IValue& inside = *generic;
     visit.copied(inside,
-                 [&value, generic](Tensors::Of) { value = generic->template to<std::decay_t<Typed>>(); });
+                 [&value, generic](CallTensors::Of) { value = generic->template to<std::decay_t<Typed>>(); });
   }
 };
 
@@ -82,9 +83,9 @@ struct Visit<c10::ArrayRef<T>, std::enable_if_t<!detail::is_plain_v<T>>> {
   static void apply(c10::ArrayRef<T>& value, Visitor&& visit) {
     auto copy = std::make_shared<std::vector<T>>(value.begin(), value.end());
     std::vector<T>& inside = *copy;
-    visit.copied(inside, [&value, copy](Tensors::Of of) {
+    visit.copied(inside, [&value, copy](detail::CallTensors::Of of) {
       TORCH_CHECK_NOT_IMPLEMENTED(
-          of == Tensors::Of::inputs,
+          of == detail::CallTensors::Of::inputs,
           "hooks: a hook replaced a tensor in a c10::ArrayRef that forward returned, which nobody would "
           "keep; have forward return a std::vector.");
       value = c10::ArrayRef<T>(*copy);

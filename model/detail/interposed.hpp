@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <typeinfo>
 
 namespace torch::nn {
@@ -21,7 +22,7 @@ enum class Interposed {
 
 /// Deletes the modules that such a holder made. `std::get_deleter` finds it, which tells them from modules
 /// made by `std::make_shared`.
-struct MadeByHolder {
+struct TORCHTAP_API MadeByHolder {
   bool by_make_shared = false;  ///< LibTorch would have called it, which ignores an operator new of the type
 
   template <class Impl>
@@ -47,12 +48,12 @@ enum class Following {
 };
 
 /// Notes what the compiler knows of a type. Thread-safe; the first note of a type counts.
-void note_type(const std::type_info& type, Following following);
+TORCHTAP_API void note_type(const std::type_info& type, Following following);
 /// What was noted of a type, nothing if no note was made.
-std::optional<Following> noted_type(const std::type_info& type);
+TORCHTAP_API std::optional<Following> noted_type(const std::type_info& type);
 
 /// What a program linked with torchtap::transparent knows of LibTorch's module types.
-class InterposedCalls {
+class TORCHTAP_API InterposedCalls {
  public:
   /// Whether every call of this module's forward runs its hooks.
   virtual bool cover(const torch::nn::Module& module) const = 0;
@@ -64,8 +65,8 @@ class InterposedCalls {
 };
 
 /// Null in a program without torchtap::transparent.
-const InterposedCalls* interposed_calls() noexcept;
+TORCHTAP_API const InterposedCalls* interposed_calls() noexcept;
 /// `calls` has to live as long as the process.
-void set_interposed_calls(const InterposedCalls* calls) noexcept;
+TORCHTAP_API void set_interposed_calls(const InterposedCalls* calls) noexcept;
 
 }  // namespace torchtap::model::detail

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <torchtap/core/api.hpp>
+
 namespace torchtap::model::detail {
 
 /// Marks modules that run hooks around their own `forward`. The room hooks derives its hook point from this.
-class RunsHooks {
+class TORCHTAP_API RunsHooks {
  public:
   virtual ~RunsHooks() = default;
 

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <boost/test/data/test_case.hpp>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -42,6 +44,7 @@ class Runners {
   Runners(const torch::jit::Module& model, const at::Tensor& x, int threads) : model_(model) {
     const torch::NoGradGuard no_grad;
     for (int i = 0; i < threads; ++i) {
+      runs_.emplace_back(0);
       inputs_.push_back(x * (i + 1));
       // Where a sample is from is not known: it has to be one of those that the inputs lead to.
       ForwardOutput all;
@@ -63,10 +66,16 @@ class Runners {
   }
   ~Runners() { stop(); }
 
-  /// Returns when each of the threads may have done one more run than now.
+  /// Returns when each thread has begun and ended a run, or a thread has failed.
   void wait() const {
-    const auto enough = runs_.load() + static_cast<long>(2 * inputs_.size());
-    while (runs_.load() < enough) std::this_thread::yield();
+    std::vector<long> before;
+    for (const auto& runs : runs_) before.push_back(runs.load());
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      // The first run that ends may have begun before.
+      while (runs_[i].load() < before[i] + 2 && wrong_.load() == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
   }
 
   /// How many samples are none of the model's.
@@ -92,13 +101,14 @@ class Runners {
     try {
       while (!stop_) {
         if (!at::equal(model_.forward({inputs_[number]}).toTensor(), outputs_[number])) ++wrong_;
-        ++runs_;
+        ++runs_[number];
       }
     } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex_);
+        error_ = error.what();
+      }
       ++wrong_;
-      const std::lock_guard lock(mutex_);
-      error_ = error.what();
-      runs_ = std::numeric_limits<long>::max() / 2;  // nobody has to wait
     }
   }
 
@@ -106,7 +116,8 @@ class Runners {
   std::vector<at::Tensor> inputs_, outputs_;
   std::map<std::string, std::vector<at::Tensor>> seen_;
   std::atomic<bool> stop_{false};
-  std::atomic<long> runs_{0}, wrong_{0};
+  std::deque<std::atomic<long>> runs_;  // of each thread
+  std::atomic<long> wrong_{0};
   std::mutex mutex_;
   std::string error_;
   std::vector<std::thread> threads_;

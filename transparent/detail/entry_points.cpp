@@ -22,8 +22,8 @@ using torchtap::transparent::detail::Intercept;
 
 namespace torch::nn {
 
-TORCHTAP_DIRECT_PACKED(DEFINE_PACKED)
-TORCHTAP_DIRECT_INDICES(DEFINE_INDICES)
+TORCHTAP_BUILTINS_PACKED(DEFINE_PACKED)
+TORCHTAP_BUILTINS_INDICES(DEFINE_INDICES)
 
 }  // namespace torch::nn
 
@@ -33,7 +33,7 @@ std::vector<Definition> entry_point_definitions() {
 #define LIST(Name, method) {&typeid(torch::nn::Name##Impl), code_of(&torch::nn::Name##Impl::method), false},
 #define LIST_PACKED(Name) LIST(Name, forward_with_packed_input)
 #define LIST_INDICES(Name) LIST(Name, forward_with_indices)
-  return {TORCHTAP_DIRECT_PACKED(LIST_PACKED) TORCHTAP_DIRECT_INDICES(LIST_INDICES)};
+  return {TORCHTAP_BUILTINS_PACKED(LIST_PACKED) TORCHTAP_BUILTINS_INDICES(LIST_INDICES)};
 }
 
 }  // namespace torchtap::transparent::detail

@@ -27,7 +27,7 @@ struct IsTorchs : std::false_type {};
   template <>                    \
   struct IsTorchs<torch::nn::Name##Impl> : std::true_type {};
 #define TORCHTAP_IS_TORCHS_TEMPLATE(Template, D, Name) TORCHTAP_IS_TORCHS(Name)
-TORCHTAP_DIRECT_ALL(TORCHTAP_IS_TORCHS, TORCHTAP_IS_TORCHS_TEMPLATE)
+TORCHTAP_BUILTINS(TORCHTAP_IS_TORCHS, TORCHTAP_IS_TORCHS_TEMPLATE)
 #undef TORCHTAP_IS_TORCHS_TEMPLATE
 #undef TORCHTAP_IS_TORCHS
 

@@ -33,7 +33,7 @@ at::Tensor call_norm(Base<D, Impl>& self, const at::Tensor& input) {
   }
 
 namespace torch::nn {
-TORCHTAP_DIRECT_NORM(DEFINE_NORM)
+TORCHTAP_BUILTINS_NORM(DEFINE_NORM)
 }
 
 namespace torchtap::transparent::detail {
@@ -41,7 +41,7 @@ namespace torchtap::transparent::detail {
 std::vector<Definition> norm_definitions() {
 #define LIST_NORM(Template, D, Name) \
   {&typeid(torch::nn::Name##Impl), code_of(&torch::nn::Template<D, torch::nn::Name##Impl>::forward), true},
-  return {TORCHTAP_DIRECT_NORM(LIST_NORM)};
+  return {TORCHTAP_BUILTINS_NORM(LIST_NORM)};
 }
 
 }  // namespace torchtap::transparent::detail

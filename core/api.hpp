@@ -1,0 +1,8 @@
+#pragma once
+
+/// Marks what the library exports. Everything else in it is hidden.
+#if defined(_WIN32)
+#define TORCHTAP_API
+#else
+#define TORCHTAP_API __attribute__((visibility("default")))
+#endif

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <regex>
+#include <torchtap/core/api.hpp>
+#include <torchtap/selectors/selector.hpp>
+
+namespace torchtap::selectors {
+
+/// Modules whose whole path (or an alias) matches the regular expression. Apart from the other selectors, as
+/// `<regex>` takes half a second to compile.
+TORCHTAP_API Selector names(const std::regex& expression);
+
+}  // namespace torchtap::selectors
