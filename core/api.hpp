@@ -4,5 +4,5 @@
 #if defined(_WIN32)
 #define TORCHTAP_API
 #else
-#define TORCHTAP_API __attribute__((visibility("default")))
+#define TORCHTAP_API [[gnu::visibility("default")]]
 #endif

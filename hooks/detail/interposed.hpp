@@ -56,7 +56,7 @@ class TORCHTAP_API InterposedTable {
 TORCHTAP_API InterposedTable& interposed_table();
 
 /// False while no module is hooked in this way and nobody asks which ones are called.
-extern TORCHTAP_API std::atomic<bool> interposed_table_in_use;
+TORCHTAP_API extern std::atomic<bool> interposed_table_in_use;
 
 /// Told of every module that is called, before its hooks are looked for; may attach some. For recording in a
 /// program that knows nothing of torchtap. Null takes it back.
