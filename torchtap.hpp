@@ -8,3 +8,4 @@
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/recording.hpp>
+#include <torchtap/version.hpp>

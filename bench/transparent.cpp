@@ -49,7 +49,7 @@ BENCHMARK(resnet18)->Unit(benchmark::kMillisecond);
 void train(benchmark::State& state, zoo::ResNet18& net) {
   const auto images = torch::ones({8, 3, 64, 64});
   for (auto _ : state) {
-    for (auto& parameter : net->parameters()) parameter.mutable_grad() = {};
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = at::Tensor();
     net(images).square().mean().backward();
     const torch::NoGradGuard no_grad;
     for (auto& parameter : net->parameters()) parameter.sub_(parameter.grad(), 1e-4);

@@ -33,11 +33,8 @@ struct TORCHTAP_API PackedTensor {
   std::vector<std::int64_t> sizes;
   std::vector<std::uint8_t> bytes;
 
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(CEREAL_NVP(dtype), CEREAL_NVP(device_type), CEREAL_NVP(device_index), CEREAL_NVP(sizes),
-            CEREAL_NVP(bytes));
-  }
+  void save(OutputArchive& archive) const;
+  void load(InputArchive& archive);
 };
 
 /// Throws `c10::TypeError` for layouts that have no plain bytes (sparse, quantized, mkldnn).

@@ -9,10 +9,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/journal.hpp>
 #include <torchtap/storage/zip.hpp>
-
-#ifndef TORCHTAP_VERSION
-#define TORCHTAP_VERSION "unknown"
-#endif
+#include <torchtap/version.hpp>
 
 namespace torchtap::storage::detail {
 namespace {

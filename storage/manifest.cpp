@@ -4,12 +4,9 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/manifest.hpp>
 #include <torchtap/storage/pickle.hpp>
+#include <torchtap/version.hpp>
 #include <unordered_set>
 #include <utility>
-
-#ifndef TORCHTAP_VERSION
-#define TORCHTAP_VERSION "unknown"
-#endif
 
 namespace torchtap::storage::detail {
 namespace {
