@@ -7,11 +7,12 @@
 #include <torch/nn/modules/container/any.h>
 
 #include <memory>
+#include <vector>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/sum.hpp>
-#include <vector>
 
 namespace tap = torchtap;
 

@@ -6,11 +6,12 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/recording.hpp>
-#include <vector>
 
 namespace tap = torchtap;
 

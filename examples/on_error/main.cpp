@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/mean.hpp>
 

@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <vector>
+
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/series.hpp>
-#include <vector>
 
 namespace tap = torchtap;
 

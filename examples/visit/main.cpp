@@ -5,6 +5,7 @@
 
 #include <iostream>
 #include <string>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorder.hpp>
 
