@@ -11,6 +11,7 @@ namespace torchtap::reductions {
 /// `EMAOptions(0.99).over({0})`.
 class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
  public:
+  /// With the decay.
   EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: a decay is all there is to say
   /// The weight of what was against what comes, in [0, 1): each sample counts `decay` times its successor.
   TORCH_ARG(double, decay);

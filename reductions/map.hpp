@@ -18,6 +18,7 @@ class Map {
   static_assert(std::is_invocable_r_v<at::Tensor, Callable&, const at::Tensor&>,
                 "map takes a callable: at::Tensor(const at::Tensor& sample)");
 
+  /// `reduction` of `callable(sample)`.
   Map(Callable callable, R reduction) : callable_(std::move(callable)), reduction_(std::move(reduction)) {}
 
   /// Throws what the callable or the reduction throws; the state is then unchanged.
@@ -27,6 +28,7 @@ class Map {
   }
   /// As the reduction's merge.
   void merge(const Map& other) { reduction_->merge(*other.reduction_); }
+  /// Samples.
   std::int64_t count() const { return reduction_->count(); }
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }

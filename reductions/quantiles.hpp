@@ -66,6 +66,7 @@ class TORCHTAP_API Quantiles {
   at::Tensor quantile(double q) const;
   /// Several at once, `[q, ...]`.
   at::Tensor quantiles(const std::vector<double>& levels) const;
+  /// The 0.5-quantile.
   at::Tensor median() const { return quantile(0.5); }
   /// How many NaN were left out, `[...]`, int64.
   at::Tensor nan() const;

@@ -14,6 +14,7 @@ namespace torchtap::reductions {
 class TORCHTAP_API ReservoirOptions : public RowOptions<ReservoirOptions> {
  public:
   ReservoirOptions(std::int64_t k = 100) : k_(k) {}  // NOLINT: k is all there is to say
+  /// How many samples are kept.
   TORCH_ARG(std::int64_t, k);
   /// Of the reservoir's own generator; the same seed and stream give the same choice.
   TORCH_ARG(std::uint64_t, seed) = 0;

@@ -12,6 +12,7 @@ namespace torchtap::reductions {
 class TORCHTAP_API TopKOptions : public FoldOptions<TopKOptions> {
  public:
   TopKOptions(std::int64_t k = 10) : k_(k) {}  // NOLINT: k is all there is to say
+  /// How many values are kept.
   TORCH_ARG(std::int64_t, k);
   /// Whether to keep the largest or the smallest.
   TORCH_ARG(bool, largest) = true;
