@@ -6,6 +6,7 @@
 #include <limits>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/version.hpp>
 
 namespace torchtap::core::detail {
 namespace {
@@ -37,6 +38,15 @@ void PackedTensor::load(InputArchive& archive) {
   archive(dtype, device_type, device_index);
   load_vector(archive, sizes);
   load_vector(archive, bytes);
+}
+
+void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
+  TORCH_CHECK_VALUE(found != 0, "restore: the state of ", what,
+                    " claims version 0, which there never was; "
+                    "it is damaged.");
+  TORCH_CHECK_VALUE(false, "restore: the state of ", what, " has version ", found, ", and this torchtap (",
+                    TORCHTAP_VERSION, ") reads versions up to ", current,
+                    ": a newer torchtap wrote it. Update torchtap, or record again with this one.");
 }
 
 PackedTensor pack(const at::Tensor& tensor) {

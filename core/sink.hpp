@@ -166,6 +166,7 @@ class Fold {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    state_version(archive, "callable", 1);
     archive(cereal::make_nvp("count", count_), cereal::make_nvp("value", value_));
   }
 

@@ -5,9 +5,10 @@
 #include <sstream>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/detail/snapshot.hpp>
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/selectors/walk.hpp>
-#include <torchtap/storage/write_file.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::recorders {
 
@@ -288,9 +289,9 @@ Subrecorder& Recorder::at(const std::string& path) {
   std::vector<std::string> paths;
   std::vector<std::int64_t> found;
   for (const auto& [index, record] : live()) {
-    paths.push_back(record->path);
-    bool matches = record->path == path;
-    for (const auto& alias : record->aliases) matches = matches || alias == path;
+    paths.push_back(record->id.path);
+    bool matches = record->id.path == path;
+    for (const auto& alias : record->id.aliases) matches = matches || alias == path;
     if (matches) found.push_back(index);
   }
   TORCH_CHECK_INDEX(!found.empty(), kind(), "::at: no subrecorder is called \"", path, "\"; the nearest are ",
@@ -362,8 +363,8 @@ void Recorder::merge(const Recorder& other) {
                     "; both have to be attached to the same modules.");
   std::vector<Record::Data> taken;
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    TORCH_CHECK_VALUE(mine[i].second->path == theirs[i].second->path, kind(), "::merge: subrecorder ", i,
-                      " is \"", mine[i].second->path, "\" here and \"", theirs[i].second->path,
+    TORCH_CHECK_VALUE(mine[i].second->id.path == theirs[i].second->id.path, kind(), "::merge: subrecorder ",
+                      i, " is \"", mine[i].second->id.path, "\" here and \"", theirs[i].second->id.path,
                       "\" there; both have to be attached to the same modules in the same order.");
     taken.push_back(theirs[i].second->data());
     mine[i].second->check_merge(taken.back());
@@ -403,20 +404,7 @@ std::vector<storage::Entry> Recorder::entries() const {
       !store_->spooling(), kind(), "::entries: samples are spooled to \"", options_->spool_directory(),
       "\" and may be more than memory holds; call save with that directory, and storage::load it.");
   std::vector<storage::Entry> entries;
-  for (const auto& [index, record] : live()) {
-    storage::Entry entry;
-    entry.path = record->path;
-    entry.aliases = record->aliases;
-    entry.type = record->type;
-    entry.kind = kind();
-    entry.samples = record->samples();
-    if (options_->reduction() != nullptr) entry.reduction = options_->reduction()->describe();
-    if (entry.samples != 0) {
-      entry.value = record->value();
-      entry.state = record->saved();
-    }
-    entries.push_back(std::move(entry));
-  }
+  for (const auto& [index, record] : live()) entries.push_back(record->entry());
   return entries;
 }
 
@@ -433,7 +421,9 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
     store_->spool().finish();
     return;
   }
-  storage::save(directory, entries(), options);
+  const auto records = live();
+  storage::save(
+      directory, records.size(), [&](std::size_t i) { return records[i].second->entry(); }, options);
 }
 
 void Recorder::flush() {
@@ -449,19 +439,6 @@ std::int64_t Recorder::dropped() const noexcept {
   return count;
 }
 
-namespace {
-
-constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '2'};
-
-// FNV-1a: tells a damaged file from a whole one before its sizes are believed.
-std::uint64_t checksum(const std::string& bytes) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  return hash;
-}
-
-}  // namespace
-
 void Recorder::snapshot(std::ostream& stream) const {
   check_not_moved("snapshot");
   std::ostringstream payload;
@@ -471,13 +448,7 @@ void Recorder::snapshot(std::ostream& stream) const {
     archive(kind(), static_cast<std::uint64_t>(records.size()));
     for (const auto& entry : records) entry.second->save(archive);
   }
-  const std::string bytes = payload.str();
-  stream.write(kMagic, sizeof(kMagic));
-  {
-    core::OutputArchive header(stream);
-    header(static_cast<std::uint64_t>(bytes.size()), checksum(bytes));
-  }
-  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  detail::write_snapshot(stream, payload.str());
   stream.flush();
   TORCH_CHECK(stream.good(), kind(),
               "::snapshot: the stream could not be written; nothing recorded was lost.");
@@ -485,33 +456,10 @@ void Recorder::snapshot(std::ostream& stream) const {
 
 void Recorder::restore(std::istream& stream) {
   check_not_moved("restore");
-  const auto damaged = [&](const std::string& why) {
-    TORCH_CHECK_VALUE(false, kind(), "::restore: the snapshot cannot be read: ", why,
-                      ". Nothing was changed.");
-  };
   std::vector<Record::Data> restored;
   const auto records = live();
   try {
-    char magic[sizeof(kMagic)] = {};
-    stream.read(magic, sizeof(magic));
-    if (!stream || std::memcmp(magic, kMagic, sizeof(kMagic)) != 0)
-      damaged("it is no snapshot of a recorder");
-    std::uint64_t size = 0, sum = 0;
-    {
-      core::InputArchive header(stream);
-      header(size, sum);
-    }
-    // Read piece by piece: the size is a claim.
-    std::string bytes;
-    while (bytes.size() < size) {
-      const std::size_t before = bytes.size();
-      const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(size - before, 1 << 20));
-      bytes.resize(before + piece);
-      stream.read(bytes.data() + before, static_cast<std::streamsize>(piece));
-      if (!stream) damaged("it ends too early");
-    }
-    if (checksum(bytes) != sum) damaged("its checksum does not fit");
-    std::istringstream payload(bytes);
+    std::istringstream payload(detail::read_snapshot(kind() + "::restore", stream));
     core::InputArchive archive(payload);
     std::string their_kind;
     std::uint64_t count = 0;
@@ -523,14 +471,14 @@ void Recorder::restore(std::istream& stream) {
                       "; attach to the same modules first.");
     for (const auto& entry : records) restored.push_back(entry.second->load(archive));
   } catch (const cereal::Exception& error) {
-    damaged(error.what());
+    detail::bad_snapshot(kind() + "::restore", error.what());
   }
   for (std::size_t i = 0; i < records.size(); ++i) records[i].second->put(std::move(restored[i]));
 }
 
 void Recorder::snapshot(const std::string& file) const {
   check_not_moved("snapshot");  // before a file is made
-  storage::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
+  storage::detail::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
 }
 
 void Recorder::restore(const std::string& file) {

@@ -38,9 +38,7 @@ const char* name_of(Record::Source source) noexcept {
 
 Record::Record(Source source, std::shared_ptr<const Options> options, const model::ModuleRef& module,
                bool alone)
-    : path(module.path()),
-      aliases(module.aliases()),
-      type(module.type()),
+    : id{module.path(), module.aliases(), module.type(), name_of(source)},
       source(source),
       options(std::move(options)),
       // A transform is the user's code, which must not be called by two threads at once.
@@ -56,17 +54,12 @@ Record::~Record() {
 
 void Record::store_in(std::shared_ptr<Store> store) {
   store_ = std::move(store);
-  storage::Entry entry;
-  entry.path = path;
-  entry.aliases = aliases;
-  entry.type = type;
-  entry.kind = name_of(source);
-  module_ = store_->add(entry);
+  module_ = store_->add(id);
   stream_ = store_->stream(module_);
 }
 
 std::string Record::describe() const {
-  return c10::str(name_of(source), " \"", path, "\" (", type, ")");
+  return c10::str(id.kind, " \"", id.path, "\" (", id.type, ")");
 }
 
 Record::Slot Record::make_slot() const {
@@ -89,7 +82,7 @@ void Record::record_or_report(hooks::Event& event) {
   } catch (const StopForward&) {
     throw;
   } catch (...) {
-    options->on_error()(path, std::current_exception());
+    options->on_error()(id.path, std::current_exception());
   }
 }
 
@@ -193,7 +186,7 @@ void Record::on_forward(const hooks::Tensors& tensors) {
     check(tensors);
   } catch (...) {
     if (options->on_error() == nullptr) throw;
-    options->on_error()(path, std::current_exception());
+    options->on_error()(id.path, std::current_exception());
   }
 }
 
@@ -502,6 +495,18 @@ std::vector<core::SavedSink> Record::saved() const {
   return all;
 }
 
+storage::Entry Record::entry() const {
+  storage::Entry entry;
+  static_cast<storage::EntryId&>(entry) = id;
+  entry.samples = samples();
+  if (options->reduction() != nullptr) entry.reduction = options->reduction()->describe();
+  if (entry.samples != 0) {
+    entry.value = value();
+    entry.state = saved();
+  }
+  return entry;
+}
+
 std::int64_t Record::slots() const {
   const std::lock_guard lock(mutex_);
   return static_cast<std::int64_t>(slots_.size());
@@ -657,7 +662,8 @@ void Record::join(std::vector<Slot>& mine, const std::vector<Slot>& theirs) cons
 
 void Record::save(core::OutputArchive& archive) const {
   const Data now = data();
-  archive(path, now.samples, now.refused, now.without_tensors, static_cast<std::uint64_t>(now.slots.size()));
+  archive(id.path, now.samples, now.refused, now.without_tensors,
+          static_cast<std::uint64_t>(now.slots.size()));
   for (const auto& slot : now.slots) {
     TORCH_CHECK_VALUE(
         !slot.fixed.has_value(), "snapshot: ", describe(),
@@ -679,8 +685,8 @@ Record::Data Record::load(core::InputArchive& archive) const {
   std::string their_path;
   std::uint64_t count = 0;
   archive(their_path, data.samples, data.refused, data.without_tensors, count);
-  TORCH_CHECK_VALUE(their_path == path, "restore: the snapshot has \"", their_path,
-                    "\" where this recorder has \"", path,
+  TORCH_CHECK_VALUE(their_path == id.path, "restore: the snapshot has \"", their_path,
+                    "\" where this recorder has \"", id.path,
                     "\"; attach to the same modules in the same order.");
   TORCH_CHECK_VALUE(options->all_tensors() || count == 1, "restore: ", describe(), ": the snapshot has ",
                     count, " slots, this recorder records one tensor.");

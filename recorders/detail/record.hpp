@@ -47,9 +47,7 @@ class Record {
   /// To be called once, before the first event.
   void store_in(std::shared_ptr<Store> store);
 
-  const std::string path;
-  const std::vector<std::string> aliases;
-  const std::string type;
+  const storage::EntryId id;
   const Source source;
   const std::shared_ptr<const Options> options;
 
@@ -84,6 +82,8 @@ class Record {
   core::Results results() const;
   /// The reductions, slot by slot, with what they have seen; nothing unless all of them can be saved.
   std::vector<core::SavedSink> saved() const;
+  /// All of that, for a file.
+  storage::Entry entry() const;
   std::int64_t slots() const;
   core::Value slot(std::int64_t index) const;
   void set(const core::Value& value);

@@ -6,7 +6,8 @@
 
 #include <atomic>
 #include <thread>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 
 #include "killed.hpp"
 #include "support.hpp"
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_p
   BOOST_TEST(generation_of(load(rec)) == 3);
   {
     save(directory / "next", generation(4), SaveOptions().mkdir(true));
-    detail::Staging staging("test", target, detail::Staging::Kind::directory);
+    detail::Staging staging("test", target, detail::is_recording_file);
     for (const auto& name : names_in(directory / "next")) {
       fs::copy_file(directory / ("next/" + name), staging.path() + "/" + name);
     }
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_living_save_is_not_taken_for_a_leftover) {
   namespace detail = torchtap::storage::detail;
   const TemporaryDirectory directory;
   const detail::Target target = detail::resolve("test", directory / "rec", false);
-  detail::Staging living("test", target, detail::Staging::Kind::directory);
+  detail::Staging living("test", target, detail::is_recording_file);
   fs::create_directory(directory / ".rec.torchtap-new-dead");
   write_bytes(directory / ".rec.torchtap-new-dead/0.pt", "half");
   save(directory / "rec", generation(1), SaveOptions().mkdir(true));

@@ -12,7 +12,8 @@
 #include <functional>
 #include <random>
 #include <thread>
-#include <torchtap/storage/journal.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
 
 #include "fsync.hpp"
