@@ -65,6 +65,7 @@ class RecordedEntry {
 
   /// Its place in the recording.
   std::int64_t index() const noexcept;
+  /// Who the entry is of: path, aliases, type and kind.
   const EntryId& id() const noexcept;
   /// The dotted path of the module; "" for the root.
   const std::string& path() const noexcept;
