@@ -12,6 +12,7 @@
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/save.hpp>
 
 namespace tap = torchtap;
 
