@@ -8,11 +8,12 @@
 #include <torch/nn/modules/container/any.h>
 
 #include <memory>
+#include <vector>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/sum.hpp>
-#include <vector>
 
 namespace tap = torchtap;
 
@@ -72,6 +73,14 @@ void entry_sum(benchmark::State& state) {
   call(state, module, at::ones({1, 100}));
 }
 BENCHMARK(entry_sum);
+
+void entry_output_sum(benchmark::State& state) {
+  torch::nn::AnyModule module{Nothing()};
+  tap::recorders::ForwardOutput recorder(tap::reductions::Sum{});
+  recorder.module(module);
+  call(state, module, at::ones({1, 100}));
+}
+BENCHMARK(entry_output_sum);
 
 void entry_add(benchmark::State& state) {  // the same sum, written into the model by a user
   torch::nn::AnyModule module{Nothing()};

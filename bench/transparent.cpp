@@ -9,6 +9,8 @@
 
 #if TORCHTAP_BENCH_TRANSPARENT
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/reductions/moments.hpp>
 #endif
 
 namespace {
@@ -43,7 +45,36 @@ void resnet18(benchmark::State& state) {
 }
 BENCHMARK(resnet18)->Unit(benchmark::kMillisecond);
 
+/// A training step: forward, backward and the change of the parameters.
+void train(benchmark::State& state, zoo::ResNet18& net) {
+  const auto images = torch::ones({8, 3, 64, 64});
+  for (auto _ : state) {
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = at::Tensor();
+    net(images).square().mean().backward();
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : net->parameters()) parameter.sub_(parameter.grad(), 1e-4);
+  }
+}
+
+void step(benchmark::State& state) {
+  at::set_num_threads(1);
+  zoo::ResNet18 net(zoo::ResNet18Options().width(16).num_classes(10));
+  train(state, net);
+}
+BENCHMARK(step)->Unit(benchmark::kMillisecond);
+
 #if TORCHTAP_BENCH_TRANSPARENT
+/// The same with mean, variance, skewness and kurtosis of what every module returns.
+void step_recorded(benchmark::State& state) {
+  at::set_num_threads(1);
+  zoo::ResNet18 net(zoo::ResNet18Options().width(16).num_classes(10));
+  torchtap::recorders::ForwardOutput outputs(
+      torchtap::reductions::Moments(torchtap::reductions::MomentsOptions().over_all(true)));
+  outputs.attach(net);
+  train(state, net);
+}
+BENCHMARK(step_recorded)->Unit(benchmark::kMillisecond);
+
 auto hook(torch::nn::Module& module) {
   return torchtap::hooks::attach(module, torchtap::hooks::Kind::forward_pre, [](torchtap::hooks::Event&) {});
 }

@@ -19,7 +19,9 @@
 
 namespace torchtap::core {
 
+/// What state is written to.
 using OutputArchive = cereal::PortableBinaryOutputArchive;
+/// What state is read from.
 using InputArchive = cereal::PortableBinaryInputArchive;
 
 namespace detail {

@@ -50,7 +50,9 @@ class TORCHTAP_API Sink {
   virtual std::string recipe() const = 0;
   /// Whether samples may be folded in any order, and by several sinks that are merged in the end.
   virtual bool commutative() const = 0;
+  /// Writes configuration and state. Throws `c10::NotImplementedError` for a reduction that cannot be saved.
   virtual void save(OutputArchive& archive) const = 0;
+  /// Reads what `save` wrote; throws as `save` does.
   virtual void load(InputArchive& archive) = 0;
 };
 
@@ -140,23 +142,28 @@ inline constexpr bool is_fold_v =
 template <class Callable>
 class Fold {
  public:
+  /// Without samples.
   explicit Fold(Callable callable) : callable_(std::move(callable)) {}
   Fold(const Fold& other) : callable_(other.callable_), count_(other.count_) {
     if (other.value_.defined()) value_ = other.value_.clone();  // the callable may work in place
   }
   Fold(Fold&&) = default;
 
+  /// Folds a sample in.
   void update(const at::Tensor& sample) {
     fold(sample);
     ++count_;
   }
+  /// Folds the value of `other` in.
   void merge(const Fold& other) {
     if (other.count_ == 0) return;
     fold(other.value_);
     count_ += other.count_;
   }
   std::int64_t count() const noexcept { return count_; }
+  /// "value"; empty while there are no samples.
   Results results() const { return count_ == 0 ? Results{} : Results{{"value", value_.clone()}}; }
+  /// Goes on from `value`.
   void assign(const at::Tensor& value) { value_ = value.clone(); }
   Fold fresh() const { return Fold(callable_); }
   std::string describe() const { return "callable"; }
@@ -192,11 +199,14 @@ class SinkOf final : public Sink {
       "a reduction needs: void update(const at::Tensor&); void merge(const R&); std::int64_t count() "
       "const; torchtap::core::Results results() const;");
 
+  /// A sink that owns `reduction`.
   explicit SinkOf(R reduction) : reduction_(std::move(reduction)) {
     if constexpr (!detail::has_fresh<R>::value) initial_ = std::make_shared<const R>(*reduction_);
   }
 
+  /// The reduction itself.
   const R& reduction() const noexcept { return *reduction_; }
+  /// The reduction itself.
   R& reduction() noexcept { return *reduction_; }
 
   void update(const at::Tensor& sample) override {

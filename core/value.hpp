@@ -16,16 +16,20 @@ namespace torchtap::core {
 /// A regular value; copies share the tensors. Keeps the order of insertion.
 class TORCHTAP_API Results {
  public:
+  /// A name and its tensor.
   using Entry = std::pair<std::string, at::Tensor>;
 
   Results() = default;
+  /// Results in the order given.
   Results(std::initializer_list<Entry> entries);
 
   /// Adds `tensor` under `name`, or replaces the tensor of that name.
   void set(const std::string& name, at::Tensor tensor);
   /// The tensor called `name`. Throws `c10::IndexError` listing the existing names.
   const at::Tensor& at(const std::string& name) const;
+  /// Whether there is a result called `name`.
   bool contains(const std::string& name) const noexcept;
+  /// The names, in order.
   std::vector<std::string> names() const;
 
   bool empty() const noexcept { return entries_.empty(); }
@@ -43,23 +47,37 @@ class TORCHTAP_API Results {
 /// A regular value; copies share the tensors. Recorders and storage exchange this type.
 class TORCHTAP_API Value {
  public:
+  /// What a value can be.
   enum class Kind { none, tensor, list, dict, text };
+  /// The entries of a list.
   using List = std::vector<Value>;
+  /// The entries of a dict, in order of insertion.
   using Dict = std::vector<std::pair<std::string, Value>>;  // in order of insertion
 
   Value() = default;
+  /// A tensor.
   Value(at::Tensor tensor);                    // NOLINT: a tensor is a value
+  /// A list of tensors.
   Value(const std::vector<at::Tensor>& list);  // NOLINT
+  /// A list.
   Value(List list);                            // NOLINT
+  /// A dict.
   Value(Dict dict);                            // NOLINT
+  /// A dict of results.
   Value(const Results& state);                 // NOLINT
+  /// A text.
   explicit Value(std::string text);
 
   Kind kind() const noexcept { return kind_; }
+  /// Whether it is nothing.
   bool is_none() const noexcept { return kind_ == Kind::none; }
+  /// Whether it is a tensor.
   bool is_tensor() const noexcept { return kind_ == Kind::tensor; }
+  /// Whether it is a list.
   bool is_list() const noexcept { return kind_ == Kind::list; }
+  /// Whether it is a dict.
   bool is_dict() const noexcept { return kind_ == Kind::dict; }
+  /// Whether it is a text.
   bool is_text() const noexcept { return kind_ == Kind::text; }
 
   /// The tensor. Throws `c10::TypeError`, which says what this value is instead.

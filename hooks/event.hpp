@@ -71,14 +71,17 @@ class TORCHTAP_API Event {
   Event& operator=(const Event&) = delete;
 
  protected:
+  /// Made by torchtap for each call of a hook.
   Event(Kind kind, const std::string& path, const std::string& type, std::int64_t call_index) noexcept
       : kind_(kind), path_(path), type_(type), call_index_(call_index) {}
   ~Event() = default;
 
+  /// For torchtap itself.
   void set_forward(Tensors* inputs, Tensors* outputs) noexcept {
     inputs_ = inputs;
     outputs_ = outputs;
   }
+  /// For torchtap itself.
   void set_gradient(at::Tensor* gradient, std::int64_t slot) noexcept {
     gradient_ = gradient;
     slot_ = slot;

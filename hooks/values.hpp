@@ -60,6 +60,7 @@ class TORCHTAP_API Tensors {
     if (index < 0 || index >= size()) refuse(index);
     return *slots_[static_cast<std::size_t>(index)];
   }
+  /// The same, for reading.
   const at::Tensor& operator[](std::int64_t index) const {
     if (index < 0 || index >= size()) refuse(index);
     return *slots_[static_cast<std::size_t>(index)];
@@ -71,6 +72,7 @@ class TORCHTAP_API Tensors {
     static const std::vector<const std::type_info*> none;
     return seldom_ == nullptr ? none : seldom_->unknown;
   }
+  /// Whether there are any.
   bool has_unknown() const noexcept { return seldom_ != nullptr && !seldom_->unknown.empty(); }
   /// Names those types and the remedy in one or two sentences; empty if there are none.
   std::string describe_unknown() const;
@@ -82,6 +84,7 @@ class TORCHTAP_API Tensors {
   Tensors() = default;
   ~Tensors() = default;
 
+  /// Adds a slot.
   void push_back(at::Tensor& tensor) { slots_.push_back(&tensor); }
   /// Records a type that has no `Visit`.
   void push_unknown(const std::type_info& type);
@@ -179,7 +182,9 @@ class TORCHTAP_API CallTensors final : public Tensors {
 /// refer to no tensors hold none. A value of any other type is recorded as unknown.
 template <class T, class = void>
 struct Visit {
+  /// Tells types for which there is no specialisation.
   using Unspecialised = T;
+  /// Calls `visit` with each tensor in `value`, or with each value that may hold some.
   template <class Visitor>
   static void apply([[maybe_unused]] T& value, [[maybe_unused]] Visitor&& visit) {
     if constexpr (std::is_convertible_v<T*, at::Tensor*>) {

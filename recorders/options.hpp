@@ -20,6 +20,7 @@ namespace torchtap::recorders {
 /// One thing that may be recorded, as conditions see it. Valid only during the call.
 class Sample {
  public:
+  /// Made by torchtap for each event.
   Sample(const std::string& path, const std::string& type, std::int64_t call_index, std::int64_t sample_index,
          std::int64_t slot, const at::Tensor& tensor, const hooks::Tensors* all = nullptr) noexcept
       : path_(path),
@@ -84,8 +85,11 @@ enum class OverBudget {
 ///     Options().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
 class Options {
  public:
+  /// What is asked whether a sample is recorded.
   using Condition = std::function<bool(const Sample&)>;
+  /// What is made of a tensor before it is recorded.
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
+  /// What is called with the path of the module and the error.
   using ErrorHandler = std::function<void(const std::string& path, const std::exception_ptr& error)>;
 
   /// Asked once per event, before anything is copied; where it says no, nothing is recorded and no counter
@@ -105,6 +109,7 @@ class Options {
     return *this;
   }
   const Condition& condition() const noexcept { return condition_; }
+  /// The condition without arguments; empty if there is none.
   const std::function<bool()>& nullary_condition() const noexcept { return nullary_condition_; }
 
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
@@ -156,6 +161,7 @@ class Options {
   TORCH_ARG(Capture, capture) = Capture::copy;
   /// Where and as what they are kept or reduced; the default is as they come.
   TORCH_ARG(std::optional<at::Device>, device);
+  /// As what they are kept or reduced; the default is as they come.
   TORCH_ARG(std::optional<at::ScalarType>, dtype);
   /// Applied to the detached tensor before anything else: one row, a pooling, a norm. Its result is recorded.
   /// Of one subrecorder it is called by one thread at a time.

@@ -61,6 +61,7 @@ class Recorder {
   /// model that was frozen.
   Recorder& modules(const torch::jit::Module& model, const selectors::Selector& selector = {},
                     const std::string& method = "forward");
+  /// The same for the direct children.
   Recorder& children(const torch::jit::Module& model, const selectors::Selector& selector = {},
                      const std::string& method = "forward");
   /// The same for modules that were selected before, say in a range-v3 pipeline.
@@ -86,6 +87,7 @@ class Recorder {
   Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {
     return modules(*model.ptr(), selector);
   }
+  /// The same for the direct children.
   template <class Holder, class = typename Holder::ContainedType>
   Recorder& children(const Holder& model, const selectors::Selector& selector = {}) {
     return children(*model.ptr(), selector);
@@ -93,6 +95,7 @@ class Recorder {
 
   /// "ForwardOutput", …
   const std::string& kind() const noexcept;
+  /// What it was made with.
   const Options& options() const noexcept;
 
   /// Subrecorders that were not removed.
@@ -103,6 +106,7 @@ class Recorder {
   /// The subrecorder of the `index`-th module attached. Throws `c10::IndexError`, also for one that was
   /// removed.
   Subrecorder& operator[](std::int64_t index);
+  /// The same, for reading.
   const Subrecorder& operator[](std::int64_t index) const;
   /// The subrecorder of the module at `path` (or alias). Throws `c10::IndexError` listing the nearest; if
   /// several models have that path, ask by index.
@@ -125,6 +129,7 @@ class Recorder {
   void reset();
   /// `Subrecorder::apply` and `apply_sample` for each.
   void apply(const std::function<at::Tensor(const at::Tensor&)>& function);
+  /// `Subrecorder::apply_sample` for each.
   void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
 
   /// Adds what `other` recorded, by path: reductions are merged, kept samples appended. As if this recorder
@@ -166,10 +171,13 @@ class Recorder {
   void restore(std::istream& stream);
   /// The same with a file, which appears whole or not at all, also after a power failure.
   void snapshot(const std::string& file) const;
+  /// The same with a file.
   void restore(const std::string& file);
 
  protected:
+  /// What a kind of recorders records.
   enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
+  /// For the kinds.
   Recorder(Source source, Options options);
   // For the kinds: through a `Recorder&`, one kind would become another.
   Recorder& operator=(Recorder&&) noexcept;
@@ -227,6 +235,7 @@ class Recorder::Iterator {
 /// meanwhile: hooks that were moved to another recorder stay on.
 class [[nodiscard]] Scope {
  public:
+  /// Begins; hooks that the recorder gets from now on are taken off at the end.
   explicit Scope(Recorder& recorder) : recorder_(recorder), first_(recorder.attached_.size()) {}
   ~Scope();
   Scope(const Scope&) = delete;

@@ -52,6 +52,7 @@ class Subrecorder {
 
   /// With `Options::all_tensors`: the number of slots seen so far, and the data of one, as above.
   std::int64_t slots() const noexcept;
+  /// The data of one slot, as `value`. Throws `c10::IndexError`.
   core::Value slot(std::int64_t index) const;
 
   /// Replaces what was recorded by `value`; the number of samples stays. A reduction whose state is its value

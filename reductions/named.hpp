@@ -44,6 +44,7 @@ class TORCHTAP_API Named {
   void merge(const Named& other);
   /// Count of the first member.
   std::int64_t count() const;
+  /// The results of all members.
   core::Results results() const;
   /// "Mean", or "Series(Mean, Max)".
   std::string describe() const;
@@ -56,12 +57,17 @@ class TORCHTAP_API Named {
   void save(core::OutputArchive& archive) const;
   void load(core::InputArchive& archive);
 
+  /// For torchtap itself: a reduction and its name.
   struct Member {
+    /// Its name among the results.
     std::string name;
+    /// The reduction.
     std::unique_ptr<core::Sink> sink;
     /// The member's three steps of an update; see `Series`.
     void (*ask)(const core::Sink& sink, detail::Scan& scan);
+    /// See `ask`.
     void (*check)(const core::Sink& sink, const detail::Scan& scan);
+    /// See `ask`.
     void (*update)(core::Sink& sink, const detail::Scan& scan);
   };
 

@@ -67,6 +67,7 @@ class TORCHTAP_API Quantiles {
   at::Tensor quantile(double q) const;
   /// Several quantiles at once, `[q, ...]`.
   at::Tensor quantiles(const std::vector<double>& levels) const;
+  /// The 0.5-quantile.
   at::Tensor median() const { return quantile(0.5); }
   /// Number of NaN left out, `[...]`, int64.
   at::Tensor nan() const;

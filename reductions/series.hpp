@@ -22,6 +22,7 @@ class Series {
                 "Series takes reductions: void update(const at::Tensor&); void merge(const R&); std::int64_t "
                 "count() const; torchtap::core::Results results() const;");
 
+  /// Of these reductions, in this order.
   explicit Series(Rs... reductions) : members_(std::move(reductions)...) {}
 
   /// A member by index, or by type if that occurs once.
@@ -29,6 +30,7 @@ class Series {
   const auto& get() const noexcept {
     return *std::get<I>(members_);
   }
+  /// The member of a type that occurs once.
   template <class R>
   const R& get() const noexcept {
     return *std::get<detail::Assignable<R>>(members_);

@@ -24,6 +24,7 @@ namespace torchtap::selectors {
 /// predicate in range-v3 pipelines. A regular value.
 class TORCHTAP_API Selector {
  public:
+  /// Whether a module is selected.
   using Predicate = std::function<bool(const model::ModuleRef&)>;
 
   /// Every module that has a forward.
@@ -34,6 +35,7 @@ class TORCHTAP_API Selector {
                                      std::is_invocable_r_v<bool, Callable&, const model::ModuleRef&>>>
   Selector(Callable&& predicate)  // NOLINT: a predicate is a selector
       : Selector(Predicate(std::forward<Callable>(predicate)), "predicate") {}
+  /// The same with a description for messages.
   Selector(Predicate predicate, std::string description);
 
   /// Whether the module is selected. Modules without a forward are, too, where nothing but the predicate
@@ -47,8 +49,11 @@ class TORCHTAP_API Selector {
   /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
   const std::string& describe() const noexcept { return description_; }
 
+  /// Modules that both select.
   friend Selector operator&&(const Selector& a, const Selector& b);
+  /// Modules that one of them selects.
   friend Selector operator||(const Selector& a, const Selector& b);
+  /// Modules that it does not select.
   friend Selector operator!(const Selector& a);
 
  private:

@@ -18,11 +18,13 @@ namespace torchtap::selectors {
 class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
  public:
   ModuleView() : modules_(std::make_shared<const std::vector<model::ModuleRef>>()) {}
+  /// Of these modules.
   explicit ModuleView(std::vector<model::ModuleRef> modules)
       : modules_(std::make_shared<const std::vector<model::ModuleRef>>(std::move(modules))) {}
 
   auto begin() const noexcept { return modules_->begin(); }
   auto end() const noexcept { return modules_->end(); }
+  /// The modules themselves.
   const std::vector<model::ModuleRef>& vector() const noexcept { return *modules_; }
 
  private:

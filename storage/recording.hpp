@@ -40,10 +40,13 @@ class SampleRange;
 
 /// A file with samples of one entry of a spooled recording (`spool.hpp`).
 struct RecordedShard {
+  /// Its name in the directory of the recording.
   std::string file;
   /// Which of all tensors of a module it holds; -1 where one tensor a sample was recorded.
   std::int64_t slot = -1;
+  /// How many samples it holds.
   std::int64_t samples = 0;
+  /// Its size.
   std::int64_t bytes = 0;
 };
 
@@ -56,16 +59,25 @@ struct RecordedShard {
 /// place.
 class RecordedEntry {
  public:
+  /// Made by `load`.
   RecordedEntry(std::shared_ptr<const detail::Folder> folder,
                 std::shared_ptr<const detail::Description> description);
 
+  /// Its place in the recording.
   std::int64_t index() const noexcept;
+  /// Who the entry is of: path, aliases, type and kind.
   const EntryId& id() const noexcept;
+  /// The dotted path of the module; "" for the root.
   const std::string& path() const noexcept;
+  /// Further paths of a shared module.
   const std::vector<std::string>& aliases() const noexcept;
+  /// The type of the module.
   const std::string& type() const noexcept;
+  /// What was recorded: "ForwardOutput", …
   const std::string& kind() const noexcept;
+  /// How many samples were recorded.
   std::int64_t samples() const noexcept;
+  /// What they were reduced to; "" where every sample is kept.
   const std::string& reduction() const noexcept;
   /// The `.pt` file, with its directory; "" for an entry without samples.
   std::string file() const;
@@ -122,6 +134,7 @@ class SampleRange {
   struct Cursor;
 
  public:
+  /// See `RecordedEntry::samples_range`.
   SampleRange(RecordedEntry entry, std::int64_t slot);
   class Iterator;
   Iterator begin() const;
@@ -160,9 +173,11 @@ inline SampleRange::Iterator SampleRange::end() const {
 /// A recording that was loaded: its entries, in the order of attachment. A regular value.
 class Recording {
  public:
+  /// To iterate over entries.
   using const_iterator = std::vector<RecordedEntry>::const_iterator;
 
   Recording() = default;
+  /// Made by `load`.
   Recording(std::vector<RecordedEntry> entries, std::string library, std::string created,
             bool complete = true);
 

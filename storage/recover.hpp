@@ -22,8 +22,11 @@ class RecoverOptions {
 struct Recovery {
   /// What is there and whole. After a repair, that is the recording.
   std::int64_t entries = 0;
+  /// Complete shards.
   std::int64_t shards = 0;
+  /// Whole samples.
   std::int64_t samples = 0;
+  /// The size of the shards.
   std::int64_t bytes = 0;
   /// Samples from shards that were being filled, among those above: whole ones, but with no checksum to prove
   /// it.

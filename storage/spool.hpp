@@ -54,6 +54,7 @@ class SpoolOptions {
   /// How many bytes may wait in memory for the disk, apart from up to 64 KiB a module that are being
   /// collected; a sample that is larger waits alone.
   TORCH_ARG(std::int64_t, queue_bytes) = std::int64_t{256} << 20;
+  /// What happens to a sample that finds the queue full.
   TORCH_ARG(WhenFull, when_full) = WhenFull::wait;
   /// Wait until the disk has a shard before it counts as complete, so that it survives a power failure.
   /// Without, it survives a killed process.
@@ -111,6 +112,7 @@ class Spool {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The samples of one entry of a spool.
 class Spool::Stream {
  public:
   /// Copies `sample`, of any strided dtype that `save_value` takes; an undefined one keeps its place as None.
@@ -119,6 +121,7 @@ class Spool::Stream {
   void append(const at::Tensor& sample, std::int64_t slot = -1);
   /// How many samples were left out for want of room.
   std::int64_t dropped() const noexcept;
+  /// The place of the entry in the recording.
   std::int64_t index() const noexcept;
 
   struct Impl;

@@ -21,7 +21,7 @@ def run(*arguments, status=0):
     return done.stdout + done.stderr
 
 
-def samples(directory, path):  # the snippet in the README
+def samples(directory, path):  # as in docs/guides/long-runs.md
     manifest = json.load(open(directory + "/manifest.json"))
     for entry in manifest["entries"]:
         if entry["path"] == path:

@@ -1,4 +1,4 @@
-// The program that the README's readers start from, whole; check.py looks at what it wrote.
+// The program of docs/concepts/recorders.md and more of its kind, whole; check.py looks at what it wrote.
 
 #include <torch/torch.h>
 
@@ -43,7 +43,7 @@ int main() {
   auto recording = tap::storage::load("analysis");
   recording.at("2").tensor();  // by name or by index
 
-  // Beyond the README: what check.py compares with.
+  // What check.py compares with.
   peaks.save("peaks", tap::storage::SaveOptions().mkdir(true));
   gradients.save("gradients", tap::storage::SaveOptions().mkdir(true));
   tap::storage::save_value("weights.pt", tap::core::Value(model->parameters()));

@@ -1,0 +1,384 @@
+#!/usr/bin/env python3
+"""Compiles and runs the code blocks of README.md and docs/, so that none of them is wrong.
+
+    snippets.py generate OUT.cpp [--transparent]      all C++ blocks as one file
+    snippets.py run --program EXE … --work FOLDER     runs them, page by page, and the Python and shell blocks between them
+    snippets.py cmake PREFIX                          configures the CMake blocks against an installed torchtap
+    snippets.py links                                 follows relative links and anchors
+
+Blocks are run in the order of their page, in a folder of the page's own, so that a shell block finds what a C++ block
+before it saved. By language:
+
+    cpp     compiled and run, each as a function of its own; a block with `int main()` as a program of its own
+    python  run; the blocks of one page share their names
+    sh      parsed by `bash -n`, options of torchtap compared with its --help; run if so marked
+    cmake   configured, by `snippets.py cmake`
+    text    not looked at, unless marked as the output of the block before it; `…` there stands for anything in a line
+
+A comment of one line in front of a block says otherwise:
+
+    <!-- snippet: global -->      C++ at global scope: types, specialisations
+    <!-- snippet: continue -->    C++ that goes on in the scope of the block before
+    <!-- snippet: compile -->     C++ that is compiled and not run
+    <!-- snippet: syntax -->      Python that is parsed and not run
+    <!-- snippet: run -->         shell that is run
+    <!-- snippet: output -->      a text block: what the block before it prints
+
+Code that readers need not see stands in comments of several lines, which begin with one of these words and end with -->:
+
+    <!-- snippet-setup            C++ in front of each block from here on, until the next one
+    <!-- snippet-global           C++ at global scope
+    <!-- snippet-check            C++ behind the block before: EXPECT(condition)
+    <!-- snippet-python           Python that is run here
+    <!-- snippet-sh               shell that is run here
+
+`<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent.
+"""
+import argparse
+import contextlib
+import io
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+OPTIONS = {"cpp": {"", "global", "continue", "compile"}, "python": {"", "syntax"}, "sh": {"", "run"}, "cmake": {""},
+           "text": {"", "output"}}
+HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
+
+
+class Block:
+    def __init__(self, page, line, language, option, text, hidden=""):
+        self.page, self.line, self.language, self.option, self.text, self.hidden = page, line, language, option, text, hidden
+        self.expected = None
+        self.name = f"{page}:{line}"
+
+    def fail(self, message):
+        sys.exit(f"{self.name}: {message}")
+
+
+def pages():
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+def blocks(page):
+    """All blocks of a page in order, and whether they need torchtap::transparent."""
+    found, option, transparent = [], "", False
+    lines = (ROOT / page).read_text().splitlines()
+    i = 0
+    while i < len(lines):
+        line = lines[i]
+        if line.strip() == "<!-- snippets: transparent -->":
+            transparent = True
+        elif marked := re.fullmatch(r"\s*<!-- snippet: (\w+) -->\s*", line):
+            option = marked[1]
+        elif hidden := re.fullmatch(r"<!-- snippet-(\w+)", line):
+            end = lines.index("-->", i)
+            if hidden[1] not in HIDDEN:
+                sys.exit(f"{page}:{i + 1}: snippet-{hidden[1]} is none of {', '.join(HIDDEN)}")
+            found.append(Block(page, i + 2, HIDDEN[hidden[1]], "", "\n".join(lines[i + 1:end]), hidden[1]))
+            i = end
+        elif "<!-- snippet" in line:
+            sys.exit(f"{page}:{i + 1}: not understood: {line}")
+        elif fence := re.fullmatch(r"(\s*)```(\S*)", line):
+            end = next(j for j in range(i + 1, len(lines)) if lines[j].strip() == "```")
+            text = [text[len(fence[1]):] for text in lines[i + 1:end]]
+            block = Block(page, i + 2, fence[2], option, "\n".join(text))
+            if option not in OPTIONS.get(block.language, ()):
+                block.fail(f"a block of \"{block.language}\" marked \"{option}\": known are {OPTIONS}")
+            if option == "output":
+                found[-1].expected = block
+            found.append(block)
+            option, i = "", end
+        i += 1
+    return found, transparent
+
+
+def is_program(block):
+    return re.search(r"^int main\(", block.text, re.M) is not None
+
+
+def identifier(block):
+    return "block_" + re.sub(r"\W", "_", block.name)
+
+
+def functions(page):
+    """The functions that the C++ blocks of a page become: [first block, C++ text], and what stands outside of them."""
+    result, outside, setup = [], [], ""
+    for block in blocks(page)[0]:
+        if block.language != "cpp":
+            continue
+        line = f'#line {block.line} "{block.page}"\n'
+        if block.hidden == "setup":
+            setup = line + block.text + "\n"
+        elif block.hidden == "global" or block.option == "global":
+            outside.append(line + block.text + "\n")
+        elif block.hidden == "check" or block.option == "continue":
+            if not result or is_program(result[-1][0]):
+                block.fail("there is no function before it that it could go on in")
+            result[-1][1] += line + block.text + "\n"
+        elif is_program(block):
+            text = re.sub(r"^#include.*$", lambda include: outside.append(include[0] + "\n") or "", block.text, flags=re.M)
+            result.append([block, line + re.sub(r"^int main\(\)", "static void program()", text, flags=re.M) + "\n"])
+        else:
+            result.append([block, setup + "{\n" + line + block.text + "\n"])
+    return result, outside
+
+
+PRELUDE = """// Made by tests/docs/snippets.py of the code blocks in README.md and docs/.
+#include <torch/script.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <iostream>
+#include <map>
+#include <regex>
+#include <stdexcept>
+#include <string>
+#include <torchtap/torchtap.hpp>
+#include <vector>
+%s
+namespace tap = torchtap;
+
+#define EXPECT(...) \\
+  if (!(__VA_ARGS__)) throw std::runtime_error("this does not hold: " #__VA_ARGS__)
+"""
+
+MAIN = """
+int main(int argc, char** argv) {
+  const std::map<std::string, void (*)()> blocks = {
+%s  };
+  for (int i = 1; i < argc; ++i) {
+    std::cout << '\\x1e' << argv[i] << std::endl;
+    try {
+      blocks.at(argv[i])();
+    } catch (const std::exception& error) {
+      std::cerr << argv[i] << ": " << error.what() << std::endl;
+      return 1;
+    }
+  }
+}
+"""
+
+
+def generate(out, transparent):
+    text = PRELUDE % ("#include <torchtap/transparent/transparent.hpp>\n" if transparent else "")
+    names = []
+    for page in pages():
+        if blocks(page)[1] != transparent:
+            continue
+        made, outside = functions(page)
+        text += "".join(outside)
+        for block, body in made:
+            if is_program(block):
+                text += f"namespace {identifier(block)} {{\n{body}}}\n"
+            else:
+                text += f"namespace {identifier(block)} {{\nstatic void program() {{\n{body}}}\n}}\n}}\n"
+            names.append(f'    {{"{block.name}", &{identifier(block)}::program}},\n')
+    text += MAIN % "".join(names)
+    out = pathlib.Path(out)
+    if not out.exists() or out.read_text() != text:
+        out.write_text(text)
+
+
+def agrees(block, printed):
+    if block.expected is None:
+        return
+    def clean(text):
+        return [line.rstrip() for line in text.strip("\n").split("\n")]
+    want, have = clean(block.expected.text), clean(printed)
+    same = len(want) == len(have) and all(
+        re.fullmatch(".*".join(map(re.escape, line.split("…"))), other) for line, other in zip(want, have))
+    if not same:
+        block.expected.fail("the block before it printed\n" + "\n".join(have) + "\nand not\n" + "\n".join(want))
+
+
+def run_cpp(program, group):
+    run = subprocess.run([program, *[block.name for block in group]], capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"{run.stdout[-2000:]}\n{run.stderr[-4000:]}\n{group[0].page}: a C++ block failed")
+    printed = dict(part.split("\n", 1) for part in run.stdout.split("\x1e")[1:])
+    for block in group:
+        agrees(block, printed[block.name])
+
+
+def run_python(block, names):
+    # A file with the lines of the page: torch.jit.script looks for the source of what it compiles.
+    code = "\n" * (block.line - 1) + block.text + "\n"
+    file = pathlib.Path(f"block_{block.line}.py").resolve()
+    file.write_text(code)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(file), "exec"), names)
+    except Exception:
+        block.fail(traceback.format_exc())
+    agrees(block, printed.getvalue())
+
+
+def run_shell(block):
+    run = subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         text=True)
+    if run.returncode != 0:
+        block.fail(f"exit status {run.returncode}\n{run.stdout}")
+    agrees(block, run.stdout)
+
+
+def check_shell(block, helps, command):
+    run = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
+    if run.returncode != 0:
+        block.fail(run.stderr)
+    for line in block.text.replace("\\\n", " ").split("\n"):
+        words = shlex.split(line, comments=True)
+        if not command or len(words) < 2 or words[0] != "torchtap" or words[1].startswith("-"):
+            continue
+        if words[1] not in helps:
+            shown = subprocess.run([command, words[1], "--help"], capture_output=True, text=True)
+            if shown.returncode != 0:
+                block.fail(f"torchtap knows no command {words[1]}")
+            helps[words[1]] = set(re.findall(r"--[a-z0-9-]+", shown.stdout))
+        for word in words[2:words.index("--") if "--" in words else None]:
+            if word.startswith("--") and word.split("=")[0] not in helps[words[1]]:
+                block.fail(f"torchtap {words[1]} has no option {word}")
+
+
+def run(arguments):
+    work = pathlib.Path(arguments.work)
+    shutil.rmtree(work, ignore_errors=True)
+    if arguments.command:
+        os.environ["PATH"] = str(pathlib.Path(arguments.command).parent) + os.pathsep + os.environ["PATH"]
+    counts, helps = {}, {}
+
+    def count(what):
+        counts[what] = counts.get(what, 0) + 1
+
+    for page in pages():
+        found, transparent = blocks(page)
+        program = arguments.transparent if transparent else arguments.program
+        folder = work / re.sub(r"\W", "_", page)
+        folder.mkdir(parents=True)
+        os.chdir(folder)
+        names = {"SOURCE": str(ROOT), "__name__": "block"}
+        made = {block.name: block for block, _ in functions(page)[0]}
+        group = []
+        for block in [*found, None]:
+            if block is not None and block.language == "cpp":
+                if not block.hidden:
+                    count("C++ compiled" if program else "C++ not compiled")
+                if block.name in made and block.option != "compile" and program:
+                    count("C++ run")
+                    group.append(block)
+                continue
+            if block is not None and (block.language in ("text", "cmake") or block.language == "sh" and not
+                                      (block.hidden or block.option == "run")):
+                if block.language == "sh":
+                    check_shell(block, helps, arguments.command)
+                    count("shell parsed")
+                continue
+            if group:
+                run_cpp(program, group)
+                group = []
+            if block is None:
+                break
+            if block.language == "python":
+                if block.option == "syntax":
+                    compile(block.text, block.page, "exec")
+                    count("Python parsed")
+                else:
+                    run_python(block, names)
+                    if not block.hidden:
+                        count("Python run")
+            elif arguments.command:
+                run_shell(block)
+                if not block.hidden:
+                    count("shell run")
+    print(", ".join(f"{number} {what}" for what, number in sorted(counts.items())))
+
+
+def configure(prefix):
+    number = 0
+    for page in pages():
+        for block in blocks(page)[0]:
+            if block.language != "cmake":
+                continue
+            text = block.text
+            if "find_package(torchtap" not in text:
+                text = "find_package(torchtap REQUIRED)\n" + text
+            if "add_executable(" not in text:
+                text = "add_executable(my_program main.cpp)\n" + text
+            if "project(" not in text:
+                text = "cmake_minimum_required(VERSION 3.25)\nproject(my_program CXX)\n" + text
+            with tempfile.TemporaryDirectory() as folder:
+                pathlib.Path(folder, "CMakeLists.txt").write_text(text)
+                pathlib.Path(folder, "main.cpp").write_text("int main() {}\n")
+                made = subprocess.run(["cmake", "-S", folder, "-B", folder + "/build", "-G", "Ninja",
+                                       f"-DCMAKE_PREFIX_PATH={prefix}"], capture_output=True, text=True)
+                if made.returncode != 0:
+                    block.fail(made.stdout + made.stderr)
+            number += 1
+    print(f"{number} CMake blocks configured")
+
+
+def anchors(file):
+    """The anchors that GitHub gives to headings."""
+    text = re.sub(r"```.*?```", "", file.read_text(), flags=re.S)
+    result = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        result.add(re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-"))
+    return result
+
+
+def links():
+    broken, seen = [], 0
+    for page in pages():
+        text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)|<img[^>]*src=\"([^\"]+)\"", text):
+            target = target[0] or target[1]
+            if re.match(r"[a-z]+:", target):
+                continue
+            seen += 1
+            path, _, anchor = target.partition("#")
+            file = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+            if not file.exists() or not file.is_relative_to(ROOT):
+                broken.append(f"{page}: {target}: there is no such file")
+            elif anchor and file.suffix == ".md" and anchor not in anchors(file):
+                broken.append(f"{page}: {target}: there is no such heading")
+    if broken or seen == 0:
+        sys.exit("\n".join(broken) or "no links found")
+    print(f"{seen} links lead somewhere")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="what", required=True)
+    one = commands.add_parser("generate")
+    one.add_argument("out")
+    one.add_argument("--transparent", action="store_true")
+    one = commands.add_parser("run")
+    one.add_argument("--program")
+    one.add_argument("--transparent")
+    one.add_argument("--command")
+    one.add_argument("--work", required=True)
+    one = commands.add_parser("cmake")
+    one.add_argument("prefix")
+    commands.add_parser("links")
+    arguments = parser.parse_args()
+    if arguments.what == "generate":
+        generate(arguments.out, arguments.transparent)
+    elif arguments.what == "run":
+        run(arguments)
+    elif arguments.what == "cmake":
+        configure(arguments.prefix)
+    else:
+        links()
+
+
+main()
