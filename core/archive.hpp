@@ -7,15 +7,16 @@
 /// kept. docs/format.md specifies the bytes.
 
 #include <ATen/core/Tensor.h>
-
 #include <cereal/archives/portable_binary.hpp>
 #include <cereal/types/common.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/utility.hpp>
 #include <cereal/types/vector.hpp>
+
 #include <cstdint>
-#include <torchtap/core/api.hpp>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
 
 namespace torchtap::core {
 
@@ -45,7 +46,8 @@ TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 
 /// Throws `c10::ValueError`: this build cannot read version `found` of the state of `what`.
-[[noreturn]] void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current);
+[[noreturn]] TORCHTAP_API void unknown_state_version(const char* what, std::uint32_t found,
+                                                     std::uint32_t current);
 
 }  // namespace detail
 

@@ -9,16 +9,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/storage/spool.hpp>
-#include <type_traits>
-#include <utility>
 
 namespace torchtap::recorders {
 
 /// One thing that may be recorded, as conditions see it. Valid only during the call.
-class Sample {
+class TORCHTAP_API Sample {
  public:
   /// Made by torchtap for each event.
   Sample(const std::string& path, const std::string& type, std::int64_t call_index, std::int64_t sample_index,
@@ -60,7 +62,7 @@ class Sample {
 };
 
 /// A transform for `Options::transform`: the values of a quantized tensor, any other tensor as it is.
-at::Tensor dequantized(const at::Tensor& tensor);
+TORCHTAP_API at::Tensor dequantized(const at::Tensor& tensor);
 
 /// How a tensor is kept.
 enum class Capture {
@@ -83,7 +85,7 @@ enum class OverBudget {
 /// What a recorder does with each event. Chained like LibTorch's own options:
 ///
 ///     Options().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
-class Options {
+class TORCHTAP_API Options {
  public:
   /// What is asked whether a sample is recorded.
   using Condition = std::function<bool(const Sample&)>;

@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <torchtap/core/value.hpp>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/core/value.hpp>
 
 namespace torchtap::recorders {
 
@@ -20,7 +22,7 @@ class Record;
 ///
 /// What is read is a copy or, for kept samples, a tensor that recording never changes; it may be kept for
 /// good.
-class Subrecorder {
+class TORCHTAP_API Subrecorder {
  public:
   /// The module's path below the root it was attached through; "" for the root.
   const std::string& name() const noexcept;

@@ -4,14 +4,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
-#include <vector>
 
 namespace torchtap::storage {
 
 /// Who an entry is: the module and what was recorded of it.
-struct EntryId {
+struct TORCHTAP_API EntryId {
   /// The module's dotted path in its root.
   std::string path;
   /// Its other paths, if it is a shared module.
@@ -23,7 +25,7 @@ struct EntryId {
 };
 
 /// What one subrecorder has to save.
-struct Entry : EntryId {
+struct TORCHTAP_API Entry : EntryId {
   /// How many samples were recorded.
   std::int64_t samples = 0;
   /// What they were reduced to, such as "Moments"; "" where every sample is kept.

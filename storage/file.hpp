@@ -11,12 +11,14 @@
 #include <torch/arg.h>
 
 #include <string>
+
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/value.hpp>
 
 namespace torchtap::storage {
 
 /// How to save a file (`save_value`) or a recording (`save`).
-class SaveOptions {
+class TORCHTAP_API SaveOptions {
   /// Create missing directories. Otherwise a missing one is an error.
   TORCH_ARG(bool, mkdir) = false;
   /// Replace what was saved there before. Otherwise that is an error.
@@ -26,7 +28,7 @@ class SaveOptions {
 };
 
 /// How to load a file (`load_value`) or a recording (`load`).
-class LoadOptions {
+class TORCHTAP_API LoadOptions {
   /// Map tensors from the file instead of reading them: loading takes no time and memory is taken only by
   /// what is touched, but a file that was damaged since it was written is not noticed (no checksum is
   /// looked at). Writing to such a tensor changes the tensor alone. It stays valid when the file is removed
@@ -54,7 +56,8 @@ class LoadOptions {
 /// twice; `c10::TypeError` for tensors without plain bytes (sparse, quantized, meta); `c10::Error` naming
 /// file and reason if the system fails (disk full, no permission). The old file is then untouched and nothing
 /// is left behind.
-void save_value(const std::string& path, const core::Value& value, const SaveOptions& options = {});
+TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
+                             const SaveOptions& options = {});
 
 /// Reads the value in the file `path`: what `save_value` wrote, or Python's `torch.save` (1.6 or later), or
 /// C++'s `torch::pickle_save`.
@@ -71,6 +74,6 @@ void save_value(const std::string& path, const core::Value& value, const SaveOpt
 /// `c10::ValueError` naming file and reason for everything else: another object among the values, a
 /// file that is missing, truncated or damaged, written in the format before 1.6 (Python can save it anew), or
 /// a TorchScript archive (C++'s `torch::save` writes those; `torch::load` reads them).
-core::Value load_value(const std::string& path, const LoadOptions& options = {});
+TORCHTAP_API core::Value load_value(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

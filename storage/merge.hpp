@@ -8,9 +8,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/storage/file.hpp>
-#include <vector>
 
 namespace torchtap::core {
 class Sink;
@@ -23,7 +25,7 @@ namespace torchtap::storage {
 using Restore = std::function<std::unique_ptr<core::Sink>(const core::SavedSink&)>;
 
 /// How to merge recordings.
-class MergeOptions {
+class TORCHTAP_API MergeOptions {
   /// How to save the result.
   TORCH_ARG(SaveOptions, save) = SaveOptions();
   /// Called before each entry, with the number of entries: for showing progress.
@@ -41,7 +43,7 @@ class MergeOptions {
 /// order, of the same kind and with the same reductions; for results without a saved state, which callables,
 /// `reductions::map` and types without a recipe leave; and what `load`, `save`, `restore` and the reductions'
 /// `merge` throw. Nothing is left at `directory` then, and an older recording there is untouched.
-void merge(const std::vector<std::string>& parts, const std::string& directory, const Restore& restore,
-           const MergeOptions& options = {});
+TORCHTAP_API void merge(const std::vector<std::string>& parts, const std::string& directory,
+                        const Restore& restore, const MergeOptions& options = {});
 
 }  // namespace torchtap::storage

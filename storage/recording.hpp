@@ -21,12 +21,14 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/entry.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/save.hpp>
-#include <vector>
 
 namespace torchtap::storage {
 
@@ -39,7 +41,7 @@ struct Description;
 class SampleRange;
 
 /// A file with samples of one entry of a spooled recording (`spool.hpp`).
-struct RecordedShard {
+struct TORCHTAP_API RecordedShard {
   /// Its name in the directory of the recording.
   std::string file;
   /// Which of all tensors of a module it holds; -1 where one tensor a sample was recorded.
@@ -57,7 +59,7 @@ struct RecordedShard {
 /// `c10::ValueError` naming file and reason if the file is damaged, does not hold what the manifest says, or
 /// is gone because the recording was replaced meanwhile; never is a file of another recording read in its
 /// place.
-class RecordedEntry {
+class TORCHTAP_API RecordedEntry {
  public:
   /// Made by `load`.
   RecordedEntry(std::shared_ptr<const detail::Folder> folder,
@@ -130,7 +132,7 @@ class RecordedEntry {
 /// The samples of an entry in the order they were recorded, undefined where a module was given no tensor.
 /// Read as they are asked for: an input range, which can be gone through several times. Throws as
 /// `RecordedEntry::value` does.
-class SampleRange {
+class TORCHTAP_API SampleRange {
   struct Cursor;
 
  public:
@@ -145,7 +147,7 @@ class SampleRange {
   std::int64_t slot_;
 };
 
-class SampleRange::Iterator {
+class TORCHTAP_API SampleRange::Iterator {
  public:
   using iterator_category = std::input_iterator_tag;
   using value_type = at::Tensor;
@@ -171,7 +173,7 @@ inline SampleRange::Iterator SampleRange::end() const {
 }
 
 /// A recording that was loaded: its entries, in the order of attachment. A regular value.
-class Recording {
+class TORCHTAP_API Recording {
  public:
   /// To iterate over entries.
   using const_iterator = std::vector<RecordedEntry>::const_iterator;
@@ -221,6 +223,6 @@ class Recording {
 /// that are missing or have another size. A contradiction is what no file can hold: more tensors than bytes,
 /// a shape larger than the file, an entry that is not the sum of its shards, a shard of another entry. What
 /// the manifest says of a file that is wrong otherwise is found when its value is read.
-Recording load(const std::string& path, const LoadOptions& options = {});
+TORCHTAP_API Recording load(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/api.hpp>
+
 namespace torchtap::storage {
 
 /// How to recover a recording (`recover`).
-class RecoverOptions {
+class TORCHTAP_API RecoverOptions {
   /// Repair what is found, so that the directory holds a finished recording. Otherwise only look.
   TORCH_ARG(bool, repair) = true;
   /// Read every shard and compare its checksums. Otherwise only its size is compared.
@@ -19,7 +21,7 @@ class RecoverOptions {
 };
 
 /// What `recover` found.
-struct Recovery {
+struct TORCHTAP_API Recovery {
   /// What is there and whole. After a repair, that is the recording.
   std::int64_t entries = 0;
   /// Complete shards.
@@ -44,6 +46,6 @@ struct Recovery {
 ///
 /// Throws `c10::ValueError` if there is no recording at `directory`, or if it is being written by another
 /// process.
-Recovery recover(const std::string& directory, const RecoverOptions& options = {});
+TORCHTAP_API Recovery recover(const std::string& directory, const RecoverOptions& options = {});
 
 }  // namespace torchtap::storage

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
 #include <torchtap/storage/entry.hpp>
 #include <torchtap/storage/file.hpp>
-#include <vector>
 
 namespace torchtap::storage {
 
@@ -31,11 +33,12 @@ namespace torchtap::storage {
 /// an entry with 0 samples and a value, and for names that are not UTF-8; for values as `save_value` does;
 /// and `c10::Error` naming file and reason if the system fails (disk full, no permission). The old recording
 /// is then untouched, no file is left behind, and `entries` may be saved elsewhere.
-void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options = {});
+TORCHTAP_API void save(const std::string& directory, const std::vector<Entry>& entries,
+                       const SaveOptions& options = {});
 
 /// The same for `count` entries, each made when it is its turn and released once it is written, so that a
 /// recording may be larger than memory. An exception from `make` leaves nothing behind.
-void save(const std::string& directory, std::size_t count,
-          const std::function<Entry(std::size_t index)>& make, const SaveOptions& options = {});
+TORCHTAP_API void save(const std::string& directory, std::size_t count,
+                       const std::function<Entry(std::size_t index)>& make, const SaveOptions& options = {});
 
 }  // namespace torchtap::storage

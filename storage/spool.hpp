@@ -24,8 +24,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/storage/entry.hpp>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/storage/entry.hpp>
 
 namespace torchtap::storage {
 
@@ -40,7 +42,7 @@ enum class WhenFull {
 };
 
 /// How samples are spooled.
-class SpoolOptions {
+class TORCHTAP_API SpoolOptions {
   /// Create missing directories. Otherwise a missing one is an error.
   TORCH_ARG(bool, mkdir) = false;
   /// Replace the recording that is there, at once. Otherwise that is an error.
@@ -68,7 +70,7 @@ class SpoolOptions {
 /// room nothing is lost. Samples not yet on disk wait in memory until then, and nothing is added to them.
 ///
 /// Thread-safe. In a child process (fork) every call is an error and the destructor does nothing.
-class Spool {
+class TORCHTAP_API Spool {
  public:
   /// Takes `directory`, and keeps others from writing there until `close`. Throws `c10::ValueError` where it
   /// may not be written to (see `SpoolOptions`), or where another spool writes already; `c10::Error` if the
@@ -113,7 +115,7 @@ class Spool {
 };
 
 /// The samples of one entry of a spool.
-class Spool::Stream {
+class TORCHTAP_API Spool::Stream {
  public:
   /// Copies `sample`, of any strided dtype that `save_value` takes; an undefined one keeps its place as None.
   /// With `slot`, the samples of different slots are lists of their own. Throws `c10::TypeError` for a tensor

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/value.hpp>
@@ -22,7 +23,7 @@ struct Summary;
 
 /// A tensor that is copied by value, which gives classes made of them correct copy and move operations by
 /// default. The tensor passed to the constructor must have no other owner.
-class Owned {
+class TORCHTAP_API Owned {
  public:
   Owned() = default;
   Owned(at::Tensor tensor) : tensor_(std::move(tensor)) {}  // NOLINT: takes ownership
@@ -52,23 +53,23 @@ class Owned {
 };
 
 /// A contiguous tensor of `dtype` with the values of `tensor` and a storage of its own.
-at::Tensor own_copy(const at::Tensor& tensor, c10::ScalarType dtype);
-at::Tensor own_copy(const at::Tensor& tensor);
+TORCHTAP_API at::Tensor own_copy(const at::Tensor& tensor, c10::ScalarType dtype);
+TORCHTAP_API at::Tensor own_copy(const at::Tensor& tensor);
 
 /// The dtype for sums of `dtype`: float32 for half types, int64 for integers and bool.
-c10::ScalarType sum_type(c10::ScalarType dtype);
+TORCHTAP_API c10::ScalarType sum_type(c10::ScalarType dtype);
 /// float64 or complex128.
-c10::ScalarType wide_type(c10::ScalarType dtype);
+TORCHTAP_API c10::ScalarType wide_type(c10::ScalarType dtype);
 /// The dtype for averages of `dtype`: float32 for half types and float32, float64 for integers.
-c10::ScalarType mean_type(c10::ScalarType dtype);
+TORCHTAP_API c10::ScalarType mean_type(c10::ScalarType dtype);
 /// `dtype`, or float32 for the half types, which many CPU kernels lack.
-c10::ScalarType kernel_type(c10::ScalarType dtype);
+TORCHTAP_API c10::ScalarType kernel_type(c10::ScalarType dtype);
 
 /// The shortest decimal that reads back as `value`, such as "0.9"; for descriptions.
-std::string to_text(double value);
+TORCHTAP_API std::string to_text(double value);
 
 /// One sample as rows.
-struct Rows {
+struct TORCHTAP_API Rows {
   at::Tensor view;                   ///< [folded..., kept...], at least one folded dimension
   std::vector<std::int64_t> folded;  ///< 0, 1, ...: the folded dimensions of `view`
   std::int64_t count = 0;            ///< rows
@@ -89,7 +90,7 @@ enum class Accepts { any, real };
 
 /// Checks samples, finds their rows and counts them. Holds the configuration and counters that all reductions
 /// share.
-class Intake {
+class TORCHTAP_API Intake {
  public:
   Intake(const char* name, Folding folding, Accepts accepts = Accepts::any, bool any_shape = false);
 
@@ -169,6 +170,6 @@ class Intake {
 /// Adds a small contiguous CPU `sample` to `sum` of the same shape in a plain loop, some ten times faster
 /// than through the dispatcher. `sum` has the sample's dtype or float64. Returns false and changes nothing if
 /// this does not apply.
-bool add_plain(at::Tensor& sum, const at::Tensor& sample);
+TORCHTAP_API bool add_plain(at::Tensor& sum, const at::Tensor& sample);
 
 }  // namespace torchtap::reductions::detail

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/sink.hpp>
 
@@ -31,10 +32,10 @@ template <class... Rs>
 inline constexpr bool all_fresh_v = (core::detail::has_fresh<Rs>::value && ...);
 
 /// "a::Mine<int>" as "Mine".
-std::string short_name(const std::string& type);
+TORCHTAP_API std::string short_name(const std::string& type);
 
 /// "Every(Mean)"; empty if `part` is empty.
-std::string recipe_of(const char* combinator, const std::string& part);
+TORCHTAP_API std::string recipe_of(const char* combinator, const std::string& part);
 
 /// The reduction's `describe()`, or else its type without namespaces and template arguments.
 template <class R>
@@ -67,7 +68,7 @@ bool commutative(const R& reduction) {
 }
 
 /// "AbsMax(over=[0])" as "abs_max": the description up to its arguments, in snake case.
-std::string snake_case(const std::string& description);
+TORCHTAP_API std::string snake_case(const std::string& description);
 
 /// A reduction unchanged, or a callable `(accumulated, sample) -> accumulated` as a `core::Fold`.
 template <class R>

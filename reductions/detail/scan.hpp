@@ -9,13 +9,14 @@
 #include <optional>
 #include <vector>
 
+#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/options.hpp>
 
 namespace torchtap::reductions::detail {
 
 /// A contiguous sample viewed as [folded, kept, folded, kept]; missing dimensions have size 1.
-struct Layout {
+struct TORCHTAP_API Layout {
   std::int64_t outer = 1, kept = 1, inner = 1, columns = 1;
 
   bool operator==(const Layout& other) const noexcept {
@@ -27,7 +28,7 @@ struct Layout {
 using Edges = std::shared_ptr<const std::vector<double>>;
 
 /// A request for one way of folding a sample, and its answer once `done`.
-struct Read {
+struct TORCHTAP_API Read {
   /// [kept, bins + 3]: bins, below, above, NaN.
   struct Counting {
     Edges edges;
@@ -48,7 +49,7 @@ struct Read {
 /// the shape and are combined in order, so the number of threads does not change the result. There is no
 /// answer for other samples, for foldings that no `Layout` expresses, and in a build without `Kernels`; use
 /// ATen then.
-class Scan {
+class TORCHTAP_API Scan {
  public:
   explicit Scan(const at::Tensor& sample);
 
@@ -94,11 +95,11 @@ class Scan {
 
 /// Calls `f(begin, end)` for parts of [0, units) on LibTorch's threads, or on the current thread if
 /// `elements` is small.
-void parallel(std::int64_t units, std::int64_t elements,
-              const std::function<void(std::int64_t, std::int64_t)>& f);
+TORCHTAP_API void parallel(std::int64_t units, std::int64_t elements,
+                           const std::function<void(std::int64_t, std::int64_t)>& f);
 
 /// An uninitialised CPU tensor.
-at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype);
+TORCHTAP_API at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype);
 
 /// `of(summary)` of each kept element, as a tensor of that shape whose dtype is the type returned.
 template <class F>
