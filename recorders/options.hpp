@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <torchtap/core/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/storage/spool.hpp>
@@ -18,7 +19,7 @@
 namespace torchtap::recorders {
 
 /// One thing that may be recorded, as conditions see it. Valid only during the call.
-class Sample {
+class TORCHTAP_API Sample {
  public:
   Sample(const std::string& path, const std::string& type, std::int64_t call_index, std::int64_t sample_index,
          std::int64_t slot, const at::Tensor& tensor, const hooks::Tensors* all = nullptr) noexcept
@@ -59,15 +60,14 @@ class Sample {
 };
 
 /// A transform for `Options::transform`: the values of a quantized tensor, any other tensor as it is.
-at::Tensor dequantized(const at::Tensor& tensor);
+TORCHTAP_API at::Tensor dequantized(const at::Tensor& tensor);
 
 /// How a tensor is kept.
 enum class Capture {
   /// A detached copy: never changes, whatever happens to the tensor later.
   copy,
-  /// Detached, sharing the tensor's memory: costs nothing, but a later in-place change makes it worthless;
-  /// that is
-  /// detected and reported when the recording is read.
+  /// Detached, sharing the tensor's memory: costs nothing, but a later in-place change makes it worthless.
+  /// Such a change is detected, and reported when the recording is read.
   alias,
 };
 
@@ -82,14 +82,15 @@ enum class OverBudget {
 /// What a recorder does with each event. Chained like LibTorch's own options:
 ///
 ///     Options().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
-class Options {
+class TORCHTAP_API Options {
  public:
   using Condition = std::function<bool(const Sample&)>;
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
   using ErrorHandler = std::function<void(const std::string& path, const std::exception_ptr& error)>;
 
   /// Asked once per event, before anything is copied; where it says no, nothing is recorded and no counter
-  /// moves. A callable without arguments, or one that is given the `Sample`.
+  /// moves. A callable without arguments, or one that is given the `Sample`. Where the model runs in several
+  /// threads, several call it at the same time.
   template <class Callable>
   Options& condition(Callable&& callable) {
     static_assert(
@@ -108,10 +109,10 @@ class Options {
   const std::function<bool()>& nullary_condition() const noexcept { return nullary_condition_; }
 
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
-  /// your own
-  /// (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each subrecorder works
-  /// on its own copy; where several threads come to one at the same time, and the reduction does not depend
-  /// on the order (`commutative`), each of them on a copy that is merged when the result is asked for.
+  /// your own (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each
+  /// subrecorder works on its own copy; where several threads come to one at the same time, and the reduction
+  /// does not depend on the order (`commutative`), each of them on a copy that is merged when the result is
+  /// asked for.
   template <class Reduction>
   Options& reduction(Reduction&& reduction) {
     reduction_ = core::make_sink(std::forward<Reduction>(reduction));
@@ -149,8 +150,8 @@ class Options {
   OverBudget over_budget() const noexcept { return over_budget_; }
 
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
-  /// event cannot be recorded, so that a program goes on whatever its observer thinks; the event is then not
-  /// recorded. The default throws.
+  /// event cannot be recorded, so that the program continues; the event is then not recorded. Where the
+  /// model runs in several threads, several call it at the same time. The default throws.
   TORCH_ARG(ErrorHandler, on_error);
   /// How tensors are kept; of no consequence where a reduction consumes them.
   TORCH_ARG(Capture, capture) = Capture::copy;
