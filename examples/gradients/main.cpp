@@ -21,12 +21,12 @@ int main() {
   Skip model;
 
   tap::recorders::BackwardInput into;  // the gradient with respect to f's input: every sample is kept
-  into.modules(model, tap::selectors::names("f"));
+  into.attach(model, tap::selectors::names("f"));
   tap::recorders::BackwardOutput outof;  // and to its output
-  outof.modules(model, tap::selectors::names("f"));
+  outof.attach(model, tap::selectors::names("f"));
   tap::recorders::BackwardOutput lengths(  // of the same only the length: 4 bytes a sample
       tap::recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); }));
-  lengths.modules(model, tap::selectors::names("f"));
+  lengths.attach(model, tap::selectors::names("f"));
 
   const at::Tensor x = torch::randn({2, 4}, torch::requires_grad());
   model->forward(x).pow(2).sum().backward();

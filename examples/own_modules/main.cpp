@@ -39,17 +39,17 @@ int main() {
   // Selectors know types and paths; without one, everything that has a forward is recorded, Net included.
   tap::recorders::ForwardOutput all(
       tap::reductions::Moments(tap::reductions::MomentsOptions().over_all(true)));
-  all.modules(net);
+  all.attach(net);
   // The third pass through the block only: conditions see which call of a forward this is.
   tap::recorders::ForwardOutput last(tap::recorders::Options().condition(
       [](const tap::recorders::Sample& sample) { return sample.call_index() == 2; }));
-  last.modules(net, tap::selectors::types<ResidualBlock>());
+  last.attach(net, tap::selectors::types<ResidualBlock>());
 
   const at::Tensor x = torch::randn({8, 16});
   const at::Tensor y = net->forward(x);
 
   for (const auto& module : all) {
-    std::cout << (module.name().empty() ? "(root)" : module.name()) << " (" << module.type()
+    std::cout << (module.path().empty() ? "(root)" : module.path()) << " (" << module.type()
               << "): " << module.samples() << " samples, variance "
               << module.tensor("variance").item<double>() << "\n";
   }
