@@ -6,5 +6,9 @@
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/selectors.hpp>
+#include <torchtap/storage/dtype.hpp>
 #include <torchtap/storage/file.hpp>
+#include <torchtap/storage/merge.hpp>
 #include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/recover.hpp>
+#include <torchtap/version.hpp>

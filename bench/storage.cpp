@@ -15,6 +15,7 @@
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/storage/file.hpp>
+#include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/spool.hpp>
 
 #if TORCHTAP_BENCH_TRANSPARENT

@@ -1,12 +1,17 @@
 # Headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
+#
+# Three components, which packages are made of (torchtap_package.cmake): library, dev, and tools.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/torchtap")
 install(TARGETS torchtap EXPORT torchtapTargets
+        LIBRARY COMPONENT library NAMELINK_COMPONENT dev
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 if(TORCHTAP_BUILD_TRANSPARENT)
-  install(TARGETS torchtap_transparent_library torchtap_transparent EXPORT torchtapTargets)
+  install(TARGETS torchtap_transparent_library torchtap_transparent EXPORT torchtapTargets
+          LIBRARY COMPONENT library NAMELINK_COMPONENT dev)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/transparent/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/torchtap/transparent"
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
 endif()
@@ -16,3 +21,7 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" "${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake"
         DESTINATION "${package_dir}")
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(torchtap_package)
+endif()

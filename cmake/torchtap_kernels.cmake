@@ -1,8 +1,5 @@
 # What reads samples on the CPU at the speed of memory: Highway, where it is installed, and the OpenMP that LibTorch's own
 # thread pool is made of. Only the library itself is linked with them; nothing of them is in the headers.
-if(TORCHTAP_HIGHWAY)
-  find_package(hwy QUIET)
-endif()
 add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp"
                                     "${PROJECT_SOURCE_DIR}/reductions/detail/sort.cpp")
 target_include_directories(torchtap_kernels PRIVATE "${TORCHTAP_INCLUDE_DIR}")
@@ -13,17 +10,16 @@ torchtap_options(torchtap_kernels)
 torchtap_hide_symbols(torchtap_kernels)
 target_sources(torchtap PRIVATE $<TARGET_OBJECTS:torchtap_kernels>)
 set(TORCHTAP_FIND_HIGHWAY "")
-if(TARGET hwy::hwy)
-  message(STATUS "torchtap: reductions with Highway ${hwy_VERSION}")
-  target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_WITH_HIGHWAY=1)
+if(TORCHTAP_WITH_HIGHWAY)
+  target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY=1)
   target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
   set(highway hwy::hwy)
   if(TARGET hwy::hwy_contrib)  # sorts
     list(APPEND highway hwy::hwy_contrib)
-    target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_WITH_HIGHWAY_SORT=1)
+    target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY_SORT=1)
     target_link_libraries(torchtap_kernels PRIVATE hwy::hwy_contrib)
   endif()
-  if(BUILD_SHARED_LIBS)
+  if(TORCHTAP_BUILD_SHARED)
     foreach(library IN LISTS highway)
       target_link_libraries(torchtap PRIVATE "$<TARGET_LINKER_FILE:${library}>")  # by path: no target that a package would name
     endforeach()
@@ -31,13 +27,9 @@ if(TARGET hwy::hwy)
     target_link_libraries(torchtap PRIVATE ${highway})
     set(TORCHTAP_FIND_HIGHWAY "find_dependency(hwy)")  # a static library leaves its dependencies to the program
   endif()
-else()
-  message(STATUS "torchtap: reductions without Highway, by ATen alone")
 endif()
 
-# at::parallel_for is a template: without OpenMP it is a plain loop. ThreadSanitizer does not see OpenMP's barriers.
-find_package(OpenMP COMPONENTS CXX)
-if(OpenMP_CXX_FOUND AND NOT TORCHTAP_SANITIZE MATCHES thread)
+if(TORCHTAP_WITH_OPENMP)
   set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/scan.cpp" PROPERTIES
                               COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
   target_link_libraries(torchtap PRIVATE ${OpenMP_CXX_LIBRARIES})

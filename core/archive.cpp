@@ -3,10 +3,51 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/version.hpp>
 
 namespace torchtap::core::detail {
+namespace {
+
+/// Reads a vector as cereal writes it. Memory grows with the bytes that are there, so that a forged size is
+/// an error at the end of the archive instead of an attempt to take all memory.
+template <class T>
+void load_vector(InputArchive& archive, std::vector<T>& vector) {
+  constexpr std::uint64_t kAtOnce = (std::uint64_t{1} << 24) / sizeof(T);
+  cereal::size_type left = 0;
+  archive(cereal::make_size_tag(left));
+  vector.clear();
+  while (left != 0) {
+    const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(left, kAtOnce));
+    const std::size_t before = vector.size();
+    vector.resize(before + now);
+    archive(cereal::binary_data(vector.data() + before, now * sizeof(T)));
+    left -= now;
+  }
+}
+
+}  // namespace
+
+void PackedTensor::save(OutputArchive& archive) const {
+  archive(dtype, device_type, device_index, sizes, bytes);
+}
+
+void PackedTensor::load(InputArchive& archive) {
+  archive(dtype, device_type, device_index);
+  load_vector(archive, sizes);
+  load_vector(archive, bytes);
+}
+
+void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
+  TORCH_CHECK_VALUE(found != 0, "restore: the state of ", what,
+                    " claims version 0, which there never was; "
+                    "it is damaged.");
+  TORCH_CHECK_VALUE(false, "restore: the state of ", what, " has version ", found, ", and this torchtap (",
+                    TORCHTAP_VERSION, ") reads versions up to ", current,
+                    ": a newer torchtap wrote it. Update torchtap, or record again with this one.");
+}
 
 PackedTensor pack(const at::Tensor& tensor) {
   PackedTensor packed;
@@ -44,6 +85,12 @@ at::Tensor unpack(const PackedTensor& packed) {
                     " bytes; it is damaged.");
   at::Tensor tensor = at::empty(packed.sizes, at::TensorOptions().dtype(dtype));
   if (!packed.bytes.empty()) std::memcpy(tensor.data_ptr(), packed.bytes.data(), packed.bytes.size());
+  constexpr auto kDeviceTypes = static_cast<std::int32_t>(c10::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES);
+  TORCH_CHECK_VALUE(packed.device_type >= 0 && packed.device_type < kDeviceTypes &&
+                        packed.device_index >= -1 &&
+                        packed.device_index <= std::numeric_limits<c10::DeviceIndex>::max(),
+                    "restore: the archive names device number ", packed.device_index, " of type number ",
+                    packed.device_type, ", which this LibTorch does not have.");
   const auto type = static_cast<c10::DeviceType>(packed.device_type);
   if (type == c10::DeviceType::CPU) return tensor;
   return tensor.to(c10::Device(type, static_cast<c10::DeviceIndex>(packed.device_index)));

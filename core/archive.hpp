@@ -4,7 +4,7 @@
 ///
 /// The archive is cereal's portable binary one, so a state written on one machine loads on another. A tensor
 /// is written as dtype, device type, shape and its contiguous bytes; views are not shared, gradients are not
-/// kept.
+/// kept. docs/format.md specifies the bytes.
 
 #include <ATen/core/Tensor.h>
 
@@ -33,11 +33,8 @@ struct TORCHTAP_API PackedTensor {
   std::vector<std::int64_t> sizes;
   std::vector<std::uint8_t> bytes;
 
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(CEREAL_NVP(dtype), CEREAL_NVP(device_type), CEREAL_NVP(device_index), CEREAL_NVP(sizes),
-            CEREAL_NVP(bytes));
-  }
+  void save(OutputArchive& archive) const;
+  void load(InputArchive& archive);
 };
 
 /// Throws `c10::TypeError` for layouts that have no plain bytes (sparse, quantized, mkldnn).
@@ -45,7 +42,33 @@ TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
 /// Throws `c10::ValueError` if the parts do not fit each other, whatever the archive claimed.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
 
+/// Throws `c10::ValueError`: this build does not read version `found` of the state of `what`.
+[[noreturn]] void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current);
+
 }  // namespace detail
+
+/// Writes `current`, the version of the state of a reduction called `what`, in front of that state; or reads
+/// the version there and returns it, so that an older state can be read as it was written. Throws
+/// `c10::ValueError` if it is newer than `current`.
+///
+///     template <class Archive>
+///     void serialize(Archive& archive) {
+///       const auto version = core::state_version(archive, "MyReduction", 2);
+///       archive(count_, sum_);
+///       if (version >= 2) archive(weights_);
+///     }
+///
+/// Raise the number whenever `serialize` changes, and keep reading the older ones.
+template <class Archive>
+std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t current) {
+  std::uint32_t version = current;
+  archive(cereal::make_nvp("version", version));
+  if constexpr (Archive::is_loading::value) {
+    if (version == 0 || version > current) detail::unknown_state_version(what, version, current);
+  }
+  return version;
+}
+
 }  // namespace torchtap::core
 
 namespace cereal {

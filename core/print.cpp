@@ -10,6 +10,7 @@
 #include <cctype>
 #include <cstdio>
 #include <ostream>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/value.hpp>
 

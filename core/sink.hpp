@@ -159,6 +159,7 @@ class Fold {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    state_version(archive, "callable", 1);
     archive(cereal::make_nvp("count", count_), cereal::make_nvp("value", value_));
   }
 
@@ -282,7 +283,7 @@ template <class R>
 std::unique_ptr<Sink> make_sink(R&& reduction) {
   using T = std::decay_t<R>;
   static_assert(is_reduction_v<T> || is_fold_v<T>,
-                "expected a reduction (update, merge, count, state) or a callable "
+                "expected a reduction (update, merge, count, results) or a callable "
                 "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
   if constexpr (is_reduction_v<T>) {
     return std::make_unique<SinkOf<T>>(std::forward<R>(reduction));

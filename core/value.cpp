@@ -1,4 +1,5 @@
 #include <algorithm>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/same.hpp>
 #include <torchtap/core/value.hpp>

@@ -6,9 +6,10 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <string>
-#include <torchtap/core/api.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
 
 namespace torchtap::core {
 

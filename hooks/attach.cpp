@@ -17,12 +17,13 @@ int& open_batches() noexcept {
 
 /// Why nothing calls a hook of this module, and what would.
 std::string way_out(const model::ModuleRef& module) {
-  const std::string type = c10::demangle(typeid(module.module()).name());
+  const torch::nn::Module& inside = module.module();
+  const std::string type = c10::demangle(typeid(inside).name());
   if (type == "torch::nn::SequentialImpl") {
     return "it is called through its entries, and it has no entries yet; push them first.";
   }
   if (const model::detail::InterposedCalls* calls = model::detail::interposed_calls())
-    return calls->why_not(module.module());
+    return calls->why_not(inside);
   const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
   return c10::str(
       "its forward is called directly, and LibTorch offers no place for a hook there. Any of these makes it "

@@ -9,12 +9,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/storage/spool.hpp>
-#include <type_traits>
-#include <utility>
 
 namespace torchtap::recorders {
 

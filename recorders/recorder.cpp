@@ -2,11 +2,13 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/detail/snapshot.hpp>
 #include <torchtap/recorders/recorder.hpp>
-#include <torchtap/storage/write_file.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::recorders {
 
@@ -128,9 +130,9 @@ const Subrecorder& Recorder::at(const std::string& path) const {
   std::vector<std::string> paths;
   std::vector<std::int64_t> found;
   for (const auto& [index, record] : live()) {
-    paths.push_back(record->path);
-    bool matches = record->path == path;
-    for (const auto& alias : record->aliases) matches = matches || alias == path;
+    paths.push_back(record->id.path);
+    bool matches = record->id.path == path;
+    for (const auto& alias : record->id.aliases) matches = matches || alias == path;
     if (matches) found.push_back(index);
   }
   TORCH_CHECK_INDEX(!found.empty(), kind(), "::at: no subrecorder is called \"", path, "\"; the nearest are ",
@@ -192,8 +194,8 @@ void Recorder::merge(const Recorder& other) {
                     "; both have to be attached to the same modules.");
   std::vector<detail::RecordData> taken;
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    TORCH_CHECK_VALUE(mine[i].second->path == theirs[i].second->path, kind(), "::merge: subrecorder ", i,
-                      " is \"", mine[i].second->path, "\" here and \"", theirs[i].second->path,
+    TORCH_CHECK_VALUE(mine[i].second->id.path == theirs[i].second->id.path, kind(), "::merge: subrecorder ",
+                      i, " is \"", mine[i].second->id.path, "\" here and \"", theirs[i].second->id.path,
                       "\" there; both have to be attached to the same modules in the same order.");
     taken.push_back(theirs[i].second->data());
     mine[i].second->check_merge(taken.back());
@@ -262,19 +264,6 @@ void Recorder::flush() {
   store_->spool().flush();
 }
 
-namespace {
-
-constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '2'};
-
-// FNV-1a: tells a damaged file from a whole one before its sizes are believed.
-std::uint64_t checksum(const std::string& bytes) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  return hash;
-}
-
-}  // namespace
-
 void Recorder::snapshot(std::ostream& stream) const {
   check_not_moved("snapshot");
   std::ostringstream payload;
@@ -284,13 +273,7 @@ void Recorder::snapshot(std::ostream& stream) const {
     archive(kind(), static_cast<std::uint64_t>(records.size()));
     for (const auto& entry : records) entry.second->save(archive);
   }
-  const std::string bytes = payload.str();
-  stream.write(kMagic, sizeof(kMagic));
-  {
-    core::OutputArchive header(stream);
-    header(static_cast<std::uint64_t>(bytes.size()), checksum(bytes));
-  }
-  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  detail::write_snapshot(stream, payload.str());
   stream.flush();
   TORCH_CHECK(stream.good(), kind(),
               "::snapshot: the stream could not be written; nothing recorded was lost.");
@@ -298,33 +281,10 @@ void Recorder::snapshot(std::ostream& stream) const {
 
 void Recorder::restore(std::istream& stream) {
   check_not_moved("restore");
-  const auto damaged = [&](const std::string& why) {
-    TORCH_CHECK_VALUE(false, kind(), "::restore: the snapshot cannot be read: ", why,
-                      ". Nothing was changed.");
-  };
   std::vector<detail::RecordData> restored;
   const auto records = live();
   try {
-    char magic[sizeof(kMagic)] = {};
-    stream.read(magic, sizeof(magic));
-    if (!stream || std::memcmp(magic, kMagic, sizeof(kMagic)) != 0)
-      damaged("it is no snapshot of a recorder");
-    std::uint64_t size = 0, sum = 0;
-    {
-      core::InputArchive header(stream);
-      header(size, sum);
-    }
-    // Read piece by piece: the size is a claim.
-    std::string bytes;
-    while (bytes.size() < size) {
-      const std::size_t before = bytes.size();
-      const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(size - before, 1 << 20));
-      bytes.resize(before + piece);
-      stream.read(bytes.data() + before, static_cast<std::streamsize>(piece));
-      if (!stream) damaged("it ends too early");
-    }
-    if (checksum(bytes) != sum) damaged("its checksum does not fit");
-    std::istringstream payload(bytes);
+    std::istringstream payload(detail::read_snapshot(kind() + "::restore", stream));
     core::InputArchive archive(payload);
     std::string their_kind;
     std::uint64_t count = 0;
@@ -336,14 +296,14 @@ void Recorder::restore(std::istream& stream) {
                       "; attach to the same modules first.");
     for (const auto& entry : records) restored.push_back(entry.second->load(archive));
   } catch (const cereal::Exception& error) {
-    damaged(error.what());
+    detail::bad_snapshot(kind() + "::restore", error.what());
   }
   for (std::size_t i = 0; i < records.size(); ++i) records[i].second->put(std::move(restored[i]));
 }
 
 void Recorder::snapshot(const std::string& file) const {
   check_not_moved("snapshot");  // before a file is made
-  storage::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
+  storage::detail::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
 }
 
 void Recorder::restore(const std::string& file) {

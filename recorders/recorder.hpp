@@ -10,6 +10,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/detail/has_forward.hpp>
@@ -19,9 +23,6 @@
 #include <torchtap/recorders/subrecorder.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/storage/recording.hpp>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 namespace torchtap::selectors {
 class ModuleView;

@@ -5,13 +5,13 @@
 namespace torchtap::recorders {
 
 const std::string& Subrecorder::path() const noexcept {
-  return record_->path;
+  return record_->id.path;
 }
 const std::vector<std::string>& Subrecorder::aliases() const noexcept {
-  return record_->aliases;
+  return record_->id.aliases;
 }
 const std::string& Subrecorder::type() const noexcept {
-  return record_->type;
+  return record_->id.type;
 }
 std::int64_t Subrecorder::samples() const noexcept {
   return record_->samples();

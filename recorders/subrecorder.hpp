@@ -6,9 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/value.hpp>
-#include <vector>
 
 namespace torchtap::recorders {
 

@@ -49,6 +49,7 @@ class TORCHTAP_API Count {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, elements_, nan_, inf_, zeros_);
     if constexpr (Archive::is_loading::value) restored();
   }

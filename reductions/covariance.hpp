@@ -55,6 +55,7 @@ class TORCHTAP_API Covariance {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, unbiased_, taken_, mean_, product_);
     if constexpr (Archive::is_loading::value) restored();
   }
@@ -100,6 +101,7 @@ class TORCHTAP_API Gram {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, taken_, product_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -65,6 +65,7 @@ class Every {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Every", 1);
     archive(n_, seen_, *reduction_);
     if constexpr (Archive::is_loading::value) {
       TORCH_CHECK_VALUE(n_ > 0 && seen_ >= 0, "restore: the archive claims every ", n_, "-th of ", seen_,

@@ -39,6 +39,7 @@ class TORCHTAP_API Extremum {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, value_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*value_);
   }

@@ -42,6 +42,7 @@ class TORCHTAP_API First {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, value_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*value_);
   }
@@ -78,6 +79,7 @@ class TORCHTAP_API Last {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, value_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*value_);
   }

@@ -79,6 +79,7 @@ class TORCHTAP_API Histogram {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, bins_, growing_, low_, high_, slots_, min_, max_, exponent_, start_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -42,6 +42,7 @@ class Map {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Map", 1);
     archive(*reduction_);
   }
 

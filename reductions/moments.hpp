@@ -66,6 +66,7 @@ class TORCHTAP_API Moments {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, unbiased_, mean_, m2_, m3_, m4_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -244,11 +244,13 @@ Named Named::fresh() const {
 }
 
 void Named::save(core::OutputArchive& archive) const {
+  if (members_.size() > 1) core::state_version(archive, "Series", 1);
   for (const auto& one : members_) one.sink->save(archive);
 }
 
 void Named::load(core::InputArchive& archive) {
   Named loaded(*this);
+  if (members_.size() > 1) core::state_version(archive, "Series", 1);
   for (auto& one : loaded.members_) one.sink->load(archive);
   *this = std::move(loaded);
 }

@@ -60,6 +60,7 @@ class Over {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Over", 1);
     archive(dims_, *reduction_);
   }
 

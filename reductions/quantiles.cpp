@@ -302,8 +302,9 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
     }
   }
   // [kept elements, values], ascending, with the number of rows up to and including each.
-  const auto [values, order] = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
-  at::Tensor weight = at::cat(weights).index({order});
+  const auto sorted = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
+  const at::Tensor& values = std::get<0>(sorted);  // C++17 lets no lambda capture a structured binding
+  at::Tensor weight = at::cat(weights).index({std::get<1>(sorted)});
   weight = weight.masked_fill(values.isnan(), 0);
   const at::Tensor ranks = weight.cumsum(1);
   const at::Tensor rows = weight.sum(1, /*keepdim=*/true);

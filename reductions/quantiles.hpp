@@ -84,6 +84,7 @@ class TORCHTAP_API Quantiles {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, size_, seed_, at_, random_, levels_, exact_, min_, max_, nan_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -55,6 +55,7 @@ class TORCHTAP_API Reservoir {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, k_, seed_, random_, samples_, indices_);
     if constexpr (Archive::is_loading::value) restored();
   }

@@ -73,9 +73,11 @@ class AnySeries {
     return AnySeries(std::move(members));
   }
   void save(core::OutputArchive& archive) const {
+    core::state_version(archive, "Series", 1);
     for (const auto& member : members_) member.save(archive);
   }
   void load(core::InputArchive& archive) {
+    core::state_version(archive, "Series", 1);
     for (auto& member : members_) member.load(archive);
   }
 

@@ -121,6 +121,7 @@ class Series {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Series", 1);
     std::apply([&](auto&... members) { archive(*members...); }, members_);
   }
 

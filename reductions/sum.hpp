@@ -36,6 +36,7 @@ class TORCHTAP_API Total {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, sum_);
     if constexpr (Archive::is_loading::value) intake_.check_restored(*sum_);
   }

@@ -57,6 +57,7 @@ class TORCHTAP_API TopK {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, intake_.name(), 1);
     archive(intake_, k_, largest_, values_, indices_);
     if constexpr (Archive::is_loading::value) restored();
   }

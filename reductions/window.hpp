@@ -76,6 +76,7 @@ class Window {
 
   template <class Archive>
   void serialize(Archive& archive) {
+    core::state_version(archive, "Window", 1);
     archive(n_, seen_, samples_);
     if constexpr (core::detail::has_recipe<R>::value) archive(*empty_);  // its configuration
     if constexpr (Archive::is_loading::value) {

@@ -1,9 +1,9 @@
-#include <fnmatch.h>
-
 #include <c10/util/ArrayRef.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <ostream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selector.hpp>
 

@@ -4,11 +4,12 @@
 #include <functional>
 #include <iosfwd>
 #include <string>
-#include <torchtap/core/api.hpp>
-#include <torchtap/model/module_ref.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/model/module_ref.hpp>
 
 namespace torch::nn {
 class Module;

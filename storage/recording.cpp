@@ -1,88 +1,20 @@
-#include <c10/core/ScalarType.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/journal.hpp>
-#include <torchtap/storage/manifest.hpp>
-#include <torchtap/storage/pickle.hpp>
-#include <torchtap/storage/pt.hpp>
+#include <torchtap/storage/detail/contents.hpp>
+#include <torchtap/storage/detail/folder.hpp>
+#include <torchtap/storage/detail/manifest_check.hpp>
+#include <torchtap/storage/detail/pt.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/recording.hpp>
-#include <torchtap/storage/sync_queue.hpp>
-#include <unordered_set>
 #include <utility>
 
 namespace torchtap::storage {
 namespace detail {
-
-/// An open directory. Held open, it stays the directory that was loaded, whatever takes its name.
-struct Folder {
-  std::string path;
-  Descriptor fd;  // none for a single file
-  LoadOptions options;
-};
-
 namespace {
-
-void check_name(const std::string& where, const char* field, const std::string& name) {
-  TORCH_CHECK_VALUE(is_utf8(name) && name.find('\0') == std::string::npos, "save: the ", field, " of ", where,
-                    " is not UTF-8, or contains a zero byte; a manifest cannot hold it. Rename it.");
-}
-
-void check_entry(const Entry& entry, std::size_t index) {
-  const std::string where = c10::str("entry ", index);
-  check_name(where, "path", entry.path);
-  for (const auto& alias : entry.aliases) check_name(where, "alias", alias);
-  check_name(where, "type", entry.type);
-  check_name(where, "kind", entry.kind);
-  check_name(where, "reduction", entry.reduction);
-  const std::string name = named(index, entry.path);
-  TORCH_CHECK_VALUE(entry.samples >= 0, "save: ", name, " claims ", entry.samples, " samples.");
-  TORCH_CHECK_VALUE(entry.samples > 0 || is_empty(entry.value), "save: ", name,
-                    " claims 0 samples but holds ", entry.value.describe(), "; count its samples.");
-  check_value("save", name, entry.value);
-}
-
-/// The directory may be taken: it is missing, empty, or a recording that may be replaced.
-void check_place(const std::string& path, bool overwrite) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return;
-  TORCH_CHECK_VALUE(S_ISDIR(status.st_mode), "save: \"", path,
-                    "\" is a file; a recording is a directory, name one.");
-  struct stat here {};
-  TORCH_CHECK_VALUE(
-      ::stat(".", &here) != 0 || here.st_dev != status.st_dev || here.st_ino != status.st_ino, "save: \"",
-      path, "\" is the current directory, which cannot be replaced as a whole; name a directory in it.");
-  const auto names = list("save", path);
-  if (names.empty()) return;
-  std::vector<std::string> foreign;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(foreign),
-               [](const std::string& name) { return !is_recording_file(name); });
-  if (foreign.size() > 5) foreign.resize(5);
-  const bool recording = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name == "manifest.json" || name == kJournal;
-  });
-  TORCH_CHECK_VALUE(recording || !foreign.empty(), "save: \"", path,
-                    "\" holds .pt files but no manifest.json, so it is not a recording that may be replaced. "
-                    "Choose another directory, or empty this one.");
-  TORCH_CHECK_VALUE(foreign.empty(), "save: \"", path, "\" holds files that are no part of a recording (",
-                    core::detail::quoted(foreign), " …), and replacing the directory would lose them. ",
-                    "Choose another directory, for example \"", path, "/recording\" with mkdir(true).");
-  TORCH_CHECK_VALUE(overwrite, "save: \"", path,
-                    "\" holds a recording already. Choose another directory, or pass "
-                    "SaveOptions().overwrite(true).");
-  TORCH_CHECK_VALUE(!is_spooling(path), "save: \"", path,
-                    "\" is being written to by a recorder that spools; choose another directory.");
-}
-
-std::string joined(const std::string& directory, const std::string& name) {
-  return directory.empty() || directory.back() == '/' ? directory + name : directory + "/" + name;
-}
 
 void check_size(const std::string& path, int directory, const std::string& name, std::int64_t claimed) {
   const auto bytes = InputFile::open_at("load", directory, name, joined(path, name)).size();
@@ -91,90 +23,6 @@ void check_size(const std::string& path, int directory, const std::string& name,
              c10::str("it has ", bytes, " bytes, and the manifest says ", claimed,
                       "; it was truncated or replaced"));
   }
-}
-
-bool exists_in(int directory, const char* name) {
-  struct stat status {};
-  return ::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
-}
-
-/// What the journal knows and the manifest does not.
-void merge_journal(const std::string& path, Manifest& manifest, Journal journal,
-                   std::vector<std::string>& damage) {
-  std::unordered_set<std::string> known;
-  for (const auto& entry : manifest.entries) {
-    for (const auto& shard : entry.shards) known.insert(shard.file);
-  }
-  for (std::size_t i = 0; i < journal.entries.size(); ++i) {
-    SpooledEntry& said = journal.entries[i];
-    if (i >= manifest.entries.size()) {
-      manifest.entries.push_back(describe(said, i));
-    } else {
-      Description& part = manifest.entries[i];
-      // A journal that goes on with a recording does not name again what the manifest does.
-      if (!said.path.empty() && (said.path != part.path || said.kind != part.kind)) {
-        damage.push_back(
-            c10::str("journal and manifest of \"", path, "\" disagree on ", named(i, part.path)));
-        continue;
-      }
-      SpooledEntry whole{part.path, part.aliases, part.type, part.kind, part.shards, part.dropped};
-      for (auto& shard : said.shards) {
-        if (known.insert(shard.file).second) whole.shards.push_back(std::move(shard));
-      }
-      part = describe(whole, i);
-    }
-  }
-  manifest.count = static_cast<std::int64_t>(manifest.entries.size());
-}
-
-/// Manifest and journal of an open directory; without either, an error. With `lenient`, what is wrong with
-/// them is listed instead of thrown.
-Manifest read_manifest(const std::string& call, const std::string& path, int directory, bool lenient,
-                       Contents& contents) {
-  contents.has_manifest = exists_in(directory, "manifest.json");
-  contents.has_journal = exists_in(directory, kJournal);
-  if (!contents.has_manifest && !contents.has_journal) {
-    bad_file(
-        call, path,
-        "the directory has no manifest.json, so it is not a recording that save wrote; load its .pt files "
-        "one at a time with load or load_value");
-  }
-  Manifest manifest;
-  if (contents.has_manifest) {
-    const InputFile file =
-        InputFile::open_at(call, directory, "manifest.json", joined(path, "manifest.json"));
-    try {
-      manifest = from_json(file);
-      check_manifest(file, manifest, lenient ? &contents.damage : nullptr);
-    } catch (const c10::Error& error) {
-      if (!lenient) throw;
-      contents.damage.push_back(error.what_without_backtrace());
-      manifest = Manifest();
-    }
-  }
-  if (contents.has_journal) {
-    const InputFile file = InputFile::open_at(call, directory, kJournal, joined(path, kJournal));
-    Journal journal = read_journal(file, manifest.entries.size());
-    contents.open = journal.open;
-    contents.damage.insert(contents.damage.end(), journal.damage.begin(), journal.damage.end());
-    if (!contents.has_manifest) {
-      manifest.library = journal.library;
-      manifest.created = journal.created;
-    }
-    merge_journal(path, manifest, std::move(journal), contents.damage);
-    try {
-      check_manifest(file, manifest, lenient ? &contents.damage : nullptr);
-    } catch (const c10::Error& error) {
-      if (!lenient) throw;
-      contents.damage.push_back(error.what_without_backtrace());
-      manifest = Manifest();
-    }
-    if (!lenient && !contents.damage.empty()) {
-      file.bad(contents.damage.front() + "; torchtap recover, or storage::recover, says what is left");
-    }
-  }
-  contents.created = manifest.created;
-  return manifest;
 }
 
 Recording load_directory(const std::string& path, Descriptor fd, const LoadOptions& options) {
@@ -236,94 +84,7 @@ bool still_there(const Descriptor& fd, const std::string& path) {
 }
 
 }  // namespace
-
-Contents read_contents(const std::string& call, const std::string& path, int directory, bool lenient) {
-  Contents contents;
-  Manifest manifest = read_manifest(call, path, directory, lenient, contents);
-  for (auto& part : manifest.entries) {
-    SpooledEntry entry{part.path, part.aliases, part.type, part.kind, part.shards, part.dropped};
-    if (!part.file.empty()) {
-      TORCH_CHECK_VALUE(
-          (part.reduction.empty() && part.holds == "list") || (lenient && !contents.has_journal), call, ": ",
-          named(static_cast<std::size_t>(part.index), part.path), " of \"", path, "\" holds ",
-          part.reduction.empty() ? "no list of samples" : part.reduction,
-          ", and samples can only be appended to samples.");
-      entry.shards.push_back(
-          {part.file, -1, part.samples, part.bytes, part.holds, part.dtype, part.shape, part.ragged});
-    }
-    contents.entries.push_back(std::move(entry));
-  }
-  return contents;
-}
-
-void write_manifest(const std::string& call, const std::string& path, int directory,
-                    const std::string& created, const std::vector<SpooledEntry>& entries, bool sync) {
-  Manifest manifest;
-  manifest.created = created;
-  manifest.count = static_cast<std::int64_t>(entries.size());
-  for (std::size_t i = 0; i < entries.size(); ++i) manifest.entries.push_back(describe(entries[i], i));
-  const std::string json = to_json(manifest);
-  constexpr const char* kTemporary = "manifest.json.part";
-  ::unlinkat(directory, kTemporary, 0);
-  Descriptor fd(::openat(directory, kTemporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!fd.valid()) io_error(call, "create", joined(path, kTemporary), errno);
-  OutputFile file(call, joined(path, kTemporary), std::move(fd));
-  file.write(json.data(), json.size());
-  file.close(sync);
-  if (::renameat(directory, kTemporary, directory, "manifest.json") != 0) {
-    io_error(call, "replace", joined(path, "manifest.json"), errno);
-  }
-  if (sync && ::fsync(directory) != 0 && errno != EINVAL && errno != ENOTSUP)
-    io_error(call, "fsync", path, errno);
-}
-
 }  // namespace detail
-
-void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options) {
-  for (std::size_t i = 0; i < entries.size(); ++i) detail::check_entry(entries[i], i);
-  save(
-      directory, entries.size(), [&](std::size_t i) { return entries[i]; }, options);
-}
-
-void save(const std::string& directory, std::size_t count, const std::function<Entry(std::size_t)>& make,
-          const SaveOptions& options) {
-  const detail::Target target = detail::resolve("save", directory, options.mkdir());
-  try {
-    detail::recover(target);
-    struct stat status {};
-    TORCH_CHECK_VALUE(options.mkdir() || ::lstat(target.path().c_str(), &status) == 0, "save: \"", directory,
-                      "\" does not exist. Create the directory first, or pass SaveOptions().mkdir(true).");
-    detail::check_place(target.path(), options.overwrite());
-    detail::sweep(target);
-    detail::Staging staging("save", target, detail::Staging::Kind::directory);
-    detail::SyncQueue files("save", options.sync());
-    detail::Manifest manifest;
-    manifest.created = detail::utc_now();
-    manifest.count = static_cast<std::int64_t>(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      const Entry entry = make(i);
-      detail::check_entry(entry, i);
-      detail::Description part = detail::describe(entry, i);
-      if (entry.samples > 0) {
-        part.file = std::to_string(i) + ".pt";
-        detail::OutputFile file = files.create(staging, part.file);
-        detail::write_value(file, entry.value, entry.state);
-        part.bytes = static_cast<std::int64_t>(file.size());
-        files.add(std::move(file));
-      }
-      manifest.entries.push_back(std::move(part));
-    }
-    const std::string json = detail::to_json(manifest);
-    detail::OutputFile file = files.create(staging, "manifest.json");
-    file.write(json.data(), json.size());
-    files.add(std::move(file));
-    files.wait();
-    staging.put(options.overwrite(), options.sync());
-  } catch (...) {
-    target.undo();
-    throw;
-  }
-}
 
 RecordedEntry::RecordedEntry(std::shared_ptr<const detail::Folder> folder,
                              std::shared_ptr<const detail::Description> description)
@@ -331,6 +92,9 @@ RecordedEntry::RecordedEntry(std::shared_ptr<const detail::Folder> folder,
 
 std::int64_t RecordedEntry::index() const noexcept {
   return description_->index;
+}
+const EntryId& RecordedEntry::id() const noexcept {
+  return *description_;
 }
 const std::string& RecordedEntry::path() const noexcept {
   return description_->path;
@@ -360,10 +124,10 @@ const std::vector<std::string>& RecordedEntry::keys() const noexcept {
   return description_->keys;
 }
 const std::string& RecordedEntry::dtype() const noexcept {
-  return description_->dtype;
+  return description_->form.dtype;
 }
 const std::vector<std::int64_t>& RecordedEntry::shape() const noexcept {
-  return description_->shape;
+  return description_->form.shape;
 }
 
 std::string RecordedEntry::file() const {
@@ -371,7 +135,7 @@ std::string RecordedEntry::file() const {
 }
 
 bool RecordedEntry::ragged() const noexcept {
-  return description_->ragged;
+  return description_->form.ragged;
 }
 
 detail::InputFile RecordedEntry::open(const std::string& call, const std::string& name) const {
@@ -543,11 +307,11 @@ const RecordedEntry& Recording::at(const std::string& name) const {
   return *found;
 }
 
-std::vector<std::string> Recording::names() const {
-  std::vector<std::string> names;
-  names.reserve(entries_.size());
-  for (const auto& entry : entries_) names.push_back(entry.path());
-  return names;
+std::vector<std::string> Recording::paths() const {
+  std::vector<std::string> paths;
+  paths.reserve(entries_.size());
+  for (const auto& entry : entries_) paths.push_back(entry.path());
+  return paths;
 }
 
 Recording load(const std::string& path, const LoadOptions& options) {

@@ -12,29 +12,8 @@
 ///             print(entry["path"], entry["kind"], entry["samples"], entry["dtype"], entry["shape"])
 ///
 /// Beside the value, a `.pt` file holds the state of the reduction that it came from, if that is one of this
-/// library's: Python does not see it, and recordings are merged by it.
-///
-/// The manifest's fields:
-///
-/// | field | meaning |
-/// |---|---|
-/// | `schema` | the version of this format: 1, or 2 if there are shards |
-/// | `library` | the version of torchtap that wrote it |
-/// | `created` | when, in UTC: "2024-05-31T12:00:00Z" |
-/// | `count` | the number of entries |
-/// | `entries[i].index` | i |
-/// | `entries[i].path`, `.aliases`, `.type`, `.kind`, `.samples`, `.reduction` | as in `Entry` |
-/// | `entries[i].holds` | "tensor", "list", "dict", "text" or "none" |
-/// | `entries[i].number` | how many entries a list or dict has; 1 for a tensor, 0 for none |
-/// | `entries[i].keys` | of a dict, in order |
-/// | `entries[i].dtype` | of all tensors in it, "float32" for example; "mixed" if they differ, "" if there
-/// are none | | `entries[i].shape` | of all tensors in it, -1 in dimensions where they differ | |
-/// `entries[i].ragged` | true if they differ in the number of dimensions; `shape` is [] then | |
-/// `entries[i].file`, `.bytes` | the file and its size; "" and 0 for an entry with no samples | |
-/// `entries[i].shards` | only of a spooled recording (`spool.hpp`), instead of `file`: for each its `file`,
-/// `slot`
-/// (-1 but for `all_tensors`), `samples`, `bytes`, `holds` ("tensor": stacked, or "list"), and `dtype`,
-/// `shape`, `ragged` of its samples | | `entries[i].dropped` | samples that a spool left out |
+/// library's: Python does not see it, and recordings are merged by it (`merge.hpp`). docs/format.md specifies
+/// all files.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,58 +23,12 @@
 #include <string>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
+#include <torchtap/storage/entry.hpp>
 #include <torchtap/storage/file.hpp>
+#include <torchtap/storage/save.hpp>
 #include <vector>
 
 namespace torchtap::storage {
-
-/// What one subrecorder has to save.
-struct Entry {
-  /// The module's dotted path in its root.
-  std::string path;
-  /// Its other paths, if it is a shared module.
-  std::vector<std::string> aliases;
-  /// The module's type, such as "torch::nn::LinearImpl".
-  std::string type;
-  /// What was recorded: "ForwardInput", "ForwardOutput", "BackwardInput" …
-  std::string kind;
-  /// How many samples were recorded.
-  std::int64_t samples = 0;
-  /// What they were reduced to, such as "Moments"; "" where every sample is kept.
-  std::string reduction;
-  /// What goes into the file: a tensor, a dict of a reduction's results, or the list of samples. Nothing (or
-  /// an empty list or dict) if there are no samples.
-  core::Value value;
-  /// The reductions behind `value`, so that recordings can be merged: one, or one for each slot with
-  /// `Options::all_tensors`. Empty where samples are kept, and for reductions that no file can hold.
-  std::vector<core::SavedSink> state;
-};
-
-/// Writes `entries` as a recording to `directory`, whole or not at all; entry i goes to `i.pt`. The number
-/// says nothing more: which module a file is of stands in the manifest, under `path`.
-///
-/// An entry without samples stands in the manifest and has no file. `directory` may be missing (with
-/// `SaveOptions::mkdir`, which also makes its parents), empty, or, with `SaveOptions::overwrite`, an older
-/// recording, which is replaced as a whole. A directory that holds anything but a recording is never touched.
-///
-/// The files are written to a temporary directory beside it (".NAME.torchtap-new-…") and put in place in one
-/// step, when all of them are on the disk (unless `SaveOptions::sync` is false), so that a reader, or a
-/// process killed at any moment, or a power failure, leaves the old recording or the new one. The step is
-/// rename(2), or renameat2(RENAME_EXCHANGE) where an old recording is replaced. File systems without the
-/// latter get two renames; should the process be killed between them, the old recording stands under
-/// ".NAME.torchtap-old", where `load` finds it and the next save puts it back. Temporary directories of
-/// killed processes are removed by the next save to the same place.
-///
-/// Throws `c10::ValueError` for a place that may not be written to as said above, for negative `samples`, for
-/// an entry with 0 samples and a value, and for names that are not UTF-8; for values as `save_value` does;
-/// and `c10::Error` naming file and reason if the system fails (disk full, no permission). The old recording
-/// is then untouched, no file is left behind, and `entries` may be saved elsewhere.
-void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options = {});
-
-/// The same for `count` entries, each made when it is its turn and released once it is written, so that a
-/// recording may be larger than memory. An exception from `make` leaves nothing behind.
-void save(const std::string& directory, std::size_t count,
-          const std::function<Entry(std::size_t index)>& make, const SaveOptions& options = {});
 
 namespace detail {
 class InputFile;
@@ -127,6 +60,7 @@ class RecordedEntry {
                 std::shared_ptr<const detail::Description> description);
 
   std::int64_t index() const noexcept;
+  const EntryId& id() const noexcept;
   const std::string& path() const noexcept;
   const std::vector<std::string>& aliases() const noexcept;
   const std::string& type() const noexcept;
@@ -243,7 +177,9 @@ class Recording {
   /// names if there is none, or the indices if there are several.
   const RecordedEntry& at(const std::string& name) const;
   /// The paths, in order.
-  std::vector<std::string> names() const;
+  std::vector<std::string> paths() const;
+  /// The same, under the word of torchfunc.
+  std::vector<std::string> names() const { return paths(); }
   /// The version of torchtap that wrote it, and when; "" for a single `.pt` file.
   const std::string& library() const noexcept { return library_; }
   const std::string& created() const noexcept { return created_; }

@@ -2,7 +2,7 @@
 
 /// Recordings larger than memory: samples that go to disk as they come.
 ///
-/// A spooled recording is a directory with a manifest, as `recording.hpp` describes it, in which each entry
+/// A spooled recording is a directory with a manifest, as docs/format.md describes it, in which each entry
 /// has shards instead of one file: `3-0.pt`, `3-1.pt` … for entry 3 (`3.1-0.pt` … for its slot 1, where all
 /// tensors of a module are recorded). Each shard is complete in itself. In Python:
 ///
@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/entry.hpp>
 #include <vector>
 
 namespace torchtap::storage {
@@ -80,9 +80,9 @@ class Spool {
 
   /// The samples of one entry. Valid as long as the spool.
   class Stream;
-  /// Adds an entry; `samples`, `reduction` and `value` of `entry` are ignored. With `SpoolOptions::append`,
-  /// an entry of the same path and kind that no stream was opened for yet is gone on with.
-  Stream& add(const Entry& entry);
+  /// Adds an entry. With `SpoolOptions::append`, an entry of the same path and kind that no stream was opened
+  /// for yet is gone on with.
+  Stream& add(const EntryId& id);
   /// Forgets the last `count` entries, unless they have samples.
   void withdraw(std::int64_t count) noexcept;
 
@@ -129,38 +129,5 @@ class Spool::Stream {
   friend class Spool;
   std::unique_ptr<Impl> impl_;
 };
-
-/// How to recover a recording (`recover`).
-class RecoverOptions {
-  /// Repair what is found, so that the directory holds a finished recording. Otherwise only look.
-  TORCH_ARG(bool, repair) = true;
-  /// Read every shard and compare its checksums. Otherwise only its size is compared.
-  TORCH_ARG(bool, verify) = true;
-};
-
-/// What `recover` found.
-struct Recovery {
-  /// What is there and whole. After a repair, that is the recording.
-  std::int64_t entries = 0;
-  std::int64_t shards = 0;
-  std::int64_t samples = 0;
-  std::int64_t bytes = 0;
-  /// Samples from shards that were being filled, among those above: whole ones, but with no checksum to prove
-  /// it.
-  std::int64_t salvaged = 0;
-  /// What is missing or damaged, a sentence each; empty for a recording that was finished, or of which all
-  /// that reached the disk is there.
-  std::vector<std::string> missing;
-  /// Was it finished before, with nothing to do?
-  bool finished = false;
-};
-
-/// Finds what a crashed program, or one that lost power, left of a recording that it spooled, and finishes
-/// it: the manifest is written, shards that were being filled are completed as far as samples are whole, what
-/// is damaged is left out. Damaged and useless files stay in the directory, renamed to `….lost`.
-///
-/// Throws `c10::ValueError` if there is no recording at `directory`, or if it is being written by another
-/// process.
-Recovery recover(const std::string& directory, const RecoverOptions& options = {});
 
 }  // namespace torchtap::storage

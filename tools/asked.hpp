@@ -4,11 +4,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/named.hpp>
-#include <utility>
-#include <vector>
 
 /// What is recorded, as it is asked for in words. A header alone: also for what is loaded into programs.
 namespace torchtap::tools {

@@ -9,9 +9,9 @@ namespace torchtap::tools {
 /// A dtype and what it is called elsewhere.
 struct Dtype {
   c10::ScalarType type;
-  const char* name;         ///< "float32"
-  const char* npy;          ///< "f4", without the byte order; "" if NumPy has none
-  const char* safetensors;  ///< "F32"; "" if the format has none
+  std::string name;         ///< "float32"
+  std::string npy;          ///< "f4", without the byte order; "" if NumPy has none
+  std::string safetensors;  ///< "F32"; "" if the format has none
 };
 
 /// Null if `type` is none of those that files hold (quantized types).

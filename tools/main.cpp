@@ -10,6 +10,7 @@
 #include <iostream>
 #include <streambuf>
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/version.hpp>
 
 #include "checks.hpp"
 #include "commands.hpp"

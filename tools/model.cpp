@@ -9,8 +9,8 @@
 #include <fstream>
 #include <regex>
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 
 #include "files.hpp"
 #include "message.hpp"

@@ -2,6 +2,7 @@
 
 #include <regex>
 #include <string>
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <vector>
 

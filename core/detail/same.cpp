@@ -3,6 +3,7 @@
 #include <c10/core/Layout.h>
 
 #include <cstring>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/detail/same.hpp>
 

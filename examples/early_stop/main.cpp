@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <iostream>
+
 #include <torchtap/recorders/recorder.hpp>
 
 namespace tap = torchtap;

@@ -16,6 +16,7 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/extrema.hpp>

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/recorders/recorder.hpp>
 

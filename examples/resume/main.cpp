@@ -4,11 +4,12 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <vector>
+
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/series.hpp>
-#include <vector>
 
 namespace tap = torchtap;
 

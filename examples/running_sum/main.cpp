@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/sum.hpp>
 

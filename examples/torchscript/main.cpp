@@ -8,6 +8,7 @@
 
 #include <iomanip>
 #include <iostream>
+
 #include <torchtap/torchtap.hpp>
 
 namespace tap = torchtap;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+
 #include <torchtap/torchtap.hpp>
 #include <torchtap/transparent/transparent.hpp>
 

@@ -2,10 +2,11 @@
 
 #include <deque>
 #include <memory>
+#include <utility>
+
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/recorder.hpp>
-#include <utility>
 
 namespace torchtap::recorders {
 

@@ -1,6 +1,7 @@
+#include <vector>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/kind.hpp>
-#include <vector>
 
 namespace torchtap::recorders::detail {
 namespace {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+
 #include <torchtap/hooks/event.hpp>
 
 /// The one list of the kinds of recorders. Their names are those of the classes and of manifests.

@@ -1,6 +1,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/recorders/detail/record.hpp>
@@ -13,9 +14,7 @@ Awaited*& awaited_in_this_thread() noexcept {
 }
 
 Record::Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone)
-    : path(module.path()),
-      aliases(module.aliases()),
-      type(module.type()),
+    : id{module.path(), module.aliases(), module.type(), name_of(kind)},
       kind(kind),
       options(std::move(options)),
       // A transform is the user's code, which must not be called by two threads at once.
@@ -29,23 +28,14 @@ Record::~Record() {
   if (store_ != nullptr) store_->held.fetch_sub(held_);
 }
 
-storage::Entry Record::identity() const {
-  storage::Entry entry;
-  entry.path = path;
-  entry.aliases = aliases;
-  entry.type = type;
-  entry.kind = name_of(kind);
-  return entry;
-}
-
 void Record::store_in(std::shared_ptr<Store> store) {
   store_ = std::move(store);
-  module_ = store_->add(identity());
+  module_ = store_->add(id);
   stream_ = store_->stream(module_);
 }
 
 std::string Record::describe() const {
-  return c10::str(name_of(kind), " \"", path, "\" (", type, ")");
+  return c10::str(id.kind, " \"", id.path, "\" (", id.type, ")");
 }
 
 SlotData Record::make_slot() const {
@@ -68,7 +58,7 @@ void Record::record_or_report(hooks::Event& event) {
   } catch (const StopForward&) {
     throw;
   } catch (...) {
-    options->on_error()(path, std::current_exception());
+    options->on_error()(id.path, std::current_exception());
   }
 }
 
@@ -186,7 +176,7 @@ void Record::on_forward(const hooks::Tensors& tensors) {
     check(tensors);
   } catch (...) {
     if (options->on_error() == nullptr) throw;
-    options->on_error()(path, std::current_exception());
+    options->on_error()(id.path, std::current_exception());
   }
 }
 

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
+
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
@@ -17,8 +19,7 @@
 #include <torchtap/recorders/detail/store.hpp>
 #include <torchtap/recorders/detail/thread_sinks.hpp>
 #include <torchtap/recorders/options.hpp>
-#include <torchtap/storage/recording.hpp>
-#include <vector>
+#include <torchtap/storage/entry.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -67,9 +68,7 @@ class Record {
   /// To be called once, before the first event.
   void store_in(std::shared_ptr<Store> store);
 
-  const std::string path;
-  const std::vector<std::string> aliases;
-  const std::string type;
+  const storage::EntryId id;
   const Kind kind;
   const std::shared_ptr<const Options> options;
 
@@ -139,7 +138,6 @@ class Record {
     return options->transform() == nullptr && !options->device().has_value() && !options->dtype().has_value();
   }
   SlotData make_slot() const;
-  storage::Entry identity() const;
 
   // record_fold.cpp
   void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);

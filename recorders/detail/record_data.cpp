@@ -75,7 +75,8 @@ void Record::join(std::vector<SlotData>& mine, const std::vector<SlotData>& thei
 
 void Record::save(core::OutputArchive& archive) const {
   const RecordData now = data();
-  archive(path, now.samples, now.refused, now.without_tensors, static_cast<std::uint64_t>(now.slots.size()));
+  archive(id.path, now.samples, now.refused, now.without_tensors,
+          static_cast<std::uint64_t>(now.slots.size()));
   for (const auto& slot : now.slots) {
     TORCH_CHECK_VALUE(
         !slot.fixed.has_value(), "snapshot: ", describe(),
@@ -97,8 +98,8 @@ RecordData Record::load(core::InputArchive& archive) const {
   std::string their_path;
   std::uint64_t count = 0;
   archive(their_path, data.samples, data.refused, data.without_tensors, count);
-  TORCH_CHECK_VALUE(their_path == path, "restore: the snapshot has \"", their_path,
-                    "\" where this recorder has \"", path,
+  TORCH_CHECK_VALUE(their_path == id.path, "restore: the snapshot has \"", their_path,
+                    "\" where this recorder has \"", id.path,
                     "\"; attach to the same modules in the same order.");
   TORCH_CHECK_VALUE(options->all_tensors() || count == 1, "restore: ", describe(), ": the snapshot has ",
                     count, " slots, this recorder records one tensor.");

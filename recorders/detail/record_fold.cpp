@@ -1,10 +1,11 @@
 // How a record folds the tensors of an event into its reductions, from one thread or several.
 #include <c10/util/SmallVector.h>
 
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/detail/together.hpp>
-#include <utility>
 
 namespace torchtap::recorders::detail {
 

@@ -57,7 +57,8 @@ std::vector<core::SavedSink> Record::saved_locked() const {
 
 storage::Entry Record::entry() const {
   refuse_spooled("Recorder::entries");
-  storage::Entry entry = identity();
+  storage::Entry entry;
+  static_cast<storage::EntryId&>(entry) = id;
   if (options->reduction() != nullptr) entry.reduction = options->reduction()->describe();
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();

@@ -9,14 +9,14 @@ Store::Store(std::shared_ptr<const Options> options) : options_(std::move(option
 void Store::open() {
   spool_ = std::make_unique<storage::Spool>(options_->spool_directory(), options_->spool_options());
   for (auto& module : modules_) {
-    if (!module.left_out) module.stream = &spool_->add(module.entry);
+    if (!module.left_out) module.stream = &spool_->add(module.id);
   }
   spooling_.store(true, std::memory_order_release);
 }
 
-std::int64_t Store::add(const storage::Entry& entry) {
+std::int64_t Store::add(const storage::EntryId& id) {
   const std::lock_guard lock(mutex_);
-  modules_.push_back({entry, false, spool_ == nullptr ? nullptr : &spool_->add(entry)});
+  modules_.push_back({id, false, spool_ == nullptr ? nullptr : &spool_->add(id)});
   return static_cast<std::int64_t>(modules_.size()) - 1;
 }
 

@@ -19,7 +19,7 @@ class Store {
   explicit Store(std::shared_ptr<const Options> options);
 
   /// Makes room for one more module; what it returns names the module from then on.
-  std::int64_t add(const storage::Entry& entry);
+  std::int64_t add(const storage::EntryId& id);
   /// Forgets the last `count` modules.
   void withdraw(std::int64_t count) noexcept;
   /// Leaves a module out that was removed before anything was spooled.
@@ -39,7 +39,7 @@ class Store {
 
  private:
   struct Module {
-    storage::Entry entry;
+    storage::EntryId id;
     bool left_out = false;
     storage::Spool::Stream* stream = nullptr;
   };

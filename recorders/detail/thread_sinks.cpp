@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+
 #include <torchtap/recorders/detail/thread_sinks.hpp>
 #include <torchtap/recorders/detail/together.hpp>
 

@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <torchtap/core/sink.hpp>
 #include <vector>
+
+#include <torchtap/core/sink.hpp>
 
 namespace torchtap::recorders::detail {
 

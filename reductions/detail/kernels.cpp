@@ -1,6 +1,6 @@
 /// The loops of `Kernels`. Highway compiles this file once for each kind of vector and picks one at run time.
 
-#ifdef TORCHTAP_WITH_HIGHWAY
+#ifdef TORCHTAP_HAVE_HIGHWAY
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -938,7 +938,7 @@ const Kernels* kernels() noexcept {
 }  // namespace torchtap::reductions::detail
 #endif
 
-#else  // TORCHTAP_WITH_HIGHWAY
+#else  // TORCHTAP_HAVE_HIGHWAY
 
 #include <torchtap/reductions/detail/kernels.hpp>
 

@@ -75,7 +75,7 @@ auto as_reduction(R&& reduction) {
     return std::decay_t<R>(std::forward<R>(reduction));
   } else {
     static_assert(core::is_fold_v<R>,
-                  "expected a reduction (update, merge, count, state) or a callable "
+                  "expected a reduction (update, merge, count, results) or a callable "
                   "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
     return core::Fold<std::decay_t<R>>(std::forward<R>(reduction));
   }

@@ -1,7 +1,7 @@
 #include <torchtap/reductions/detail/sort.hpp>
 
 // On other processors Highway may know of nothing better than a heap sort, which is slower than by radix.
-#if defined(TORCHTAP_WITH_HIGHWAY_SORT) && (defined(__x86_64__) || defined(__aarch64__))
+#if defined(TORCHTAP_HAVE_HIGHWAY_SORT) && (defined(__x86_64__) || defined(__aarch64__))
 #include <hwy/contrib/sort/vqsort.h>
 
 namespace torchtap::reductions::detail {

@@ -1,11 +1,17 @@
 #include <ATen/Functions.h>
-
 #include <boost/test/unit_test.hpp>
+
 #include <limits>
 #include <sstream>
+#include <string>
+
 #include <torchtap/core/sink.hpp>
 
+#include "../support.hpp"
+
+using namespace std::string_literals;
 using namespace torchtap::core;
+using torchtap_test::says;
 namespace core = torchtap::core;  // some versions of LibTorch have a ::detail, too
 
 BOOST_AUTO_TEST_SUITE(value)
@@ -22,6 +28,47 @@ BOOST_AUTO_TEST_CASE(state_keeps_order_and_names_what_is_missing) {
     return text.find("median") != std::string::npos &&
            text.find("\"mean\" and \"variance\"") != std::string::npos;
   });
+}
+
+BOOST_AUTO_TEST_CASE(a_value_is_what_it_was_made_of) {
+  const at::Tensor tensor = at::ones({2});
+  const Value text("words"s), list(Value::List{Value(tensor), text}),
+      dict(Value::Dict{{"a", list}, {"b", {}}});
+  BOOST_TEST(Value().is_none());
+  BOOST_TEST(Value(tensor).tensor().is_same(tensor));
+  BOOST_TEST(text.text() == "words");
+  BOOST_TEST(list.list().size() == 2u);
+  BOOST_TEST(list.at(1).text() == "words");
+  BOOST_TEST(dict.dict().front().first == "a");
+  BOOST_TEST(dict.at("a").at(0).tensor().is_same(tensor));
+  BOOST_TEST(dict.at("b").is_none());
+  BOOST_TEST(Value(std::vector<at::Tensor>{tensor, tensor}).tensors().size() == 2u);
+  BOOST_TEST(Value(tensor).tensors().front().is_same(tensor));
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_access_says_what_the_value_is) {
+  const Value none, tensor(at::ones({2, 3})), text("words"s), list(Value::List{tensor, text}),
+      dict(Value::Dict{{"a", none}, {"b", none}});
+  BOOST_CHECK_EXCEPTION(none.tensor(), c10::TypeError, says({"expected a tensor", "this is nothing"}));
+  BOOST_CHECK_EXCEPTION(tensor.list(), c10::TypeError, says({"expected a list", "a tensor of shape [2, 3]"}));
+  BOOST_CHECK_EXCEPTION(Value(at::Tensor()).text(), c10::TypeError, says({"an undefined tensor"}));
+  BOOST_CHECK_EXCEPTION(text.dict(), c10::TypeError, says({"expected a dict", "this is a text"}));
+  BOOST_CHECK_EXCEPTION(list.text(), c10::TypeError, says({"expected a text", "a list of 2"}));
+  BOOST_CHECK_EXCEPTION(dict.tensor(), c10::TypeError, says({"a dict with the keys \"a\" and \"b\""}));
+  BOOST_CHECK_EXCEPTION(dict.at("c"), c10::IndexError, says({"\"c\"", "\"a\" and \"b\""}));
+  BOOST_CHECK_EXCEPTION(list.at("c"), c10::TypeError, says({"expected a dict"}));
+  BOOST_CHECK_EXCEPTION(list.at(2), c10::IndexError, says({"index 2", "a list of 2"}));
+  BOOST_CHECK_EXCEPTION(list.at(-1), c10::IndexError, says({"index -1"}));
+  BOOST_CHECK_EXCEPTION(list.tensors(), c10::TypeError, says({"expected a tensor", "a text"}));
+  BOOST_CHECK_EXCEPTION(dict.tensors(), c10::TypeError, says({"expected a list"}));
+}
+
+BOOST_AUTO_TEST_CASE(results_become_the_smallest_value) {
+  BOOST_TEST(to_value(Results{}).is_none());
+  BOOST_TEST(to_value(Results{{"mean", at::ones({2})}}).is_tensor());
+  const Value two = to_value(Results{{"mean", at::ones({2})}, {"variance", at::zeros({2})}});
+  BOOST_TEST(two.is_dict());
+  BOOST_TEST(two.at("variance").tensor().equal(at::zeros({2})));
 }
 
 BOOST_AUTO_TEST_CASE(values_are_equal_if_their_bytes_are) {
@@ -63,7 +110,7 @@ BOOST_AUTO_TEST_CASE(values_are_equal_if_their_bytes_are) {
       }
     }
   }
-  // However they lie in memory, and whoever wants gradients of them.
+  // Neither strides nor requires_grad count.
   BOOST_TEST(Value(nan) == Value(nan.clone()));
   BOOST_TEST(Value(matrix.t()) == Value(matrix.t().contiguous()));
   BOOST_TEST(Value(at::ones({4}).expand({3, 4})) == Value(at::ones({3, 4})));

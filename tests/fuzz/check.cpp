@@ -8,6 +8,8 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/file.hpp>
+#include <torchtap/storage/recording.hpp>
+#include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
 
 #include "commands.hpp"

@@ -10,9 +10,11 @@
 #include <regex>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/reductions.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/file.hpp>
-#include <torchtap/storage/journal.hpp>
-#include <torchtap/storage/shard.hpp>
+#include <torchtap/storage/save.hpp>
 #include <torchtap/storage/spool.hpp>
 
 #include "check.hpp"
@@ -77,8 +79,8 @@ Files cut_off(const std::string& folder) {
     return shard.info();
   };
   std::string journal = detail::journal_head(kCreated);
-  journal += detail::journal_entry(0, {"conv", {"alias"}, "Conv2d", "ForwardOutput", {}, 0});
-  journal += detail::journal_entry(1, {"lstm", {}, "LSTM", "ForwardOutput", {}, 0});
+  journal += detail::journal_entry(0, {"conv", {"alias"}, "Conv2d", "ForwardOutput"});
+  journal += detail::journal_entry(1, {"lstm", {}, "LSTM", "ForwardOutput"});
   const auto open = [&](std::int64_t of, const std::string& name, std::int64_t slot) {
     journal += detail::journal_open({of, name, slot, "float32", {3}, -1});
   };
@@ -90,7 +92,7 @@ Files cut_off(const std::string& folder) {
   detail::Shard part(place, "0-2", -1);
   fill(part, 5);
   for (std::int64_t slot = 0; slot < 2; ++slot) {
-    const std::string name = detail::shard_name(1, slot, 0);
+    const std::string name = detail::ShardName{1, slot, 0}.stem();
     open(1, name, slot);
     journal += detail::journal_shard(1, whole(name, slot, 2));
   }

@@ -8,8 +8,9 @@
 #include <fstream>
 #include <iterator>
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 #include <vector>
 
 namespace fuzz {

@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
     }
     fired[module.path()] = 0;
   }
-  std::atomic<bool> stop{false};
+  std::atomic<bool> attached{false}, stop{false};
   std::thread changer([&] {
     torch::NoGradGuard no_grad;
     while (!stop) {
@@ -69,9 +69,12 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
         temporary.push_back(
             hooks::attach(module, Kind::forward, [state, &others](Event&) { ++*state, ++others; }));
       }
+      attached = true;
+      while (others == 0) std::this_thread::yield();  // the first ones stay until one was called
       std::this_thread::yield();
     }
   });
+  while (!attached) std::this_thread::yield();
   in_threads(kThreads, [&] {
     torch::NoGradGuard no_grad;
     for (int i = 0; i < kCalls; ++i) model->forward(at::ones({2, 2}));
@@ -81,6 +84,10 @@ BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
   for (const auto& [path, count] : fired)
     BOOST_TEST(count == (path == "2.fc" ? 4 : 2) * kThreads * kCalls, path);
   BOOST_TEST(wrong_index == 0);
+  const int before = others;
+  BOOST_TEST(before > 0);
+  model->forward(at::ones({2, 2}));
+  BOOST_TEST(others == before);  // all of them are detached
 }
 
 // The hooks go to none and come back while calls are under way: the holders' tables are exchanged under them.
@@ -89,7 +96,7 @@ BOOST_AUTO_TEST_CASE(the_last_hook_comes_and_goes) {
   auto model = make_model();
   const auto modules = torchtap::model::walk_modules(*model);
   const auto want = model->forward(at::ones({2, 2}));
-  std::atomic<bool> stop{false};
+  std::atomic<bool> attached{false}, stop{false};
   std::atomic<int> fired{0}, wrong{0};
   std::thread changer([&] {
     while (!stop) {
@@ -97,10 +104,13 @@ BOOST_AUTO_TEST_CASE(the_last_hook_comes_and_goes) {
       for (const auto& module : modules) {
         temporary.push_back(hooks::attach(module, Kind::forward, [&](Event&) { ++fired; }));
       }
+      attached = true;
+      while (fired == 0) std::this_thread::yield();  // the first ones stay until one was called
       temporary.clear();
       std::this_thread::yield();
     }
   });
+  while (!attached) std::this_thread::yield();
   in_threads(kThreads, [&] {
     torch::NoGradGuard no_grad;
     for (int i = 0; i < kCalls; ++i) {
@@ -111,6 +121,7 @@ BOOST_AUTO_TEST_CASE(the_last_hook_comes_and_goes) {
   changer.join();
   BOOST_TEST(wrong == 0);
   const int after = fired;
+  BOOST_TEST(after > 0);
   model->forward(at::ones({2, 2}));
   BOOST_TEST(fired == after);
 }

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import torch
 
@@ -25,7 +24,7 @@ def check(condition, what):
 
 
 def run(command, folder, send=None):
-    """Exit status, stdout, stderr. With `send`, once the program waits."""
+    """Exit status, stdout, stderr. `send` is sent once the program says that it waits."""
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     head = ""
     if send is not None:
@@ -33,7 +32,6 @@ def run(command, folder, send=None):
             head += line
             if line == "waiting\n":
                 break
-        time.sleep(0.1)
         process.send_signal(send)
     out, err = process.communicate(timeout=120)
     return process.returncode, head + out, err

@@ -167,7 +167,8 @@ def check_endings():
             pass
         for number in (signal.SIGUSR1, signal.SIGTERM):
             os.killpg(process.pid, number) if to_group else os.kill(process.pid, number)
-            time.sleep(0.3)
+            heard = process.stdout.readline()  # the next one is sent when this one has arrived
+            check(heard == f"heard {int(number)}\n", f"signals: {heard!r} instead of {number}")
         out, said = process.communicate(timeout=120)
         check((process.returncode, out, said) == (5, "1 1\n", ""), f"signals: {process.returncode} {out!r} {said!r}")
         check(values(f"signals{to_group}") == three, "signals: the recording")

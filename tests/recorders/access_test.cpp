@@ -1,11 +1,11 @@
 // How subrecorders are got, looked up, iterated over and replaced.
-#include <torch/torch.h>
-
 #include <range/v3/algorithm/count_if.hpp>
 #include <range/v3/range/concepts.hpp>
 #include <range/v3/range/conversion.hpp>
 #include <range/v3/view/filter.hpp>
 #include <range/v3/view/transform.hpp>
+#include <torch/torch.h>
+
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/recorders/recorders.hpp>

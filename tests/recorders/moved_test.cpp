@@ -3,10 +3,11 @@
 
 #include <optional>
 #include <sstream>
+#include <type_traits>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/walk.hpp>
-#include <type_traits>
 
 #include "../support.hpp"
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <sstream>
 #include <thread>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <thread>
+#include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/spool.hpp>
 
 int main(int argc, char** argv) {

@@ -1,13 +1,14 @@
 // The walk over a model, and selectors on it.
-#include <torch/torch.h>
-
 #include <boost/test/unit_test.hpp>
 #include <range/v3/algorithm/count_if.hpp>
 #include <range/v3/range/conversion.hpp>
 #include <range/v3/view/filter.hpp>
 #include <range/v3/view/transform.hpp>
+#include <torch/torch.h>
+
 #include <regex>
 #include <sstream>
+
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/selectors/selectors.hpp>
 

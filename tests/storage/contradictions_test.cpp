@@ -1,6 +1,7 @@
 // Files and manifests whose parts contradict each other: errors that say so, never a wrong value.
+#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
-#include <torchtap/storage/zip.hpp>
 
 #include "support.hpp"
 

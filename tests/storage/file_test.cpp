@@ -1,9 +1,10 @@
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include <cstring>
-#include <torchtap/storage/disk.hpp>
-#include <torchtap/storage/pickle.hpp>
-#include <torchtap/storage/zip.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/zip.hpp>
 
 #include "support.hpp"
 

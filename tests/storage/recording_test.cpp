@@ -1,4 +1,4 @@
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 
 #include "support.hpp"
 

@@ -3,22 +3,19 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <thread>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -56,32 +53,20 @@ inline void python(const TemporaryDirectory& directory, const std::string& progr
   fs::remove(log);
 }
 
-/// Runs `work` in a child process and kills it after `delay`.
-template <class Work>
-void kill_during(std::chrono::microseconds delay, Work work) {
-  int ready[2];
-  BOOST_REQUIRE(::pipe(ready) == 0);
-  const pid_t child = ::fork();
-  BOOST_REQUIRE(child >= 0);
-  if (child == 0) {
-    try {
-      (void)!::write(ready[1], "x", 1);
-      work();
-    } catch (...) {
-      ::_exit(3);
+/// Whether tests may mount a file system of their own; those that need one are skipped where not (root may).
+struct may_mount {
+  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+    const TemporaryDirectory directory;
+    boost::test_tools::assertion_result result(
+        ::mount("torchtap-test", directory.path().c_str(), "tmpfs", 0, "size=64k") == 0);
+    if (result) {
+      ::umount2(directory.path().c_str(), MNT_DETACH);
+    } else {
+      result.message() << "no tmpfs may be mounted here";
     }
-    ::_exit(0);
+    return result;
   }
-  char byte;
-  BOOST_REQUIRE(::read(ready[0], &byte, 1) == 1);
-  std::this_thread::sleep_for(delay);
-  ::kill(child, SIGKILL);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  ::close(ready[0]);
-  ::close(ready[1]);
-  BOOST_REQUIRE_MESSAGE(!WIFEXITED(status), "the child ended by itself with " << WEXITSTATUS(status));
-}
+};
 
 inline bool same(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <set>
 #include <sstream>
-#include <torchtap/storage/write_file.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
 
 #include "fsync.hpp"
 #include "support.hpp"
@@ -15,7 +15,7 @@ using torchtap::storage::Entry;
 using torchtap::storage::load;
 using torchtap::storage::save;
 using torchtap::storage::SaveOptions;
-using torchtap::storage::write_file;
+using torchtap::storage::detail::write_file;
 
 namespace {
 

@@ -238,15 +238,18 @@ int failed_assert() {
   return 1;
 }
 
-/// Tells how many signals it got, until one of them is SIGTERM.
+/// Tells when it got SIGUSR1 and SIGTERM, and in the end how often.
 int count_signals() {
   ::signal(SIGUSR1, [](int) { ++calls; });
   static volatile sig_atomic_t stop = 0;
   ::signal(SIGTERM, [](int) { ++stop; });
   fed();
   std::cout << "pid " << ::getpid() << std::endl << "waiting" << std::endl;
-  while (stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  while (calls == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::cout << "heard " << SIGUSR1 << std::endl;
+  while (stop == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::cout << "heard " << SIGTERM << std::endl;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // a signal that comes twice has come by then
   std::cout << calls << " " << stop << std::endl;
   return 5;
 }

@@ -93,7 +93,7 @@ struct Environment {
   Environment() {
     // The one that stands in front of LibTorch has to be named itself: what it needs comes behind LibTorch.
     libraries = find_library("libtorchtap_preload.so").string() + ":" +
-                find_library("libtorchtap_transparent.so").string();
+                find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
     if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
   }
 };

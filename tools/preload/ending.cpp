@@ -198,19 +198,19 @@ void forget_watch() noexcept {
 // or gives up the process itself, so `exit` does not come by here, nor does a heap that was found damaged.
 extern "C" {
 
-[[noreturn]] void _exit(int status) {
+void _exit(int status) {
   torchtap::preload::finish_first();
   if (torchtap::preload::next_exit != nullptr) torchtap::preload::next_exit(status);
   for (;;) ::syscall(SYS_exit_group, status);
 }
 
-[[noreturn]] void _Exit(int status) noexcept {
+void _Exit(int status) noexcept {
   torchtap::preload::finish_first();
   if (torchtap::preload::next_Exit != nullptr) torchtap::preload::next_Exit(status);
   for (;;) ::syscall(SYS_exit_group, status);
 }
 
-[[noreturn]] void abort() noexcept {
+void abort() noexcept {
   torchtap::preload::finish_first();
   if (torchtap::preload::next_abort != nullptr) torchtap::preload::next_abort();
   for (;;) ::kill(::getpid(), SIGKILL);

@@ -10,7 +10,8 @@
 #include <ctime>
 #include <filesystem>
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/disk.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 
 namespace torchtap::preload {
 namespace {
@@ -55,7 +56,7 @@ bool move_recording(const std::string& from, const std::string& to, bool overwri
   if (!overwrite) return false;
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    storage::detail::remove_recording(from);
+    storage::detail::remove_folder(from, storage::detail::is_recording_file);
     return true;
   }
 #endif

@@ -4,7 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <torchtap/storage/spool.hpp>
+#include <torchtap/storage/recover.hpp>
 
 #include "json.hpp"
 #include "words.hpp"

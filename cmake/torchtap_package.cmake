@@ -1,0 +1,40 @@
+# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools. `cmake --workflow --preset deb` makes them,
+# scripts/check-debs tries them.
+set(so_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME torchtap)
+set(CPACK_PACKAGE_VENDOR "torchtap")
+set(CPACK_PACKAGE_CONTACT "the torchtap authors")  # who distributes packages says: cpack -D CPACK_PACKAGE_CONTACT="Name <mail>"
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL library dev)
+if(TORCHTAP_BUILD_TOOLS)
+  list(APPEND CPACK_COMPONENTS_ALL tools)
+endif()
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(this_version "(= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
+
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME "libtorchtap${so_version}")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The shared libraries that programs built with torchtap load.")
+
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtorchtap-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
+    "libtorchtap${so_version} ${this_version}, libtorch-dev, librange-v3-dev, libcereal-dev")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, and the package that find_package(torchtap) finds in CMake.")
+
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records TorchScript models and unchanged programs, and shows, compares, merges and
+converts recordings.")
+# The command is linked with libraries of the package beside it, which its dependency on that package names.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
+include(CPack)

@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <istream>
+#include <ostream>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/recorders/detail/snapshot.hpp>
+#include <torchtap/version.hpp>
+
+namespace torchtap::recorders::detail {
+namespace {
+
+constexpr char kMagic[8] = {'t', 'a', 'p', 's', 'n', 'a', 'p', '\0'};
+constexpr std::uint32_t kFormat = 1;
+constexpr std::size_t kHeader = sizeof kMagic + 4 + 8 + 8;
+constexpr std::uint64_t kPiece = 1 << 20;
+
+// FNV-1a: tells a damaged file from a whole one before its sizes are believed.
+std::uint64_t checksum(const std::string& bytes) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
+  return hash;
+}
+
+void put(std::string& bytes, std::uint64_t value, int size) {
+  for (int i = 0; i < size; ++i) bytes += static_cast<char>((value >> (8 * i)) & 0xFF);
+}
+
+std::uint64_t get(const char* bytes, int size) {
+  std::uint64_t value = 0;
+  for (int i = 0; i < size; ++i)
+    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  return value;
+}
+
+}  // namespace
+
+void bad_snapshot(const std::string& call, const std::string& reason) {
+  TORCH_CHECK_VALUE(false, call, ": the snapshot cannot be read: ", reason, ". Nothing was changed.");
+}
+
+void write_snapshot(std::ostream& stream, const std::string& payload) {
+  std::string header(kMagic, sizeof kMagic);
+  put(header, kFormat, 4);
+  put(header, payload.size(), 8);
+  put(header, checksum(payload), 8);
+  stream.write(header.data(), static_cast<std::streamsize>(header.size()));
+  stream.write(payload.data(), static_cast<std::streamsize>(payload.size()));
+}
+
+std::string read_snapshot(const std::string& call, std::istream& stream) {
+  char header[kHeader] = {};
+  stream.read(header, sizeof kMagic);
+  // The zero byte is where snapshots had a digit before they had a format number.
+  if (!stream || std::memcmp(header, kMagic, sizeof kMagic - 1) != 0) {
+    bad_snapshot(call, "it is no snapshot of a recorder");
+  }
+  if (header[sizeof kMagic - 1] != '\0') {
+    bad_snapshot(call, "it is of a torchtap before 0.1.0, whose snapshots had no format number");
+  }
+  stream.read(header + sizeof kMagic, 4);
+  if (!stream) bad_snapshot(call, "it ends too early");
+  const auto format = get(header + sizeof kMagic, 4);
+  if (format == 0) bad_snapshot(call, "it claims format 0, which there never was; it is damaged");
+  if (format > kFormat) {
+    bad_snapshot(call,
+                 c10::str("it has format ", format, ", and this torchtap (", TORCHTAP_VERSION,
+                          ") reads formats up to ", kFormat, ": a newer torchtap wrote it; update torchtap"));
+  }
+  stream.read(header + sizeof kMagic + 4, 16);
+  if (!stream) bad_snapshot(call, "it ends too early");
+  const std::uint64_t size = get(header + sizeof kMagic + 4, 8);
+  const std::uint64_t sum = get(header + sizeof kMagic + 12, 8);
+  // Piece by piece: the size is a claim.
+  std::string payload;
+  while (payload.size() < size) {
+    const std::size_t before = payload.size();
+    const auto piece = static_cast<std::size_t>(std::min(size - before, kPiece));
+    payload.resize(before + piece);
+    stream.read(payload.data() + before, static_cast<std::streamsize>(piece));
+    if (!stream) bad_snapshot(call, "it ends too early");
+  }
+  if (checksum(payload) != sum) bad_snapshot(call, "its checksum does not fit");
+  return payload;
+}
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,20 @@
+#pragma once
+
+/// The file format of snapshots: a header that says what follows, and the bytes of a recorder.
+
+#include <iosfwd>
+#include <string>
+
+namespace torchtap::recorders::detail {
+
+/// Writes a header and `payload`. Check the stream afterwards.
+void write_snapshot(std::ostream& stream, const std::string& payload);
+
+/// Reads what `write_snapshot` wrote, up to its end and no further. Throws `c10::ValueError` that begins with
+/// `call` if there is no snapshot, if it is damaged or cut off, or if a newer torchtap wrote it.
+std::string read_snapshot(const std::string& call, std::istream& stream);
+
+/// Throws `c10::ValueError`: the snapshot cannot be read, for this reason.
+[[noreturn]] void bad_snapshot(const std::string& call, const std::string& reason);
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,18 @@
+#pragma once
+
+/// The open directory that the entries of a loaded recording are read from.
+
+#include <string>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/file.hpp>
+
+namespace torchtap::storage::detail {
+
+/// Held open, it stays the directory that was loaded, whatever takes its name.
+struct Folder {
+  std::string path;
+  Descriptor fd;  // none for a single file
+  LoadOptions options;
+};
+
+}  // namespace torchtap::storage::detail

@@ -1,0 +1,26 @@
+#pragma once
+
+/// The format numbers of files, and the error for a file of a newer format. docs/format.md specifies them.
+
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <string>
+#include <torchtap/storage/detail/disk.hpp>
+
+namespace torchtap::storage::detail {
+
+/// A file that a newer torchtap wrote. Apart from damage, since nothing of it may be repaired.
+class NewerFormat : public c10::ValueError {
+ public:
+  using ValueError::ValueError;
+};
+
+/// Throws `NewerFormat` if the number that `file` has for `what` is larger than `known`, and
+/// `c10::ValueError` if it is not positive.
+void check_format(const InputFile& file, const char* what, std::int64_t found, std::int64_t known);
+
+/// The version of this library: "0.1.0".
+const char* library_version() noexcept;
+
+}  // namespace torchtap::storage::detail

@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <cereal/archives/json.hpp>
+#include <sstream>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/format.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/manifest.hpp>
+
+namespace torchtap::storage::detail {
+namespace {
+
+constexpr std::int64_t kSchema = 2;
+constexpr std::int64_t kUnspooledSchema = 1;  // what recordings without shards are still written as
+constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
+constexpr int kDeepestManifest = 16;
+
+}  // namespace
+
+std::string to_json(Manifest manifest) {
+  manifest.library = library_version();
+  const bool spooled = std::any_of(manifest.entries.begin(), manifest.entries.end(),
+                                   [](const auto& entry) { return !entry.shards.empty(); });
+  manifest.schema = spooled ? kSchema : kUnspooledSchema;
+  std::ostringstream stream;
+  {
+    cereal::JSONOutputArchive archive(stream);
+    archive(cereal::make_nvp("schema", manifest.schema), cereal::make_nvp("library", manifest.library),
+            cereal::make_nvp("created", manifest.created), cereal::make_nvp("count", manifest.count),
+            cereal::make_nvp("entries", manifest.entries));
+  }
+  return stream.str() + "\n";
+}
+
+Manifest from_json(const InputFile& file) {
+  const std::string text = file.read_all(kLargestManifest);
+  if (nests_deeper(text, kDeepestManifest)) file.bad("it nests deeper than any manifest; it is damaged");
+  Manifest manifest;
+  try {
+    std::istringstream stream(text);
+    cereal::JSONInputArchive archive(stream);
+    archive(cereal::make_nvp("schema", manifest.schema));
+    if (manifest.schema >= 1 && manifest.schema <= kSchema) {
+      archive(cereal::make_nvp("library", manifest.library), cereal::make_nvp("created", manifest.created),
+              cereal::make_nvp("count", manifest.count), cereal::make_nvp("entries", manifest.entries));
+    }
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const std::exception&) {  // cereal::Exception, rapidjson's among them; std::length_error
+    file.bad(
+        "it is no manifest of a recording, or damaged: it is no JSON, or a field is missing or of another "
+        "type");
+  }
+  check_format(file, "schema version", manifest.schema, kSchema);
+  return manifest;
+}
+
+}  // namespace torchtap::storage::detail

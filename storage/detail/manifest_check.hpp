@@ -1,0 +1,24 @@
+#pragma once
+
+/// Finds claims of a manifest that contradict each other or the files.
+
+#include <string>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/manifest.hpp>
+#include <vector>
+
+namespace torchtap::storage::detail {
+
+/// Throws `c10::ValueError` for a manifest whose fields contradict each other, or that names files outside of
+/// the recording: all that can be known without the files. With `damage`, what is wrong with an entry goes
+/// there instead, and the entry loses its file and shards.
+void check_manifest(const InputFile& file, Manifest& manifest, std::vector<std::string>* damage);
+/// Throws `c10::ValueError` unless the value of `file` is what the manifest says of it.
+void check_value(const InputFile& file, const Description& part, const core::Value& value);
+/// What a shard holds; `file`, `slot` and `bytes` are left out. Throws `c10::ValueError` if `value` holds no
+/// samples.
+ShardInfo describe_shard(const InputFile& file, const core::Value& value);
+/// Throws `c10::ValueError` unless the value of a shard is what the manifest says of it.
+void check_shard(const InputFile& file, const ShardInfo& said, const core::Value& value);
+
+}  // namespace torchtap::storage::detail

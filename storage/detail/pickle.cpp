@@ -1,0 +1,281 @@
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/dtype_table.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/utf8.hpp>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "torchtap writes tensors as they lie in memory, and its files are little-endian");
+
+namespace torchtap::storage::detail {
+namespace {
+
+/// A place inside a value, for messages: `[3]["mean"]`.
+std::string key_at(const std::string& where, const std::string& key) {
+  return where + "[\"" + key + "\"]";
+}
+std::string index_at(const std::string& where, std::size_t index) {
+  return where + "[" + std::to_string(index) + "]";
+}
+
+bool has_plain_bytes(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_meta() &&
+         !tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::NestedTensor) && tensor.has_storage();
+}
+
+void check(const std::string& call, const std::string& where, const core::Value& value, int depth) {
+  TORCH_CHECK_VALUE(depth <= kMaxDepth, call, ": ", where.substr(0, 60), "… nests deeper than ", kMaxDepth,
+                    " lists and dicts; keep it flatter.");
+  switch (value.kind()) {
+    case core::Value::Kind::none:
+      return;
+    case core::Value::Kind::tensor: {
+      const at::Tensor& tensor = value.tensor();
+      if (!tensor.defined()) return;
+      TORCH_CHECK_TYPE(has_plain_bytes(tensor), call, ": ", where, " is a tensor of layout ", tensor.layout(),
+                       ", dtype ", tensor.scalar_type(), " and device ", tensor.device(),
+                       ", which has no plain bytes to save; convert it first, e.g. with to_dense() or "
+                       "dequantize().");
+      TORCH_CHECK_TYPE(
+          dtype_by_type(tensor.scalar_type()) != nullptr, call, ": ", where, " is a tensor of dtype ",
+          tensor.scalar_type(),
+          ", which torch.load has no plain form for; convert it first, e.g. with to(at::kFloat).");
+      return;
+    }
+    case core::Value::Kind::list:
+      for (std::size_t i = 0; i < value.list().size(); ++i)
+        check(call, index_at(where, i), value.list()[i], depth + 1);
+      return;
+    case core::Value::Kind::dict: {
+      std::unordered_set<std::string> seen;
+      for (const auto& [key, item] : value.dict()) {
+        TORCH_CHECK_VALUE(is_utf8(key), call, ": ", where, " has a key that is not UTF-8; rename it.");
+        TORCH_CHECK_VALUE(seen.insert(key).second, call, ": ", where, " has two entries called \"", key,
+                          "\", and a Python dict holds one of each name; rename one.");
+        check(call, key_at(where, key), item, depth + 1);
+      }
+      return;
+    }
+    case core::Value::Kind::text:
+      TORCH_CHECK_VALUE(is_utf8(value.text()), call, ": ", where, " is a text that is not UTF-8.");
+      return;
+  }
+}
+
+/// Writes the dozen opcodes that a value needs, the ones that every reader of `.pt` files knows: Python's
+/// weights_only unpickler since 1.13 and C++'s `torch::pickle_load`.
+class Pickler {
+ public:
+  using Store = std::function<void(const std::string&, const void*, std::size_t)>;
+  explicit Pickler(const Store& store) : store_(store) {}
+
+  std::string run(const core::Value& value) {
+    out_ = "\x80\x02";
+    write(value);
+    out_ += '.';
+    return std::move(out_);
+  }
+
+  std::string run(const std::vector<StoredRun>& runs, bool stacked) {
+    out_ = "\x80\x02";
+    if (stacked) {
+      const StoredRun& run = runs.front();
+      std::vector<std::int64_t> sizes{run.count};
+      sizes.insert(sizes.end(), run.sizes.begin(), run.sizes.end());
+      view(*dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset, sizes);
+    } else {
+      out_ += "](";
+      for (const StoredRun& run : runs) {
+        std::int64_t size = 1;
+        for (const auto extent : run.sizes) size *= extent;
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          if (run.defined) {
+            view(*dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset + i * size, run.sizes);
+          } else {
+            out_ += 'N';
+          }
+        }
+      }
+      out_ += 'e';
+    }
+    out_ += '.';
+    return std::move(out_);
+  }
+
+ private:
+  void write(const core::Value& value) {
+    switch (value.kind()) {
+      case core::Value::Kind::none:
+        out_ += 'N';
+        return;
+      case core::Value::Kind::tensor:
+        write(value.tensor());
+        return;
+      case core::Value::Kind::list:
+        out_ += ']';
+        if (value.list().empty()) return;
+        out_ += '(';
+        for (const auto& item : value.list()) write(item);
+        out_ += 'e';
+        return;
+      case core::Value::Kind::dict:
+        out_ += '}';
+        if (value.dict().empty()) return;
+        out_ += '(';
+        for (const auto& [key, item] : value.dict()) {
+          text(key);
+          write(item);
+        }
+        out_ += 'u';
+        return;
+      case core::Value::Kind::text:
+        text(value.text());
+        return;
+    }
+  }
+
+  // Which view of which storage a tensor is. Both are alive until the end: the value holds them.
+  using Identity = std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>,
+                              int, bool, bool>;
+
+  void write(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      out_ += 'N';
+      return;
+    }
+    const Dtype& dtype = *dtype_by_type(tensor.scalar_type());
+    const Identity identity{tensor.storage().unsafeGetStorageImpl(),
+                            tensor.storage_offset(),
+                            tensor.sizes().vec(),
+                            tensor.strides().vec(),
+                            static_cast<int>(dtype.type),
+                            tensor.is_conj(),
+                            tensor.is_neg()};
+    auto known = keys_.find(identity);
+    if (known == keys_.end()) {
+      // Only the tensor's own elements, in order: a view must not drag its storage along, and a reader must
+      // not have to know about lazy conjugation.
+      at::Tensor plain = tensor.detach();
+      if (plain._is_zerotensor()) plain = plain.clone();
+      plain = plain.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+      const std::string key = std::to_string(keys_.size());
+      store_("data/" + key, plain.data_ptr(), plain.nbytes());
+      known = keys_.emplace(identity, key).first;
+    }
+    view(dtype, known->second, tensor.numel(), 0, tensor.sizes());
+  }
+
+  /// A contiguous tensor of `sizes` from `offset` on in a storage of `elements`.
+  void view(const Dtype& dtype, const std::string& key, std::int64_t elements, std::int64_t offset,
+            c10::IntArrayRef sizes) {
+    const bool typed = dtype.storage != nullptr;
+    global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
+    out_ += '(';  // the arguments
+    out_ += '(';  // the persistent id of the storage
+    shared("storage");
+    if (typed) {
+      global("torch", dtype.storage);
+    } else {
+      global("torch.storage", "UntypedStorage");
+    }
+    text(key);
+    shared("cpu");
+    integer(elements * (typed ? 1 : static_cast<std::int64_t>(c10::elementSize(dtype.type))));
+    out_ += "tQ";
+    integer(offset);
+    out_ += '(';
+    for (const auto size : sizes) integer(size);
+    out_ += "t(";
+    std::vector<std::int64_t> strides(sizes.size());
+    std::int64_t stride = 1;
+    for (std::size_t i = strides.size(); i-- > 0;) {
+      strides[i] = stride;
+      stride *= std::max<std::int64_t>(sizes[i], 1);
+    }
+    for (const auto step : strides) integer(step);
+    out_ += 't';
+    out_ += '\x89';  // requires no gradient
+    global("collections", "OrderedDict");
+    out_ += ")R";  // no hooks
+    if (!typed) global("torch", dtype.python);
+    out_ += "tR";
+  }
+
+  void integer(std::int64_t value) {
+    if (value >= 0 && value <= 0xFF) {
+      out_ += 'K';
+      little(static_cast<std::uint64_t>(value), 1);
+    } else if (value >= 0 && value <= 0xFFFF) {
+      out_ += 'M';
+      little(static_cast<std::uint64_t>(value), 2);
+    } else if (value >= INT32_MIN && value <= INT32_MAX) {
+      out_ += 'J';
+      little(static_cast<std::uint64_t>(value), 4);
+    } else {  // always eight bytes: C++'s reader wants no other number
+      out_ += "\x8a\x08";
+      little(static_cast<std::uint64_t>(value), 8);
+    }
+  }
+
+  void little(std::uint64_t value, int size) {
+    for (int i = 0; i < size; ++i) out_ += static_cast<char>((value >> (8 * i)) & 0xFF);
+  }
+
+  void text(const std::string& value) {
+    out_ += 'X';
+    little(value.size(), 4);
+    out_ += value;
+  }
+
+  /// Writes something once and refers to it from then on.
+  template <class Write>
+  void memo(const std::string& name, Write write) {
+    const auto [entry, fresh] = memo_.emplace(name, memo_.size());
+    if (fresh) {
+      write();
+      out_ += 'q';
+    } else {
+      out_ += 'h';
+    }
+    little(entry->second, 1);  // a few names and three dozen dtypes at most
+  }
+
+  void shared(const std::string& value) {
+    memo(value, [&] { text(value); });
+  }
+
+  void global(const std::string& module, const std::string& name) {
+    const std::string full = module + "\n" + name + "\n";
+    memo(full, [&] { out_ += "c" + full; });
+  }
+
+  const Store& store_;
+  std::string out_;
+  std::unordered_map<std::string, std::uint64_t> memo_;
+  std::map<Identity, std::string> keys_;
+};
+
+}  // namespace
+
+void check_value(const std::string& call, const std::string& where, const core::Value& value) {
+  check(call, where, value, 0);
+}
+
+std::string pickle(const core::Value& value, const Pickler::Store& store) {
+  return Pickler(store).run(value);
+}
+
+std::string pickle_runs(const std::vector<StoredRun>& runs, bool stacked) {
+  const Pickler::Store none;  // the bytes are in the file already
+  return Pickler(none).run(runs, stacked);
+}
+
+}  // namespace torchtap::storage::detail

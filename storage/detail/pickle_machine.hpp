@@ -1,0 +1,111 @@
+#pragma once
+
+/// The stack machine that pickle is: opcodes become nodes. A derived class gives names, calls and persistent
+/// ids their meaning.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/dtype_table.hpp>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace torchtap::storage::detail {
+
+/// What stands on the stack. The machine owns all of them, so that a file can tie no knot that leaks.
+struct Node {
+  enum class Kind {
+    mark,
+    none,
+    boolean,
+    integer,
+    real,
+    string,
+    bytes,
+    tuple,
+    list,
+    dict,
+    global,
+    storage,
+    tensor
+  };
+  Kind kind = Kind::none;
+  std::int64_t integer = 0;  // also a boolean, and how many elements a storage has
+  double real = 0;
+  std::string text;              // also the name of a global
+  std::vector<Node*> items;      // of a dict: key, value, key, value …
+  at::Tensor tensor;             // of a storage: its bytes
+  const Dtype* dtype = nullptr;  // of a storage, null if it is untyped; of a global, if it is a dtype
+};
+
+/// "a list", "None" …, for messages.
+const char* kind_name(Node::Kind kind);
+
+class PickleMachine {
+ public:
+  PickleMachine(const PickleMachine&) = delete;
+  PickleMachine& operator=(const PickleMachine&) = delete;
+
+ protected:
+  using Kind = Node::Kind;
+
+  /// `file` is for messages and must outlive the machine.
+  PickleMachine(const InputFile& file, std::string bytes) : file_(file), bytes_(std::move(bytes)) {}
+  virtual ~PickleMachine() = default;
+
+  /// A name of Python's.
+  virtual Node& global(const std::string& module, const std::string& name) = 0;
+  virtual Node& call(const Node& function, const Node& arguments) = 0;
+  /// The object behind a persistent id.
+  virtual Node& persistent(const Node& id) = 0;
+
+  /// Runs the pickle and returns what it leaves on the stack. Throws `c10::ValueError` for a pickle that is
+  /// damaged, or that uses opcodes that `torch.save` does not.
+  Node* parse();
+  /// A node that lives as long as the machine.
+  Node& make(Kind kind);
+  std::size_t size() const noexcept { return bytes_.size(); }
+  const InputFile& file() const noexcept { return file_; }
+  [[noreturn]] void bad(const std::string& reason) const;
+  [[noreturn]] void damaged() const { bad("its pickle is damaged"); }
+
+ private:
+  bool constant(unsigned char op);
+  bool build(unsigned char op);
+  bool shuffle(unsigned char op);
+  void apply(unsigned char op);
+
+  const char* take(std::uint64_t size);
+  std::uint64_t little(int size);
+  std::string text(std::uint64_t size);
+  std::string line();
+  std::int64_t integer_of(std::uint64_t size);
+  double real();
+
+  void push(Node& node) { stack_.push_back(&node); }
+  void push_integer(Kind kind, std::int64_t value);
+  void push_text(Kind kind, std::string text);
+  void push_tuple(std::size_t size);
+  void push_container(Kind kind);
+  Node& top();
+  Node& pop();
+  std::vector<Node*> pop_to_mark();
+  void extend(const std::vector<Node*>& items, Kind kind);
+  void memoize(std::uint64_t index) { memo_[index] = &top(); }
+  void recall(std::uint64_t index);
+
+  const InputFile& file_;
+  const std::string bytes_;
+  std::size_t at_ = 0;
+  std::size_t op_at_ = 0;
+  std::deque<Node> nodes_;
+  Node none_;
+  std::vector<Node*> stack_;
+  std::unordered_map<std::uint64_t, Node*> memo_;
+};
+
+}  // namespace torchtap::storage::detail

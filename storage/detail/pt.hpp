@@ -1,0 +1,26 @@
+#pragma once
+
+/// A value in an open `.pt` file.
+
+#include <string>
+#include <torchtap/core/saved_sink.hpp>
+#include <torchtap/core/value.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <utility>
+#include <vector>
+
+namespace torchtap::storage::detail {
+
+/// Writes `value`, which `check_value` has passed. Does not close the file.
+///
+/// `state` goes into records of its own ("torchtap/0/recipe", "torchtap/0/bytes", …), which Python does not
+/// look at.
+void write_value(OutputFile& file, const core::Value& value, const std::vector<core::SavedSink>& state = {});
+/// The records that say in which format a file is, by name.
+const std::vector<std::pair<std::string, std::string>>& fixed_records();
+/// Throws `c10::ValueError` unless `file` holds a value, and `NewerFormat` if a newer torchtap wrote it.
+core::Value read_value(const InputFile& file, bool mmap = false);
+/// The state in `file`; nothing if there is none.
+std::vector<core::SavedSink> read_state(const InputFile& file);
+
+}  // namespace torchtap::storage::detail

@@ -1,0 +1,232 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/contents.hpp>
+#include <torchtap/storage/detail/manifest_check.hpp>
+#include <torchtap/storage/detail/pt.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/recoverer.hpp>
+#include <torchtap/storage/detail/shard.hpp>
+#include <torchtap/storage/dtype.hpp>
+#include <unordered_set>
+#include <utility>
+
+namespace torchtap::storage::detail {
+namespace {
+
+constexpr const char* kCall = "recover";
+
+class Recoverer {
+ public:
+  Recoverer(std::string path, int directory, const RecoverOptions& options)
+      : path_(std::move(path)), directory_(directory), options_(options) {}
+
+  Recovery run() {
+    contents_ = read_contents(kCall, path_, directory_, /*lenient=*/true);
+    result_.finished = contents_.has_manifest && !contents_.has_journal && contents_.damage.empty();
+    result_.missing = contents_.damage;
+    for (std::size_t i = 0; i < contents_.entries.size(); ++i) {
+      check(contents_.entries[i], contents_.described[i]);
+    }
+    if (contents_.has_journal) {
+      adopt_orphans();
+      adopt_parts();
+    }
+    for (auto& entry : contents_.entries) {
+      sort(entry);
+      for (const auto& shard : entry.shards) {
+        ++result_.shards;
+        result_.bytes += shard.bytes;
+      }
+      result_.samples += entry.samples();
+    }
+    result_.entries = static_cast<std::int64_t>(contents_.entries.size());
+    if (options_.repair() && contents_.has_journal) {
+      write_manifest(kCall, path_, directory_, contents_.created, contents_.entries, /*sync=*/true);
+    }
+    return result_;
+  }
+
+ private:
+  std::string named(std::size_t index) const {
+    return c10::str("entry ", index, " (\"", contents_.entries[index].path, "\")");
+  }
+
+  void lose(const std::string& file) {
+    if (!options_.repair() || !contents_.has_journal) return;
+    ::renameat(directory_, file.c_str(), directory_, (file.substr(0, file.rfind('.')) + ".lost").c_str());
+  }
+
+  InputFile open(const std::string& name) const {
+    return InputFile::open_at(kCall, directory_, name, path_ + "/" + name);
+  }
+
+  /// What a shard's file says of itself; nothing, with the reason in `why`, if it is not whole.
+  std::optional<ShardInfo> read(const std::string& name, std::int64_t slot, std::string& why) const {
+    try {
+      const InputFile file = open(name);
+      ShardInfo found = describe_shard(file, read_value(file));
+      found.file = name;
+      found.slot = slot;
+      found.bytes = static_cast<std::int64_t>(file.size());
+      return found;
+    } catch (const c10::Error& error) {
+      why = error.what_without_backtrace();
+      return std::nullopt;
+    }
+  }
+
+  /// What is wrong with the file of an entry that was not spooled; "" if nothing is.
+  std::string wrong_file(const Description& said) const {
+    try {
+      const InputFile file = open(said.file);
+      check_value(file, said, read_value(file));
+      read_state(file);
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  }
+
+  /// What is wrong with a file that the manifest or journal claims; "" if nothing is. Samples are described
+  /// anew: the file knows best.
+  std::string wrong(ShardInfo& shard, const Description* whole) const {
+    struct stat status {};
+    if (::fstatat(directory_, shard.file.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+      return "the file is gone";
+    if (!S_ISREG(status.st_mode) || status.st_size != static_cast<::off_t>(shard.bytes)) {
+      return c10::str("it has ", status.st_size, " bytes, not ", shard.bytes);
+    }
+    if (!options_.verify()) return "";
+    if (whole != nullptr && (whole->holds != "list" || !whole->reduction.empty())) return wrong_file(*whole);
+    std::string why;
+    auto found = read(shard.file, shard.slot, why);
+    if (!found.has_value()) return why;
+    if (found->samples != shard.samples) return c10::str("it holds ", found->samples, " samples");
+    shard = std::move(*found);
+    return "";
+  }
+
+  /// Keeps the shards of an entry that are what the manifest or journal claims.
+  void check(SpooledEntry& entry, const Description& said) {
+    std::vector<ShardInfo> whole;
+    for (auto& shard : entry.shards) {
+      claimed_.insert(shard.file);
+      const std::string why = wrong(shard, said.file == shard.file ? &said : nullptr);
+      if (why.empty()) {
+        whole.push_back(std::move(shard));
+        continue;
+      }
+      result_.missing.push_back(c10::str(shard.file, " with ", shard.samples, " samples of \"", entry.path,
+                                         "\" is damaged: ", why));
+      lose(shard.file);
+    }
+    entry.shards = std::move(whole);
+  }
+
+  bool known(std::int64_t entry) const {
+    return entry >= 0 && entry < static_cast<std::int64_t>(contents_.entries.size()) &&
+           !contents_.entries[static_cast<std::size_t>(entry)].kind.empty();
+  }
+
+  /// Shards that were completed and had not got into the journal.
+  void adopt_orphans() {
+    for (const auto& name : list(kCall, path_)) {
+      const auto place = parse_shard_name(name);
+      if (!place.has_value() || is_part(name) || claimed_.count(name) != 0) continue;
+      std::string why = "the journal names no entry " + std::to_string(place->entry);
+      std::optional<ShardInfo> shard;
+      if (known(place->entry)) shard = read(name, place->slot.value_or(-1), why);
+      if (shard.has_value()) {
+        contents_.entries[static_cast<std::size_t>(place->entry)].shards.push_back(std::move(*shard));
+      } else {
+        result_.missing.push_back(name + " is left out: " + why);
+        lose(name);
+      }
+    }
+  }
+
+  /// Shards that were being filled.
+  void adopt_parts() {
+    auto folder = std::make_shared<ShardFolder>();
+    folder->call = kCall;
+    folder->path = path_;
+    folder->fd = Descriptor(::fcntl(directory_, F_DUPFD_CLOEXEC, 0));
+    for (const auto& name : list(kCall, path_)) {
+      const auto place = parse_shard_name(name);
+      if (place.has_value() && is_part(name)) adopt_part(folder, name, *place);
+    }
+  }
+
+  /// What the samples of a shard are, as the journal announced it; nothing if it did not.
+  std::optional<Run> announced(const ShardName& place) const {
+    const auto open = std::find_if(contents_.open.begin(), contents_.open.end(),
+                                   [&](const OpenShard& shard) { return shard.name == place.stem(); });
+    if (!known(place.entry) || open == contents_.open.end()) return std::nullopt;
+    const auto dtype = dtype_of(open->dtype);
+    if (!dtype.has_value()) return std::nullopt;
+    // With the number of samples that may be there; negative where any number may.
+    return Run{true, *dtype, open->shape, open->stacked};
+  }
+
+  void adopt_part(const std::shared_ptr<ShardFolder>& folder, const std::string& name,
+                  const ShardName& place) {
+    Shard shard(folder, place.stem(), place.slot.value_or(-1));
+    std::uint64_t left = 0;
+    const auto kind = announced(place);
+    if (kind.has_value()) {
+      left = shard.adopt(*kind);
+      if (shard.samples() > 0) {
+        result_.salvaged += shard.samples();
+        if (options_.repair()) {
+          shard.complete();
+          shard.sync();
+          shard.place();
+        }
+        contents_.entries[static_cast<std::size_t>(place.entry)].shards.push_back(shard.info());
+      }
+    } else {
+      struct stat status {};
+      if (::fstatat(directory_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
+        left = static_cast<std::uint64_t>(status.st_size);
+      }
+    }
+    if (left > 0) {
+      result_.missing.push_back(
+          c10::str(known(place.entry) ? named(static_cast<std::size_t>(place.entry)) : name, ": ", left,
+                   " bytes at the end of ", name,
+                   kind.has_value() ? " are no whole samples" : " have no description"));
+    }
+    if (options_.repair() && shard.samples() == 0) lose(name);
+  }
+
+  static void sort(SpooledEntry& entry) {
+    // Names carry the order; a file from before the recording was spooled comes first.
+    const auto key = [](const ShardInfo& shard) {
+      const auto place = parse_shard_name(shard.file).value_or(ShardName{0, std::nullopt, -1});
+      return std::make_pair(place.slot, place.number);
+    };
+    std::stable_sort(entry.shards.begin(), entry.shards.end(),
+                     [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  }
+
+  std::string path_;
+  int directory_;
+  RecoverOptions options_;
+  Contents contents_;
+  std::unordered_set<std::string> claimed_;
+  Recovery result_;
+};
+
+}  // namespace
+
+Recovery recover_locked(const std::string& path, int directory, const RecoverOptions& options) {
+  return Recoverer(path, directory, options).run();
+}
+
+}  // namespace torchtap::storage::detail

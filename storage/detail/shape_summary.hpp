@@ -1,0 +1,34 @@
+#pragma once
+
+/// What a manifest says of the dtypes and shapes of several tensors.
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torchtap::storage::detail {
+
+/// The dtype and shape that tensors have in common. Of no tensor: "" and [].
+struct ShapeSummary {
+  std::string dtype;                ///< "mixed" where it differs
+  std::vector<std::int64_t> shape;  ///< -1 in dimensions that differ; [] if ragged
+  bool ragged = false;              ///< their number of dimensions differs
+
+  /// Adds one more tensor.
+  void add(c10::ScalarType type, c10::IntArrayRef sizes);
+  /// Adds all that another one summarises.
+  void add(const ShapeSummary& other);
+
+  friend bool operator==(const ShapeSummary& a, const ShapeSummary& b) {
+    return a.dtype == b.dtype && a.shape == b.shape && a.ragged == b.ragged;
+  }
+  friend bool operator!=(const ShapeSummary& a, const ShapeSummary& b) { return !(a == b); }
+
+ private:
+  void add(const std::string& other, c10::IntArrayRef sizes);
+};
+
+}  // namespace torchtap::storage::detail

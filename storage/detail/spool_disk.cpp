@@ -1,0 +1,243 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/spool_impl.hpp>
+#include <torchtap/storage/dtype.hpp>
+
+namespace torchtap::storage {
+
+using detail::Lane;
+using detail::Piece;
+using detail::Run;
+using detail::Shard;
+
+namespace {
+
+constexpr std::int64_t kLongestList = 65536;  // samples of a shard that is no stack; each has its own tensor
+constexpr std::size_t kOpenFiles = 64;
+
+}  // namespace
+
+void Spool::Impl::log(const std::string& lines, bool sync) {
+  // At a place of its own: a line that did not get through is written over.
+  detail::write_at("spool", directory + "/" + detail::kJournal, journal.get(), journal_size, lines.data(),
+                   lines.size());
+  if (sync && ::fsync(journal.get()) != 0) {
+    detail::io_error("spool", "fsync", directory + "/" + detail::kJournal, errno);
+  }
+  journal_size += lines.size();
+}
+
+std::vector<Spool::Stream::Impl*> Spool::Impl::all() {
+  const std::lock_guard lock(streams_mutex);
+  std::vector<Stream::Impl*> result;
+  for (const auto& stream : streams) result.push_back(stream->impl_.get());
+  return result;
+}
+
+void Spool::Impl::announce() {
+  std::string lines;
+  const auto streams = all();
+  for (auto* stream : streams) {
+    if (!stream->announced) lines += detail::journal_entry(stream->index, stream->entry);
+  }
+  if (lines.empty()) return;
+  log(lines, false);
+  for (auto* stream : streams) stream->announced = true;
+}
+
+/// Few files are open at a time, however many modules are recorded.
+void Spool::Impl::used(Shard& shard) {
+  if (!open_shards.empty() && open_shards.front() == &shard) return;
+  open_shards.remove(&shard);
+  open_shards.push_front(&shard);
+  if (open_shards.size() <= kOpenFiles) return;
+  open_shards.back()->release();
+  open_shards.pop_back();
+}
+
+/// Is there a stack for it? Seals the shard that it does not go to any more.
+bool Spool::Impl::make_room(const Piece& piece, bool alike) {
+  Stream::Impl& stream = *piece.stream;
+  Lane& lane = stream.lanes[piece.slot];
+  if (lane.shard == nullptr) return alike;
+  const Shard& shard = *lane.shard;
+  const auto limit = static_cast<std::uint64_t>(options.shard_bytes());
+  const auto& sizes = piece.first_sizes();
+  const bool stacks =
+      alike && (shard.samples() == 0 ||
+                (shard.stacked() && shard.first().dtype == piece.dtype && shard.first().sizes == sizes));
+  const bool full = shard.bytes() + std::max<std::uint64_t>(piece.used, piece.begins) > limit;
+  // Lists are for few samples, and a long stack is not worth becoming one.
+  const bool long_list =
+      !stacks && (shard.samples() >= kLongestList || (shard.stacked() && shard.bytes() >= limit / 8));
+  if (shard.samples() == 0 || (!full && !long_list)) return stacks;
+  seal({{&stream, piece.slot}});
+  return alike;
+}
+
+/// Sees to it that there is a shard for what begins in this piece, and that the journal says what it holds.
+void Spool::Impl::begin(Piece& piece) {
+  Stream::Impl& stream = *piece.stream;
+  Lane& lane = stream.lanes[piece.slot];
+  const bool defined = piece.begins > 0 || piece.runs[0].defined;
+  const bool stacks = make_room(piece, defined && piece.runs.size() <= 1);
+  detail::OpenShard line;
+  line.entry = stream.index;
+  line.slot = piece.slot;
+  if (lane.shard == nullptr) {
+    announce();
+    if (defined) {
+      line.dtype = dtype_name(piece.dtype);
+      line.shape = piece.first_sizes();
+    }
+    std::int64_t& number = stream.next_number[piece.slot];
+    detail::ShardName name{stream.index, std::nullopt, number};
+    if (piece.slot >= 0) name.slot = piece.slot;
+    line.name = name.stem();
+    if (!stacks) line.stacked = defined ? piece.runs[0].count : 0;
+    log(detail::journal_open(line), false);
+    ++number;
+    lane.shard = std::make_unique<Shard>(folder, line.name, piece.slot);
+    lane.mixed = !stacks;
+  } else if (!stacks && !lane.mixed) {
+    const Run& first = lane.shard->first();
+    line.name = lane.shard->name();
+    line.dtype = dtype_name(first.dtype);
+    line.shape = first.sizes;
+    line.stacked = first.count;
+    log(detail::journal_open(line), false);
+    lane.mixed = true;
+  }
+  lane.shard->rollback();  // a piece that failed before
+}
+
+void Spool::Impl::write(Piece& piece) {
+  if (!piece.continues) begin(piece);
+  Shard& shard = *piece.stream->lanes[piece.slot].shard;
+  used(shard);
+  if (piece.used > 0) shard.write(piece.dtype, piece.data.get(), piece.used);
+  if (!piece.runs.empty()) shard.commit(piece.runs);
+}
+
+void Spool::Impl::seal(const Lanes& lanes) {
+  if (lanes.empty()) return;
+  announce();
+  std::vector<std::pair<Stream::Impl*, detail::ShardInfo>> sealed;
+  for (const auto& [stream, slot] : lanes) {
+    Shard& shard = *stream->lanes[slot].shard;
+    used(shard);
+    shard.complete();
+    if (options.sync()) shard.sync();
+  }
+  std::string lines;
+  for (const auto& [stream, slot] : lanes) {
+    Shard& shard = *stream->lanes[slot].shard;
+    shard.place();
+    sealed.emplace_back(stream, shard.info());
+    lines += detail::journal_shard(stream->index, sealed.back().second);
+  }
+  if (options.sync()) detail::sync_directory("spool", directory);
+  log(lines, options.sync());
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    auto& [stream, info] = sealed[i];
+    auto& shard = stream->lanes[lanes[i].second].shard;
+    sealed_samples.fetch_add(info.samples);
+    sealed_shards.fetch_add(1);
+    stream->entry.shards.push_back(std::move(info));
+    open_shards.remove(shard.get());
+    shard.reset();
+  }
+}
+
+void Spool::Impl::flush(const char* call) {
+  {
+    const std::lock_guard streams_lock(streams_mutex);
+    for (const auto& stream : streams) {
+      const std::lock_guard lock(stream->impl_->mutex);
+      for (auto& piece : stream->impl_->pieces) {
+        if (piece.second != nullptr) push(std::move(piece.second));
+      }
+    }
+  }
+  {
+    std::unique_lock lock(mutex);
+    const std::uint64_t until = pushed;
+    failed = false;  // try again
+    work.notify_one();
+    room.wait(lock, [&] { return written >= until || failed; });
+    if (failed) raise(call, error);
+  }
+  // Other threads go on recording: a shard in which a sample has only begun is sealed when that has ended.
+  Lanes waiting;
+  {
+    const std::lock_guard lock(disk);
+    for (auto* stream : all()) {
+      for (const auto& lane : stream->lanes) waiting.emplace_back(stream, lane.first);
+    }
+    waiting = seal_ready(call, waiting);
+  }
+  while (!waiting.empty()) {
+    {
+      std::unique_lock lock(mutex);
+      const std::uint64_t before = written;
+      room.wait(lock, [&] { return written > before || failed || queue.empty(); });
+      if (failed) raise(call, error);
+    }
+    const std::lock_guard lock(disk);
+    waiting = seal_ready(call, waiting);
+  }
+}
+
+/// Under `disk`: seals the shards that hold whole samples, and returns those in which one has only begun.
+Spool::Impl::Lanes Spool::Impl::seal_ready(const char* call, const Lanes& lanes) {
+  Lanes ready, dirty;
+  for (const auto& [stream, slot] : lanes) {
+    const Lane& lane = stream->lanes[slot];
+    if (lane.shard == nullptr) continue;
+    if (lane.shard->dirty()) {
+      dirty.emplace_back(stream, slot);
+    } else if (lane.shard->samples() > 0) {
+      ready.emplace_back(stream, slot);
+    }
+  }
+  try {
+    seal(ready);
+  } catch (const c10::Error& problem) {
+    raise(call, problem.what_without_backtrace());
+  }
+  return dirty;
+}
+
+void Spool::Impl::finish(const char* call) {
+  flush(call);
+  const std::lock_guard lock(disk);
+  std::vector<detail::SpooledEntry> entries;
+  for (auto* stream : all()) {
+    entries.push_back(stream->entry);
+    entries.back().dropped = stream->dropped_before + stream->dropped.load();
+  }
+  detail::write_manifest("spool", directory, folder->fd.get(), created, entries, options.sync());
+}
+
+/// Saves what can be saved where closing failed.
+void Spool::Impl::rescue() noexcept {
+  const std::lock_guard lock(disk);
+  try {
+    for (auto* stream : all()) {
+      for (auto& [slot, lane] : stream->lanes) {
+        if (lane.shard == nullptr || lane.shard->samples() == 0) continue;
+        try {
+          seal({{stream, slot}});
+        } catch (const c10::Error&) {  // the next one may fit
+        }
+      }
+    }
+  } catch (...) {
+  }
+}
+
+}  // namespace torchtap::storage

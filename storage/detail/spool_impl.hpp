@@ -1,0 +1,142 @@
+#pragma once
+
+/// The parts of a spool, which its sources share: `spool_stream.cpp` collects samples, `spool_queue.cpp`
+/// hands them to a thread, `spool_disk.cpp` writes them, `spool_open.cpp` takes the directory.
+
+#include <c10/core/ScalarType.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torchtap/storage/detail/contents.hpp>
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/fork_guard.hpp>
+#include <torchtap/storage/detail/shard.hpp>
+#include <torchtap/storage/spool.hpp>
+#include <utility>
+#include <vector>
+
+namespace torchtap::storage {
+namespace detail {
+
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // of bytes; larger samples are taken apart
+
+/// Samples on their way to the writer.
+struct Piece {
+  Spool::Stream::Impl* stream = nullptr;
+  std::int64_t slot = -1;
+  std::unique_ptr<char[]> data;
+  std::size_t capacity = 0;
+  std::size_t used = 0;
+  bool continues = false;                              // a large sample, which began in the piece before
+  c10::ScalarType dtype = c10::ScalarType::Undefined;  // of all samples that have one
+  std::vector<Run> runs;                               // the samples that end here
+  std::uint64_t begins = 0;                            // the bytes of the large sample that begins here,
+  std::vector<std::int64_t> sizes;                     // and its shape
+
+  /// The shape of the sample that begins here first.
+  const std::vector<std::int64_t>& first_sizes() const noexcept { return begins > 0 ? sizes : runs[0].sizes; }
+};
+
+/// What the writer has open for one list of samples.
+struct Lane {
+  std::unique_ptr<Shard> shard;
+  bool mixed = false;  // and the journal says so
+};
+
+}  // namespace detail
+
+struct Spool::Stream::Impl {
+  // Under `mutex`, of the piece that `last` points to:
+  void begin(std::int64_t slot, std::unique_ptr<char[]> data, std::size_t capacity);
+  void push();
+  void collect(const at::Tensor& sample, std::int64_t slot);
+  void collect_none(std::int64_t slot);
+  void collect_large(const at::Tensor& tensor, std::int64_t slot);
+
+  Spool::Impl* spool = nullptr;
+  std::int64_t index = 0;
+  std::atomic<std::int64_t> dropped{0};
+  std::atomic<std::int64_t> samples{0};
+
+  // What is being collected, by slot:
+  std::mutex mutex;
+  std::map<std::int64_t, std::unique_ptr<detail::Piece>> pieces;
+  std::unique_ptr<detail::Piece>* last = nullptr;  // the one that was asked for last,
+  std::int64_t last_slot = -2;                     // of this slot
+  std::map<std::int64_t, std::size_t> capacities;
+
+  // The writer's, under `Spool::Impl::disk`:
+  std::map<std::int64_t, detail::Lane> lanes;
+  std::map<std::int64_t, std::int64_t> next_number;  // of a shard, by slot
+  detail::SpooledEntry entry;
+  std::int64_t dropped_before = 0;  // by those who wrote the recording that is gone on with
+  bool announced = false;           // in the journal
+  bool taken = true;                // false for an entry of that recording that no stream was opened for
+};
+
+struct Spool::Impl {
+  SpoolOptions options;
+  std::string directory;
+  std::shared_ptr<detail::ShardFolder> folder;
+  bool made = false;  // the directory, by us
+  detail::Descriptor journal;
+  std::uint64_t journal_size = 0;
+  std::string created;
+  detail::ForkGuard guard;
+
+  std::mutex streams_mutex;
+  std::deque<std::unique_ptr<Stream>> streams;
+
+  // The queue. `queued` counts bytes until they are written.
+  std::mutex mutex;
+  std::condition_variable work, room;
+  std::deque<std::unique_ptr<detail::Piece>> queue;
+  std::vector<std::unique_ptr<char[]>> spare;  // of kPiece bytes
+  std::atomic<std::int64_t> queued{0};
+  std::uint64_t pushed = 0, written = 0;  // pieces
+  std::atomic<bool> failed{false};
+  std::string error;  // why, while it has
+  bool stop = false;
+  std::atomic<bool> closed{false};
+  std::thread writer;
+
+  std::mutex disk;                        // everything on disk
+  std::list<detail::Shard*> open_shards;  // files that are open, the one used last in front
+  std::atomic<std::int64_t> sealed_samples{0};
+  std::atomic<std::int64_t> sealed_shards{0};
+
+  void check(const char* call) const;
+  void open(const std::string& path);
+  void check_options() const;
+  std::vector<std::string> take_directory(const std::string& path);
+  void lock_journal(const std::string& path);
+  void fill_directory(const std::vector<std::string>& names, bool fresh);
+  void go_on(bool cut_off);
+  void run();
+  void write(detail::Piece& piece);
+  void begin(detail::Piece& piece);
+  bool make_room(const detail::Piece& piece, bool alike);
+  void used(detail::Shard& shard);
+  using Lanes = std::vector<std::pair<Stream::Impl*, std::int64_t>>;  // a stream's, by slot
+  void seal(const Lanes& lanes);
+  Lanes seal_ready(const char* call, const Lanes& lanes);
+  void log(const std::string& lines, bool sync);
+  void announce();
+  void push(std::unique_ptr<detail::Piece> piece);
+  std::unique_ptr<char[]> buffer();
+  void flush(const char* call);
+  void finish(const char* call);
+  void rescue() noexcept;
+  [[noreturn]] void raise(const char* call, const std::string& why) const;
+  std::vector<Stream::Impl*> all();
+};
+
+}  // namespace torchtap::storage

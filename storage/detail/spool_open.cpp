@@ -1,0 +1,139 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/recoverer.hpp>
+#include <torchtap/storage/detail/spool_impl.hpp>
+#include <torchtap/storage/detail/staging.hpp>
+
+namespace torchtap::storage {
+namespace {
+
+constexpr const char* kCall = "spool";
+
+}  // namespace
+
+void Spool::Impl::check_options() const {
+  TORCH_CHECK_VALUE(options.shard_bytes() > 0 && options.queue_bytes() > 0, kCall,
+                    ": shard_bytes and queue_bytes have to be positive; got ", options.shard_bytes(), " and ",
+                    options.queue_bytes(), ".");
+  TORCH_CHECK_VALUE(!options.overwrite() || !options.append(), kCall,
+                    ": a recording is replaced (overwrite) or gone on with (append), not both.");
+}
+
+/// Opens the directory, or makes it; what is in it may be replaced or gone on with.
+std::vector<std::string> Spool::Impl::take_directory(const std::string& path) {
+  struct stat status {};
+  const bool there = ::stat(directory.c_str(), &status) == 0;
+  TORCH_CHECK_VALUE(there || options.mkdir(), kCall, ": \"", path,
+                    "\" does not exist. Create the directory first, or pass SpoolOptions().mkdir(true).");
+  TORCH_CHECK_VALUE(!there || S_ISDIR(status.st_mode), kCall, ": \"", path,
+                    "\" is a file; a recording is a directory, name one.");
+  if (!there) {
+    if (::mkdir(directory.c_str(), 0777) != 0)
+      detail::io_error(kCall, "create the directory", directory, errno);
+    made = true;
+  }
+  folder = std::make_shared<detail::ShardFolder>();
+  folder->call = kCall;
+  folder->path = directory;
+  folder->fd = detail::Descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder->fd.valid()) detail::io_error(kCall, "open", directory, errno);
+  std::vector<std::string> names = detail::list(kCall, directory);
+  std::vector<std::string> foreign;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(foreign),
+               [](const std::string& name) { return !detail::is_recording_file(name); });
+  if (foreign.size() > 5) foreign.resize(5);
+  TORCH_CHECK_VALUE(foreign.empty(), kCall, ": \"", path, "\" holds files that are no part of a recording (",
+                    core::detail::quoted(foreign), " …). Choose another directory, for example \"", path,
+                    "/recording\" with mkdir(true).");
+  TORCH_CHECK_VALUE(!detail::is_spooling(directory), kCall, ": \"", path,
+                    "\" is being written to by another recorder; spool to a directory of its own.");
+  TORCH_CHECK_VALUE(names.empty() || options.overwrite() || options.append(), kCall, ": \"", path,
+                    "\" holds a recording already. Choose another directory, or pass "
+                    "SpoolOptions().append(true) to go on with "
+                    "it, or overwrite(true) to replace it.");
+  return names;
+}
+
+/// Keeps others from writing here, before anything here is touched.
+void Spool::Impl::lock_journal(const std::string& path) {
+  const std::string name = directory + "/" + detail::kJournal;
+  journal =
+      detail::Descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+  if (!journal.valid()) detail::io_error(kCall, "create", name, errno);
+  TORCH_CHECK_VALUE(::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, kCall, ": \"", path,
+                    "\" is being written to by another recorder; spool to a directory of its own.");
+}
+
+/// Removes or takes over what is there, and begins the journal.
+void Spool::Impl::fill_directory(const std::vector<std::string>& names, bool fresh) {
+  created = detail::utc_now();
+  if (options.overwrite()) {
+    ::unlinkat(folder->fd.get(), detail::kManifest, 0);  // first: what is left then is no recording
+    for (const auto& name : names) {
+      if (name != detail::kJournal) ::unlinkat(folder->fd.get(), name.c_str(), 0);
+    }
+  } else if (!names.empty()) {
+    go_on(/*cut_off=*/!fresh);
+  }
+  if (::ftruncate(journal.get(), 0) != 0)
+    detail::io_error(kCall, "truncate", directory + "/" + detail::kJournal, errno);
+  log(detail::journal_head(created), options.sync());
+}
+
+void Spool::Impl::open(const std::string& path) {
+  check_options();
+  const detail::Target target = detail::resolve(kCall, path, options.mkdir());
+  directory = target.path();
+  bool fresh = false;
+  try {
+    const std::vector<std::string> names = take_directory(path);
+    lock_journal(path);
+    fresh = std::find(names.begin(), names.end(), detail::kJournal) == names.end();
+    fill_directory(names, fresh);
+    if (options.sync()) {
+      detail::sync_directory(kCall, directory);
+      detail::sync_directory(kCall, target.parent);
+    }
+  } catch (...) {
+    if (fresh) ::unlink((directory + "/" + detail::kJournal).c_str());
+    if (made) ::rmdir(directory.c_str());
+    target.undo();
+    throw;
+  }
+}
+
+/// Takes over the recording that is there.
+void Spool::Impl::go_on(bool cut_off) {
+  if (cut_off) detail::recover_locked(directory, folder->fd.get(), RecoverOptions());
+  const detail::Contents contents = detail::read_contents(kCall, directory, folder->fd.get(), false);
+  created = contents.created;
+  for (const auto& entry : contents.entries) {
+    auto impl = std::make_unique<Stream::Impl>();
+    impl->spool = this;
+    impl->index = static_cast<std::int64_t>(streams.size());
+    impl->entry = entry;
+    impl->dropped_before = entry.dropped;
+    impl->announced = true;  // in the manifest
+    impl->taken = false;
+    streams.emplace_back(new Stream(std::move(impl)));
+  }
+  for (const auto& name : detail::list(kCall, directory)) {
+    const auto place = detail::parse_shard_name(name.substr(0, name.rfind('.')) + ".pt");
+    if (!place.has_value() || place->entry >= static_cast<std::int64_t>(streams.size())) continue;
+    auto& next =
+        streams[static_cast<std::size_t>(place->entry)]->impl_->next_number[place->slot.value_or(-1)];
+    next = std::max(next, place->number + 1);
+  }
+  // Plain files become shards; from here on the journal may speak of what comes behind them.
+  detail::write_manifest(kCall, directory, folder->fd.get(), created, contents.entries, options.sync());
+}
+
+}  // namespace torchtap::storage

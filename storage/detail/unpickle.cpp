@@ -1,0 +1,317 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/pickle_machine.hpp>
+#include <torchtap/storage/detail/unpickle.hpp>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace torchtap::storage::detail {
+namespace {
+
+const std::unordered_set<std::string>& callables() {
+  static const std::unordered_set<std::string> names{
+      "collections.OrderedDict",
+      "torch._utils._rebuild_tensor",
+      "torch._utils._rebuild_tensor_v2",
+      "torch._utils._rebuild_tensor_v3",
+      "torch._utils._rebuild_parameter",
+      "torch._utils._rebuild_parameter_with_state",
+      "torch._tensor._rebuild_from_type_v2",
+      "torch.nn.parameter.Parameter",
+      "torch.nn.parameter.Buffer",
+      "torch.Tensor",
+      "torch.Size",
+      "torch.jit._pickle.build_tensorlist",
+      "torch.jit._pickle.build_intlist",
+      "torch.jit._pickle.build_doublelist",
+      "torch.jit._pickle.build_boollist",
+      "torch.jit._pickle.restore_type_tag",
+  };
+  return names;
+}
+
+/// Gives the names that a `.pt` file may use their meaning, and turns nodes into values.
+class Unpickler : private PickleMachine {
+ public:
+  Unpickler(const InputFile& file, const ZipReader& records, bool mmap)
+      : PickleMachine(file, records.read("data.pkl")), records_(records), mmap_(mmap) {}
+
+  core::Value run() {
+    // A list that holds one list many times is a few bytes in the file and as many values as you like here.
+    budget_ = 16 * size() + 1000;
+    const Node* root = parse();
+    std::string where;
+    return value(*root, where, 0);
+  }
+
+ private:
+  void spend(std::size_t amount = 1) {
+    if (budget_ < amount) file().bad("it holds far more entries than its size can account for");
+    budget_ -= amount;
+  }
+
+  // --- globals
+
+  Node& global(const std::string& module, const std::string& name) override {
+    Node& node = make(Kind::global);
+    node.text = module + "." + name;
+    if (callables().count(node.text) != 0) return node;
+    if (module == "torch" || module == "torch.cuda" || module == "torch.storage") {
+      if (name == "UntypedStorage") {
+        node.kind = Kind::storage;
+        return node;
+      }
+      node.dtype = dtype_by_storage(name);
+      if (node.dtype != nullptr) {
+        node.kind = Kind::storage;
+        return node;
+      }
+      node.dtype = dtype_by_name(name);
+      if (module == "torch" && node.dtype != nullptr) return node;
+    }
+    std::string advice = "save tensors, lists, tuples and dicts only";
+    if (name.find("sparse") != std::string::npos) advice = "save the tensor's to_dense()";
+    if (name == "_rebuild_qtensor" || name.compare(0, 2, "QI") == 0 || name.compare(0, 3, "QUI") == 0) {
+      advice = "save the tensor's dequantize()";
+    }
+    if (module.compare(0, 5, "numpy") == 0) advice = "save torch.from_numpy(array)";
+    if (module.compare(0, 9, "__torch__") == 0) advice = "load TorchScript with torch::jit::load";
+    bad("it holds " + node.text + ", which is not one of the few names that torchtap accepts; " + advice);
+  }
+
+  static const std::vector<Node*>& sequence(const Unpickler& self, const Node& node) {
+    if (node.kind != Kind::tuple && node.kind != Kind::list) self.damaged();
+    return node.items;
+  }
+
+  Node& call(const Node& function, const Node& arguments) override { return call(function, arguments, 0); }
+
+  Node& call(const Node& function, const Node& arguments, int depth) {
+    if (function.kind != Kind::global || function.dtype != nullptr || depth > kMaxDepth) damaged();
+    if (arguments.kind != Kind::tuple) damaged();
+    const auto& items = arguments.items;
+    const std::string& name = function.text;
+    const auto at_least = [&](std::size_t count) {
+      if (items.size() < count) bad(name + " is given " + std::to_string(items.size()) + " arguments");
+    };
+    if (name == "collections.OrderedDict") {
+      Node& dict = make(Kind::dict);
+      if (items.empty()) return dict;
+      for (const Node* pair : sequence(*this, *items[0])) {
+        const auto& entry = sequence(*this, *pair);
+        if (entry.size() != 2) damaged();
+        spend();
+        dict.items.insert(dict.items.end(), entry.begin(), entry.end());
+      }
+      return dict;
+    }
+    at_least(1);
+    if (name == "torch._tensor._rebuild_from_type_v2") {  // (function, type, arguments, attributes)
+      at_least(3);
+      if (items[1]->kind != Kind::global) damaged();
+      return call(*items[0], *items[2], depth + 1);
+    }
+    if (name == "torch._utils._rebuild_tensor") {
+      at_least(4);
+      return tensor(*items[0], *items[1], *items[2], *items[3], nullptr, nullptr);
+    }
+    if (name == "torch._utils._rebuild_tensor_v2") {
+      at_least(4);
+      return tensor(*items[0], *items[1], *items[2], *items[3], nullptr,
+                    items.size() > 6 ? items[6] : nullptr);
+    }
+    if (name == "torch._utils._rebuild_tensor_v3") {
+      at_least(7);
+      if (items[6]->kind != Kind::global || items[6]->dtype == nullptr) damaged();
+      return tensor(*items[0], *items[1], *items[2], *items[3], items[6]->dtype,
+                    items.size() > 7 ? items[7] : nullptr);
+    }
+    if (name == "torch.Size" || name.compare(0, 17, "torch.jit._pickle") == 0) return *items[0];
+    if (items[0]->kind != Kind::tensor) damaged();
+    return *items[0];  // parameters and buffers
+  }
+
+  // --- tensors
+
+  Node& persistent(const Node& id) override {
+    if (id.kind != Kind::tuple || id.items.size() < 5) damaged();
+    const auto& items = id.items;
+    if (items[0]->kind != Kind::string || items[0]->text != "storage" || items[1]->kind != Kind::storage ||
+        items[1]->tensor.defined() || items[2]->kind != Kind::string || items[4]->kind != Kind::integer) {
+      damaged();
+    }
+    const std::string& key = items[2]->text;
+    at::Tensor& bytes = storages_[key];
+    if (!bytes.defined()) {
+      const std::string record = "data/" + key;
+      const auto size = static_cast<std::int64_t>(records_.size(record));
+      if (auto mapped = mmap_ ? records_.map(record) : nullptr) {
+        void* start = mapped.get();
+        bytes = at::from_blob(
+            start, {size}, [mapped](void*) {}, at::TensorOptions(at::kByte));
+      } else {
+        bytes = at::empty({size}, at::TensorOptions(at::kByte));
+        records_.read(record, bytes.data_ptr());
+      }
+    }
+    Node& node = make(Kind::storage);
+    node.dtype = items[1]->dtype;
+    node.integer = items[4]->integer;
+    node.tensor = bytes;
+    const auto element =
+        node.dtype == nullptr ? 1 : static_cast<std::int64_t>(c10::elementSize(node.dtype->type));
+    if (node.integer < 0 || node.integer > bytes.numel() / element) {
+      bad("the storage \"" + key + "\" claims " + std::to_string(node.integer) + " elements in " +
+          std::to_string(bytes.numel()) + " bytes");
+    }
+    return node;
+  }
+
+  std::vector<std::int64_t> integers(const Node& node) const {
+    std::vector<std::int64_t> numbers;
+    for (const Node* item : sequence(*this, node)) {
+      if (item->kind != Kind::integer || item->integer < 0) damaged();
+      numbers.push_back(item->integer);
+    }
+    return numbers;
+  }
+
+  bool flag(const Node& metadata, const char* name) const {
+    for (std::size_t i = 0; i + 1 < metadata.items.size(); i += 2) {
+      const Node& key = *metadata.items[i];
+      if (key.kind == Kind::string && key.text == name) return metadata.items[i + 1]->integer != 0;
+    }
+    return false;
+  }
+
+  Node& tensor(const Node& storage, const Node& offset, const Node& size, const Node& stride,
+               const Dtype* dtype, const Node* metadata) {
+    if (storage.kind != Kind::storage || !storage.tensor.defined() || offset.kind != Kind::integer) damaged();
+    if (dtype == nullptr) dtype = storage.dtype;
+    if (dtype == nullptr) bad("it holds a tensor without a dtype");
+    const auto sizes = integers(size);
+    const auto strides = integers(stride);
+    std::int64_t elements = storage.integer;
+    if (storage.dtype == nullptr) elements /= static_cast<std::int64_t>(c10::elementSize(dtype->type));
+    if (storage.dtype != nullptr && storage.dtype != dtype) damaged();
+    bool fits = sizes.size() == strides.size() && sizes.size() <= 64 && offset.integer >= 0 &&
+                offset.integer <= elements;
+    bool empty = false;
+    std::int64_t last = offset.integer, count = 1;
+    for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
+      std::int64_t step = 0;
+      empty = empty || sizes[i] == 0;
+      const std::int64_t extent = std::max<std::int64_t>(sizes[i], 1);
+      // A count of bytes, too, must be a number that LibTorch can hold.
+      fits = !__builtin_mul_overflow(count, extent, &count) && count <= INT64_MAX / 16 &&
+             !__builtin_mul_overflow(extent - 1, strides[i], &step) &&
+             !__builtin_add_overflow(last, step, &last);
+    }
+    if (!fits || (!empty && last >= elements)) {
+      bad(c10::str("it claims a tensor of shape ", c10::IntArrayRef(sizes), ", strides ",
+                   c10::IntArrayRef(strides), " and offset ", offset.integer, " in a storage of ", elements,
+                   " elements"));
+    }
+    at::Tensor tensor = at::empty({0}, at::TensorOptions(dtype->type));
+    tensor.set_(storage.tensor.storage(), offset.integer, sizes, strides);
+    if (metadata != nullptr && metadata->kind == Kind::dict) {
+      if (flag(*metadata, "conj") && tensor.is_complex()) tensor = tensor.conj();
+      if (flag(*metadata, "neg")) tensor = tensor._neg_view();
+    }
+    Node& node = make(Kind::tensor);
+    node.tensor = std::move(tensor);
+    return node;
+  }
+
+  // --- values
+
+  core::Value value(const Node& node, std::string& where, int depth) {
+    if (depth > kMaxDepth) {
+      file().bad("it nests deeper than " + std::to_string(kMaxDepth) + " lists and dicts, or holds itself");
+    }
+    spend();
+    const std::size_t length = where.size();
+    switch (node.kind) {
+      case Kind::none:
+        return core::Value();
+      case Kind::boolean:
+        return core::Value(at::scalar_tensor(node.integer != 0, at::TensorOptions(at::kBool)));
+      case Kind::integer:
+        return core::Value(at::scalar_tensor(node.integer, at::TensorOptions(at::kLong)));
+      case Kind::real:
+        return core::Value(at::scalar_tensor(node.real, at::TensorOptions(at::kDouble)));
+      case Kind::tensor:
+        return core::Value(node.tensor);
+      case Kind::tuple:
+      case Kind::list: {
+        core::Value::List list;
+        list.reserve(node.items.size());
+        for (std::size_t i = 0; i < node.items.size(); ++i) {
+          where += "[" + std::to_string(i) + "]";
+          list.push_back(value(*node.items[i], where, depth + 1));
+          where.resize(length);
+        }
+        return core::Value(std::move(list));
+      }
+      case Kind::dict:
+        return dict(node, where, depth);
+      case Kind::string:
+        spend(node.text.size());  // one text may stand in many places
+        return core::Value(node.text);
+      default:
+        file().bad(
+            "it holds " + std::string(kind_name(node.kind)) + (where.empty() ? "" : " at " + where) +
+            "; torchtap reads tensors, numbers, texts, None, and lists, tuples and dicts of them. Save "
+            "it without that entry");
+    }
+  }
+
+  core::Value dict(const Node& node, std::string& where, int depth) {
+    const std::size_t length = where.size();
+    core::Value::Dict dict;
+    std::unordered_map<std::string, std::pair<std::size_t, Kind>> places;
+    for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+      const Node& key = *node.items[i];
+      if (key.kind != Kind::string && key.kind != Kind::integer) {
+        file().bad("it holds a dict" + (where.empty() ? "" : " at " + where) + " with " +
+                   kind_name(key.kind) + " for a key; torchtap reads dicts with str or int keys");
+      }
+      const std::string name = key.kind == Kind::string ? key.text : std::to_string(key.integer);
+      spend(name.size());
+      where += "[\"" + name + "\"]";
+      core::Value item = value(*node.items[i + 1], where, depth + 1);
+      where.resize(length);
+      const auto [place, fresh] = places.emplace(name, std::make_pair(dict.size(), key.kind));
+      if (fresh) {
+        dict.emplace_back(name, std::move(item));
+      } else if (place->second.second != key.kind) {
+        file().bad("it holds a dict" + (where.empty() ? "" : " at " + where) + " with the int " + name +
+                   " and the str \"" + name + "\" for keys, which are the same here; rename one");
+      } else {
+        dict[place->second.first].second = std::move(item);  // as in Python, the last one counts
+      }
+    }
+    return core::Value(std::move(dict));
+  }
+
+  const ZipReader& records_;
+  const bool mmap_;
+  std::size_t budget_ = 0;
+  std::unordered_map<std::string, at::Tensor> storages_;
+};
+
+}  // namespace
+
+core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap) {
+  return Unpickler(file, records, mmap).run();
+}
+
+}  // namespace torchtap::storage::detail

@@ -1,0 +1,138 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <iterator>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/journal.hpp>
+#include <torchtap/storage/detail/manifest.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/pt.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/staging.hpp>
+#include <torchtap/storage/detail/sync_queue.hpp>
+#include <torchtap/storage/detail/utf8.hpp>
+#include <torchtap/storage/save.hpp>
+#include <utility>
+
+namespace torchtap::storage {
+namespace detail {
+namespace {
+
+void check_name(const std::string& where, const char* field, const std::string& name) {
+  TORCH_CHECK_VALUE(is_name(name), "save: the ", field, " of ", where,
+                    " is not UTF-8, or contains a zero byte; a manifest cannot hold it. Rename it.");
+}
+
+void check_entry(const Entry& entry, std::size_t index) {
+  const std::string where = c10::str("entry ", index);
+  check_name(where, "path", entry.path);
+  for (const auto& alias : entry.aliases) check_name(where, "alias", alias);
+  check_name(where, "type", entry.type);
+  check_name(where, "kind", entry.kind);
+  check_name(where, "reduction", entry.reduction);
+  const std::string name = named(index, entry.path);
+  TORCH_CHECK_VALUE(entry.samples >= 0, "save: ", name, " claims ", entry.samples, " samples.");
+  TORCH_CHECK_VALUE(entry.samples > 0 || is_empty(entry.value), "save: ", name,
+                    " claims 0 samples but holds ", entry.value.describe(), "; count its samples.");
+  check_value("save", name, entry.value);
+}
+
+/// The directory may be taken: it is missing, empty, or a recording that may be replaced.
+void check_place(const std::string& path, bool overwrite) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;
+  TORCH_CHECK_VALUE(S_ISDIR(status.st_mode), "save: \"", path,
+                    "\" is a file; a recording is a directory, name one.");
+  struct stat here {};
+  TORCH_CHECK_VALUE(
+      ::stat(".", &here) != 0 || here.st_dev != status.st_dev || here.st_ino != status.st_ino, "save: \"",
+      path, "\" is the current directory, which cannot be replaced as a whole; name a directory in it.");
+  const auto names = list("save", path);
+  if (names.empty()) return;
+  std::vector<std::string> foreign;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(foreign),
+               [](const std::string& name) { return !is_recording_file(name); });
+  if (foreign.size() > 5) foreign.resize(5);
+  const bool recording = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == kManifest || name == kJournal;
+  });
+  TORCH_CHECK_VALUE(recording || !foreign.empty(), "save: \"", path,
+                    "\" holds .pt files but no manifest.json, so it is not a recording that may be replaced. "
+                    "Choose another directory, or empty this one.");
+  TORCH_CHECK_VALUE(foreign.empty(), "save: \"", path, "\" holds files that are no part of a recording (",
+                    core::detail::quoted(foreign), " …), and replacing the directory would lose them. ",
+                    "Choose another directory, for example \"", path, "/recording\" with mkdir(true).");
+  TORCH_CHECK_VALUE(overwrite, "save: \"", path,
+                    "\" holds a recording already. Choose another directory, or pass "
+                    "SaveOptions().overwrite(true).");
+  TORCH_CHECK_VALUE(!is_spooling(path), "save: \"", path,
+                    "\" is being written to by a recorder that spools; choose another directory.");
+}
+
+/// Hands entry `index` to `write`, once.
+using Each = std::function<void(std::size_t index, const std::function<void(const Entry&)>& write)>;
+
+/// Writes the files of all entries, and the manifest last.
+void write_files(const Staging& staging, std::size_t count, const Each& each, bool sync) {
+  SyncQueue files("save", sync);
+  Manifest manifest;
+  manifest.created = utc_now();
+  manifest.count = static_cast<std::int64_t>(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    each(i, [&](const Entry& entry) {
+      Description part = describe(entry, i);
+      if (entry.samples > 0) {
+        part.file = std::to_string(i) + ".pt";
+        OutputFile file = files.create(staging, part.file);
+        write_value(file, entry.value, entry.state);
+        part.bytes = static_cast<std::int64_t>(file.size());
+        files.add(std::move(file));
+      }
+      manifest.entries.push_back(std::move(part));
+    });
+  }
+  const std::string json = to_json(manifest);
+  OutputFile file = files.create(staging, kManifest);
+  file.write(json.data(), json.size());
+  files.add(std::move(file));
+  files.wait();
+}
+
+void save(const std::string& directory, std::size_t count, const Each& each, const SaveOptions& options) {
+  const Target target = resolve("save", directory, options.mkdir());
+  try {
+    put_back(target, is_recording_file, kManifest);
+    struct stat status {};
+    TORCH_CHECK_VALUE(options.mkdir() || ::lstat(target.path().c_str(), &status) == 0, "save: \"", directory,
+                      "\" does not exist. Create the directory first, or pass SaveOptions().mkdir(true).");
+    check_place(target.path(), options.overwrite());
+    sweep(target, is_recording_file);
+    Staging staging("save", target, is_recording_file);
+    write_files(staging, count, each, options.sync());
+    staging.put(options.overwrite(), options.sync());
+  } catch (...) {
+    target.undo();
+    throw;
+  }
+}
+
+}  // namespace
+}  // namespace detail
+
+void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options) {
+  for (std::size_t i = 0; i < entries.size(); ++i) detail::check_entry(entries[i], i);
+  detail::save(
+      directory, entries.size(), [&](std::size_t i, const auto& write) { write(entries[i]); }, options);
+}
+
+void save(const std::string& directory, std::size_t count, const std::function<Entry(std::size_t)>& make,
+          const SaveOptions& options) {
+  const auto each = [&](std::size_t i, const auto& write) {
+    const Entry entry = make(i);
+    detail::check_entry(entry, i);
+    write(entry);
+  };
+  detail::save(directory, count, each, options);
+}
+
+}  // namespace torchtap::storage

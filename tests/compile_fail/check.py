@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Wrong uses do not compile, and the compiler says why in torchtap's words: every text after `// says:` in SOURCE stands
+in an error.
+
+usage: check.py SOURCE COMPILER [ARGUMENTS…]"""
+import pathlib
+import re
+import subprocess
+import sys
+
+source, compiler = sys.argv[1:3]
+wanted = re.findall(r"^\s*// says: (.+)$", pathlib.Path(source).read_text(), re.MULTILINE)
+if not wanted:
+    sys.exit(f"{source}: says nothing")
+command = [compiler, *sys.argv[3:], "-fsyntax-only", "-w", source]
+result = subprocess.run(command, capture_output=True, text=True, env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"})
+errors = [line for line in result.stderr.splitlines() if "error:" in line]
+missing = [text for text in wanted if not any(text in line for line in errors)]
+if result.returncode == 0:
+    missing.append("nothing at all: it compiles")
+if missing:
+    print("not among the errors:", *missing, sep="\n  ")
+    print("the compiler says:", *errors[:20], sep="\n  ")
+    sys.exit(1)
+print(f"{len(wanted)} wrong uses are refused, each in its words")

@@ -1,0 +1,380 @@
+"""Reads torchtap's files by docs/format.md, with Python's standard library alone, and checks tests/formats/1/.
+
+usage: reader.py FOLDER
+"""
+import json
+import os
+import struct
+import sys
+import zlib
+
+DTYPES = {"ByteStorage": ("uint8", "B"), "CharStorage": ("int8", "b"), "ShortStorage": ("int16", "h"),
+          "IntStorage": ("int32", "i"), "LongStorage": ("int64", "q"), "HalfStorage": ("float16", "e"),
+          "FloatStorage": ("float32", "f"), "DoubleStorage": ("float64", "d"), "BoolStorage": ("bool", "?"),
+          "BFloat16Storage": ("bfloat16", "H"), "ComplexFloatStorage": ("complex64", "ff"),
+          "ComplexDoubleStorage": ("complex128", "dd")}
+BY_NAME = dict(DTYPES.values())
+NUMBERS = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
+           9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16"}
+
+
+class Tensor:
+    def __init__(self, dtype, shape, data):
+        code = BY_NAME[dtype]
+        self.dtype, self.shape = dtype, list(shape)
+        numbers = struct.unpack("<" + code * (len(data) // struct.calcsize("<" + code)), data)
+        if dtype == "bfloat16":
+            numbers = [struct.unpack("<f", struct.pack("<I", number << 16))[0] for number in numbers]
+        if len(code) == 2:
+            numbers = [complex(*pair) for pair in zip(numbers[::2], numbers[1::2])]
+        self.numbers = list(numbers)
+
+    def rows(self):
+        size = len(self.numbers) // self.shape[0] if self.shape[0] else 0
+        code = BY_NAME[self.dtype]
+        for i in range(self.shape[0]):
+            part = self.numbers[i * size:(i + 1) * size]
+            yield Tensor(self.dtype, self.shape[1:], struct.pack("<" + code * len(part), *part))
+
+
+def records(path):
+    """The records of a zip container by name, their checksums compared."""
+    data = open(path, "rb").read()
+    end = data.rindex(b"PK\5\6")
+    count, size, start = struct.unpack_from("<HII", data, end + 10)
+    found, at = {}, start
+    for _ in range(count):
+        (flags, method, _, crc, _, length, name_size, extra_size,
+         comment_size) = struct.unpack_from("<HHIIIIHHH", data, at + 8)
+        offset, = struct.unpack_from("<I", data, at + 42)
+        name = data[at + 46:at + 46 + name_size].decode()
+        assert flags == 0x0800 and method == 0, name
+        assert data[offset:offset + 4] == b"PK\3\4", name
+        begin = offset + 30 + sum(struct.unpack_from("<HH", data, offset + 26))
+        assert begin % 64 == 0, name
+        found[name] = data[begin:begin + length]
+        assert zlib.crc32(found[name]) == crc, name
+        at += 46 + name_size + extra_size + comment_size
+    assert at == start + size
+    return found
+
+
+def unpickle(files):
+    data, at = files["archive/data.pkl"], 0
+    stack, memo, mark = [], {}, object()
+
+    def to_mark():
+        place = len(stack) - 1 - stack[::-1].index(mark)
+        items = stack[place + 1:]
+        del stack[place:]
+        return items
+
+    def rebuild(name, arguments):
+        if name == "collections.OrderedDict":
+            return {}
+        (dtype, key, elements), offset, sizes, strides = arguments[:4]
+        if name.endswith("_v3"):
+            dtype = arguments[6].rsplit(".")[1]
+        item = struct.calcsize("<" + BY_NAME[dtype])
+        count = 1
+        for extent in sizes:
+            count *= extent
+        for i, stride in enumerate(strides):  # contiguous
+            step = 1
+            for extent in sizes[i + 1:]:
+                step *= max(extent, 1)
+            assert stride == step
+        raw = files["archive/data/" + key]
+        return Tensor(dtype, sizes, raw[offset * item:(offset + count) * item])
+
+    while True:
+        op, at = data[at:at + 1], at + 1
+        if op == b"\x80":
+            assert data[at] == 2
+            at += 1
+        elif op == b".":
+            assert len(stack) == 1
+            return stack[0]
+        elif op == b"(":
+            stack.append(mark)
+        elif op == b"N":
+            stack.append(None)
+        elif op == b"\x89":
+            stack.append(False)
+        elif op == b"]":
+            stack.append([])
+        elif op == b"}":
+            stack.append({})
+        elif op == b")":
+            stack.append(())
+        elif op == b"e":
+            items = to_mark()
+            stack[-1].extend(items)
+        elif op == b"u":
+            items = to_mark()
+            stack[-1].update(zip(items[::2], items[1::2]))
+        elif op == b"t":
+            stack.append(tuple(to_mark()))
+        elif op == b"X":
+            size, = struct.unpack_from("<I", data, at)
+            stack.append(data[at + 4:at + 4 + size].decode())
+            at += 4 + size
+        elif op in (b"K", b"M", b"J"):
+            code = {b"K": "<B", b"M": "<H", b"J": "<i"}[op]
+            stack.append(struct.unpack_from(code, data, at)[0])
+            at += struct.calcsize(code)
+        elif op == b"\x8a":
+            assert data[at] == 8
+            stack.append(struct.unpack_from("<q", data, at + 1)[0])
+            at += 9
+        elif op == b"c":
+            module, name = data[at:].split(b"\n", 2)[:2]
+            at += len(module) + len(name) + 2
+            stack.append((module + b"." + name).decode())
+        elif op == b"q":
+            memo[data[at]] = stack[-1]
+            at += 1
+        elif op == b"h":
+            stack.append(memo[data[at]])
+            at += 1
+        elif op == b"Q":
+            kind, storage, key, device, elements = stack.pop()
+            assert kind == "storage" and device == "cpu"
+            name = storage.rsplit(".")[-1]
+            stack.append((DTYPES[name][0] if name in DTYPES else None, key, elements))
+        elif op == b"R":
+            arguments = stack.pop()
+            stack.append(rebuild(stack.pop(), arguments))
+        else:
+            raise ValueError(f"opcode {op} is not in docs/format.md")
+
+
+def read_value(path):
+    files = records(path)
+    assert files["archive/byteorder"] == b"little" and files["archive/version"] == b"3\n"
+    assert files["archive/torchtap/format"] == b"1\n"
+    return unpickle(files), files
+
+
+class State:
+    """The state of a reduction, field by field."""
+
+    def __init__(self, data):
+        assert data[0] == 1
+        self.data, self.at = data, 1
+
+    def take(self, code):
+        value, = struct.unpack_from("<" + code, self.data, self.at)
+        self.at += struct.calcsize("<" + code)
+        return value
+
+    def text(self):
+        size = self.take("Q")
+        self.at += size
+        return self.data[self.at - size:self.at].decode()
+
+    def list(self, item):
+        return [item() for _ in range(self.take("Q"))]
+
+    def integers(self):
+        return self.list(lambda: self.take("q"))
+
+    def tensor(self):
+        dtype, device, index = self.take("i"), self.take("i"), self.take("i")
+        sizes = self.integers()
+        size = self.take("Q")
+        self.at += size
+        if dtype == -1:
+            assert size == 0
+            return None
+        assert device == 0 and index == -1
+        return Tensor(NUMBERS[dtype], sizes, self.data[self.at - size:self.at])
+
+    def intake(self):
+        found = {"over": self.integers(), "over_all": self.take("?"), "policy": self.take("i"),
+                 "count": self.take("q"), "shaped": self.take("?"), "kept": self.integers(), "dtype": self.take("i"),
+                 "device": (self.take("i"), self.take("i")), "omitted": self.tensor()}
+        assert found["policy"] in (0, 1, 2) and found["device"] == (0, -1), found
+        return found
+
+    def reduction(self, recipe):
+        name, _, inner = recipe.partition("(")
+        parts, depth, begin = [], 0, 0
+        inner = inner[:-1]
+        for i, letter in enumerate(inner):
+            depth += (letter == "(") - (letter == ")")
+            if letter == "," and depth == 0:
+                parts.append(inner[begin:i])
+                begin = i + 2
+        parts += [inner[begin:]] if inner else []
+        assert self.take("I") == 1, recipe
+        tensor, take = self.tensor, self.take
+        if name == "Series":
+            return [self.reduction(part) for part in parts]
+        if name == "Every":
+            return {"n": take("q"), "seen": take("q"), "part": self.reduction(parts[0])}
+        if name in ("Over", "Map"):
+            return {"dims": self.integers() if name == "Over" else None, "part": self.reduction(parts[0])}
+        if name == "Window":
+            return {"n": take("q"), "seen": take("q"), "samples": self.list(tensor), "part": self.reduction(parts[0])}
+        if name == "callable":
+            return {"count": take("q"), "value": tensor()}
+        state = {"intake": self.intake()}
+        fields = {"Sum": "value", "Mean": "value", "Min": "value", "Max": "value", "AbsMax": "value",
+                  "First": "value", "Last": "value", "Moments": "?unbiased mean m2 m3 m4", "Norm": "dp value",
+                  "Count": "qelements nan inf zeros", "EMA": "ddecay value",
+                  "Histogram": "qbins ?growing dlow dhigh slots min max exponent start",
+                  "Covariance": "?unbiased taken mean product", "Gram": "taken product",
+                  "TopK": "qk ?largest values indices"}
+        for field in fields.get(name, "").split():
+            if field[0] in "?dq":
+                state[field[1:]] = take(field[0])
+            else:
+                state[field] = tensor()
+        if name == "Quantiles":
+            state.update(size=take("q"), seed=take("Q"), at=self.list(lambda: take("d")), random=take("Q"),
+                         levels=self.list(lambda: self.list(tensor)), exact=take("?"), min=tensor(), max=tensor(),
+                         nan=tensor())
+        if name == "Reservoir":
+            state.update(k=take("q"), seed=take("Q"), random=take("Q"), samples=tensor(), indices=self.integers())
+        assert len(state) > 1, f"{name} is not in docs/format.md"
+        return state
+
+
+def read_recording(folder):
+    """Each entry and its samples or results; of an unfinished recording what is whole, `.part` files included."""
+    manifest = {"entries": []}
+    if os.path.exists(folder + "/manifest.json"):
+        manifest = json.load(open(folder + "/manifest.json", encoding="utf-8"))
+        assert manifest["schema"] in (1, 2) and manifest["count"] == len(manifest["entries"])
+    entries, opened = manifest["entries"], {}
+    if os.path.exists(folder + "/journal.jsonl"):
+        for line in open(folder + "/journal.jsonl", "rb").read().splitlines():
+            assert int(line[:8], 16) == zlib.crc32(line[9:]) and line[8:9] == b" "
+            (event, said), = json.loads(line[9:]).items()
+            if event == "recording":
+                assert said["schema"] == 1
+            elif event == "entry":
+                assert said["entry"] == len(entries)
+                entries.append({**said, "file": "", "shards": []})
+            elif event == "open":
+                opened[said["name"]] = said
+            elif event == "shard":
+                entries[said["entry"]]["shards"].append(said["shard"])
+                opened.pop(said["shard"]["file"][:-3])
+    found = {}
+    for entry in entries:
+        if entry["file"]:
+            path = folder + "/" + entry["file"]
+            assert os.path.getsize(path) == entry["bytes"]
+            value, files = read_value(path)
+            found[entry["path"]] = (entry, value, files)
+            continue
+        slots = {}
+        for shard in entry.get("shards", []):
+            path = folder + "/" + shard["file"]
+            assert os.path.getsize(path) == shard["bytes"]
+            value, _ = read_value(path)
+            assert shard["holds"] == ("list" if isinstance(value, list) else "tensor")
+            samples = value if isinstance(value, list) else list(value.rows())
+            assert len(samples) == shard["samples"]
+            slots.setdefault(shard["slot"], []).extend(samples)
+        found[entry["path"]] = (entry, slots, None)
+    for name, said in opened.items():
+        slot = found[entries[said["entry"]]["path"]][1].setdefault(said["slot"], [])
+        if os.path.exists(folder + "/" + name + ".pt"):  # complete; the journal had not got it
+            slot.extend(read_value(folder + "/" + name + ".pt")[0].rows())
+            continue
+        data = open(folder + "/" + name + ".part", "rb").read()[128:]
+        size = struct.calcsize("<" + BY_NAME[said["dtype"]])
+        for extent in said["shape"]:
+            size *= extent
+        for i in range(len(data) // size):
+            if said["stacked"] < 0 or i < said["stacked"]:
+                slot.append(Tensor(said["dtype"], said["shape"], data[i * size:(i + 1) * size]))
+    return found
+
+
+def read_snapshot(path):
+    data = open(path, "rb").read()
+    assert data[:8] == b"tapsnap\0"
+    version, size, checksum = struct.unpack_from("<IQQ", data, 8)
+    payload = data[28:]
+    assert version == 1 and len(payload) == size
+    hashed = 14695981039346656037
+    for byte in payload:
+        hashed = (hashed ^ byte) * 1099511628211 % 2**64
+    assert hashed == checksum
+    state = State(payload)
+    kind, records = state.text(), []
+    for _ in range(state.take("Q")):
+        record = {"path": state.text(), "samples": state.take("q"), "refused": state.take("q"),
+                  "without": state.take("q"), "slots": []}
+        for _ in range(state.take("Q")):
+            description = state.text()
+            record["slots"].append(state.reduction(description) if description else state.list(state.tensor))
+        records.append(record)
+    assert state.at == len(payload)
+    return kind, records
+
+
+def main(folder):
+    samples = [[(-1)**i * (6 * i + k) for k in range(6)] for i in range(5)]
+
+    value, _ = read_value(folder + "/value.pt")
+    assert {name: tensor.numbers for name, tensor in value["dtypes"].items() if name != "Bool"} == {
+        name: [0, 1, 2] for name in value["dtypes"] if name != "Bool"}
+    assert value["dtypes"]["Bool"].numbers == [False, True, True] and len(value["dtypes"]) == 12
+    assert value["text"] == "café" and value["none"] is None and value["empty"].shape == [0, 3]
+    assert value["number"].numbers == [2.5] and value["number"].shape == []
+    assert value["list"][1].numbers == [0, 1, 2, 3] and value["list"][2:] == [None, []]
+
+    kept = read_recording(folder + "/kept")
+    assert [tensor.numbers for tensor in kept["kept"][1]] == samples
+    assert kept["kept"][0]["aliases"] == ["alias of kept"] and kept["nothing"][0]["samples"] == 0
+
+    spooled = read_recording(folder + "/spooled")
+    assert [tensor.numbers for tensor in spooled["stacked"][1][-1]] == samples + samples[:1]
+    mixed = spooled["mixed"][1][-1]
+    assert [tensor and (tensor.dtype, tensor.shape) for tensor in mixed] == [
+        ("float32", [2]), None, ("int64", [3, 1])]
+    assert spooled["slots"][1][1][0].numbers == [number + 1 for number in samples[0]]
+
+    unfinished = read_recording(folder + "/unfinished")
+    assert [tensor.numbers for tensor in unfinished["cut off"][1][-1]] == samples
+
+    states = {}
+    for path, (entry, results, files) in read_recording(folder + "/reduced").items():
+        if files is None:
+            continue
+        count = 0
+        while f"archive/torchtap/{count}/recipe" in files:
+            recipe = files[f"archive/torchtap/{count}/recipe"].decode()
+            state = State(files[f"archive/torchtap/{count}/bytes"])
+            states[path] = state.reduction(recipe)
+            assert state.at == len(state.data), path
+            count += 1
+        assert count == (2 if path == "slots" else 1)
+    assert len(states) == 26
+    columns = [[sample[3 * row + column] for sample in samples for row in range(2)] for column in range(3)]
+    assert states["Sum"]["value"].numbers == [sum(column) for column in columns]
+    assert states["Sum"]["intake"]["count"] == 10 and states["Sum"]["intake"]["over"] == [0]
+    assert states["Max"]["value"].numbers == [max(column) for column in columns]
+    assert states["nested"][0]["n"] == 2 and states["nested"][0]["seen"] == 5
+    assert [tensor.numbers for tensor in states["Window"]["samples"]] == [samples[3], samples[4], samples[2]]
+    rows = [tensor.numbers for tensor in states["Reservoir"]["samples"].rows()]
+    places = states["Reservoir"]["indices"]
+    assert sorted(places) == list(range(10))
+    assert all(rows[i] == [column[place] for column in columns] for i, place in enumerate(places))
+
+    kind, records = read_snapshot(folder + "/kept.snapshot")
+    assert kind == "ForwardInput" and len(records) == 1 and records[0]["samples"] == 5
+    assert [tensor.numbers for tensor in records[0]["slots"][0]] == samples
+    kind, records = read_snapshot(folder + "/reduced.snapshot")
+    moments, mapped, folded = records[0]["slots"][0]
+    assert mapped["part"]["value"].numbers == [max(abs(sample[k]) for sample in samples) for k in range(6)]
+    assert folded["value"].numbers == [min(sample[k] for sample in samples) for k in range(6)]
+    print("all files are as docs/format.md says")
+
+
+main(sys.argv[1])

@@ -1,0 +1,30 @@
+# Configures tests/parent: torchtap leaves the libraries of a parent project alone, follows its BUILD_SHARED_LIBS, and
+# refuses options that contradict each other.
+#
+# usage: cmake -DTORCHTAP=FOLDER -DWORK=FOLDER -DGENERATOR=NAME -DCOMPILER=PATH -P check.cmake
+function(configure name want_error)
+  file(REMOVE_RECURSE "${WORK}/${name}")
+  execute_process(COMMAND "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}" -B "${WORK}/${name}" -G "${GENERATOR}"
+                          "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DTORCHTAP=${TORCHTAP}" ${ARGN}
+                  RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  if(want_error STREQUAL "" AND NOT status EQUAL 0)
+    message(FATAL_ERROR "${name}: ${output}")
+  elseif(NOT want_error STREQUAL "" AND status EQUAL 0)
+    message(FATAL_ERROR "${name}: configures, and should say: ${want_error}")
+  elseif(NOT want_error STREQUAL "" AND NOT output MATCHES "${want_error}")
+    message(FATAL_ERROR "${name}: does not say \"${want_error}\": ${output}")
+  endif()
+  message(STATUS "${name}: as expected")
+endfunction()
+
+configure(nothing_said "" -DEXPECTED_theirs=STATIC_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
+configure(torch_first "" -DTORCH_FIRST=ON -DEXPECTED_theirs=STATIC_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
+configure(static "" -DBUILD_SHARED_LIBS=OFF -DEXPECTED_theirs=STATIC_LIBRARY -DEXPECTED_torchtap=STATIC_LIBRARY)
+configure(shared "" -DBUILD_SHARED_LIBS=ON -DEXPECTED_theirs=SHARED_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
+configure(static_but_torchtap "" -DBUILD_SHARED_LIBS=OFF -DTORCHTAP_BUILD_SHARED=ON
+          -DEXPECTED_theirs=STATIC_LIBRARY -DEXPECTED_torchtap=SHARED_LIBRARY)
+configure(tools_alone "TORCHTAP_BUILD_TOOLS is ON and TORCHTAP_BUILD_TRANSPARENT is OFF"
+          -DTORCHTAP_BUILD_TOOLS=ON -DTORCHTAP_BUILD_TRANSPARENT=OFF)
+configure(static_transparent "TORCHTAP_BUILD_TRANSPARENT is ON and TORCHTAP_BUILD_SHARED is OFF"
+          -DTORCHTAP_BUILD_TRANSPARENT=ON -DTORCHTAP_BUILD_SHARED=OFF)

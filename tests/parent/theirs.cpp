@@ -1,0 +1,5 @@
+#include <torchtap/version.hpp>
+
+const char* torchtap_version() {
+  return TORCHTAP_VERSION;
+}
