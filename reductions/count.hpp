@@ -35,14 +35,14 @@ class TORCHTAP_API Count {
   std::int64_t count() const noexcept { return intake_.count(); }
   /// Samples, or rows under `over(dims)`.
   std::int64_t rows() const noexcept { return intake_.count(); }
-  /// Elements, over all samples.
+  /// Number of elements over all samples.
   std::int64_t elements() const noexcept { return elements_; }
   /// `nan`, `inf` and `zeros` are int64 tensors without dimensions on the samples' device, 0 if there are no
   /// samples. A complex number counts as NaN or infinite if either part is.
   at::Tensor nan() const;
-  /// Infinite elements.
+  /// Number of infinite elements.
   at::Tensor inf() const;
-  /// Elements that are 0.
+  /// Number of zeros.
   at::Tensor zeros() const;
   /// "rows", "elements", "nan", "inf" and "zeros": int64 tensors without dimensions.
   core::Results results() const;

@@ -21,7 +21,7 @@ class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
       : bins_(bins), low_(low), high_(high), growing_(false) {}
 
   bool growing() const noexcept { return growing_; }
-  /// How many bins.
+  /// Number of bins.
   TORCH_ARG(std::int64_t, bins);
   /// The lower edge of a fixed range.
   TORCH_ARG(double, low) = 0.0;

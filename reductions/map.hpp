@@ -19,7 +19,7 @@ class Map {
   static_assert(std::is_invocable_r_v<at::Tensor, Callable&, const at::Tensor&>,
                 "map takes a callable: at::Tensor(const at::Tensor& sample)");
 
-  /// `reduction` of `callable(sample)`.
+  /// Applies `reduction` to `callable(sample)`.
   Map(Callable callable, R reduction) : callable_(std::move(callable)), reduction_(std::move(reduction)) {}
 
   /// Throws whatever the callable or the reduction throws, leaving the state unchanged.
@@ -29,7 +29,7 @@ class Map {
   }
   /// Merges the reductions.
   void merge(const Map& other) { reduction_->merge(*other.reduction_); }
-  /// Samples.
+  /// Number of samples.
   std::int64_t count() const { return reduction_->count(); }
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }

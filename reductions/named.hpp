@@ -21,8 +21,9 @@ class TORCHTAP_API NamedOptions : public RowOptions<NamedOptions> {};
 
 /// Reductions given as text, such as "moments" or "mean,histogram:64:-4:4".
 ///
-/// Names are separated by commas; arguments follow after colons: `sum mean moments min max abs_max norm[:P]
-/// count first last ema[:DECAY] histogram:BINS[:LOW:HIGH] quantiles covariance gram top_k[:K] reservoir[:K]`.
+/// Names are separated by commas; arguments follow after colons:
+/// `sum mean moments min max abs_max norm[:P] count first last ema[:DECAY] histogram:BINS[:LOW:HIGH]`
+/// `quantiles covariance gram top_k[:K] reservoir[:K]`.
 /// A single member's results keep their names; those of several are called "member.result", as in a `Series`.
 class TORCHTAP_API Named {
  public:
@@ -57,9 +58,9 @@ class TORCHTAP_API Named {
   void save(core::OutputArchive& archive) const;
   void load(core::InputArchive& archive);
 
-  /// For torchtap itself: a reduction and its name.
+  /// Internal: a reduction and its name.
   struct Member {
-    /// Its name among the results.
+    /// Prefix of its results.
     std::string name;
     /// The reduction.
     std::unique_ptr<core::Sink> sink;

@@ -70,7 +70,7 @@ class FoldOptions : public RowOptions<Derived> {
     this->folding_.non_finite = policy;
     return static_cast<Derived&>(*this);
   }
-  /// The policy.
+  /// The current policy.
   NonFinite non_finite() const noexcept { return this->folding_.non_finite; }
 };
 

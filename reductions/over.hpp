@@ -18,7 +18,7 @@ class Over {
  public:
   static_assert(core::is_reduction_v<R>, "over takes dimensions and a reduction");
 
-  /// `reduction` of the rows that `dims` of each sample count.
+  /// Applies `reduction` to the rows of each sample along `dims`.
   Over(std::vector<std::int64_t> dims, R reduction)
       : dims_(std::move(dims)), reduction_(std::move(reduction)) {}
 

@@ -15,7 +15,7 @@ namespace torchtap::reductions {
 class TORCHTAP_API ReservoirOptions : public RowOptions<ReservoirOptions> {
  public:
   ReservoirOptions(std::int64_t k = 100) : k_(k) {}  // NOLINT: implicit, so that k can be passed alone
-  /// How many samples are kept.
+  /// Number of samples to keep.
   TORCH_ARG(std::int64_t, k);
   /// Seed of the reservoir's own generator; the same seed and stream give the same choice.
   TORCH_ARG(std::uint64_t, seed) = 0;

@@ -22,7 +22,7 @@ class Series {
                 "Series takes reductions: void update(const at::Tensor&); void merge(const R&); std::int64_t "
                 "count() const; torchtap::core::Results results() const;");
 
-  /// Of these reductions, in this order.
+  /// Takes copies of these reductions, in this order.
   explicit Series(Rs... reductions) : members_(std::move(reductions)...) {}
 
   /// A member by index, or by type if that occurs once.

@@ -13,7 +13,7 @@ namespace torchtap::reductions {
 class TORCHTAP_API TopKOptions : public FoldOptions<TopKOptions> {
  public:
   TopKOptions(std::int64_t k = 10) : k_(k) {}  // NOLINT: implicit, so that k can be passed alone
-  /// How many values are kept.
+  /// Number of values to keep.
   TORCH_ARG(std::int64_t, k);
   /// Whether to keep the largest values or the smallest.
   TORCH_ARG(bool, largest) = true;

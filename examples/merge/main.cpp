@@ -1,5 +1,5 @@
-// Two runs recorded parts of the data. Their recordings are loaded, the reductions restored from the state
-// that lies beside the results, merged, fed with further samples, and saved again.
+// Merges the recordings of two runs on parts of the data: loads them, restores the reductions from the state
+// beside the results, merges them, adds further samples, and saves the result.
 
 #include <torch/torch.h>
 
@@ -23,7 +23,7 @@ int main() {
   std::vector<at::Tensor> batches;
   for (int i = 0; i < 9; ++i) batches.push_back(torch::randn({32, 8}) + i);
 
-  // What two jobs do, on two machines perhaps.
+  // Two jobs, perhaps on two machines.
   const auto options = tap::storage::SaveOptions().mkdir(true).overwrite(true);
   for (const int part : {0, 1}) {
     tap::recorders::ForwardOutput recorder(
@@ -39,10 +39,10 @@ int main() {
   const std::unique_ptr<tap::core::Sink> moments = tap::reductions::restore(first.at("act").state().at(0));
   moments->merge(*tap::reductions::restore(second.at("act").state().at(0)));
 
-  // Go on, with whatever reduction the files hold.
+  // Continue with any reduction that the files hold.
   for (int i = 6; i < 9; ++i) moments->update(model->forward(batches[i]));
 
-  // And save again, as a recording that can be merged like the others.
+  // Save it as a recording that can be merged again.
   tap::storage::Entry entry;
   entry.path = "act";
   entry.type = first.at("act").type();
@@ -53,7 +53,7 @@ int main() {
   entry.state.push_back(tap::core::save(*moments).value());
   tap::storage::save("merge.all", {entry}, options);
 
-  // As if one run had seen everything.
+  // The same in one run over all data.
   tap::recorders::ForwardOutput whole(tap::reductions::Moments(tap::reductions::MomentsOptions().over({0})));
   whole.attach(model, tap::selectors::names("act"));
   for (const auto& batch : batches) model->forward(batch);
@@ -65,6 +65,6 @@ int main() {
   for (const char* result : {"mean", "variance", "skewness", "kurtosis"}) {
     right = right && all.at("act").tensor(result).allclose(whole[0].tensor(result), 1e-8, 1e-10);
   }
-  std::cout << (right ? "The results are those of one run that saw everything.\n" : "WRONG\n");
+  std::cout << (right ? "The results equal those of one run over all data.\n" : "WRONG\n");
   return right ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-// A program that has to go on when something cannot be recorded: errors go to a handler instead of the caller
-// of forward, and the run continues with that event left out.
+// Continues when an event cannot be recorded: errors go to a handler instead of the caller of forward, and
+// the event is left out.
 
 #include <torch/torch.h>
 
@@ -21,7 +21,8 @@ int main() {
                                {"flatten", torch::nn::Flatten()},
                                {"head", torch::nn::Linear(4, 2)}});
 
-  // Without a handler the error reaches the caller of forward, and names module, expected and actual shape.
+  // Without a handler the error reaches the caller of forward. It names the module and the expected and
+  // actual shapes.
   tap::recorders::ForwardOutput strict(tap::reductions::Mean{});
   strict.attach(model, tap::selectors::names("conv"));
   model->forward(torch::randn({8, 1, 12, 12}));
@@ -34,7 +35,7 @@ int main() {
   }
   strict.detach();
 
-  // With one, forward returns as if nothing had been recorded. Handlers may be called by several threads.
+  // With a handler, forward returns normally. Several threads may call the handler.
   std::mutex mutex;
   std::map<std::string, int> failures;
   tap::recorders::ForwardOutput lenient(
@@ -52,13 +53,13 @@ int main() {
   lenient.attach(model);
   model->forward(torch::randn({8, 1, 12, 12}));
   const at::Tensor input = torch::randn({8, 1, 20, 20});
-  const at::Tensor output = model->forward(input);  // "conv" returns another shape than before
+  const at::Tensor output = model->forward(input);  // "conv" now returns another shape
 
   lenient.detach();
   const bool right = thrown && strict[0].samples() == 1 &&
                      failures == std::map<std::string, int>{{"conv", 1}} &&
                      lenient.at("conv").samples() == 1 && lenient.at("head").samples() == 2 &&
                      output.equal(model->forward(input));
-  std::cout << (right ? "One event was left out, and everything else recorded.\n" : "WRONG\n");
+  std::cout << (right ? "One event was left out, and all others were recorded.\n" : "WRONG\n");
   return right ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-// A reduction of your own: the mean entropy of the class distributions that a classifier returns. Four member
-// functions make it work wherever those of torchtap do; a few more make it faster and let it be saved.
+// A reduction of your own: the mean entropy of a classifier's class distributions. With four member functions
+// it works wherever torchtap's reductions do; a few more make it faster and savable.
 
 #include <torch/torch.h>
 
@@ -17,7 +17,7 @@ namespace tap = torchtap;
 /// Mean entropy in bits of softmax(logits); samples are `[rows, classes]`.
 class Entropy {
  public:
-  // Required: fold a sample in, merge, count, report. A call that throws must leave the object as it was.
+  // Required: add a sample, merge, count, return results. A call that throws must leave the object unchanged.
   void update(const at::Tensor& logits) {
     check(logits);
     const at::Tensor log_p = logits.to(torch::kDouble).log_softmax(1);
@@ -34,9 +34,9 @@ class Entropy {
     return {{"bits", torch::tensor(sum_ / static_cast<double>(rows_), torch::kDouble)}};
   }
 
-  // Optional: a name for messages and manifests; what `update` would throw, so that reductions in a Series
-  // update all or none; a fresh object; whether the order of samples does not matter, so that threads may
-  // fold side by side; cereal's serialize, for snapshots.
+  // Optional: describe(), a name for messages and manifests; check(), which throws what `update` would throw,
+  // so that a Series updates all reductions or none; fresh(); commutative(), so that threads may fold side by
+  // side; cereal's serialize, for snapshots.
   std::string describe() const { return "Entropy"; }
   void check(const at::Tensor& logits) const {
     TORCH_CHECK_VALUE(logits.dim() == 2 && logits.is_floating_point(),
@@ -64,7 +64,7 @@ int main() {
   std::vector<at::Tensor> batches;
   for (int i = 0; i < 6; ++i) batches.push_back(torch::randn({32, 8}));
 
-  // In a recorder, alone and beside one of torchtap's.
+  // In a recorder, alone and in a Series with one of torchtap's.
   const auto make_recorder = [&] {
     tap::recorders::ForwardOutput recorder(tap::reductions::Series(
         Entropy{}, tap::reductions::Moments(tap::reductions::MomentsOptions().over_all(true))));
@@ -75,7 +75,7 @@ int main() {
   for (const auto& batch : batches) model->forward(batch);
   whole.detach();
 
-  // Two halves, the second resumed from a snapshot of the first, and merged.
+  // Two halves, the second resumed from a snapshot of the first, then merged.
   auto first = make_recorder();
   for (int i = 0; i < 3; ++i) model->forward(batches[i]);
   first.detach();
@@ -105,7 +105,7 @@ int main() {
   const bool right = refused && bits.allclose(by_hand, 1e-6, 1e-6) &&
                      resumed[0].tensor("entropy.bits").allclose(bits, 1e-12, 1e-12) &&
                      resumed[0].tensor("moments.mean").allclose(whole[0].tensor("moments.mean"));
-  std::cout << (right ? "It is the one computed by hand, in one stream and in two that were merged.\n"
+  std::cout << (right ? "It equals the one computed by hand, for one stream and for two merged ones.\n"
                       : "WRONG\n");
   return right ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 // Modules that return a struct: one specialisation tells torchtap where the tensors in it are, and one call
-// registers it for values that pass between entries of a Sequential.
+// registers the struct for values that pass between entries of a Sequential.
 
 #include <torch/torch.h>
 
@@ -16,7 +16,7 @@ struct Detections {
   std::string source;
 };
 
-// In the header that defines the struct, so that all files that call its module see it.
+// Put this into the header that defines the struct, so that all files that call its module see it.
 template <>
 struct torchtap::hooks::Visit<Detections> {
   template <class Visitor>
@@ -34,7 +34,7 @@ struct DetectorImpl : torch::nn::Module {
 };
 TORCH_MODULE(Detector);
 
-/// Keeps what has a positive score.
+/// Keeps detections with a positive score.
 struct FilterImpl : torch::nn::Module {
   Detections forward(const Detections& found) {
     const at::Tensor kept = found.scores.gt(0);
@@ -52,25 +52,25 @@ int main() {
 
   tap::hooks::register_value<Detections>();  // they pass between entries of a Sequential
 
-  // Both tensors, each in a slot of its own: 0 is boxes and 1 is scores, in the order of `visit`.
+  // Each tensor has its own slot: 0 is boxes and 1 is scores, in the order of `visit`.
   tap::recorders::ForwardOutput outputs(tap::recorders::Options().all_tensors());
   outputs.attach(model, tap::selectors::names("detector", "filter"));
   const auto bare = model->forward<Detections>(images);
 
-  // Hooks see them, too, and may replace them.
+  // Hooks see the tensors too, and may replace them.
   const auto handle = tap::hooks::attach(
       tap::model::find(*model, "detector"), tap::hooks::Kind::forward_output,
       [](tap::hooks::Event& event) { event.outputs()[1] = torch::ones_like(event.outputs()[1]); });
   const auto hooked = model->forward<Detections>(images);
 
   const auto scores = outputs.at("detector").slot(1).tensors();
-  std::cout << outputs.at("detector").slots() << " tensors a call; " << bare.scores.size(0) << " of "
+  std::cout << outputs.at("detector").slots() << " tensors per call; " << bare.scores.size(0) << " of "
             << scores.at(0).size(0) << " detections are kept, and all " << hooked.scores.size(0)
             << " where a hook sets their scores to 1\n";
   const bool right = outputs.at("detector").slots() == 2 &&
                      scores.at(0).gt(0).sum().item<int64_t>() == bare.scores.size(0) &&
                      outputs.at("filter").slot(0).tensors().at(0).equal(bare.boxes) &&
                      hooked.scores.size(0) == 16 && hooked.source == "camera";
-  std::cout << (right ? "The tensors are those of the structs.\n" : "WRONG\n");
+  std::cout << (right ? "The recorded tensors equal those of the structs.\n" : "WRONG\n");
   return right ? 0 : 1;
 }

@@ -17,8 +17,8 @@
 
 namespace zoo {
 
-/// A depthwise 3×3 convolution and a 1×1 convolution over the channels: `[N, in, H, W]` to `[N, out, ⌈H /
-/// stride⌉, ⌈W / stride⌉]`.
+/// A depthwise 3×3 convolution and a 1×1 convolution over the channels: `[N, in, H, W]` to
+/// `[N, out, ⌈H / stride⌉, ⌈W / stride⌉]`.
 struct SeparableImpl : torch::nn::Module {
   SeparableImpl(int64_t in, int64_t out, int64_t stride)
       : depthwise(register_module(

@@ -281,7 +281,7 @@ def check_libraries(folder):
 
 
 class Telling(nn.Module):
-    """Says on stdout that it is called."""
+    """Prints a line for each call."""
 
     def __init__(self):
         super().__init__()

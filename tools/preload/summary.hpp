@@ -9,8 +9,8 @@
 
 namespace torchtap::preload {
 
-/// Moves the only recording to the requested directory if the program itself has none, so that `sh -c
-/// './program'` leaves its recording there.
+/// Moves the only recording to the requested directory if the program itself has none, so that
+/// `sh -c './program'` leaves its recording there.
 void settle(std::vector<Report>& reports, const Config& config);
 
 /// The messages after the program has ended, a sentence each: additional recordings, gaps in recordings, and
