@@ -1,5 +1,7 @@
 #include <algorithm>
+
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/same.hpp>
 #include <torchtap/core/value.hpp>
 
 namespace torchtap::core {
@@ -46,6 +48,12 @@ std::vector<std::string> Results::names() const {
   return keys(entries_);
 }
 
+bool Results::equals(const Results& other) const {
+  return std::equal(
+      entries_.begin(), entries_.end(), other.entries_.begin(), other.entries_.end(),
+      [](const Entry& a, const Entry& b) { return a.first == b.first && detail::same(a.second, b.second); });
+}
+
 Value::Value(at::Tensor tensor) : kind_(Kind::tensor), tensor_(std::move(tensor)) {}
 
 Value::Value(const std::vector<at::Tensor>& list) : kind_(Kind::list), list_(list.begin(), list.end()) {}
@@ -54,7 +62,7 @@ Value::Value(List list) : kind_(Kind::list), list_(std::move(list)) {}
 
 Value::Value(Dict dict) : kind_(Kind::dict), dict_(std::move(dict)) {}
 
-Value::Value(const Results& state) : kind_(Kind::dict), dict_(state.begin(), state.end()) {}
+Value::Value(const Results& results) : kind_(Kind::dict), dict_(results.begin(), results.end()) {}
 
 Value::Value(std::string text) : kind_(Kind::text) {
   dict_.emplace_back(std::move(text), Value());
@@ -115,6 +123,12 @@ std::string Value::describe() const {
       return "a text";
   }
   return "nothing";
+}
+
+bool Value::equals(const Value& other) const {
+  // A text is the key of its one entry.
+  return kind_ == other.kind_ && detail::same(tensor_, other.tensor_) && list_ == other.list_ &&
+         dict_ == other.dict_;
 }
 
 Value to_value(const Results& results) {

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <string>
-#include <torchtap/core/api.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
 
 namespace torchtap::core {
 
@@ -37,7 +39,17 @@ class TORCHTAP_API Results {
   auto begin() const noexcept { return entries_.begin(); }
   auto end() const noexcept { return entries_.end(); }
 
+  /// Whether both have the same names in the same order, with tensors of the same dtype, shape, device and
+  /// bytes, as for `Value`.
+  friend bool operator==(const Results& a, const Results& b) { return a.equals(b); }
+  friend bool operator!=(const Results& a, const Results& b) { return !a.equals(b); }
+  /// Prints like the dict of a `Value`: `{'mean': tensor([1, 2], float64), 'variance': …}`.
+  friend std::ostream& operator<<(std::ostream& out, const Results& results) { return results.print(out); }
+
  private:
+  bool equals(const Results& other) const;
+  std::ostream& print(std::ostream& out) const;
+
   std::vector<Entry> entries_;
 };
 
@@ -64,7 +76,7 @@ class TORCHTAP_API Value {
   /// A dict.
   Value(Dict dict);                            // NOLINT
   /// A dict of results.
-  Value(const Results& state);                 // NOLINT
+  Value(const Results& results);                 // NOLINT
   /// A text.
   explicit Value(std::string text);
 
@@ -98,7 +110,25 @@ class TORCHTAP_API Value {
   /// "a tensor of shape [2]", "a list of 3", "a dict with the keys "a" and "b"", "nothing": for messages.
   std::string describe() const;
 
+  /// Whether both have the same structure and the same contents; keys of dicts in the same order.
+  ///
+  /// Tensors are the same if dtype, layout, shape, device and bytes are: a NaN is equal to one of the same
+  /// bits, 0.0 is not equal to -0.0, and whether gradients are required does not count. Of tensors that are
+  /// not strided (sparse, MKL-DNN) the elements are compared. Undefined tensors are equal to each other, and
+  /// so are tensors on the meta device, which have no bytes. Copies tensors to the CPU where they are not
+  /// there, so it waits for their device.
+  friend bool operator==(const Value& a, const Value& b) { return a.equals(b); }
+  friend bool operator!=(const Value& a, const Value& b) { return !a.equals(b); }
+  /// Prints in short what Python's `repr` would: `None`, `'text'`, `[tensor([1, 2], float32), None]`,
+  /// `{'mean': tensor(0.5, float64)}`. A tensor of more than 10 elements is given by its shape,
+  /// `tensor(shape=[64, 3, 7, 7], float32)`, and long lists, dicts and texts are cut. Another device than the
+  /// CPU and another layout than strided are named. Waits for the device of tensors whose elements it prints.
+  friend std::ostream& operator<<(std::ostream& out, const Value& value) { return value.print(out); }
+
  private:
+  bool equals(const Value& other) const;
+  std::ostream& print(std::ostream& out) const;
+
   Kind kind_ = Kind::none;
   at::Tensor tensor_;
   List list_;

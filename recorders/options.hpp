@@ -68,9 +68,8 @@ TORCHTAP_API at::Tensor dequantized(const at::Tensor& tensor);
 enum class Capture {
   /// A detached copy: never changes, whatever happens to the tensor later.
   copy,
-  /// Detached, sharing the tensor's memory: costs nothing, but a later in-place change makes it worthless;
-  /// that is
-  /// detected and reported when the recording is read.
+  /// Detached, sharing the tensor's memory: costs nothing, but a later in-place change makes it worthless.
+  /// Such a change is detected, and reported when the recording is read.
   alias,
 };
 
@@ -95,7 +94,8 @@ class TORCHTAP_API Options {
   using ErrorHandler = std::function<void(const std::string& path, const std::exception_ptr& error)>;
 
   /// Asked once per event, before anything is copied; where it says no, nothing is recorded and no counter
-  /// moves. A callable without arguments, or one that is given the `Sample`.
+  /// moves. A callable without arguments, or one that is given the `Sample`. Where the model runs in several
+  /// threads, several call it at the same time.
   template <class Callable>
   Options& condition(Callable&& callable) {
     static_assert(
@@ -115,10 +115,10 @@ class TORCHTAP_API Options {
   const std::function<bool()>& nullary_condition() const noexcept { return nullary_condition_; }
 
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
-  /// your own
-  /// (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each subrecorder works
-  /// on its own copy; where several threads come to one at the same time, and the reduction does not depend
-  /// on the order (`commutative`), each of them on a copy that is merged when the result is asked for.
+  /// your own (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each
+  /// subrecorder works on its own copy; where several threads come to one at the same time, and the reduction
+  /// does not depend on the order (`commutative`), each of them on a copy that is merged when the result is
+  /// asked for.
   template <class Reduction>
   Options& reduction(Reduction&& reduction) {
     reduction_ = core::make_sink(std::forward<Reduction>(reduction));
@@ -156,8 +156,8 @@ class TORCHTAP_API Options {
   OverBudget over_budget() const noexcept { return over_budget_; }
 
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
-  /// event cannot be recorded, so that a program goes on whatever its observer thinks; the event is then not
-  /// recorded. The default throws.
+  /// event cannot be recorded, so that the program continues; the event is then not recorded. Where the
+  /// model runs in several threads, several call it at the same time. The default throws.
   TORCH_ARG(ErrorHandler, on_error);
   /// How tensors are kept; of no consequence where a reduction consumes them.
   TORCH_ARG(Capture, capture) = Capture::copy;

@@ -1,142 +1,51 @@
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <fstream>
 #include <sstream>
+
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/detail/snapshot.hpp>
 #include <torchtap/recorders/recorder.hpp>
-#include <torchtap/selectors/walk.hpp>
 #include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::recorders {
 
 using detail::Record;
 
-struct Recorder::Attached {
-  explicit Attached(std::shared_ptr<Record> record) : subrecorder(std::move(record)) {}
-  void detach() noexcept {
-    handle.remove();
-    forward.remove();
-    former.clear();
-  }
-  Subrecorder subrecorder;
-  hooks::Handle handle;
-  hooks::Handle forward;             // of a recorder of gradients
-  std::deque<hooks::Handle> former;  // of modules that were replaced and may still get gradients
-};
-
-const at::Tensor& Sample::tensor(std::int64_t index) const {
-  TORCH_CHECK_INDEX(index >= 0 && index < tensors(), "recorders::Sample::tensor: tensor ", index,
-                    " was asked for, but ", tensors(), " would be recorded of this event of \"", path_,
-                    "\".");
-  return all_ != nullptr ? (*all_)[index] : tensor_;
-}
-
-at::Tensor dequantized(const at::Tensor& tensor) {
-  return tensor.is_quantized() ? tensor.dequantize() : tensor;
-}
-
-Options& Options::tensor(std::int64_t slot) {
-  TORCH_CHECK_VALUE(slot >= 0, "recorders::Options::tensor: expected a slot from 0 on, got ", slot,
-                    "; all_tensors() records every one.");
-  tensor_ = slot;
-  all_tensors_ = false;
-  return *this;
-}
-
-Options& Options::spool(std::string directory, storage::SpoolOptions options) {
-  TORCH_CHECK_VALUE(!directory.empty(), "recorders::Options::spool: the directory is empty; name one.");
-  spool_directory_ = std::move(directory);
-  spool_options_ = options;
-  memory_budget_ = -1;
-  return *this;
-}
-
-Options& Options::memory_budget(std::int64_t bytes, OverBudget policy) {
-  TORCH_CHECK_VALUE(bytes >= 0, "recorders::Options::memory_budget: expected a number of bytes, got ", bytes,
-                    ".");
-  memory_budget_ = bytes;
-  over_budget_ = policy;
-  spool_directory_.clear();
-  return *this;
-}
-
-Options& Options::memory_budget(std::int64_t bytes, std::string directory, storage::SpoolOptions options) {
-  memory_budget(bytes);
-  TORCH_CHECK_VALUE(!directory.empty(),
-                    "recorders::Options::memory_budget: the directory is empty; name one.");
-  spool_directory_ = std::move(directory);
-  spool_options_ = options;
-  return *this;
-}
-
-namespace {
-
-hooks::Kind kind_of(Record::Source source) {
-  switch (source) {
-    case Record::Source::forward_pre:
-      return hooks::Kind::forward_pre;
-    case Record::Source::forward_input:
-      return hooks::Kind::forward;
-    case Record::Source::forward_output:
-      return hooks::Kind::forward_output;
-    case Record::Source::backward_input:
-      return hooks::Kind::backward_input;
-    case Record::Source::backward_output:
-      return hooks::Kind::backward_output;
-  }
-  return hooks::Kind::forward;
-}
-
-/// Has a recorder of gradients say during the forward that none will come. Values of TorchScript are all
-/// known.
-hooks::Handle watch_forward(const model::ModuleRef& module, Record::Source source,
-                            const std::shared_ptr<Record>& record) {
-  if (source == Record::Source::backward_input) {
-    return hooks::attach(module, hooks::Kind::forward_pre,
-                         [record](hooks::Event& event) { record->on_forward(event.inputs()); });
-  }
-  if (source == Record::Source::backward_output) {
-    return hooks::attach(module, hooks::Kind::forward_output,
-                         [record](hooks::Event& event) { record->on_forward(event.outputs()); });
-  }
-  return {};
-}
-
-}  // namespace
-
-Recorder::Recorder(Source source, Options options)
-    : source_(source), options_(std::make_shared<const Options>(std::move(options))) {
+Recorder::Recorder(detail::Kind kind, Options options)
+    : kind_(kind),
+      options_(std::make_shared<const Options>(std::move(options))),
+      attached_(std::make_shared<AttachedList>()) {
   TORCH_CHECK_VALUE(options_->reduction() == nullptr || options_->spool_directory().empty() ||
                         options_->memory_budget() >= 0,
-                    kind(), ": spool() keeps every sample and reduction() keeps none; ask for one of them.");
+                    this->kind(),
+                    ": spool() keeps every sample and reduction() keeps none; ask for one of them.");
   store_ = std::make_shared<detail::Store>(options_);
 }
 // The options stay with both, so that what only asks needs no exception.
 Recorder::Recorder(Recorder&& other) noexcept
-    : source_(other.source_),
+    : kind_(other.kind_),
       options_(other.options_),
       store_(std::move(other.store_)),
-      attached_(std::move(other.attached_)) {
-  other.attached_.clear();
-}
+      attached_(std::move(other.attached_)) {}
 Recorder& Recorder::operator=(Recorder&& other) noexcept {
   if (this == &other) return *this;
   hooks::DeferredCompile batch;
   finish_spool();
-  source_ = other.source_;
+  detach();  // also where a scope holds the list
+  kind_ = other.kind_;
   options_ = other.options_;
   attached_ = std::move(other.attached_);
-  other.attached_.clear();
   store_ = std::move(other.store_);
   return *this;
 }
 Recorder::~Recorder() {
   hooks::DeferredCompile batch;
   finish_spool();
-  attached_.clear();
+  detach();
+  attached_.reset();
 }
 
 /// Before the recorder goes: what is still in memory of what is spooled. The spool itself closes with the
@@ -158,90 +67,19 @@ void Recorder::check_not_moved(const char* call) const {
                     "use that one.");
 }
 
-Recorder& Recorder::modules(torch::nn::Module& model, const selectors::Selector& selector) {
-  check_not_moved("modules");
-  return attach(selectors::select(selectors::modules(model).vector(), selector));
+const Recorder::AttachedList& Recorder::attached() const noexcept {
+  static const AttachedList none;
+  return attached_ != nullptr ? *attached_ : none;
 }
 
-Recorder& Recorder::children(torch::nn::Module& model, const selectors::Selector& selector) {
-  check_not_moved("children");
-  return attach(selectors::select(selectors::children(model).vector(), selector));
-}
-
-Recorder& Recorder::modules(const torch::jit::Module& model, const selectors::Selector& selector,
-                            const std::string& method) {
-  check_not_moved("modules");
-  return attach(selectors::select(selectors::modules(model, method).vector(), selector));
-}
-
-Recorder& Recorder::children(const torch::jit::Module& model, const selectors::Selector& selector,
-                             const std::string& method) {
-  check_not_moved("children");
-  const model::ModuleRef root = model::walk_modules(model, method).front();
-  if (root.frozen()) selectors::select({root}, selector);  // tells why it has no children
-  return attach(selectors::select(selectors::children(model, method).vector(), selector));
-}
-
-Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
-  check_not_moved("module");
-  return attach({model::ref(module, name)});
-}
-
-Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
-  check_not_moved("attach");
-  const auto source = static_cast<Record::Source>(source_);
-  hooks::DeferredCompile batch;
-  std::vector<std::unique_ptr<Attached>> added;
-  struct Withdraw {  // unless all could be attached
-    detail::Store& store;
-    std::int64_t count = 0;
-    ~Withdraw() {
-      if (count > 0) store.withdraw(count);
-    }
-  } withdraw{*store_};
-  for (const auto& module : modules) {
-    auto record = std::make_shared<Record>(source, options_, module, /*alone=*/modules.size() == 1);
-    record->store_in(store_);
-    ++withdraw.count;
-    auto attached = std::make_unique<Attached>(record);
-    attached->handle =
-        hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
-    if (!module.scripted()) attached->forward = watch_forward(module, source, record);
-    added.push_back(std::move(attached));
-  }
-  batch.commit();
-  // Only now: a module that cannot be reached leaves the recorder, and the ones before it, as they were.
-  attached_.reserve(attached_.size() + added.size());
-  for (auto& attached : added) attached_.push_back(std::move(attached));
-  withdraw.count = 0;
-  return *this;
-}
-
-Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) {
-  constexpr std::size_t kMostFormer = 64;
-  (*this)[index];  // checks
-  Attached& attached = *attached_[static_cast<std::size_t>(index)];
-  const auto source = static_cast<Record::Source>(source_);
-  const auto& record = attached.subrecorder.record_;
-  hooks::DeferredCompile batch;
-  auto handle =
-      hooks::attach(module, kind_of(source), [record](hooks::Event& event) { record->on_event(event); });
-  hooks::Handle forward;
-  if (!module.scripted()) forward = watch_forward(module, source, record);
-  batch.commit();
-  if (source == Record::Source::backward_input || source == Record::Source::backward_output) {
-    attached.former.push_back(std::move(attached.handle));
-    if (attached.former.size() > kMostFormer) attached.former.pop_front();
-  }
-  attached.handle = std::move(handle);
-  attached.forward = std::move(forward);
-  return *this;
+std::size_t Recorder::next_attached(std::size_t position) const noexcept {
+  const auto& list = attached();
+  while (position < list.size() && list[position] == nullptr) ++position;
+  return position;
 }
 
 const std::string& Recorder::kind() const noexcept {
-  static const std::string names[] = {"ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput",
-                                      "BackwardOutput"};
-  return names[static_cast<std::size_t>(source_)];
+  return detail::name_of(kind_);
 }
 
 const Options& Recorder::options() const noexcept {
@@ -250,31 +88,34 @@ const Options& Recorder::options() const noexcept {
 
 std::vector<std::pair<std::int64_t, Record*>> Recorder::live() const {
   std::vector<std::pair<std::int64_t, Record*>> records;
-  for (std::size_t i = 0; i < attached_.size(); ++i) {
-    if (attached_[i] != nullptr) {
-      records.emplace_back(static_cast<std::int64_t>(i), attached_[i]->subrecorder.record_.get());
-    }
+  const auto& list = attached();
+  for (std::size_t i = next_attached(0); i < list.size(); i = next_attached(i + 1)) {
+    records.emplace_back(static_cast<std::int64_t>(i), list[i]->subrecorder.record_.get());
   }
   return records;
 }
 
 std::int64_t Recorder::size() const noexcept {
-  std::int64_t count = 0;
-  for (const auto& attached : attached_) count += attached != nullptr ? 1 : 0;
-  return count;
+  return std::distance(begin(), end());
 }
 
 std::int64_t Recorder::samples() const noexcept {
   std::int64_t count = 0;
-  for (const auto& attached : attached_) count += attached != nullptr ? attached->subrecorder.samples() : 0;
+  for (const auto& subrecorder : *this) count += subrecorder.samples();
+  return count;
+}
+
+std::int64_t Recorder::dropped() const noexcept {
+  std::int64_t count = 0;
+  for (const auto& subrecorder : *this) count += subrecorder.dropped();
   return count;
 }
 
 const Subrecorder& Recorder::operator[](std::int64_t index) const {
   check_not_moved("operator[]");
-  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(attached_.size()), kind(), "[", index,
-                    "]: the recorder was attached to ", attached_.size(), " modules.");
-  const auto& attached = attached_[static_cast<std::size_t>(index)];
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(attached_->size()), kind(), "[", index,
+                    "]: the recorder was attached to ", attached_->size(), " modules.");
+  const auto& attached = (*attached_)[static_cast<std::size_t>(index)];
   TORCH_CHECK_INDEX(attached != nullptr, kind(), "[", index,
                     "]: this subrecorder was removed; the others keep their indices.");
   return attached->subrecorder;
@@ -284,7 +125,7 @@ Subrecorder& Recorder::operator[](std::int64_t index) {
   return const_cast<Subrecorder&>(static_cast<const Recorder&>(*this)[index]);
 }
 
-Subrecorder& Recorder::at(const std::string& path) {
+const Subrecorder& Recorder::at(const std::string& path) const {
   check_not_moved("at");
   std::vector<std::string> paths;
   std::vector<std::int64_t> found;
@@ -301,23 +142,20 @@ Subrecorder& Recorder::at(const std::string& path) {
   return (*this)[found.front()];
 }
 
+Subrecorder& Recorder::at(const std::string& path) {
+  return const_cast<Subrecorder&>(std::as_const(*this).at(path));
+}
+
 std::vector<std::int64_t> Recorder::indices() const {
   std::vector<std::int64_t> result;
   for (const auto& entry : live()) result.push_back(entry.first);
   return result;
 }
 
-Recorder::Iterator Recorder::begin() {
-  return Iterator(this, 0);
-}
-Recorder::Iterator Recorder::end() {
-  return Iterator(this, attached_.size());
-}
-
 core::Value Recorder::remove(std::int64_t index) {
   check_not_moved("remove");
   (*this)[index];  // checks
-  auto& attached = attached_[static_cast<std::size_t>(index)];
+  auto& attached = (*attached_)[static_cast<std::size_t>(index)];
   attached->detach();
   if (attached->subrecorder.record_->spooled() != nullptr) {  // it stays in the recording
     attached.reset();
@@ -327,13 +165,6 @@ core::Value Recorder::remove(std::int64_t index) {
   store_->leave_out(attached->subrecorder.record_->module());
   attached.reset();
   return value;
-}
-
-void Recorder::detach() noexcept {
-  hooks::DeferredCompile batch;
-  for (auto& attached : attached_) {
-    if (attached != nullptr) attached->detach();
-  }
 }
 
 void Recorder::reset() {
@@ -354,14 +185,14 @@ void Recorder::apply_sample(const std::function<at::Tensor(const at::Tensor&, st
 void Recorder::merge(const Recorder& other) {
   check_not_moved("merge");
   other.check_not_moved("merge");
-  TORCH_CHECK_VALUE(source_ == other.source_, kind(), "::merge: cannot take in what a ", other.kind(),
+  TORCH_CHECK_VALUE(kind_ == other.kind_, kind(), "::merge: cannot take in what a ", other.kind(),
                     " recorded.");
   const auto mine = live();
   const auto theirs = other.live();
   TORCH_CHECK_VALUE(mine.size() == theirs.size(), kind(), "::merge: this recorder has ", mine.size(),
                     " subrecorders, the other one ", theirs.size(),
                     "; both have to be attached to the same modules.");
-  std::vector<Record::Data> taken;
+  std::vector<detail::RecordData> taken;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     TORCH_CHECK_VALUE(mine[i].second->id.path == theirs[i].second->id.path, kind(), "::merge: subrecorder ",
                       i, " is \"", mine[i].second->id.path, "\" here and \"", theirs[i].second->id.path,
@@ -375,7 +206,7 @@ void Recorder::merge(const Recorder& other) {
 bool Recorder::until_recorded(const std::function<void()>& forward) {
   check_not_moved("until_recorded");
   TORCH_CHECK_VALUE(
-      source_ != Source::backward_input && source_ != Source::backward_output, kind(),
+      !detail::traits(kind_).gradients, kind(),
       "::until_recorded: gradients arrive in backward; only a recorder of forwards can stop one.");
   TORCH_CHECK_VALUE(!empty(), kind(),
                     "::until_recorded: the recorder is attached to nothing, so nothing would stop.");
@@ -404,7 +235,7 @@ std::vector<storage::Entry> Recorder::entries() const {
       !store_->spooling(), kind(), "::entries: samples are spooled to \"", options_->spool_directory(),
       "\" and may be more than memory holds; call save with that directory, and storage::load it.");
   std::vector<storage::Entry> entries;
-  for (const auto& [index, record] : live()) entries.push_back(record->entry());
+  for (const auto& entry : live()) entries.push_back(entry.second->entry());
   return entries;
 }
 
@@ -433,12 +264,6 @@ void Recorder::flush() {
   store_->spool().flush();
 }
 
-std::int64_t Recorder::dropped() const noexcept {
-  std::int64_t count = 0;
-  for (const auto& attached : attached_) count += attached != nullptr ? attached->subrecorder.dropped() : 0;
-  return count;
-}
-
 void Recorder::snapshot(std::ostream& stream) const {
   check_not_moved("snapshot");
   std::ostringstream payload;
@@ -456,7 +281,7 @@ void Recorder::snapshot(std::ostream& stream) const {
 
 void Recorder::restore(std::istream& stream) {
   check_not_moved("restore");
-  std::vector<Record::Data> restored;
+  std::vector<detail::RecordData> restored;
   const auto records = live();
   try {
     std::istringstream payload(detail::read_snapshot(kind() + "::restore", stream));
@@ -494,11 +319,20 @@ void Recorder::restore(const std::string& file) {
   }
 }
 
-Scope::~Scope() {
-  hooks::DeferredCompile batch;
-  for (std::size_t i = first_; i < recorder_.attached_.size(); ++i) {
-    if (recorder_.attached_[i] != nullptr) recorder_.attached_[i]->detach();
+std::unique_ptr<Recorder> make(const std::string& kind, Options options) {
+  switch (detail::kind_of(kind)) {
+    case detail::Kind::forward_pre:
+      return std::make_unique<ForwardPre>(std::move(options));
+    case detail::Kind::forward_input:
+      return std::make_unique<ForwardInput>(std::move(options));
+    case detail::Kind::forward_output:
+      return std::make_unique<ForwardOutput>(std::move(options));
+    case detail::Kind::backward_input:
+      return std::make_unique<BackwardInput>(std::move(options));
+    case detail::Kind::backward_output:
+      return std::make_unique<BackwardOutput>(std::move(options));
   }
+  return nullptr;
 }
 
 }  // namespace torchtap::recorders

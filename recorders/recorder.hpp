@@ -2,21 +2,31 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/detail/has_forward.hpp>
 #include <torchtap/model/module_ref.hpp>
+#include <torchtap/recorders/detail/kind.hpp>
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/storage/recording.hpp>
-#include <type_traits>
-#include <utility>
-#include <vector>
+
+namespace torchtap::selectors {
+class ModuleView;
+}
 
 namespace torchtap::recorders {
 namespace detail {
@@ -24,26 +34,40 @@ class Store;
 }
 
 /// Collects one kind of data from many modules; each module attached to is a subrecorder with data of its
-/// own.
+/// own. Subrecorder `i` is the i-th module attached, whatever order the modules fire in, and keeps that index
+/// when another one is removed.
 ///
 /// A call that hands over no tensors (a traced module whose forward returns nothing, as `StochasticDepth` in
-/// evaluation mode does) has nothing to record. Where one call of `modules`, `children` or `attach` attached
+/// evaluation mode does) has nothing to record. Where one call of `attach`, `modules` or `children` attached
 /// to several modules, such calls are left out and counted (`Subrecorder::without_tensors`). Where it
 /// attached to one module alone, they are an error, as nothing else was asked for. A value that may hold
 /// tensors, but of a type that torchtap cannot look into, is an error always; so is a quantized tensor that
 /// is to be kept, as files have no form for it (see `dequantized`). `Options::on_error` is given these errors
 /// where it is set.
 ///
-/// Subrecorder `i` is the i-th module attached, whatever order the modules fire in, and keeps that index when
-/// another one is removed. Modules may fire from several threads at once. The recorder and the model may be
-/// destroyed in either order; destroying the recorder removes its hooks. Move-only.
+/// Threads. The model may run in any number of threads at any time, also while the recorder is called.
+/// - Any number of threads may also make, at the same time, calls that read or change what was recorded:
+///   `size`, `samples`, `dropped`, `operator[]`, `at`, `indices`, iteration, `save`, `entries`, `snapshot`,
+///   `restore`, `merge`, `reset`, `apply`, `apply_sample`, `flush`, `until_recorded`, and all of
+///   `Subrecorder`.
+/// - Calls that change which modules there are need the recorder to themselves, with no other call of it at
+///   the same time: `attach`, `modules`, `children`, `module`, `replace`, `remove`, `detach`, the end of a
+///   `Scope`, moving, assigning and destroying.
+/// - `save`, `entries`, `snapshot`, `merge` and `reset` take each subrecorder as of one moment, but not all
+///   subrecorders as of the same one: if the model runs meanwhile, the last one may have seen samples that
+///   the first one has not.
 ///
-/// A recorder that was moved from is attached to nothing and stays so: it may be destroyed, assigned to,
-/// detached and asked for its size; every other call throws `c10::ValueError`. Recorders of the same kind may
-/// be assigned.
+/// Lifetimes. The recorder and the model may be destroyed in either order. Destroying the recorder removes
+/// its hooks; a forward that another thread is in the middle of may still run one to its end, safely. Tensors
+/// and values that were handed out stay as they are.
+///
+/// Move-only. Subrecorders stay at their addresses when the recorder is moved. A recorder that was moved from
+/// is attached to nothing and stays so: it may be destroyed, assigned to, detached, iterated over and asked
+/// for its kind, options, size, indices and numbers of samples; every other call throws `c10::ValueError`.
+/// Only recorders of the same kind may be assigned.
 ///
 /// The five kinds and their names are those of torchfunc's recorders.
-class Recorder {
+class TORCHTAP_API Recorder {
  public:
   Recorder(Recorder&&) noexcept;
   virtual ~Recorder();
@@ -53,45 +77,63 @@ class Recorder {
   /// subrecorders are added.
   ///
   /// Throws `c10::ValueError` if a module cannot be reached or nothing is selected; nothing is attached then.
-  Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
-  /// The same for the direct children of `model`; indices count children.
-  Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
+  Recorder& attach(torch::nn::Module& model, const selectors::Selector& selector = {});
   /// The same for a TorchScript model. `method` is the one that is recorded; "forward" includes the copies
   /// that tracing makes of it for a module that is called several times. Also throws `c10::ValueError` for a
   /// model that was frozen.
+  Recorder& attach(const torch::jit::Module& model, const selectors::Selector& selector = {},
+                   const std::string& method = "forward");
+  /// The same for the modules of a walk:
+  ///
+  ///     recorder.attach(selectors::children(net), selectors::indices({2}));
+  Recorder& attach(const selectors::ModuleView& modules, const selectors::Selector& selector = {});
+  /// Attaches to these modules, say from a range-v3 pipeline.
+  Recorder& attach(const std::vector<model::ModuleRef>& modules);
+  /// Where the model's own type is known, the compiler tells whether it has a `forward`: a root that only
+  /// holds other networks has none and is left out.
+  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
+  Recorder& attach(Model& model, const selectors::Selector& selector = {}) {
+    model::detail::note_model<Model>();
+    return attach(static_cast<torch::nn::Module&>(model), selector);
+  }
+  /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
+  template <class Holder, class = typename Holder::ContainedType>
+  Recorder& attach(const Holder& model, const selectors::Selector& selector = {}) {
+    return attach(*model.ptr(), selector);
+  }
+
+  /// The same as `attach(model, selector)`, under the name that torchfunc's recorders have for it.
+  Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
   Recorder& modules(const torch::jit::Module& model, const selectors::Selector& selector = {},
                     const std::string& method = "forward");
-  /// The same for the direct children.
+  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
+  Recorder& modules(Model& model, const selectors::Selector& selector = {}) {
+    model::detail::note_model<Model>();
+    return modules(static_cast<torch::nn::Module&>(model), selector);
+  }
+  template <class Holder, class = typename Holder::ContainedType>
+  Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {
+    return modules(*model.ptr(), selector);
+  }
+
+  /// Attaches to the direct children of `model` that `selector` wants; indices count children. torchfunc's
+  /// name for it.
+  Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
   Recorder& children(const torch::jit::Module& model, const selectors::Selector& selector = {},
                      const std::string& method = "forward");
-  /// The same for modules that were selected before, say in a range-v3 pipeline.
-  Recorder& attach(const std::vector<model::ModuleRef>& modules);
+  template <class Holder, class = typename Holder::ContainedType>
+  Recorder& children(const Holder& model, const selectors::Selector& selector = {}) {
+    return children(*model.ptr(), selector);
+  }
+
+  /// Attaches to what an `AnyModule` holds, under the path `name`.
+  Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
   /// Has `module` take the place of the one that subrecorder `index` was attached to, say because that one
   /// was destroyed and made anew: what it does is recorded after what is there, under the path and type that
   /// the subrecorder has. Gradients of the last 64 modules that were replaced are still recorded. Throws
   /// `c10::IndexError` as `operator[]` does and `c10::ValueError` if the module cannot be reached; nothing is
   /// changed then.
   Recorder& replace(std::int64_t index, const model::ModuleRef& module);
-  /// The same for what an `AnyModule` holds.
-  Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
-
-  /// Where the model's own type is known, the compiler tells whether it has a `forward`: a root that only
-  /// holds other networks has none and is left out.
-  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
-  Recorder& modules(Model& model, const selectors::Selector& selector = {}) {
-    model::detail::note_model<Model>();
-    return modules(static_cast<torch::nn::Module&>(model), selector);
-  }
-  /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
-  template <class Holder, class = typename Holder::ContainedType>
-  Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {
-    return modules(*model.ptr(), selector);
-  }
-  /// The same for the direct children.
-  template <class Holder, class = typename Holder::ContainedType>
-  Recorder& children(const Holder& model, const selectors::Selector& selector = {}) {
-    return children(*model.ptr(), selector);
-  }
 
   /// "ForwardOutput", …
   const std::string& kind() const noexcept;
@@ -111,17 +153,26 @@ class Recorder {
   /// The subrecorder of the module at `path` (or alias). Throws `c10::IndexError` listing the nearest; if
   /// several models have that path, ask by index.
   Subrecorder& at(const std::string& path);
+  const Subrecorder& at(const std::string& path) const;
   /// The indices of the subrecorders that were not removed, in order.
   std::vector<std::int64_t> indices() const;
 
-  /// Iterates over the subrecorders that were not removed, in order of attachment.
-  class Iterator;
-  Iterator begin();
-  Iterator end();
+  /// Iterates over the subrecorders that were not removed, in order of attachment. A recorder is a range of
+  /// range-v3. Removing a subrecorder leaves iterators to others valid; attaching makes former ends invalid.
+  template <class Value>
+  class BasicIterator;
+  using iterator = BasicIterator<Subrecorder>;
+  using const_iterator = BasicIterator<const Subrecorder>;
+  iterator begin();
+  iterator end();
+  const_iterator begin() const;
+  const_iterator end() const;
+  const_iterator cbegin() const;
+  const_iterator cend() const;
 
-  /// Takes the hook off module `index`, forgets the subrecorder and returns what it had recorded. The others
-  /// keep their indices. Where samples are spooled, those that were stay in the recording, and nothing is
-  /// returned.
+  /// Takes the hook off module `index`, forgets the subrecorder and returns what it had recorded, as
+  /// `Subrecorder::value` does. The others keep their indices. Where samples are spooled they stay in the
+  /// recording, and the value returned is nothing (`is_none`). Throws `c10::IndexError` as `operator[]` does.
   core::Value remove(std::int64_t index);
   /// Takes all hooks off; what was recorded stays.
   void detach() noexcept;
@@ -134,15 +185,18 @@ class Recorder {
 
   /// Adds what `other` recorded, by path: reductions are merged, kept samples appended. As if this recorder
   /// had seen what `other` saw, after its own. Throws `c10::ValueError` if kinds or paths differ, and
-  /// `c10::Error` if two reductions cannot be merged; nothing is changed then.
+  /// `c10::Error` if two reductions cannot be merged; nothing is changed then. (All are tried first; if
+  /// forwards that run meanwhile make one impossible after that, the ones before it stay merged.)
   void merge(const Recorder& other);
 
   /// Runs `forward` and stops it once every subrecorder has recorded in it, or was called without tensors:
   /// what comes after the last module of interest is not computed. True if it was stopped, false if it ran to
   /// its end.
   ///
-  /// For recorders of forwards, in the thread that calls; throws `c10::ValueError` for gradients. The idea is
-  /// baukit's `Trace(stop=True)`; here it is the last module that runs, not the last one listed, that stops.
+  /// For recorders of forwards, in the thread that calls; throws `c10::ValueError` for gradients. It stops by
+  /// an exception that is not derived from `std::exception`: a `catch (...)` in the model that does not throw
+  /// it on keeps the forward running. The idea is baukit's `Trace(stop=True)`; here it is the last module
+  /// that runs, not the last one listed, that stops.
   bool until_recorded(const std::function<void()>& forward);
 
   /// Writes one `.pt` file a subrecorder and a manifest into `directory`; see `storage::save`. Subrecorders
@@ -175,83 +229,117 @@ class Recorder {
   void restore(const std::string& file);
 
  protected:
-  /// What a kind of recorders records.
-  enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
-  /// For the kinds.
-  Recorder(Source source, Options options);
+  Recorder(detail::Kind kind, Options options);
   // For the kinds: through a `Recorder&`, one kind would become another.
   Recorder& operator=(Recorder&&) noexcept;
 
  private:
   friend class Scope;
   struct Attached;
+  using AttachedList = std::vector<std::unique_ptr<Attached>>;  // null where removed
 
   std::vector<std::pair<std::int64_t, detail::Record*>> live() const;
+  const AttachedList& attached() const noexcept;
+  std::size_t next_attached(std::size_t position) const noexcept;
   void finish_spool() noexcept;
   void check_not_moved(const char* call) const;
 
-  Source source_;
+  detail::Kind kind_;
   std::shared_ptr<const Options> options_;
-  std::shared_ptr<detail::Store> store_;             // null in a recorder that was moved from
-  std::vector<std::unique_ptr<Attached>> attached_;  // null where removed
+  // Null in a recorder that was moved from.
+  std::shared_ptr<detail::Store> store_;
+  std::shared_ptr<AttachedList> attached_;  // shared for scopes, which follow it when the recorder is moved
 };
 
-class Recorder::Iterator {
+template <class Value>
+class Recorder::BasicIterator {
+  using Owner = std::conditional_t<std::is_const_v<Value>, const Recorder, Recorder>;
+
  public:
   using iterator_category = std::forward_iterator_tag;
   using value_type = Subrecorder;
   using difference_type = std::ptrdiff_t;
-  using pointer = Subrecorder*;
-  using reference = Subrecorder&;
+  using pointer = Value*;
+  using reference = Value&;
 
-  Iterator() = default;
-  Iterator(Recorder* recorder, std::size_t position) : recorder_(recorder), position_(position) { skip(); }
-  Subrecorder& operator*() const { return (*recorder_)[static_cast<std::int64_t>(position_)]; }
-  Subrecorder* operator->() const { return &**this; }
-  Iterator& operator++() {
-    ++position_;
-    skip();
+  BasicIterator() = default;
+  BasicIterator(Owner* recorder, std::size_t position)
+      : recorder_(recorder), position_(recorder->next_attached(position)) {}
+  /// An iterator is also a const one.
+  template <class Other, class = std::enable_if_t<std::is_const_v<Value> && !std::is_const_v<Other>>>
+  BasicIterator(const BasicIterator<Other>& other)  // NOLINT: as of containers
+      : recorder_(other.recorder_), position_(other.position_) {}
+
+  reference operator*() const { return (*recorder_)[static_cast<std::int64_t>(position_)]; }
+  pointer operator->() const { return &**this; }
+  BasicIterator& operator++() {
+    position_ = recorder_->next_attached(position_ + 1);
     return *this;
   }
-  Iterator operator++(int) {
-    Iterator before = *this;
+  BasicIterator operator++(int) {
+    BasicIterator before = *this;
     ++*this;
     return before;
   }
-  friend bool operator==(const Iterator& a, const Iterator& b) noexcept { return a.position_ == b.position_; }
-  friend bool operator!=(const Iterator& a, const Iterator& b) noexcept { return !(a == b); }
+  friend bool operator==(const BasicIterator& a, const BasicIterator& b) noexcept {
+    return a.position_ == b.position_;
+  }
+  friend bool operator!=(const BasicIterator& a, const BasicIterator& b) noexcept { return !(a == b); }
 
  private:
-  void skip() {
-    while (position_ < recorder_->attached_.size() && recorder_->attached_[position_] == nullptr) ++position_;
-  }
+  template <class Other>
+  friend class BasicIterator;
 
-  Recorder* recorder_ = nullptr;
+  Owner* recorder_ = nullptr;
   std::size_t position_ = 0;
 };
 
+inline Recorder::iterator Recorder::begin() {
+  return {this, 0};
+}
+inline Recorder::iterator Recorder::end() {
+  return {this, attached().size()};
+}
+inline Recorder::const_iterator Recorder::begin() const {
+  return {this, 0};
+}
+inline Recorder::const_iterator Recorder::end() const {
+  return {this, attached().size()};
+}
+inline Recorder::const_iterator Recorder::cbegin() const {
+  return begin();
+}
+inline Recorder::const_iterator Recorder::cend() const {
+  return end();
+}
+
 /// Takes off, at its end, the hooks that a recorder got while the scope lasted, exceptions included. What was
-/// recorded stays with the recorder, and so do hooks from before. The recorder must stay where it is
-/// meanwhile: hooks that were moved to another recorder stay on.
-class [[nodiscard]] Scope {
+/// recorded stays with the recorder, and so do hooks from before.
+///
+/// Follows the modules when the recorder is moved to another one, and does nothing if they are gone with
+/// their recorder by then.
+class [[nodiscard]] TORCHTAP_API Scope {
  public:
-  /// Begins; hooks that the recorder gets from now on are taken off at the end.
-  explicit Scope(Recorder& recorder) : recorder_(recorder), first_(recorder.attached_.size()) {}
+  /// Begins: the hooks that the recorder gets from now on are taken off at the end. Throws `c10::ValueError`
+  /// for a recorder that was moved from.
+  explicit Scope(Recorder& recorder);
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
-  Recorder& recorder_;
+  std::weak_ptr<Recorder::AttachedList> attached_;
   std::size_t first_;
 };
 
 /// Defines a recorder that is made from options, from a reduction alone, or from nothing: every sample is
 /// kept.
-#define TORCHTAP_RECORDER(Name, source)                                                                     \
-  class Name : public Recorder {                                                                            \
+#define TORCHTAP_RECORDER(Name, value)                                                                      \
+  class TORCHTAP_API Name : public Recorder {                                                               \
+    static_assert(std::string_view(detail::traits(detail::Kind::value).name) == #Name);                     \
+                                                                                                            \
    public:                                                                                                  \
-    explicit Name(Options options = {}) : Recorder(Source::source, std::move(options)) {}                   \
+    explicit Name(Options options = {}) : Recorder(detail::Kind::value, std::move(options)) {}              \
     template <class Reduction,                                                                              \
               class = std::enable_if_t<core::is_reduction_v<Reduction> || core::is_fold_v<Reduction>>>      \
     explicit Name(Reduction&& reduction) : Name(Options().reduction(std::forward<Reduction>(reduction))) {} \
@@ -269,5 +357,9 @@ TORCHTAP_RECORDER(BackwardInput, backward_input);
 TORCHTAP_RECORDER(BackwardOutput, backward_output);
 
 #undef TORCHTAP_RECORDER
+
+/// A recorder of the kind that is called so, "ForwardOutput", as `Recorder::kind` and manifests say it.
+/// Throws `c10::ValueError` that lists the kinds.
+TORCHTAP_API std::unique_ptr<Recorder> make(const std::string& kind, Options options = {});
 
 }  // namespace torchtap::recorders

@@ -4,7 +4,7 @@
 
 namespace torchtap::recorders {
 
-const std::string& Subrecorder::name() const noexcept {
+const std::string& Subrecorder::path() const noexcept {
   return record_->id.path;
 }
 const std::vector<std::string>& Subrecorder::aliases() const noexcept {

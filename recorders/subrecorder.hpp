@@ -18,14 +18,25 @@ namespace detail {
 class Record;
 }
 
-/// A recorder's part for one module. Owned by its recorder and valid as long as that; thread-safe.
+/// A recorder's part for one module. Its recorder owns it; a reference is valid until the subrecorder is
+/// removed or its recorder destroyed, also if more modules are attached or the recorder is moved.
+///
+/// Thread-safe, also while the model runs in other threads. Reductions and transforms run under its lock, so
+/// they must not call it; conditions, error handlers and what is given to `apply` do not.
 ///
 /// What is read is a copy or, for kept samples, a tensor that recording never changes; it may be kept for
-/// good.
+/// good. A copy of a subrecorder refers to the same data and may outlive the recorder; where samples are
+/// spooled, it keeps the spool open.
 class TORCHTAP_API Subrecorder {
  public:
-  /// The module's path below the root it was attached through; "" for the root.
-  const std::string& name() const noexcept;
+  Subrecorder(const Subrecorder&) = default;  // and no move, which would leave the recorder without one
+  Subrecorder& operator=(const Subrecorder&) = delete;
+  ~Subrecorder() = default;
+
+  /// The module's path below the root it was attached through, as of `ModuleRef::path`; "" for the root.
+  const std::string& path() const noexcept;
+  /// The same, under the name that PyTorch has for it (`named_modules`).
+  const std::string& name() const noexcept { return path(); }
   /// Further paths of a shared module.
   const std::vector<std::string>& aliases() const noexcept;
   /// The module's pretty type name.
@@ -61,7 +72,9 @@ class TORCHTAP_API Subrecorder {
   /// (Sum, Min, a callable…) and a list go on from it; for any other, recording another sample is an error
   /// until `reset`.
   void set(core::Value value);
-  /// Applies `function` to the value, to each of several results, or to each kept sample, and stores it back.
+  /// Applies `function` to the value, to each of several results, or to each kept sample, and stores it back
+  /// as `set` does. Samples that other threads record while `function` runs are counted, but not in the
+  /// result.
   void apply(const std::function<at::Tensor(const at::Tensor&)>& function);
   /// The same, given the number of samples, too.
   void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);

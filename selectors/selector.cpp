@@ -1,8 +1,9 @@
+#include <c10/util/ArrayRef.h>
 #include <fnmatch.h>
 
-#include <c10/util/ArrayRef.h>
-
 #include <algorithm>
+#include <ostream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selector.hpp>
 
@@ -28,6 +29,21 @@ bool matches(const model::ModuleRef& module, const std::string& pattern) {
   return has_wildcard(pattern) && any_path(module, [&](const std::string& path) {
            return fnmatch(pattern.c_str(), path.c_str(), 0) == 0;
          });
+}
+
+bool has_type(const model::ModuleRef& module, const std::string& type) {
+  return module.type() == type || module.qualified_type() == type;
+}
+
+/// The types of `modules`, each once; their whole names where `like` is one.
+std::vector<std::string> types_of(const std::vector<model::ModuleRef>& modules, const std::string& like) {
+  const bool qualified = like.find('.') != std::string::npos;
+  std::vector<std::string> types;
+  for (const auto& module : modules) {
+    const std::string& type = qualified ? module.qualified_type() : module.type();
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
+  }
+  return types;
 }
 
 template <class T>
@@ -67,6 +83,7 @@ Selector Selector::allow_none() const {
   selector.allow_none_ = true;
   selector.required_paths_.clear();
   selector.required_indices_.clear();
+  selector.required_types_.clear();
   return selector;
 }
 
@@ -78,6 +95,7 @@ Selector operator&&(const Selector& a, const Selector& b) {
   both.indices_ = joined(a.indices_, b.indices_);
   both.required_paths_ = joined(a.required_paths_, b.required_paths_);
   both.required_indices_ = joined(a.required_indices_, b.required_indices_);
+  both.required_types_ = joined(a.required_types_, b.required_types_);
   both.allow_none_ = a.allow_none_ || b.allow_none_;
   both.atomic_ = false;
   return both;
@@ -91,6 +109,7 @@ Selector operator||(const Selector& a, const Selector& b) {
   either.indices_ = joined(a.indices_, b.indices_);
   either.required_paths_ = joined(a.required_paths_, b.required_paths_);
   either.required_indices_ = joined(a.required_indices_, b.required_indices_);
+  either.required_types_ = joined(a.required_types_, b.required_types_);
   either.allow_none_ = a.allow_none_ && b.allow_none_;
   either.atomic_ = false;
   return either;
@@ -108,6 +127,38 @@ bool Selector::names_explicitly(const model::ModuleRef& module) const {
   return std::find(indices_.begin(), indices_.end(), module.index()) != indices_.end() ||
          std::any_of(paths_.begin(), paths_.end(),
                      [&](const std::string& path) { return has_path(module, path); });
+}
+
+/// Throws unless `modules` have all that was asked for by name, index or type.
+void Selector::check_existence(const std::vector<model::ModuleRef>& modules) const {
+  std::vector<std::string> paths;
+  for (const auto& module : modules) {
+    paths.push_back(module.path());
+    paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
+  }
+  for (const auto& path : required_paths_) {
+    TORCH_CHECK_VALUE(std::find(paths.begin(), paths.end(), path) != paths.end(),
+                      "selectors: there is no module \"", path, "\" among the ", modules.size(),
+                      " that were looked at; the nearest are ",
+                      core::detail::quoted(core::detail::nearest(path, paths)), ".");
+  }
+  for (const auto index : required_indices_) {
+    TORCH_CHECK_VALUE(index >= 0 && index < static_cast<std::int64_t>(modules.size()),
+                      "selectors: there is no index ", index, "; the walk has the indices 0 to ",
+                      static_cast<std::int64_t>(modules.size()) - 1, ": ", listing(modules), ".");
+  }
+  for (const auto& type : required_types_) {
+    TORCH_CHECK_VALUE(std::any_of(modules.begin(), modules.end(),
+                                  [&](const model::ModuleRef& module) { return has_type(module, type); }),
+                      "selectors: there is no module of type \"", type, "\" among the ", modules.size(),
+                      " that were looked at; the nearest types are ",
+                      core::detail::quoted(core::detail::nearest(type, types_of(modules, type))),
+                      ". Use allow_none() if that is fine.");
+  }
+}
+
+std::ostream& Selector::print(std::ostream& out) const {
+  return out << description_;
 }
 
 Selector names(std::vector<std::string> patterns) {
@@ -160,13 +211,14 @@ Selector everything() {
 
 Selector types(std::vector<std::string> names) {
   TORCH_CHECK_VALUE(!names.empty(), "selectors::types: no type was given.");
-  std::string description = "types(" + list(names) + ")";
-  return Selector(
-      [names = std::move(names)](const model::ModuleRef& module) {
-        return std::find(names.begin(), names.end(), module.type()) != names.end() ||
-               std::find(names.begin(), names.end(), module.qualified_type()) != names.end();
+  Selector selector(
+      [names](const model::ModuleRef& module) {
+        return std::any_of(names.begin(), names.end(),
+                           [&](const std::string& name) { return has_type(module, name); });
       },
-      std::move(description));
+      "types(" + list(names) + ")");
+  selector.required_types_ = std::move(names);
+  return selector;
 }
 
 Selector detail::types(std::function<bool(const torch::nn::Module&)> predicate,
@@ -188,25 +240,9 @@ std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& module
       modules.empty() || !modules.front().frozen() || selector.names_explicitly(modules.front()),
       "selectors: the TorchScript model (", modules.front().type(),
       ") was frozen (torch.jit.freeze or optimize_for_inference): its submodules were inlined into its "
-      "forward "
-      "and are gone. Load the file as it was before, saved from torch.jit.script or torch.jit.trace; "
+      "forward and are gone. Load the file as it was before, saved from torch.jit.script or torch.jit.trace; "
       "names(\"\") selects the model as a whole.");
-  std::vector<std::string> paths;
-  for (const auto& module : modules) {
-    paths.push_back(module.path());
-    paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
-  }
-  for (const auto& path : selector.required_paths_) {
-    TORCH_CHECK_VALUE(std::find(paths.begin(), paths.end(), path) != paths.end(),
-                      "selectors: there is no module \"", path, "\" among the ", modules.size(),
-                      " that were looked at; the nearest are ",
-                      core::detail::quoted(core::detail::nearest(path, paths)), ".");
-  }
-  for (const auto index : selector.required_indices_) {
-    TORCH_CHECK_VALUE(index >= 0 && index < static_cast<std::int64_t>(modules.size()),
-                      "selectors: there is no index ", index, "; the walk has the indices 0 to ",
-                      static_cast<std::int64_t>(modules.size()) - 1, ": ", listing(modules), ".");
-  }
+  selector.check_existence(modules);
   std::vector<model::ModuleRef> selected;
   for (const auto& module : modules) {
     if (!selector(module)) continue;

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <string>
-#include <torchtap/core/api.hpp>
-#include <torchtap/model/module_ref.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/model/module_ref.hpp>
 
 namespace torch::nn {
 class Module;
@@ -42,12 +44,15 @@ class TORCHTAP_API Selector {
   /// counts.
   bool operator()(const model::ModuleRef& module) const { return predicate_(module); }
 
-  /// The same modules, but matching none is no error, nor is a name or index that does not exist. Other parts
-  /// of a composition are not excused: `a || b.allow_none()` still wants a module that matches `a` or `b`.
+  /// The same modules, but matching none is no error, nor is a name, type or index that does not exist. Other
+  /// parts of a composition are not excused: `a || b.allow_none()` still wants a module that matches `a` or
+  /// `b`.
   Selector allow_none() const;
 
   /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
   const std::string& describe() const noexcept { return description_; }
+  /// Prints `describe()`.
+  friend std::ostream& operator<<(std::ostream& out, const Selector& selector) { return selector.print(out); }
 
   /// Modules that both select.
   friend Selector operator&&(const Selector& a, const Selector& b);
@@ -59,16 +64,20 @@ class TORCHTAP_API Selector {
  private:
   friend Selector names(std::vector<std::string> patterns);
   friend Selector indices(std::vector<std::int64_t> wanted);
+  friend Selector types(std::vector<std::string> names);
   friend std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules,
                                               const Selector& selector);
 
   bool names_explicitly(const model::ModuleRef& module) const;
+  void check_existence(const std::vector<model::ModuleRef>& modules) const;
+  std::ostream& print(std::ostream& out) const;
 
   Predicate predicate_;
   std::string description_;
   // Named one by one: each has to have a forward, and has to exist unless allow_none() was said of it.
   std::vector<std::string> paths_, required_paths_;
   std::vector<std::int64_t> indices_, required_indices_;
+  std::vector<std::string> required_types_;  // each has to exist unless allow_none() was said of it
   bool allow_none_ = false;
   bool atomic_ = true;  // needs no brackets when it is described as a part of another
 };
@@ -98,7 +107,8 @@ TORCHTAP_API Selector reachable();
 /// Every module that has a forward: what no selector means.
 TORCHTAP_API Selector everything();
 /// Modules by pretty type name: "Linear", "Block"; of TorchScript also the whole one,
-/// "__torch__.torch.nn.modules.linear.Linear".
+/// "__torch__.torch.nn.modules.linear.Linear". A type that no module of the model has is an error that lists
+/// the nearest ones.
 TORCHTAP_API Selector types(std::vector<std::string> names);
 template <class... Names>
 Selector types(const char* first, const Names&... more) {
@@ -157,8 +167,8 @@ Selector types() {
 /// The modules of a walk that `selector` wants.
 ///
 /// Modules without a forward (`ModuleList`, `ModuleDict`) are left out, unless they are named one by one:
-/// then that is a `c10::ValueError`, as is a name or index that does not exist and a selection without a
-/// module (see `Selector::allow_none`). The message lists what comes near.
+/// then that is a `c10::ValueError`, as is a name, type or index that does not exist and a selection without
+/// a module (see `Selector::allow_none`). The message lists what comes near.
 TORCHTAP_API std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& modules,
                                                   const Selector& selector);
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/core/detail/error.hpp>
@@ -14,18 +15,31 @@
 /// too.
 namespace torchtap::tools {
 
+/// What the command calls the kinds of recorders.
+struct KindWord {
+  const char* word;
+  const char* kind;
+};
+inline constexpr KindWord kKindWords[] = {{"pre", "ForwardPre"},
+                                          {"input", "ForwardInput"},
+                                          {"output", "ForwardOutput"},
+                                          {"grad-input", "BackwardInput"},
+                                          {"grad-output", "BackwardOutput"}};
+
 inline const std::vector<std::string>& recorder_names() {
-  static const std::vector<std::string> names{"pre", "input", "output", "grad-input", "grad-output"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> words;
+    for (const auto& [word, kind] : kKindWords) words.emplace_back(word);
+    return words;
+  }();
   return names;
 }
 
 inline std::unique_ptr<recorders::Recorder> make_recorder(const std::string& what,
                                                           recorders::Options options) {
-  if (what == "pre") return std::make_unique<recorders::ForwardPre>(std::move(options));
-  if (what == "input") return std::make_unique<recorders::ForwardInput>(std::move(options));
-  if (what == "output") return std::make_unique<recorders::ForwardOutput>(std::move(options));
-  if (what == "grad-input") return std::make_unique<recorders::BackwardInput>(std::move(options));
-  if (what == "grad-output") return std::make_unique<recorders::BackwardOutput>(std::move(options));
+  for (const auto& [word, kind] : kKindWords) {
+    if (what == word) return recorders::make(kind, std::move(options));
+  }
   TORCH_CHECK_VALUE(false, "\"", what, "\" cannot be recorded.");
 }
 

@@ -23,9 +23,9 @@ int main() {
   };
 
   tap::recorders::ForwardOutput features;  // of two layers, listed in any order
-  features.modules(model, tap::selectors::names("7", "3"));
+  features.attach(model, tap::selectors::names("7", "3"));
   tap::recorders::ForwardPre later;  // checks that the other layers do not run
-  later.modules(model, tap::selectors::names("8", "199"));
+  later.attach(model, tap::selectors::names("8", "199"));
 
   const double whole = milliseconds([&] { model->forward(x); });
   const auto expected = features.at("7").tensors().at(0);

@@ -72,15 +72,15 @@ struct Recorders {
       recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); })};
 
   explicit Recorders(const torch::nn::Sequential& classifier) {
-    linear_inputs.modules(classifier, selectors::types<torch::nn::Linear>());
-    relus.modules(classifier, selectors::types<torch::nn::ReLU>());
-    outputs.modules(classifier, selectors::leaves());
-    gradients.modules(classifier, selectors::types<torch::nn::Conv2d, torch::nn::Linear>());
+    linear_inputs.attach(classifier, selectors::types<torch::nn::Linear>());
+    relus.attach(classifier, selectors::types<torch::nn::ReLU>());
+    outputs.attach(classifier, selectors::leaves());
+    gradients.attach(classifier, selectors::types<torch::nn::Conv2d, torch::nn::Linear>());
     for (int label = 0; label < 10; ++label) {
       class_means.emplace_back(recorders::Options()
                                    .condition([this, label] { return tested == label; })
                                    .reduction(Mean(MeanOptions().over({0}))));
-      class_means.back().modules(classifier, selectors::names(kHidden));
+      class_means.back().attach(classifier, selectors::names(kHidden));
     }
   }
   Recorders(const Recorders&) = delete;  // the conditions capture `tested`
@@ -158,13 +158,13 @@ void print_table(Recorders& recorded) {
     }
     std::string gradient;
     for (const auto& layer : recorded.gradients) {
-      if (layer.name() != module.name()) continue;
+      if (layer.path() != module.path()) continue;
       const auto norms = norms_of(layer);
       const std::size_t few = std::min<std::size_t>(10, norms.size());
       gradient = short_number(mean_of(norms, 0, few)) + " → " +
                  short_number(mean_of(norms, norms.size() - few, norms.size()));
     }
-    table.add({module.name(), module.type(), shape, std::to_string(module.samples()),
+    table.add({module.path(), module.type(), shape, std::to_string(module.samples()),
                short_number(value("moments.mean")), short_number(std::sqrt(value("moments.variance"))),
                short_number(value("min.value")), short_number(value("max.value")),
                percent(value("count.zeros") / value("count.elements")), gradient});
@@ -227,7 +227,7 @@ figure::Page page_of(Recorders& recorded, const Arguments& arguments, double acc
   page.histograms_x = "activation";
   page.histograms_y = "share of all activations";
   for (const auto& relu : recorded.relus) {
-    const double zeros = recorded.outputs.at(relu.name()).tensor("count.zeros").item<double>();
+    const double zeros = recorded.outputs.at(relu.path()).tensor("count.zeros").item<double>();
     std::vector<double> counts = numbers(relu.tensor("histogram.counts"));
     const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
     std::vector<double> edges = numbers(relu.tensor("histogram.edges"));
@@ -237,7 +237,7 @@ figure::Page page_of(Recorders& recorded, const Arguments& arguments, double acc
     }
     const std::string mean = short_number(relu.tensor("moments.mean").item<double>());
     const std::string deviation = short_number(std::sqrt(relu.tensor("moments.variance").item<double>()));
-    page.histograms.push_back({relu.name(),
+    page.histograms.push_back({relu.path(),
                                edges,
                                counts,
                                {percent(zeros / all) + " are zero", "mean " + mean + ", std " + deviation}});
@@ -247,7 +247,7 @@ figure::Page page_of(Recorders& recorded, const Arguments& arguments, double acc
       "Norm of the gradient at each layer's output (thin: every step; thick: the mean of 21 steps)";
   page.curves_x = "training step";
   page.curves_y = "norm of the gradient";
-  for (const auto& layer : recorded.gradients) page.curves.push_back({layer.name(), norms_of(layer)});
+  for (const auto& layer : recorded.gradients) page.curves.push_back({layer.path(), norms_of(layer)});
   page.epochs = arguments.epochs;
   return page;
 }

@@ -22,12 +22,12 @@ int main() {
   Skip model;
 
   tap::recorders::BackwardInput into;  // the gradient with respect to f's input; every sample is kept
-  into.modules(model, tap::selectors::names("f"));
+  into.attach(model, tap::selectors::names("f"));
   tap::recorders::BackwardOutput outof;  // the gradient with respect to f's output
-  outof.modules(model, tap::selectors::names("f"));
+  outof.attach(model, tap::selectors::names("f"));
   tap::recorders::BackwardOutput lengths(  // only the norm of the same gradient: 4 bytes per sample
       tap::recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); }));
-  lengths.modules(model, tap::selectors::names("f"));
+  lengths.attach(model, tap::selectors::names("f"));
 
   const at::Tensor x = torch::randn({2, 4}, torch::requires_grad());
   model->forward(x).pow(2).sum().backward();

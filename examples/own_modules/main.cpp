@@ -40,17 +40,17 @@ int main() {
   // Selectors match types and paths; without one, everything with a forward is recorded, including Net.
   tap::recorders::ForwardOutput all(
       tap::reductions::Moments(tap::reductions::MomentsOptions().over_all(true)));
-  all.modules(net);
+  all.attach(net);
   // Only the third pass through the block: conditions see the index of a call within a forward.
   tap::recorders::ForwardOutput last(tap::recorders::Options().condition(
       [](const tap::recorders::Sample& sample) { return sample.call_index() == 2; }));
-  last.modules(net, tap::selectors::types<ResidualBlock>());
+  last.attach(net, tap::selectors::types<ResidualBlock>());
 
   const at::Tensor x = torch::randn({8, 16});
   const at::Tensor y = net->forward(x);
 
   for (const auto& module : all) {
-    std::cout << (module.name().empty() ? "(root)" : module.name()) << " (" << module.type()
+    std::cout << (module.path().empty() ? "(root)" : module.path()) << " (" << module.type()
               << "): " << module.samples() << " samples, variance "
               << module.tensor("variance").item<double>() << "\n";
   }

@@ -17,7 +17,7 @@ tap::recorders::ForwardOutput make_recorder(const torch::nn::Sequential& model) 
   using namespace tap::reductions;
   tap::recorders::ForwardOutput recorder(
       Series(Moments(MomentsOptions().over({0})), Histogram(HistogramOptions(32).over_all(true))));
-  recorder.modules(model, tap::selectors::types<torch::nn::Linear, torch::nn::Tanh>());
+  recorder.attach(model, tap::selectors::types<torch::nn::Linear, torch::nn::Tanh>());
   return recorder;
 }
 
@@ -43,7 +43,7 @@ int main() {
 
   bool right = resumed.size() == 3 && resumed[0].samples() == 10;
   for (auto i : resumed.indices()) {
-    std::cout << resumed[i].name() << " (" << resumed[i].type() << "): " << resumed[i].samples()
+    std::cout << resumed[i].path() << " (" << resumed[i].type() << "): " << resumed[i].samples()
               << " samples";
     for (const auto& [name, tensor] : uninterrupted[i].results()) {
       right = right && resumed[i].tensor(name).equal(tensor);  // to the last bit

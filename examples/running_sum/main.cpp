@@ -16,9 +16,9 @@ int main() {
   torch::nn::Sequential model(torch::nn::Linear(784, 100), torch::nn::ReLU(), torch::nn::Linear(100, 50),
                               torch::nn::ReLU(), torch::nn::Linear(50, 10));
 
-  // Children 2 and 3 of the model: the second Linear and the ReLU after it.
+  // Modules "2" and "3" of the model: the second Linear and the ReLU after it.
   tap::recorders::ForwardPre inputs(tap::reductions::Sum{});
-  inputs.children(model, tap::selectors::indices({2, 3}));
+  inputs.attach(model, tap::selectors::names("2", "3"));
 
   // The same sum by hand, for comparison.
   torch::NoGradGuard no_grad;
@@ -31,7 +31,7 @@ int main() {
   }
 
   for (const auto& module : inputs) {
-    std::cout << "module " << module.name() << " (" << module.type() << "): " << module.samples()
+    std::cout << "module " << module.path() << " (" << module.type() << "): " << module.samples()
               << " samples, sum of shape " << module.tensor().sizes() << "\n";
   }
 

@@ -22,9 +22,9 @@ int main(int argc, char** argv) {
   model.eval();
 
   tap::recorders::ForwardOutput maps(tap::reductions::Max(tap::reductions::MaxOptions().over({0, 2, 3})));
-  maps.modules(model, tap::selectors::types("ReLU"));  // types by name
+  maps.attach(model, tap::selectors::types("ReLU"));  // types by name
   tap::recorders::ForwardOutput whole;
-  whole.modules(model, tap::selectors::names(""));
+  whole.attach(model, tap::selectors::names(""));
 
   torch::NoGradGuard no_grad;
   torch::manual_seed(0);
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
 
   for (const auto& map : maps) {
     const auto dead = map.tensor().eq(0).sum().item<int64_t>();
-    std::cout << std::left << std::setw(20) << map.name() << map.samples() << " calls, " << dead << " of "
+    std::cout << std::left << std::setw(20) << map.path() << map.samples() << " calls, " << dead << " of "
               << map.tensor().numel() << " channels never active\n";
   }
   return whole[0].samples() == 4 && torch::equal(whole[0].tensors().back(), last) && maps.samples() > 0 ? 0

@@ -28,7 +28,7 @@ bool record(const char* name, Net net, const at::Tensor& input, const tap::selec
 
   tap::recorders::ForwardOutput outputs(
       tap::reductions::Moments(tap::reductions::MomentsOptions().over_all(true)));
-  outputs.modules(net, tap::selectors::reachable());
+  outputs.attach(net, tap::selectors::reachable());
   const at::Tensor recorded = net(input);
   outputs.detach();
 

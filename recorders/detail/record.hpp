@@ -8,15 +8,18 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
+
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/recorders/detail/lanes.hpp>
+#include <torchtap/recorders/detail/kind.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 #include <torchtap/recorders/detail/store.hpp>
+#include <torchtap/recorders/detail/thread_sinks.hpp>
 #include <torchtap/recorders/options.hpp>
-#include <vector>
+#include <torchtap/storage/entry.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -34,13 +37,31 @@ struct StopForward {
 };
 Awaited*& awaited_in_this_thread() noexcept;
 
-/// What one subrecorder holds, shared with its hook, so that both may go first.
+/// What was recorded of one slot, the position of a tensor among those of an event.
+struct SlotData {
+  std::unique_ptr<core::Sink> sink;  // null where every sample is kept
+  SampleList list;
+  std::optional<core::Value> fixed;  // set by the user in place of what the sink has
+  SlotData clone() const;
+};
+
+/// What was recorded of one module, apart from its owner, so that merging and restoring can be prepared and
+/// then put in place.
+struct RecordData {
+  std::vector<SlotData> slots;
+  std::int64_t samples = 0;
+  std::int64_t refused = 0;
+  std::int64_t without_tensors = 0;
+};
+
+/// What one subrecorder holds, shared with its hook, so that both may go first. Thread-safe.
+///
+/// Its functions are in five files: record.cpp (events), record_fold.cpp, record_keep.cpp, record_values.cpp
+/// and record_data.cpp.
 class Record {
  public:
-  enum class Source { forward_pre, forward_input, forward_output, backward_input, backward_output };
-
   /// `alone`: this module and no other was asked for.
-  Record(Source source, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
+  Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
@@ -48,7 +69,7 @@ class Record {
   void store_in(std::shared_ptr<Store> store);
 
   const storage::EntryId id;
-  const Source source;
+  const Kind kind;
   const std::shared_ptr<const Options> options;
 
   /// The hook's body.
@@ -80,9 +101,7 @@ class Record {
   std::int64_t module() const noexcept { return module_; }
   core::Value value() const;
   core::Results results() const;
-  /// The reductions, slot by slot, with what they have seen; nothing unless all of them can be saved.
-  std::vector<core::SavedSink> saved() const;
-  /// All of that, for a file.
+  /// What `Recorder::save` writes, all of it as of one moment. Throws if samples are spooled.
   storage::Entry entry() const;
   std::int64_t slots() const;
   core::Value slot(std::int64_t index) const;
@@ -93,71 +112,73 @@ class Record {
   /// "ForwardOutput "layer1" (Conv2d)": how messages begin.
   std::string describe() const;
 
-  /// The data alone, apart from its owner, so that merging and restoring can be prepared and then put in
-  /// place.
-  struct Slot {
-    std::unique_ptr<core::Sink> sink;  // null where every sample is kept
-    SampleList list;
-    std::optional<core::Value> fixed;  // set by the user in place of what the sink has
-    Slot clone() const;
-  };
-  struct Data {
-    std::vector<Slot> slots;
-    std::int64_t samples = 0;
-    std::int64_t refused = 0;
-    std::int64_t without_tensors = 0;
-  };
-  Data data() const;
-  void put(Data data);
+  /// A copy of what is here, all of it as of one moment. Throws if samples are spooled.
+  RecordData data() const;
+  /// Replaces what is here.
+  void put(RecordData data);
   /// Throws if `merge` would.
-  void check_merge(const Data& theirs) const;
-  /// Adds what another record has seen to whatever is here by now.
-  void merge(const Data& theirs);
+  void check_merge(const RecordData& theirs) const;
+  /// Adds what another record has seen to whatever is here by now. What throws changes nothing.
+  void merge(const RecordData& theirs);
   void save(core::OutputArchive& archive) const;
   /// Reads what `save` wrote, without putting it in place.
-  Data load(core::InputArchive& archive) const;
+  RecordData load(core::InputArchive& archive) const;
 
  private:
+  // record.cpp: events
   void record(hooks::Event& event);
   void record_or_report(hooks::Event& event);
+  hooks::Tensors* tensors_of(hooks::Event& event) const;
+  bool wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const;
+  bool take(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
   void stop_if_last() const;
   void check(const hooks::Tensors& tensors) const;
+  at::Tensor prepare(const at::Tensor& tensor) const;
+  bool as_it_is() const noexcept {
+    return options->transform() == nullptr && !options->device().has_value() && !options->dtype().has_value();
+  }
+  SlotData make_slot() const;
+
+  // record_fold.cpp
   void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
-  void open_lane(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
-  Slot& slot_to_fold(std::size_t index);
+  void open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
+  SlotData& slot_to_fold(std::size_t index);
   struct NewSlots;
-  Lanes& lanes();
-  void merge_lanes() const;
-  void join(std::vector<Slot>& mine, const std::vector<Slot>& theirs) const;
-  at::Tensor prepare(const at::Tensor& tensor) const;
-  bool as_it_is() const noexcept;
+  ThreadSinks& thread_sinks();
+  void merge_thread_sinks() const;
+  std::int64_t forget_samples();
+
+  // record_keep.cpp
   bool keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot);
+  void add_slots(std::int64_t count);
   bool within_budget(std::int64_t bytes);
   void move_to_spool();
   void count_held() noexcept;
-  Slot make_slot() const;
-  core::Value value_of(const Slot& slot) const;
+
+  // record_values.cpp and record_data.cpp
+  core::Value value_of(const SlotData& slot) const;
   core::Value value_locked() const;
+  std::vector<core::SavedSink> saved_locked() const;
+  void join(std::vector<SlotData>& mine, const std::vector<SlotData>& theirs) const;
 
   mutable std::mutex mutex_;
-  mutable std::vector<Slot> slots_;       // one, or with all_tensors as many as were seen
-  std::atomic<std::int64_t> samples_{0};  // written under the lock, or that of a lane
+  mutable std::vector<SlotData> slots_;   // one, or with all_tensors as many as were seen
+  mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock
+  std::atomic<std::int64_t> samples_{0};  // those in thread sinks, too; written under the lock of either
   std::atomic<std::int64_t> refused_{0};  // events that were not recorded
   std::atomic<std::int64_t> dropped_{0};  // for want of room
   std::atomic<std::int64_t> without_tensors_{0};
-  const bool commutative_;  // so threads may have lanes
+  const bool commutative_;  // so threads may have sinks of their own
   const bool alone_;
-  std::atomic<Lanes*> lanes_{nullptr};  // null until two threads meet
-  std::once_flag lanes_once_;
-  std::unique_ptr<Lanes> lanes_owner_;
+  std::atomic<ThreadSinks*> thread_sinks_{nullptr};  // null until two threads meet
+  std::once_flag thread_sinks_once_;
+  std::unique_ptr<ThreadSinks> thread_sinks_owner_;
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
   std::int64_t held_ = 0;                     // what this record has added to `Store::held`
 };
-
-const char* name_of(Record::Source source) noexcept;
 
 }  // namespace torchtap::recorders::detail

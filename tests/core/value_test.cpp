@@ -1,8 +1,10 @@
 #include <ATen/Functions.h>
-
 #include <boost/test/unit_test.hpp>
+
+#include <limits>
 #include <sstream>
 #include <string>
+
 #include <torchtap/core/sink.hpp>
 
 #include "../support.hpp"
@@ -67,6 +69,100 @@ BOOST_AUTO_TEST_CASE(results_become_the_smallest_value) {
   const Value two = to_value(Results{{"mean", at::ones({2})}, {"variance", at::zeros({2})}});
   BOOST_TEST(two.is_dict());
   BOOST_TEST(two.at("variance").tensor().equal(at::zeros({2})));
+}
+
+BOOST_AUTO_TEST_CASE(values_are_equal_if_their_bytes_are) {
+  const auto nan = at::full({2}, std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor matrix = at::arange(6).reshape({2, 3}).to(at::kFloat);
+  const std::vector<Value> different{
+      Value(),
+      Value(at::Tensor()),
+      Value(nan),
+      Value(at::zeros({2}, at::kDouble)),
+      Value(-at::zeros({2}, at::kDouble)),
+      Value(at::zeros({2})),
+      Value(at::zeros({1, 2})),
+      Value(at::zeros({0})),
+      Value(at::zeros({0, 2})),
+      Value(at::zeros({2}).to_sparse()),
+      Value(at::ones({2}).to_sparse()),
+      Value(at::zeros({2}, at::TensorOptions().device(at::kMeta))),
+      Value(at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8)),
+      Value(at::quantize_per_tensor(at::ones({2}), 0.25, 0, at::kQInt8)),
+      Value(matrix),
+      Value(matrix.reshape({3, 2}).t()),
+      Value(at::complex(at::ones({2}), at::ones({2}))),
+      Value(at::complex(at::ones({2}), -at::ones({2}))),
+      Value(std::string("text")),
+      Value(std::string("")),
+      Value(std::vector<at::Tensor>{}),
+      Value(std::vector<at::Tensor>{nan}),
+      Value(Value::Dict{}),
+      Value(Value::Dict{{"a", Value()}, {"b", Value()}}),
+      Value(Value::Dict{{"b", Value()}, {"a", Value()}}),
+      Value(Value::Dict{{"text", Value()}}),
+  };
+  for (std::size_t i = 0; i < different.size(); ++i) {
+    for (std::size_t j = 0; j < different.size(); ++j) {
+      BOOST_TEST_CONTEXT(i << ": " << different[i] << ", " << j << ": " << different[j]) {
+        BOOST_TEST((different[i] == different[j]) == (i == j));
+        BOOST_TEST((different[i] != different[j]) == (i != j));
+      }
+    }
+  }
+  // Neither strides nor requires_grad count.
+  BOOST_TEST(Value(nan) == Value(nan.clone()));
+  BOOST_TEST(Value(matrix.t()) == Value(matrix.t().contiguous()));
+  BOOST_TEST(Value(at::ones({4}).expand({3, 4})) == Value(at::ones({3, 4})));
+  BOOST_TEST(Value(at::ones({2}).requires_grad_()) == Value(at::ones({2})));
+  const at::Tensor complex = at::complex(at::ones({2}), at::ones({2}));
+  BOOST_TEST(Value(complex.conj()) == Value(at::complex(at::ones({2}), -at::ones({2}))));
+  BOOST_TEST(Value(at::ones({2}).to_sparse()) == Value(at::ones({2}).to_sparse()));
+  BOOST_TEST(Value(at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8)) ==
+             Value(at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8)));
+
+  const Results results{{"mean", nan}, {"count", matrix}};
+  BOOST_TEST(results == (Results{{"mean", nan.clone()}, {"count", matrix.clone()}}));
+  BOOST_TEST(results != (Results{{"count", matrix}, {"mean", nan}}));
+  BOOST_TEST(results != (Results{{"mean", nan}}));
+  BOOST_TEST(results != (Results{{"mean", nan}, {"count", matrix + 1}}));
+  BOOST_TEST(Results() == Results());
+}
+
+BOOST_AUTO_TEST_CASE(values_print_in_short) {
+  const auto printed = [](const auto& value) {
+    std::ostringstream out;
+    out << value;
+    return out.str();
+  };
+  BOOST_TEST(printed(Value()) == "None");
+  BOOST_TEST(printed(Value(at::Tensor())) == "None");
+  BOOST_TEST(printed(Value(at::tensor({1.0, -2.5, 1e10, 0.1}).to(at::kFloat))) ==
+             "tensor([1, -2.5, 1e+10, 0.1], float32)");
+  BOOST_TEST(printed(Value(at::scalar_tensor(0.5, at::kDouble))) == "tensor(0.5, float64)");
+  BOOST_TEST(printed(Value(at::arange(6).reshape({2, 3}).t())) == "tensor([[0, 3], [1, 4], [2, 5]], int64)");
+  BOOST_TEST(printed(Value(at::tensor({1, 255}).to(at::kByte))) == "tensor([1, 255], uint8)");
+  BOOST_TEST(printed(Value(at::tensor({1, 0}).to(at::kBool))) == "tensor([True, False], bool)");
+  BOOST_TEST(printed(Value(at::complex(at::ones({1}), -at::ones({1})))) == "tensor([1-1j], complex64)");
+  BOOST_TEST(printed(Value(at::ones({1}).to(at::kBFloat16))) == "tensor([1], bfloat16)");
+  BOOST_TEST(printed(Value(at::ones({1}).to(at::kHalf))) == "tensor([1], float16)");
+  BOOST_TEST(printed(Value(at::ones({64, 3, 7, 7}))) == "tensor(shape=[64, 3, 7, 7], float32)");
+  BOOST_TEST(printed(Value(at::ones({0, 3}))) == "tensor(shape=[0, 3], float32)");
+  BOOST_TEST(printed(Value(at::ones({2}).to_sparse())) == "tensor(shape=[2], float32, layout=Sparse)");
+  BOOST_TEST(printed(Value(at::ones({2}, at::TensorOptions().device(at::kMeta)))) ==
+             "tensor(shape=[2], float32, device=meta)");
+  BOOST_TEST(printed(Value(at::quantize_per_tensor(at::ones({2}), 0.5, 0, at::kQInt8))) ==
+             "tensor(shape=[2], qint8)");
+  BOOST_TEST(printed(Value(std::string("it's\n\\"))) == "'it\\'s\\n\\\\'");
+  BOOST_TEST(printed(Value(std::string(100, 'x'))) == "'" + std::string(80, 'x') + "'... (100 bytes)");
+  BOOST_TEST(printed(Value(std::vector<at::Tensor>{at::ones({1}), {}})) == "[tensor([1], float32), None]");
+  BOOST_TEST(printed(Value(Value::List(10))) ==
+             "[None, None, None, None, None, None, None, None, ... (2 more)]");
+  BOOST_TEST(printed(Value(Value::Dict{{"a", Value()}, {"b", Value(Value::List{})}})) ==
+             "{'a': None, 'b': []}");
+  BOOST_TEST(printed(Results{{"mean", at::ones({1})}, {"count", at::Tensor()}}) ==
+             "{'mean': tensor([1], float32), 'count': None}");
+  BOOST_TEST(printed(Results()) == "{}");
 }
 
 BOOST_AUTO_TEST_CASE(tensors_survive_an_archive) {

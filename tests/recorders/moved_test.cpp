@@ -1,11 +1,13 @@
 // A recorder that was moved from, and what may be assigned to what.
 #include <torch/torch.h>
 
+#include <optional>
 #include <sstream>
+#include <type_traits>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/walk.hpp>
-#include <type_traits>
 
 #include "../support.hpp"
 
@@ -47,6 +49,7 @@ BOOST_AUTO_TEST_CASE(every_call_of_a_recorder_that_was_moved_from_is_an_error) {
   BOOST_TEST(from.dropped() == 0);
   BOOST_TEST(from.indices().empty());
   BOOST_TEST((from.begin() == from.end()));
+  BOOST_TEST((from.cbegin() == from.cend()));
   from.detach();
 
   const TemporaryDirectory directory;
@@ -60,10 +63,16 @@ BOOST_AUTO_TEST_CASE(every_call_of_a_recorder_that_was_moved_from_is_an_error) {
       {"children", [&] { from.children(*net); }},
       {"children", [&] { from.children(script); }},
       {"attach", [&] { from.attach(refs); }},
+      {"attach", [&] { from.attach(net); }},
+      {"attach", [&] { from.attach(script); }},
+      {"attach", [&] { from.attach(torchtap::selectors::children(net)); }},
+      {"replace", [&] { from.replace(0, refs[0]); }},
+      {"Scope", [&] { const Scope scope(from); }},
       {"module", [&] { from.module(any); }},
       {"operator[]", [&] { from[0]; }},
       {"operator[]", [&] { std::as_const(from)[0]; }},
       {"at", [&] { from.at("0"); }},
+      {"at", [&] { std::as_const(from).at("0"); }},
       {"remove", [&] { from.remove(0); }},
       {"reset", [&] { from.reset(); }},
       {"apply", [&] { from.apply([](const at::Tensor& x) { return x; }); }},
@@ -102,6 +111,47 @@ BOOST_AUTO_TEST_CASE(every_call_of_a_recorder_that_was_moved_from_is_an_error) {
   BOOST_CHECK_THROW(gone.modules(*net), c10::ValueError);
 }
 
+BOOST_AUTO_TEST_CASE(subrecorders_stay_where_they_are) {
+  auto net = model();
+  ForwardOutput from(Sum{});
+  from.attach(net);
+  Subrecorder& first = from[0];
+  ForwardOutput to(std::move(from));
+  BOOST_TEST(&to[0] == &first);
+}
+
+BOOST_AUTO_TEST_CASE(a_scope_follows_what_is_moved) {
+  auto net = model();
+  std::vector<ForwardOutput> recorders;
+  recorders.emplace_back(Sum{});
+  recorders[0].attach(net, torchtap::selectors::names("0"));
+  {
+    const Scope scope(recorders[0]);
+    recorders[0].attach(net, torchtap::selectors::names("1"));
+    recorders.reserve(recorders.capacity() + 1);  // moves it, and destroys what the scope was given
+    net->forward(torch::ones({1}));
+  }
+  net->forward(torch::ones({1}));
+  BOOST_TEST(recorders[0][0].samples() == 2);
+  BOOST_TEST(recorders[0][1].samples() == 1);
+
+  std::optional<ForwardOutput> gone(std::in_place, Sum{});
+  {
+    const Scope scope(*gone);
+    gone->attach(net);
+    gone.reset();
+    net->forward(torch::ones({1}));
+  }
+  ForwardOutput other(Sum{});
+  {
+    const Scope scope(other);
+    other = ForwardOutput(Sum{});  // what the scope is for is gone
+    other.attach(net);
+  }
+  net->forward(torch::ones({1}));
+  BOOST_TEST(other.samples() == 3);
+}
+
 // Files are numbered as the subrecorders that are left; the path is what belongs together.
 BOOST_AUTO_TEST_CASE(files_are_numbered_by_what_is_left) {
   auto net = model();
@@ -113,10 +163,10 @@ BOOST_AUTO_TEST_CASE(files_are_numbered_by_what_is_left) {
   outputs.save(directory / "rec", torchtap::storage::SaveOptions().mkdir(true));
   const auto recording = torchtap::storage::load(directory / "rec");
   BOOST_TEST(recording.size() == 2u);
-  BOOST_TEST(recording.at(0).path() == outputs[1].name());
+  BOOST_TEST(recording.at(0).path() == outputs[1].path());
   BOOST_TEST(recording.at(0).file() == directory / "rec/0.pt");
   for (auto& subrecorder : outputs) {
-    BOOST_TEST(recording.at(subrecorder.name()).tensor().equal(subrecorder.tensor()));
+    BOOST_TEST(recording.at(subrecorder.path()).tensor().equal(subrecorder.tensor()));
   }
 }
 

@@ -2,7 +2,10 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <chrono>
+#include <sstream>
 #include <thread>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
@@ -43,6 +46,92 @@ struct Picky {
   std::int64_t seen = 0;
 };
 
+/// Has two threads meet in one record.
+struct Meeting {
+  std::atomic<std::thread::id> first{};  // which holds the record's lock until the other one has come
+  std::atomic<std::thread::id> second{};
+  std::atomic<bool> inside{false}, come{false};
+  std::atomic<int> fresh{0};  // sinks that were made for threads
+};
+
+/// Sums samples of 3 elements, of several threads side by side. With `Checks`, it can tell which those are.
+template <bool Checks>
+struct Meet {
+  explicit Meet(Meeting* meeting) : meeting(meeting) {}
+  template <class T = void, class = std::enable_if_t<Checks, T>>
+  void check(const at::Tensor& sample) const {
+    refuse(sample);
+  }
+  void update(const at::Tensor& sample) {
+    if (std::this_thread::get_id() == meeting->first.load()) {
+      meeting->inside = true;
+      while (!meeting->come) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    refuse(sample);
+    sum = sum.defined() ? sum + sample : sample.clone();
+    ++seen;
+  }
+  void merge(const Meet& other) {
+    if (other.seen == 0) return;
+    sum = sum.defined() ? sum + other.sum : other.sum.clone();
+    seen += other.seen;
+  }
+  std::int64_t count() const { return seen; }
+  torchtap::core::Results results() const {
+    return seen == 0 ? torchtap::core::Results{} : torchtap::core::Results{{"value", sum}};
+  }
+  bool commutative() const { return true; }
+  Meet fresh() const {
+    ++meeting->fresh;
+    return Meet(meeting);
+  }
+  static void refuse(const at::Tensor& sample) {
+    TORCH_CHECK_VALUE(sample.numel() == 3, "Meet: expected 3 elements, got ", sample.numel(), ".");
+  }
+
+  Meeting* meeting;
+  at::Tensor sum;
+  std::int64_t seen = 0;
+};
+
+template <bool Checks>
+void check_threads_all_or_none() {
+  Meeting meeting;
+  torch::nn::Sequential model{Pair()};
+  ForwardOutput outputs(Options().all_tensors().reduction(Meet<Checks>(&meeting)).condition([&] {
+    if (std::this_thread::get_id() == meeting.second.load()) meeting.come = true;
+    return true;
+  }));
+  outputs.attach(model, torchtap::selectors::names("0"));
+  const auto good = torch::ones({3}), bad = torch::ones({4});
+  meeting.second = std::this_thread::get_id();
+  std::int64_t expected = 0;
+  for (int tries = 0; tries < 1000 && meeting.fresh == 0; ++tries) {  // until the record was really locked
+    meeting.inside = meeting.come = false;
+    std::thread other([&] {
+      meeting.first = std::this_thread::get_id();
+      model->forward<Two>(good, good);
+    });
+    while (!meeting.inside) std::this_thread::yield();
+    model->forward<Two>(good, good);
+    other.join();
+    meeting.first = std::thread::id();
+    expected += 2;
+  }
+  BOOST_REQUIRE(meeting.fresh == 2);  // this thread has a sink for each slot now
+  model->forward<Two>(good, good);
+  BOOST_CHECK_THROW(model->forward<Two>(good, bad), c10::Error);
+  BOOST_CHECK_THROW(model->forward<Two>(bad, good), c10::Error);
+  model->forward<Two>(good, good);
+  expected += 2;
+  BOOST_TEST(meeting.fresh == 2);
+  BOOST_TEST(outputs[0].samples() == expected);
+  for (const std::int64_t slot : {0, 1}) {
+    BOOST_TEST(outputs[0].slot(slot).tensor().equal(torch::full({3}, static_cast<float>(expected))));
+  }
+}
+
 template <class Reduction>
 void check_all_or_none(const Reduction& reduction, const std::string& result) {
   torch::nn::Sequential model{Pair()};
@@ -78,6 +167,69 @@ BOOST_AUTO_TEST_CASE(what_one_tensor_refuses_no_slot_has_seen) {
   check_all_or_none(Sum{}, "");
   check_all_or_none(Series(Moments{}, Max{}), "moments.mean");
   check_all_or_none(Picky{}, "");
+}
+
+BOOST_AUTO_TEST_CASE(the_sinks_of_a_thread_fold_all_or_none) {
+  check_threads_all_or_none<true>();
+  check_threads_all_or_none<false>();
+}
+
+// What is read while the model runs is of one moment: a sum of ones is the number of samples.
+BOOST_AUTO_TEST_CASE(reading_while_the_model_runs) {
+  constexpr int kThreads = 4;
+  torch::nn::Sequential model{torch::nn::Identity(), torch::nn::Identity()};
+  ForwardOutput sums(Sum{}), kept;
+  sums.attach(model);
+  kept.attach(model);
+  const ForwardOutput& read = sums;
+  std::atomic<bool> stop{false};
+  std::atomic<std::int64_t> forwards{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      while (!stop || forwards < 200) {
+        model->forward(torch::ones({1}));
+        ++forwards;
+      }
+    });
+  }
+  while (forwards < 20) std::this_thread::yield();
+  const TemporaryDirectory directory;
+  for (int i = 0; i < 30; ++i) {
+    for (const auto& entry : read.entries()) {
+      BOOST_TEST(entry.samples > 0);
+      BOOST_TEST(entry.value.tensor().item<double>() == static_cast<double>(entry.samples));
+    }
+    for (const auto& entry : kept.entries()) {
+      BOOST_TEST(static_cast<std::int64_t>(entry.value.list().size()) == entry.samples);
+    }
+    ForwardOutput merged(Sum{}), restored(Sum{});
+    merged.attach(model).detach();
+    restored.attach(model).detach();
+    merged.merge(read);
+    std::stringstream stream;
+    read.snapshot(stream);
+    restored.restore(stream);
+    for (const ForwardOutput* other : {&merged, &restored}) {
+      for (const auto& subrecorder : *other) {
+        BOOST_TEST(subrecorder.tensor().item<double>() == static_cast<double>(subrecorder.samples()));
+      }
+    }
+    const double before = read.at("0").tensor().item<double>();
+    BOOST_TEST(before <= static_cast<double>(read.at("0").samples()));
+    if (i % 3 == 0) kept.reset();
+    if (i % 10 == 9) sums.reset();
+    while (read[2].samples() == 0 || kept[2].samples() == 0) std::this_thread::yield();
+  }
+  sums.save(directory / "sums", torchtap::storage::SaveOptions().mkdir(true));
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  for (const auto& entry : torchtap::storage::load(directory / "sums")) {
+    BOOST_TEST(entry.tensor().item<double>() == static_cast<double>(entry.samples()));
+  }
+  for (const auto& subrecorder : read) {
+    BOOST_TEST(subrecorder.tensor().item<double>() == static_cast<double>(subrecorder.samples()));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(threads_fold_all_or_none) {

@@ -1,12 +1,14 @@
 // The walk over a model, and selectors on it.
-#include <torch/torch.h>
-
 #include <boost/test/unit_test.hpp>
 #include <range/v3/algorithm/count_if.hpp>
 #include <range/v3/range/conversion.hpp>
 #include <range/v3/view/filter.hpp>
 #include <range/v3/view/transform.hpp>
+#include <torch/torch.h>
+
 #include <regex>
+#include <sstream>
+
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
@@ -300,10 +302,24 @@ BOOST_AUTO_TEST_CASE(what_does_not_exist_is_an_error) {
   for (const auto& selector : {indices({16}), indices({-1}), indices({0, 99})}) {
     BOOST_TEST(contains(message_of(selector), "there is no index"), message_of(selector));
   }
-  const auto none = message_of(types("Conv3d") && names("s*"));
-  BOOST_TEST(contains(none, "types(Conv3d) && names(\"s*\")"), none);
+  const auto none = message_of(types("Linear") && names("s*"));
+  BOOST_TEST(contains(none, "types(Linear) && names(\"s*\")"), none);
   BOOST_TEST(contains(none, "\"stem\""), none);
   BOOST_TEST(contains(none, "allow_none"), none);
+
+  for (const auto& selector : {types("Conv2d", "Lienar"), types("Lienar"), types("Lienar") || names("stem"),
+                               types("Lienar") && leaves()}) {
+    const auto type = message_of(selector);
+    BOOST_TEST(contains(type, "no module of type \"Lienar\""), type);
+    BOOST_TEST(contains(type, "the nearest types are \"Linear\", "), type);
+    BOOST_TEST(!contains(type, "stem"), type);
+  }
+  BOOST_TEST(contains(message_of(types("torch.nn.Linear")), "\"Linear\""));
+  // Those that are not there are excused one by one, and where they are to be left out.
+  CHECK_SAME(selected(types("ReLU") || types("Lienar").allow_none()), Names({"layers.1"}));
+  CHECK_SAME(selected(types("ReLU", "Lienar").allow_none()), Names({"layers.1"}));
+  CHECK_SAME(selected(leaves() && !types("Conv2d", "Lienar") && depth(1)), Names({"head[0]"}));
+  BOOST_TEST(contains(message_of(types("ModuleList")), "matches none"));  // it exists, without a forward
 
   BOOST_TEST(selected(types("Conv3d").allow_none()).empty());
   BOOST_TEST(selected(names("stern").allow_none()).empty());
@@ -313,6 +329,12 @@ BOOST_AUTO_TEST_CASE(what_does_not_exist_is_an_error) {
 
 BOOST_AUTO_TEST_CASE(one_part_that_may_match_nothing_does_not_excuse_the_others) {
   BOOST_TEST(contains(message_of(names("stern") || types("Conv3d").allow_none()), "\"stern\""));
+}
+
+BOOST_AUTO_TEST_CASE(prints_as_it_would_be_written) {
+  std::ostringstream out;
+  out << (types("Linear") && !names("head*"));
+  BOOST_TEST(out.str() == "types(Linear) && !names(\"head*\")");
 }
 
 BOOST_AUTO_TEST_CASE(senseless_arguments) {

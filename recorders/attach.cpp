@@ -1,0 +1,146 @@
+// How recorders get their subrecorders, and how their hooks go again.
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/recorders/detail/attached.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/selectors/walk.hpp>
+
+namespace torchtap::recorders {
+
+using detail::Record;
+
+namespace {
+
+/// Has a recorder of gradients say during the forward that none will come. Values of TorchScript are all
+/// known.
+hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_ptr<Record>& record) {
+  const auto& kind = detail::traits(record->kind);
+  if (!kind.gradients || module.scripted()) return {};
+  if (kind.outputs) {
+    return hooks::attach(module, hooks::Kind::forward_output,
+                         [record](hooks::Event& event) { record->on_forward(event.outputs()); });
+  }
+  return hooks::attach(module, hooks::Kind::forward_pre,
+                       [record](hooks::Event& event) { record->on_forward(event.inputs()); });
+}
+
+}  // namespace
+
+void Recorder::Attached::hook(const model::ModuleRef& module) {
+  const auto& record = subrecorder.record_;
+  handle = hooks::attach(module, detail::traits(record->kind).hook,
+                         [record](hooks::Event& event) { record->on_event(event); });
+  forward = watch_forward(module, record);
+}
+
+Recorder& Recorder::attach(torch::nn::Module& model, const selectors::Selector& selector) {
+  check_not_moved("attach");
+  return attach(selectors::modules(model), selector);
+}
+
+Recorder& Recorder::attach(const torch::jit::Module& model, const selectors::Selector& selector,
+                           const std::string& method) {
+  check_not_moved("attach");
+  return attach(selectors::modules(model, method), selector);
+}
+
+Recorder& Recorder::attach(const selectors::ModuleView& modules, const selectors::Selector& selector) {
+  check_not_moved("attach");
+  return attach(selectors::select(modules.vector(), selector));
+}
+
+Recorder& Recorder::modules(torch::nn::Module& model, const selectors::Selector& selector) {
+  check_not_moved("modules");
+  return attach(selectors::modules(model), selector);
+}
+
+Recorder& Recorder::modules(const torch::jit::Module& model, const selectors::Selector& selector,
+                            const std::string& method) {
+  check_not_moved("modules");
+  return attach(selectors::modules(model, method), selector);
+}
+
+Recorder& Recorder::children(torch::nn::Module& model, const selectors::Selector& selector) {
+  check_not_moved("children");
+  return attach(selectors::children(model), selector);
+}
+
+Recorder& Recorder::children(const torch::jit::Module& model, const selectors::Selector& selector,
+                             const std::string& method) {
+  check_not_moved("children");
+  const model::ModuleRef root = model::walk_modules(model, method).front();
+  if (root.frozen()) selectors::select({root}, selector);  // tells why it has no children
+  return attach(selectors::children(model, method), selector);
+}
+
+Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {
+  check_not_moved("module");
+  return attach(std::vector<model::ModuleRef>{model::ref(module, name)});
+}
+
+Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
+  check_not_moved("attach");
+  hooks::DeferredCompile batch;
+  AttachedList added;
+  struct Withdraw {  // unless all could be attached
+    detail::Store& store;
+    std::int64_t count = 0;
+    ~Withdraw() {
+      if (count > 0) store.withdraw(count);
+    }
+  } withdraw{*store_};
+  for (const auto& module : modules) {
+    auto record = std::make_shared<Record>(kind_, options_, module, /*alone=*/modules.size() == 1);
+    record->store_in(store_);
+    ++withdraw.count;
+    added.push_back(std::make_unique<Attached>(std::move(record)));
+    added.back()->hook(module);
+  }
+  batch.commit();
+  // Only now: a module that cannot be reached leaves the recorder, and the ones before it, as they were.
+  attached_->reserve(attached_->size() + added.size());
+  for (auto& attached : added) attached_->push_back(std::move(attached));
+  withdraw.count = 0;
+  return *this;
+}
+
+Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) {
+  constexpr std::size_t kMostFormer = 64;
+  check_not_moved("replace");
+  (*this)[index];  // checks
+  Attached& attached = *(*attached_)[static_cast<std::size_t>(index)];
+  hooks::DeferredCompile batch;
+  Attached next(attached.subrecorder.record_);
+  next.hook(module);
+  batch.commit();
+  if (detail::traits(kind_).gradients) {
+    attached.former.push_back(std::move(attached.handle));
+    if (attached.former.size() > kMostFormer) attached.former.pop_front();
+  }
+  attached.handle = std::move(next.handle);
+  attached.forward = std::move(next.forward);
+  return *this;
+}
+
+void Recorder::detach() noexcept {
+  hooks::DeferredCompile batch;
+  for (const auto& attached : attached()) {
+    if (attached != nullptr) attached->detach();
+  }
+}
+
+Scope::Scope(Recorder& recorder) : first_(recorder.attached().size()) {
+  recorder.check_not_moved("Scope");
+  attached_ = recorder.attached_;
+}
+
+Scope::~Scope() {
+  const auto attached = attached_.lock();
+  if (attached == nullptr) return;
+  hooks::DeferredCompile batch;
+  for (std::size_t i = first_; i < attached->size(); ++i) {
+    if ((*attached)[i] != nullptr) (*attached)[i]->detach();
+  }
+}
+
+}  // namespace torchtap::recorders

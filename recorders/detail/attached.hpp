@@ -1,0 +1,30 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/recorder.hpp>
+
+namespace torchtap::recorders {
+
+/// A subrecorder and the hooks that feed it.
+struct Recorder::Attached {
+  explicit Attached(std::shared_ptr<detail::Record> record) : subrecorder(std::move(record)) {}
+  void detach() noexcept {
+    handle.remove();
+    forward.remove();
+    former.clear();
+  }
+  /// Attaches to `module`. Throws as `hooks::attach` does. To be called once.
+  void hook(const model::ModuleRef& module);
+
+  Subrecorder subrecorder;
+  hooks::Handle handle;
+  hooks::Handle forward;             // of a recorder of gradients
+  std::deque<hooks::Handle> former;  // of modules that were replaced and may still get gradients
+};
+
+}  // namespace torchtap::recorders

@@ -1,0 +1,32 @@
+#include <vector>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/recorders/detail/kind.hpp>
+
+namespace torchtap::recorders::detail {
+namespace {
+
+const std::vector<std::string>& names() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> names;
+    for (const KindTraits& kind : kKinds) names.emplace_back(kind.name);
+    return names;
+  }();
+  return all;
+}
+
+}  // namespace
+
+const std::string& name_of(Kind kind) noexcept {
+  return names()[static_cast<std::size_t>(kind)];
+}
+
+Kind kind_of(const std::string& name) {
+  for (const KindTraits& kind : kKinds) {
+    if (name == kind.name) return kind.kind;
+  }
+  TORCH_CHECK_VALUE(false, "recorders::make: there is no recorder called \"", name, "\"; the kinds are ",
+                    core::detail::quoted(names()), ".");
+}
+
+}  // namespace torchtap::recorders::detail

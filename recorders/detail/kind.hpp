@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include <torchtap/hooks/event.hpp>
+
+/// The one list of the kinds of recorders. Their names are those of the classes and of manifests.
+namespace torchtap::recorders::detail {
+
+enum class Kind { forward_pre, forward_input, forward_output, backward_input, backward_output };
+
+struct KindTraits {
+  Kind kind;
+  const char* name;
+  hooks::Kind hook;  // where the data comes from
+  bool gradients;    // and not values
+  bool outputs;      // and not inputs
+};
+
+/// In the order of `Kind`.
+inline constexpr std::array<KindTraits, 5> kKinds{{
+    {Kind::forward_pre, "ForwardPre", hooks::Kind::forward_pre, false, false},
+    {Kind::forward_input, "ForwardInput", hooks::Kind::forward, false, false},
+    {Kind::forward_output, "ForwardOutput", hooks::Kind::forward_output, false, true},
+    {Kind::backward_input, "BackwardInput", hooks::Kind::backward_input, true, false},
+    {Kind::backward_output, "BackwardOutput", hooks::Kind::backward_output, true, true},
+}};
+
+constexpr const KindTraits& traits(Kind kind) noexcept {
+  return kKinds[static_cast<std::size_t>(kind)];
+}
+
+/// "ForwardOutput".
+const std::string& name_of(Kind kind) noexcept;
+/// The kind called `name`. Throws `c10::ValueError` that lists the names.
+Kind kind_of(const std::string& name);
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,126 @@
+// What was recorded, apart from its record: for merging, snapshots and restoring.
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+
+namespace torchtap::recorders::detail {
+
+RecordData Record::data() const {
+  refuse_spooled("merge and snapshot");
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  RecordData data;
+  for (const auto& slot : slots_) data.slots.push_back(slot.clone());
+  data.samples = recorded_;
+  data.refused = refused_.load();
+  data.without_tensors = without_tensors_.load();
+  return data;
+}
+
+void Record::put(RecordData data) {
+  const std::lock_guard lock(mutex_);
+  samples_.fetch_add(data.samples - forget_samples());
+  recorded_ = data.samples;
+  slots_ = std::move(data.slots);
+  refused_.store(data.refused);
+  without_tensors_.store(data.without_tensors);
+  count_held();
+}
+
+void Record::check_merge(const RecordData& theirs) const {
+  RecordData mine = data();
+  join(mine.slots, theirs.slots);
+}
+
+void Record::merge(const RecordData& theirs) {
+  refuse_spooled("merge");
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  if (options->reduction() == nullptr) {
+    join(slots_, theirs.slots);
+  } else {  // apart: one of several slots may throw
+    std::vector<SlotData> joined;
+    for (const SlotData& slot : slots_) joined.push_back(slot.clone());
+    join(joined, theirs.slots);
+    slots_ = std::move(joined);
+  }
+  recorded_ += theirs.samples;
+  samples_.fetch_add(theirs.samples);
+  refused_.fetch_add(theirs.refused);
+  without_tensors_.fetch_add(theirs.without_tensors);
+  count_held();
+}
+
+void Record::join(std::vector<SlotData>& mine, const std::vector<SlotData>& theirs) const {
+  while (mine.size() < theirs.size()) mine.push_back(make_slot());
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    SlotData& to = mine[i];
+    const SlotData& from = theirs[i];
+    TORCH_CHECK_VALUE(!to.fixed.has_value() && !from.fixed.has_value(), describe(),
+                      ": a value that was set by hand cannot be merged; merge first, then apply.");
+    TORCH_CHECK_VALUE(
+        (to.sink == nullptr) == (from.sink == nullptr), describe(),
+        ": one recorder keeps every sample and the other reduces them; both have to do the same.");
+    if (to.sink != nullptr) {
+      try {
+        to.sink->merge(*from.sink);
+      } catch (c10::Error& error) {
+        error.add_context(c10::str("while merging ", describe()));
+        throw;
+      }
+    } else {
+      to.list.append(from.list);
+    }
+  }
+}
+
+void Record::save(core::OutputArchive& archive) const {
+  const RecordData now = data();
+  archive(id.path, now.samples, now.refused, now.without_tensors,
+          static_cast<std::uint64_t>(now.slots.size()));
+  for (const auto& slot : now.slots) {
+    TORCH_CHECK_VALUE(
+        !slot.fixed.has_value(), "snapshot: ", describe(),
+        ": a value that was set by hand is not the state of the reduction any more; save() it, or "
+        "reset() first.");
+    const bool reduced = slot.sink != nullptr;
+    archive(reduced ? slot.sink->describe() : std::string());
+    if (reduced) {
+      slot.sink->save(archive);
+    } else {
+      archive(slot.list.tensors(describe()));
+    }
+  }
+}
+
+RecordData Record::load(core::InputArchive& archive) const {
+  refuse_spooled("restore");
+  RecordData data;
+  std::string their_path;
+  std::uint64_t count = 0;
+  archive(their_path, data.samples, data.refused, data.without_tensors, count);
+  TORCH_CHECK_VALUE(their_path == id.path, "restore: the snapshot has \"", their_path,
+                    "\" where this recorder has \"", id.path,
+                    "\"; attach to the same modules in the same order.");
+  TORCH_CHECK_VALUE(options->all_tensors() || count == 1, "restore: ", describe(), ": the snapshot has ",
+                    count, " slots, this recorder records one tensor.");
+  for (std::uint64_t i = 0; i < count; ++i) {
+    SlotData slot = make_slot();
+    std::string reduction;
+    archive(reduction);
+    const std::string expected = slot.sink != nullptr ? slot.sink->describe() : "";
+    TORCH_CHECK_VALUE(reduction == expected, "restore: ", describe(), ": the snapshot was reduced with ",
+                      reduction.empty() ? "nothing" : reduction, ", this recorder reduces with ",
+                      expected.empty() ? "nothing" : expected, ".");
+    if (slot.sink != nullptr) {
+      slot.sink->load(archive);
+    } else {
+      std::vector<at::Tensor> samples;
+      archive(samples);
+      for (const auto& sample : samples) slot.list.append_copy(sample);
+    }
+    data.slots.push_back(std::move(slot));
+  }
+  return data;
+}
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,144 @@
+// How a record folds the tensors of an event into its reductions, from one thread or several.
+#include <c10/util/SmallVector.h>
+
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+#include <torchtap/recorders/detail/together.hpp>
+
+namespace torchtap::recorders::detail {
+
+void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  if (!commutative_) {
+    const std::lock_guard lock(mutex_);
+    return fold_in_turn(samples, first_slot);
+  }
+  // One thread alone never needs sinks of its own.
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (thread_sinks_.load(std::memory_order_acquire) == nullptr && lock.try_lock())
+    return fold_in_turn(samples, first_slot);
+  c10::SmallVector<at::Tensor, 2> prepared;
+  if (!as_it_is()) {
+    for (const at::Tensor& sample : samples) prepared.push_back(prepare(sample));
+    samples = prepared;
+  }
+  if (thread_sinks().update(samples, first_slot, samples_)) return;
+  lock.lock();
+  open_thread_sinks(samples, first_slot);
+}
+
+/// Slots that were added for an event go again if the event is not recorded.
+struct Record::NewSlots {
+  explicit NewSlots(std::vector<SlotData>& slots) : slots(slots), before(slots.size()) {}
+  ~NewSlots() {
+    if (!kept) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(before), slots.end());
+  }
+  NewSlots(const NewSlots&) = delete;
+  NewSlots& operator=(const NewSlots&) = delete;
+
+  std::vector<SlotData>& slots;
+  const std::size_t before;
+  bool kept = false;
+};
+
+/// Under the lock.
+void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  if (samples.size() != 1 || first_slot >= slots_.size()) {
+    fold_together(samples, first_slot);
+  } else if (samples[0].defined()) {
+    SlotData& slot = slot_to_fold(first_slot);
+    if (as_it_is()) {
+      slot.sink->update(samples[0]);
+    } else {
+      slot.sink->update(prepare(samples[0]));
+    }
+  } else {
+    slot_to_fold(first_slot);  // there is nothing to fold
+  }
+  ++recorded_;
+  samples_.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Under the lock: the tensors of one event, all of them or none.
+void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  c10::SmallVector<at::Tensor, 2> prepared;
+  for (const at::Tensor& sample : samples) prepared.push_back(as_it_is() ? sample : prepare(sample));
+  NewSlots added(slots_);
+  for (std::size_t i = 0; i < samples.size(); ++i) slot_to_fold(first_slot + i);
+  c10::SmallVector<Update, 2> updates;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (prepared[i].defined()) updates.push_back({&slots_[first_slot + i].sink, &prepared[i]});
+  }
+  update_together(updates);
+  added.kept = true;
+}
+
+/// Under the lock: folds in prepared samples, and lets this thread's next ones go to sinks of its own.
+void Record::open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+  NewSlots added(slots_);
+  for (std::size_t i = 0; i < samples.size(); ++i) slot_to_fold(first_slot + i);
+  c10::SmallVector<Update, 2> updates;  // of slots that have seen nothing
+  c10::SmallVector<std::pair<std::size_t, std::unique_ptr<core::Sink>>, 2> beside;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (!samples[i].defined()) continue;
+    SlotData& slot = slots_[first_slot + i];
+    if (slot.sink->count() == 0) {
+      updates.push_back({&slot.sink, &samples[i]});
+      continue;
+    }
+    auto sink = slot.sink->fresh();
+    sink->update(samples[i]);
+    slot.sink->clone()->merge(*sink);  // throws if the sample does not go with those before
+    beside.emplace_back(first_slot + i, std::move(sink));
+  }
+  update_together(updates);
+  for (auto& [index, sink] : beside) {
+    if (!thread_sinks().put(sink, index)) slots_[index].sink->merge(*sink);
+  }
+  added.kept = true;
+  ++recorded_;  // whoever reads merges the thread sinks first
+  samples_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SlotData& Record::slot_to_fold(std::size_t index) {
+  while (slots_.size() <= index) slots_.push_back(make_slot());
+  TORCH_CHECK_VALUE(
+      !slots_[index].fixed.has_value(), describe(),
+      ": the recorded value was set by hand, and the reduction cannot go on from it; call reset() to "
+      "start again, or detach() to keep it.");
+  return slots_[index];
+}
+
+ThreadSinks& Record::thread_sinks() {
+  std::call_once(thread_sinks_once_, [this] {
+    thread_sinks_owner_ = std::make_unique<ThreadSinks>();
+    thread_sinks_.store(thread_sinks_owner_.get(), std::memory_order_release);
+  });
+  return *thread_sinks_owner_;
+}
+
+/// Under the lock: afterwards all that was recorded is in `slots_`, and `recorded_` says how much that is.
+void Record::merge_thread_sinks() const {
+  ThreadSinks* const others = thread_sinks_.load(std::memory_order_acquire);
+  if (others == nullptr) return;
+  c10::SmallVector<core::Sink*, 2> sinks;
+  for (const SlotData& slot : slots_) sinks.push_back(slot.sink.get());
+  try {
+    others->merge_into(sinks, recorded_);
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("while merging what several threads recorded of ", describe()));
+    throw;
+  }
+}
+
+/// Under the lock: empties the thread sinks and `recorded_`. Returns how many samples are forgotten, which
+/// the caller takes off `samples_`; other threads may record meanwhile.
+std::int64_t Record::forget_samples() {
+  std::int64_t samples = recorded_;
+  if (ThreadSinks* const others = thread_sinks_.load()) samples += others->clear();
+  recorded_ = 0;
+  return samples;
+}
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,163 @@
+// What was recorded, as values: read, saved, replaced by the user, forgotten.
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+
+namespace torchtap::recorders::detail {
+
+core::Value Record::value_of(const SlotData& slot) const {
+  if (slot.fixed.has_value()) return *slot.fixed;
+  if (slot.sink == nullptr) {
+    return slot.list.size() == 0 ? core::Value() : core::Value(slot.list.tensors(describe()));
+  }
+  return core::to_value(slot.sink->results());
+}
+
+core::Value Record::value_locked() const {
+  if (!options->all_tensors()) return value_of(slots_[0]);
+  if (slots_.empty()) return {};
+  core::Value::Dict dict;
+  for (std::size_t i = 0; i < slots_.size(); ++i) dict.emplace_back(std::to_string(i), value_of(slots_[i]));
+  return dict;
+}
+
+core::Value Record::value() const {
+  if (auto* stream = spooled()) return store_->spool().value(*stream);
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  return value_locked();
+}
+
+core::Results Record::results() const {
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  TORCH_CHECK_VALUE(!options->all_tensors(), describe(),
+                    ": all tensors are recorded, so there is not one value; ask slot(i).");
+  const SlotData& slot = slots_[0];
+  TORCH_CHECK_VALUE(slot.sink != nullptr, describe(),
+                    ": every sample is kept, nothing is reduced; ask tensors().");
+  if (!slot.fixed.has_value()) return slot.sink->results();
+  core::Results results;
+  if (slot.fixed->is_tensor()) return core::Results{{"value", slot.fixed->tensor()}};
+  for (const auto& [name, value] : slot.fixed->dict()) results.set(name, value.tensor());
+  return results;
+}
+
+/// Under the lock: the reductions, slot by slot, with what they have seen; nothing unless all of them can be
+/// saved.
+std::vector<core::SavedSink> Record::saved_locked() const {
+  std::vector<core::SavedSink> all;
+  for (const auto& slot : slots_) {
+    if (slot.sink == nullptr || slot.fixed.has_value()) return {};
+    auto one = core::save(*slot.sink);
+    if (!one.has_value()) return {};
+    all.push_back(std::move(*one));
+  }
+  return all;
+}
+
+storage::Entry Record::entry() const {
+  refuse_spooled("Recorder::entries");
+  storage::Entry entry;
+  static_cast<storage::EntryId&>(entry) = id;
+  if (options->reduction() != nullptr) entry.reduction = options->reduction()->describe();
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  entry.samples = recorded_;
+  if (entry.samples == 0) return entry;
+  entry.value = value_locked();
+  entry.state = saved_locked();
+  return entry;
+}
+
+std::int64_t Record::slots() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::int64_t>(slots_.size());
+}
+
+core::Value Record::slot(std::int64_t index) const {
+  if (spooled() != nullptr && index >= 0 && index < slots()) {
+    const core::Value all = value();
+    return options->all_tensors() ? all.at(std::to_string(index)) : all;
+  }
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(slots_.size()), describe(), ": slot ",
+                    index, " was asked for, but ", slots_.size(), " were seen.");
+  return value_of(slots_[static_cast<std::size_t>(index)]);
+}
+
+void Record::set(const core::Value& value) {
+  refuse_spooled("Subrecorder::set");
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  struct CountHeld {  // however it ends
+    Record* record;
+    ~CountHeld() { record->count_held(); }
+  } count{this};
+  const auto put = [&](SlotData& slot, const core::Value& part) {
+    if (slot.sink == nullptr) {
+      SampleList list;
+      for (const auto& tensor : part.tensors()) list.append_copy(tensor);
+      slot.list = std::move(list);
+    } else if (!part.is_tensor() || !slot.sink->assign(part.tensor())) {
+      slot.fixed = part;
+    }
+  };
+  if (!options->all_tensors()) {
+    put(slots_[0], value);
+    return;
+  }
+  TORCH_CHECK_VALUE(value.is_dict() && value.dict().size() == slots_.size(), describe(),
+                    ": all tensors are recorded, so the value has to be a dict of ", slots_.size(),
+                    " slots; got ", value.describe(), ".");
+  for (std::size_t i = 0; i < slots_.size(); ++i) put(slots_[i], value.at(std::to_string(i)));
+}
+
+namespace {
+
+core::Value applied(const core::Value& value, const std::function<at::Tensor(const at::Tensor&)>& function) {
+  switch (value.kind()) {
+    case core::Value::Kind::none:
+      return {};
+    case core::Value::Kind::text:
+      return value;
+    case core::Value::Kind::tensor:
+      return value.tensor().defined() ? core::Value(function(value.tensor())) : value;
+    case core::Value::Kind::list: {
+      core::Value::List list;
+      for (const auto& item : value.list()) list.push_back(applied(item, function));
+      return list;
+    }
+    case core::Value::Kind::dict: {
+      core::Value::Dict dict;
+      for (const auto& [key, item] : value.dict()) dict.emplace_back(key, applied(item, function));
+      return dict;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function) {
+  refuse_spooled("Subrecorder::apply");
+  const std::int64_t count = samples();
+  const core::Value before = value();
+  if (before.is_none()) return;
+  // Outside of the lock: it is the caller's code.
+  set(applied(before, [&](const at::Tensor& tensor) { return function(tensor, count); }));
+}
+
+void Record::reset() {
+  refuse_spooled("Subrecorder::reset");
+  const std::lock_guard lock(mutex_);
+  samples_.fetch_sub(forget_samples());
+  slots_.clear();
+  count_held();
+  if (!options->all_tensors()) slots_.push_back(make_slot());
+  refused_.store(0);
+  without_tensors_.store(0);
+  dropped_.store(0);
+}
+
+}  // namespace torchtap::recorders::detail
