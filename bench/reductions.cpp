@@ -6,8 +6,9 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
-#include <torchtap/reductions/reductions.hpp>
 #include <vector>
+
+#include <torchtap/reductions/reductions.hpp>
 
 namespace tap = torchtap::reductions;
 

@@ -6,6 +6,7 @@
 #include <torch/script.h>
 
 #include <cstdlib>
+
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/walk.hpp>
 

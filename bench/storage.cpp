@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/storage/file.hpp>

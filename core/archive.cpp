@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/version.hpp>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+
 #include <torchtap/core/api.hpp>
 
 namespace torchtap::core {

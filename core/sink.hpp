@@ -7,14 +7,15 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <type_traits>
+#include <utility>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
-#include <type_traits>
-#include <utility>
 
 namespace torchtap::core {
 

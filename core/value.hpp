@@ -68,15 +68,15 @@ class TORCHTAP_API Value {
 
   Value() = default;
   /// A tensor.
-  Value(at::Tensor tensor);                    // NOLINT: a tensor is a value
+  Value(at::Tensor tensor);  // NOLINT: a tensor is a value
   /// A list of tensors.
   Value(const std::vector<at::Tensor>& list);  // NOLINT
   /// A list.
-  Value(List list);                            // NOLINT
+  Value(List list);  // NOLINT
   /// A dict.
-  Value(Dict dict);                            // NOLINT
+  Value(Dict dict);  // NOLINT
   /// A dict of results.
-  Value(const Results& results);                 // NOLINT
+  Value(const Results& results);  // NOLINT
   /// A text.
   explicit Value(std::string text);
 

@@ -1,11 +1,12 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <typeinfo>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/walk.hpp>
-#include <typeinfo>
 
 namespace torchtap::hooks {
 namespace {

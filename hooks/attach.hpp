@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/hooks/event.hpp>
 #include <torchtap/model/module_ref.hpp>

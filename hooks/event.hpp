@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/hooks/values.hpp>
 

@@ -3,9 +3,10 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <typeinfo>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/hooks/values.hpp>
-#include <typeinfo>
 
 namespace torchtap::hooks {
 namespace detail {

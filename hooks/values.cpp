@@ -1,4 +1,5 @@
 #include <algorithm>
+
 #include <torchtap/hooks/values.hpp>
 
 namespace torchtap::hooks {

@@ -15,9 +15,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <torchtap/core/api.hpp>
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/hooks/detail/plain.hpp>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -26,6 +23,10 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/hooks/detail/plain.hpp>
 
 // Before LibTorch 2.3, c10::optional was a type of its own; since then it is std::optional.
 #define TORCHTAP_OWN_OPTIONAL \

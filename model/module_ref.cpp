@@ -1,6 +1,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/module_ref.hpp>

@@ -3,9 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/core/api.hpp>
 #include <typeinfo>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
 
 namespace torch::nn {
 class Module;

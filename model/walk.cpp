@@ -6,14 +6,15 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/detail/runs_hooks.hpp>
 #include <torchtap/model/walk.hpp>
-#include <typeinfo>
-#include <unordered_map>
-#include <unordered_set>
 
 namespace torchtap::model {
 namespace {

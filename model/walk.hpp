@@ -1,9 +1,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/model/module_ref.hpp>
-#include <vector>
 
 namespace torch::nn {
 class AnyModule;

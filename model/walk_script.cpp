@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <unordered_map>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/detail/script.hpp>
 #include <torchtap/model/walk.hpp>
-#include <unordered_map>
 
 namespace torchtap::model {
 

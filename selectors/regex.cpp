@@ -1,4 +1,5 @@
 #include <algorithm>
+
 #include <torchtap/selectors/regex.hpp>
 
 namespace torchtap::selectors {

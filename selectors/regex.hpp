@@ -1,6 +1,7 @@
 #pragma once
 
 #include <regex>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/selectors/selector.hpp>
 

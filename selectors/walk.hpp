@@ -1,12 +1,14 @@
 #pragma once
 
-#include <memory>
 #include <range/v3/view/interface.hpp>
+
+#include <memory>
 #include <string>
-#include <torchtap/core/api.hpp>
-#include <torchtap/model/walk.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/model/walk.hpp>
 
 namespace torchtap::selectors {
 

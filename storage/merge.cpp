@@ -1,10 +1,11 @@
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 #include <torchtap/storage/merge.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/save.hpp>
-#include <utility>
 
 namespace torchtap::storage {
 namespace {

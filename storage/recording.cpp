@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/folder.hpp>
@@ -10,7 +12,6 @@
 #include <torchtap/storage/detail/pt.hpp>
 #include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/recording.hpp>
-#include <utility>
 
 namespace torchtap::storage {
 namespace detail {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>

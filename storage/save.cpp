@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/detail/manifest.hpp>
@@ -12,7 +14,6 @@
 #include <torchtap/storage/detail/sync_queue.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
 #include <torchtap/storage/save.hpp>
-#include <utility>
 
 namespace torchtap::storage {
 namespace detail {

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/folder.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
@@ -11,7 +13,6 @@
 #include <torchtap/storage/detail/utf8.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/spool.hpp>
-#include <utility>
 
 namespace torchtap::storage {
 

@@ -1,13 +1,14 @@
 #pragma once
 
+#include <boost/test/unit_test.hpp>
 #include <stdlib.h>
 
-#include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <string>
-#include <torchtap/core/detail/error.hpp>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/detail/error.hpp>
 
 /// What the tests of several rooms need.
 namespace torchtap_test {

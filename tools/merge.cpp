@@ -1,5 +1,7 @@
 #include <CLI/CLI.hpp>
+
 #include <memory>
+
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/merge.hpp>

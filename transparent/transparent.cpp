@@ -3,14 +3,15 @@
 
 #include <atomic>
 #include <optional>
+#include <typeindex>
+#include <unordered_map>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
 #include <torchtap/transparent/detail/norms.hpp>
 #include <torchtap/transparent/detail/types.hpp>
 #include <torchtap/transparent/transparent.hpp>
-#include <typeindex>
-#include <unordered_map>
 
 namespace torchtap::transparent {
 namespace {

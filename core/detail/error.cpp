@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+
 #include <torchtap/core/detail/error.hpp>
 
 namespace torchtap::core::detail {

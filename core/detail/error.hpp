@@ -9,8 +9,9 @@
 #include <c10/util/Exception.h>
 
 #include <string>
-#include <torchtap/core/api.hpp>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
 
 namespace torchtap::core::detail {
 

@@ -6,11 +6,12 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <typeindex>
+#include <unordered_map>
+
 #include <torchtap/core/detail/expose.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/register_value.hpp>
-#include <typeindex>
-#include <unordered_map>
 
 namespace torchtap::core::detail {
 

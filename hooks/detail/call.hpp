@@ -7,12 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torchtap/core/api.hpp>
-#include <torchtap/hooks/attach.hpp>
-#include <torchtap/hooks/detail/hook_point.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/hooks/detail/hook_point.hpp>
 
 namespace torch::autograd {
 struct Node;

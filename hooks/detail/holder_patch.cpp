@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/expose.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>

@@ -6,8 +6,9 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <torchtap/hooks/detail/hook_point.hpp>
 #include <vector>
+
+#include <torchtap/hooks/detail/hook_point.hpp>
 
 namespace torch::nn {
 class SequentialImpl;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/model/detail/runs_hooks.hpp>
 

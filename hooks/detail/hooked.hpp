@@ -8,14 +8,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <torchtap/core/detail/is_complete.hpp>
-#include <torchtap/hooks/detail/call.hpp>
-#include <torchtap/hooks/detail/hook_point.hpp>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/detail/is_complete.hpp>
+#include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/detail/hook_point.hpp>
 
 namespace torchtap::hooks::detail {
 /// Names a specialisation of LibTorch's Cloneable, a friend of Module.

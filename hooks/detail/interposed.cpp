@@ -1,6 +1,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+
 #include <torchtap/hooks/detail/interposed.hpp>
 
 namespace torchtap::hooks::detail {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+
 #include <torchtap/core/api.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 #include <torchtap/model/detail/interposed.hpp>

@@ -7,9 +7,10 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <torchtap/core/detail/is_complete.hpp>
 #include <type_traits>
 #include <vector>
+
+#include <torchtap/core/detail/is_complete.hpp>
 
 /// Decides which types certainly hold no tensors and so need no `hooks::Visit`.
 

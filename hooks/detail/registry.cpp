@@ -2,6 +2,7 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>

@@ -2,14 +2,15 @@
 
 #include <memory>
 #include <mutex>
+#include <unordered_map>
+#include <vector>
+
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/script.hpp>
 #include <torchtap/model/module_ref.hpp>
-#include <unordered_map>
-#include <vector>
 
 /// Names in this folder:
 /// - plan: the immutable list of one module's hooks;

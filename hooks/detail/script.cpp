@@ -2,14 +2,15 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/script.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>
 #include <torchtap/hooks/detail/script_code.hpp>
 #include <torchtap/model/detail/script.hpp>
-#include <unordered_map>
-#include <unordered_set>
 
 namespace torchtap::hooks::detail {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+
 #include <torchtap/hooks/detail/hook_point.hpp>
 #include <torchtap/model/module_ref.hpp>
 

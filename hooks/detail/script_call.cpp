@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>

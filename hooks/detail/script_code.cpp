@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/expose.hpp>
 #include <torchtap/hooks/detail/script_code.hpp>

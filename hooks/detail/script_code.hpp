@@ -6,8 +6,9 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <torchtap/hooks/detail/script_call.hpp>
 #include <vector>
+
+#include <torchtap/hooks/detail/script_call.hpp>
 
 namespace torchtap::hooks::detail {
 

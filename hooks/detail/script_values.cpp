@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <memory>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/detail/script_values.hpp>
 

@@ -3,12 +3,13 @@
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
-#include <torchtap/core/api.hpp>
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/hooks/values.hpp>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/hooks/values.hpp>
 
 #if __has_include(<c10/util/variant.h>)
 #include <c10/util/variant.h>

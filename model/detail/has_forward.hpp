@@ -1,8 +1,9 @@
 #pragma once
 
-#include <torchtap/model/detail/interposed.hpp>
 #include <type_traits>
 #include <typeinfo>
+
+#include <torchtap/model/detail/interposed.hpp>
 
 /// Detects whether a C++ type has a member named `forward`, of any kind.
 namespace torchtap::model::detail {

@@ -1,8 +1,9 @@
 #include <atomic>
 #include <mutex>
-#include <torchtap/model/detail/interposed.hpp>
 #include <typeindex>
 #include <unordered_map>
+
+#include <torchtap/model/detail/interposed.hpp>
 
 namespace torchtap::model::detail {
 namespace {

@@ -2,8 +2,9 @@
 
 #include <optional>
 #include <string>
-#include <torchtap/core/api.hpp>
 #include <typeinfo>
+
+#include <torchtap/core/api.hpp>
 
 namespace torch::nn {
 class Module;

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/module_ref.hpp>
-#include <vector>
 
 namespace torch::nn {
 class Module;

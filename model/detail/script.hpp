@@ -1,8 +1,9 @@
 #pragma once
 
 #include <string>
-#include <torchtap/core/api.hpp>
 #include <vector>
+
+#include <torchtap/core/api.hpp>
 
 namespace torch::jit {
 struct Function;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <istream>
 #include <ostream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/snapshot.hpp>
 #include <torchtap/version.hpp>

@@ -5,9 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
+
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/storage/spool.hpp>
-#include <vector>
 
 namespace torchtap::recorders::detail {
 

@@ -1,7 +1,8 @@
 #include <c10/util/SmallVector.h>
 
-#include <torchtap/recorders/detail/together.hpp>
 #include <utility>
+
+#include <torchtap/recorders/detail/together.hpp>
 
 namespace torchtap::recorders::detail {
 

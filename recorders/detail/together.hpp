@@ -4,6 +4,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
+
 #include <torchtap/core/sink.hpp>
 
 namespace torchtap::recorders::detail {

@@ -3,13 +3,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <unordered_set>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
-#include <unordered_set>
-#include <utility>
 
 namespace torchtap::storage::detail {
 namespace {

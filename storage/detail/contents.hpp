@@ -3,9 +3,10 @@
 /// What the recording in an open directory says of itself: manifest and journal together.
 
 #include <string>
+#include <vector>
+
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/detail/manifest.hpp>
-#include <vector>
 
 namespace torchtap::storage::detail {
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #include <system_error>
+
 #include <torchtap/storage/detail/crc32.hpp>
 
 #if TORCHTAP_HAVE_LIBDEFLATE

@@ -9,9 +9,10 @@
 #include <cstring>
 #include <memory>
 #include <system_error>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/disk.hpp>
-#include <utility>
 
 namespace torchtap::storage::detail {
 namespace {

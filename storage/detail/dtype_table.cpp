@@ -1,4 +1,5 @@
 #include <algorithm>
+
 #include <torchtap/storage/detail/dtype_table.hpp>
 
 namespace torchtap::storage::detail {

@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <limits>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
-#include <utility>
 
 namespace torchtap::storage::detail {
 namespace {

@@ -3,17 +3,18 @@
 /// What manifests and journals say of an entry and of its files.
 
 #include <ATen/core/Tensor.h>
-
 #include <cereal/cereal.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
+
 #include <torchtap/storage/detail/shape_summary.hpp>
 #include <torchtap/storage/entry.hpp>
-#include <vector>
 
 namespace torchtap::storage::detail {
 

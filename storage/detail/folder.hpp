@@ -3,6 +3,7 @@
 /// The open directory that the entries of a loaded recording are read from.
 
 #include <string>
+
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/file.hpp>
 

@@ -1,6 +1,7 @@
 #include <pthread.h>
 
 #include <atomic>
+
 #include <torchtap/storage/detail/fork_guard.hpp>
 
 namespace torchtap::storage::detail {

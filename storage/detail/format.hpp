@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+
 #include <torchtap/storage/detail/disk.hpp>
 
 namespace torchtap::storage::detail {

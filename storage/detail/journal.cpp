@@ -1,10 +1,12 @@
-#include <algorithm>
 #include <cereal/archives/json.hpp>
+
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/format.hpp>

@@ -8,11 +8,13 @@
 #include <cereal/cereal.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
+
 #include <cstdint>
 #include <string>
+#include <vector>
+
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
-#include <vector>
 
 namespace torchtap::storage::detail {
 

@@ -1,6 +1,8 @@
-#include <algorithm>
 #include <cereal/archives/json.hpp>
+
+#include <algorithm>
 #include <sstream>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/journal.hpp>

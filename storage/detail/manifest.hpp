@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
-#include <vector>
 
 namespace torchtap::storage::detail {
 

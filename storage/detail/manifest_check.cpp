@@ -1,11 +1,12 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <unordered_set>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/dtype.hpp>
-#include <unordered_set>
 
 namespace torchtap::storage::detail {
 namespace {

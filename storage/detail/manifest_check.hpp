@@ -3,9 +3,10 @@
 /// Finds claims of a manifest that contradict each other or the files.
 
 #include <string>
+#include <vector>
+
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/manifest.hpp>
-#include <vector>
 
 namespace torchtap::storage::detail {
 

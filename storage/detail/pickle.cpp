@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/dtype_table.hpp>
-#include <torchtap/storage/detail/pickle.hpp>
-#include <torchtap/storage/detail/utf8.hpp>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/dtype_table.hpp>
+#include <torchtap/storage/detail/pickle.hpp>
+#include <torchtap/storage/detail/utf8.hpp>
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "torchtap writes tensors as they lie in memory, and its files are little-endian");

@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <torchtap/core/value.hpp>
 #include <vector>
+
+#include <torchtap/core/value.hpp>
 
 namespace torchtap::storage::detail {
 

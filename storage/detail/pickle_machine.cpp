@@ -1,7 +1,8 @@
 #include <cstring>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/pickle_machine.hpp>
-#include <utility>
 
 namespace torchtap::storage::detail {
 

@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <deque>
 #include <string>
-#include <torchtap/storage/detail/disk.hpp>
-#include <torchtap/storage/detail/dtype_table.hpp>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/dtype_table.hpp>
 
 namespace torchtap::storage::detail {
 

@@ -3,11 +3,12 @@
 /// A value in an open `.pt` file.
 
 #include <string>
+#include <utility>
+#include <vector>
+
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/detail/disk.hpp>
-#include <utility>
-#include <vector>
 
 namespace torchtap::storage::detail {
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <regex>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <unordered_set>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
@@ -13,8 +16,6 @@
 #include <torchtap/storage/detail/recoverer.hpp>
 #include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/dtype.hpp>
-#include <unordered_set>
-#include <utility>
 
 namespace torchtap::storage::detail {
 namespace {

@@ -3,6 +3,7 @@
 /// Recovering a recording whose folder is open: see `recover.hpp`.
 
 #include <string>
+
 #include <torchtap/storage/recover.hpp>
 
 namespace torchtap::storage::detail {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/pickle.hpp>

@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
+
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/zip.hpp>
-#include <vector>
 
 namespace torchtap::storage::detail {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>

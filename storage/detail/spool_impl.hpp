@@ -15,13 +15,14 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
+
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/fork_guard.hpp>
 #include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/spool.hpp>
-#include <utility>
-#include <vector>
 
 namespace torchtap::storage {
 namespace detail {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/recoverer.hpp>

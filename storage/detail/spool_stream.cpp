@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>

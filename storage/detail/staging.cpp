@@ -10,9 +10,10 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/staging.hpp>
-#include <utility>
 
 namespace torchtap::storage::detail {
 namespace {

@@ -4,8 +4,9 @@
 /// which become the real names in one step.
 
 #include <string>
-#include <torchtap/storage/detail/disk.hpp>
 #include <vector>
+
+#include <torchtap/storage/detail/disk.hpp>
 
 namespace torchtap::storage::detail {
 

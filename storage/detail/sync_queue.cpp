@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <exception>
 #include <thread>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/sync_queue.hpp>
 

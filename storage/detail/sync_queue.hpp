@@ -4,9 +4,10 @@
 
 #include <cstddef>
 #include <string>
-#include <torchtap/storage/detail/staging.hpp>
-#include <torchtap/storage/detail/disk.hpp>
 #include <vector>
+
+#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 
 namespace torchtap::storage::detail {
 

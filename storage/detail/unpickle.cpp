@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pickle_machine.hpp>
 #include <torchtap/storage/detail/unpickle.hpp>
-#include <unordered_map>
-#include <unordered_set>
-#include <utility>
 
 namespace torchtap::storage::detail {
 namespace {

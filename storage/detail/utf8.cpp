@@ -1,4 +1,5 @@
 #include <cstddef>
+
 #include <torchtap/storage/detail/utf8.hpp>
 
 namespace torchtap::storage::detail {

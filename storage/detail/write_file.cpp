@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <ostream>
 #include <streambuf>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/detail/write_file.hpp>

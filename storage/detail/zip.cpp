@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/zip.hpp>

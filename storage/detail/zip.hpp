@@ -11,9 +11,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <torchtap/storage/detail/disk.hpp>
 #include <unordered_map>
 #include <vector>
+
+#include <torchtap/storage/detail/disk.hpp>
 
 namespace torchtap::storage::detail {
 

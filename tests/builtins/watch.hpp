@@ -1,10 +1,11 @@
 #pragma once
 
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <map>
 #include <string>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/model/walk.hpp>
 

@@ -8,6 +8,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/storage/detail/journal.hpp>
@@ -15,7 +17,6 @@
 #include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/save.hpp>
 #include <torchtap/storage/spool.hpp>
-#include <utility>
 
 namespace formats {
 namespace {

@@ -6,8 +6,9 @@
 
 #include <memory>
 #include <string>
-#include <torchtap/core/sink.hpp>
 #include <vector>
+
+#include <torchtap/core/sink.hpp>
 
 namespace formats {
 

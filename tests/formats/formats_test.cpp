@@ -1,13 +1,14 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-
 #include <boost/test/unit_test.hpp>
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <map>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/file.hpp>

@@ -1,14 +1,15 @@
 // Every module type of LibTorch, as an entry of a Sequential and as a drop-in: hooks change nothing, and each
 // fires once with the arguments and the result of the call.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
+
 #include <torchtap/hooks/hooks.hpp>
 
 #include "../builtins/watch.hpp"

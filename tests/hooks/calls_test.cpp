@@ -1,13 +1,14 @@
 // How hooks behave around calls: order, handles, call indices, containers, user-defined types, errors.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <sstream>
 #include <string>
+#include <tuple>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
 #include <torchtap/model/walk.hpp>
-#include <tuple>
 
 #include "support.hpp"
 

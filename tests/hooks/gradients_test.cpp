@@ -1,8 +1,9 @@
 // Gradient hooks, compared with graphs written out by hand.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <map>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/model/walk.hpp>
 

@@ -1,9 +1,10 @@
 // Hooks that fire in several threads while others attach and detach. Also for -DTORCHTAP_SANITIZE=thread.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
 #include <atomic>
-#include <boost/test/unit_test.hpp>
 #include <thread>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/model/walk.hpp>
 

@@ -1,14 +1,15 @@
 // Values that contain tensors: how hooks see and replace the tensors.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <deque>
 #include <list>
 #include <map>
 #include <set>
-#include <torchtap/hooks/hooks.hpp>
 #include <unordered_map>
 #include <variant>
+
+#include <torchtap/hooks/hooks.hpp>
 
 #include "support.hpp"
 

@@ -1,13 +1,14 @@
+#include <boost/test/unit_test.hpp>
+#include <range/v3/range/conversion.hpp>
+#include <range/v3/view/filter.hpp>
 #include <torch/torch.h>
 
 #include <atomic>
-#include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <fstream>
-#include <range/v3/range/conversion.hpp>
-#include <range/v3/view/filter.hpp>
 #include <sstream>
 #include <thread>
+
 #include <torchtap/torchtap.hpp>
 
 #include "../support.hpp"

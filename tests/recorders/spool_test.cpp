@@ -1,11 +1,12 @@
+#include <boost/test/unit_test.hpp>
 #include <signal.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <filesystem>
 #include <sstream>
 #include <thread>
+
 #include <torchtap/torchtap.hpp>
 
 #include "../support.hpp"

@@ -1,7 +1,7 @@
 // What recorders say of values that they cannot look into, and of those that hold no tensors.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <torchtap/torchtap.hpp>
 
 #include "../support.hpp"

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <thread>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/sum.hpp>

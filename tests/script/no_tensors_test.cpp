@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <sstream>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/selectors/selectors.hpp>

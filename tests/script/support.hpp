@@ -1,12 +1,13 @@
 #pragma once
 
+#include <boost/test/unit_test.hpp>
 #include <torch/script.h>
 
-#include <boost/test/unit_test.hpp>
 #include <map>
 #include <string>
-#include <torchtap/storage/file.hpp>
 #include <vector>
+
+#include <torchtap/storage/file.hpp>
 
 namespace torchtap_test {
 

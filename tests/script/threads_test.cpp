@@ -1,14 +1,15 @@
 // TorchScript models that run in some threads while others attach and detach hooks.
+#include <boost/test/data/test_case.hpp>
 #include <torch/csrc/jit/api/function_impl.h>
 
 #include <atomic>
-#include <boost/test/data/test_case.hpp>
 #include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/sum.hpp>

@@ -1,5 +1,6 @@
 // Recordings of models that Python exported, compared with what Python's own hooks saw.
 #include <boost/test/data/test_case.hpp>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <thread>
+
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/staging.hpp>
 

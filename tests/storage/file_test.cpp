@@ -1,6 +1,7 @@
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include <cstring>
+
 #include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/pickle.hpp>

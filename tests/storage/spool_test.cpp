@@ -12,6 +12,7 @@
 #include <functional>
 #include <random>
 #include <thread>
+
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <boost/test/unit_test.hpp>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mount.h>
@@ -9,17 +10,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/test/unit_test.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/recording.hpp>
-#include <vector>
 
 #include "../support.hpp"
 

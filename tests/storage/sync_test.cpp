@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 #include <sstream>
+
 #include <torchtap/storage/detail/write_file.hpp>
 
 #include "fsync.hpp"

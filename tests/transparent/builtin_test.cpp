@@ -1,9 +1,10 @@
 // Every module type of LibTorch in an otherwise plain program that is linked with torchtap::transparent,
 // compared with a program that is not.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <set>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/transparent/transparent.hpp>

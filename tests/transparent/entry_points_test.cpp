@@ -1,7 +1,7 @@
 // Methods of LibTorch's modules, besides forward, that do the same work.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/walk.hpp>

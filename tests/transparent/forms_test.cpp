@@ -1,7 +1,7 @@
 // Which forms of user-defined modules are followed, and which reason is given for the others.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>

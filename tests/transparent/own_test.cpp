@@ -2,7 +2,9 @@
 #include "own.hpp"
 
 #include <boost/test/unit_test.hpp>
+
 #include <map>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>

@@ -1,7 +1,7 @@
 // Models of the zoo that pass structs, maps, lists of tensors and packed sequences.
+#include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
-#include <boost/test/unit_test.hpp>
 #include <torchtap/torchtap.hpp>
 
 #include "../hooks/support.hpp"

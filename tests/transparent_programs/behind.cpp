@@ -2,6 +2,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <iostream>
+
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/transparent/transparent.hpp>
 

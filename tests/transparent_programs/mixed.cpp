@@ -3,6 +3,7 @@
 #include "mixed.hpp"
 
 #include <iostream>
+
 #include <torchtap/hooks/hooks.hpp>
 
 namespace hooks = torchtap::hooks;

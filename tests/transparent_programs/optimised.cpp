@@ -1,5 +1,6 @@
 // One program, compiled without and with optimisation, also at link time: the hooks have to fire in each.
 #include <iostream>
+
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/transparent/transparent.hpp>

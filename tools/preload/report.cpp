@@ -1,7 +1,8 @@
 #include "report.hpp"
 
-#include <algorithm>
 #include <cereal/archives/json.hpp>
+
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

@@ -3,9 +3,10 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <utility>
+
 #include <torchtap/transparent/detail/intercept.hpp>
 #include <torchtap/transparent/detail/types.hpp>
-#include <utility>
 
 using torchtap::transparent::detail::Intercept;
 

@@ -2,15 +2,16 @@
 #pragma GCC system_header  // its warnings would concern the user's types
 
 #include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
 #include <torchtap/core/detail/is_complete.hpp>
 #include <torchtap/hooks/detail/hooked.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/model/detail/has_forward.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/transparent/detail/types.hpp>
-#include <tuple>
-#include <type_traits>
-#include <utility>
 
 /// How a holder calls user-defined modules in a program linked with torchtap::transparent. Included by
 /// overlay/torch/nn/cloneable.h, once LibTorch's header is complete.

@@ -2,11 +2,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <tuple>
+#include <utility>
+
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/hooked.hpp>
 #include <torchtap/model/detail/interposed.hpp>
-#include <tuple>
-#include <utility>
 
 namespace torchtap::transparent::detail {
 

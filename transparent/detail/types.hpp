@@ -1,8 +1,9 @@
 #pragma once
 
-#include <torchtap/hooks/detail/builtins.hpp>
 #include <typeinfo>
 #include <vector>
+
+#include <torchtap/hooks/detail/builtins.hpp>
 
 namespace torch::nn {
 #define TORCHTAP_DECLARE(Name) class Name##Impl;

@@ -4,16 +4,16 @@
 // See pimpl.h beside this file. Cloneable::clone makes its copy by std::make_shared; the copy of a module
 // that a holder made has to be marked as such, too.
 
+#include <c10/core/TensorOptions.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <c10/core/TensorOptions.h>
-#include <c10/util/Exception.h>
-
 #include <memory>
-#include <torchtap/model/detail/interposed.hpp>
 #include <utility>
+
+#include <torchtap/model/detail/interposed.hpp>
 
 namespace std {  // LibTorch's call is qualified
 

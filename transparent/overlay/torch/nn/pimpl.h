@@ -52,9 +52,10 @@ class ModuleHolder : public TorchtapLibTorchHolder<Contained> {
   using TorchtapSeen = typename torchtap::transparent::detail::SeenOf<Impl>::Type;
 
   ModuleHolder() : TorchtapBase(torchtap::transparent::detail::make_default<Contained>()) {
-    static_assert(std::is_default_constructible_v<Contained>,
-                  "You are trying to default construct a module which has no default constructor. Use = nullptr to "
-                  "give it the empty state (e.g. `Linear linear = nullptr;` instead of `Linear linear;`).");
+    static_assert(
+        std::is_default_constructible_v<Contained>,
+        "You are trying to default construct a module which has no default constructor. Use = nullptr to "
+        "give it the empty state (e.g. `Linear linear = nullptr;` instead of `Linear linear;`).");
   }
   /* implicit */ ModuleHolder(std::nullptr_t) : TorchtapBase(nullptr) {}
   /* implicit */ ModuleHolder(std::shared_ptr<Contained> module)
