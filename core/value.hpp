@@ -119,8 +119,8 @@ class TORCHTAP_API Value {
   /// there, so it waits for their device.
   friend bool operator==(const Value& a, const Value& b) { return a.equals(b); }
   friend bool operator!=(const Value& a, const Value& b) { return !a.equals(b); }
-  /// Prints in short what Python's `repr` would: `None`, `'text'`, `[tensor([1, 2], float32), None]`,
-  /// `{'mean': tensor(0.5, float64)}`. A tensor of more than 10 elements is given by its shape,
+  /// Prints in short what Python's `repr` would: ``None``, ``'text'``, ``[tensor([1, 2], float32), None]``,
+  /// ``{'mean': tensor(0.5, float64)}``. A tensor of more than 10 elements is given by its shape,
   /// `tensor(shape=[64, 3, 7, 7], float32)`, and long lists, dicts and texts are cut. Another device than the
   /// CPU and another layout than strided are named. Waits for the device of tensors whose elements it prints.
   friend std::ostream& operator<<(std::ostream& out, const Value& value) { return value.print(out); }

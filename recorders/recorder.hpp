@@ -104,13 +104,16 @@ class TORCHTAP_API Recorder {
 
   /// The same as `attach(model, selector)`, under the name that torchfunc's recorders have for it.
   Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
+  /// The same for a TorchScript model.
   Recorder& modules(const torch::jit::Module& model, const selectors::Selector& selector = {},
                     const std::string& method = "forward");
+  /// The same for a model of known type.
   template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
   Recorder& modules(Model& model, const selectors::Selector& selector = {}) {
     model::detail::note_model<Model>();
     return modules(static_cast<torch::nn::Module&>(model), selector);
   }
+  /// The same for what a holder holds.
   template <class Holder, class = typename Holder::ContainedType>
   Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {
     return modules(*model.ptr(), selector);
@@ -119,8 +122,10 @@ class TORCHTAP_API Recorder {
   /// Attaches to the direct children of `model` that `selector` wants; indices count children. torchfunc's
   /// name for it.
   Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
+  /// The same for the direct children of a TorchScript model.
   Recorder& children(const torch::jit::Module& model, const selectors::Selector& selector = {},
                      const std::string& method = "forward");
+  /// The same for what a holder holds.
   template <class Holder, class = typename Holder::ContainedType>
   Recorder& children(const Holder& model, const selectors::Selector& selector = {}) {
     return children(*model.ptr(), selector);
@@ -153,6 +158,7 @@ class TORCHTAP_API Recorder {
   /// The subrecorder of the module at `path` (or alias). Throws `c10::IndexError` listing the nearest; if
   /// several models have that path, ask by index.
   Subrecorder& at(const std::string& path);
+  /// The same, for reading.
   const Subrecorder& at(const std::string& path) const;
   /// The indices of the subrecorders that were not removed, in order.
   std::vector<std::int64_t> indices() const;
@@ -229,6 +235,7 @@ class TORCHTAP_API Recorder {
   void restore(const std::string& file);
 
  protected:
+  /// For the kinds.
   Recorder(detail::Kind kind, Options options);
   // For the kinds: through a `Recorder&`, one kind would become another.
   Recorder& operator=(Recorder&&) noexcept;

@@ -12,6 +12,7 @@ namespace torchtap::reductions {
 /// `EMAOptions(0.99).over({0})`.
 class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
  public:
+  /// With this decay.
   EMAOptions(double decay = 0.9) : decay_(decay) {}  // NOLINT: implicit, so that a decay can be passed alone
   /// The weight of the past, in [0, 1): each sample weighs `decay` times as much as its successor.
   TORCH_ARG(double, decay);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/model/walk.hpp>
 #include <torchtap/recorders/recorder.hpp>
 
 namespace tap = torchtap;
