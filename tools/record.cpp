@@ -1,4 +1,5 @@
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <CLI/CLI.hpp>
 #include <torch/csrc/autograd/grad_mode.h>
 
