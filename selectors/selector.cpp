@@ -87,7 +87,8 @@ Selector Selector::allow_none() const {
   return selector;
 }
 
-Selector operator&&(const Selector& a, const Selector& b) {
+// Declared as friends, where no attribute may stand.
+TORCHTAP_API Selector operator&&(const Selector& a, const Selector& b) {
   const auto part = [](const Selector& s) { return s.atomic_ ? s.description_ : "(" + s.description_ + ")"; };
   Selector both([a, b](const model::ModuleRef& module) { return a(module) && b(module); },
                 part(a) + " && " + part(b));
@@ -101,7 +102,7 @@ Selector operator&&(const Selector& a, const Selector& b) {
   return both;
 }
 
-Selector operator||(const Selector& a, const Selector& b) {
+TORCHTAP_API Selector operator||(const Selector& a, const Selector& b) {
   const auto part = [](const Selector& s) { return s.atomic_ ? s.description_ : "(" + s.description_ + ")"; };
   Selector either([a, b](const model::ModuleRef& module) { return a(module) || b(module); },
                   part(a) + " || " + part(b));
@@ -115,7 +116,7 @@ Selector operator||(const Selector& a, const Selector& b) {
   return either;
 }
 
-Selector operator!(const Selector& a) {
+TORCHTAP_API Selector operator!(const Selector& a) {
   // What is named to be left out need not exist.
   Selector inverse([a](const model::ModuleRef& module) { return !a(module); },
                    a.atomic_ ? "!" + a.description_ : "!(" + a.description_ + ")");

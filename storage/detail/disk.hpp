@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/api.hpp>
+
 namespace torchtap::storage::detail {
 
 /// Throws `c10::Error`: "`call`: cannot `verb` "`path`": No space left on device (errno 28)."
@@ -17,7 +19,7 @@ namespace torchtap::storage::detail {
 [[noreturn]] void bad_file(const std::string& call, const std::string& path, const std::string& reason);
 
 /// An open file descriptor, closed with its owner. Move-only.
-class Descriptor {
+class TORCHTAP_API Descriptor {
  public:
   explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
@@ -66,7 +68,7 @@ class OutputFile {
 };
 
 /// A regular file being read at offsets that need not be trusted.
-class InputFile {
+class TORCHTAP_API InputFile {
  public:
   /// Throws `c10::ValueError` if `fd` is not a regular file.
   InputFile(std::string call, std::string path, Descriptor fd);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include <torchtap/core/api.hpp>
+
 namespace torchtap::storage::detail {
 
 constexpr const char* kManifest = "manifest.json";
@@ -27,7 +29,7 @@ bool is_part(const std::string& name);
 
 /// Is `name` one that a recording gives its files: "manifest.json", "0.pt", "1.pt" …, and of a spooled one
 /// "journal.jsonl", "0-0.pt", "0-1.part", "1.0-0.pt" …?
-bool is_recording_file(const std::string& name);
+TORCHTAP_API bool is_recording_file(const std::string& name);
 /// Does a living process write to the recording in this folder sample by sample?
 bool is_spooling(const std::string& path) noexcept;
 

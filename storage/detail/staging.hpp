@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/api.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 
 namespace torchtap::storage::detail {
@@ -80,7 +81,7 @@ class Staging {
 /// `overwrite`.
 void check_replaceable(const std::string& call, const std::string& path, bool overwrite);
 /// Removes the files in a folder that are `ours`; anything else in it stays, and the folder with it.
-void remove_folder(const std::string& path, Owned ours) noexcept;
+TORCHTAP_API void remove_folder(const std::string& path, Owned ours) noexcept;
 /// Moves an old folder back that a save, killed between two renames, left at `Target::backup_path`. `marker`
 /// is a file that a whole folder has.
 void put_back(const Target& target, Owned ours, const std::string& marker) noexcept;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <torchtap/core/api.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 
 namespace torchtap::storage::detail {
@@ -56,7 +57,7 @@ class ZipWriter {
 
 /// Reads records by name. Every offset and size in the file is checked before it is used: records lie inside
 /// the file, and all of them together are not larger than it.
-class ZipReader {
+class TORCHTAP_API ZipReader {
  public:
   /// Throws `c10::ValueError` if `file` is no such container, or a damaged one. `file` must outlive the
   /// reader.
