@@ -49,10 +49,10 @@ BOOST_AUTO_TEST_CASE(a_value_is_what_it_was_made_of) {
 BOOST_AUTO_TEST_CASE(a_wrong_access_says_what_the_value_is) {
   const Value none, tensor(at::ones({2, 3})), text("words"s), list(Value::List{tensor, text}),
       dict(Value::Dict{{"a", none}, {"b", none}});
-  BOOST_CHECK_EXCEPTION(none.tensor(), c10::TypeError, says({"expected a tensor", "this is nothing"}));
+  BOOST_CHECK_EXCEPTION(none.tensor(), c10::TypeError, says({"expected a tensor", "got nothing"}));
   BOOST_CHECK_EXCEPTION(tensor.list(), c10::TypeError, says({"expected a list", "a tensor of shape [2, 3]"}));
   BOOST_CHECK_EXCEPTION(Value(at::Tensor()).text(), c10::TypeError, says({"an undefined tensor"}));
-  BOOST_CHECK_EXCEPTION(text.dict(), c10::TypeError, says({"expected a dict", "this is a text"}));
+  BOOST_CHECK_EXCEPTION(text.dict(), c10::TypeError, says({"expected a dict", "got a text"}));
   BOOST_CHECK_EXCEPTION(list.text(), c10::TypeError, says({"expected a text", "a list of 2"}));
   BOOST_CHECK_EXCEPTION(dict.tensor(), c10::TypeError, says({"a dict with the keys \"a\" and \"b\""}));
   BOOST_CHECK_EXCEPTION(dict.at("c"), c10::IndexError, says({"\"c\"", "\"a\" and \"b\""}));

@@ -15,6 +15,7 @@
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/file.hpp>
+#include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/save.hpp>
 #include <torchtap/storage/spool.hpp>
 
