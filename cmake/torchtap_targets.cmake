@@ -22,3 +22,10 @@ endfunction()
 function(torchtap_hide_symbols target)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()
+
+# What another of our libraries does not export is an error of the linker, not of the program that loads both.
+function(torchtap_link_completely target)
+  if(NOT TORCHTAP_SANITIZE AND UNIX AND NOT APPLE)
+    target_link_options(${target} PRIVATE "LINKER:--no-undefined")
+  endif()
+endfunction()

@@ -14,6 +14,7 @@ set_target_properties(torchtap_transparent_library PROPERTIES
                       OUTPUT_NAME torchtap_transparent EXPORT_NAME transparent_library
                       VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 torchtap_options(torchtap_transparent_library)
+torchtap_link_completely(torchtap_transparent_library)
 
 add_library(torchtap_transparent INTERFACE)
 add_library(torchtap::transparent ALIAS torchtap_transparent)

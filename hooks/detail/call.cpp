@@ -268,7 +268,8 @@ int rank(const Hook& hook) {
 
 }  // namespace
 
-Hook::Hook() {
+// Exported for what torchtap loads into programs.
+TORCHTAP_API Hook::Hook() {
   CounterPlaces& places = CounterPlaces::instance();
   const std::lock_guard lock(places.mutex);
   serial = ++places.serial;
@@ -280,7 +281,7 @@ Hook::Hook() {
   }
 }
 
-Hook::~Hook() {
+TORCHTAP_API Hook::~Hook() {
   CounterPlaces& places = CounterPlaces::instance();
   const std::lock_guard lock(places.mutex);
   places.free.push_back(counter);
