@@ -19,6 +19,13 @@ failures = []
 folder = None
 
 
+def state_of(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().split(")")[1].split()[0]
+    except OSError:
+        return "gone"
+
+
 def check(condition, what):
     if not condition:
         failures.append(what)
@@ -180,10 +187,12 @@ def check_endings():
     process.kill()
     process.stdout.read()  # until the program has closed it
     process.wait()
-    try:
-        state = open(f"/proc/{pid}/stat").read().split(")")[1].split()[0]
-    except OSError:
-        state = "gone"
+    state = state_of(pid)
+    for _ in range(600):  # a process closes its files on its way out
+        if state in ("gone", "Z", "X"):
+            break
+        time.sleep(0.1)
+        state = state_of(pid)
     check(state in ("gone", "Z", "X"), f"the launcher was killed, the program is {state}")
 
 
