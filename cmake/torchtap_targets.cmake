@@ -19,12 +19,7 @@ function(torchtap_options target)
 endfunction()
 
 # The library exports only what TORCHTAP_API marks.
-# Under ThreadSanitizer all is exported: it would see only those changes of LibTorch's reference counts that our copies of
-# its inline functions make, and not those of LibTorch's own copies.
 function(torchtap_hide_symbols target)
-  if(TORCHTAP_SANITIZE MATCHES thread)
-    return()
-  endif()
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()
 
