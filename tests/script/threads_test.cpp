@@ -127,6 +127,9 @@ class Runners {
 struct Found {
   std::int64_t samples = 0;
   std::size_t foreign = 0, missing = 0;  // samples, and modules without any
+  // Kept until the threads have ended: LibTorch's code, in which ThreadSanitizer sees no atomics, frees the
+  // tensors.
+  std::vector<tap::core::Value> removed;
 };
 
 void attach_and_detach(const torch::jit::Module& model, const Runners& runners, int first, Found& found) {
@@ -156,7 +159,7 @@ void attach_and_detach(const torch::jit::Module& model, const Runners& runners, 
         ForwardOutput some, mean(tap::reductions::Mean{});
         some.modules(model, tap::selectors::names("pair.*"));
         mean.modules(model);
-        some.remove(0);
+        found.removed.push_back(some.remove(0));
         mean.detach();
         some.reset();
         break;
