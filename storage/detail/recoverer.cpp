@@ -7,9 +7,11 @@
 #include <optional>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/contents.hpp>
+#include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
 #include <torchtap/storage/detail/pt.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
@@ -34,10 +36,10 @@ class Recoverer {
     for (std::size_t i = 0; i < contents_.entries.size(); ++i) {
       check(contents_.entries[i], contents_.described[i]);
     }
-    if (contents_.has_journal) {
-      adopt_orphans();
-      adopt_parts();
-    }
+    if (contents_.has_journal) adopt_orphans();
+    put_aside();  // only now: a file of a newer format ends the run, and then nothing is to be changed
+    if (contents_.has_journal) adopt_parts();
+    put_aside();
     for (auto& entry : contents_.entries) {
       sort(entry);
       for (const auto& shard : entry.shards) {
@@ -58,9 +60,12 @@ class Recoverer {
     return c10::str("entry ", index, " (\"", contents_.entries[index].path, "\")");
   }
 
-  void lose(const std::string& file) {
-    if (!options_.repair() || !contents_.has_journal) return;
-    ::renameat(directory_, file.c_str(), directory_, (file.substr(0, file.rfind('.')) + ".lost").c_str());
+  void put_aside() {
+    for (const auto& file : lost_) {
+      if (!options_.repair() || !contents_.has_journal) break;
+      ::renameat(directory_, file.c_str(), directory_, (file.substr(0, file.rfind('.')) + ".lost").c_str());
+    }
+    lost_.clear();
   }
 
   InputFile open(const std::string& name) const {
@@ -76,6 +81,8 @@ class Recoverer {
       found.slot = slot;
       found.bytes = static_cast<std::int64_t>(file.size());
       return found;
+    } catch (const NewerFormat&) {
+      throw;  // it may be whole
     } catch (const c10::Error& error) {
       why = error.what_without_backtrace();
       return std::nullopt;
@@ -88,6 +95,8 @@ class Recoverer {
       const InputFile file = open(said.file);
       check_value(file, said, read_value(file));
       read_state(file);
+    } catch (const NewerFormat&) {
+      throw;
     } catch (const c10::Error& error) {
       return error.what_without_backtrace();
     }
@@ -125,7 +134,7 @@ class Recoverer {
       }
       result_.missing.push_back(c10::str(shard.file, " with ", shard.samples, " samples of \"", entry.path,
                                          "\" is damaged: ", why));
-      lose(shard.file);
+      lost_.push_back(shard.file);
     }
     entry.shards = std::move(whole);
   }
@@ -147,7 +156,7 @@ class Recoverer {
         contents_.entries[static_cast<std::size_t>(place->entry)].shards.push_back(std::move(*shard));
       } else {
         result_.missing.push_back(name + " is left out: " + why);
-        lose(name);
+        lost_.push_back(name);
       }
     }
   }
@@ -203,7 +212,7 @@ class Recoverer {
                    " bytes at the end of ", name,
                    kind.has_value() ? " are no whole samples" : " have no description"));
     }
-    if (options_.repair() && shard.samples() == 0) lose(name);
+    if (shard.samples() == 0) lost_.push_back(name);
   }
 
   static void sort(SpooledEntry& entry) {
@@ -221,6 +230,7 @@ class Recoverer {
   RecoverOptions options_;
   Contents contents_;
   std::unordered_set<std::string> claimed_;
+  std::vector<std::string> lost_;  // files that are to be put aside
   Recovery result_;
 };
 
