@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -119,8 +120,8 @@ class TORCHTAP_API Spool::Stream {
  public:
   /// Copies `sample`, of any strided dtype that `save_value` takes; an undefined one keeps its place as None.
   /// With `slot`, the samples of different slots are lists of their own. Throws `c10::TypeError` for a tensor
-  /// without plain bytes. Never waits: see `admit`.
-  void append(const at::Tensor& sample, std::int64_t slot = -1);
+  /// without plain bytes, `c10::ValueError` for a negative slot. Never waits: see `admit`.
+  void append(const at::Tensor& sample, std::optional<std::int64_t> slot = std::nullopt);
   /// How many samples were left out for want of room.
   std::int64_t dropped() const noexcept;
   /// The place of the entry in the recording.

@@ -155,6 +155,9 @@ class Record {
   void add_slots(std::int64_t count);
   bool within_budget(std::int64_t bytes);
   void move_to_spool();
+  std::optional<std::int64_t> spooled_slot(std::int64_t slot) const {
+    return options->all_tensors() ? std::optional(slot) : std::nullopt;
+  }
   void count_held() noexcept;
 
   // record_values.cpp and record_data.cpp

@@ -24,7 +24,7 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
   if (stream_ != nullptr) {
     if (!store_->spool().admit(*stream_, bytes)) return false;
     for (std::int64_t i = 0; i < count; ++i) {
-      stream_->append(samples[static_cast<std::size_t>(i)], options->all_tensors() ? first_slot + i : -1);
+      stream_->append(samples[static_cast<std::size_t>(i)], spooled_slot(first_slot + i));
     }
     return true;
   }
@@ -90,7 +90,7 @@ void Record::move_to_spool() {
       const bool bytes = sample.defined() && sample.layout() == c10::kStrided;
       store_->spool().admit(*stream, bytes ? static_cast<std::int64_t>(sample.nbytes()) : 0,
                             storage::WhenFull::wait);
-      stream->append(sample, options->all_tensors() ? static_cast<std::int64_t>(i) : -1);
+      stream->append(sample, spooled_slot(static_cast<std::int64_t>(i)));
     }
     slots_[i].list = SampleList();
     count_held();

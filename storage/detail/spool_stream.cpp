@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
@@ -42,19 +43,22 @@ void count(std::vector<Run>& runs, bool defined, c10::ScalarType dtype, at::IntA
 
 }  // namespace
 
-void Spool::Stream::append(const at::Tensor& sample, std::int64_t slot) {
+void Spool::Stream::append(const at::Tensor& sample, std::optional<std::int64_t> slot) {
+  TORCH_CHECK_VALUE(!slot.has_value() || *slot >= 0, "Spool::Stream::append: slots are numbered from 0, got ",
+                    *slot, "; leave the slot out where one tensor a sample is recorded.");
+  const std::int64_t number = slot.value_or(-1);  // as in files
   Spool::Impl& spool = *impl_->spool;
   spool.check("Spool::Stream::append");  // before a lock that nobody in a child process would release
   const std::lock_guard lock(impl_->mutex);
   spool.check("Spool::Stream::append");  // again: `close` may have come in between
-  if (impl_->last_slot != slot) {
-    impl_->last = &impl_->pieces[slot];
-    impl_->last_slot = slot;
+  if (impl_->last_slot != number) {
+    impl_->last = &impl_->pieces[number];
+    impl_->last_slot = number;
   }
   if (sample.defined()) {
-    impl_->collect(sample, slot);
+    impl_->collect(sample, number);
   } else {
-    impl_->collect_none(slot);
+    impl_->collect_none(number);
   }
   impl_->samples.fetch_add(1, std::memory_order_relaxed);
 }

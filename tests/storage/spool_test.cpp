@@ -78,7 +78,8 @@ bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 }
 
 /// Appends, as a recorder does.
-void append(Spool& spool, Spool::Stream& stream, const at::Tensor& sample, std::int64_t slot = -1) {
+void append(Spool& spool, Spool::Stream& stream, const at::Tensor& sample,
+            std::optional<std::int64_t> slot = std::nullopt) {
   if (spool.admit(stream, sample.defined() ? static_cast<std::int64_t>(sample.nbytes()) : 0)) {
     stream.append(sample, slot);
   }
@@ -759,6 +760,7 @@ BOOST_AUTO_TEST_CASE(what_has_no_bytes_is_refused_and_nothing_else_happens) {
     append(spool, stream, numbered(0, 0));
     BOOST_CHECK_THROW(stream.append(at::eye(3).to_sparse()), c10::TypeError);
     BOOST_CHECK_THROW(stream.append(at::empty({2}, at::TensorOptions(at::kMeta))), c10::TypeError);
+    BOOST_CHECK_EXCEPTION(stream.append(numbered(0, 1), -1), c10::ValueError, says({"slot", "from 0", "-1"}));
     append(spool, stream, numbered(0, 1));
   }
   BOOST_TEST(prefix(load(directory / "rec"), 0) == 2);
