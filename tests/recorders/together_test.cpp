@@ -25,25 +25,38 @@ struct PairImpl : torch::nn::Module {
 };
 TORCH_MODULE(Pair);
 
-/// A reduction without `check`: only an update can tell.
-struct Picky {
-  void update(const at::Tensor& sample) {
-    TORCH_CHECK_VALUE(!sample.is_sparse() && sample.numel() == 3, "Picky: expected 3 elements, got ",
-                      sample.numel(), ".");
-    sum = sum.defined() ? sum + sample : sample.clone();
-    ++seen;
+/// What a reduction needs that sums samples of 3 elements.
+class Three {
+ public:
+  void merge(const Three& other) {
+    if (other.seen_ == 0) return;
+    sum_ = sum_.defined() ? sum_ + other.sum_ : other.sum_.clone();
+    seen_ += other.seen_;
   }
-  void merge(const Picky& other) {
-    if (other.seen == 0) return;
-    sum = sum.defined() ? sum + other.sum : other.sum.clone();
-    seen += other.seen;
-  }
-  std::int64_t count() const { return seen; }
+  std::int64_t count() const { return seen_; }
   torchtap::core::Results results() const {
-    return seen == 0 ? torchtap::core::Results{} : torchtap::core::Results{{"value", sum}};
+    return seen_ == 0 ? torchtap::core::Results{} : torchtap::core::Results{{"value", sum_}};
   }
-  at::Tensor sum;
-  std::int64_t seen = 0;
+
+ protected:
+  static void refuse(const at::Tensor& sample) {
+    TORCH_CHECK_VALUE(!sample.is_sparse() && sample.numel() == 3, "Three: expected 3 elements, got ",
+                      sample.numel(), ".");
+  }
+  void add(const at::Tensor& sample) {
+    refuse(sample);
+    sum_ = sum_.defined() ? sum_ + sample : sample.clone();
+    ++seen_;
+  }
+
+ private:
+  at::Tensor sum_;
+  std::int64_t seen_ = 0;
+};
+
+/// A reduction without `check`: only an update can tell.
+struct Picky : Three {
+  void update(const at::Tensor& sample) { add(sample); }
 };
 
 /// Has two threads meet in one record.
@@ -54,9 +67,9 @@ struct Meeting {
   std::atomic<int> fresh{0};  // sinks that were made for threads
 };
 
-/// Sums samples of 3 elements, of several threads side by side. With `Checks`, it can tell which those are.
+/// The same, of several threads side by side. With `Checks`, it can tell which samples those are.
 template <bool Checks>
-struct Meet {
+struct Meet : Three {
   explicit Meet(Meeting* meeting) : meeting(meeting) {}
   template <class T = void, class = std::enable_if_t<Checks, T>>
   void check(const at::Tensor& sample) const {
@@ -68,31 +81,15 @@ struct Meet {
       while (!meeting->come) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    refuse(sample);
-    sum = sum.defined() ? sum + sample : sample.clone();
-    ++seen;
-  }
-  void merge(const Meet& other) {
-    if (other.seen == 0) return;
-    sum = sum.defined() ? sum + other.sum : other.sum.clone();
-    seen += other.seen;
-  }
-  std::int64_t count() const { return seen; }
-  torchtap::core::Results results() const {
-    return seen == 0 ? torchtap::core::Results{} : torchtap::core::Results{{"value", sum}};
+    add(sample);
   }
   bool commutative() const { return true; }
   Meet fresh() const {
     ++meeting->fresh;
     return Meet(meeting);
   }
-  static void refuse(const at::Tensor& sample) {
-    TORCH_CHECK_VALUE(sample.numel() == 3, "Meet: expected 3 elements, got ", sample.numel(), ".");
-  }
 
   Meeting* meeting;
-  at::Tensor sum;
-  std::int64_t seen = 0;
 };
 
 template <bool Checks>
