@@ -93,7 +93,7 @@ void entry_add(benchmark::State& state) {  // the same sum, written into the mod
 }
 BENCHMARK(entry_add);
 
-void entry_keep(benchmark::State& state) {
+void keep(benchmark::State& state, std::int64_t samples) {
   torch::nn::AnyModule module{Nothing()};
   tap::recorders::ForwardPre recorder;
   recorder.module(module);
@@ -101,10 +101,31 @@ void entry_keep(benchmark::State& state) {
   std::int64_t calls = 0;
   for (auto _ : state) {
     benchmark::DoNotOptimize(module.forward(input));
-    if (++calls % 10000 == 0) recorder.reset();
+    if (++calls % samples == 0) recorder.reset();
   }
 }
+
+void entry_keep(benchmark::State& state) {
+  keep(state, 10000);
+}
 BENCHMARK(entry_keep);
+
+void entry_keep_few(benchmark::State& state) {
+  keep(state, 100);
+}
+BENCHMARK(entry_keep_few);
+
+void entry_clone(benchmark::State& state) {  // the same list, written into the model by a user
+  torch::nn::AnyModule module{Nothing()};
+  const at::Tensor input = at::ones({1, 100});
+  std::vector<at::Tensor> samples;
+  for (auto _ : state) {
+    samples.push_back(input.clone());
+    benchmark::DoNotOptimize(module.forward(input));
+    if (samples.size() == 10000) samples.clear();
+  }
+}
+BENCHMARK(entry_clone);
 
 void direct_bare(benchmark::State& state) {
   Nothing module;

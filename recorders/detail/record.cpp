@@ -20,6 +20,9 @@ Record::Record(Kind kind, std::shared_ptr<const Options> options, const model::M
       // A transform is the user's code, which must not be called by two threads at once.
       commutative_(this->options->reduction() != nullptr && this->options->reduction()->commutative() &&
                    this->options->transform() == nullptr),
+      as_it_is_(this->options->transform() == nullptr && !this->options->device().has_value() &&
+                !this->options->dtype().has_value()),
+      copied_(as_it_is_ && this->options->capture() == Capture::copy && this->options->memory_budget() < 0),
       alone_(alone) {
   if (!this->options->all_tensors()) slots_.push_back(make_slot());
 }
@@ -113,27 +116,30 @@ bool Record::wanted(hooks::Event& event, const hooks::Tensors* tensors, const at
 
 /// Folds or keeps the tensors of an event, all of them or none. False if they were dropped.
 bool Record::take(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) {
-  const Options& how = *options;
-  const bool one = !how.all_tensors() || tensors == nullptr;
+  const bool all = options->all_tensors();
+  const bool one = !all || tensors == nullptr;
+  const std::int64_t slot = all && tensors == nullptr ? event.slot() : 0;
+  if (one && options->reduction() != nullptr) {
+    fold(first, static_cast<std::size_t>(slot));
+    return true;
+  }
   c10::SmallVector<at::Tensor, 2> samples;
   if (!one) {
     for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
   }
-  const std::int64_t slot = how.all_tensors() && tensors == nullptr ? event.slot() : 0;
-  if (how.reduction() != nullptr) {
-    fold(one ? c10::ArrayRef<at::Tensor>(first) : samples, static_cast<std::size_t>(slot));
+  if (options->reduction() != nullptr) {
+    fold(samples, static_cast<std::size_t>(slot));
     return true;
   }
   const std::lock_guard lock(mutex_);
-  if (one) {
-    samples.push_back(first);
-  } else {
+  if (!one || !keep_alike(first, slot)) {
+    if (one) samples.push_back(first);
     // Calls may differ in how many tensors they have: sample i of each slot is of call i.
-    while (samples.size() < slots_.size()) samples.push_back({});
+    while (!one && samples.size() < slots_.size()) samples.push_back({});
+    if (!keep(samples, slot)) return false;
   }
-  if (!keep(samples, slot)) return false;
   ++recorded_;
-  samples_.fetch_add(1, std::memory_order_relaxed);
+  samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   return true;
 }
 

@@ -134,9 +134,6 @@ class Record {
   void stop_if_last() const;
   void check(const hooks::Tensors& tensors) const;
   at::Tensor prepare(const at::Tensor& tensor) const;
-  bool as_it_is() const noexcept {
-    return options->transform() == nullptr && !options->device().has_value() && !options->dtype().has_value();
-  }
   SlotData make_slot() const;
 
   // record_fold.cpp
@@ -151,6 +148,7 @@ class Record {
   std::int64_t forget_samples();
 
   // record_keep.cpp
+  bool keep_alike(const at::Tensor& sample, std::int64_t slot);
   bool keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot);
   void add_slots(std::int64_t count);
   bool within_budget(std::int64_t bytes);
@@ -174,6 +172,8 @@ class Record {
   std::atomic<std::int64_t> dropped_{0};  // for want of room
   std::atomic<std::int64_t> without_tensors_{0};
   const bool commutative_;  // so threads may have sinks of their own
+  const bool as_it_is_;     // nothing is to be made of a tensor before it is recorded
+  const bool copied_;       // and copied, without a budget
   const bool alone_;
   std::atomic<ThreadSinks*> thread_sinks_{nullptr};  // null until two threads meet
   std::once_flag thread_sinks_once_;

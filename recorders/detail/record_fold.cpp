@@ -19,7 +19,7 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
   if (thread_sinks_.load(std::memory_order_acquire) == nullptr && lock.try_lock())
     return fold_in_turn(samples, first_slot);
   c10::SmallVector<at::Tensor, 2> prepared;
-  if (!as_it_is()) {
+  if (!as_it_is_) {
     for (const at::Tensor& sample : samples) prepared.push_back(prepare(sample));
     samples = prepared;
   }
@@ -48,7 +48,7 @@ void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_s
     fold_together(samples, first_slot);
   } else if (samples[0].defined()) {
     SlotData& slot = slot_to_fold(first_slot);
-    if (as_it_is()) {
+    if (as_it_is_) {
       slot.sink->update(samples[0]);
     } else {
       slot.sink->update(prepare(samples[0]));
@@ -63,7 +63,7 @@ void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_s
 /// Under the lock: the tensors of one event, all of them or none.
 void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
   c10::SmallVector<at::Tensor, 2> prepared;
-  for (const at::Tensor& sample : samples) prepared.push_back(as_it_is() ? sample : prepare(sample));
+  for (const at::Tensor& sample : samples) prepared.push_back(as_it_is_ ? sample : prepare(sample));
   NewSlots added(slots_);
   for (std::size_t i = 0; i < samples.size(); ++i) slot_to_fold(first_slot + i);
   c10::SmallVector<Update, 2> updates;

@@ -5,12 +5,19 @@
 
 namespace torchtap::recorders::detail {
 
+/// The usual case: keeps a sample that is like the last one, in the room that is there. False, and nothing
+/// done, in any other.
+bool Record::keep_alike(const at::Tensor& sample, std::int64_t slot) {
+  return copied_ && stream_ == nullptr && static_cast<std::size_t>(slot) < slots_.size() &&
+         slots_[static_cast<std::size_t>(slot)].list.append_alike(sample);
+}
+
 /// Keeps the tensors of one event, all of them or none. False if they were dropped.
 bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_slot) {
   const auto count = static_cast<std::int64_t>(samples.size());
   std::int64_t bytes = 0;
   for (at::Tensor& sample : samples) {
-    if (!as_it_is()) sample = prepare(sample);
+    if (!as_it_is_) sample = prepare(sample);
     if (!sample.defined()) continue;
     // Now, and not when all is to be saved at the end of a long run.
     TORCH_CHECK_TYPE(
@@ -28,21 +35,22 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
     }
     return true;
   }
-  for (std::int64_t i = 0; i < count; ++i) {
-    at::Tensor& sample = samples[static_cast<std::size_t>(i)];
-    SampleList& list = slots_[static_cast<std::size_t>(first_slot + i)].list;
-    if (!sample.defined()) {
-      list.append(sample, /*shared=*/false);
-      continue;
+  std::int64_t kept = 0;
+  try {
+    for (; kept < count; ++kept) {
+      const at::Tensor& sample = samples[static_cast<std::size_t>(kept)];
+      SampleList& list = slots_[static_cast<std::size_t>(first_slot + kept)].list;
+      if (sample.defined() && options->capture() == Capture::alias) {
+        const core::detail::RecordingMode quiet;
+        list.append(sample.detach(), /*shared=*/true);
+      } else {
+        list.append_copy(sample);
+      }
     }
-    const core::detail::RecordingMode quiet;
-    const bool alias = options->capture() == Capture::alias;
-    if (alias || sample.requires_grad()) sample = sample.detach();
-    if (alias) {
-      list.append(sample, /*shared=*/true);
-    } else {
-      list.append_copy(sample);
-    }
+  } catch (...) {
+    while (kept > 0) slots_[static_cast<std::size_t>(first_slot + --kept)].list.drop_last();
+    count_held();
+    throw;
   }
   count_held();
   return true;

@@ -1,9 +1,11 @@
 #include <ATen/Functions.h>
+#include <c10/core/DispatchKeySet.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 
 namespace torchtap::recorders::detail {
@@ -11,30 +13,42 @@ namespace {
 
 constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples are worth an allocation of their own
 constexpr std::int64_t kBufferBytes = 1 << 20;
-constexpr std::int64_t kGrowth = 48;  // a new buffer holds this part of what is there: so much may stay empty
+// A new buffer holds this part of the samples that are there: so much may stay empty.
+constexpr std::int64_t kGrowth = 48;
+// While there are few, it holds this part, up to these bytes: what a tensor itself takes is more than what
+// stays empty then.
+constexpr std::int64_t kFirstGrowth = 4;
+constexpr std::int64_t kFirstBytes = 4 << 10;
 constexpr std::size_t kManyRuns = 24;
+constexpr std::int64_t kCoalesced = 256 << 10;  // in larger buffers, what a tensor itself takes is little
+constexpr std::int64_t kTensorBytes = 256;      // what a tensor takes besides its elements, about
 
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
+  return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
+         !tensor.is_neg() && !tensor._is_zerotensor() &&
+         !tensor.key_set().has(c10::DispatchKey::NestedTensor);
 }
 
-bool fits(const at::Tensor& buffer, const at::Tensor& sample) {
-  return buffer.scalar_type() == sample.scalar_type() && buffer.device() == sample.device() &&
-         buffer.sizes().slice(1) == sample.sizes();
+/// Whether its elements lie as they are, and in order, in memory that can be read here. What is wrapped, by a
+/// transform of functions or in Python, has keys besides those that every tensor on the CPU may have.
+bool is_plain_on_cpu(const at::Tensor& tensor) {
+  constexpr auto kUsual = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+  return tensor.key_set() - kUsual == c10::DispatchKeySet(c10::DispatchKey::CPU) && tensor.has_storage() &&
+         tensor.is_contiguous();
 }
 
-void copy_row(const at::Tensor& buffer, std::int64_t row, const at::Tensor& sample) {
-  if (sample.device().is_cpu() && sample.is_contiguous()) {
-    auto* to = static_cast<char*>(buffer.data_ptr()) + row * static_cast<std::int64_t>(sample.nbytes());
-    if (sample.nbytes() != 0) std::memcpy(to, sample.data_ptr(), sample.nbytes());
-  } else {
-    buffer.select(0, row).copy_(sample);
-  }
+/// Its elements, without a claim to write them: memory that is copied on write stays shared.
+const char* bytes_in(const at::Tensor& tensor) {
+  const void* storage = tensor.storage().data();
+  return static_cast<const char*>(storage) +
+         tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize());
 }
-
-constexpr std::int64_t kTensorBytes = 256;  // what a tensor takes besides its elements, about
 
 }  // namespace
+
+bool SampleList::fits(const Run& run, const at::Tensor& sample) {
+  return run.buffer.dtype() == sample.dtype() && run.buffer.sizes().slice(1) == sample.sizes();
+}
 
 std::int64_t SampleList::bytes_of(const Run& run) {
   if (!run.buffer.defined()) return static_cast<std::int64_t>(sizeof(Run));
@@ -43,57 +57,97 @@ std::int64_t SampleList::bytes_of(const Run& run) {
          (run.shared || !dense ? 0 : static_cast<std::int64_t>(run.buffer.nbytes()));
 }
 
-void SampleList::append_copy(const at::Tensor& sample) {
-  if (!sample.defined() || !is_plain(sample)) {
-    append(sample.defined() ? sample.clone() : sample, /*shared=*/false);
-    return;
+/// Copies `rows` samples behind those in `run`, where there is room.
+void SampleList::copy_bytes(Run& run, const char* from, std::int64_t rows) {
+  if (run.row_bytes != 0) {
+    std::memcpy(run.data + run.used * run.row_bytes, from, static_cast<std::size_t>(rows * run.row_bytes));
   }
-  if (!runs_.empty()) {
-    Run& last = runs_.back();
-    if (last.packed && last.used < last.buffer.size(0) && fits(last.buffer, sample)) {
-      copy_row(last.buffer, last.used, sample);
-      ++last.used;
-      ++size_;
-      return;
-    }
+  run.used += rows;
+}
+
+void SampleList::copy_sample(Run& run, const at::Tensor& sample) {
+  if (run.plain && is_plain_on_cpu(sample)) return copy_bytes(run, bytes_in(sample), 1);
+  run.buffer.select(0, run.used).copy_(sample);
+  ++run.used;
+}
+
+bool SampleList::append_alike(const at::Tensor& sample) {
+  if (runs_.empty() || !sample.defined()) return false;
+  Run& last = runs_.back();
+  if (!last.plain || last.used == last.capacity || !is_plain_on_cpu(sample) || !fits(last, sample))
+    return false;
+  copy_bytes(last, bytes_in(sample), 1);
+  ++size_;
+  return true;
+}
+
+void SampleList::append_copy(const at::Tensor& sample) {
+  if (append_alike(sample)) return;
+  if (!sample.defined()) return append(sample, /*shared=*/false);
+  const core::detail::RecordingMode quiet;
+  if (!is_plain(sample)) return append(sample.clone(), /*shared=*/false);
+  const bool room = !runs_.empty() && runs_.back().packed && runs_.back().used < runs_.back().capacity;
+  if (room && runs_.back().buffer.device() == sample.device() && fits(runs_.back(), sample)) {
+    copy_sample(runs_.back(), sample);
+    ++size_;
+    return;
   }
   coalesce();
   const auto bytes = std::max<std::int64_t>(static_cast<std::int64_t>(sample.nbytes()), 1);
-  const std::int64_t most = std::max<std::int64_t>(kBufferBytes / bytes, 1);
-  const std::int64_t capacity = bytes > kPackedBytes ? 1 : std::clamp<std::int64_t>(size_ / kGrowth, 1, most);
-  std::vector<std::int64_t> shape{capacity};
-  shape.insert(shape.end(), sample.sizes().begin(), sample.sizes().end());
-  Run run;
-  run.buffer =
-      at::empty(shape, sample.options().memory_format(c10::MemoryFormat::Contiguous).requires_grad(false));
-  run.packed = true;
-  copy_row(run.buffer, 0, sample);
-  run.used = 1;
+  const std::int64_t few = std::min(size_ / kFirstGrowth, kFirstBytes / bytes);
+  const std::int64_t most = bytes > kPackedBytes ? 1 : kBufferBytes / bytes;
+  Run run = packed(sample, std::clamp<std::int64_t>(std::max(size_ / kGrowth, few), 1, most));
+  copy_sample(run, sample);
   push(std::move(run));
   ++size_;
 }
 
+/// An empty buffer for samples like this one.
+SampleList::Run SampleList::packed(const at::Tensor& sample, std::int64_t capacity) {
+  c10::SmallVector<std::int64_t, 6> shape{capacity};
+  shape.append(sample.sizes().begin(), sample.sizes().end());
+  Run run;
+  run.buffer =
+      at::empty(shape, sample.options().memory_format(c10::MemoryFormat::Contiguous).requires_grad(false));
+  run.capacity = capacity;
+  run.packed = true;
+  run.plain = is_plain_on_cpu(run.buffer);
+  if (run.plain) run.data = static_cast<char*>(run.buffer.data_ptr());
+  run.row_bytes = static_cast<std::int64_t>(sample.nbytes());
+  return run;
+}
+
 void SampleList::push(Run run) {
-  bytes_ += bytes_of(run);
+  const std::int64_t bytes = bytes_of(run);
   runs_.push_back(std::move(run));
+  bytes_ += bytes;
 }
 
 // While there is little data, buffers are small, and what a tensor itself takes would be more than the
 // samples in it.
 void SampleList::coalesce() {
   if (runs_.size() < kManyRuns) return;
-  std::size_t bytes = 0;
-  std::vector<at::Tensor> parts;
+  const Run& first = runs_.front();
+  std::int64_t bytes = 0;
+  std::int64_t samples = 0;
   for (const Run& run : runs_) {
-    if (!run.packed || !fits(runs_.front().buffer, run.buffer.select(0, 0))) return;
-    bytes += run.buffer.nbytes();
-    if (bytes > kBufferBytes) return;
-    parts.push_back(run.buffer.narrow(0, 0, run.used));
+    if (!run.packed || run.buffer.dtype() != first.buffer.dtype() ||
+        run.buffer.device() != first.buffer.device() ||
+        run.buffer.sizes().slice(1) != first.buffer.sizes().slice(1))
+      return;
+    bytes += run.used * run.row_bytes;
+    samples += run.used;
+    if (bytes > kCoalesced) return;
   }
-  Run whole;
-  whole.buffer = at::cat(parts);
-  whole.used = whole.buffer.size(0);
-  whole.packed = true;
+  Run whole = packed(first.buffer.select(0, 0), samples);
+  for (const Run& run : runs_) {
+    if (whole.plain && run.plain) {
+      copy_bytes(whole, run.data, run.used);
+    } else {
+      whole.buffer.narrow(0, whole.used, run.used).copy_(run.buffer.narrow(0, 0, run.used));
+      whole.used += run.used;
+    }
+  }
   runs_.clear();
   bytes_ = 0;
   push(std::move(whole));
@@ -102,7 +156,7 @@ void SampleList::coalesce() {
 void SampleList::append(const at::Tensor& sample, bool shared) {
   Run run;
   run.buffer = sample;
-  run.used = 1;
+  run.used = run.capacity = 1;
   // Inference tensors have no version counter; what becomes of them cannot be known.
   run.shared = shared && sample.defined() && !sample.is_inference();
   if (run.shared) run.version = static_cast<std::int64_t>(sample._version());
@@ -114,9 +168,17 @@ void SampleList::append(const SampleList& other) {
   for (Run run : other.runs_) {
     // A buffer that is not full goes on being filled by its owner, behind the samples taken here.
     if (run.packed) run.buffer = run.buffer.narrow(0, 0, run.used);
+    run.capacity = run.used;
     push(std::move(run));
   }
   size_ += other.size_;
+}
+
+void SampleList::drop_last() noexcept {
+  --size_;
+  if (--runs_.back().used > 0) return;
+  bytes_ -= bytes_of(runs_.back());
+  runs_.pop_back();
 }
 
 std::vector<at::Tensor> SampleList::tensors(const std::string& what) const {

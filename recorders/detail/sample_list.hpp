@@ -12,30 +12,50 @@ namespace torchtap::recorders::detail {
 /// little more than their bytes. Not thread-safe.
 class SampleList {
  public:
+  SampleList() = default;
+  SampleList(SampleList&&) noexcept = default;
+  SampleList& operator=(SampleList&&) noexcept = default;
+  SampleList(const SampleList&) = delete;  // both would go on to fill the same buffer
+  SampleList& operator=(const SampleList&) = delete;
+
   std::int64_t size() const noexcept { return size_; }
   /// The memory that it takes, but for what is shared with others.
   std::int64_t bytes() const noexcept { return bytes_; }
-  /// Keeps a copy of `sample`, which must not require gradients; undefined keeps its place.
+  /// Keeps a copy of `sample` if it is a plain CPU tensor of the shape and dtype of the last one and there is
+  /// room behind that; false, and nothing done, if not. Neither a graph nor the modes of this thread matter,
+  /// nothing is allocated, and `bytes` stays the same.
+  bool append_alike(const at::Tensor& sample);
+  /// Keeps a copy of `sample`, without its graph; undefined keeps its place.
   void append_copy(const at::Tensor& sample);
   /// Keeps `sample` itself: the memory is the list's own, or, with `shared`, somebody else's and watched for
   /// changes.
   void append(const at::Tensor& sample, bool shared);
   void append(const SampleList& other);
+  /// Forgets the last sample, which nobody has read.
+  void drop_last() noexcept;
   /// All samples in order; those in buffers are views of memory that is never written again. Throws
   /// `c10::ValueError` that begins with `what` if a shared one was changed in place since.
   std::vector<at::Tensor> tensors(const std::string& what) const;
 
  private:
   struct Run {
-    at::Tensor buffer;      // [capacity, *sample] if packed, else the sample itself
-    std::int64_t used = 0;  // samples in it
-    std::int64_t version = 0;
+    at::Tensor buffer;          // [capacity, *sample] if packed, else the sample itself
+    std::int64_t used = 0;      // samples in it
+    std::int64_t capacity = 0;  // and how many there may be
     bool packed = false;
+    bool plain = false;    // packed, and samples can be copied as bytes,
+    char* data = nullptr;  // to here,
+    std::int64_t row_bytes = 0;
     bool shared = false;
+    std::int64_t version = 0;
   };
 
   void coalesce();
   void push(Run run);
+  static Run packed(const at::Tensor& sample, std::int64_t capacity);
+  static void copy_bytes(Run& run, const char* from, std::int64_t rows);
+  static void copy_sample(Run& run, const at::Tensor& sample);
+  static bool fits(const Run& run, const at::Tensor& sample);
   static std::int64_t bytes_of(const Run& run);
 
   std::vector<Run> runs_;
