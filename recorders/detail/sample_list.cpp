@@ -1,3 +1,4 @@
+// Packs small samples into buffers.
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -9,9 +10,9 @@
 namespace torchtap::recorders::detail {
 namespace {
 
-constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples are worth an allocation of their own
+constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples get an allocation of their own
 constexpr std::int64_t kBufferBytes = 1 << 20;
-constexpr std::int64_t kGrowth = 48;  // a new buffer holds this part of what is there: so much may stay empty
+constexpr std::int64_t kGrowth = 48;  // a new buffer has room for 1/48 of the samples, which may stay unused
 constexpr std::size_t kManyRuns = 24;
 
 bool is_plain(const at::Tensor& tensor) {
@@ -32,7 +33,7 @@ void copy_row(const at::Tensor& buffer, std::int64_t row, const at::Tensor& samp
   }
 }
 
-constexpr std::int64_t kTensorBytes = 256;  // what a tensor takes besides its elements, about
+constexpr std::int64_t kTensorBytes = 256;  // what a tensor takes besides its elements, roughly
 
 }  // namespace
 
@@ -78,8 +79,7 @@ void SampleList::push(Run run) {
   runs_.push_back(std::move(run));
 }
 
-// While there is little data, buffers are small, and what a tensor itself takes would be more than the
-// samples in it.
+// Joins small buffers. While there are few samples, a tensor takes more memory than the samples in it.
 void SampleList::coalesce() {
   if (runs_.size() < kManyRuns) return;
   std::size_t bytes = 0;
@@ -103,7 +103,7 @@ void SampleList::append(const at::Tensor& sample, bool shared) {
   Run run;
   run.buffer = sample;
   run.used = 1;
-  // Inference tensors have no version counter; what becomes of them cannot be known.
+  // Inference tensors have no version counter, so that changes cannot be detected.
   run.shared = shared && sample.defined() && !sample.is_inference();
   if (run.shared) run.version = static_cast<std::int64_t>(sample._version());
   push(std::move(run));
@@ -112,7 +112,7 @@ void SampleList::append(const at::Tensor& sample, bool shared) {
 
 void SampleList::append(const SampleList& other) {
   for (Run run : other.runs_) {
-    // A buffer that is not full goes on being filled by its owner, behind the samples taken here.
+    // The other list keeps filling a buffer that is not full, behind the samples taken here.
     if (run.packed) run.buffer = run.buffer.narrow(0, 0, run.used);
     push(std::move(run));
   }
@@ -130,7 +130,7 @@ std::vector<at::Tensor> SampleList::tensors(const std::string& what) const {
     TORCH_CHECK_VALUE(!run.shared || static_cast<std::int64_t>(run.buffer._version()) == run.version, what,
                       ": sample ", samples.size(),
                       " was captured as an alias and has been changed in place since; capture copies "
-                      "(the default), or read aliases before the model goes on.");
+                      "(the default), or read aliases before the model changes them.");
     samples.push_back(run.buffer);
   }
   return samples;

@@ -1,5 +1,7 @@
 #pragma once
 
+/// The list of samples that a record keeps.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -13,12 +15,12 @@ namespace torchtap::recorders::detail {
 class SampleList {
  public:
   std::int64_t size() const noexcept { return size_; }
-  /// The memory that it takes, but for what is shared with others.
+  /// The bytes of memory that it takes, without what it shares with the model.
   std::int64_t bytes() const noexcept { return bytes_; }
-  /// Keeps a copy of `sample`, which must not require gradients; undefined keeps its place.
+  /// Keeps a copy of `sample`, which must not require gradients; an undefined one keeps its place.
   void append_copy(const at::Tensor& sample);
-  /// Keeps `sample` itself: the memory is the list's own, or, with `shared`, somebody else's and watched for
-  /// changes.
+  /// Keeps `sample` itself. With `shared`, its memory is shared with the model, and in-place changes are
+  /// detected.
   void append(const at::Tensor& sample, bool shared);
   void append(const SampleList& other);
   /// All samples in order; those in buffers are views of memory that is never written again. Throws
