@@ -1,4 +1,4 @@
-// The tensors of one event are folded all or none.
+// The tensors of one event are folded all or none, also from several threads.
 #include <torch/torch.h>
 
 #include <atomic>
@@ -19,13 +19,13 @@ namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
 
-/// Hands out two tensors.
+/// Returns two tensors.
 struct PairImpl : torch::nn::Module {
   Two forward(const at::Tensor& first, const at::Tensor& second) { return {first, second}; }
 };
 TORCH_MODULE(Pair);
 
-/// A reduction without `check`: only an update can tell.
+/// A reduction without `check`, so that only an update finds an incompatible sample.
 struct Picky {
   void update(const at::Tensor& sample) {
     TORCH_CHECK_VALUE(!sample.is_sparse() && sample.numel() == 3, "Picky: expected 3 elements, got ",
@@ -46,15 +46,15 @@ struct Picky {
   std::int64_t seen = 0;
 };
 
-/// Has two threads meet in one record.
+/// Makes two threads fold into one record at the same time.
 struct Meeting {
-  std::atomic<std::thread::id> first{};  // which holds the record's lock until the other one has come
+  std::atomic<std::thread::id> first{};  // holds the record's lock until the other one arrives
   std::atomic<std::thread::id> second{};
   std::atomic<bool> inside{false}, come{false};
   std::atomic<int> fresh{0};  // sinks that were made for threads
 };
 
-/// Sums samples of 3 elements, of several threads side by side. With `Checks`, it can tell which those are.
+/// Sums samples of 3 elements, from several threads in parallel. With `Checks`, it checks samples first.
 template <bool Checks>
 struct Meet {
   explicit Meet(Meeting* meeting) : meeting(meeting) {}
@@ -107,7 +107,7 @@ void check_threads_all_or_none() {
   const auto good = torch::ones({3}), bad = torch::ones({4});
   meeting.second = std::this_thread::get_id();
   std::int64_t expected = 0;
-  for (int tries = 0; tries < 1000 && meeting.fresh == 0; ++tries) {  // until the record was really locked
+  for (int tries = 0; tries < 1000 && meeting.fresh == 0; ++tries) {  // until the record was locked
     meeting.inside = meeting.come = false;
     std::thread other([&] {
       meeting.first = std::this_thread::get_id();
@@ -138,7 +138,7 @@ void check_all_or_none(const Reduction& reduction, const std::string& result) {
   ForwardOutput outputs(Options().all_tensors().reduction(reduction));
   outputs.modules(*model, torchtap::selectors::names("0"));
   const auto good = torch::ones({3}), bad = torch::ones({4});
-  // Nothing was seen yet: what was folded of the first event is given back with the second slot.
+  // The first event is undone completely when its second slot is refused.
   BOOST_CHECK_THROW(model->forward<Two>(good, at::Tensor(torch::ones({3}).to_sparse())), c10::Error);
   BOOST_TEST(outputs[0].samples() == 0);
   BOOST_TEST(outputs[0].slots() == 0);
@@ -163,18 +163,18 @@ void check_all_or_none(const Reduction& reduction, const std::string& result) {
 
 BOOST_AUTO_TEST_SUITE(together)
 
-BOOST_AUTO_TEST_CASE(what_one_tensor_refuses_no_slot_has_seen) {
+BOOST_AUTO_TEST_CASE(an_event_with_a_refused_tensor_changes_no_slot) {
   check_all_or_none(Sum{}, "");
   check_all_or_none(Series(Moments{}, Max{}), "moments.mean");
   check_all_or_none(Picky{}, "");
 }
 
-BOOST_AUTO_TEST_CASE(the_sinks_of_a_thread_fold_all_or_none) {
+BOOST_AUTO_TEST_CASE(thread_sinks_fold_all_or_none) {
   check_threads_all_or_none<true>();
   check_threads_all_or_none<false>();
 }
 
-// What is read while the model runs is of one moment: a sum of ones is the number of samples.
+// A read while the model runs is of one moment: a sum of ones equals the number of samples.
 BOOST_AUTO_TEST_CASE(reading_while_the_model_runs) {
   constexpr int kThreads = 4;
   torch::nn::Sequential model{torch::nn::Identity(), torch::nn::Identity()};
