@@ -78,7 +78,7 @@ void Spool::Impl::lock_journal(const std::string& path) {
 void Spool::Impl::fill_directory(const std::vector<std::string>& names, bool fresh) {
   created = detail::utc_now();
   if (options.overwrite()) {
-    ::unlinkat(folder->fd.get(), detail::kManifest, 0);  // first: without it, this is no recording
+    ::unlinkat(folder->fd.get(), detail::kManifest, 0);  // first, so that it names no missing file
     for (const auto& name : names) {
       if (name != detail::kJournal) ::unlinkat(folder->fd.get(), name.c_str(), 0);
     }
