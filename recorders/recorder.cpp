@@ -251,6 +251,8 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
     TORCH_CHECK_VALUE(store_->spool().is_at(directory), kind(), "::save: samples are spooled to \"",
                       store_->spool().directory(), "\" and not to \"", directory,
                       "\"; save there, and move the directory when the recorder is gone.");
+    // Retries failed writes: until that succeeds, no samples can be moved to the spool.
+    store_->spool().flush();
     for (const auto& entry : live()) entry.second->spooled();
     store_->spool().finish();
     return;
@@ -263,6 +265,8 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
 void Recorder::flush() {
   check_not_moved("flush");
   if (!store_->spooling()) return;
+  // Retries failed writes: until that succeeds, no samples can be moved to the spool.
+  store_->spool().flush();
   for (const auto& entry : live()) entry.second->spooled();
   store_->spool().flush();
 }

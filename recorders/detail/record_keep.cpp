@@ -1,4 +1,7 @@
 // Keeps samples in memory, within the budget, or in the spool.
+#include <utility>
+#include <vector>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/recorders/detail/record.hpp>
@@ -83,18 +86,33 @@ bool Record::within_budget(std::int64_t bytes) {
   return true;
 }
 
-/// Called under the lock. Samples of a slot stay in memory, too, if one of them cannot be moved.
+/// Called under the lock. If it throws, the samples that were not moved stay in memory.
 void Record::move_to_spool() {
   auto* stream = store_->stream(module_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    for (const at::Tensor& sample : slots_[i].list.tensors(describe())) {
-      const bool bytes = sample.defined() && sample.layout() == c10::kStrided;
-      store_->spool().admit(*stream, bytes ? static_cast<std::int64_t>(sample.nbytes()) : 0,
-                            storage::WhenFull::wait);
-      stream->append(sample, options->all_tensors() ? static_cast<std::int64_t>(i) : -1);
+    const std::vector<at::Tensor> samples = slots_[i].list.tensors(describe());
+    std::size_t moved = 0;
+    const auto keep_the_rest = [&] {
+      SampleList rest;
+      for (; moved < samples.size(); ++moved) {
+        rest.append(samples[moved], /*shared=*/options->capture() == Capture::alias);
+      }
+      slots_[i].list = std::move(rest);
+      count_held();
+    };
+    try {
+      for (; moved < samples.size(); ++moved) {
+        const at::Tensor& sample = samples[moved];
+        const bool bytes = sample.defined() && sample.layout() == c10::kStrided;
+        store_->spool().admit(*stream, bytes ? static_cast<std::int64_t>(sample.nbytes()) : 0,
+                              storage::WhenFull::wait);
+        stream->append(sample, options->all_tensors() ? static_cast<std::int64_t>(i) : -1);
+      }
+    } catch (...) {
+      keep_the_rest();
+      throw;
     }
-    slots_[i].list = SampleList();
-    count_held();
+    keep_the_rest();  // none
   }
   stream_ = stream;
 }
