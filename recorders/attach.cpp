@@ -1,4 +1,4 @@
-// How recorders get their subrecorders, and how their hooks go again.
+// Attaches recorders to modules, and detaches them.
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
@@ -11,8 +11,8 @@ using detail::Record;
 
 namespace {
 
-/// Has a recorder of gradients say during the forward that none will come. Values of TorchScript are all
-/// known.
+/// For a recorder of gradients: a hook that throws during the forward if no gradient can arrive
+/// (`Record::on_forward`). TorchScript has no values of unknown types.
 hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_ptr<Record>& record) {
   const auto& kind = detail::traits(record->kind);
   if (!kind.gradients || module.scripted()) return {};
@@ -69,7 +69,7 @@ Recorder& Recorder::children(const torch::jit::Module& model, const selectors::S
                              const std::string& method) {
   check_not_moved("children");
   const model::ModuleRef root = model::walk_modules(model, method).front();
-  if (root.frozen()) selectors::select({root}, selector);  // tells why it has no children
+  if (root.frozen()) selectors::select({root}, selector);  // throws, and says why it has no children
   return attach(selectors::children(model, method), selector);
 }
 
@@ -82,7 +82,7 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
   check_not_moved("attach");
   hooks::DeferredCompile batch;
   AttachedList added;
-  struct Withdraw {  // unless all could be attached
+  struct Withdraw {  // undoes `store_in` unless all were attached
     detail::Store& store;
     std::int64_t count = 0;
     ~Withdraw() {
@@ -97,7 +97,7 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
     added.back()->hook(module);
   }
   batch.commit();
-  // Only now: a module that cannot be reached leaves the recorder, and the ones before it, as they were.
+  // Last, so that a module that cannot be reached leaves the recorder as it was.
   attached_->reserve(attached_->size() + added.size());
   for (auto& attached : added) attached_->push_back(std::move(attached));
   withdraw.count = 0;
@@ -107,7 +107,7 @@ Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
 Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) {
   constexpr std::size_t kMostFormer = 64;
   check_not_moved("replace");
-  (*this)[index];  // checks
+  (*this)[index];  // throws if there is none
   Attached& attached = *(*attached_)[static_cast<std::size_t>(index)];
   hooks::DeferredCompile batch;
   Attached next(attached.subrecorder.record_);

@@ -1,3 +1,4 @@
+// Checks options when they are set.
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/options.hpp>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// What a recorder records of each event, and how.
+
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>
 
@@ -19,7 +21,7 @@
 
 namespace torchtap::recorders {
 
-/// One thing that may be recorded, as conditions see it. Valid only during the call.
+/// A sample that a condition (`Options::condition`) decides about. Valid only during the call.
 class TORCHTAP_API Sample {
  public:
   /// Made by torchtap for each event.
@@ -38,15 +40,14 @@ class TORCHTAP_API Sample {
   const std::string& type() const noexcept { return type_; }
   /// Which call of this module within one forward of the root, from 0.
   std::int64_t call_index() const noexcept { return call_index_; }
-  /// How many samples this subrecorder had recorded before.
+  /// How many samples this subrecorder has recorded so far.
   std::int64_t sample_index() const noexcept { return sample_index_; }
-  /// The place among the flattened inputs or outputs of the tensor that the condition is shown; with
-  /// `all_tensors` that is the first one.
+  /// The slot of `tensor()` among the flattened inputs, outputs or gradients; with `all_tensors` that of the
+  /// first one.
   std::int64_t slot() const noexcept { return slot_; }
-  /// The tensor itself, not copied; it may require gradients, and is undefined where the module was given
-  /// none.
+  /// The tensor itself, not a copy; it may require gradients, and is undefined if the module was given none.
   const at::Tensor& tensor() const noexcept { return tensor_; }
-  /// How many tensors would be recorded of this event: with `all_tensors` all inputs or outputs, else one.
+  /// How many tensors of this event would be recorded: one, or with `all_tensors` all inputs or outputs.
   std::int64_t tensors() const noexcept { return all_ != nullptr ? all_->size() : 1; }
   /// The `index`th of these. Throws `c10::IndexError`.
   const at::Tensor& tensor(std::int64_t index) const;
@@ -61,23 +62,23 @@ class TORCHTAP_API Sample {
   const hooks::Tensors* all_;
 };
 
-/// A transform for `Options::transform`: the values of a quantized tensor, any other tensor as it is.
+/// Dequantizes a quantized tensor, and returns any other as it is. For `Options::transform`.
 TORCHTAP_API at::Tensor dequantized(const at::Tensor& tensor);
 
 /// How a tensor is kept.
 enum class Capture {
-  /// A detached copy: never changes, whatever happens to the tensor later.
+  /// A detached copy, which later changes of the tensor do not affect.
   copy,
-  /// Detached, sharing the tensor's memory: costs nothing, but a later in-place change makes it worthless.
-  /// Such a change is detected, and reported when the recording is read.
+  /// A detached tensor that shares memory: costs nothing, but a later in-place change spoils it. Such a
+  /// change is detected, except of inference tensors, and is an error when samples are read.
   alias,
 };
 
-/// What happens to a sample for which there is no memory any more (`Options::memory_budget`).
+/// What to do with a sample that exceeds `Options::memory_budget`.
 enum class OverBudget {
-  /// `c10::Error`; it is not recorded, all before it are.
+  /// `c10::Error` is thrown; the sample is not recorded, all earlier ones are.
   raise,
-  /// It is left out, and counted (`Subrecorder::dropped`).
+  /// The sample is dropped and counted (`Subrecorder::dropped`).
   drop,
 };
 
@@ -86,16 +87,16 @@ enum class OverBudget {
 ///     Options().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
 class TORCHTAP_API Options {
  public:
-  /// What is asked whether a sample is recorded.
+  /// Decides whether a sample is recorded.
   using Condition = std::function<bool(const Sample&)>;
-  /// What is made of a tensor before it is recorded.
+  /// Maps a tensor to the one that is recorded.
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
-  /// What is called with the path of the module and the error.
+  /// Receives the path of the module and the error.
   using ErrorHandler = std::function<void(const std::string& path, const std::exception_ptr& error)>;
 
-  /// Asked once per event, before anything is copied; where it says no, nothing is recorded and no counter
-  /// moves. A callable without arguments, or one that is given the `Sample`. Where the model runs in several
-  /// threads, several call it at the same time.
+  /// Called once per event, before anything is copied. If it returns false, the event is not recorded; only
+  /// `Subrecorder::events` counts it. A callable without arguments, or with a `Sample`. If the model runs in
+  /// several threads, they may call it at the same time.
   template <class Callable>
   Options& condition(Callable&& callable) {
     static_assert(
@@ -116,18 +117,19 @@ class TORCHTAP_API Options {
 
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
   /// your own (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each
-  /// subrecorder works on its own copy; where several threads come to one at the same time, and the reduction
-  /// does not depend on the order (`commutative`), each of them on a copy that is merged when the result is
-  /// asked for.
+  /// subrecorder has its own copy. If several threads reach one at the same time, and the reduction does not
+  /// depend on the order of samples (`commutative`), each thread folds into a copy, and the copies are merged
+  /// when a result is read.
   template <class Reduction>
   Options& reduction(Reduction&& reduction) {
     reduction_ = core::make_sink(std::forward<Reduction>(reduction));
     return *this;
   }
-  /// Null where every sample is kept.
+  /// Null if every sample is kept.
   const std::shared_ptr<const core::Sink>& reduction() const noexcept { return reduction_; }
 
-  /// Records the `slot`-th tensor of the flattened inputs, outputs or gradients. The default is 0, the first.
+  /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
+  /// Throws `c10::ValueError` for a negative slot.
   Options& tensor(std::int64_t slot);
   /// Records all of them, each slot with data of its own (`Subrecorder::slot`).
   Options& all_tensors(bool all = true) {
@@ -137,18 +139,19 @@ class TORCHTAP_API Options {
   std::int64_t tensor() const noexcept { return tensor_; }
   bool all_tensors() const noexcept { return all_tensors_; }
 
-  /// Writes samples to `directory` as they come instead of keeping them in memory; see `storage::Spool`. They
-  /// are copied whatever `capture` says, and read back from there by `Subrecorder::tensors` and the like. The
-  /// recording is finished by `Recorder::save(directory)`, and by the recorder's end. Not together with a
-  /// reduction.
+  /// Writes samples to `directory` as they arrive instead of keeping them in memory; see `storage::Spool`.
+  /// They are copied whatever `capture` is; `Subrecorder::tensors` and the like read them back.
+  /// `Recorder::save(directory)` and the destructor of the recorder finish the recording. Cannot be combined
+  /// with a reduction.
   Options& spool(std::string directory, storage::SpoolOptions options = {});
-  /// Keeps no more than `bytes` of samples in memory, over all modules of a recorder; what comes then is left
-  /// out or an error. Of no consequence where a reduction consumes the samples.
+  /// Keeps at most `bytes` bytes of samples in memory, over all modules of a recorder; further samples are
+  /// dropped or an error. Has no effect on reductions.
   Options& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
-  /// The same, but what comes then is spooled to `directory`, and what was kept goes there, too: from then on
-  /// it is as if `spool` had been asked for.
+  /// The same, but when the budget is used up, all samples move to `directory`, and further ones are spooled
+  /// there as with `spool`.
   Options& memory_budget(std::int64_t bytes, std::string directory, storage::SpoolOptions options = {});
-  /// Where samples are spooled to, at once or when the budget is used up; empty if nowhere.
+  /// The directory that samples are spooled to, at once or when the budget is used up; empty if there is
+  /// none.
   const std::string& spool_directory() const noexcept { return spool_directory_; }
   const storage::SpoolOptions& spool_options() const noexcept { return spool_options_; }
   /// Negative for no budget.
@@ -156,17 +159,17 @@ class TORCHTAP_API Options {
   OverBudget over_budget() const noexcept { return over_budget_; }
 
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
-  /// event cannot be recorded, so that the program continues; the event is then not recorded. Where the
-  /// model runs in several threads, several call it at the same time. The default throws.
+  /// event cannot be recorded, so that the program continues; the event is then not recorded. If the model
+  /// runs in several threads, they may call it at the same time. By default the error is thrown.
   TORCH_ARG(ErrorHandler, on_error);
-  /// How tensors are kept; of no consequence where a reduction consumes them.
+  /// How tensors are kept; has no effect on reductions.
   TORCH_ARG(Capture, capture) = Capture::copy;
-  /// Where and as what they are kept or reduced; the default is as they come.
+  /// The device on which tensors are kept or reduced; by default their own.
   TORCH_ARG(std::optional<at::Device>, device);
-  /// As what they are kept or reduced; the default is as they come.
+  /// The dtype in which tensors are kept or reduced; by default their own.
   TORCH_ARG(std::optional<at::ScalarType>, dtype);
-  /// Applied to the detached tensor before anything else: one row, a pooling, a norm. Its result is recorded.
-  /// Of one subrecorder it is called by one thread at a time.
+  /// Applied to the detached tensor before anything else, to record its result: one row, a pooling, a norm.
+  /// Each subrecorder calls it from one thread at a time.
   TORCH_ARG(Transform, transform);
 
  private:

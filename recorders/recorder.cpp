@@ -1,3 +1,4 @@
+// Recorders, but for attaching.
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -21,10 +22,10 @@ Recorder::Recorder(detail::Kind kind, Options options)
   TORCH_CHECK_VALUE(options_->reduction() == nullptr || options_->spool_directory().empty() ||
                         options_->memory_budget() >= 0,
                     this->kind(),
-                    ": spool() keeps every sample and reduction() keeps none; ask for one of them.");
+                    ": spool() keeps every sample and reduction() keeps none; set one of them.");
   store_ = std::make_shared<detail::Store>(options_);
 }
-// The options stay with both, so that what only asks needs no exception.
+// Both keep the options, so that `options()` never throws.
 Recorder::Recorder(Recorder&& other) noexcept
     : kind_(other.kind_),
       options_(other.options_),
@@ -34,7 +35,7 @@ Recorder& Recorder::operator=(Recorder&& other) noexcept {
   if (this == &other) return *this;
   hooks::DeferredCompile batch;
   finish_spool();
-  detach();  // also where a scope holds the list
+  detach();  // the list may live on in a scope
   kind_ = other.kind_;
   options_ = other.options_;
   attached_ = std::move(other.attached_);
@@ -48,8 +49,8 @@ Recorder::~Recorder() {
   attached_.reset();
 }
 
-/// Before the recorder goes: what is still in memory of what is spooled. The spool itself closes with the
-/// last of its records.
+/// Moves samples that are still in memory to the spool, before the recorder is destroyed. The spool closes
+/// with the last of its records.
 void Recorder::finish_spool() noexcept {
   if (store_ == nullptr || !store_->spooling()) return;
   detach();
@@ -154,7 +155,7 @@ std::vector<std::int64_t> Recorder::indices() const {
 
 core::Value Recorder::remove(std::int64_t index) {
   check_not_moved("remove");
-  (*this)[index];  // checks
+  (*this)[index];  // throws if there is none
   auto& attached = (*attached_)[static_cast<std::size_t>(index)];
   attached->detach();
   if (attached->subrecorder.record_->spooled() != nullptr) {  // it stays in the recording
@@ -185,8 +186,8 @@ void Recorder::apply_sample(const std::function<at::Tensor(const at::Tensor&, st
 void Recorder::merge(const Recorder& other) {
   check_not_moved("merge");
   other.check_not_moved("merge");
-  TORCH_CHECK_VALUE(kind_ == other.kind_, kind(), "::merge: cannot take in what a ", other.kind(),
-                    " recorded.");
+  TORCH_CHECK_VALUE(kind_ == other.kind_, kind(), "::merge: cannot merge a ", other.kind(),
+                    " into it; both have to be of the same kind.");
   const auto mine = live();
   const auto theirs = other.live();
   TORCH_CHECK_VALUE(mine.size() == theirs.size(), kind(), "::merge: this recorder has ", mine.size(),
@@ -207,9 +208,11 @@ bool Recorder::until_recorded(const std::function<void()>& forward) {
   check_not_moved("until_recorded");
   TORCH_CHECK_VALUE(
       !detail::traits(kind_).gradients, kind(),
-      "::until_recorded: gradients arrive in backward; only a recorder of forwards can stop one.");
-  TORCH_CHECK_VALUE(!empty(), kind(),
-                    "::until_recorded: the recorder is attached to nothing, so nothing would stop.");
+      "::until_recorded: gradients arrive in backward, and only a forward can be stopped; use a recorder of "
+      "inputs or outputs.");
+  TORCH_CHECK_VALUE(
+      !empty(), kind(),
+      "::until_recorded: the recorder is attached to nothing, so nothing would stop; attach it first.");
   auto*& current = detail::awaited_in_this_thread();
   detail::Awaited awaited;
   awaited.outer = current;
@@ -233,7 +236,7 @@ std::vector<storage::Entry> Recorder::entries() const {
   check_not_moved("entries");
   TORCH_CHECK_VALUE(
       !store_->spooling(), kind(), "::entries: samples are spooled to \"", options_->spool_directory(),
-      "\" and may be more than memory holds; call save with that directory, and storage::load it.");
+      "\" and may be larger than memory; call save with that directory, and read it with storage::load.");
   std::vector<storage::Entry> entries;
   for (const auto& entry : live()) entries.push_back(entry.second->entry());
   return entries;
@@ -243,11 +246,13 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
   check_not_moved("save");
   TORCH_CHECK_VALUE(!empty(), kind(),
                     "::save: the recorder is attached to nothing, so there is nothing to save in \"",
-                    directory, "\".");
+                    directory, "\"; attach it first.");
   if (store_->spooling()) {
     TORCH_CHECK_VALUE(store_->spool().is_at(directory), kind(), "::save: samples are spooled to \"",
                       store_->spool().directory(), "\" and not to \"", directory,
                       "\"; save there, and move the directory when the recorder is gone.");
+    // Retries failed writes: until that succeeds, no samples can be moved to the spool.
+    store_->spool().flush();
     for (const auto& entry : live()) entry.second->spooled();
     store_->spool().finish();
     return;
@@ -260,6 +265,8 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
 void Recorder::flush() {
   check_not_moved("flush");
   if (!store_->spooling()) return;
+  // Retries failed writes: until that succeeds, no samples can be moved to the spool.
+  store_->spool().flush();
   for (const auto& entry : live()) entry.second->spooled();
   store_->spool().flush();
 }

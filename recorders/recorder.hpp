@@ -1,5 +1,7 @@
 #pragma once
 
+/// Recorders: objects that collect data from many modules.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
@@ -33,17 +35,16 @@ namespace detail {
 class Store;
 }
 
-/// Collects one kind of data from many modules; each module attached to is a subrecorder with data of its
-/// own. Subrecorder `i` is the i-th module attached, whatever order the modules fire in, and keeps that index
-/// when another one is removed.
+/// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
+/// to the i-th module attached, whatever the order in which modules run, and keeps this index when others are
+/// removed.
 ///
-/// A call that hands over no tensors (a traced module whose forward returns nothing, as `StochasticDepth` in
-/// evaluation mode does) has nothing to record. Where one call of `attach`, `modules` or `children` attached
-/// to several modules, such calls are left out and counted (`Subrecorder::without_tensors`). Where it
-/// attached to one module alone, they are an error, as nothing else was asked for. A value that may hold
-/// tensors, but of a type that torchtap cannot look into, is an error always; so is a quantized tensor that
-/// is to be kept, as files have no form for it (see `dequantized`). `Options::on_error` is given these errors
-/// where it is set.
+/// A call without tensors (of a traced module whose forward returns nothing, such as `StochasticDepth` in
+/// evaluation mode) has nothing to record. If one call of `attach`, `modules` or `children` attached to
+/// several modules, such calls are left out and counted (`Subrecorder::without_tensors`). If it attached to a
+/// single module, they are an error. A value of an unknown type, which may hold tensors, is always an error.
+/// So is a quantized tensor that is to be kept, because files cannot hold it (see `dequantized`).
+/// `Options::on_error` receives these errors if it is set.
 ///
 /// Threads. The model may run in any number of threads at any time, also while the recorder is called.
 /// - Any number of threads may also make, at the same time, calls that read or change what was recorded:
@@ -58,13 +59,13 @@ class Store;
 ///   the first one has not.
 ///
 /// Lifetimes. The recorder and the model may be destroyed in either order. Destroying the recorder removes
-/// its hooks; a forward that another thread is in the middle of may still run one to its end, safely. Tensors
-/// and values that were handed out stay as they are.
+/// its hooks; a hook that is running in another thread ends safely. Tensors and values that were returned
+/// stay valid.
 ///
 /// Move-only. Subrecorders stay at their addresses when the recorder is moved. A recorder that was moved from
-/// is attached to nothing and stays so: it may be destroyed, assigned to, detached, iterated over and asked
-/// for its kind, options, size, indices and numbers of samples; every other call throws `c10::ValueError`.
-/// Only recorders of the same kind may be assigned.
+/// is attached to nothing: it may be destroyed, assigned to, detached, iterated over and asked for its kind,
+/// options, size, indices and numbers of samples; every other call throws `c10::ValueError`. Only recorders
+/// of the same kind may be assigned.
 ///
 /// The five kinds and their names are those of torchfunc's recorders.
 class TORCHTAP_API Recorder {
@@ -72,15 +73,15 @@ class TORCHTAP_API Recorder {
   Recorder(Recorder&&) noexcept;
   virtual ~Recorder();
 
-  /// Attaches to the modules of `model` that `selector` wants, at any depth, the root included; without a
+  /// Attaches to the modules of `model` that `selector` selects, at any depth, the root included; without a
   /// selector to every module that has a forward. May be called again, on the same or another model:
   /// subrecorders are added.
   ///
   /// Throws `c10::ValueError` if a module cannot be reached or nothing is selected; nothing is attached then.
   Recorder& attach(torch::nn::Module& model, const selectors::Selector& selector = {});
   /// The same for a TorchScript model. `method` is the one that is recorded; "forward" includes the copies
-  /// that tracing makes of it for a module that is called several times. Also throws `c10::ValueError` for a
-  /// model that was frozen.
+  /// ("forward1", …) that tracing makes for a module that is called several times. Also throws
+  /// `c10::ValueError` for a model that was frozen.
   Recorder& attach(const torch::jit::Module& model, const selectors::Selector& selector = {},
                    const std::string& method = "forward");
   /// The same for the modules of a walk:
@@ -102,7 +103,7 @@ class TORCHTAP_API Recorder {
     return attach(*model.ptr(), selector);
   }
 
-  /// The same as `attach(model, selector)`, under the name that torchfunc's recorders have for it.
+  /// The same as `attach(model, selector)`, under torchfunc's name.
   Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
   /// The same for a TorchScript model.
   Recorder& modules(const torch::jit::Module& model, const selectors::Selector& selector = {},
@@ -119,8 +120,8 @@ class TORCHTAP_API Recorder {
     return modules(*model.ptr(), selector);
   }
 
-  /// Attaches to the direct children of `model` that `selector` wants; indices count children. torchfunc's
-  /// name for it.
+  /// Attaches to the direct children of `model` that `selector` selects; indices count children. torchfunc's
+  /// name.
   Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
   /// The same for the direct children of a TorchScript model.
   Recorder& children(const torch::jit::Module& model, const selectors::Selector& selector = {},
@@ -133,16 +134,15 @@ class TORCHTAP_API Recorder {
 
   /// Attaches to what an `AnyModule` holds, under the path `name`.
   Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
-  /// Has `module` take the place of the one that subrecorder `index` was attached to, say because that one
-  /// was destroyed and made anew: what it does is recorded after what is there, under the path and type that
-  /// the subrecorder has. Gradients of the last 64 modules that were replaced are still recorded. Throws
-  /// `c10::IndexError` as `operator[]` does and `c10::ValueError` if the module cannot be reached; nothing is
-  /// changed then.
+  /// Attaches subrecorder `index` to `module` instead of its previous module, for example because the program
+  /// made that one anew. Further samples are added to those it has; its path and type stay. Gradients of the
+  /// last 64 modules that were replaced are still recorded. Throws `c10::IndexError` as `operator[]` does and
+  /// `c10::ValueError` if the module cannot be reached; nothing is changed then.
   Recorder& replace(std::int64_t index, const model::ModuleRef& module);
 
   /// "ForwardOutput", …
   const std::string& kind() const noexcept;
-  /// What it was made with.
+  /// The options it was made with.
   const Options& options() const noexcept;
 
   /// Subrecorders that were not removed.
@@ -164,7 +164,7 @@ class TORCHTAP_API Recorder {
   std::vector<std::int64_t> indices() const;
 
   /// Iterates over the subrecorders that were not removed, in order of attachment. A recorder is a range of
-  /// range-v3. Removing a subrecorder leaves iterators to others valid; attaching makes former ends invalid.
+  /// range-v3. Removing a subrecorder keeps iterators to others valid; attaching invalidates end iterators.
   template <class Value>
   class BasicIterator;
   using iterator = BasicIterator<Subrecorder>;
@@ -176,68 +176,68 @@ class TORCHTAP_API Recorder {
   const_iterator cbegin() const;
   const_iterator cend() const;
 
-  /// Takes the hook off module `index`, forgets the subrecorder and returns what it had recorded, as
-  /// `Subrecorder::value` does. The others keep their indices. Where samples are spooled they stay in the
-  /// recording, and the value returned is nothing (`is_none`). Throws `c10::IndexError` as `operator[]` does.
+  /// Removes subrecorder `index` and its hook, and returns what it had recorded, as `Subrecorder::value`
+  /// does. The others keep their indices. If samples are spooled, they stay in the recording, and the
+  /// returned value is nothing (`is_none`). Throws `c10::IndexError` as `operator[]` does.
   core::Value remove(std::int64_t index);
-  /// Takes all hooks off; what was recorded stays.
+  /// Removes all hooks; what was recorded stays.
   void detach() noexcept;
-  /// Forgets all samples; the hooks stay.
+  /// Discards all samples; the hooks stay.
   void reset();
-  /// `Subrecorder::apply` and `apply_sample` for each.
+  /// Calls `Subrecorder::apply` of each subrecorder.
   void apply(const std::function<at::Tensor(const at::Tensor&)>& function);
-  /// `Subrecorder::apply_sample` for each.
+  /// Calls `Subrecorder::apply_sample` of each subrecorder.
   void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
 
-  /// Adds what `other` recorded, by path: reductions are merged, kept samples appended. As if this recorder
-  /// had seen what `other` saw, after its own. Throws `c10::ValueError` if kinds or paths differ, and
-  /// `c10::Error` if two reductions cannot be merged; nothing is changed then. (All are tried first; if
-  /// forwards that run meanwhile make one impossible after that, the ones before it stay merged.)
+  /// Adds what `other` recorded: reductions are merged, kept samples appended, as if this recorder had seen
+  /// the samples of `other` after its own. Throws `c10::ValueError` if kinds or paths differ, and
+  /// `c10::Error` if two reductions cannot be merged; nothing is changed then. (All merges are tried first;
+  /// if one fails later because of a forward that runs at the same time, the ones before it stay.)
   void merge(const Recorder& other);
 
   /// Runs `forward` and stops it once every subrecorder has recorded in it, or was called without tensors:
-  /// what comes after the last module of interest is not computed. True if it was stopped, false if it ran to
+  /// nothing after the last recorded module is computed. Returns true if it was stopped, false if it ran to
   /// its end.
   ///
-  /// For recorders of forwards, in the thread that calls; throws `c10::ValueError` for gradients. It stops by
-  /// an exception that is not derived from `std::exception`: a `catch (...)` in the model that does not throw
-  /// it on keeps the forward running. The idea is baukit's `Trace(stop=True)`; here it is the last module
-  /// that runs, not the last one listed, that stops.
+  /// For recorders of forwards, in the thread that calls; throws `c10::ValueError` for gradients. The forward
+  /// is stopped by an exception that is not derived from `std::exception`; a `catch (...)` in the model has
+  /// to rethrow it. As baukit's `Trace(stop=True)`, but the last module that runs stops the forward, not the
+  /// last one listed.
   bool until_recorded(const std::function<void()>& forward);
 
-  /// Writes one `.pt` file a subrecorder and a manifest into `directory`; see `storage::save`. Subrecorders
+  /// Writes one `.pt` file per subrecorder and a manifest into `directory`; see `storage::save`. Subrecorders
   /// that never recorded are in the manifest with 0 samples.
   ///
-  /// Files are numbered in the order of the subrecorders that are left: after `remove(0)`, `recorder[1]` is
-  /// entry 0 of the manifest and its file is `0.pt`. What belongs together in memory and on disk is `path`.
+  /// Files are numbered in the order of the remaining subrecorders: after `remove(0)`, `recorder[1]` is entry
+  /// 0 of the manifest and its file is `0.pt`. `path` identifies a subrecorder in memory and on disk.
   ///
-  /// If samples are spooled (`Options::spool`), `directory` has to be where they are: the recording there is
-  /// finished, with everything recorded so far, and recording goes on. It is also finished when the recorder
-  /// is destroyed, but errors cannot be reported then.
+  /// If samples are spooled (`Options::spool`), `directory` has to be that of the spool: the recording there
+  /// is finished with everything recorded so far, and recording continues. The destructor finishes it, too,
+  /// but cannot report errors.
   void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
-  /// Returns when all samples that are spooled are safe on disk: what was recorded so far survives a crash.
-  /// Tries again what failed before. Throws `c10::Error` if it fails; nothing is lost then.
+  /// Writes all spooled samples to disk, so that they survive a crash, and retries writes that failed before.
+  /// Throws `c10::Error` if that fails; no sample is lost.
   void flush();
-  /// Events left out because the disk could not keep up or the memory budget was used up, over all
+  /// Events dropped because the disk could not keep up or the memory budget was used up, over all
   /// subrecorders.
   std::int64_t dropped() const noexcept;
-  /// What `save` writes. Throws `c10::ValueError` if samples are spooled.
+  /// The entries that `save` writes. Throws `c10::ValueError` if samples are spooled.
   std::vector<storage::Entry> entries() const;
 
-  /// Writes the state of the whole recorder with cereal, to go on in another process.
+  /// Writes the state of the whole recorder, from which `restore` resumes it, also in another process.
   void snapshot(std::ostream& stream) const;
-  /// Goes on from a snapshot of a recorder of the same kind, attached to modules of the same paths, with the
+  /// Resumes from a snapshot of a recorder of the same kind, attached to modules of the same paths, with the
   /// same reduction. Throws `c10::Error` that names what differs or is damaged; nothing is changed then.
   void restore(std::istream& stream);
-  /// The same with a file, which appears whole or not at all, also after a power failure.
+  /// The same to a file, which appears whole or not at all, also after a power failure.
   void snapshot(const std::string& file) const;
-  /// The same with a file.
+  /// The same from a file.
   void restore(const std::string& file);
 
  protected:
   /// For the kinds.
   Recorder(detail::Kind kind, Options options);
-  // For the kinds: through a `Recorder&`, one kind would become another.
+  // Protected, because assigning through a `Recorder&` could change its kind.
   Recorder& operator=(Recorder&&) noexcept;
 
  private:
@@ -272,9 +272,9 @@ class Recorder::BasicIterator {
   BasicIterator() = default;
   BasicIterator(Owner* recorder, std::size_t position)
       : recorder_(recorder), position_(recorder->next_attached(position)) {}
-  /// An iterator is also a const one.
+  /// Converts an iterator to a const one.
   template <class Other, class = std::enable_if_t<std::is_const_v<Value> && !std::is_const_v<Other>>>
-  BasicIterator(const BasicIterator<Other>& other)  // NOLINT: as of containers
+  BasicIterator(const BasicIterator<Other>& other)  // NOLINT: implicit, as for containers
       : recorder_(other.recorder_), position_(other.position_) {}
 
   reference operator*() const { return (*recorder_)[static_cast<std::int64_t>(position_)]; }
@@ -320,15 +320,13 @@ inline Recorder::const_iterator Recorder::cend() const {
   return end();
 }
 
-/// Takes off, at its end, the hooks that a recorder got while the scope lasted, exceptions included. What was
-/// recorded stays with the recorder, and so do hooks from before.
+/// Removes in its destructor the hooks that a recorder got during the scope. Recorded data and earlier hooks
+/// stay.
 ///
-/// Follows the modules when the recorder is moved to another one, and does nothing if they are gone with
-/// their recorder by then.
+/// Follows the recorder when that is moved, and does nothing if the recorder was destroyed.
 class [[nodiscard]] TORCHTAP_API Scope {
  public:
-  /// Begins: the hooks that the recorder gets from now on are taken off at the end. Throws `c10::ValueError`
-  /// for a recorder that was moved from.
+  /// Begins the scope. Throws `c10::ValueError` for a recorder that was moved from.
   explicit Scope(Recorder& recorder);
   ~Scope();
   Scope(const Scope&) = delete;
@@ -339,8 +337,8 @@ class [[nodiscard]] TORCHTAP_API Scope {
   std::size_t first_;
 };
 
-/// Defines a recorder that is made from options, from a reduction alone, or from nothing: every sample is
-/// kept.
+/// Defines a recorder that is made from options, from a reduction, or from nothing, and then keeps every
+/// sample.
 #define TORCHTAP_RECORDER(Name, value)                                                                      \
   class TORCHTAP_API Name : public Recorder {                                                               \
     static_assert(std::string_view(detail::traits(detail::Kind::value).name) == #Name);                     \
@@ -354,19 +352,19 @@ class [[nodiscard]] TORCHTAP_API Scope {
 
 /// Inputs before `forward`.
 TORCHTAP_RECORDER(ForwardPre, forward_pre);
-/// Inputs as they are after `forward`: what the module changed in place is seen.
+/// Inputs after `forward`, with what the module changed in place.
 TORCHTAP_RECORDER(ForwardInput, forward_input);
 /// Outputs of `forward`.
 TORCHTAP_RECORDER(ForwardOutput, forward_output);
-/// Gradients with respect to inputs, counting what flowed through this module only.
+/// Gradients with respect to inputs, as far as they flow through this module.
 TORCHTAP_RECORDER(BackwardInput, backward_input);
 /// Gradients with respect to outputs.
 TORCHTAP_RECORDER(BackwardOutput, backward_output);
 
 #undef TORCHTAP_RECORDER
 
-/// A recorder of the kind that is called so, "ForwardOutput", as `Recorder::kind` and manifests say it.
-/// Throws `c10::ValueError` that lists the kinds.
+/// Makes a recorder of the kind called `kind`, such as "ForwardOutput", as in `Recorder::kind` and manifests.
+/// Throws `c10::ValueError` listing the kinds for any other name.
 TORCHTAP_API std::unique_ptr<Recorder> make(const std::string& kind, Options options = {});
 
 }  // namespace torchtap::recorders

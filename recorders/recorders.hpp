@@ -1,6 +1,6 @@
 #pragma once
 
-/// All of recorders/.
+/// Includes all of recorders/.
 
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/recorder.hpp>

@@ -1,3 +1,4 @@
+// Subrecorders: the calls of a user, passed to the record.
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
@@ -33,9 +34,9 @@ at::Tensor Subrecorder::tensor() const {
   TORCH_CHECK_VALUE(!value.is_none(), record_->describe(), ": nothing was recorded yet (", events(),
                     " events were seen).");
   TORCH_CHECK_VALUE(!value.is_list(), record_->describe(), ": every sample is kept, here ", value.describe(),
-                    "; ask tensors().");
+                    "; call tensors().");
   TORCH_CHECK_VALUE(value.is_tensor(), record_->describe(), ": there are several results, ", value.describe(),
-                    "; ask for one by name.");
+                    "; get one by name with tensor(name).");
   return value.tensor();
 }
 
@@ -50,7 +51,7 @@ std::vector<at::Tensor> Subrecorder::tensors() const {
   TORCH_CHECK_VALUE(
       record_->options->reduction() == nullptr && !record_->options->all_tensors(), record_->describe(),
       ": samples are ",
-      record_->options->all_tensors() ? "kept by slot; ask slot(i)." : "reduced; ask tensor().");
+      record_->options->all_tensors() ? "kept by slot; call slot(i)." : "reduced; call tensor().");
   const core::Value value = record_->value();
   return value.is_none() ? std::vector<at::Tensor>() : value.tensors();
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+/// The part of a recorder that belongs to one module.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -22,14 +24,13 @@ class Record;
 /// removed or its recorder destroyed, also if more modules are attached or the recorder is moved.
 ///
 /// Thread-safe, also while the model runs in other threads. Reductions and transforms run under its lock, so
-/// they must not call it; conditions, error handlers and what is given to `apply` do not.
+/// they must not call it; conditions, error handlers and functions given to `apply` run outside of it.
 ///
-/// What is read is a copy or, for kept samples, a tensor that recording never changes; it may be kept for
-/// good. A copy of a subrecorder refers to the same data and may outlive the recorder; where samples are
-/// spooled, it keeps the spool open.
+/// Results are copies or, for kept samples, tensors that recording never changes. A copy of a subrecorder
+/// refers to the same data and may outlive the recorder; if samples are spooled, it keeps the spool open.
 class TORCHTAP_API Subrecorder {
  public:
-  Subrecorder(const Subrecorder&) = default;  // and no move, which would leave the recorder without one
+  Subrecorder(const Subrecorder&) = default;  // no move, which would empty the recorder
   Subrecorder& operator=(const Subrecorder&) = delete;
   ~Subrecorder() = default;
 
@@ -47,15 +48,15 @@ class TORCHTAP_API Subrecorder {
   std::int64_t events() const noexcept;
   /// Events left out because the module handed over no tensors (see `Recorder`).
   std::int64_t without_tensors() const noexcept;
-  /// Events left out for want of room (`Options::spool`, `Options::memory_budget`).
+  /// Events dropped for lack of room (`Options::spool`, `Options::memory_budget`).
   std::int64_t dropped() const noexcept;
   /// The reduced value. Throws `c10::ValueError` if there are no samples, if every sample is kept (see
   /// `tensors`), or if the reduction has several results (it lists their names).
   at::Tensor tensor() const;
   /// One of the results of the reduction: `tensor("variance")`. Throws `c10::IndexError` listing the names.
   at::Tensor tensor(const std::string& result) const;
-  /// All kept samples in order, undefined where a module was given no tensor. Throws `c10::ValueError` if the
-  /// samples are reduced, or if one captured as an alias was changed since.
+  /// All kept samples in order, undefined where the module was given no tensor. Throws `c10::ValueError` if
+  /// the samples are reduced, or if one that was captured as an alias was changed in place.
   std::vector<at::Tensor> tensors() const;
   /// The results of the reduction by name; empty while there are no samples.
   core::Results results() const;
@@ -63,24 +64,25 @@ class TORCHTAP_API Subrecorder {
   /// dict of those by slot ("0", "1", …); nothing if there are no samples.
   core::Value value() const;
 
-  /// With `Options::all_tensors`: the number of slots seen so far, and the data of one, as above.
+  /// The number of slots: with `Options::all_tensors` those seen so far, otherwise 1.
   std::int64_t slots() const noexcept;
   /// The data of one slot, as `value`. Throws `c10::IndexError`.
   core::Value slot(std::int64_t index) const;
 
-  /// Replaces what was recorded by `value`; the number of samples stays. A reduction whose state is its value
-  /// (Sum, Min, a callable…) and a list go on from it; for any other, recording another sample is an error
-  /// until `reset`.
+  /// Replaces what was recorded by `value`; the number of samples stays. Lists, and reductions whose state is
+  /// their value (Sum, Min, a callable…), continue from it; for any other reduction, recording another sample
+  /// is an error until `reset`.
   void set(core::Value value);
   /// Applies `function` to the value, to each of several results, or to each kept sample, and stores it back
-  /// as `set` does. Samples that other threads record while `function` runs are counted, but not in the
+  /// as `set` does. Samples that other threads record while `function` runs are counted, but are not in the
   /// result.
   void apply(const std::function<at::Tensor(const at::Tensor&)>& function);
-  /// The same, given the number of samples, too.
+  /// The same, but `function` also receives the number of samples.
   void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
-  /// Forgets all samples; the hook stays.
+  /// Discards all samples; the hook stays.
   void reset();
 
+  /// Made by `Recorder`.
   explicit Subrecorder(std::shared_ptr<detail::Record> record) : record_(std::move(record)) {}
 
  private:

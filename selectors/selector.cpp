@@ -250,7 +250,7 @@ std::vector<model::ModuleRef> select(const std::vector<model::ModuleRef>& module
     if (!module.has_forward()) {
       TORCH_CHECK_VALUE(!selector.names_explicitly(module), "selectors: \"", module.path(), "\" (",
                         module.type(), ") was named, but it has no ", module.method(),
-                        " and nothing ever flows through it; name the modules inside of it.");
+                        ", so there is nothing to hook; name the modules inside of it.");
       continue;
     }
     selected.push_back(module);

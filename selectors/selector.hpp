@@ -102,7 +102,7 @@ TORCHTAP_API Selector depth(std::int64_t least, std::int64_t most);
 inline Selector depth(std::int64_t exactly) {
   return depth(exactly, exactly);
 }
-/// Modules that can be hooked as the program stands.
+/// Modules to which hooks can be attached in this program.
 TORCHTAP_API Selector reachable();
 /// Every module that has a forward: what no selector means.
 TORCHTAP_API Selector everything();

@@ -1,3 +1,4 @@
+// Names of dtypes, from the table in dtype_table.cpp.
 #include <torchtap/storage/detail/dtype_table.hpp>
 #include <torchtap/storage/dtype.hpp>
 

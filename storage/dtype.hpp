@@ -12,8 +12,8 @@
 
 namespace torchtap::storage {
 
-/// "float32" for `at::kFloat`: as Python and manifests call a dtype. "" for one that no file can hold
-/// (quantized types).
+/// The name of a dtype in Python and in manifests: "float32" for `at::kFloat`. "" for a dtype that no file
+/// can hold (quantized types).
 TORCHTAP_API std::string dtype_name(c10::ScalarType type);
 /// The dtype called `name` in files and manifests; nothing for another name, or for a dtype that this
 /// LibTorch does not have.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// One entry of a recording: who it is, and what it holds.
+/// One entry of a recording: its module, and the value to save.
 
 #include <cstdint>
 #include <string>
@@ -12,29 +12,29 @@
 
 namespace torchtap::storage {
 
-/// Who an entry is: the module and what was recorded of it.
+/// Identifies an entry by its module and the kind of data recorded.
 struct TORCHTAP_API EntryId {
   /// The module's dotted path in its root.
   std::string path;
   /// Its other paths, if it is a shared module.
   std::vector<std::string> aliases;
-  /// The module's type, such as "torch::nn::LinearImpl".
+  /// The module's pretty type name, such as "Linear".
   std::string type;
   /// What was recorded: "ForwardInput", "ForwardOutput", "BackwardInput" …
   std::string kind;
 };
 
-/// What one subrecorder has to save.
+/// One entry to save: the data of one subrecorder.
 struct TORCHTAP_API Entry : EntryId {
   /// How many samples were recorded.
   std::int64_t samples = 0;
-  /// What they were reduced to, such as "Moments"; "" where every sample is kept.
+  /// The reduction, such as "Moments"; "" if every sample is kept.
   std::string reduction;
   /// What goes into the file: a tensor, a dict of a reduction's results, or the list of samples. Nothing (or
   /// an empty list or dict) if there are no samples.
   core::Value value;
-  /// The reductions behind `value`, so that recordings can be merged: one, or one for each slot with
-  /// `Options::all_tensors`. Empty where samples are kept, and for reductions that no file can hold.
+  /// The saved states of the reductions behind `value`, which `merge` needs: one, or one per slot with
+  /// `Options::all_tensors`. Empty if samples are kept, and for reductions that cannot be saved.
   std::vector<core::SavedSink> state;
 };
 

@@ -1,3 +1,4 @@
+// Saves and loads one value in one `.pt` file.
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pt.hpp>
 #include <torchtap/storage/detail/staging.hpp>

@@ -1,3 +1,4 @@
+// Merges recordings entry by entry.
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
@@ -19,7 +20,7 @@ std::string named(const RecordedEntry& entry) {
   return detail::named(static_cast<std::size_t>(entry.index()), entry.path());
 }
 
-/// With `Options::all_tensors`, the value is a dict by slot.
+/// Whether the value is a dict by slot, as `Options::all_tensors` makes it.
 bool by_slots(const RecordedEntry& entry) {
   return !entry.keys().empty() && entry.keys().front() == "0";
 }
@@ -76,8 +77,8 @@ void reduce(const std::vector<RecordedEntry>& parts, const Restore& restore, Ent
     const auto states = part.state();
     TORCH_CHECK_VALUE(
         !states.empty(), "merge: \"", part.file(), "\" holds results of ", part.reduction(),
-        " and no state to go on from, so they cannot be merged. States are kept of torchtap's own "
-        "reductions, not of callables, of types of a program's own and of map.");
+        " without a saved state, so they cannot be merged. Callables, map and types without a recipe "
+        "save no state.");
     for (std::size_t i = 0; i < states.size(); ++i) {
       auto sink = restore(states[i]);
       if (i == slots.size()) {

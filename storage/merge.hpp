@@ -1,6 +1,6 @@
 #pragma once
 
-/// Making one recording of several of the same model, as if one run had seen all that they saw.
+/// Merges several recordings of the same model into one, as if a single run had recorded all of them.
 
 #include <torch/arg.h>
 
@@ -20,8 +20,8 @@ class Sink;
 
 namespace torchtap::storage {
 
-/// Makes a reduction of its saved state: `reductions::restore`, or a function that also knows reductions of
-/// your own.
+/// Makes a reduction from its saved state: `reductions::restore`, or a function that also knows your own
+/// reductions.
 using Restore = std::function<std::unique_ptr<core::Sink>(const core::SavedSink&)>;
 
 /// How to merge recordings.
@@ -40,9 +40,10 @@ class TORCHTAP_API MergeOptions {
 ///                    storage::MergeOptions().save(storage::SaveOptions().mkdir(true)));
 ///
 /// Throws `c10::ValueError` if there are no parts; if the parts did not record the same modules in the same
-/// order, of the same kind and with the same reductions; for results without a saved state, which callables,
-/// `reductions::map` and types without a recipe leave; and what `load`, `save`, `restore` and the reductions'
-/// `merge` throw. Nothing is left at `directory` then, and an older recording there is untouched.
+/// order, of the same kind and with the same reductions; for results without a saved state (of callables,
+/// `reductions::map` and types without a recipe). Also throws what `load`, `save`, `restore` and the
+/// reductions' `merge` throw. On error nothing is written to `directory`, and an older recording there is
+/// unchanged.
 TORCHTAP_API void merge(const std::vector<std::string>& parts, const std::string& directory,
                         const Restore& restore, const MergeOptions& options = {});
 

@@ -1,3 +1,4 @@
+// Loads recordings and reads their entries.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -64,7 +65,7 @@ Recording load_file(const std::string& path, const LoadOptions& options) {
   return Recording(std::move(entries), "", "");
 }
 
-/// Opens the directory, or the one that a save, killed between two renames, left aside for it.
+/// Opens the directory, or its backup if a save was killed between two renames.
 Descriptor open_directory(const std::string& path) {
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.valid() || errno != ENOENT) return fd;
@@ -198,7 +199,7 @@ core::Value RecordedEntry::value() const {
   if (description_->file.empty()) return {};
   const detail::InputFile file = open("RecordedEntry::value", description_->file);
   core::Value value = detail::read_value(file, folder_->options.mmap());
-  // A single file has no manifest that it could contradict.
+  // A single file has no manifest to compare with.
   if (folder_->fd.valid()) detail::check_value(file, *description_, value);
   return value;
 }
@@ -242,7 +243,7 @@ const at::Tensor& SampleRange::Iterator::operator*() const {
 }
 
 SampleRange::Iterator& SampleRange::Iterator::operator++() {
-  cursor_->samples[cursor_->position++] = at::Tensor();  // what was seen need not stay in memory
+  cursor_->samples[cursor_->position++] = at::Tensor();  // frees the memory
   if (!cursor_->load()) cursor_.reset();
   return *this;
 }
@@ -329,7 +330,7 @@ Recording load(const std::string& path, const LoadOptions& options) {
     try {
       return detail::load_directory(path, std::move(fd), options);
     } catch (const c10::Error&) {
-      // Replaced by a newer recording while its files were being looked up: that one then.
+      // A newer recording replaced this one while its files were checked: load the newer one.
       if (attempt == kAttempts || detail::still_there(kept, path)) throw;
     }
   }

@@ -1,7 +1,6 @@
 #pragma once
 
-/// A recording on disk: one `.pt` file for each module that was recorded, and a manifest that says which is
-/// which.
+/// Reads a recording: a directory with one `.pt` file for each module that was recorded, and a manifest.
 ///
 /// A recording is a directory with the files `0.pt` … `N-1.pt` and `manifest.json`. In Python:
 ///
@@ -11,9 +10,8 @@
 ///             value = torch.load("analysis/" + entry["file"], weights_only=True)
 ///             print(entry["path"], entry["kind"], entry["samples"], entry["dtype"], entry["shape"])
 ///
-/// Beside the value, a `.pt` file holds the state of the reduction that it came from, if that is one of this
-/// library's: Python does not see it, and recordings are merged by it (`merge.hpp`). docs/format.md specifies
-/// all files.
+/// Beside the value, a `.pt` file holds the state of its reduction, if that can be saved: Python ignores it,
+/// and `merge` needs it. docs/format.md specifies all files.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,21 +42,20 @@ class SampleRange;
 struct TORCHTAP_API RecordedShard {
   /// Its name in the directory of the recording.
   std::string file;
-  /// Which of all tensors of a module it holds; -1 where one tensor a sample was recorded.
+  /// The slot whose tensors it holds; -1 if one tensor per sample was recorded.
   std::int64_t slot = -1;
   /// How many samples it holds.
   std::int64_t samples = 0;
-  /// Its size.
+  /// Its size in bytes.
   std::int64_t bytes = 0;
 };
 
-/// One entry of a recording that was loaded. A regular value; copying is cheap and keeps the directory open.
+/// One entry of a loaded recording. A regular value; copying is cheap and keeps the directory open.
 ///
-/// What the manifest says is at hand; the tensors are read from the file each time one of `value`, `tensor`
-/// and `tensors` is called, so that a recording may be larger than memory: keep the result. They throw
-/// `c10::ValueError` naming file and reason if the file is damaged, does not hold what the manifest says, or
-/// is gone because the recording was replaced meanwhile; never is a file of another recording read in its
-/// place.
+/// The fields of the manifest are in memory. `value`, `tensor` and `tensors` read the file on each call, so
+/// that a recording may be larger than memory: keep the result. They throw `c10::ValueError` naming file and
+/// reason if the file is damaged, contradicts the manifest, or is gone because the recording was replaced.
+/// They never read a file of another recording instead.
 class TORCHTAP_API RecordedEntry {
  public:
   /// Made by `load`.
@@ -67,7 +64,7 @@ class TORCHTAP_API RecordedEntry {
 
   /// Its place in the recording.
   std::int64_t index() const noexcept;
-  /// Who the entry is of: path, aliases, type and kind.
+  /// The entry's path, aliases, type and kind.
   const EntryId& id() const noexcept;
   /// The dotted path of the module; "" for the root.
   const std::string& path() const noexcept;
@@ -79,45 +76,46 @@ class TORCHTAP_API RecordedEntry {
   const std::string& kind() const noexcept;
   /// How many samples were recorded.
   std::int64_t samples() const noexcept;
-  /// What they were reduced to; "" where every sample is kept.
+  /// The reduction, such as "Moments"; "" if every sample is kept.
   const std::string& reduction() const noexcept;
   /// The `.pt` file, with its directory; "" for an entry without samples.
   std::string file() const;
-  /// The size of the file, or of all shards.
+  /// The size of the file, or of all shards, in bytes.
   std::int64_t bytes() const noexcept;
-  /// How many entries the list or dict has; 1 for a tensor, 0 for an entry without samples.
+  /// How many entries the list or dict has; 1 for a tensor or text, 0 for an entry without samples.
   std::int64_t number() const noexcept;
   /// The keys of a dict, in order.
   const std::vector<std::string>& keys() const noexcept;
-  /// "float32" …, "mixed" or "": see the manifest's `dtype`.
+  /// The dtype of the tensors, such as "float32"; "mixed" if they differ, "" if there are none.
   const std::string& dtype() const noexcept;
-  /// -1 in dimensions where the tensors differ: see the manifest's `shape`.
+  /// The shape of the tensors, with -1 in dimensions where they differ.
   const std::vector<std::int64_t>& shape() const noexcept;
 
   /// Whether the tensors differ in the number of dimensions; `shape` is empty then.
   bool ragged() const noexcept;
-  /// The reductions behind the value, as they were saved; empty where there are none to go on from. For
-  /// `reductions::restore`.
+  /// The saved states of the reductions behind the value, for `reductions::restore`; empty if none were
+  /// saved.
   std::vector<core::SavedSink> state() const;
 
-  /// What is in the file; nothing (`Value::is_none`) for an entry without samples.
+  /// The value in the file; nothing (`Value::is_none`) for an entry without samples.
   core::Value value() const;
   /// The tensor of an entry that holds one. Throws `c10::TypeError` for a list or dict, `c10::ValueError` for
   /// an entry without samples.
   at::Tensor tensor() const;
-  /// A result by its name, such as "variance". Throws `c10::IndexError` listing the names there are.
+  /// The result called `key`, such as "variance". Throws `c10::IndexError` listing the names if there is no
+  /// such result, `c10::ValueError` for an entry without samples.
   at::Tensor tensor(const std::string& key) const;
   /// The samples, in the order they were recorded; a single tensor is a list of one, no samples an empty
   /// list. Throws `c10::TypeError` for a dict.
   std::vector<at::Tensor> tensors() const;
-  /// The same one after the other, without having more than one shard of a spooled recording in memory. Of a
-  /// module of which all tensors were recorded, those of `slot`.
+  /// The samples one after the other; at most one shard of a spooled recording is in memory. If all tensors
+  /// of the module were recorded, those of `slot`.
   ///
   ///     for (const at::Tensor& sample : recording.at("layer1").samples_range()) …
   SampleRange samples_range(std::int64_t slot = -1) const;
   /// The files of an entry that was spooled, in order; empty for any other.
   std::vector<RecordedShard> shards() const;
-  /// How many samples a spool left out because the disk could not keep up.
+  /// How many samples a spool dropped because the disk could not keep up.
   std::int64_t dropped() const noexcept;
 
  private:
@@ -129,8 +127,8 @@ class TORCHTAP_API RecordedEntry {
   std::shared_ptr<const detail::Description> description_;
 };
 
-/// The samples of an entry in the order they were recorded, undefined where a module was given no tensor.
-/// Read as they are asked for: an input range, which can be gone through several times. Throws as
+/// The samples of an entry in the order they were recorded, undefined where the module was given no tensor.
+/// An input range that reads samples during iteration, and can be iterated several times. Throws as
 /// `RecordedEntry::value` does.
 class TORCHTAP_API SampleRange {
   struct Cursor;
@@ -172,7 +170,7 @@ inline SampleRange::Iterator SampleRange::end() const {
   return {};
 }
 
-/// A recording that was loaded: its entries, in the order of attachment. A regular value.
+/// A loaded recording: its entries, in the order of attachment. A regular value.
 class TORCHTAP_API Recording {
  public:
   /// To iterate over entries.
@@ -195,13 +193,13 @@ class TORCHTAP_API Recording {
   const RecordedEntry& at(const std::string& name) const;
   /// The paths, in order.
   std::vector<std::string> paths() const;
-  /// The same, under the word of torchfunc.
+  /// The same, under torchfunc's name.
   std::vector<std::string> names() const { return paths(); }
   /// The version of torchtap that wrote it, and when; "" for a single `.pt` file.
   const std::string& library() const noexcept { return library_; }
   const std::string& created() const noexcept { return created_; }
-  /// False for a spooled recording that was cut off, or that is still being written: what is here is whole,
-  /// and there may have been more. `recover` says what.
+  /// False for a spooled recording that was cut off or is still being written. It has all complete shards;
+  /// `recover` finds the samples that are not in one.
   bool complete() const noexcept { return complete_; }
 
  private:
@@ -211,18 +209,19 @@ class TORCHTAP_API Recording {
   bool complete_ = true;
 };
 
-/// Reads a recording from a directory that `save` wrote, or from a single `.pt` file, which makes a recording
-/// of one entry: its path is the file's name without ".pt", its samples the length of a list or else 1.
+/// Reads a recording from a directory that `save` or a spool wrote, or from a single `.pt` file. The latter
+/// is a recording of one entry, whose path is the file's name without ".pt" and whose number of samples is
+/// the length of a list, or 1.
 ///
-/// Reads the manifest and checks that every file is there with the size that the manifest says; the tensors
-/// stay on disk until they are asked for. The manifest is not trusted: names that are no plain file names, or
-/// that are symbolic links, are refused, so that nothing outside the directory is read.
+/// Reads the manifest and checks that every file exists and has the size given there; the tensors stay on
+/// disk until they are read. The manifest is not trusted: names with a path and symbolic links are refused,
+/// so that nothing outside the directory is read.
 ///
 /// Throws `c10::ValueError` naming file and reason for a path that does not exist, a directory without
 /// manifest, a manifest that is damaged, contradicts itself or was written by a newer schema, and for files
-/// that are missing or have another size. A contradiction is what no file can hold: more tensors than bytes,
-/// a shape larger than the file, an entry that is not the sum of its shards, a shard of another entry. What
-/// the manifest says of a file that is wrong otherwise is found when its value is read.
+/// that are missing or have another size. Contradictions are impossible claims: more tensors than bytes, a
+/// shape larger than the file, an entry that is not the sum of its shards, a shard of another entry. Other
+/// wrong claims are found when the value is read.
 TORCHTAP_API Recording load(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

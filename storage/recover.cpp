@@ -1,8 +1,10 @@
+// Recovers a spooled recording: locks it, so that no spool writes to it meanwhile.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/disk.hpp>
@@ -16,15 +18,16 @@ Recovery recover(const std::string& directory, const RecoverOptions& options) {
   const detail::Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) {
     detail::bad_file("recover", directory,
-                     errno == ENOENT    ? "there is no such directory"
-                     : errno == ENOTDIR ? "it is a file, not the directory of a recording"
-                                        : "the directory cannot be opened");
+                     errno == ENOENT ? "there is no such directory"
+                     : errno == ENOTDIR
+                         ? "it is a file, not the directory of a recording"
+                         : "the directory cannot be opened: " + std::generic_category().message(errno));
   }
   const detail::Descriptor journal(
       ::openat(fd.get(), detail::kJournal, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   TORCH_CHECK_VALUE(!journal.valid() || ::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, "recover: \"",
                     directory,
-                    "\" is being written to by a recorder that lives; there is nothing to recover yet.");
+                    "\" is being written to by a recorder that lives; recover it when that one has ended.");
   const Recovery result = detail::recover_locked(directory, fd.get(), options);
   if (options.repair() && journal.valid()) {
     if (::unlinkat(fd.get(), detail::kJournal, 0) != 0) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Finding and finishing what a crashed program left of a recording that it spooled (`spool.hpp`).
+/// Recovers a spooled recording (`spool.hpp`) after a crash.
 
 #include <torch/arg.h>
 
@@ -14,35 +14,35 @@ namespace torchtap::storage {
 
 /// How to recover a recording (`recover`).
 class TORCHTAP_API RecoverOptions {
-  /// Repair what is found, so that the directory holds a finished recording. Otherwise only look.
+  /// Repair the recording, so that the directory holds a finished one. Otherwise only report.
   TORCH_ARG(bool, repair) = true;
   /// Read every shard and compare its checksums. Otherwise only its size is compared.
   TORCH_ARG(bool, verify) = true;
 };
 
-/// What `recover` found.
+/// The result of `recover`. After a repair, the recording holds what is counted here.
 struct TORCHTAP_API Recovery {
-  /// What is there and whole. After a repair, that is the recording.
+  /// Entries.
   std::int64_t entries = 0;
   /// Complete shards.
   std::int64_t shards = 0;
-  /// Whole samples.
+  /// Complete samples.
   std::int64_t samples = 0;
-  /// The size of the shards.
+  /// The size of the shards in bytes.
   std::int64_t bytes = 0;
-  /// Samples from shards that were being filled, among those above: whole ones, but with no checksum to prove
-  /// it.
+  /// How many of `samples` are from shards that were being filled: complete by their size, but without a
+  /// checksum.
   std::int64_t salvaged = 0;
-  /// What is missing or damaged, a sentence each; empty for a recording that was finished, or of which all
-  /// that reached the disk is there.
+  /// One sentence for each part that is missing or damaged; empty if everything that reached the disk is
+  /// there.
   std::vector<std::string> missing;
-  /// Was it finished before, with nothing to do?
+  /// Whether the recording was finished already, so that there was nothing to do.
   bool finished = false;
 };
 
-/// Finds what a crashed program, or one that lost power, left of a recording that it spooled, and finishes
-/// it: the manifest is written, shards that were being filled are completed as far as samples are whole, what
-/// is damaged is left out. Damaged and useless files stay in the directory, renamed to `….lost`.
+/// Finishes a spooled recording that a crash or a power failure cut off: writes the manifest, completes
+/// shards that were being filled with the samples that are complete, and leaves out damaged files. Damaged
+/// and useless files stay in the directory, renamed to `….lost`.
 ///
 /// Throws `c10::ValueError` if there is no recording at `directory`, or if it is being written by another
 /// process.

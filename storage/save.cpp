@@ -1,3 +1,4 @@
+// Saves a recording as a whole.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -32,18 +33,19 @@ void check_entry(const Entry& entry, std::size_t index) {
   check_name(where, "kind", entry.kind);
   check_name(where, "reduction", entry.reduction);
   const std::string name = named(index, entry.path);
-  TORCH_CHECK_VALUE(entry.samples >= 0, "save: ", name, " claims ", entry.samples, " samples.");
+  TORCH_CHECK_VALUE(entry.samples >= 0, "save: ", name, " claims ", entry.samples,
+                    " samples; expected 0 or more.");
   TORCH_CHECK_VALUE(entry.samples > 0 || is_empty(entry.value), "save: ", name,
                     " claims 0 samples but holds ", entry.value.describe(), "; count its samples.");
   check_value("save", name, entry.value);
 }
 
-/// The directory may be taken: it is missing, empty, or a recording that may be replaced.
+/// Throws unless `path` is missing, empty, or a recording that may be replaced.
 void check_place(const std::string& path, bool overwrite) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return;
   TORCH_CHECK_VALUE(S_ISDIR(status.st_mode), "save: \"", path,
-                    "\" is a file; a recording is a directory, name one.");
+                    "\" is a file, but a recording is a directory; name a directory.");
   struct stat here {};
   TORCH_CHECK_VALUE(
       ::stat(".", &here) != 0 || here.st_dev != status.st_dev || here.st_ino != status.st_ino, "save: \"",
@@ -70,7 +72,7 @@ void check_place(const std::string& path, bool overwrite) {
                     "\" is being written to by a recorder that spools; choose another directory.");
 }
 
-/// Hands entry `index` to `write`, once.
+/// Calls `write` once, with entry `index`.
 using Each = std::function<void(std::size_t index, const std::function<void(const Entry&)>& write)>;
 
 /// Writes the files of all entries, and the manifest last.

@@ -1,3 +1,4 @@
+// The public calls of a spool; detail/spool_impl.hpp says where the rest is.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,13 +33,14 @@ Spool::Spool(const std::string& directory, const SpoolOptions& options) : impl_(
   try {
     impl_->writer = std::thread([impl = impl_.get()] { impl->run(); });
   } catch (const std::system_error& error) {
-    TORCH_CHECK(false, "spool: the system gives no thread: ", error.what(), ".");
+    TORCH_CHECK(false, "spool: cannot start the writer thread: ", error.what(), ".");
   }
 }
 
 Spool::~Spool() {
   if (impl_->guard.in_child()) {
-    // Its thread does not exist here, and what waits for that can be neither used nor destroyed.
+    // The writer thread does not exist in a child process, and the objects that wait for it can be neither
+    // used nor destroyed.
     (void)impl_.release();
     return;
   }

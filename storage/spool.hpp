@@ -1,9 +1,9 @@
 #pragma once
 
-/// Recordings larger than memory: samples that go to disk as they come.
+/// Writes samples to disk as they arrive, for recordings larger than memory.
 ///
 /// A spooled recording is a directory with a manifest, as docs/format.md describes it, in which each entry
-/// has shards instead of one file: `3-0.pt`, `3-1.pt` … for entry 3 (`3.1-0.pt` … for its slot 1, where all
+/// has shards instead of one file: `3-0.pt`, `3-1.pt` … for entry 3 (`3.1-0.pt` … for its slot 1, if all
 /// tensors of a module are recorded). Each shard is complete in itself. In Python:
 ///
 ///     manifest = json.load(open("analysis/manifest.json"))
@@ -16,7 +16,7 @@
 /// holds a list. Iterating yields the samples either way.
 ///
 /// While it is written, and after a crash, `journal.jsonl` lists the shards that are complete; `load` reads
-/// that, too. Shards that are being filled are called `….part`.
+/// it, too. Shards that are being filled are called `….part`.
 
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>
@@ -32,13 +32,13 @@
 
 namespace torchtap::storage {
 
-/// What happens to a sample that comes while the queue in front of the disk is full.
+/// What to do with a sample that arrives while the queue of the writer is full.
 enum class WhenFull {
-  /// Whoever brings it waits until the disk has caught up.
+  /// The recording thread waits until there is room.
   wait,
-  /// It is left out, and counted.
+  /// The sample is dropped and counted.
   drop,
-  /// `c10::Error`; it is not recorded, all before it are.
+  /// `c10::Error` is thrown; the sample is not recorded, all earlier ones are.
   raise,
 };
 
@@ -46,68 +46,69 @@ enum class WhenFull {
 class TORCHTAP_API SpoolOptions {
   /// Create missing directories. Otherwise a missing one is an error.
   TORCH_ARG(bool, mkdir) = false;
-  /// Replace the recording that is there, at once. Otherwise that is an error.
+  /// Delete an existing recording when the spool is opened. Otherwise an existing one is an error.
   TORCH_ARG(bool, overwrite) = false;
-  /// Go on with the recording that is there, spooled or not, finished or cut off by a crash (then it is
-  /// repaired first, as `recover` does): modules of the same path and kind get further samples behind those
-  /// they have, others are added.
+  /// Continue an existing recording, spooled or not, finished or cut off by a crash (it is repaired first, as
+  /// by `recover`): modules of the same path and kind get further samples, others are added.
   TORCH_ARG(bool, append) = false;
-  /// How many bytes of samples a shard takes before the next one is begun; a sample is never divided.
+  /// How many bytes of samples a shard holds before the next one is begun; a sample is never split.
   TORCH_ARG(std::int64_t, shard_bytes) = std::int64_t{64} << 20;
-  /// How many bytes may wait in memory for the disk, apart from up to 64 KiB a module that are being
-  /// collected; a sample that is larger waits alone.
+  /// How many bytes of samples may wait in memory to be written, besides up to 64 KiB per slot that are being
+  /// collected; a larger sample waits alone.
   TORCH_ARG(std::int64_t, queue_bytes) = std::int64_t{256} << 20;
-  /// What happens to a sample that finds the queue full.
+  /// What to do with a sample that arrives while the queue is full.
   TORCH_ARG(WhenFull, when_full) = WhenFull::wait;
-  /// Wait until the disk has a shard before it counts as complete, so that it survives a power failure.
-  /// Without, it survives a killed process.
+  /// Wait until a shard is on the disk (fsync) before it counts as complete, so that it survives a power
+  /// failure. Otherwise it survives only a killed process.
   TORCH_ARG(bool, sync) = true;
 };
 
-/// Writes a recording sample by sample, by a thread of its own behind a bounded queue.
+/// Writes a recording sample by sample, in a background thread with a bounded queue.
 ///
-/// What fails in the background (disk full, an I/O error) is thrown, as `c10::Error`, by the next `admit` and
-/// by `flush`, `finish` and `close`, until one of the latter three succeeds: they try again, so once there is
-/// room nothing is lost. Samples not yet on disk wait in memory until then, and nothing is added to them.
+/// Errors of the background thread (disk full, an I/O error) are thrown as `c10::Error` by the next `admit`,
+/// and by `flush`, `finish` and `close` until one of these three succeeds: each of them retries. Samples that
+/// are not on disk yet wait in memory, so that none is lost once there is room; until then `admit` accepts no
+/// further ones.
 ///
 /// Thread-safe. In a child process (fork) every call is an error and the destructor does nothing.
 class TORCHTAP_API Spool {
  public:
-  /// Takes `directory`, and keeps others from writing there until `close`. Throws `c10::ValueError` where it
-  /// may not be written to (see `SpoolOptions`), or where another spool writes already; `c10::Error` if the
-  /// system fails.
+  /// Opens `directory` and locks it until `close`. Throws `c10::ValueError` if it may not be written to (see
+  /// `SpoolOptions`), or if another spool is writing to it; `c10::Error` if the system fails.
   explicit Spool(const std::string& directory, const SpoolOptions& options = {});
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;
-  /// Closes. What cannot be written then is lost, but for the shards that are complete; call `close` to know.
+  /// Closes the spool without reporting errors: samples that cannot be written are lost. Call `close` to see
+  /// errors.
   ~Spool();
 
   /// The samples of one entry. Valid as long as the spool.
   class Stream;
-  /// Adds an entry. With `SpoolOptions::append`, an entry of the same path and kind that no stream was opened
-  /// for yet is gone on with.
+  /// Adds an entry. With `SpoolOptions::append`, continues the existing entry of the same path and kind, if
+  /// it has no stream yet. Throws `c10::ValueError` for names that are not UTF-8.
   Stream& add(const EntryId& id);
-  /// Forgets the last `count` entries, unless they have samples.
+  /// Removes the last `count` entries, but none that has samples.
   void withdraw(std::int64_t count) noexcept;
 
-  /// To be asked before samples of `bytes` in all are appended: waits, throws, or returns false and counts
-  /// them as dropped, as `SpoolOptions::when_full` has it.
+  /// Reserves room in the queue; call it before appending samples of `bytes` bytes in total. If the queue is
+  /// full, waits, throws, or counts one dropped sample and returns false, as `SpoolOptions::when_full` says.
   bool admit(Stream& stream, std::int64_t bytes);
-  /// The same, whatever the options have.
+  /// The same with `policy` instead of `SpoolOptions::when_full`.
   bool admit(Stream& stream, std::int64_t bytes, WhenFull policy);
 
-  /// Returns when everything that was appended is in shards that are complete.
+  /// Writes all appended samples to complete shards, and returns when that is done.
   void flush();
-  /// The same, and writes the manifest: a reader finds a finished recording. Spooling goes on.
+  /// The same, and writes the manifest, so that readers find a finished recording. Further samples may
+  /// follow.
   void finish();
-  /// The same, and lets go of the directory. Appending is an error from then on.
+  /// The same, and unlocks the directory. Appending is an error afterwards.
   void close();
 
   /// All samples of an entry, read back from disk as `RecordedEntry::value` does; flushes first.
   core::Value value(const Stream& stream);
-  /// Without symbolic links.
+  /// The path of the directory, without symbolic links.
   const std::string& directory() const noexcept;
-  /// Is `path` the same directory?
+  /// Whether `path` is the same directory.
   bool is_at(const std::string& path) const;
 
  private:
@@ -118,11 +119,12 @@ class TORCHTAP_API Spool {
 /// The samples of one entry of a spool.
 class TORCHTAP_API Spool::Stream {
  public:
-  /// Copies `sample`, of any strided dtype that `save_value` takes; an undefined one keeps its place as None.
-  /// With `slot`, the samples of different slots are lists of their own. Throws `c10::TypeError` for a tensor
-  /// without plain bytes, `c10::ValueError` for a negative slot. Never waits: see `admit`.
+  /// Appends a copy of `sample`, a strided tensor of any dtype that `save_value` takes; an undefined one is
+  /// stored as None. Samples of different slots are separate lists; there is no slot where one tensor a
+  /// sample is recorded. Throws `c10::TypeError` for a tensor without plain bytes, `c10::ValueError` for a
+  /// negative slot. Never waits for the disk: see `admit`.
   void append(const at::Tensor& sample, std::optional<std::int64_t> slot = std::nullopt);
-  /// How many samples were left out for want of room.
+  /// How many samples were dropped because the queue was full.
   std::int64_t dropped() const noexcept;
   /// The place of the entry in the recording.
   std::int64_t index() const noexcept;

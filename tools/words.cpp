@@ -44,7 +44,7 @@ constexpr std::array kRules{
     Rule{", or pass SpoolOptions().mkdir(true)", ""},
     Rule{" with mkdir(true)", ""},
     Rule{" Use allow_none() if that is fine.", ""},
-    Rule{", then call flush() or save(): they try again, and recording goes on",
+    Rule{", then call flush() or save(): they try again, and recording continues",
          "; torchtap recover finishes what is there"},
     Rule{"; load it with torch::load or torch::jit::load, and save tensors with storage::save_value or "
          "torch.save",

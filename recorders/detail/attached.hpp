@@ -1,5 +1,7 @@
 #pragma once
 
+/// A subrecorder together with its hooks.
+
 #include <deque>
 #include <memory>
 #include <utility>
@@ -23,7 +25,7 @@ struct Recorder::Attached {
 
   Subrecorder subrecorder;
   hooks::Handle handle;
-  hooks::Handle forward;             // of a recorder of gradients
+  hooks::Handle forward;             // for recorders of gradients
   std::deque<hooks::Handle> former;  // of modules that were replaced and may still get gradients
 };
 

@@ -1,3 +1,4 @@
+// Looks up kinds by name.
 #include <vector>
 
 #include <torchtap/core/detail/error.hpp>

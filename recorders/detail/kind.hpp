@@ -1,12 +1,13 @@
 #pragma once
 
+/// The one list of the kinds of recorders. Their names are those of the classes and of manifests.
+
 #include <array>
 #include <cstddef>
 #include <string>
 
 #include <torchtap/hooks/event.hpp>
 
-/// The one list of the kinds of recorders. Their names are those of the classes and of manifests.
 namespace torchtap::recorders::detail {
 
 enum class Kind { forward_pre, forward_input, forward_output, backward_input, backward_output };
@@ -15,8 +16,8 @@ struct KindTraits {
   Kind kind;
   const char* name;
   hooks::Kind hook;  // where the data comes from
-  bool gradients;    // and not values
-  bool outputs;      // and not inputs
+  bool gradients;    // not values
+  bool outputs;      // not inputs
 };
 
 /// In the order of `Kind`.
@@ -32,7 +33,7 @@ constexpr const KindTraits& traits(Kind kind) noexcept {
   return kKinds[static_cast<std::size_t>(kind)];
 }
 
-/// "ForwardOutput".
+/// The name of a kind: "ForwardOutput".
 const std::string& name_of(Kind kind) noexcept;
 /// The kind called `name`. Throws `c10::ValueError` that lists the names.
 Kind kind_of(const std::string& name);

@@ -1,3 +1,4 @@
+// What a record does with an event.
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ Record::Record(Kind kind, std::shared_ptr<const Options> options, const model::M
     : id{module.path(), module.aliases(), module.type(), name_of(kind)},
       kind(kind),
       options(std::move(options)),
-      // A transform is the user's code, which must not be called by two threads at once.
+      // A transform is the user's code, which only one thread may call at a time.
       commutative_(this->options->reduction() != nullptr && this->options->reduction()->commutative() &&
                    this->options->transform() == nullptr),
       as_it_is_(this->options->transform() == nullptr && !this->options->device().has_value() &&
@@ -105,7 +106,7 @@ hooks::Tensors* Record::tensors_of(hooks::Event& event) const {
   return traits(kind).outputs ? &event.outputs() : &event.inputs();
 }
 
-/// What the condition says of the event, whose first tensor to be recorded is `first`.
+/// Asks the condition; `first` is the first tensor of the event to be recorded.
 bool Record::wanted(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first) const {
   std::int64_t slot = options->all_tensors() ? 0 : options->tensor();
   if (tensors == nullptr) slot = event.slot();
@@ -134,7 +135,7 @@ bool Record::take(hooks::Event& event, const hooks::Tensors* tensors, const at::
   const std::lock_guard lock(mutex_);
   if (!one || !keep_alike(first, slot)) {
     if (one) samples.push_back(first);
-    // Calls may differ in how many tensors they have: sample i of each slot is of call i.
+    // Calls may have different numbers of tensors: undefined ones make sample i of each slot that of call i.
     while (!one && samples.size() < slots_.size()) samples.push_back({});
     if (!keep(samples, slot)) return false;
   }
@@ -143,7 +144,7 @@ bool Record::take(hooks::Event& event, const hooks::Tensors* tensors, const at::
   return true;
 }
 
-/// Ends the forward of `until_recorded` that waits for this record alone.
+/// Ends the forward of `until_recorded` if this is the last record that it waits for.
 void Record::stop_if_last() const {
   Awaited* const awaited = awaited_in_this_thread();
   if (awaited == nullptr) return;
@@ -154,7 +155,7 @@ void Record::stop_if_last() const {
   if (waiting.empty()) throw StopForward{awaited};
 }
 
-/// Throws unless the call holds what is to be recorded. Of a value of an unknown type it cannot be told.
+/// Throws unless the call holds the tensors to be recorded, also if a value of an unknown type may hold them.
 void Record::check(const hooks::Tensors& tensors) const {
   const bool enough = options->all_tensors() ? !tensors.empty() || traits(kind).gradients
                                              : options->tensor() < tensors.size();
@@ -186,7 +187,7 @@ void Record::on_forward(const hooks::Tensors& tensors) {
   }
 }
 
-/// What is recorded of a tensor.
+/// Detaches, transforms and converts a tensor as the options say.
 at::Tensor Record::prepare(const at::Tensor& tensor) const {
   const Options& how = *options;
   if (!tensor.defined()) return tensor;

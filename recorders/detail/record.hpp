@@ -1,5 +1,7 @@
 #pragma once
 
+/// The data of a subrecorder, and what its hooks do.
+
 #include <c10/util/SmallVector.h>
 
 #include <atomic>
@@ -25,28 +27,28 @@ namespace torchtap::recorders::detail {
 
 class Record;
 
-/// While `Recorder::until_recorded` runs in this thread: which records are still waited for.
+/// The records that `Recorder::until_recorded` still waits for in this thread.
 struct Awaited {
   std::vector<const Record*> records;
   Awaited* outer = nullptr;
 };
-/// Ends a forward from inside a hook. Not an exception type of the library's: nobody but `until_recorded`
+/// Thrown by a hook to end a forward. Not derived from `std::exception`, so that only `until_recorded`
 /// catches it.
 struct StopForward {
   const Awaited* awaited;
 };
 Awaited*& awaited_in_this_thread() noexcept;
 
-/// What was recorded of one slot, the position of a tensor among those of an event.
+/// The data of one slot.
 struct SlotData {
-  std::unique_ptr<core::Sink> sink;  // null where every sample is kept
+  std::unique_ptr<core::Sink> sink;  // null if every sample is kept
   SampleList list;
-  std::optional<core::Value> fixed;  // set by the user in place of what the sink has
+  std::optional<core::Value> fixed;  // set by the user, instead of the results of the sink
   SlotData clone() const;
 };
 
-/// What was recorded of one module, apart from its owner, so that merging and restoring can be prepared and
-/// then put in place.
+/// The data of one module without its record, so that merging and restoring can be prepared and then put in
+/// place.
 struct RecordData {
   std::vector<SlotData> slots;
   std::int64_t samples = 0;
@@ -54,25 +56,25 @@ struct RecordData {
   std::int64_t without_tensors = 0;
 };
 
-/// What one subrecorder holds, shared with its hook, so that both may go first. Thread-safe.
+/// The data of one subrecorder, shared with its hook, so that either may be destroyed first. Thread-safe.
 ///
 /// Its functions are in five files: record.cpp (events), record_fold.cpp, record_keep.cpp, record_values.cpp
 /// and record_data.cpp.
 class Record {
  public:
-  /// `alone`: this module and no other was asked for.
+  /// `alone`: one call attached to this module and no other.
   Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
-  /// To be called once, before the first event.
+  /// Call it once, before the first event.
   void store_in(std::shared_ptr<Store> store);
 
   const storage::EntryId id;
   const Kind kind;
   const std::shared_ptr<const Options> options;
 
-  /// The hook's body.
+  /// Called by the hook.
   void on_event(hooks::Event& event) {
     if (options->on_error() == nullptr) {
       record(event);
@@ -81,8 +83,8 @@ class Record {
     }
   }
 
-  /// Of a recorder of gradients, during the forward: throws if the tensors whose gradients it is to record
-  /// are in a value of an unknown type, where none would ever arrive.
+  /// For a recorder of gradients, called during the forward. Throws if the tensors whose gradients are
+  /// recorded are in a value of an unknown type, because no gradient would arrive.
   void on_forward(const hooks::Tensors& tensors);
 
   std::int64_t samples() const noexcept { return samples_.load(); }
@@ -91,9 +93,9 @@ class Record {
   }
   /// Events that had nothing to record.
   std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
-  /// Events that were left out for want of room.
+  /// Events that were dropped for lack of room.
   std::int64_t dropped() const noexcept { return dropped_.load(); }
-  /// Moves what is in memory to the spool, if there is one by now. Null if there is none.
+  /// The stream of the spool, after moving samples in memory to it; null while nothing is spooled.
   storage::Spool::Stream* spooled() const;
   /// Throws if samples are spooled.
   void refuse_spooled(const char* call) const;
@@ -112,13 +114,13 @@ class Record {
   /// "ForwardOutput "layer1" (Conv2d)": how messages begin.
   std::string describe() const;
 
-  /// A copy of what is here, all of it as of one moment. Throws if samples are spooled.
+  /// A copy of the data, all of it as of one moment. Throws if samples are spooled.
   RecordData data() const;
-  /// Replaces what is here.
+  /// Replaces the data.
   void put(RecordData data);
   /// Throws if `merge` would.
   void check_merge(const RecordData& theirs) const;
-  /// Adds what another record has seen to whatever is here by now. What throws changes nothing.
+  /// Adds the data of another record. If it throws, nothing changes.
   void merge(const RecordData& theirs);
   void save(core::OutputArchive& archive) const;
   /// Reads what `save` wrote, without putting it in place.
@@ -167,21 +169,21 @@ class Record {
   mutable std::mutex mutex_;
   mutable std::vector<SlotData> slots_;   // one, or with all_tensors as many as were seen
   mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock
-  std::atomic<std::int64_t> samples_{0};  // those in thread sinks, too; written under the lock of either
-  std::atomic<std::int64_t> refused_{0};  // events that were not recorded
-  std::atomic<std::int64_t> dropped_{0};  // for want of room
+  std::atomic<std::int64_t> samples_{0};  // with those in thread sinks; written under the lock of either
+  std::atomic<std::int64_t> refused_{0};  // events that the condition refused
+  std::atomic<std::int64_t> dropped_{0};  // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};
-  const bool commutative_;  // so threads may have sinks of their own
-  const bool as_it_is_;     // nothing is to be made of a tensor before it is recorded
-  const bool copied_;       // and copied, without a budget
+  const bool commutative_;  // threads may have sinks of their own
+  const bool as_it_is_;     // a tensor is recorded as it comes, without transform, device and dtype
+  const bool copied_;       // as it comes, into a copy, and without a budget
   const bool alone_;
-  std::atomic<ThreadSinks*> thread_sinks_{nullptr};  // null until two threads meet
+  std::atomic<ThreadSinks*> thread_sinks_{nullptr};  // null until two threads record at the same time
   std::once_flag thread_sinks_once_;
   std::unique_ptr<ThreadSinks> thread_sinks_owner_;
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
-  std::int64_t held_ = 0;                     // what this record has added to `Store::held`
+  std::int64_t held_ = 0;                     // what this record counts in `Store::held`
 };
 
 }  // namespace torchtap::recorders::detail

@@ -1,4 +1,4 @@
-// What was recorded, apart from its record: for merging, snapshots and restoring.
+// Copies, merges, saves and loads the data of a record.
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
@@ -37,7 +37,7 @@ void Record::merge(const RecordData& theirs) {
   merge_thread_sinks();
   if (options->reduction() == nullptr) {
     join(slots_, theirs.slots);
-  } else {  // apart: one of several slots may throw
+  } else {  // with copies, because one of several slots may throw
     std::vector<SlotData> joined;
     for (const SlotData& slot : slots_) joined.push_back(slot.clone());
     join(joined, theirs.slots);

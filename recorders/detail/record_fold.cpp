@@ -1,4 +1,4 @@
-// How a record folds the tensors of an event into its reductions, from one thread or several.
+// Folds the tensors of an event into the reductions of a record, from one thread or several.
 #include <c10/util/SmallVector.h>
 
 #include <utility>
@@ -14,7 +14,7 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
     const std::lock_guard lock(mutex_);
     return fold_in_turn(samples, first_slot);
   }
-  // One thread alone never needs sinks of its own.
+  // A single thread never needs thread sinks.
   std::unique_lock lock(mutex_, std::defer_lock);
   if (thread_sinks_.load(std::memory_order_acquire) == nullptr && lock.try_lock())
     return fold_in_turn(samples, first_slot);
@@ -28,7 +28,7 @@ void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
   open_thread_sinks(samples, first_slot);
 }
 
-/// Slots that were added for an event go again if the event is not recorded.
+/// Removes slots that were added for an event, if the event is not recorded.
 struct Record::NewSlots {
   explicit NewSlots(std::vector<SlotData>& slots) : slots(slots), before(slots.size()) {}
   ~NewSlots() {
@@ -42,7 +42,7 @@ struct Record::NewSlots {
   bool kept = false;
 };
 
-/// Under the lock.
+/// Called under the lock.
 void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
   if (samples.size() != 1 || first_slot >= slots_.size()) {
     fold_together(samples, first_slot);
@@ -54,13 +54,13 @@ void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_s
       slot.sink->update(prepare(samples[0]));
     }
   } else {
-    slot_to_fold(first_slot);  // there is nothing to fold
+    slot_to_fold(first_slot);  // nothing to fold, but it throws for a value that was set by hand
   }
   ++recorded_;
   samples_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Under the lock: the tensors of one event, all of them or none.
+/// Called under the lock. Folds the tensors of one event, all of them or none.
 void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
   c10::SmallVector<at::Tensor, 2> prepared;
   for (const at::Tensor& sample : samples) prepared.push_back(as_it_is_ ? sample : prepare(sample));
@@ -74,11 +74,11 @@ void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_
   added.kept = true;
 }
 
-/// Under the lock: folds in prepared samples, and lets this thread's next ones go to sinks of its own.
+/// Called under the lock. Folds prepared samples, and makes thread sinks for the next ones of this thread.
 void Record::open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
   NewSlots added(slots_);
   for (std::size_t i = 0; i < samples.size(); ++i) slot_to_fold(first_slot + i);
-  c10::SmallVector<Update, 2> updates;  // of slots that have seen nothing
+  c10::SmallVector<Update, 2> updates;  // of slots without samples
   c10::SmallVector<std::pair<std::size_t, std::unique_ptr<core::Sink>>, 2> beside;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     if (!samples[i].defined()) continue;
@@ -89,7 +89,7 @@ void Record::open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t fi
     }
     auto sink = slot.sink->fresh();
     sink->update(samples[i]);
-    slot.sink->clone()->merge(*sink);  // throws if the sample does not go with those before
+    slot.sink->clone()->merge(*sink);  // throws if the sample is incompatible with those before
     beside.emplace_back(first_slot + i, std::move(sink));
   }
   update_together(updates);
@@ -97,7 +97,7 @@ void Record::open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t fi
     if (!thread_sinks().put(sink, index)) slots_[index].sink->merge(*sink);
   }
   added.kept = true;
-  ++recorded_;  // whoever reads merges the thread sinks first
+  ++recorded_;  // readers merge the thread sinks first
   samples_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -105,7 +105,7 @@ SlotData& Record::slot_to_fold(std::size_t index) {
   while (slots_.size() <= index) slots_.push_back(make_slot());
   TORCH_CHECK_VALUE(
       !slots_[index].fixed.has_value(), describe(),
-      ": the recorded value was set by hand, and the reduction cannot go on from it; call reset() to "
+      ": the recorded value was set by hand, and the reduction cannot continue from it; call reset() to "
       "start again, or detach() to keep it.");
   return slots_[index];
 }
@@ -118,7 +118,8 @@ ThreadSinks& Record::thread_sinks() {
   return *thread_sinks_owner_;
 }
 
-/// Under the lock: afterwards all that was recorded is in `slots_`, and `recorded_` says how much that is.
+/// Called under the lock. Moves everything that was recorded to `slots_`, and its number of samples to
+/// `recorded_`.
 void Record::merge_thread_sinks() const {
   ThreadSinks* const others = thread_sinks_.load(std::memory_order_acquire);
   if (others == nullptr) return;
@@ -132,8 +133,8 @@ void Record::merge_thread_sinks() const {
   }
 }
 
-/// Under the lock: empties the thread sinks and `recorded_`. Returns how many samples are forgotten, which
-/// the caller takes off `samples_`; other threads may record meanwhile.
+/// Called under the lock. Empties the thread sinks and `recorded_`, and returns how many samples they had.
+/// The caller subtracts that from `samples_`, because other threads may record at the same time.
 std::int64_t Record::forget_samples() {
   std::int64_t samples = recorded_;
   if (ThreadSinks* const others = thread_sinks_.load()) samples += others->clear();

@@ -1,12 +1,15 @@
-// How a record keeps samples: in memory, within the budget, and in the spool.
+// Keeps samples in memory, within the budget, or in the spool.
+#include <utility>
+#include <vector>
+
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
 
-/// The usual case: keeps a sample that is like the last one, in the room that is there. False, and nothing
-/// done, in any other.
+/// The usual case: keeps a sample that is like the last one, where there is room for it. In any other case it
+/// does nothing and returns false.
 bool Record::keep_alike(const at::Tensor& sample, std::int64_t slot) {
   return copied_ && stream_ == nullptr && static_cast<std::size_t>(slot) < slots_.size() &&
          slots_[static_cast<std::size_t>(slot)].list.append_alike(sample);
@@ -19,11 +22,11 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
   for (at::Tensor& sample : samples) {
     if (!as_it_is_) sample = prepare(sample);
     if (!sample.defined()) continue;
-    // Now, and not when all is to be saved at the end of a long run.
-    TORCH_CHECK_TYPE(
-        !sample.is_quantized(), describe(), ": the tensor is quantized, of dtype ", sample.scalar_type(),
-        ", and files have no form for that which torch.load(weights_only=True) reads; record its "
-        "values with Options().transform(torchtap::recorders::dequantized).");
+    // Checked here, and not in `save` at the end of a long run.
+    TORCH_CHECK_TYPE(!sample.is_quantized(), describe(), ": the tensor is quantized, of dtype ",
+                     sample.scalar_type(),
+                     ", which files for torch.load(weights_only=True) cannot hold; record its "
+                     "values with Options().transform(torchtap::recorders::dequantized).");
     if (sample.layout() == c10::kStrided) bytes += static_cast<std::int64_t>(sample.nbytes());
   }
   if (stream_ == nullptr && options->memory_budget() >= 0 && !within_budget(bytes)) return false;
@@ -56,7 +59,7 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
   return true;
 }
 
-/// Makes slots until there are `count`, with nothing for each sample that was recorded without them.
+/// Adds slots until there are `count`, with an undefined tensor for each sample that was recorded before.
 void Record::add_slots(std::int64_t count) {
   while (static_cast<std::int64_t>(slots_.size()) < count) {
     const auto slot = static_cast<std::int64_t>(slots_.size());
@@ -71,7 +74,8 @@ void Record::add_slots(std::int64_t count) {
   }
 }
 
-/// May samples of `bytes` be kept here? Afterwards `stream_` says whether they go to the spool.
+/// Whether samples of `bytes` bytes may be recorded. If the budget is used up, opens the spool and sets
+/// `stream_`.
 bool Record::within_budget(std::int64_t bytes) {
   const std::int64_t budget = options->memory_budget();
   if (!store_->spooling()) {
@@ -80,7 +84,7 @@ bool Record::within_budget(std::int64_t bytes) {
       TORCH_CHECK(
           options->over_budget() == OverBudget::drop, describe(), ": the memory budget of ", budget,
           " bytes is used up: ", store_->held.load(), " bytes are kept, and a sample of ", bytes,
-          " bytes has come. It was not recorded; all before it are. Save or reset the recorder, reduce the "
+          " bytes arrived. It was not recorded; all before it are. Save or reset the recorder, reduce the "
           "samples, or have them spooled (recorders::Options::spool, or memory_budget with a directory).");
       return false;
     }
@@ -90,18 +94,33 @@ bool Record::within_budget(std::int64_t bytes) {
   return true;
 }
 
-/// Under the lock. What throws leaves the samples where they are.
+/// Called under the lock. If it throws, the samples that were not moved stay in memory.
 void Record::move_to_spool() {
   auto* stream = store_->stream(module_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    for (const at::Tensor& sample : slots_[i].list.tensors(describe())) {
-      const bool bytes = sample.defined() && sample.layout() == c10::kStrided;
-      store_->spool().admit(*stream, bytes ? static_cast<std::int64_t>(sample.nbytes()) : 0,
-                            storage::WhenFull::wait);
-      stream->append(sample, spooled_slot(static_cast<std::int64_t>(i)));
+    const std::vector<at::Tensor> samples = slots_[i].list.tensors(describe());
+    std::size_t moved = 0;
+    const auto keep_the_rest = [&] {
+      SampleList rest;
+      for (; moved < samples.size(); ++moved) {
+        rest.append(samples[moved], /*shared=*/options->capture() == Capture::alias);
+      }
+      slots_[i].list = std::move(rest);
+      count_held();
+    };
+    try {
+      for (; moved < samples.size(); ++moved) {
+        const at::Tensor& sample = samples[moved];
+        const bool bytes = sample.defined() && sample.layout() == c10::kStrided;
+        store_->spool().admit(*stream, bytes ? static_cast<std::int64_t>(sample.nbytes()) : 0,
+                              storage::WhenFull::wait);
+        stream->append(sample, spooled_slot(static_cast<std::int64_t>(i)));
+      }
+    } catch (...) {
+      keep_the_rest();
+      throw;
     }
-    slots_[i].list = SampleList();
-    count_held();
+    keep_the_rest();  // none
   }
   stream_ = stream;
 }
@@ -124,7 +143,7 @@ storage::Spool::Stream* Record::spooled() const {
 void Record::refuse_spooled(const char* call) const {
   TORCH_CHECK_VALUE(store_ == nullptr || !store_->spooling(), call, ": ", describe(),
                     ": samples are spooled to \"", store_->spool().directory(),
-                    "\", where they stay as they are; save() that, and read it with "
+                    "\", which this call cannot change or copy; save() there, and read the recording with "
                     "storage::load.");
 }
 

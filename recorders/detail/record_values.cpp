@@ -1,4 +1,4 @@
-// What was recorded, as values: read, saved, replaced by the user, forgotten.
+// Reads, saves, sets and resets the values of a record.
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
@@ -31,10 +31,10 @@ core::Results Record::results() const {
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();
   TORCH_CHECK_VALUE(!options->all_tensors(), describe(),
-                    ": all tensors are recorded, so there is not one value; ask slot(i).");
+                    ": all tensors are recorded, so there is not one value; call slot(i).");
   const SlotData& slot = slots_[0];
   TORCH_CHECK_VALUE(slot.sink != nullptr, describe(),
-                    ": every sample is kept, nothing is reduced; ask tensors().");
+                    ": every sample is kept, nothing is reduced; call tensors().");
   if (!slot.fixed.has_value()) return slot.sink->results();
   core::Results results;
   if (slot.fixed->is_tensor()) return core::Results{{"value", slot.fixed->tensor()}};
@@ -42,7 +42,7 @@ core::Results Record::results() const {
   return results;
 }
 
-/// Under the lock: the reductions, slot by slot, with what they have seen; nothing unless all of them can be
+/// Called under the lock. The saved states of the reductions, slot by slot; nothing unless all of them can be
 /// saved.
 std::vector<core::SavedSink> Record::saved_locked() const {
   std::vector<core::SavedSink> all;
@@ -90,7 +90,7 @@ void Record::set(const core::Value& value) {
   refuse_spooled("Subrecorder::set");
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();
-  struct CountHeld {  // however it ends
+  struct CountHeld {  // also if it throws
     Record* record;
     ~CountHeld() { record->count_held(); }
   } count{this};
@@ -144,7 +144,7 @@ void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_
   const std::int64_t count = samples();
   const core::Value before = value();
   if (before.is_none()) return;
-  // Outside of the lock: it is the caller's code.
+  // Outside of the lock, because `function` is the caller's code.
   set(applied(before, [&](const at::Tensor& tensor) { return function(tensor, count); }));
 }
 

@@ -1,3 +1,4 @@
+// Packs small samples into buffers.
 #include <ATen/Functions.h>
 #include <c10/core/DispatchKeySet.h>
 
@@ -11,12 +12,12 @@
 namespace torchtap::recorders::detail {
 namespace {
 
-constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples are worth an allocation of their own
+constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples get an allocation of their own
 constexpr std::int64_t kBufferBytes = 1 << 20;
-// A new buffer holds this part of the samples that are there: so much may stay empty.
+// A new buffer has room for 1/48 of the samples, which may stay unused.
 constexpr std::int64_t kGrowth = 48;
-// While there are few, it holds this part, up to these bytes: what a tensor itself takes is more than what
-// stays empty then.
+// While there are few samples, it has room for a quarter of them, up to these bytes: a tensor itself takes
+// more memory than what stays unused then.
 constexpr std::int64_t kFirstGrowth = 4;
 constexpr std::int64_t kFirstBytes = 4 << 10;
 constexpr std::size_t kManyRuns = 24;
@@ -29,15 +30,17 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor.key_set().has(c10::DispatchKey::NestedTensor);
 }
 
-/// Whether its elements lie as they are, and in order, in memory that can be read here. What is wrapped, by a
-/// transform of functions or in Python, has keys besides those that every tensor on the CPU may have.
+/// Whether its elements can be copied as bytes from its memory. A tensor that stands for something else
+/// (conjugate, wrapped by functorch or in Python) has dispatch keys that an ordinary CPU tensor does not
+/// have.
 bool is_plain_on_cpu(const at::Tensor& tensor) {
   constexpr auto kUsual = c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
   return tensor.key_set() - kUsual == c10::DispatchKeySet(c10::DispatchKey::CPU) && tensor.has_storage() &&
          tensor.is_contiguous();
 }
 
-/// Its elements, without a claim to write them: memory that is copied on write stays shared.
+/// Its elements, to be read: unlike `data_ptr`, this does not make a copy of memory that is shared until
+/// somebody writes to it.
 const char* bytes_in(const at::Tensor& tensor) {
   const void* storage = tensor.storage().data();
   return static_cast<const char*>(storage) +
@@ -123,8 +126,7 @@ void SampleList::push(Run run) {
   bytes_ += bytes;
 }
 
-// While there is little data, buffers are small, and what a tensor itself takes would be more than the
-// samples in it.
+// Joins small buffers. While there are few samples, a tensor takes more memory than the samples in it.
 void SampleList::coalesce() {
   if (runs_.size() < kManyRuns) return;
   const Run& first = runs_.front();
@@ -157,7 +159,7 @@ void SampleList::append(const at::Tensor& sample, bool shared) {
   Run run;
   run.buffer = sample;
   run.used = run.capacity = 1;
-  // Inference tensors have no version counter; what becomes of them cannot be known.
+  // Inference tensors have no version counter, so that changes cannot be detected.
   run.shared = shared && sample.defined() && !sample.is_inference();
   if (run.shared) run.version = static_cast<std::int64_t>(sample._version());
   push(std::move(run));
@@ -166,7 +168,7 @@ void SampleList::append(const at::Tensor& sample, bool shared) {
 
 void SampleList::append(const SampleList& other) {
   for (Run run : other.runs_) {
-    // A buffer that is not full goes on being filled by its owner, behind the samples taken here.
+    // The other list keeps filling a buffer that is not full, behind the samples taken here.
     if (run.packed) run.buffer = run.buffer.narrow(0, 0, run.used);
     run.capacity = run.used;
     push(std::move(run));
@@ -192,7 +194,7 @@ std::vector<at::Tensor> SampleList::tensors(const std::string& what) const {
     TORCH_CHECK_VALUE(!run.shared || static_cast<std::int64_t>(run.buffer._version()) == run.version, what,
                       ": sample ", samples.size(),
                       " was captured as an alias and has been changed in place since; capture copies "
-                      "(the default), or read aliases before the model goes on.");
+                      "(the default), or read aliases before the model changes them.");
     samples.push_back(run.buffer);
   }
   return samples;

@@ -1,5 +1,7 @@
 #pragma once
 
+/// The list of samples that a record keeps.
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -15,23 +17,23 @@ class SampleList {
   SampleList() = default;
   SampleList(SampleList&&) noexcept = default;
   SampleList& operator=(SampleList&&) noexcept = default;
-  SampleList(const SampleList&) = delete;  // both would go on to fill the same buffer
+  SampleList(const SampleList&) = delete;  // both would fill the same buffer
   SampleList& operator=(const SampleList&) = delete;
 
   std::int64_t size() const noexcept { return size_; }
-  /// The memory that it takes, but for what is shared with others.
+  /// The bytes of memory that it takes, without what it shares with the model.
   std::int64_t bytes() const noexcept { return bytes_; }
   /// Keeps a copy of `sample` if it is a plain CPU tensor of the shape and dtype of the last one and there is
-  /// room behind that; false, and nothing done, if not. Neither a graph nor the modes of this thread matter,
-  /// nothing is allocated, and `bytes` stays the same.
+  /// room behind that. Otherwise does nothing and returns false. Allocates nothing, leaves `bytes` as it is,
+  /// and works alike in all modes of the thread.
   bool append_alike(const at::Tensor& sample);
-  /// Keeps a copy of `sample`, without its graph; undefined keeps its place.
+  /// Keeps a copy of `sample`, without its graph; an undefined one keeps its place.
   void append_copy(const at::Tensor& sample);
-  /// Keeps `sample` itself: the memory is the list's own, or, with `shared`, somebody else's and watched for
-  /// changes.
+  /// Keeps `sample` itself. With `shared`, its memory is shared with the model, and in-place changes are
+  /// detected.
   void append(const at::Tensor& sample, bool shared);
   void append(const SampleList& other);
-  /// Forgets the last sample, which nobody has read.
+  /// Removes the last sample, which nobody may have read.
   void drop_last() noexcept;
   /// All samples in order; those in buffers are views of memory that is never written again. Throws
   /// `c10::ValueError` that begins with `what` if a shared one was changed in place since.

@@ -1,3 +1,4 @@
+// Writes and checks the header of a snapshot.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -16,7 +17,7 @@ constexpr std::uint32_t kFormat = 1;
 constexpr std::size_t kHeader = sizeof kMagic + 4 + 8 + 8;
 constexpr std::uint64_t kPiece = 1 << 20;
 
-// FNV-1a: tells a damaged file from a whole one before its sizes are believed.
+// FNV-1a: detects a damaged file before the sizes in it are used.
 std::uint64_t checksum(const std::string& bytes) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
@@ -52,17 +53,17 @@ void write_snapshot(std::ostream& stream, const std::string& payload) {
 std::string read_snapshot(const std::string& call, std::istream& stream) {
   char header[kHeader] = {};
   stream.read(header, sizeof kMagic);
-  // The zero byte is where snapshots had a digit before they had a format number.
+  // Snapshots from before the format number have a digit in place of the zero byte.
   if (!stream || std::memcmp(header, kMagic, sizeof kMagic - 1) != 0) {
-    bad_snapshot(call, "it is no snapshot of a recorder");
+    bad_snapshot(call, "it is not the snapshot of a recorder");
   }
   if (header[sizeof kMagic - 1] != '\0') {
-    bad_snapshot(call, "it is of a torchtap before 0.1.0, whose snapshots had no format number");
+    bad_snapshot(call, "it was written by a torchtap before 0.1.0, whose snapshots had no format number");
   }
   stream.read(header + sizeof kMagic, 4);
   if (!stream) bad_snapshot(call, "it ends too early");
   const auto format = get(header + sizeof kMagic, 4);
-  if (format == 0) bad_snapshot(call, "it claims format 0, which there never was; it is damaged");
+  if (format == 0) bad_snapshot(call, "it has format 0, but the first is 1; it is damaged");
   if (format > kFormat) {
     bad_snapshot(call,
                  c10::str("it has format ", format, ", and this torchtap (", TORCHTAP_VERSION,
@@ -72,7 +73,7 @@ std::string read_snapshot(const std::string& call, std::istream& stream) {
   if (!stream) bad_snapshot(call, "it ends too early");
   const std::uint64_t size = get(header + sizeof kMagic + 4, 8);
   const std::uint64_t sum = get(header + sizeof kMagic + 12, 8);
-  // Piece by piece: the size is a claim.
+  // In pieces, because the size may be wrong.
   std::string payload;
   while (payload.size() < size) {
     const std::size_t before = payload.size();
@@ -81,7 +82,7 @@ std::string read_snapshot(const std::string& call, std::istream& stream) {
     stream.read(payload.data() + before, static_cast<std::streamsize>(piece));
     if (!stream) bad_snapshot(call, "it ends too early");
   }
-  if (checksum(payload) != sum) bad_snapshot(call, "its checksum does not fit");
+  if (checksum(payload) != sum) bad_snapshot(call, "its checksum does not match; it is damaged");
   return payload;
 }
 

@@ -1,3 +1,4 @@
+// Opens the spool of a recorder and adds its modules.
 #include <torchtap/recorders/detail/store.hpp>
 
 namespace torchtap::recorders::detail {

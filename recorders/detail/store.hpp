@@ -1,5 +1,7 @@
 #pragma once
 
+/// Where the samples of a recorder go: memory or a spool.
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,30 +14,30 @@
 
 namespace torchtap::recorders::detail {
 
-/// Where the samples of all modules of a recorder go: how much of them is in memory, and the spool, if they
-/// do not stay there. Shared by the recorder and its records. Thread-safe.
+/// Counts the samples of all modules of a recorder in memory, and has the spool, if samples go to disk.
+/// Shared by the recorder and its records. Thread-safe.
 class Store {
  public:
   /// Opens the spool if samples are to go there at once.
   explicit Store(std::shared_ptr<const Options> options);
 
-  /// Makes room for one more module; what it returns names the module from then on.
+  /// Adds a module and returns its number.
   std::int64_t add(const storage::EntryId& id);
   /// Forgets the last `count` modules.
   void withdraw(std::int64_t count) noexcept;
-  /// Leaves a module out that was removed before anything was spooled.
+  /// Keeps a module that was removed before anything was spooled out of the spool.
   void leave_out(std::int64_t module) noexcept;
 
-  /// Do samples go to the spool by now?
+  /// Whether samples go to the spool.
   bool spooling() const noexcept { return spooling_.load(std::memory_order_acquire); }
-  /// Throws unless `spooling`.
+  /// Call it only if `spooling`.
   storage::Spool& spool() const { return *spool_; }
   /// Null unless `spooling`.
   storage::Spool::Stream* stream(std::int64_t module) const;
-  /// From now on samples go to the spool.
+  /// Opens the spool, so that samples go there from now on.
   void spill();
 
-  /// The bytes in memory of all modules together.
+  /// The bytes of the samples in memory, of all modules together.
   std::atomic<std::int64_t> held{0};
 
  private:

@@ -1,3 +1,4 @@
+// Assigns threads to places, and folds into their sinks.
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace torchtap::recorders::detail {
 namespace {
 
-/// More threads than processors gain nothing from sinks of their own: they share places.
+/// One place per processor: further threads would gain nothing, and share places.
 std::size_t place_count() {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 2, 64);
 }
@@ -42,7 +43,7 @@ bool ThreadSinks::update(c10::ArrayRef<at::Tensor> samples, std::size_t first_sl
   }
   update_together(updates);
   ++place.events;
-  events.fetch_add(1, std::memory_order_relaxed);  // under the lock: who empties the place counts the same
+  events.fetch_add(1, std::memory_order_relaxed);  // under the lock, so that it agrees with `place.events`
   return true;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Reductions that several threads fold into at the same time.
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
@@ -15,30 +17,30 @@
 namespace torchtap::recorders::detail {
 
 /// Thread sinks: copies of a record's reductions, one set for each thread, so that threads need not wait for
-/// one another. They are merged into the record's own when somebody reads.
+/// one another. They are merged into the record's own when a result is read.
 ///
-/// A thread's first sample of a slot is merged with the record on trial, so that a sample which does not go
-/// with the others throws in the thread that has it, and not later in the one that reads. Thread-safe; the
-/// locks in here are taken last.
+/// A thread's first sample of a slot is merged with the record on trial, so that an incompatible sample
+/// throws in the thread that recorded it, not later in the one that reads. Thread-safe; its locks are taken
+/// last.
 class ThreadSinks {
  public:
   ThreadSinks();
 
   /// Folds `samples`, the tensors of one event, into this thread's sinks of the slots from `first_slot` on,
-  /// all of them or none, undefined ones left out, and adds one to `events`. False, and nothing done, if one
-  /// of those sinks is not there yet.
+  /// all of them or none, without undefined ones, and adds one to `events`. Returns false and does nothing if
+  /// one of those sinks does not exist yet.
   bool update(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, std::atomic<std::int64_t>& events);
-  /// Makes `sink`, which was found to go with the record, this thread's sink of `slot`. False, and `sink`
-  /// left as it is, if another thread that shares the place was first.
+  /// Makes `sink`, which is known to be compatible with the record, this thread's sink of `slot`. Returns
+  /// false and leaves `sink` as it is if another thread with the same place was first.
   bool put(std::unique_ptr<core::Sink>& sink, std::size_t slot);
   /// Merges all sinks into `sinks`, slot by slot, and adds the number of events that `update` folded to
-  /// `events`. Afterwards there are no thread sinks. What throws leaves those that were not merged yet.
+  /// `events`. Afterwards there are no thread sinks. If a merge throws, sinks that were not merged yet stay.
   void merge_into(c10::ArrayRef<core::Sink*> sinks, std::int64_t& events);
-  /// Forgets everything. Returns the number of events that `update` had folded.
+  /// Discards all thread sinks. Returns the number of events that `update` had folded.
   std::int64_t clear();
 
  private:
-  struct alignas(64) Place {  // a cache line, so that threads do not slow one another down
+  struct alignas(64) Place {  // a cache line each, against false sharing
     std::mutex mutex;
     std::vector<std::unique_ptr<core::Sink>> sinks;  // by slot
     std::int64_t events = 0;                         // folded by `update`

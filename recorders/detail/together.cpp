@@ -1,3 +1,4 @@
+// Updates several sinks, all or none.
 #include <c10/util/SmallVector.h>
 
 #include <utility>

@@ -1,5 +1,7 @@
 #pragma once
 
+/// Folds the tensors of one event into several reductions, all or none.
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
@@ -15,10 +17,10 @@ struct Update {
   const at::Tensor* sample;
 };
 
-/// Folds each sample into its sink, all of them or none: what throws leaves every sink as it was.
+/// Folds each sample into its sink, all of them or none: if one throws, every sink stays as it was.
 ///
-/// Sinks that can tell are asked first. Of those that cannot, one is updated in place and the others as
-/// copies, as `reductions::Series` does.
+/// Sinks that can check a sample do so first. Of the others, one is updated in place and the rest as copies,
+/// as in `reductions::Series`.
 void update_together(c10::ArrayRef<Update> updates);
 
 }  // namespace torchtap::recorders::detail

@@ -1,3 +1,4 @@
+// Merges the journal of a recording into its manifest, and writes manifests.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-/// What the journal knows and the manifest does not.
+/// Adds to the manifest what only the journal has.
 void merge_journal(const std::string& path, Manifest& manifest, Journal journal,
                    std::vector<std::string>& damage) {
   std::unordered_set<std::string> known;
@@ -28,7 +29,7 @@ void merge_journal(const std::string& path, Manifest& manifest, Journal journal,
       manifest.entries.push_back(describe(said, i));
     } else {
       Description& part = manifest.entries[i];
-      // A journal that goes on with a recording does not name again what the manifest does.
+      // The journal of a continued recording does not repeat entries of the manifest.
       if (!said.path.empty() && (said.path != part.path || said.kind != part.kind)) {
         damage.push_back(
             c10::str("journal and manifest of \"", path, "\" disagree on ", named(i, part.path)));
@@ -68,7 +69,7 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
       manifest = from_json(file);
       check_manifest(file, manifest, lenient ? &contents.damage : nullptr);
     } catch (const NewerFormat&) {
-      throw;  // nothing of it may be repaired
+      throw;  // must not be repaired
     } catch (const c10::Error& error) {
       if (!lenient) throw;
       contents.damage.push_back(error.what_without_backtrace());
@@ -110,7 +111,7 @@ Contents read_contents(const std::string& call, const std::string& path, int dir
           (part.reduction.empty() && part.holds == "list") || (lenient && !contents.has_journal), call, ": ",
           named(static_cast<std::size_t>(part.index), part.path), " of \"", path, "\" holds ",
           part.reduction.empty() ? "no list of samples" : part.reduction,
-          ", and samples can only be appended to samples.");
+          ", but samples can only be appended to a list of samples; choose another directory.");
       entry.shards.push_back({part.file, -1, part.samples, part.bytes, part.holds, part.form});
     }
     contents.entries.push_back(std::move(entry));

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the recording in an open directory says of itself: manifest and journal together.
+/// Reads the manifest and the journal of a recording together.
 
 #include <string>
 #include <vector>
@@ -10,26 +10,26 @@
 
 namespace torchtap::storage::detail {
 
-/// What the recording in an open directory says of itself: manifest and journal together.
+/// The manifest and the journal of a recording in one.
 struct Contents {
   std::vector<SpooledEntry> entries;
-  std::vector<Description> described;  // the same as the manifest has them
+  std::vector<Description> described;  // the same entries, with the fields of the manifest
   std::vector<OpenShard> open;
   std::vector<std::string> damage;
   std::string created;
   bool has_manifest = false;
   bool has_journal = false;
 };
-/// Manifest and journal of an open directory as one manifest; of `contents`, all but `entries` and
-/// `described` is filled in. Throws `c10::ValueError` if there is neither. With `lenient`, what is wrong with
-/// them is listed under `damage` instead of thrown; a newer format is an error in any case.
+/// Reads manifest and journal of an open directory as one manifest, and fills in all of `contents` but
+/// `entries` and `described`. Throws `c10::ValueError` if there is neither. With `lenient`, errors are listed
+/// under `damage` instead of thrown; a newer format is always thrown.
 Manifest read_manifest(const std::string& call, const std::string& path, int directory, bool lenient,
                        Contents& contents);
-/// Throws `c10::ValueError` if it cannot be gone on with sample by sample, because an entry was reduced.
-/// `lenient` as for `read_manifest`.
+/// The same with all of `Contents`. Throws `c10::ValueError` if samples cannot be appended, because an entry
+/// was reduced.
 Contents read_contents(const std::string& call, const std::string& path, int directory, bool lenient);
 
-/// Puts a manifest in place.
+/// Writes `manifest.json` and puts it in place in one step.
 void write_manifest(const std::string& call, const std::string& path, int directory,
                     const std::string& created, const std::vector<SpooledEntry>& entries, bool sync);
 

@@ -1,3 +1,4 @@
+// CRC-32 by tables of 16 bytes or by libdeflate, and in a second thread.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -66,7 +67,7 @@ Checksum::Checksum(const char* data, std::size_t size, std::size_t available)
     : data_(data), size_(size), available_(available) {
   try {
     helper_ = std::thread([this] { help(); });
-  } catch (const std::system_error&) {  // then without
+  } catch (const std::system_error&) {  // `finish` computes all of it
   }
 }
 
@@ -89,7 +90,7 @@ void Checksum::advance(std::size_t available) {
 
 std::uint32_t Checksum::finish() {
   std::unique_lock lock(mutex_);
-  while (step()) {  // let the other thread in between
+  while (step()) {  // lets the other thread take a turn
     lock.unlock();
     lock.lock();
   }

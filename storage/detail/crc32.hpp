@@ -1,6 +1,6 @@
 #pragma once
 
-/// The checksum of zip files and of journals, also beside reading and writing.
+/// CRC-32, the checksum of zip files and journals, also computed while bytes are read or written.
 
 #include <condition_variable>
 #include <cstddef>
@@ -10,25 +10,25 @@
 
 namespace torchtap::storage::detail {
 
-/// The checksum of zip files. Continues `crc`, which is that of the bytes before; 0 for none. By libdeflate
-/// where torchtap was built with it.
+/// The CRC-32 of `data`, continued from `crc`, that of the bytes before (0 for none). Uses libdeflate if
+/// torchtap was built with it.
 std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept;
 /// The same without a library, three to four times slower.
 std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept;
 
-/// The checksum of bytes that this thread writes or reads meanwhile, by a second thread; where that gets no
-/// processor, by this one in the end.
+/// Computes the checksum of bytes in a second thread while this one reads or writes them. `finish` computes
+/// what the second thread has left.
 class Checksum {
  public:
-  /// Only the first `available` bytes are there so far.
+  /// Only the first `available` bytes are valid so far.
   Checksum(const char* data, std::size_t size, std::size_t available);
   Checksum(const Checksum&) = delete;
   Checksum& operator=(const Checksum&) = delete;
   ~Checksum();
 
-  /// From now on the first `available` bytes are there.
+  /// Declares the first `available` bytes valid.
   void advance(std::size_t available);
-  /// When all bytes are there.
+  /// Returns the checksum; all bytes must be valid.
   std::uint32_t finish();
 
  private:

@@ -1,3 +1,4 @@
+// Files on POSIX systems.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,7 +19,7 @@ namespace torchtap::storage::detail {
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
-constexpr std::size_t kDirect = std::size_t{1} << 16;  // not worth a copy into the buffer
+constexpr std::size_t kDirect = std::size_t{1} << 16;  // from this size on, not copied into the buffer
 
 struct CloseDirectory {
   void operator()(DIR* directory) const noexcept { ::closedir(directory); }
@@ -141,7 +142,7 @@ InputFile::InputFile(std::string call, std::string path, Descriptor fd)
 }
 
 InputFile InputFile::open(const std::string& call, const std::string& path) {
-  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+  // O_NONBLOCK: opening a pipe without a writer would block.
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
     bad_file(call, path, errno == ENOENT ? "there is no such file" : std::generic_category().message(errno));
@@ -193,7 +194,7 @@ std::shared_ptr<void> InputFile::map(std::uint64_t offset, std::size_t size) con
 }
 
 std::string InputFile::read_all(std::uint64_t most) const {
-  if (size_ > most) bad(c10::str("it has ", size_, " bytes, more than the ", most, " that are plausible"));
+  if (size_ > most) bad(c10::str("it has ", size_, " bytes, more than the ", most, " that it may have"));
   std::string bytes(static_cast<std::size_t>(size_), '\0');
   read_at(0, bytes.data(), bytes.size());
   return bytes;
@@ -214,7 +215,7 @@ std::vector<std::string> list(const std::string& call, const std::string& path) 
 void sync_directory(const std::string& call, const std::string& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) io_error(call, "open", path, errno);
-  // Some file systems cannot sync a folder and say EINVAL; there the rename is all there is.
+  // Some file systems cannot sync a folder and report EINVAL; on these the rename has to do.
   if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) io_error(call, "fsync", path, errno);
 }
 

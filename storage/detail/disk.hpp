@@ -1,6 +1,6 @@
 #pragma once
 
-/// How bytes reach a disk and come back: files that report every failure.
+/// Reads and writes files, and reports every failure.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,12 +34,12 @@ class TORCHTAP_API Descriptor {
   int fd_;
 };
 
-/// Writes all of it; `call` and `path` are for messages.
+/// Writes all of `data` at `offset`; `call` and `path` are for messages.
 void write_at(const std::string& call, const std::string& path, int fd, std::uint64_t offset,
               const void* data, std::size_t size);
 
 /// A file being written: buffered and counted. Every failure of the system is a `c10::Error` that names the
-/// file; nothing happens on destruction but the closing.
+/// file; the destructor only closes it.
 class OutputFile {
  public:
   /// `path` is for messages.
@@ -50,9 +50,9 @@ class OutputFile {
   void patch(std::uint64_t offset, const void* data, std::size_t size);
   /// The bytes written so far.
   std::uint64_t size() const noexcept { return flushed_ + buffer_.size(); }
-  /// Writes what is buffered, waits for the disk if `sync`, closes.
+  /// Writes the buffer, waits for the disk if `sync`, and closes the file.
   void close(bool sync);
-  /// Writes what is buffered and hands the descriptor over, for who waits for the disk later.
+  /// Writes the buffer and returns the descriptor, for a caller that waits for the disk later.
   Descriptor finish();
   const std::string& path() const noexcept { return path_; }
 
@@ -67,14 +67,15 @@ class OutputFile {
   std::vector<char> buffer_;
 };
 
-/// A regular file being read at offsets that need not be trusted.
+/// A regular file, read at offsets that need not be trusted.
 class TORCHTAP_API InputFile {
  public:
   /// Throws `c10::ValueError` if `fd` is not a regular file.
   InputFile(std::string call, std::string path, Descriptor fd);
   /// Opens `path`. Throws `c10::ValueError` if there is none or if it is not a regular file.
   static InputFile open(const std::string& call, const std::string& path);
-  /// Opens `name` in the folder `directory`, which no symbolic link may lead out of; `path` is for messages.
+  /// Opens `name` in the folder `directory`; `path` is for messages. Throws `c10::ValueError` as `open`, and
+  /// for a symbolic link.
   static InputFile open_at(const std::string& call, int directory, const std::string& name,
                            const std::string& path);
 
@@ -83,12 +84,12 @@ class TORCHTAP_API InputFile {
   const std::string& path() const noexcept { return path_; }
   /// Reads exactly `size` bytes. Throws `c10::ValueError` if the file ends before.
   void read_at(std::uint64_t offset, void* data, std::size_t size) const;
-  /// `size` bytes from `offset` on in memory: copied by the system when they are first touched, and again,
-  /// privately, when they are written to. Throws `c10::ValueError` if the file ends before.
+  /// Maps `size` bytes from `offset` on into memory, privately: writing to them does not change the file.
+  /// Throws `c10::ValueError` if the file ends before.
   std::shared_ptr<void> map(std::uint64_t offset, std::size_t size) const;
-  /// All of it. Throws `c10::ValueError` if it is larger than `most`.
+  /// Reads the whole file. Throws `c10::ValueError` if it has more than `most` bytes.
   std::string read_all(std::uint64_t most) const;
-  /// Throws `c10::ValueError`: this file, for this reason.
+  /// Throws `c10::ValueError` that names this file and `reason`.
   [[noreturn]] void bad(const std::string& reason) const;
 
  private:
@@ -100,7 +101,7 @@ class TORCHTAP_API InputFile {
 
 /// "folder/name".
 std::string joined(const std::string& folder, const std::string& name);
-/// Adds the names in a folder; an errno if it cannot be listed.
+/// Adds the names in a folder to `names`. Returns 0, or an errno if it cannot be listed.
 int list_into(const std::string& path, std::vector<std::string>& names);
 /// The names in a folder. Throws `c10::Error` if it cannot be listed.
 std::vector<std::string> list(const std::string& call, const std::string& path);

@@ -1,3 +1,4 @@
+// The table of dtypes.
 #include <algorithm>
 
 #include <torchtap/storage/detail/dtype_table.hpp>
@@ -5,7 +6,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-/// By c10's name, since an older LibTorch lacks the newer numbers.
+/// By c10's name, because an older LibTorch lacks the newer enumerators.
 struct Row {
   const char* c10;
   const char* python;

@@ -9,18 +9,18 @@
 
 namespace torchtap::storage::detail {
 
-/// A dtype by its names.
+/// A dtype and its names.
 struct Dtype {
   c10::ScalarType type;
   const char* python;  ///< "float32"
-  /// That of the typed storage in `.pt` files, "FloatStorage"; null for the dtypes that came after typed
-  /// storages, which `_rebuild_tensor_v3` names themselves.
+  /// Its typed storage in `.pt` files, "FloatStorage"; null for newer dtypes, which have none and use
+  /// `_rebuild_tensor_v3`.
   const char* storage;
 };
 
 /// The dtypes of the table that this LibTorch has.
 const std::vector<Dtype>& dtype_table();
-/// Null for a dtype that no file holds, or a name that is none.
+/// Null for a dtype that no file holds, or an unknown name.
 const Dtype* dtype_by_type(c10::ScalarType type);
 const Dtype* dtype_by_name(const std::string& python);
 const Dtype* dtype_by_storage(const std::string& storage);

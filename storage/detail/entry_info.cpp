@@ -1,3 +1,4 @@
+// Describes entries for manifests and journals.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,7 +9,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-/// The sum, or the largest number there is: what a file claims may be anything.
+/// The sum, or the nearest int64 if it overflows: a file may claim any number.
 std::int64_t saturating_add(std::int64_t a, std::int64_t b) noexcept {
   std::int64_t sum = 0;
   if (!__builtin_add_overflow(a, b, &sum)) return sum;

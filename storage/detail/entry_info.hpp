@@ -1,6 +1,6 @@
 #pragma once
 
-/// What manifests and journals say of an entry and of its files.
+/// The description of an entry and its files in manifests and journals.
 
 #include <ATen/core/Tensor.h>
 #include <cereal/cereal.hpp>
@@ -21,7 +21,7 @@ namespace torchtap::storage::detail {
 /// A file with samples of one entry.
 struct ShardInfo {
   std::string file;
-  std::int64_t slot = -1;  // -1 where one tensor a sample is recorded, as in the file
+  std::int64_t slot = -1;  // -1 if one tensor per sample is recorded, as in the file
   std::int64_t samples = 0;
   std::int64_t bytes = 0;
   std::string holds;  // "tensor" (stacked) or "list"
@@ -43,7 +43,7 @@ struct SpooledEntry : EntryId {
   std::int64_t samples() const noexcept;
 };
 
-/// An entry as the manifest has it.
+/// An entry with the fields of the manifest.
 struct Description : EntryId {
   std::int64_t index = 0;
   std::int64_t samples = 0;
@@ -72,18 +72,18 @@ struct Description : EntryId {
     archive(CEREAL_NVP(shards), CEREAL_NVP(dropped));
   }
 
-  /// As an entry with its shards alone; a file of its own is left out.
+  /// The entry with its shards, without `file`.
   SpooledEntry spooled() const;
 };
 
-/// What a file has to hold to be what `entry` says. `bytes` and `file` are left out.
+/// Describes the value of `entry`, without `bytes` and `file`.
 Description describe(const Entry& entry, std::size_t index);
-/// The same of all shards together. Numbers that are too large for their type stay at its end.
+/// Describes an entry as the sum of its shards. Sums saturate instead of overflowing.
 Description describe(const SpooledEntry& entry, std::size_t index);
 
 /// "tensor", "list", "dict", "text" or "none".
 const char* holds(const core::Value& value);
-/// Nothing, or a list or dict of nothing.
+/// Whether `value` is nothing, or an empty list or dict.
 bool is_empty(const core::Value& value);
 /// Calls `visit` with every tensor in `value`.
 void each_tensor(const core::Value& value, const std::function<void(const at::Tensor&)>& visit);

@@ -9,7 +9,7 @@
 
 namespace torchtap::storage::detail {
 
-/// Held open, it stays the directory that was loaded, whatever takes its name.
+/// The open descriptor refers to the loaded directory even if another one takes its name.
 struct Folder {
   std::string path;
   Descriptor fd;  // none for a single file

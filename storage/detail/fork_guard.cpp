@@ -1,3 +1,4 @@
+// Counts forks with pthread_atfork.
 #include <pthread.h>
 
 #include <atomic>
@@ -7,7 +8,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-/// How often this process is the child of another one, counted from the first guard on.
+/// The number of forks between this process and the one that made the first guard.
 std::atomic<unsigned> forks{0};
 
 unsigned count_forks() {

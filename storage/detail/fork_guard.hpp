@@ -1,14 +1,14 @@
 #pragma once
 
-/// Tells a child process (fork) from the one that opened something.
+/// Detects that this process was forked from the one that opened a resource.
 
 namespace torchtap::storage::detail {
 
 class ForkGuard {
  public:
-  /// This process is the owner.
+  /// Makes this process the owner.
   ForkGuard();
-  /// Is this process a child of the owner's?
+  /// Whether this process was forked from the owner.
   bool in_child() const noexcept;
 
  private:

@@ -1,3 +1,4 @@
+// The check of format numbers.
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/version.hpp>
@@ -5,7 +6,7 @@
 namespace torchtap::storage::detail {
 
 void check_format(const InputFile& file, const char* what, std::int64_t found, std::int64_t known) {
-  if (found < 1) file.bad(c10::str("it has ", what, " ", found, ", which there never was; it is damaged"));
+  if (found < 1) file.bad(c10::str("it has ", what, " ", found, ", but the first is 1; it is damaged"));
   if (found <= known) return;
   throw NewerFormat({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
                     c10::str(file.call(), ": cannot read \"", file.path(), "\": it has ", what, " ", found,

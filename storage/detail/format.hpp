@@ -11,7 +11,7 @@
 
 namespace torchtap::storage::detail {
 
-/// A file that a newer torchtap wrote. Apart from damage, since nothing of it may be repaired.
+/// Thrown for a file that a newer torchtap wrote. Unlike a damaged file, it must not be repaired.
 class NewerFormat : public c10::ValueError {
  public:
   using ValueError::ValueError;

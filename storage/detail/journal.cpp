@@ -1,3 +1,4 @@
+// Writes the lines of a journal, and reads and checks them.
 #include <cereal/archives/json.hpp>
 
 #include <algorithm>
@@ -78,18 +79,19 @@ T parse(const std::string& json, const char* what) {
 
 SpooledEntry& entry_at(Journal& journal, std::int64_t index, std::size_t most) {
   if (index < 0 || static_cast<std::uint64_t>(index) >= most) {
-    throw std::out_of_range(c10::str("it is of entry ", index, ", and there cannot be so many"));
+    throw std::out_of_range(c10::str("it is of entry ", index, ", but there are at most ", most, " entries"));
   }
   const auto place = static_cast<std::size_t>(index);
   if (journal.entries.size() <= place) journal.entries.resize(place + 1);
   return journal.entries[place];
 }
 
-/// A shard of `entry` that is called so, whose samples may be counted.
+/// Throws unless the name of the shard fits its entry and slot, and the size of its samples can be computed.
 void check_open(const OpenShard& shard) {
   const auto name = parse_shard_name(shard.name + ".part");
   if (!name.has_value() || name->entry != shard.entry || name->slot.value_or(-1) != shard.slot) {
-    throw std::invalid_argument("it calls a shard \"" + shard.name + "\"");
+    throw std::invalid_argument("it calls a shard \"" + shard.name +
+                                "\", which is not of its entry and slot");
   }
   std::int64_t elements = 1;
   for (const auto extent : shard.shape) {
@@ -101,7 +103,7 @@ void check_open(const OpenShard& shard) {
   if (shard.stacked < -1) throw std::invalid_argument("it claims a negative number of samples");
 }
 
-/// `most`: of entries.
+/// Adds a line to `journal`. `most` is the largest number of entries that is possible.
 void take(Journal& journal, const InputFile& file, const std::string& json, std::size_t most) {
   if (nests_deeper(json, kDeepest)) throw std::length_error("it nests too deep");
   const std::string what = json.substr(0, json.find(':'));
@@ -136,7 +138,7 @@ void take(Journal& journal, const InputFile& file, const std::string& json, std:
     }
     place.shards.push_back(std::move(shard.shard));
   } else {
-    throw std::invalid_argument("it says something unknown; update torchtap");
+    throw std::invalid_argument("it is of an unknown kind; update torchtap");
   }
 }
 
@@ -164,7 +166,7 @@ Journal read_journal(const InputFile& file, std::size_t known) {
   const std::string text = file.read_all(kLargestJournal);
   const std::size_t most = known + static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   Journal journal;
-  std::vector<std::string> torn;  // lines that are damaged, as long as no good one follows
+  std::vector<std::string> torn;  // damaged lines since the last valid one
   std::int64_t number = 0;
   for (std::size_t at = 0; at < text.size();) {
     ++number;

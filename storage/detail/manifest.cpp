@@ -1,3 +1,4 @@
+// Converts manifests to and from JSON.
 #include <cereal/archives/json.hpp>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace torchtap::storage::detail {
 namespace {
 
 constexpr std::int64_t kSchema = 2;
-constexpr std::int64_t kUnspooledSchema = 1;  // what recordings without shards are still written as
+constexpr std::int64_t kUnspooledSchema = 1;  // still written for recordings without shards
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr int kDeepestManifest = 16;
 
@@ -49,8 +50,8 @@ Manifest from_json(const InputFile& file) {
     throw;
   } catch (const std::exception&) {  // cereal::Exception, rapidjson's among them; std::length_error
     file.bad(
-        "it is no manifest of a recording, or damaged: it is no JSON, or a field is missing or of another "
-        "type");
+        "it is not the manifest of a recording, or it is damaged: it is not JSON, or a field is missing or "
+        "of another type");
   }
   check_format(file, "schema version", manifest.schema, kSchema);
   return manifest;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// `manifest.json`: docs/format.md has its fields.
+/// Writes and reads `manifest.json`; docs/format.md specifies its fields.
 
 #include <cstdint>
 #include <string>
@@ -19,8 +19,9 @@ struct Manifest {
   std::vector<Description> entries;
 };
 
+/// `schema` and `library` are filled in.
 std::string to_json(Manifest manifest);
-/// Throws `c10::ValueError` for what is no manifest, `NewerFormat` for one of a newer schema.
+/// Throws `c10::ValueError` if `file` is not a manifest, `NewerFormat` for one of a newer schema.
 Manifest from_json(const InputFile& file);
 
 }  // namespace torchtap::storage::detail

@@ -1,3 +1,4 @@
+// Checks the claims of manifests.
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -11,10 +12,10 @@
 namespace torchtap::storage::detail {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 53;  // what every reader of JSON takes for a whole number
+constexpr std::int64_t kMost = std::int64_t{1} << 53;  // the largest integer that all JSON readers keep exact
 constexpr std::int64_t kMostEmpty = std::int64_t{1} << 24;
 
-/// A name of a file in the folder itself.
+/// Whether `name` is that of a file in the folder itself.
 bool is_plain(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
@@ -24,7 +25,8 @@ bool is_count(std::int64_t number) {
   return number >= 0 && number <= kMost;
 }
 
-/// What is wrong with the shape of tensors that are all in a file of `bytes`; "" if nothing is.
+/// What is wrong with the shape of `count` tensors in a file of `bytes` bytes; "" if nothing is. `one`: they
+/// have one shape and dtype.
 std::string wrong_shape(const ShapeSummary& form, bool one, std::int64_t count, std::int64_t bytes) {
   const auto& [dtype, shape, ragged] = form;
   std::int64_t elements = count;
@@ -39,7 +41,7 @@ std::string wrong_shape(const ShapeSummary& form, bool one, std::int64_t count, 
   if (dtype.empty()) return shape.empty() && !ragged ? "" : "claims a shape and no dtype";
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   if (ragged || !known || empty) return "";
-  // One that this LibTorch does not know has bytes as well.
+  // A dtype that this LibTorch does not know takes at least one byte per element.
   const auto size =
       static_cast<std::int64_t>(c10::elementSize(dtype_of(dtype).value_or(c10::ScalarType::Byte)));
   if (!fits || elements > bytes / size) {
@@ -49,7 +51,7 @@ std::string wrong_shape(const ShapeSummary& form, bool one, std::int64_t count, 
   return "";
 }
 
-/// The checks of one entry: each throws `c10::ValueError` for what cannot be.
+/// Checks one entry; throws `c10::ValueError` for impossible claims.
 class EntryCheck {
  public:
   EntryCheck(const InputFile& file, const Description& part, std::int64_t index,
@@ -87,7 +89,7 @@ class EntryCheck {
   void contents() const {
     const std::string& holds = part_.holds;
     if (holds != "none" && holds != "tensor" && holds != "list" && holds != "dict" && holds != "text") {
-      bad("claims to hold \"" + holds + "\", which is nothing that a file holds");
+      bad("claims to hold \"" + holds + "\", which no file holds");
     }
     if (holds != "dict" && !part_.keys.empty()) bad("claims keys and to hold \"" + holds + "\"");
     const std::unordered_set<std::string> distinct(part_.keys.begin(), part_.keys.end());
@@ -97,9 +99,9 @@ class EntryCheck {
                           : holds == "text"   ? 1
                           : holds == "dict"   ? static_cast<std::int64_t>(part_.keys.size())
                                               : part_.number;
-    // An entry of a list takes a byte at least.
+    // Each item of a list takes at least one byte.
     if (part_.number != expected || part_.number < 0 || (holds == "list" && part_.number > part_.bytes)) {
-      bad(c10::str("claims ", part_.number, " tensors, which does not go with its other fields"));
+      bad(c10::str("claims ", part_.number, " tensors, which contradicts its other fields"));
     }
     const std::string wrong = wrong_shape(part_.form, holds == "tensor", 1, part_.bytes);
     if (!wrong.empty()) bad(wrong);
@@ -113,7 +115,7 @@ class EntryCheck {
         file_.bad(c10::str("the file \"", shard.file, "\" is named twice"));
       }
     }
-    // All that it says of itself is the sum of what it says of its shards.
+    // Its own fields must be the sum of those of its shards.
     const Description sum = describe(part_.spooled(), static_cast<std::size_t>(index_));
     const auto differs = [&](const char* field, const auto& said, const auto& found) {
       if (said != found) bad(c10::str("and its shards contradict each other in \"", field, "\""));
@@ -132,10 +134,11 @@ class EntryCheck {
   void check(const ShardInfo& shard) const {
     const std::string name = "the shard \"" + shard.file + "\" ";
     ShardName place{index_, std::nullopt, 0};
-    if (shard.file != std::to_string(index_) + ".pt") {  // that one is from before the recording was spooled
+    // An entry that was saved before it was spooled also has the file "INDEX.pt".
+    if (shard.file != std::to_string(index_) + ".pt") {
       const auto parsed = parse_shard_name(shard.file);
       if (!parsed.has_value() || is_part(shard.file)) {
-        bad(c10::str("names the shard \"", shard.file, "\", which is no name of one"));
+        bad(c10::str("names the shard \"", shard.file, "\", which is not the name of a shard"));
       }
       place = *parsed;
     }
@@ -160,7 +163,8 @@ class EntryCheck {
   std::unordered_set<std::string>& files_;
 };
 
-/// Tensors are saved whole: one that is larger than its file is a view that stretches a few elements.
+/// Recordings have no expanded tensors: a tensor that is larger than its file is a view that repeats a few
+/// elements.
 void check_tensors(const InputFile& file, const core::Value& value) {
   each_tensor(value, [&](const at::Tensor& tensor) {
     if (static_cast<std::uint64_t>(tensor.nbytes()) <= file.size()) return;
@@ -217,7 +221,7 @@ ShardInfo describe_shard(const InputFile& file, const core::Value& value) {
     shard.holds = "tensor";
     shard.samples = value.tensor().size(0);
     shard.form.add(value.tensor().scalar_type(), value.tensor().sizes().slice(1));
-    // Samples without elements take no room in the file, and some here.
+    // Samples without elements take no space in the file, but some in memory.
     if (value.tensor().numel() == 0 && shard.samples > kMostEmpty) {
       file.bad(c10::str("it claims ", shard.samples, " samples without elements"));
     }

@@ -11,15 +11,15 @@
 namespace torchtap::storage::detail {
 
 /// Throws `c10::ValueError` for a manifest whose fields contradict each other, or that names files outside of
-/// the recording: all that can be known without the files. With `damage`, what is wrong with an entry goes
-/// there instead, and the entry loses its file and shards.
+/// the recording. Reads no other files. With `damage`, errors in an entry are added there instead, and the
+/// entry loses its file and shards.
 void check_manifest(const InputFile& file, Manifest& manifest, std::vector<std::string>* damage);
-/// Throws `c10::ValueError` unless the value of `file` is what the manifest says of it.
+/// Throws `c10::ValueError` unless the value of `file` matches the manifest.
 void check_value(const InputFile& file, const Description& part, const core::Value& value);
-/// What a shard holds; `file`, `slot` and `bytes` are left out. Throws `c10::ValueError` if `value` holds no
-/// samples.
+/// Describes the samples of a shard, without `file`, `slot` and `bytes`. Throws `c10::ValueError` if `value`
+/// holds no samples.
 ShardInfo describe_shard(const InputFile& file, const core::Value& value);
-/// Throws `c10::ValueError` unless the value of a shard is what the manifest says of it.
+/// Throws `c10::ValueError` unless the value of a shard matches the manifest.
 void check_shard(const InputFile& file, const ShardInfo& said, const core::Value& value);
 
 }  // namespace torchtap::storage::detail

@@ -1,3 +1,4 @@
+// Checks values and writes their pickles.
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -45,10 +46,9 @@ void check(const std::string& call, const std::string& where, const core::Value&
                        ", dtype ", tensor.scalar_type(), " and device ", tensor.device(),
                        ", which has no plain bytes to save; convert it first, e.g. with to_dense() or "
                        "dequantize().");
-      TORCH_CHECK_TYPE(
-          dtype_by_type(tensor.scalar_type()) != nullptr, call, ": ", where, " is a tensor of dtype ",
-          tensor.scalar_type(),
-          ", which torch.load has no plain form for; convert it first, e.g. with to(at::kFloat).");
+      TORCH_CHECK_TYPE(dtype_by_type(tensor.scalar_type()) != nullptr, call, ": ", where,
+                       " is a tensor of dtype ", tensor.scalar_type(),
+                       ", which torch.load cannot read; convert it first, e.g. with to(at::kFloat).");
       return;
     }
     case core::Value::Kind::list:
@@ -60,19 +60,20 @@ void check(const std::string& call, const std::string& where, const core::Value&
       for (const auto& [key, item] : value.dict()) {
         TORCH_CHECK_VALUE(is_utf8(key), call, ": ", where, " has a key that is not UTF-8; rename it.");
         TORCH_CHECK_VALUE(seen.insert(key).second, call, ": ", where, " has two entries called \"", key,
-                          "\", and a Python dict holds one of each name; rename one.");
+                          "\", but the keys of a Python dict are unique; rename one.");
         check(call, key_at(where, key), item, depth + 1);
       }
       return;
     }
     case core::Value::Kind::text:
-      TORCH_CHECK_VALUE(is_utf8(value.text()), call, ": ", where, " is a text that is not UTF-8.");
+      TORCH_CHECK_VALUE(is_utf8(value.text()), call, ": ", where,
+                        " is a text that is not UTF-8; convert it first.");
       return;
   }
 }
 
-/// Writes the dozen opcodes that a value needs, the ones that every reader of `.pt` files knows: Python's
-/// weights_only unpickler since 1.13 and C++'s `torch::pickle_load`.
+/// Writes the dozen opcodes that a value needs. Every reader of `.pt` files knows them: Python's weights_only
+/// unpickler since 1.13 and C++'s `torch::pickle_load`.
 class Pickler {
  public:
   using Store = std::function<void(const std::string&, const void*, std::size_t)>;
@@ -143,7 +144,7 @@ class Pickler {
     }
   }
 
-  // Which view of which storage a tensor is. Both are alive until the end: the value holds them.
+  // Identifies a view of a storage. Addresses are unique, because the value keeps all storages alive.
   using Identity = std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>,
                               int, bool, bool>;
 
@@ -162,8 +163,8 @@ class Pickler {
                             tensor.is_neg()};
     auto known = keys_.find(identity);
     if (known == keys_.end()) {
-      // Only the tensor's own elements, in order: a view must not drag its storage along, and a reader must
-      // not have to know about lazy conjugation.
+      // Only the tensor's own elements, in order: a view must not write the rest of its storage, and readers
+      // need not know about lazy conjugation.
       at::Tensor plain = tensor.detach();
       if (plain._is_zerotensor()) plain = plain.clone();
       plain = plain.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
@@ -174,7 +175,7 @@ class Pickler {
     view(dtype, known->second, tensor.numel(), 0, tensor.sizes());
   }
 
-  /// A contiguous tensor of `sizes` from `offset` on in a storage of `elements`.
+  /// Writes a contiguous tensor of `sizes` that begins at `offset` in a storage of `elements`.
   void view(const Dtype& dtype, const std::string& key, std::int64_t elements, std::int64_t offset,
             c10::IntArrayRef sizes) {
     const bool typed = dtype.storage != nullptr;
@@ -220,7 +221,7 @@ class Pickler {
     } else if (value >= INT32_MIN && value <= INT32_MAX) {
       out_ += 'J';
       little(static_cast<std::uint64_t>(value), 4);
-    } else {  // always eight bytes: C++'s reader wants no other number
+    } else {  // always eight bytes: C++'s reader accepts no other number
       out_ += "\x8a\x08";
       little(static_cast<std::uint64_t>(value), 8);
     }
@@ -236,7 +237,7 @@ class Pickler {
     out_ += value;
   }
 
-  /// Writes something once and refers to it from then on.
+  /// Writes an object the first time, and a reference to it after that.
   template <class Write>
   void memo(const std::string& name, Write write) {
     const auto [entry, fresh] = memo_.emplace(name, memo_.size());

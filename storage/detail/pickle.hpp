@@ -1,6 +1,6 @@
 #pragma once
 
-/// Values written as Python's pickle.
+/// Writes values as a Python pickle.
 
 #include <c10/core/ScalarType.h>
 
@@ -14,23 +14,23 @@
 
 namespace torchtap::storage::detail {
 
-/// How deep lists and dicts may nest, written or read.
+/// How deep lists and dicts may nest, when written and when read.
 constexpr int kMaxDepth = 100;
 
 /// Throws `c10::TypeError` or `c10::ValueError` if a file cannot hold `value`: tensors without plain bytes
-/// (sparse, quantized, meta …), dtypes that torch.load does not know, keys that are not UTF-8 or stand twice,
+/// (sparse, quantized, meta …), dtypes that torch.load does not know, keys that are not UTF-8 or occur twice,
 /// nesting deeper than `kMaxDepth`. `where` names the value in messages.
 void check_value(const std::string& call, const std::string& where, const core::Value& value);
 
-/// The pickle of `value`, which `check_value` has passed. The bytes of each tensor go to `store(key, data,
-/// size)` on the way, those of one tensor at a time; tensors that are the same view of the same storage go
+/// Returns the pickle of `value`, which must have passed `check_value`. Calls `store(key, data, size)` with
+/// the bytes of each tensor, one at a time; tensors that are the same view of the same storage are stored
 /// once.
 std::string pickle(const core::Value& value,
                    const std::function<void(const std::string&, const void*, std::size_t)>& store);
 
-/// Samples of one shape that lie one after the other in the record "data/`key`".
+/// Consecutive samples of one shape in the record "data/`key`".
 struct StoredRun {
-  bool defined = true;  // else each of them is None
+  bool defined = true;  // if not, each of them is None
   std::string key;
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::int64_t storage_elements = 0;  // in the whole record
@@ -38,8 +38,7 @@ struct StoredRun {
   std::vector<std::int64_t> sizes;
   std::int64_t count = 0;
 };
-/// The pickle of a list of samples, or with `stacked` of the one tensor `[count, *sizes]` that a single run
-/// is.
+/// Returns the pickle of a list of samples; with `stacked`, of a single run as one tensor `[count, *sizes]`.
 std::string pickle_runs(const std::vector<StoredRun>& runs, bool stacked);
 
 }  // namespace torchtap::storage::detail

@@ -1,3 +1,4 @@
+// The opcodes of pickle that torch.save uses.
 #include <cstring>
 #include <utility>
 
@@ -82,7 +83,7 @@ std::int64_t PickleMachine::integer_of(std::uint64_t size) {
   return static_cast<std::int64_t>(value);
 }
 
-/// The only number that is big-endian.
+/// BINFLOAT is the only big-endian number.
 double PickleMachine::real() {
   const char* bytes = take(8);
   std::uint64_t bits = 0;
@@ -119,7 +120,7 @@ void PickleMachine::push_tuple(std::size_t size) {
   push(tuple);
 }
 
-/// Of everything down to the mark.
+/// Pushes a container of everything above the mark.
 void PickleMachine::push_container(Kind kind) {
   auto items = pop_to_mark();
   if (kind == Kind::dict && items.size() % 2 != 0) damaged();
@@ -313,7 +314,7 @@ bool PickleMachine::shuffle(unsigned char op) {
     case 0x80:  // PROTO
       if (little(1) > 5) bad("its pickle protocol is newer than 5");
       return true;
-    case 0x95:  // FRAME: the pieces are all here already
+    case 0x95:  // FRAME: the whole pickle is in memory
       little(8);
       return true;
     default:
@@ -338,7 +339,7 @@ void PickleMachine::apply(unsigned char op) {
       return;
     }
     case 'R':
-    case 0x81: {  // NEWOBJ: of the classes on the list, the same as calling them
+    case 0x81: {  // NEWOBJ: for the accepted classes the same as a call
       const Node& arguments = pop();
       const Node& function = pop();
       push(call(function, arguments));
@@ -354,7 +355,7 @@ void PickleMachine::apply(unsigned char op) {
     default: {
       static const char digits[] = "0123456789abcdef";
       bad(std::string("its pickle has the opcode 0x") + digits[op >> 4] + digits[op & 15] +
-          ", which torch.save does not need for tensors, lists and dicts");
+          ", which torch.save does not write for tensors, lists and dicts");
     }
   }
 }

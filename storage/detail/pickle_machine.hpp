@@ -1,7 +1,7 @@
 #pragma once
 
-/// The stack machine that pickle is: opcodes become nodes. A derived class gives names, calls and persistent
-/// ids their meaning.
+/// The stack machine that runs a pickle and makes nodes of its opcodes. A derived class interprets names,
+/// calls and persistent ids.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +17,8 @@
 
 namespace torchtap::storage::detail {
 
-/// What stands on the stack. The machine owns all of them, so that a file can tie no knot that leaks.
+/// A value on the stack. The machine owns all nodes, because a pickle can contain reference cycles, which
+/// shared_ptr would leak.
 struct Node {
   enum class Kind {
     mark,
@@ -58,8 +59,9 @@ class PickleMachine {
   PickleMachine(const InputFile& file, std::string bytes) : file_(file), bytes_(std::move(bytes)) {}
   virtual ~PickleMachine() = default;
 
-  /// A name of Python's.
+  /// The object that Python calls `module.name`.
   virtual Node& global(const std::string& module, const std::string& name) = 0;
+  /// What `function(*arguments)` returns.
   virtual Node& call(const Node& function, const Node& arguments) = 0;
   /// The object behind a persistent id.
   virtual Node& persistent(const Node& id) = 0;

@@ -1,3 +1,4 @@
+// Connects zip container, pickle and torchtap's own records.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +12,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-/// Files that PyTorch knows and that are no zip container: says what to do with them.
+/// Throws for an empty file and for formats of PyTorch that are not zip containers, and says what to do.
 void check_kind(const InputFile& file) {
   char head[16] = {};
   file.read_at(0, head, static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), sizeof head)));
@@ -24,7 +25,7 @@ void check_kind(const InputFile& file) {
   if ((pickled && std::memcmp(head + 2, legacy, sizeof legacy - 1) == 0) ||
       std::memcmp(tar, "ustar", 5) == 0) {
     file.bad(
-        "it is in the format that torch.save had before 1.6; in Python, save it anew: "
+        "it is in the format that torch.save had before 1.6; in Python, save it again: "
         "torch.save(torch.load(path), path)");
   }
   if (pickled) file.bad("it is a bare pickle, not a file of torch.save");
@@ -33,7 +34,7 @@ void check_kind(const InputFile& file) {
 constexpr std::int64_t kFormat = 1;  // of what torchtap adds to PyTorch's format
 constexpr const char* kFormatRecord = "torchtap/format";
 
-/// Throws for a file of a newer format. PyTorch's own files say nothing.
+/// Throws for a file of a newer format. PyTorch's own files have no such record.
 void check_torchtap(const InputFile& file, const ZipReader& records) {
   if (!records.has(kFormatRecord)) return;
   const std::string text = records.size(kFormatRecord) < 16 ? records.read(kFormatRecord) : "";
@@ -79,9 +80,9 @@ core::Value read_value(const InputFile& file, bool mmap) {
         "torch::load or torch::jit::load, and save tensors with storage::save_value or torch.save");
   }
   check_torchtap(file, records);
-  if (!records.has("data.pkl")) file.bad("it is a zip file, but none of torch.save: it has no data.pkl");
+  if (!records.has("data.pkl")) file.bad("it is a zip file, but not one of torch.save: it has no data.pkl");
   if (records.has("byteorder") && records.read("byteorder") != "little") {
-    file.bad("its tensors are not little-endian; in Python, load it on this machine and save it anew");
+    file.bad("its tensors are not little-endian; in Python, load it on this machine and save it again");
   }
   return unpickle(file, records, mmap);
 }
@@ -91,9 +92,8 @@ std::vector<core::SavedSink> read_state(const InputFile& file) {
   check_torchtap(file, records);
   if (records.has(state_record(0, "recipe")) && !records.has(kFormatRecord)) {
     file.bad(
-        "the state of its reduction has no format number: it is of a torchtap before 0.1.0. Its results can "
-        "be "
-        "read; they can be neither merged nor gone on with");
+        "the state of its reduction has no format number: it was written by a torchtap before 0.1.0. Its "
+        "results can be read, but not merged or continued");
   }
   std::vector<core::SavedSink> state;
   for (std::size_t i = 0; records.has(state_record(i, "recipe")); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A value in an open `.pt` file.
+/// Writes and reads the value of an open `.pt` file.
 
 #include <string>
 #include <utility>
@@ -12,12 +12,11 @@
 
 namespace torchtap::storage::detail {
 
-/// Writes `value`, which `check_value` has passed. Does not close the file.
+/// Writes `value`, which must have passed `check_value`. Does not close the file.
 ///
-/// `state` goes into records of its own ("torchtap/0/recipe", "torchtap/0/bytes", …), which Python does not
-/// look at.
+/// `state` goes into records of its own ("torchtap/0/recipe", "torchtap/0/bytes", …), which Python ignores.
 void write_value(OutputFile& file, const core::Value& value, const std::vector<core::SavedSink>& state = {});
-/// The records that say in which format a file is, by name.
+/// The names and contents of the records that say in which format a file is.
 const std::vector<std::pair<std::string, std::string>>& fixed_records();
 /// Throws `c10::ValueError` unless `file` holds a value, and `NewerFormat` if a newer torchtap wrote it.
 core::Value read_value(const InputFile& file, bool mmap = false);

@@ -1,3 +1,4 @@
+// Parses the names of files in a recording.
 #include <fcntl.h>
 #include <sys/file.h>
 

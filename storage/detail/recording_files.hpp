@@ -1,6 +1,6 @@
 #pragma once
 
-/// The names of the files in a recording's folder, and what may be removed with it.
+/// The names of the files in a recording's folder.
 
 #include <cstdint>
 #include <optional>
@@ -19,18 +19,19 @@ struct ShardName {
   std::optional<std::int64_t> slot;
   std::int64_t number = 0;
 
-  /// Without suffix.
+  /// The name without suffix.
   std::string stem() const;
 };
 /// The parts of a name that ends in ".pt" or ".part"; nothing for any other.
 std::optional<ShardName> parse_shard_name(const std::string& name);
-/// Is it the name of a shard while it is filled ("3-17.part")?
+/// Whether `name`, a shard name, is that of a shard being filled ("3-17.part").
 bool is_part(const std::string& name);
 
-/// Is `name` one that a recording gives its files: "manifest.json", "0.pt", "1.pt" …, and of a spooled one
-/// "journal.jsonl", "0-0.pt", "0-1.part", "1.0-0.pt" …?
+/// Whether `name` is that of a file of a recording, which may be removed with it: "manifest.json",
+/// "manifest.json.part", "0.pt", "1.pt" …, and of a spooled one "journal.jsonl", "0-0.pt", "0-1.part",
+/// "1.0-0.lost" …
 TORCHTAP_API bool is_recording_file(const std::string& name);
-/// Does a living process write to the recording in this folder sample by sample?
+/// Whether a running process spools to this folder.
 bool is_spooling(const std::string& path) noexcept;
 
 }  // namespace torchtap::storage::detail

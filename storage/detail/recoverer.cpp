@@ -1,3 +1,4 @@
+// Finds the complete samples of a recording that was cut off.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -72,7 +73,7 @@ class Recoverer {
     return InputFile::open_at(kCall, directory_, name, path_ + "/" + name);
   }
 
-  /// What a shard's file says of itself; nothing, with the reason in `why`, if it is not whole.
+  /// Describes the file of a shard; nothing, with the reason in `why`, if it is damaged.
   std::optional<ShardInfo> read(const std::string& name, std::int64_t slot, std::string& why) const {
     try {
       const InputFile file = open(name);
@@ -103,8 +104,8 @@ class Recoverer {
     return "";
   }
 
-  /// What is wrong with a file that the manifest or journal claims; "" if nothing is. Samples are described
-  /// anew: the file knows best.
+  /// What is wrong with a file that the manifest or journal lists; "" if nothing is. Replaces the description
+  /// of its samples by that of the file.
   std::string wrong(ShardInfo& shard, const Description* whole) const {
     struct stat status {};
     if (::fstatat(directory_, shard.file.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
@@ -122,7 +123,7 @@ class Recoverer {
     return "";
   }
 
-  /// Keeps the shards of an entry that are what the manifest or journal claims.
+  /// Keeps the shards of an entry that match the manifest or journal.
   void check(SpooledEntry& entry, const Description& said) {
     std::vector<ShardInfo> whole;
     for (auto& shard : entry.shards) {
@@ -144,7 +145,7 @@ class Recoverer {
            !contents_.entries[static_cast<std::size_t>(entry)].kind.empty();
   }
 
-  /// Shards that were completed and had not got into the journal.
+  /// Adds complete shards that the journal does not list yet.
   void adopt_orphans() {
     for (const auto& name : list(kCall, path_)) {
       const auto place = parse_shard_name(name);
@@ -161,7 +162,7 @@ class Recoverer {
     }
   }
 
-  /// Shards that were being filled.
+  /// Adds shards that were being filled.
   void adopt_parts() {
     auto folder = std::make_shared<ShardFolder>();
     folder->call = kCall;
@@ -173,14 +174,14 @@ class Recoverer {
     }
   }
 
-  /// What the samples of a shard are, as the journal announced it; nothing if it did not.
+  /// The dtype and shape of the samples of a shard, from the journal; nothing if it does not list the shard.
   std::optional<Run> announced(const ShardName& place) const {
     const auto open = std::find_if(contents_.open.begin(), contents_.open.end(),
                                    [&](const OpenShard& shard) { return shard.name == place.stem(); });
     if (!known(place.entry) || open == contents_.open.end()) return std::nullopt;
     const auto dtype = dtype_of(open->dtype);
     if (!dtype.has_value()) return std::nullopt;
-    // With the number of samples that may be there; negative where any number may.
+    // `stacked` is the largest number of samples of this shape; negative for no limit.
     return Run{true, *dtype, open->shape, open->stacked};
   }
 
@@ -210,13 +211,13 @@ class Recoverer {
       result_.missing.push_back(
           c10::str(known(place.entry) ? named(static_cast<std::size_t>(place.entry)) : name, ": ", left,
                    " bytes at the end of ", name,
-                   kind.has_value() ? " are no whole samples" : " have no description"));
+                   kind.has_value() ? " are not complete samples" : " are not described in the journal"));
     }
     if (shard.samples() == 0) lost_.push_back(name);
   }
 
   static void sort(SpooledEntry& entry) {
-    // Names carry the order; a file from before the recording was spooled comes first.
+    // Names give the order; the file of an entry that was saved before it was spooled comes first.
     const auto key = [](const ShardInfo& shard) {
       const auto place = parse_shard_name(shard.file).value_or(ShardName{0, std::nullopt, -1});
       return std::make_pair(place.slot, place.number);

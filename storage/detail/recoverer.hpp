@@ -1,6 +1,6 @@
 #pragma once
 
-/// Recovering a recording whose folder is open: see `recover.hpp`.
+/// Recovers a recording whose folder is open: see `recover.hpp`.
 
 #include <string>
 

@@ -1,3 +1,4 @@
+// Keeps what shapes and dtypes have in common.
 #include <torchtap/storage/detail/shape_summary.hpp>
 #include <torchtap/storage/dtype.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a manifest says of the dtypes and shapes of several tensors.
+/// Summarises the dtypes and shapes of several tensors, for manifests.
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
@@ -11,7 +11,7 @@
 
 namespace torchtap::storage::detail {
 
-/// The dtype and shape that tensors have in common. Of no tensor: "" and [].
+/// The dtype and shape that tensors have in common. "" and [] if there are no tensors.
 struct ShapeSummary {
   std::string dtype;                ///< "mixed" where it differs
   std::vector<std::int64_t> shape;  ///< -1 in dimensions that differ; [] if ragged

@@ -1,3 +1,4 @@
+// Writes and completes one shard.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,7 +58,8 @@ void Shard::write_at(std::uint64_t offset, const void* data, std::size_t size) {
   try {
     detail::write_at(folder_->call, path(), fd, offset, data, size);
   } catch (...) {
-    // Whatever is wrong with the descriptor, the next attempt gets another one. Not closed if it is not ours.
+    // The next attempt opens the file again. The descriptor is not closed if it refers to another file by
+    // now.
     struct stat open_file {
     }, named{};
     const bool ours = ::fstat(fd, &open_file) == 0 && ::stat(path().c_str(), &named) == 0 &&
@@ -93,7 +95,7 @@ void Shard::write(c10::ScalarType dtype, const void* data, std::size_t size) {
   part.record.size += size;
 }
 
-// Completing it was in vain; to a reader it is being filled again.
+// Undoes `complete`: without its first header, readers take the file for one that is being filled.
 void Shard::reopen() {
   const std::string nothing(4, '\0');
   write_at(0, nothing.data(), nothing.size());
@@ -104,7 +106,7 @@ void Shard::reopen() {
 
 void Shard::commit(const std::vector<Run>& runs) {
   for (const Run& run : runs) {
-    if (run.defined) begin(run.dtype);  // samples without elements have no bytes
+    if (run.defined) begin(run.dtype);  // samples without elements were not written
     samples_ += run.count;
     bytes_ += run.bytes();
     if (!runs_.empty() && runs_.back().defined == run.defined &&
@@ -177,7 +179,7 @@ void Shard::complete() {
   const std::string directory = zip_directory(records, at);
   write_at(at, directory.data(), directory.size());
   file_size_ = at + directory.size();
-  // A sample that did not get through may have left more behind.
+  // A failed write may have left bytes behind the end.
   if (::ftruncate(open(), static_cast<::off_t>(file_size_)) != 0) {
     io_error(folder_->call, "truncate", path(), errno);
   }
@@ -190,8 +192,8 @@ void Shard::sync() {
   io_error(folder_->call, "fsync", path(), errno);
 }
 
-// After a failed fsync the system takes pages for written that are not, and another fsync succeeds without
-// them.
+// Writes everything again: after a failed fsync, the system takes pages for written that are not, and the
+// next fsync succeeds without them.
 void Shard::rewrite() {
   const InputFile file(folder_->call, path(), Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
   for (const Part& part : parts_) {
@@ -240,7 +242,7 @@ std::uint64_t Shard::adopt(const Run& kind) {
   const std::uint64_t sample = run.bytes();
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t left = size > part.data_at ? size - part.data_at : 0;
-  // Was it being completed? Then its first header says where the samples end.
+  // If it was being completed, its first header says where the samples end.
   const InputFile file(folder_->call, path(), Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
   std::string header(static_cast<std::size_t>(std::min(size, part.data_at)), '\0');
   file.read_at(0, header.data(), header.size());

@@ -16,66 +16,65 @@
 
 namespace torchtap::storage::detail {
 
-/// Samples of one dtype and shape, one after the other.
+/// Consecutive samples of one dtype and shape, or that are undefined.
 struct Run {
   bool defined = true;
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<std::int64_t> sizes;
   std::int64_t count = 0;
 
-  /// The bytes of all of them.
+  /// The bytes of all samples together.
   std::uint64_t bytes() const noexcept;
 };
 
-/// The directory that shards lie in, for as long as it is written to.
+/// The open directory of the shards; `call` is for messages.
 struct ShardFolder {
   std::string call;
   std::string path;
   Descriptor fd;
 };
 
-/// A `.pt` file that grows sample by sample: its bytes are written as they come, what makes it a container
-/// comes last. Whatever throws may be tried again: a write that failed has not happened.
+/// A `.pt` file that grows sample by sample: the bytes of samples are written as they arrive, zip headers and
+/// directory at the end. A call that throws may be repeated: a failed write has no effect.
 class Shard {
  public:
-  /// Nothing is on disk yet. `name` is without suffix.
+  /// Creates no file yet. `name` is without suffix.
   Shard(std::shared_ptr<const ShardFolder> folder, std::string name, std::int64_t slot);
 
-  /// Appends bytes of samples of `dtype`, which need not be whole ones yet.
+  /// Appends bytes of samples of `dtype`; the last sample may be incomplete.
   void write(c10::ScalarType dtype, const void* data, std::size_t size);
-  /// The bytes written since the last commit are these samples, whole ones now. `nothing` in between counts
-  /// too.
+  /// Declares the bytes written since the last commit to be these complete samples. Undefined samples have no
+  /// bytes.
   void commit(const std::vector<Run>& runs);
-  /// Forgets what was written since the last commit.
+  /// Discards what was written since the last commit.
   void rollback();
 
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::int64_t samples() const noexcept { return samples_; }
-  /// Do all samples have one shape and dtype?
+  /// Whether all samples have one shape and dtype.
   bool stacked() const noexcept { return runs_.size() == 1 && runs_[0].defined; }
-  /// The first samples; there are some.
+  /// The first samples; there must be some.
   const Run& first() const noexcept { return runs_.front(); }
   const std::string& name() const noexcept { return name_; }
 
-  /// Writes what makes the file a container.
+  /// Writes zip headers, pickle and directory, which make it a `.pt` file.
   void complete();
-  /// Waits for the disk.
+  /// Waits until the file is on the disk.
   void sync();
-  /// Gives the file its name.
+  /// Renames the file from `.part` to `.pt`.
   void place();
-  /// What the manifest says of it, after `complete`.
+  /// The description for the manifest, after `complete`.
   ShardInfo info() const;
 
   bool is_open() const noexcept { return fd_.valid(); }
-  /// Closes the file for now.
+  /// Closes the file until it is written to again.
   void release() noexcept { fd_ = Descriptor(); }
 
-  /// Is there something that was written and not committed?
+  /// Whether something was written and not committed.
   bool dirty() const noexcept { return dirty_; }
 
-  /// Takes over the file of a process that crashed: as many whole samples of this kind as it has, at most
-  /// `kind.count` unless that is negative; `samples()` says how many. Returns how many bytes are none of
-  /// these.
+  /// Takes over the file of a process that crashed: all complete samples of this dtype and shape, at most
+  /// `kind.count` unless that is negative. `samples()` is their number. Returns how many bytes are left over.
   std::uint64_t adopt(const Run& kind);
 
  private:
@@ -99,7 +98,7 @@ class Shard {
   Descriptor fd_;
   bool created_ = false;
   bool placed_ = false;
-  bool suspect_ = false;  // the system may have forgotten pages of it
+  bool suspect_ = false;  // fsync failed, so the system may have lost pages
   std::vector<Part> parts_;
   std::vector<Run> runs_;
   std::int64_t samples_ = 0;

@@ -1,3 +1,4 @@
+// The part of a spool that writes shards and the journal.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,13 +18,13 @@ using detail::Shard;
 
 namespace {
 
-constexpr std::int64_t kLongestList = 65536;  // samples of a shard that is no stack; each has its own tensor
+constexpr std::int64_t kLongestList = 65536;  // samples in a shard that is not stacked
 constexpr std::size_t kOpenFiles = 64;
 
 }  // namespace
 
 void Spool::Impl::log(const std::string& lines, bool sync) {
-  // At a place of its own: a line that did not get through is written over.
+  // At a fixed offset, so that a retry overwrites an incomplete line.
   detail::write_at("spool", directory + "/" + detail::kJournal, journal.get(), journal_size, lines.data(),
                    lines.size());
   if (sync && ::fsync(journal.get()) != 0) {
@@ -50,7 +51,7 @@ void Spool::Impl::announce() {
   for (auto* stream : streams) stream->announced = true;
 }
 
-/// Few files are open at a time, however many modules are recorded.
+/// Moves `shard` to the front of the open ones, and closes the last one if too many are open.
 void Spool::Impl::used(Shard& shard) {
   if (!open_shards.empty() && open_shards.front() == &shard) return;
   open_shards.remove(&shard);
@@ -60,7 +61,7 @@ void Spool::Impl::used(Shard& shard) {
   open_shards.pop_back();
 }
 
-/// Is there a stack for it? Seals the shard that it does not go to any more.
+/// Whether the samples of `piece` can be stacked. Seals the current shard if they need a new one.
 bool Spool::Impl::make_room(const Piece& piece, bool alike) {
   Stream::Impl& stream = *piece.stream;
   Lane& lane = stream.lanes[piece.slot];
@@ -72,7 +73,7 @@ bool Spool::Impl::make_room(const Piece& piece, bool alike) {
       alike && (shard.samples() == 0 ||
                 (shard.stacked() && shard.first().dtype == piece.dtype && shard.first().sizes == sizes));
   const bool full = shard.bytes() + std::max<std::uint64_t>(piece.used, piece.begins) > limit;
-  // Lists are for few samples, and a long stack is not worth becoming one.
+  // A list is for few samples, and a long stack stays a stack.
   const bool long_list =
       !stacks && (shard.samples() >= kLongestList || (shard.stacked() && shard.bytes() >= limit / 8));
   if (shard.samples() == 0 || (!full && !long_list)) return stacks;
@@ -80,7 +81,8 @@ bool Spool::Impl::make_room(const Piece& piece, bool alike) {
   return alike;
 }
 
-/// Sees to it that there is a shard for what begins in this piece, and that the journal says what it holds.
+/// Makes sure that there is a shard for the samples that begin in this piece, and that the journal describes
+/// it.
 void Spool::Impl::begin(Piece& piece) {
   Stream::Impl& stream = *piece.stream;
   Lane& lane = stream.lanes[piece.slot];
@@ -113,7 +115,7 @@ void Spool::Impl::begin(Piece& piece) {
     log(detail::journal_open(line), false);
     lane.mixed = true;
   }
-  lane.shard->rollback();  // a piece that failed before
+  lane.shard->rollback();  // of a failed attempt
 }
 
 void Spool::Impl::write(Piece& piece) {
@@ -172,7 +174,8 @@ void Spool::Impl::flush(const char* call) {
     room.wait(lock, [&] { return written >= until || failed; });
     if (failed) raise(call, error);
   }
-  // Other threads go on recording: a shard in which a sample has only begun is sealed when that has ended.
+  // Other threads keep recording: a shard that ends in an incomplete sample is sealed when the sample is
+  // complete.
   Lanes waiting;
   {
     const std::lock_guard lock(disk);
@@ -193,7 +196,8 @@ void Spool::Impl::flush(const char* call) {
   }
 }
 
-/// Under `disk`: seals the shards that hold whole samples, and returns those in which one has only begun.
+/// Called under `disk`. Seals the shards whose samples are complete, and returns those that end in an
+/// incomplete one.
 Spool::Impl::Lanes Spool::Impl::seal_ready(const char* call, const Lanes& lanes) {
   Lanes ready, dirty;
   for (const auto& [stream, slot] : lanes) {
@@ -224,7 +228,7 @@ void Spool::Impl::finish(const char* call) {
   detail::write_manifest("spool", directory, folder->fd.get(), created, entries, options.sync());
 }
 
-/// Saves what can be saved where closing failed.
+/// Seals the shards that can be sealed after closing failed.
 void Spool::Impl::rescue() noexcept {
   const std::lock_guard lock(disk);
   try {

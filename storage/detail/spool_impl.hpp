@@ -27,7 +27,7 @@
 namespace torchtap::storage {
 namespace detail {
 
-constexpr std::size_t kPiece = std::size_t{64} << 10;  // of bytes; larger samples are taken apart
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // bytes; larger samples are split
 
 /// Samples on their way to the writer.
 struct Piece {
@@ -36,8 +36,8 @@ struct Piece {
   std::unique_ptr<char[]> data;
   std::size_t capacity = 0;
   std::size_t used = 0;
-  bool continues = false;                              // a large sample, which began in the piece before
-  c10::ScalarType dtype = c10::ScalarType::Undefined;  // of all samples that have one
+  bool continues = false;                              // a large sample that began in an earlier piece
+  c10::ScalarType dtype = c10::ScalarType::Undefined;  // of all defined samples
   std::vector<Run> runs;                               // the samples that end here
   std::uint64_t begins = 0;                            // the bytes of the large sample that begins here,
   std::vector<std::int64_t> sizes;                     // and its shape
@@ -46,16 +46,16 @@ struct Piece {
   const std::vector<std::int64_t>& first_sizes() const noexcept { return begins > 0 ? sizes : runs[0].sizes; }
 };
 
-/// What the writer has open for one list of samples.
+/// The open shard of one list of samples.
 struct Lane {
   std::unique_ptr<Shard> shard;
-  bool mixed = false;  // and the journal says so
+  bool mixed = false;  // samples differ in shape, and the journal says so
 };
 
 }  // namespace detail
 
 struct Spool::Stream::Impl {
-  // Under `mutex`, of the piece that `last` points to:
+  // Called under `mutex`, for the piece that `last` points to:
   void begin(std::int64_t slot, std::unique_ptr<char[]> data, std::size_t capacity);
   void push();
   void collect(const at::Tensor& sample, std::int64_t slot);
@@ -70,24 +70,24 @@ struct Spool::Stream::Impl {
   // What is being collected, by slot:
   std::mutex mutex;
   std::map<std::int64_t, std::unique_ptr<detail::Piece>> pieces;
-  std::unique_ptr<detail::Piece>* last = nullptr;  // the one that was asked for last,
-  std::int64_t last_slot = -2;                     // of this slot
+  std::unique_ptr<detail::Piece>* last = nullptr;  // the piece that was appended to last,
+  std::int64_t last_slot = -2;                     // and its slot
   std::map<std::int64_t, std::size_t> capacities;
 
-  // The writer's, under `Spool::Impl::disk`:
+  // For the writer, under `Spool::Impl::disk`:
   std::map<std::int64_t, detail::Lane> lanes;
   std::map<std::int64_t, std::int64_t> next_number;  // of a shard, by slot
   detail::SpooledEntry entry;
-  std::int64_t dropped_before = 0;  // by those who wrote the recording that is gone on with
+  std::int64_t dropped_before = 0;  // by earlier spools of a continued recording
   bool announced = false;           // in the journal
-  bool taken = true;                // false for an entry of that recording that no stream was opened for
+  bool taken = true;                // false for an entry of a continued recording before `Spool::add`
 };
 
 struct Spool::Impl {
   SpoolOptions options;
   std::string directory;
   std::shared_ptr<detail::ShardFolder> folder;
-  bool made = false;  // the directory, by us
+  bool made = false;  // the directory, by this spool
   detail::Descriptor journal;
   std::uint64_t journal_size = 0;
   std::string created;
@@ -104,13 +104,13 @@ struct Spool::Impl {
   std::atomic<std::int64_t> queued{0};
   std::uint64_t pushed = 0, written = 0;  // pieces
   std::atomic<bool> failed{false};
-  std::string error;  // why, while it has
+  std::string error;  // why, while `failed`
   bool stop = false;
   std::atomic<bool> closed{false};
   std::thread writer;
 
-  std::mutex disk;                        // everything on disk
-  std::list<detail::Shard*> open_shards;  // files that are open, the one used last in front
+  std::mutex disk;                        // guards everything on disk
+  std::list<detail::Shard*> open_shards;  // with open files, the most recently used first
   std::atomic<std::int64_t> sealed_samples{0};
   std::atomic<std::int64_t> sealed_shards{0};
 
@@ -126,7 +126,7 @@ struct Spool::Impl {
   void begin(detail::Piece& piece);
   bool make_room(const detail::Piece& piece, bool alike);
   void used(detail::Shard& shard);
-  using Lanes = std::vector<std::pair<Stream::Impl*, std::int64_t>>;  // a stream's, by slot
+  using Lanes = std::vector<std::pair<Stream::Impl*, std::int64_t>>;  // a stream and its slot
   void seal(const Lanes& lanes);
   Lanes seal_ready(const char* call, const Lanes& lanes);
   void log(const std::string& lines, bool sync);

@@ -1,3 +1,4 @@
+// The part of a spool that opens its directory.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -25,17 +26,17 @@ void Spool::Impl::check_options() const {
                     ": shard_bytes and queue_bytes have to be positive; got ", options.shard_bytes(), " and ",
                     options.queue_bytes(), ".");
   TORCH_CHECK_VALUE(!options.overwrite() || !options.append(), kCall,
-                    ": a recording is replaced (overwrite) or gone on with (append), not both.");
+                    ": overwrite replaces a recording and append continues it; set one of them, not both.");
 }
 
-/// Opens the directory, or makes it; what is in it may be replaced or gone on with.
+/// Opens or makes the directory, and returns the names in it. Throws unless it may be replaced or continued.
 std::vector<std::string> Spool::Impl::take_directory(const std::string& path) {
   struct stat status {};
   const bool there = ::stat(directory.c_str(), &status) == 0;
   TORCH_CHECK_VALUE(there || options.mkdir(), kCall, ": \"", path,
                     "\" does not exist. Create the directory first, or pass SpoolOptions().mkdir(true).");
   TORCH_CHECK_VALUE(!there || S_ISDIR(status.st_mode), kCall, ": \"", path,
-                    "\" is a file; a recording is a directory, name one.");
+                    "\" is a file, but a recording is a directory; name a directory.");
   if (!there) {
     if (::mkdir(directory.c_str(), 0777) != 0)
       detail::io_error(kCall, "create the directory", directory, errno);
@@ -63,7 +64,7 @@ std::vector<std::string> Spool::Impl::take_directory(const std::string& path) {
   return names;
 }
 
-/// Keeps others from writing here, before anything here is touched.
+/// Locks the directory before anything in it is changed.
 void Spool::Impl::lock_journal(const std::string& path) {
   const std::string name = directory + "/" + detail::kJournal;
   journal =
@@ -73,11 +74,11 @@ void Spool::Impl::lock_journal(const std::string& path) {
                     "\" is being written to by another recorder; spool to a directory of its own.");
 }
 
-/// Removes or takes over what is there, and begins the journal.
+/// Removes or continues the existing recording, and begins the journal.
 void Spool::Impl::fill_directory(const std::vector<std::string>& names, bool fresh) {
   created = detail::utc_now();
   if (options.overwrite()) {
-    ::unlinkat(folder->fd.get(), detail::kManifest, 0);  // first: what is left then is no recording
+    ::unlinkat(folder->fd.get(), detail::kManifest, 0);  // first, so that it names no missing file
     for (const auto& name : names) {
       if (name != detail::kJournal) ::unlinkat(folder->fd.get(), name.c_str(), 0);
     }
@@ -111,7 +112,7 @@ void Spool::Impl::open(const std::string& path) {
   }
 }
 
-/// Takes over the recording that is there.
+/// Continues the existing recording, which is recovered first if it was `cut_off`.
 void Spool::Impl::go_on(bool cut_off) {
   if (cut_off) detail::recover_locked(directory, folder->fd.get(), RecoverOptions());
   const detail::Contents contents = detail::read_contents(kCall, directory, folder->fd.get(), false);
@@ -133,7 +134,7 @@ void Spool::Impl::go_on(bool cut_off) {
         streams[static_cast<std::size_t>(place->entry)]->impl_->next_number[place->slot.value_or(-1)];
     next = std::max(next, place->number + 1);
   }
-  // Plain files become shards; from here on the journal may speak of what comes behind them.
+  // The manifest lists plain files as shards from now on, and the journal adds shards to them.
   detail::write_manifest(kCall, directory, folder->fd.get(), created, contents.entries, options.sync());
 }
 

@@ -1,3 +1,4 @@
+// The part of a spool that hands samples to the writer thread.
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
 
@@ -8,19 +9,19 @@ using detail::Piece;
 
 void Spool::Impl::check(const char* call) const {
   TORCH_CHECK(!guard.in_child(), call, ": this process is a child (fork) of the one that spools to \"",
-              directory, "\", and only that one can; record to another directory here.");
+              directory, "\", and only the parent can write there; spool to another directory here.");
   TORCH_CHECK_VALUE(!closed.load(std::memory_order_relaxed), call, ": \"", directory,
                     "\" was closed; nothing can be appended any more.");
 }
 
 void Spool::Impl::raise(const char* call, const std::string& why) const {
-  TORCH_CHECK(false, call, ": ", why, " Kept in \"", directory, "\" are ", sealed_samples.load(),
-              " samples in ", sealed_shards.load(), " complete shards; ", queued.load(),
+  TORCH_CHECK(false, call, ": ", why, " \"", directory, "\" holds ", sealed_samples.load(), " samples in ",
+              sealed_shards.load(), " complete shards; ", queued.load(),
               " bytes wait in memory. Make room, then call flush() or save(): they try again, and recording "
-              "goes on.");
+              "continues.");
 }
 
-/// Of kPiece bytes: the one that was used last, which is still in the cache if the disk keeps up.
+/// A buffer of kPiece bytes: the one that was released last, because it may still be in the cache.
 std::unique_ptr<char[]> Spool::Impl::buffer() {
   {
     const std::lock_guard lock(mutex);
@@ -64,7 +65,7 @@ bool Spool::admit(Stream& stream, std::int64_t bytes, WhenFull policy) {
   TORCH_CHECK(policy == WhenFull::drop, "spool: the queue in front of \"", spool.directory,
               "\" is full: ", spool.queued.load(), " bytes of at most ", spool.options.queue_bytes(),
               " wait for the disk, and a sample of ", bytes,
-              " bytes has come. It was not recorded; all before it are. See SpoolOptions::when_full.");
+              " bytes arrived. It was not recorded; all before it are. See SpoolOptions::when_full.");
   stream.impl_->dropped.fetch_add(1);
   return false;
 }

@@ -1,3 +1,4 @@
+// The part of a spool that collects samples into pieces.
 #include <algorithm>
 #include <cstring>
 
@@ -14,10 +15,10 @@ using detail::Run;
 
 namespace {
 
-constexpr std::size_t kFirstPiece = std::size_t{4} << 10;  // a stream's first; they grow up to kPiece
+constexpr std::size_t kFirstPiece = std::size_t{4} << 10;  // of a stream; later ones grow up to kPiece
 constexpr std::size_t kMostRuns = 1024;
 
-/// Its bytes in order, on the CPU.
+/// The sample as a contiguous tensor on the CPU.
 at::Tensor plain(const at::Tensor& sample) {
   if (sample.device().is_cpu() && sample.is_contiguous() && !sample.is_conj() && !sample.is_neg() &&
       !sample._is_zerotensor()) {
@@ -48,7 +49,7 @@ void Spool::Stream::append(const at::Tensor& sample, std::optional<std::int64_t>
                     *slot, "; leave the slot out where one tensor a sample is recorded.");
   const std::int64_t number = slot.value_or(-1);  // as in files
   Spool::Impl& spool = *impl_->spool;
-  spool.check("Spool::Stream::append");  // before a lock that nobody in a child process would release
+  spool.check("Spool::Stream::append");  // before the lock, which no thread of a child process would release
   const std::lock_guard lock(impl_->mutex);
   spool.check("Spool::Stream::append");  // again: `close` may have come in between
   if (impl_->last_slot != number) {
@@ -108,7 +109,7 @@ void Spool::Stream::Impl::collect(const at::Tensor& sample, std::int64_t slot) {
   if (piece->runs.size() >= kMostRuns) push();
 }
 
-/// Piece by piece.
+/// Splits a large sample into pieces.
 void Spool::Stream::Impl::collect_large(const at::Tensor& tensor, std::int64_t slot) {
   auto& piece = *last;
   const auto bytes = static_cast<std::size_t>(tensor.nbytes());

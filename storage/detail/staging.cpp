@@ -1,3 +1,4 @@
+// Temporary names, locks and renames.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -52,7 +53,7 @@ std::string unique_suffix() {
   return text;
 }
 
-/// rename(2) with flags, -1 and ENOSYS where there is none.
+/// rename(2) with flags; -1 and ENOSYS if the system has none.
 int rename_flags(const std::string& from, const std::string& to, unsigned flags) {
 #if defined(__linux__) && defined(RENAME_EXCHANGE)
   return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags);
@@ -102,7 +103,7 @@ Target resolve(const std::string& call, const std::string& path, bool mkdir) {
                     "\" contains a zero byte.");
   Target target;
   std::string resolved = real(path);
-  if (!resolved.empty()) {  // it exists, perhaps behind links: what they lead to is replaced, not they
+  if (!resolved.empty()) {  // it exists; links are followed, not replaced
     const auto slash = resolved.rfind('/');
     target.parent = slash == 0 ? "/" : resolved.substr(0, slash);
     target.name = resolved.substr(slash + 1);
@@ -161,7 +162,7 @@ void Staging::create() {
       if (!fd_.valid() && errno != EEXIST) io_error(call_, "create", path_, errno);
     }
     if (fd_.valid()) {
-      // Another save may have taken it for a leftover in the moment before it was locked; then it is gone.
+      // Before it was locked, another save may have removed it as a leftover.
       while (::flock(fd_.get(), LOCK_EX) != 0 && errno == EINTR) {
       }
       if (same_file(fd_.get(), path_)) return;
@@ -202,7 +203,7 @@ void Staging::put(bool overwrite, bool sync, bool exchange) {
   }
   if (!sync) return;
   sync_directory(call_, target_.parent);
-  // The folders that were made on the way are names in their own parents.
+  // The names of new folders are in their parents, which are synced, too.
   for (const auto& folder : target_.created) sync_directory(call_, joined(folder, ".."));
 }
 
@@ -216,7 +217,7 @@ void Staging::put_file(bool overwrite) {
     return;
   }
   int failed = rename_flags(path_, to, kNoReplace);
-  if (failed != 0 && unsupported(errno)) {  // link(2) refuses to replace, too
+  if (failed != 0 && unsupported(errno)) {  // link(2) does not replace either
     failed = ::link(path_.c_str(), to.c_str());
     if (failed == 0) ::unlink(path_.c_str());
   }
@@ -233,7 +234,7 @@ void Staging::put_directory(bool overwrite, bool exchange) {
   const std::string to = target_.path();
   struct stat old {};
   if (::stat(to.c_str(), &old) == 0) ::fchmod(fd_.get(), old.st_mode & 07777);  // best effort
-  // Onto nothing or onto an empty folder, the plain rename is the one step.
+  // A plain rename is enough if the target is missing or an empty folder.
   if (::rename(path_.c_str(), to.c_str()) == 0) {
     placed_ = true;
     return;
@@ -245,7 +246,7 @@ void Staging::put_directory(bool overwrite, bool exchange) {
   if (exchange) {
     if (rename_flags(path_, to, kExchange) == 0) {
       placed_ = true;
-      remove_folder(path_, ours_);  // the old one now
+      remove_folder(path_, ours_);  // the old one by now
       return;
     }
     if (!unsupported(errno)) io_error(call_, "replace", to, errno);
@@ -282,7 +283,7 @@ void remove_folder(const std::string& path, Owned ours) noexcept {
       if (ours(name)) ::unlinkat(fd.get(), name.c_str(), 0);
     }
     ::rmdir(path.c_str());
-  } catch (...) {  // out of memory: what is left is a leftover, and the next save's
+  } catch (...) {  // out of memory: the next save removes the rest
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Files and folders that appear whole or not at all: written under temporary names beside their targets,
-/// which become the real names in one step.
+/// Saves files and folders whole or not at all: they are written under temporary names beside their targets,
+/// and renamed in one step.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace torchtap::storage::detail {
 
-/// Tells whether a file of this name in a folder belongs to what is saved there, and may be removed with it.
+/// Whether a file of this name belongs to the saved folder, and may be removed with it.
 using Owned = bool (*)(const std::string& name);
 
 /// Where something is to be saved: an existing parent folder without symbolic links, and a name in it.
@@ -21,11 +21,12 @@ struct Target {
   std::vector<std::string> created;  // folders made for it, outermost first
 
   std::string path() const;
-  /// What the temporary names of this target start with. They lie beside it, so that renaming is one step.
+  /// The prefix of the temporary names of this target. They are in the same folder, so that renaming is one
+  /// step.
   std::string temporary_prefix() const;
-  /// Where the old folder waits while the system, having no atomic exchange, puts the new one in place.
+  /// Where the old folder is while the new one is put in place, if the system has no atomic exchange.
   std::string backup_path() const;
-  /// Removes again what `resolve` made.
+  /// Removes the folders that `resolve` made.
   void undo() const noexcept;
 };
 
@@ -36,14 +37,13 @@ Target resolve(const std::string& call, const std::string& path, bool mkdir);
 /// A file or folder under a temporary name beside its target. Removed on destruction unless it was put in
 /// place.
 ///
-/// It is locked (flock) as long as its owner lives, and so tells apart the leftovers of a killed process from
-/// the work of a living one, on any machine that shares the folder and its locks.
+/// It is locked (flock) until it is destroyed, so that the leftovers of killed processes can be told from
+/// saves in progress, on all machines that share the folder and its locks.
 class Staging {
  public:
-  /// A file.
+  /// Makes a file.
   Staging(std::string call, const Target& target);
-  /// A folder. `ours` tells the names of the files that may be removed, with the folder or with the one that
-  /// it replaces.
+  /// Makes a folder. `ours` says which files may be removed with it, or with the folder that it replaces.
   Staging(std::string call, const Target& target, Owned ours);
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -57,11 +57,11 @@ class Staging {
   /// Creates a file in the staged folder.
   OutputFile create(const std::string& name) const;
 
-  /// Makes this the target, in one step. Where something stands already: replaced if `overwrite` (an empty
-  /// folder always), otherwise a `c10::ValueError`. With `sync`, waits for the disk.
+  /// Renames this to the target, in one step. Replaces an existing target if `overwrite` (an empty folder
+  /// always), otherwise throws `c10::ValueError`. With `sync`, waits for the disk.
   ///
   /// A folder is exchanged with renameat2(RENAME_EXCHANGE) if `exchange` and if the system can; otherwise the
-  /// old one is moved to `Target::backup_path` for a moment, where `recover` and `load` look for it.
+  /// old one is moved to `Target::backup_path` for a moment, where `put_back` and `load` look for it.
   void put(bool overwrite, bool sync, bool exchange = true);
 
  private:
@@ -77,15 +77,16 @@ class Staging {
   bool placed_ = false;
 };
 
-/// Throws `c10::ValueError` unless a file may be put at `path`: nothing stands there, or a regular file and
-/// `overwrite`.
+/// Throws `c10::ValueError` unless a file may be put at `path`: nothing is there, or a regular file and
+/// `overwrite` is true.
 void check_replaceable(const std::string& call, const std::string& path, bool overwrite);
 /// Removes the files in a folder that are `ours`; anything else in it stays, and the folder with it.
 TORCHTAP_API void remove_folder(const std::string& path, Owned ours) noexcept;
-/// Moves an old folder back that a save, killed between two renames, left at `Target::backup_path`. `marker`
-/// is a file that a whole folder has.
+/// Moves back the old folder that a save left at `Target::backup_path` when it was killed between two
+/// renames, or removes it if the target has the file `marker`, which complete folders have.
 void put_back(const Target& target, Owned ours, const std::string& marker) noexcept;
-/// Removes what killed saves to this target left behind: files, and of folders what is `ours`.
+/// Removes the temporary files of killed saves to this target, and the files in temporary folders that are
+/// `ours`.
 void sweep(const Target& target, Owned ours = nullptr) noexcept;
 
 }  // namespace torchtap::storage::detail

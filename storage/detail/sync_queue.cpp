@@ -1,3 +1,4 @@
+// Calls fsync for many files in parallel.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@ namespace torchtap::storage::detail {
 namespace {
 
 constexpr std::size_t kMostFiles = 256;
-// fsync of one file after the other flushes the disk's cache for each; side by side, one flush serves all.
+// fsync of one file after the other flushes the disk's cache for each; in parallel, they share a flush.
 constexpr std::size_t kThreads = 16;
 
 /// How many files may be left open: a fraction of what the process may open.
@@ -53,7 +54,7 @@ void SyncQueue::add(OutputFile file) {
   next.fd = file.finish();
   next.path = file.path();
 #ifdef SYNC_FILE_RANGE_WRITE
-  ::sync_file_range(next.fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);  // a hint; fsync says what went wrong
+  ::sync_file_range(next.fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);  // a hint; fsync reports errors
 #endif
   waiting_.push_back(std::move(next));
   if (waiting_.size() >= most_) wait();
@@ -71,7 +72,7 @@ void SyncQueue::wait() {
   threads.reserve(kThreads);
   try {
     while (threads.size() + 1 < std::min(kThreads, files.size())) threads.emplace_back(work);
-  } catch (const std::exception&) {  // no more threads or memory: then with fewer
+  } catch (const std::exception&) {  // no more threads or memory: use fewer
   }
   work();
   for (auto& thread : threads) thread.join();

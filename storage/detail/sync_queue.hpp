@@ -1,6 +1,6 @@
 #pragma once
 
-/// Waiting for the disk once for many files.
+/// Waits for the disk once for many files.
 
 #include <cstddef>
 #include <string>
@@ -13,18 +13,17 @@ namespace torchtap::storage::detail {
 
 /// Files that were written and are not on the disk yet.
 ///
-/// The system writes them while the next ones are made, and they are waited for together, so that one flush
-/// of the disk's cache serves many of them. They stay open until then: a write error that the system meets in
-/// between is reported through the descriptor that the bytes were written to.
+/// The system writes them while the next ones are made. `wait` syncs all of them together, so that one flush
+/// of the disk's cache serves many. They stay open until then, because write errors are reported through the
+/// descriptor that the bytes were written to.
 class SyncQueue {
  public:
   /// `call` is for messages. Without `sync`, files are closed at once.
   SyncQueue(std::string call, bool sync);
 
-  /// Creates a file in the staged folder. Where no more files can be opened, those that wait are closed
-  /// first.
+  /// Creates a file in the staged folder. If no more files can be opened, calls `wait` first.
   OutputFile create(const Staging& staging, const std::string& name);
-  /// Takes over a file of which all bytes were written. Waits for the disk if many files are open.
+  /// Takes over a file that is completely written. Waits for the disk if many files are open.
   void add(OutputFile file);
   /// Returns when all files are on the disk. Throws `c10::Error` that names the file that could not be
   /// written; the files are closed then, too.

@@ -1,3 +1,4 @@
+// Makes values of the nodes of a pickle.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -17,6 +18,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
+/// The classes and functions that a file may name.
 const std::unordered_set<std::string>& callables() {
   static const std::unordered_set<std::string> names{
       "collections.OrderedDict",
@@ -39,14 +41,14 @@ const std::unordered_set<std::string>& callables() {
   return names;
 }
 
-/// Gives the names that a `.pt` file may use their meaning, and turns nodes into values.
+/// Interprets the names that a `.pt` file may use, and makes values of nodes.
 class Unpickler : private PickleMachine {
  public:
   Unpickler(const InputFile& file, const ZipReader& records, bool mmap)
       : PickleMachine(file, records.read("data.pkl")), records_(records), mmap_(mmap) {}
 
   core::Value run() {
-    // A list that holds one list many times is a few bytes in the file and as many values as you like here.
+    // A few bytes in the file can refer to one list many times, and so claim any number of values.
     budget_ = 16 * size() + 1000;
     const Node* root = parse();
     std::string where;
@@ -211,7 +213,7 @@ class Unpickler : private PickleMachine {
       std::int64_t step = 0;
       empty = empty || sizes[i] == 0;
       const std::int64_t extent = std::max<std::int64_t>(sizes[i], 1);
-      // A count of bytes, too, must be a number that LibTorch can hold.
+      // The number of bytes must fit into an int64, too.
       fits = !__builtin_mul_overflow(count, extent, &count) && count <= INT64_MAX / 16 &&
              !__builtin_mul_overflow(extent - 1, strides[i], &step) &&
              !__builtin_add_overflow(last, step, &last);
@@ -265,7 +267,7 @@ class Unpickler : private PickleMachine {
       case Kind::dict:
         return dict(node, where, depth);
       case Kind::string:
-        spend(node.text.size());  // one text may stand in many places
+        spend(node.text.size());  // a file may refer to one text many times
         return core::Value(node.text);
       default:
         file().bad(
@@ -295,9 +297,9 @@ class Unpickler : private PickleMachine {
         dict.emplace_back(name, std::move(item));
       } else if (place->second.second != key.kind) {
         file().bad("it holds a dict" + (where.empty() ? "" : " at " + where) + " with the int " + name +
-                   " and the str \"" + name + "\" for keys, which are the same here; rename one");
+                   " and the str \"" + name + "\" for keys, which torchtap cannot tell apart; rename one");
       } else {
-        dict[place->second.first].second = std::move(item);  // as in Python, the last one counts
+        dict[place->second.first].second = std::move(item);  // as in Python, the last one wins
       }
     }
     return core::Value(std::move(dict));

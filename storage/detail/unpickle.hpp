@@ -1,7 +1,7 @@
 #pragma once
 
-/// Values read from Python's pickle, and nothing else of pickle: no file can name a function or class outside
-/// a short list, and nothing in it is ever run.
+/// Reads values from a Python pickle. Only a short list of functions and classes is accepted, and no code in
+/// a file is run.
 
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/detail/disk.hpp>
@@ -10,7 +10,8 @@
 namespace torchtap::storage::detail {
 
 /// The value in the record "data.pkl" of `records`; its tensors are read from the records "data/…", or with
-/// `mmap` lie in mapped memory. `file` is for messages. Throws `c10::ValueError` for whatever is not a value.
+/// `mmap` lie in mapped memory. `file` is for messages. Throws `c10::ValueError` if the record is damaged or
+/// holds anything but a value.
 core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap);
 
 }  // namespace torchtap::storage::detail

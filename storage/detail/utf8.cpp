@@ -1,3 +1,4 @@
+// Checks UTF-8 byte by byte.
 #include <cstddef>
 
 #include <torchtap/storage/detail/utf8.hpp>
@@ -17,7 +18,7 @@ bool is_utf8(const std::string& text) {
     for (std::size_t k = 1; k <= more; ++k) {
       if ((byte(i + k) & 0xC0) != 0x80) return false;
     }
-    if (more >= 2) {  // too long, a surrogate, or beyond the last code point
+    if (more >= 2) {  // overlong, a surrogate, or beyond the last code point
       const unsigned second = byte(i + 1);
       if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second >= 0xA0) ||
           (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second >= 0x90)) {

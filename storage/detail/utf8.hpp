@@ -1,14 +1,14 @@
 #pragma once
 
-/// Text as files hold it.
+/// Checks text for files.
 
 #include <string>
 
 namespace torchtap::storage::detail {
 
-/// Is `text` well-formed UTF-8?
+/// Whether `text` is well-formed UTF-8.
 bool is_utf8(const std::string& text);
-/// UTF-8 without zero bytes: what a manifest can hold as a name.
+/// Whether `text` is UTF-8 without zero bytes, so that a manifest can hold it as a name.
 bool is_name(const std::string& text);
 
 }  // namespace torchtap::storage::detail

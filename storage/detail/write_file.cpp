@@ -1,3 +1,4 @@
+// A stream to a staged file.
 #include <filesystem>
 #include <ostream>
 #include <streambuf>
@@ -9,7 +10,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-/// A stream's way to an `OutputFile`, which has a buffer of its own.
+/// Passes the bytes of a stream to an `OutputFile`, which has a buffer of its own.
 class Buffer : public std::streambuf {
  public:
   explicit Buffer(OutputFile& file) : file_(file) {}
@@ -44,7 +45,7 @@ void write_file(const std::string& call, const std::string& path,
   OutputFile file(call, staging.path(), staging.duplicate());
   Buffer buffer(file);
   std::ostream stream(&buffer);
-  stream.exceptions(std::ios::badbit);  // lets what the file throws through
+  stream.exceptions(std::ios::badbit);  // rethrows errors of the file
   write(stream);
   file.close(/*sync=*/true);
   staging.put(/*overwrite=*/true, /*sync=*/true);

@@ -1,3 +1,4 @@
+// Writes and reads zip headers and directories.
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +10,8 @@ namespace torchtap::storage::detail {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
-constexpr std::size_t kChunk = std::size_t{1} << 18;  // what stays in the cache between checksum and disk
-constexpr std::size_t kOverlapped = std::size_t{1} << 20;  // worth a thread of its own for the checksum
+constexpr std::size_t kChunk = std::size_t{1} << 18;       // stays in the cache between checksum and disk
+constexpr std::size_t kOverlapped = std::size_t{1} << 20;  // from here on, with a thread for the checksum
 constexpr std::uint32_t k32 = 0xFFFFFFFFu;
 constexpr std::uint16_t k16 = 0xFFFFu;
 
@@ -141,7 +142,7 @@ void ZipWriter::record(const std::string& name, const void* data, std::size_t si
         file_.write(bytes + at, piece);
       }
     }
-    // The checksum comes last.
+    // The checksum in the header is known only now.
     const std::string crc = Bytes().u32(entry.crc).get();
     file_.patch(entry.offset + 14, crc.data(), crc.size());
   }
@@ -153,16 +154,16 @@ void ZipWriter::finish() {
   file_.write(directory.data(), directory.size());
 }
 
-/// Finds the directory by the end of the file.
+/// Finds the directory from the record at the end of the file.
 ZipReader::Directory ZipReader::find_directory() const {
   const std::uint64_t file_size = file_.size();
   if (file_size < kEnd) file_.bad("it is no PyTorch file: it is too short, or was truncated");
-  // The end of the directory is the last thing in the file, but for a comment of at most 64 KiB.
+  // Only a comment of at most 64 KiB may follow that record.
   const auto tail_size = static_cast<std::size_t>(std::min<std::uint64_t>(file_size, kEnd + k16));
   std::string tail(tail_size, '\0');
   file_.read_at(file_size - tail_size, tail.data(), tail_size);
   const auto end = tail.rfind("PK\5\6", tail_size - kEnd);
-  if (end == std::string::npos) file_.bad("it is no PyTorch file (no zip container), or was truncated");
+  if (end == std::string::npos) file_.bad("it is no PyTorch file (not a zip container), or was truncated");
   std::uint64_t count = u16(&tail[end + 10]);
   std::uint64_t size = u32(&tail[end + 12]);
   std::uint64_t start = u32(&tail[end + 16]);
@@ -189,7 +190,7 @@ ZipReader::Directory ZipReader::find_directory() const {
   return {start, size, count};
 }
 
-/// The next record in the directory, which moves `at` behind it.
+/// Reads the next record in the directory, and moves `at` behind it.
 ZipReader::Named ZipReader::read_header(const std::string& directory, std::size_t& at,
                                         std::uint64_t index) const {
   const auto damaged = [&] {
@@ -297,8 +298,8 @@ std::uint64_t ZipReader::data_at(const std::string& name, const Record& record) 
   return record.header + kLocalHeader + u16(header + 26) + u16(header + 28);
 }
 
-// It stands in the directory, and again in the header before the data or, as torch.save has it, behind them.
-// torch.serialization.set_crc32_options(False) writes 0 everywhere: not computed.
+// The directory has the checksum. So has the header before the data or, as torch.save writes it, a descriptor
+// behind them. torch.serialization.set_crc32_options(False) writes 0 everywhere, for no checksum.
 std::uint32_t ZipReader::checksum(const std::string& name, const Record& record, std::uint64_t data) const {
   if (record.crc != 0) return record.crc;
   char header[kLocalHeader];

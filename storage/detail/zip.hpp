@@ -1,10 +1,10 @@
 #pragma once
 
-/// The zip container of a `.pt` file, as much of it as PyTorch uses: stored (uncompressed) records under one
-/// archive name, their data aligned to 64 bytes, zip64 where sizes need it.
+/// Writes and reads the zip container of a `.pt` file, as far as PyTorch uses it: stored (uncompressed)
+/// records under one archive name, their data aligned to 64 bytes, zip64 where sizes need it.
 ///
-/// Own code rather than `caffe2::serialize::PyTorchStreamWriter` and `…Reader`: the reader checks no checksum
-/// and allocates whatever a file claims; the writer throws from its destructor when the disk is full.
+/// Does not use `caffe2::serialize::PyTorchStreamWriter` and `…Reader`: that reader compares no checksums and
+/// allocates any size that a file claims, and that writer throws from its destructor when the disk is full.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,24 +21,24 @@ namespace torchtap::storage::detail {
 
 /// A record of a container that is being written.
 struct ZipRecord {
-  std::string name;  // with the archive's
+  std::string name;  // including the archive's
   std::uint32_t crc = 0;
   std::uint64_t size = 0;
   std::uint64_t offset = 0;  // of its header
 };
 
-/// Where the data of a record goes: aligned to 64 bytes, behind room for its header whatever its size will
-/// be.
+/// The offset of the data of a record: aligned to 64 bytes, with room for a header of either size (zip64 or
+/// not).
 std::uint64_t place_record(const ZipRecord& record);
-/// The header, which fills what is between `record.offset` and `data_at`.
+/// The header, padded to reach from `record.offset` to `data_at`.
 std::string local_header(const ZipRecord& record, std::uint64_t data_at);
-/// The size in a header that `local_header` wrote; nothing if `header` is none.
+/// The size of the record in a header that `local_header` made; nothing if `header` is not one.
 std::optional<std::uint64_t> record_size(const std::string& header);
-/// The directory, which ends the container; it begins at `start`.
+/// The directory at the end of the container; it begins at offset `start`.
 std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t start);
 
-/// Writes records one after the other. Nothing happens on destruction: a container without `finish` is
-/// incomplete, and no reader takes it for whole.
+/// Writes records one after the other. The destructor writes nothing: without `finish` a container is
+/// incomplete, and readers refuse it.
 class ZipWriter {
  public:
   /// `file` must outlive the writer. Records are called "`archive`/name".
@@ -59,7 +59,7 @@ class ZipWriter {
 /// the file, and all of them together are not larger than it.
 class TORCHTAP_API ZipReader {
  public:
-  /// Throws `c10::ValueError` if `file` is no such container, or a damaged one. `file` must outlive the
+  /// Throws `c10::ValueError` if `file` is not such a container or is damaged. `file` must outlive the
   /// reader.
   explicit ZipReader(const InputFile& file);
 
@@ -70,9 +70,9 @@ class TORCHTAP_API ZipReader {
   void read(const std::string& name, void* data) const;
   std::string read(const std::string& name) const;
   /// The bytes of a record in mapped memory, which lives as long as the pointer does; nothing is read yet,
-  /// and no checksum looked at. Null for a record that is empty or not aligned to 16 bytes.
+  /// and no checksum is compared. Null for a record that is empty or not aligned to 16 bytes.
   std::shared_ptr<void> map(const std::string& name) const;
-  /// Does any record's name start so?
+  /// Whether some record's name starts with `prefix`.
   bool has_folder(const std::string& prefix) const;
 
  private:
@@ -84,7 +84,7 @@ class TORCHTAP_API ZipReader {
     std::uint16_t method = 0;
   };
   struct Named {
-    std::string name;  // with the archive's
+    std::string name;  // including the archive's
     Record record;
     std::uint64_t stored = 0;  // the bytes that it takes in the file
   };
@@ -97,9 +97,9 @@ class TORCHTAP_API ZipReader {
   Named read_header(const std::string& directory, std::size_t& at, std::uint64_t index) const;
   void read_extra(const std::string& directory, std::size_t at, std::size_t extra, Named& found) const;
   const Record& find(const std::string& name) const;
-  /// Where the bytes of a record begin.
+  /// The offset of the bytes of a record.
   std::uint64_t data_at(const std::string& name, const Record& record) const;
-  /// What the file says that the checksum is; 0 if it says nowhere.
+  /// The checksum that the file has for a record; 0 if it has none.
   std::uint32_t checksum(const std::string& name, const Record& record, std::uint64_t data) const;
 
   const InputFile& file_;

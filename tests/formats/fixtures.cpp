@@ -1,3 +1,4 @@
+// Writes the files of every format.
 #include "fixtures.hpp"
 
 #include <ATen/Functions.h>
@@ -48,7 +49,7 @@ void write_value(const std::string& file) {
   storage::save_value(file, whole);
 }
 
-/// All reductions, one in two slots, and one that no file can hold.
+/// All reductions, one of them in two slots, and one that cannot be saved.
 void write_reduced(const std::string& folder) {
   std::vector<storage::Entry> entries;
   for (auto& [name, sink] : catalogue()) {
@@ -102,8 +103,8 @@ void write_spooled(const std::string& folder) {
   spool.close();
 }
 
-/// As a killed program leaves it: a shard in the journal, one that had not got there, and one that was being
-/// filled.
+/// A recording of a killed program: one shard in the journal, one complete but not in it, and one that was
+/// being filled.
 void write_unfinished(const std::string& folder) {
   fs::create_directory(folder);
   auto place = std::make_shared<detail::ShardFolder>();

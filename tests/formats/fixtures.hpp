@@ -1,6 +1,6 @@
 #pragma once
 
-/// The files of every format as they were first written, in `tests/formats/1/`, and what wrote them.
+/// Writes one file of each format. `tests/formats/1/` has those of format 1.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +15,7 @@ namespace formats {
 /// Sample i of five, [2, 3] float32: 6i … 6i + 5, negative for odd i.
 std::vector<at::Tensor> samples();
 
-/// A reduction that files can hold, and the name of its entry.
+/// A reduction that can be saved, and the name of its entry.
 struct Catalogued {
   std::string name;
   std::unique_ptr<torchtap::core::Sink> sink;
@@ -29,8 +29,8 @@ torchtap::core::Value results(const torchtap::core::Sink& sink);
 /// Writes one file of every kind, and the state of every reduction, to an existing folder.
 void write_fixtures(const std::string& folder);
 
-/// Restores a snapshot that `write_fixtures` wrote into a new recorder, and returns what that has recorded.
-/// With `one_more`, it records all samples a second time first.
+/// Restores a snapshot of `write_fixtures` into a new recorder, and returns its value. With `one_more`, it
+/// records all samples a second time first.
 torchtap::core::Value restored(const std::string& file, bool reduced, bool one_more);
 
 }  // namespace formats

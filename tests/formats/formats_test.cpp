@@ -1,3 +1,4 @@
+// Reads the files of tests/formats/1/, which every later version has to read, and those of today.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <boost/test/unit_test.hpp>
@@ -34,7 +35,7 @@ bool same(const at::Tensor& got, const at::Tensor& want) {
   return got.sizes() == want.sizes() && at::allclose(got.to(at::kDouble), want.to(at::kDouble), 1e-5, 1e-6);
 }
 
-/// What the reductions of the catalogue have to say of `all`, computed without them. By entry and result.
+/// The expected results of all reductions of `all`, computed without them, by entry and result.
 std::map<std::string, std::map<std::string, at::Tensor>> expected(const std::vector<at::Tensor>& all) {
   const at::Tensor x = at::stack(all).to(at::kDouble);   // [n, 2, 3]
   const at::Tensor rows = at::cat(all).to(at::kDouble);  // [2n, 3]
@@ -99,7 +100,7 @@ void check_results(const std::string& name, const Value& got, const std::vector<
     }
     const at::Tensor rows = at::cat(all);
     if (name == "Histogram, growing") {
-      // The range is the reduction's choice; each bin has to hold what lies between its edges.
+      // The reduction chooses the range; each bin has to count the values between its edges.
       const at::Tensor edges = got.at("edges").tensor(), counts = got.at("counts").tensor();
       BOOST_TEST(counts.sum().item<double>() == static_cast<double>(rows.numel()));
       for (std::int64_t i = 0; i < counts.size(0); ++i) {
@@ -109,7 +110,7 @@ void check_results(const std::string& name, const Value& got, const std::vector<
         BOOST_TEST(counts[i].item<double>() == above.logical_and(below).sum().item<double>());
       }
     }
-    if (name == "Reservoir") {  // there is room for 20 rows: of ten all, of more some, each as it came
+    if (name == "Reservoir") {  // holds 20 rows: all of ten rows, or some of more
       const at::Tensor kept = got.at("samples").tensor(), places = got.at("indices").tensor();
       BOOST_TEST(kept.size(0) == std::min<std::int64_t>(20, rows.size(0)));
       BOOST_TEST(same(kept, rows.index_select(0, places)));
@@ -145,7 +146,7 @@ void check_reduced(const std::string& folder) {
     BOOST_TEST(sink->describe() == catalogue[i].sink->describe());
     if (entry.path() != "Named") {  // restored, it is a Series, whose members have longer names
       check_results(entry.path(), formats::results(*sink), formats::samples());
-      // It goes on, and configured as it was.
+      // It continues with the same options.
       for (const auto& sample : formats::samples()) sink->update(sample);
       check_results(entry.path(), formats::results(*sink), twice());
     } else {
@@ -246,7 +247,7 @@ BOOST_AUTO_TEST_CASE(files_that_are_written_today_are_read_alike) {
   check_all(folder.path());
 }
 
-BOOST_AUTO_TEST_CASE(a_finished_reduced_recording_is_whole) {
+BOOST_AUTO_TEST_CASE(a_finished_recording_of_reductions_is_complete) {
   for (const char* const name : {"reduced", "kept", "spooled"}) {
     const auto found = storage::recover(kFixtures + "/1/" + name, storage::RecoverOptions().repair(false));
     BOOST_TEST_CONTEXT(name) {
@@ -254,7 +255,7 @@ BOOST_AUTO_TEST_CASE(a_finished_reduced_recording_is_whole) {
       BOOST_TEST(found.missing.empty());
     }
   }
-  // And one that is not: a byte of a tensor.
+  // A byte of a tensor is damaged.
   Folder folder;
   fs::copy(kFixtures + "/1/reduced", folder / "damaged", fs::copy_options::recursive);
   std::string bytes = read_bytes(folder / "damaged/0.pt");
@@ -266,7 +267,7 @@ BOOST_AUTO_TEST_CASE(a_finished_reduced_recording_is_whole) {
 }
 
 BOOST_AUTO_TEST_CASE(a_newer_state_says_so) {
-  // A version stands in front of every state, of a nested one in front of each part.
+  // Every state begins with a version, and so does each part of a nested one.
   const auto recording = storage::load(kFixtures + "/1/reduced");
   for (const auto& entry : recording) {
     if (entry.samples() == 0) continue;
@@ -321,7 +322,7 @@ BOOST_AUTO_TEST_CASE(newer_files_say_so_and_are_left_alone) {
                         says({"before 0.1.0"}));
 }
 
-BOOST_AUTO_TEST_CASE(merging_goes_by_states) {
+BOOST_AUTO_TEST_CASE(recordings_are_merged_by_their_states) {
   Folder folder;
   storage::merge({kFixtures + "/1/kept", kFixtures + "/1/kept"}, folder / "kept",
                  torchtap::reductions::restore,

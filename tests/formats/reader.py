@@ -282,7 +282,7 @@ def read_recording(folder):
         found[entry["path"]] = (entry, slots, None)
     for name, said in opened.items():
         slot = found[entries[said["entry"]]["path"]][1].setdefault(said["slot"], [])
-        if os.path.exists(folder + "/" + name + ".pt"):  # complete; the journal had not got it
+        if os.path.exists(folder + "/" + name + ".pt"):  # complete, but not in the journal yet
             slot.extend(read_value(folder + "/" + name + ".pt")[0].rows())
             continue
         data = open(folder + "/" + name + ".part", "rb").read()[128:]

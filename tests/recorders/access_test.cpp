@@ -1,4 +1,4 @@
-// How subrecorders are got, looked up, iterated over and replaced.
+// Attaching, looking up, iterating over and replacing subrecorders.
 #include <range/v3/algorithm/count_if.hpp>
 #include <range/v3/range/concepts.hpp>
 #include <range/v3/range/conversion.hpp>
@@ -26,7 +26,7 @@ static_assert(ranges::common_range<const ForwardOutput>);
 static_assert(std::is_convertible_v<Recorder::iterator, Recorder::const_iterator>);
 static_assert(!std::is_convertible_v<Recorder::const_iterator, Recorder::iterator>);
 static_assert(std::is_same_v<decltype(*std::declval<const Recorder&>().begin()), const Subrecorder&>);
-// A move would leave a recorder without a subrecorder, an assignment with one that no hook feeds.
+// A move would leave the recorder without a subrecorder; an assignment would give it one without a hook.
 static_assert(std::is_copy_constructible_v<Subrecorder> && !std::is_copy_assignable_v<Subrecorder> &&
               !std::is_move_assignable_v<Subrecorder>);
 
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(a_copy_of_a_subrecorder_is_the_same_data_and_outlives_the_r
   auto holder = net();
   auto outputs = std::make_unique<ForwardOutput>(Sum{});
   outputs->attach(holder, selectors::names("0"));
-  Subrecorder copy = std::move((*outputs)[0]);  // which takes nothing away
+  Subrecorder copy = std::move((*outputs)[0]);  // copies, and takes nothing away
   holder->forward(torch::ones({1}));
   BOOST_TEST((*outputs)[0].samples() == 1);
   outputs = nullptr;
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(a_copy_of_a_subrecorder_is_the_same_data_and_outlives_the_r
   BOOST_TEST(copy.tensor().item<double>() == 1.0);
 }
 
-BOOST_AUTO_TEST_CASE(by_the_name_of_a_kind) {
+BOOST_AUTO_TEST_CASE(recorders_are_made_by_the_name_of_their_kind) {
   for (const std::string name :
        {"ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput"}) {
     const auto recorder = make(name, Options().reduction(Sum{}));
@@ -181,13 +181,13 @@ BOOST_AUTO_TEST_CASE(by_the_name_of_a_kind) {
   BOOST_CHECK_EXCEPTION(make("Output"), c10::ValueError, says({"\"Output\"", "\"ForwardOutput\""}));
 }
 
-BOOST_AUTO_TEST_CASE(another_module_takes_the_place_of_one) {
+BOOST_AUTO_TEST_CASE(replace_attaches_another_module) {
   auto first = net(), second = net();
   ForwardOutput outputs(Sum{});
   outputs.attach(first, selectors::names("1"));
   first->forward(torch::ones({2}));
   BOOST_TEST(&outputs.replace(0, model::find(*second, "0")) == &outputs);
-  first->forward(torch::ones({2}));  // not any more
+  first->forward(torch::ones({2}));  // not recorded any more
   BOOST_TEST(outputs[0].samples() == 1);
   second->forward(torch::full({2}, -3.0));  // an Identity where a ReLU was
   BOOST_TEST(outputs.size() == 1);
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(another_module_takes_the_place_of_one) {
   }
   Closed closed;
   BOOST_CHECK_THROW(outputs.replace(0, model::find(*closed, "inner")), c10::ValueError);
-  second->forward(torch::ones({2}));  // as before
+  second->forward(torch::ones({2}));  // still recorded
   BOOST_TEST(outputs[0].samples() == 3);
   outputs.detach();
   second->forward(torch::ones({2}));
@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_a_module_that_was_replaced_still_arrive) {
     more.push_back(net());
     gradients.replace(0, model::find(*more.back(), "0"));
   }
-  last.backward();  // of more than 64 replacements ago
+  last.backward();  // its module was replaced more than 64 replacements ago
   BOOST_TEST(gradients[0].samples() == 2);
   run(more.back()).backward();
   BOOST_TEST(gradients[0].samples() == 3);

@@ -35,18 +35,26 @@ std::map<std::string, Make> kinds() {
       {"transposed", [](std::int64_t i) { return numbers(i).t(); }},
       {"a view with an offset", [](std::int64_t i) { return numbers(i).slice(0, 1); }},
       {"every other", [](std::int64_t i) { return numbers(i).slice(1, 0, 4, 2); }},
-      {"expanded", [](std::int64_t i) { return numbers(i).slice(0, 0, 1).expand({5, 4}); }},
+      {"expanded",
+       [](std::int64_t i) {
+         return numbers(i).slice(0, 0, 1).expand({5, 4});
+       }},
       {"channels last",
        [](std::int64_t i) {
          return torch::rand({2, 3, 2, 2}).add(i).contiguous(at::MemoryFormat::ChannelsLast);
        }},
       {"a number", [](std::int64_t i) { return torch::scalar_tensor(i); }},
-      {"empty", [](std::int64_t) { return torch::empty({0, 3}); }},
+      {"empty",
+       [](std::int64_t) {
+         return torch::empty({0, 3});
+       }},
       {"large", [](std::int64_t i) { return torch::full({30000}, i); }},
-      {"of many sizes", [](std::int64_t i) { return torch::full({i % 5, 2}, i); }},
+      {"of many sizes",
+       [](std::int64_t i) {
+         return torch::full({i % 5, 2}, i);
+       }},
       {"of two dtypes", [](std::int64_t i) { return numbers(i, i % 7 < 4 ? at::kInt : at::kFloat); }},
-      {"conjugate",
-       [](std::int64_t i) { return torch::complex(numbers(i), numbers(i + 1)).conj(); }},
+      {"conjugate", [](std::int64_t i) { return torch::complex(numbers(i), numbers(i + 1)).conj(); }},
       {"negative",
        [](std::int64_t i) { return torch::imag(torch::complex(numbers(i), numbers(i + 1)).conj()); }},
       {"zero", [](std::int64_t) { return torch::_efficientzerotensor({3}); }},
@@ -56,7 +64,9 @@ std::map<std::string, Make> kinds() {
          return i % 3 == 0 ? z.conj() : z;
        }},
       {"now and then transposed",
-       [](std::int64_t i) { return i % 3 == 0 ? numbers(i).reshape({4, 3}).t() : numbers(i); }},
+       [](std::int64_t i) {
+         return i % 3 == 0 ? numbers(i).reshape({4, 3}).t() : numbers(i);
+       }},
       {"sparse", [](std::int64_t i) { return numbers(i).to_sparse(); }},
       {"now and then none", [](std::int64_t i) { return i % 4 == 1 ? at::Tensor() : numbers(i); }},
       {"an inference tensor",
@@ -65,8 +75,8 @@ std::map<std::string, Make> kinds() {
          return numbers(i) + 1;
        }},
   };
-  for (const auto dtype : {at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kBool, at::kByte,
-                           at::kComplexDouble}) {
+  for (const auto dtype :
+       {at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kBool, at::kByte, at::kComplexDouble}) {
     all[c10::toString(dtype)] = [dtype](std::int64_t i) { return numbers(i, dtype); };
   }
   return all;
@@ -77,7 +87,8 @@ at::Tensor dense(const at::Tensor& tensor) {
   const c10::NoGradGuard no_grad;
   const at::Tensor plain = tensor.detach();
   if (plain.is_sparse()) return plain.to_dense();
-  return plain._is_zerotensor() ? torch::zeros(plain.sizes()) : plain.resolve_conj().resolve_neg().contiguous();
+  return plain._is_zerotensor() ? torch::zeros(plain.sizes())
+                                : plain.resolve_conj().resolve_neg().contiguous();
 }
 
 bool equal(const at::Tensor& a, const at::Tensor& b) {
@@ -86,7 +97,8 @@ bool equal(const at::Tensor& a, const at::Tensor& b) {
 }
 
 /// Whether `samples` are those of `make`, and on their own.
-bool are_copies(const std::vector<at::Tensor>& samples, const std::vector<at::Tensor>& came, const Make& make) {
+bool are_copies(const std::vector<at::Tensor>& samples, const std::vector<at::Tensor>& came,
+                const Make& make) {
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const at::Tensor& sample = samples[i];
     if (!equal(sample, make(static_cast<std::int64_t>(i)))) return false;

@@ -1,4 +1,4 @@
-// A recorder that was moved from, and what may be assigned to what.
+// Moving and assigning recorders.
 #include <torch/torch.h>
 
 #include <optional>
@@ -15,7 +15,7 @@ using namespace torchtap_test;
 using namespace torchtap::recorders;
 using torchtap::reductions::Sum;
 
-// Through a base class, a recorder of outputs would become one of gradients.
+// Assigning through the base class could make a recorder of outputs one of gradients.
 static_assert(!std::is_move_assignable_v<Recorder> && !std::is_copy_assignable_v<Recorder>);
 static_assert(std::is_nothrow_move_assignable_v<ForwardOutput>);
 static_assert(!std::is_assignable_v<ForwardOutput&, BackwardInput>);
@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(every_call_of_a_recorder_that_was_moved_from_is_an_error) {
   BOOST_TEST(to.size() == 3);
   BOOST_TEST(to.samples() == 3);
 
-  // What only asks finds nothing.
+  // Queries find nothing.
   BOOST_TEST(from.kind() == "ForwardOutput");
   BOOST_TEST(from.options().reduction() == to.options().reduction());
   BOOST_TEST(from.size() == 0);
@@ -97,12 +97,12 @@ BOOST_AUTO_TEST_CASE(every_call_of_a_recorder_that_was_moved_from_is_an_error) {
   net->forward(torch::ones({2}));
   BOOST_TEST(to.samples() == 6);
 
-  from = ForwardOutput(Sum{});  // it lives again
+  from = ForwardOutput(Sum{});  // usable again after an assignment
   from.modules(*net);
   net->forward(torch::ones({2}));
   BOOST_TEST(from.samples() == 3);
   BOOST_TEST(to.samples() == 9);
-  to = std::move(from);  // and takes its modules along
+  to = std::move(from);  // moves its modules, too
   BOOST_TEST(to.samples() == 3);
   net->forward(torch::ones({2}));
   BOOST_TEST(to[0].tensor().equal(torch::full({2}, 2.0)));
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(subrecorders_stay_where_they_are) {
   BOOST_TEST(&to[0] == &first);
 }
 
-BOOST_AUTO_TEST_CASE(a_scope_follows_what_is_moved) {
+BOOST_AUTO_TEST_CASE(a_scope_follows_a_recorder_that_is_moved) {
   auto net = model();
   std::vector<ForwardOutput> recorders;
   recorders.emplace_back(Sum{});
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(a_scope_follows_what_is_moved) {
   {
     const Scope scope(recorders[0]);
     recorders[0].attach(net, torchtap::selectors::names("1"));
-    recorders.reserve(recorders.capacity() + 1);  // moves it, and destroys what the scope was given
+    recorders.reserve(recorders.capacity() + 1);  // moves it, and destroys the original
     net->forward(torch::ones({1}));
   }
   net->forward(torch::ones({1}));
@@ -145,15 +145,15 @@ BOOST_AUTO_TEST_CASE(a_scope_follows_what_is_moved) {
   ForwardOutput other(Sum{});
   {
     const Scope scope(other);
-    other = ForwardOutput(Sum{});  // what the scope is for is gone
+    other = ForwardOutput(Sum{});  // destroys the scope's recorder
     other.attach(net);
   }
   net->forward(torch::ones({1}));
   BOOST_TEST(other.samples() == 3);
 }
 
-// Files are numbered as the subrecorders that are left; the path is what belongs together.
-BOOST_AUTO_TEST_CASE(files_are_numbered_by_what_is_left) {
+// Files are numbered as the remaining subrecorders; paths identify them.
+BOOST_AUTO_TEST_CASE(files_are_numbered_by_the_remaining_subrecorders) {
   auto net = model();
   ForwardOutput outputs(Sum{});
   outputs.modules(*net);

@@ -1,3 +1,4 @@
+// Recorders: what they record, from threads and with errors; values, merging, snapshots.
 #include <boost/test/unit_test.hpp>
 #include <range/v3/range/conversion.hpp>
 #include <range/v3/view/filter.hpp>
@@ -94,7 +95,7 @@ BOOST_AUTO_TEST_CASE(all_five_record_what_a_hand_written_forward_sees) {
   BOOST_TEST(output.kind() == "ForwardOutput");
 }
 
-BOOST_AUTO_TEST_CASE(slots_are_those_of_attachment_whatever_fires_first) {
+BOOST_AUTO_TEST_CASE(subrecorders_are_in_order_of_attachment_whatever_fires_first) {
   Branchy model;
   ForwardOutput outputs;
   outputs.modules(model, sel::types<torch::nn::Linear>());
@@ -118,7 +119,7 @@ BOOST_AUTO_TEST_CASE(slots_are_those_of_attachment_whatever_fires_first) {
   outputs.save(folder / "out", tap::storage::SaveOptions().mkdir(true));
   const auto recording = tap::storage::load(folder / "out");
   BOOST_TEST(recording.size() == 3u);
-  BOOST_TEST(recording.at("c").samples() == 0);  // said so, not left out
+  BOOST_TEST(recording.at("c").samples() == 0);  // in the manifest, too
   BOOST_TEST(recording.at("c").value().is_none());
   BOOST_TEST(recording.at("a").tensors().size() == 4u);
 }
@@ -171,7 +172,7 @@ BOOST_AUTO_TEST_CASE(eight_threads_give_exact_counts_and_sums) {
   for (auto& subrecorder : gradients) BOOST_TEST(subrecorder.samples() == kThreads * kCalls / 20);
 }
 
-/// Samples of whole numbers, so that sums are exact in any order, from eight threads at a time.
+/// Samples of whole numbers, whose sums are exact in any order, from eight threads at the same time.
 void feed(torch::nn::Sequential& model, int calls, const std::function<void()>& meanwhile = {}) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -185,7 +186,7 @@ void feed(torch::nn::Sequential& model, int calls, const std::function<void()>& 
   for (auto& thread : threads) thread.join();
 }
 
-BOOST_AUTO_TEST_CASE(threads_fold_side_by_side_into_one_result) {
+BOOST_AUTO_TEST_CASE(threads_fold_in_parallel_into_one_result) {
   using namespace tap::reductions;
   torch::nn::Sequential model(torch::nn::Identity{});
   const Series series(Sum(SumOptions().over({0})), Moments(MomentsOptions().over_all(true)), Min(), Max(),
@@ -198,7 +199,7 @@ BOOST_AUTO_TEST_CASE(threads_fold_side_by_side_into_one_result) {
   for (auto* recorder : {&reduced, &all_slots, &converted, &in_turn, &last})
     recorder->modules(*model, sel::names("0"));
   constexpr int kCalls = 250;
-  // Reading gathers what threads have, again and again.
+  // Each read merges the thread sinks.
   std::int64_t seen = 0;
   feed(model, kCalls, [&] {
     for (int i = 0; i < 20; ++i) {
@@ -231,7 +232,7 @@ BOOST_AUTO_TEST_CASE(threads_fold_side_by_side_into_one_result) {
   BOOST_TEST(last[0].samples() == 8 * kCalls);
 }
 
-BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_when_it_comes_whichever_thread_brings_it) {
+BOOST_AUTO_TEST_CASE(an_incompatible_sample_is_refused_in_the_thread_that_records_it) {
   torch::nn::Sequential model(torch::nn::Identity{});
   std::atomic<int> refused{0};
   ForwardPre sums(Options().reduction(Sum{}).on_error(
@@ -251,7 +252,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_when_it_comes_whichever_thread
   BOOST_TEST(sums[0].samples() == 1 + 8 * kCalls * 3 / 4);
 }
 
-BOOST_AUTO_TEST_CASE(reset_and_values_set_by_hand_hold_for_what_other_threads_recorded) {
+BOOST_AUTO_TEST_CASE(reset_and_values_set_by_hand_include_samples_of_other_threads) {
   torch::nn::Sequential model(torch::nn::Identity{});
   ForwardPre counts(tap::reductions::Count{});
   counts.modules(*model, sel::names("0"));
@@ -259,7 +260,7 @@ BOOST_AUTO_TEST_CASE(reset_and_values_set_by_hand_hold_for_what_other_threads_re
   feed(model, 200, [&] {
     for (int i = 0; i < 50; ++i) counts.reset();
   });
-  // Whatever came after the last reset is there, and as much as was counted.
+  // The samples after the last reset are there, and their count is right.
   BOOST_TEST((counts[0].samples() == 0 || counted() == counts[0].samples()));
   counts.reset();
   feed(model, 50);
@@ -287,7 +288,7 @@ BOOST_AUTO_TEST_CASE(reset_and_values_set_by_hand_hold_for_what_other_threads_re
   BOOST_TEST(doubled[0].tensor("mean").equal(mean));
 }
 
-BOOST_AUTO_TEST_CASE(merging_into_a_recorder_that_is_fed_loses_nothing) {
+BOOST_AUTO_TEST_CASE(merging_into_a_recorder_that_records_loses_nothing) {
   torch::nn::Sequential model(torch::nn::Identity{});
   ForwardPre source(Sum{}), sums(Sum{}), all_source, all;
   for (auto* recorder : {&source, &all_source}) recorder->modules(*model, sel::names("0"));
@@ -385,14 +386,14 @@ BOOST_AUTO_TEST_CASE(either_may_be_destroyed_first) {
     gone.modules(*model);
     graph.modules(*model);
     const auto y = model->forward(torch::ones({1, 6}, torch::requires_grad()));
-    graph = BackwardInput();  // the graph lives on, the recorder does not
+    graph = BackwardInput();  // the graph outlives the recorder
     y.sum().backward();
   }
   model->forward(torch::ones({1, 6}));
   BOOST_TEST(model->ptr(0).use_count() == uses);
 }
 
-BOOST_AUTO_TEST_CASE(what_was_recorded_does_not_change_in_place) {
+BOOST_AUTO_TEST_CASE(in_place_changes_do_not_change_what_was_recorded) {
   torch::manual_seed(3);
   torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::ReLU(torch::nn::ReLUOptions(true)),
                               torch::nn::Linear(4, 1));
@@ -478,7 +479,7 @@ BOOST_AUTO_TEST_CASE(values_can_be_set_and_applied) {
   sum.apply_sample([](const at::Tensor& total, int64_t samples) { return total / samples; });
   BOOST_TEST(sum[0].tensor().equal(x * 2.5));
   model->forward(x);
-  BOOST_TEST(sum[0].tensor().equal(x * 3.5));  // a sum goes on from what was put there
+  BOOST_TEST(sum[0].tensor().equal(x * 3.5));  // a sum continues from the value that was set
   sum[0].set(torch::zeros({1, 6}));
   model->forward(x);
   BOOST_TEST(sum[0].tensor().equal(x));
@@ -516,7 +517,7 @@ BOOST_AUTO_TEST_CASE(removing_one_leaves_the_others_right) {
   BOOST_TEST(outputs[3].name() == "0");
 }
 
-BOOST_AUTO_TEST_CASE(nothing_is_attached_half) {
+BOOST_AUTO_TEST_CASE(attaching_is_all_or_nothing) {
   struct PlainImpl : torch::nn::Module {
     PlainImpl() {
       tapped = register_module("tapped", torchtap::nn::Linear(2, 2));
@@ -554,14 +555,14 @@ BOOST_AUTO_TEST_CASE(errors_may_go_to_a_handler_instead_of_the_caller) {
       }));
   sums.modules(model, sel::names("2"));
   const auto first = model->forward(at::ones({2, 6}));
-  BOOST_CHECK_NO_THROW(model->forward(at::ones({3, 6})));  // another shape: Sum cannot add that
+  BOOST_CHECK_NO_THROW(model->forward(at::ones({3, 6})));  // another shape, which Sum cannot add
   model->forward(at::ones({2, 6}));
   BOOST_TEST(paths == std::vector<std::string>{"2"});
   BOOST_REQUIRE(messages.size() == 1);
   BOOST_TEST(messages[0].find("ForwardOutput") != std::string::npos, messages[0]);
   BOOST_TEST(sums[0].samples() == 2);
 
-  // The end of a forward that was asked for is no error.
+  // Stopping a forward is not an error.
   sums.reset();
   BOOST_TEST(sums.until_recorded([&] { model->forward(at::ones({2, 6})); }));
   BOOST_TEST(paths.size() == 1);
@@ -624,7 +625,7 @@ BOOST_AUTO_TEST_CASE(merge_is_as_if_one_recorder_had_seen_both) {
   BOOST_TEST(kept[0].tensors().size() == 5u);
 }
 
-BOOST_AUTO_TEST_CASE(a_snapshot_goes_on_where_it_stopped) {
+BOOST_AUTO_TEST_CASE(a_snapshot_resumes_where_it_stopped) {
   auto model = mlp();
   const auto feed = [&](int from, int to) {
     for (int i = from; i < to; ++i) model->forward(torch::cos(torch::arange(6).reshape({1, 6}) * i));
@@ -709,7 +710,7 @@ BOOST_AUTO_TEST_CASE(modes_of_the_model_do_not_reach_the_recording) {
     const c10::InferenceMode inference;
     model->forward(x);
   }
-  model->forward(x);  // would fail on an inference tensor
+  model->forward(x);  // would fail if the recorder kept an inference tensor
   {
     const torch::NoGradGuard no_grad;
     model->forward(x);
@@ -741,7 +742,7 @@ BOOST_AUTO_TEST_CASE(many_small_samples_of_changing_shape_are_kept_exactly) {
     } else if (i % 3 == 1) {
       x = torch::randint(0, 9, {}, torch::kLong);
     } else {
-      x = torch::randn({40, 500});  // larger than is packed
+      x = torch::randn({40, 500});  // too large to be packed
     }
     expected.push_back(x.clone());
     any.forward(x);

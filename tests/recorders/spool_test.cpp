@@ -1,3 +1,4 @@
+// Recorders that spool, at once or when a memory budget is used up.
 #include <boost/test/unit_test.hpp>
 #include <signal.h>
 #include <sys/resource.h>
@@ -68,7 +69,7 @@ struct Pair {
 
 BOOST_AUTO_TEST_SUITE(spooled_recorder)
 
-BOOST_AUTO_TEST_CASE(what_is_spooled_is_what_would_be_kept) {
+BOOST_AUTO_TEST_CASE(spooled_samples_equal_kept_samples) {
   const Folder folder;
   {
     Pair pair(Options().spool(folder / "rec", spooling().shard_bytes(500)));
@@ -78,14 +79,14 @@ BOOST_AUTO_TEST_CASE(what_is_spooled_is_what_would_be_kept) {
     pair.spooled.flush();
     BOOST_TEST(pair.agree(folder / "rec"));
     BOOST_TEST(!load(folder / "rec").complete());
-    // Read back while it goes on.
+    // Read back while recording continues.
     BOOST_TEST(pair.spooled[2].tensors().size() == 50u);
     BOOST_TEST(pair.spooled[2].tensors()[49].equal(pair.kept[2].tensors()[49]));
     pair.run(50);
     pair.spooled.save(folder / "rec");
     BOOST_TEST(pair.agree(folder / "rec"));
     pair.run(7);
-    // A recorder that is moved goes on.
+    // A recorder that is moved continues.
     ForwardOutput moved = std::move(pair.spooled);
     pair.run(7);
     BOOST_TEST(moved[0].samples() == 114);
@@ -93,7 +94,7 @@ BOOST_AUTO_TEST_CASE(what_is_spooled_is_what_would_be_kept) {
       ForwardOutput other(Options().spool(folder / "other", spooling()));
       other.modules(*pair.model);
       pair.run(1);
-      other = std::move(moved);  // finishes its own
+      other = std::move(moved);  // finishes its own recording
       BOOST_TEST(load(folder / "other").complete());
       BOOST_TEST(load(folder / "other").at(0).samples() == 1);
       pair.run(1);
@@ -109,7 +110,7 @@ BOOST_AUTO_TEST_CASE(what_is_spooled_is_what_would_be_kept) {
   BOOST_TEST(count == 116);
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_done_on_disk_is_an_error_that_changes_nothing) {
+BOOST_AUTO_TEST_CASE(calls_that_spooled_samples_do_not_allow_are_errors_that_change_nothing) {
   const Folder folder;
   Pair pair(Options().spool(folder / "rec", spooling()));
   pair.run(10);
@@ -133,7 +134,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_done_on_disk_is_an_error_that_changes_nothin
                         says({"another recorder"}));
   BOOST_CHECK_THROW(Options().spool(""), c10::ValueError);
   BOOST_CHECK_THROW(Options().memory_budget(-1), c10::ValueError);
-  BOOST_TEST(pair.spooled.remove(1).is_none());  // what it had stays on disk
+  BOOST_TEST(pair.spooled.remove(1).is_none());  // its samples stay on disk
   pair.run(5);
   pair.spooled.save(folder / "rec");
   const auto recording = load(folder / "rec");
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_done_on_disk_is_an_error_that_changes_nothin
   BOOST_TEST(recording.at(2).samples() == 15);
 }
 
-BOOST_AUTO_TEST_CASE(a_recording_is_gone_on_with) {
+BOOST_AUTO_TEST_CASE(append_continues_a_recording) {
   const Folder folder;
   Pair first(Options().spool(folder / "rec", spooling()));
   first.run(10);
@@ -236,7 +237,7 @@ BOOST_AUTO_TEST_CASE(a_failing_disk_is_reported_at_an_event_and_loses_nothing) {
 
 BOOST_AUTO_TEST_CASE(a_budget_raises_or_drops) {
   auto model = mlp();
-  const auto input = torch::ones({1000, 6});  // 20 000 bytes and more a module
+  const auto input = torch::ones({1000, 6});  // more than 20 000 bytes per module
   ForwardOutput raising(Options().memory_budget(200000));
   raising.modules(*model);
   int kept = 0;
@@ -245,7 +246,7 @@ BOOST_AUTO_TEST_CASE(a_budget_raises_or_drops) {
   BOOST_TEST(kept >= 2);
   BOOST_TEST(kept <= 4);
   BOOST_TEST(raising[0].tensors().size() >= static_cast<std::size_t>(kept));
-  raising.reset();  // room again
+  raising.reset();  // makes room
   model->forward(input);
   BOOST_TEST(raising[3].samples() == 1);
   raising.detach();
@@ -262,7 +263,7 @@ BOOST_AUTO_TEST_CASE(a_budget_raises_or_drops) {
   }
   BOOST_TEST(bytes <= 200000u);
   BOOST_TEST(bytes >= 150000u);
-  // What is removed makes room.
+  // Removing a subrecorder makes room.
   const auto before = dropping.samples();
   const auto removed = dropping[0].samples();
   dropping.remove(0);
@@ -287,7 +288,7 @@ BOOST_AUTO_TEST_CASE(a_budget_spills) {
         BOOST_TEST(pair.agree(directory));
         if (budget == 100000000) continue;
         pair.run(10);
-        // A module that was not called since it was spilled is spooled by the destructor.
+        // The destructor spools the samples of a module that was not called after the spool was opened.
         pair.spooled = ForwardOutput();
         BOOST_TEST(pair.agree(directory));
       }
@@ -296,7 +297,7 @@ BOOST_AUTO_TEST_CASE(a_budget_spills) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(attaching_in_vain_leaves_no_entries) {
+BOOST_AUTO_TEST_CASE(attaching_that_fails_leaves_no_entries) {
   const Folder folder;
   struct OpaqueImpl : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x; }

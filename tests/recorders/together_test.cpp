@@ -1,4 +1,4 @@
-// The tensors of one event are folded all or none.
+// The tensors of one event are folded all or none, also from several threads.
 #include <torch/torch.h>
 
 #include <atomic>
@@ -19,13 +19,13 @@ namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
 
-/// Hands out two tensors.
+/// Returns two tensors.
 struct PairImpl : torch::nn::Module {
   Two forward(const at::Tensor& first, const at::Tensor& second) { return {first, second}; }
 };
 TORCH_MODULE(Pair);
 
-/// What a reduction needs that sums samples of 3 elements.
+/// The members that both reductions of this test have; they sum samples of 3 elements.
 class Three {
  public:
   void merge(const Three& other) {
@@ -54,20 +54,20 @@ class Three {
   std::int64_t seen_ = 0;
 };
 
-/// A reduction without `check`: only an update can tell.
+/// A reduction without `check`, so that only an update finds an incompatible sample.
 struct Picky : Three {
   void update(const at::Tensor& sample) { add(sample); }
 };
 
-/// Has two threads meet in one record.
+/// Makes two threads fold into one record at the same time.
 struct Meeting {
-  std::atomic<std::thread::id> first{};  // which holds the record's lock until the other one has come
+  std::atomic<std::thread::id> first{};  // holds the record's lock until the other one arrives
   std::atomic<std::thread::id> second{};
   std::atomic<bool> inside{false}, come{false};
   std::atomic<int> fresh{0};  // sinks that were made for threads
 };
 
-/// The same, of several threads side by side. With `Checks`, it can tell which samples those are.
+/// The same, from several threads in parallel. With `Checks`, it checks samples first.
 template <bool Checks>
 struct Meet : Three {
   explicit Meet(Meeting* meeting) : meeting(meeting) {}
@@ -104,7 +104,7 @@ void check_threads_all_or_none() {
   const auto good = torch::ones({3}), bad = torch::ones({4});
   meeting.second = std::this_thread::get_id();
   std::int64_t expected = 0;
-  for (int tries = 0; tries < 1000 && meeting.fresh == 0; ++tries) {  // until the record was really locked
+  for (int tries = 0; tries < 1000 && meeting.fresh == 0; ++tries) {  // until the record was locked
     meeting.inside = meeting.come = false;
     std::thread other([&] {
       meeting.first = std::this_thread::get_id();
@@ -135,7 +135,7 @@ void check_all_or_none(const Reduction& reduction, const std::string& result) {
   ForwardOutput outputs(Options().all_tensors().reduction(reduction));
   outputs.modules(*model, torchtap::selectors::names("0"));
   const auto good = torch::ones({3}), bad = torch::ones({4});
-  // Nothing was seen yet: what was folded of the first event is given back with the second slot.
+  // The first event is undone completely when its second slot is refused.
   BOOST_CHECK_THROW(model->forward<Two>(good, at::Tensor(torch::ones({3}).to_sparse())), c10::Error);
   BOOST_TEST(outputs[0].samples() == 0);
   BOOST_TEST(outputs[0].slots() == 0);
@@ -160,18 +160,18 @@ void check_all_or_none(const Reduction& reduction, const std::string& result) {
 
 BOOST_AUTO_TEST_SUITE(together)
 
-BOOST_AUTO_TEST_CASE(what_one_tensor_refuses_no_slot_has_seen) {
+BOOST_AUTO_TEST_CASE(an_event_with_a_refused_tensor_changes_no_slot) {
   check_all_or_none(Sum{}, "");
   check_all_or_none(Series(Moments{}, Max{}), "moments.mean");
   check_all_or_none(Picky{}, "");
 }
 
-BOOST_AUTO_TEST_CASE(the_sinks_of_a_thread_fold_all_or_none) {
+BOOST_AUTO_TEST_CASE(thread_sinks_fold_all_or_none) {
   check_threads_all_or_none<true>();
   check_threads_all_or_none<false>();
 }
 
-// What is read while the model runs is of one moment: a sum of ones is the number of samples.
+// A read while the model runs is of one moment: a sum of ones equals the number of samples.
 BOOST_AUTO_TEST_CASE(reading_while_the_model_runs) {
   constexpr int kThreads = 4;
   torch::nn::Sequential model{torch::nn::Identity(), torch::nn::Identity()};

@@ -1,4 +1,4 @@
-// What recorders say of values that they cannot look into, and of those that hold no tensors.
+// Errors for values of unknown types, and calls without tensors.
 #include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
@@ -17,11 +17,11 @@ using torchtap_test::says;
 
 namespace value_types {
 
-/// As the encoder of a VAE returns it. Nobody has told torchtap about it.
+/// As the encoder of a VAE returns it. Not registered with torchtap.
 struct Untold {
   at::Tensor reconstruction, mean;
 };
-/// Of this one somebody has.
+/// Registered with torchtap.
 struct Told {
   at::Tensor reconstruction, mean;
 };
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(an_unknown_type_is_an_error_that_names_the_remedy) {
   check_input(ForwardInput(), "ForwardInput");
   check_input(BackwardInput(), "BackwardInput");
 
-  // Without gradients, none are missing.
+  // Without gradient mode, no gradient is missing.
   const torch::NoGradGuard no_grad;
   BackwardOutput gradients;
   gradients.modules(model, named);
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(the_error_goes_to_the_handler) {
   BOOST_TEST(errors == 1);
 }
 
-BOOST_AUTO_TEST_CASE(beside_tensors_that_are_known) {
+BOOST_AUTO_TEST_CASE(an_unknown_value_beside_known_tensors) {
   Mixed mixed;
   ForwardOutput first, second(Options().tensor(1)), all(Options().all_tensors());
   BackwardOutput gradients;
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(beside_tensors_that_are_known) {
                         says_not("tensor 0", {"all tensors", "Visit<value_types::Untold>"}));
 }
 
-BOOST_AUTO_TEST_CASE(in_a_sequential_only_what_is_missing) {
+BOOST_AUTO_TEST_CASE(in_a_sequential_only_missing_tensors_are_errors) {
   const auto check = [](torch::nn::Sequential model, const char* type) {
     ForwardOutput outputs;
     outputs.modules(*model, tap::selectors::names("0"));
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(in_a_sequential_only_what_is_missing) {
   BOOST_TEST(at::equal(gradients[0].value().at("1").tensors()[0], at::full({1, 2}, 3)));
 }
 
-BOOST_AUTO_TEST_CASE(a_struct_that_is_told_of_and_a_map) {
+BOOST_AUTO_TEST_CASE(a_registered_struct_and_a_map) {
   ToldVAE vae;
   ForwardOutput all(Options().all_tensors());
   BackwardOutput gradients(Options().tensor(1));

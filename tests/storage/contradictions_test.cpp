@@ -1,4 +1,4 @@
-// Files and manifests whose parts contradict each other: errors that say so, never a wrong value.
+// Files and manifests that contradict themselves or each other are errors, never wrong values.
 #include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
@@ -53,7 +53,7 @@ void spool_sample(const std::string& directory) {
   spool.finish();
 }
 
-/// The text in which the first `from` behind `anchor` is `to`.
+/// `text` with the first `from` behind `anchor` replaced by `to`.
 std::string replaced(std::string text, const std::string& anchor, const std::string& from,
                      const std::string& to) {
   const auto start = text.find(anchor);
@@ -68,7 +68,7 @@ struct Change {
   std::vector<std::string> says;
 };
 
-/// Each change of the manifest makes `load` an error that names the manifest.
+/// With each of these changes of the manifest, `load` throws an error that names the manifest.
 void check_load_refuses(const std::string& directory, const std::vector<Change>& changes) {
   const std::string manifest = directory + "/manifest.json", good = read_bytes(manifest);
   for (const auto& change : changes) {
@@ -83,7 +83,7 @@ void check_load_refuses(const std::string& directory, const std::vector<Change>&
   for (const auto& part : load(directory)) part.value();
 }
 
-/// Each change of the manifest is found when the file is read, and not before.
+/// Each of these changes of the manifest is found when the file is read, and not before.
 void check_value_refuses(const std::string& directory, std::int64_t index,
                          const std::vector<Change>& changes) {
   const std::string manifest = directory + "/manifest.json", good = read_bytes(manifest);
@@ -97,7 +97,7 @@ void check_value_refuses(const std::string& directory, std::int64_t index,
   write_bytes(manifest, good);
 }
 
-/// Where the central directory's entry of a record begins.
+/// The offset of a record's entry in the central directory.
 std::size_t central_entry(const std::string& bytes, const std::string& record) {
   std::size_t found = std::string::npos;
   for (auto at = bytes.find("PK\1\2"); at != std::string::npos; at = bytes.find("PK\1\2", at + 1)) {
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_that_contradicts_itself_is_not_loaded) {
            });
 }
 
-BOOST_AUTO_TEST_CASE(a_value_that_is_not_what_the_manifest_says_is_an_error) {
+BOOST_AUTO_TEST_CASE(a_value_that_contradicts_the_manifest_is_an_error) {
   const TemporaryDirectory directory;
   const std::string rec = directory / "rec";
   save(rec, sample(), SaveOptions().mkdir(true));
@@ -191,11 +191,11 @@ BOOST_AUTO_TEST_CASE(shards_that_contradict_their_entry_are_not_loaded) {
           {shard, "\"holds\": \"tensor\"", "\"holds\": \"dict\"", {"0-0.pt", "\"dict\""}},
           {shard, "\"bytes\": ", "\"bytes\": 9", {"\"conv\"", "\"bytes\""}},
           {conv, shard, "\"1.0-0.pt\"", {"1.0-0.pt", "entry 0"}},
-          {conv, shard, "\"../0-0.pt\"", {"no name of one"}},
-          {conv, shard, "\"0-0.part\"", {"no name of one"}},
-          {conv, shard, "\"manifest.json\"", {"no name of one"}},
+          {conv, shard, "\"../0-0.pt\"", {"not the name of a shard"}},
+          {conv, shard, "\"0-0.part\"", {"not the name of a shard"}},
+          {conv, shard, "\"manifest.json\"", {"not the name of a shard"}},
       });
-  // All that is said of the shard is consistent; the file is another one.
+  // The description of the shard is consistent, but the file is another one.
   std::string manifest = read_bytes(rec + "/manifest.json");
   for (int i = 0; i < 2; ++i) {
     manifest = replaced(manifest, conv, "\"dtype\": \"int64\"", "\"dtype\": \"float64\"");
@@ -207,9 +207,9 @@ BOOST_AUTO_TEST_CASE(shards_that_contradict_their_entry_are_not_loaded) {
   BOOST_TEST(recording.at("lstm").value().at("1").list().size() == 5u);
 }
 
-// A line of a journal has a checksum, so only a program that is wrong writes such ones: nothing is made of
-// them, and what is whole is kept.
-BOOST_AUTO_TEST_CASE(journals_that_cannot_be_true_are_refused_and_what_is_whole_is_recovered) {
+// Lines of a journal have checksums, so only a faulty program writes such lines. They are ignored, and
+// complete shards are kept.
+BOOST_AUTO_TEST_CASE(impossible_journals_are_refused_and_complete_samples_recovered) {
   namespace detail = torchtap::storage::detail;
   const auto line = [](const std::string& json) {
     char sum[16];
@@ -258,9 +258,9 @@ BOOST_AUTO_TEST_CASE(journals_that_cannot_be_true_are_refused_and_what_is_whole_
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_checksum_that_was_zeroed_is_looked_for_elsewhere) {
+BOOST_AUTO_TEST_CASE(a_zeroed_checksum_is_read_from_its_other_place) {
   const TemporaryDirectory directory;
-  // Ours has it before the data, torch.save behind them.
+  // Our files have a second checksum before the data, those of torch.save behind them.
   save_value(directory / "ours.pt", Value(at::arange(100)));
   python(directory, "import torch\ntorch.save(torch.arange(100), 'theirs.pt')\n");
   for (const std::string name : {"ours.pt", "theirs.pt"}) {
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(a_checksum_that_was_zeroed_is_looked_for_elsewhere) {
       damaged[at] = 43;
       write_bytes(directory / name, damaged);
       BOOST_CHECK_EXCEPTION(load_value(directory / name), c10::ValueError, says({name, "checksum"}));
-      // Nowhere: it was not computed.
+      // Without any checksum, nothing is compared.
       zero(damaged, header + 14);
       const auto behind = damaged.find("PK\7\10", header);
       if (behind != std::string::npos) zero(damaged, behind + 4);
@@ -289,8 +289,8 @@ BOOST_AUTO_TEST_CASE(a_checksum_that_was_zeroed_is_looked_for_elsewhere) {
   }
 }
 
-// A few bytes may stand for a view as large as you like.
-BOOST_AUTO_TEST_CASE(an_expanded_tensor_stays_a_view_and_is_no_recording) {
+// A few bytes may hold a view of any size.
+BOOST_AUTO_TEST_CASE(an_expanded_tensor_loads_as_a_view_and_not_as_a_recording) {
   const TemporaryDirectory directory;
   python(directory,
          "import torch\ntorch.save(torch.ones(1).expand(2**28), 'view.pt')\n"
@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(an_expanded_tensor_stays_a_view_and_is_no_recording) {
   write_bytes(rec + "/manifest.json", replaced(manifest, "\"shape\"", "4\n", "268435456\n"));
   BOOST_CHECK_EXCEPTION(load(rec), c10::ValueError, says({"\"fc\"", "268435456", "bytes"}));
 
-  // A shard that no journal names is adopted for what it is.
+  // A shard that the journal does not list is adopted as it is.
   {
     Spool spool(directory / "spooled", SpoolOptions().mkdir(true).sync(false));
     auto& stream = spool.add(entry("conv", 0, Value()));

@@ -1,3 +1,4 @@
+// Saves that are killed, fail or run at the same time: a reader finds the old recording or the new one.
 #include <ATen/Parallel.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -26,7 +27,7 @@ namespace {
 
 constexpr int kEntries = 6;
 
-/// A recording all of whose parts say `number`.
+/// A recording with `number` in all of its parts.
 std::vector<Entry> generation(std::int64_t number) {
   std::vector<Entry> entries(kEntries);
   for (int i = 0; i < kEntries; ++i) {
@@ -38,7 +39,7 @@ std::vector<Entry> generation(std::int64_t number) {
   return entries;
 }
 
-/// Its number, if all of it says the same; -1 if not.
+/// The number of a recording, if it is the same in all parts; -1 if not.
 std::int64_t generation_of(const Recording& recording) {
   if (recording.size() != kEntries) return -1;
   const std::int64_t number = recording.at(0).samples() - 1;
@@ -54,7 +55,7 @@ std::int64_t generation_of(const Recording& recording) {
 
 BOOST_AUTO_TEST_SUITE(crash)
 
-// Killed at each of its calls of the system in turn, until one save comes to its end.
+// The save is killed at its first system call, then at its second, and so on, until one succeeds.
 BOOST_AUTO_TEST_CASE(a_killed_save_leaves_the_old_recording_or_the_new_one) {
   const TemporaryDirectory directory;
   at::set_num_threads(1);
@@ -71,7 +72,7 @@ BOOST_AUTO_TEST_CASE(a_killed_save_leaves_the_old_recording_or_the_new_one) {
       if (!killed) {
         BOOST_TEST(now == last + 1);
         BOOST_TEST_MESSAGE(call - 1 << " calls, " << leftovers << " leftovers, " << replaced << " replaced");
-        BOOST_TEST(call > 2 * kEntries);  // or the calls are not seen
+        BOOST_TEST(call > 2 * kEntries);  // otherwise system calls are not counted
         break;
       }
       replaced += now - last;
@@ -119,7 +120,7 @@ BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_p
   const detail::Target target = detail::resolve("test", rec, false);
   fs::rename(rec, target.backup_path());  // killed here
   BOOST_TEST(generation_of(load(rec)) == 1);
-  BOOST_CHECK_THROW(save(rec, generation(2)), c10::ValueError);  // it is an existing recording still
+  BOOST_CHECK_THROW(save(rec, generation(2)), c10::ValueError);  // the recording still exists
   BOOST_TEST(generation_of(load(rec)) == 1);
   fs::rename(rec, target.backup_path());
   save(rec, generation(2), SaveOptions().overwrite(true));
@@ -140,7 +141,7 @@ BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_p
              boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(a_living_save_is_not_taken_for_a_leftover) {
+BOOST_AUTO_TEST_CASE(a_save_in_progress_is_not_taken_for_a_leftover) {
   namespace detail = torchtap::storage::detail;
   const TemporaryDirectory directory;
   const detail::Target target = detail::resolve("test", directory / "rec", false);
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_living_save_is_not_taken_for_a_leftover) {
   BOOST_TEST(!fs::exists(directory / ".rec.torchtap-new-dead"));
 }
 
-// A file may not grow beyond 100 kB: as good as a full disk, and every machine can have it.
+// A limit on file sizes stands for a full disk, and works on every machine.
 BOOST_AUTO_TEST_CASE(a_write_that_fails_loses_nothing) {
   const TemporaryDirectory directory;
   const std::string rec = directory / "rec";
@@ -167,7 +168,8 @@ BOOST_AUTO_TEST_CASE(a_write_that_fails_loses_nothing) {
     BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
   };
   const auto entries = generation(2);
-  // Every size up to the whole: the failure comes in the data, in the directory of records, in the manifest.
+  // Every limit up to the full size, so that writing the data, the directory of records or the manifest
+  // fails.
   for (const rlim_t bytes :
        {rlim_t{0}, rlim_t{10}, rlim_t{1000}, rlim_t{100000}, rlim_t{240100}, rlim_t{240500}}) {
     limit(bytes);
@@ -193,14 +195,14 @@ BOOST_AUTO_TEST_CASE(a_full_disk_loses_nothing,
   fs::create_directory(disk);
   BOOST_REQUIRE(::mount("torchtap-test", disk.c_str(), "tmpfs", 0, "size=2500k") == 0);
   save(disk + "/rec", generation(1), SaveOptions().mkdir(true));
-  const auto entries = generation(2);  // 1.4 MB, and there is room for one and a half
+  const auto entries = generation(2);  // 1.4 MB; there is room for one and a half of them
   BOOST_CHECK_EXCEPTION(save(disk + "/rec", entries, SaveOptions().overwrite(true)), c10::Error,
                         says({"save: cannot write", "No space left on device"}));
   BOOST_TEST(names_in(disk) == (std::vector<std::string>{"rec"}), boost::test_tools::per_element());
   BOOST_TEST(generation_of(load(disk + "/rec")) == 1);
   BOOST_CHECK_THROW(save_value(disk + "/x.pt", Value(at::zeros({1000000}))), c10::Error);
   BOOST_TEST(names_in(disk) == (std::vector<std::string>{"rec"}), boost::test_tools::per_element());
-  // A disk that takes no more writes at all.
+  // A read-only disk.
   BOOST_TEST(::mount("torchtap-test", disk.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=2500k") == 0);
   BOOST_CHECK_EXCEPTION(save(disk + "/rec", entries, SaveOptions().overwrite(true)), c10::Error,
                         says({"Read-only file system"}));
@@ -216,7 +218,7 @@ BOOST_AUTO_TEST_CASE(saves_at_the_same_time) {
     threads.emplace_back([&, t] {
       try {
         for (int round = 0; round < 20; ++round) {
-          // Two directories of their own, one that all share.
+          // Two directories per thread, and one that all share.
           save(directory / c10::str("own", t), generation(round),
                SaveOptions().mkdir(true).overwrite(true).sync(false));
           save(directory / "shared", generation(static_cast<std::int64_t>(100 * t) + round),
@@ -250,11 +252,11 @@ BOOST_AUTO_TEST_CASE(a_reader_sees_one_recording_or_the_other) {
   });
   std::size_t whole = 0, gone = 0, mixed = 0;
   while (!done) {
-    const Recording recording = load(rec);  // never throws: there is a recording at any moment
+    const Recording recording = load(rec);  // never throws, because there is a recording at any moment
     try {
       ++(generation_of(recording) >= 0 ? whole : mixed);
     } catch (const c10::ValueError&) {
-      ++gone;  // replaced while it was read, and said so
+      ++gone;  // the error for a recording that was replaced while it was read
     }
   }
   writer.join();

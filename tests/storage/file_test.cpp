@@ -1,3 +1,4 @@
+// Values in single `.pt` files: round trips, refused values and damaged files.
 #include <torch/csrc/jit/serialization/pickle.h>
 
 #include <cstring>
@@ -74,7 +75,7 @@ BOOST_AUTO_TEST_CASE(crc32_is_that_of_zip_files) {
   BOOST_TEST(crc32(0, "123456789", 9) == 0xCBF43926u);
   const std::string text(1000, 'x');
   BOOST_TEST(crc32(crc32(0, text.data(), 37), text.data() + 37, 963) == crc32(0, text.data(), 1000));
-  // With a library or without one, of any length and from any place.
+  // The same with and without libdeflate, for any length and offset.
   const at::Tensor noise = at::randint(256, {5000}, at::TensorOptions(at::kByte));
   const auto* bytes = static_cast<const char*>(noise.data_ptr());
   for (std::size_t at = 0; at < 20; ++at) {
@@ -114,7 +115,7 @@ BOOST_AUTO_TEST_CASE(every_kind_of_value_comes_back) {
   for (const auto& value : values) BOOST_TEST(same(round_trip(directory, value), value), value.describe());
 }
 
-// Larger than the pieces in which checksums are computed beside reading and writing.
+// Larger than the pieces in which checksums are computed during reading and writing.
 BOOST_AUTO_TEST_CASE(large_tensors_keep_their_checksums) {
   const TemporaryDirectory directory;
   const std::string path = directory / "large.pt";
@@ -135,7 +136,7 @@ assert torch.equal(a[:300000] + 1, b)
   BOOST_CHECK_EXCEPTION(load_value(path), c10::ValueError, says({"does not match its checksum"}));
 }
 
-BOOST_AUTO_TEST_CASE(mapped_tensors_are_those_of_the_file_and_outlive_it) {
+BOOST_AUTO_TEST_CASE(mapped_tensors_equal_those_of_the_file_and_outlive_it) {
   using torchtap::storage::LoadOptions;
   const TemporaryDirectory directory;
   const std::string path = directory / "mapped.pt";
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(mapped_tensors_are_those_of_the_file_and_outlive_it) {
     BOOST_TEST(same(value.at("one").tensor(), one));
     BOOST_TEST(same(value.at("two").tensor(), two));
     BOOST_TEST(value.at("none").tensor().numel() == 0);
-    value.at("one").tensor().fill_(-1);  // the tensor's own affair
+    value.at("one").tensor().fill_(-1);  // does not change the file
     BOOST_TEST(read_bytes(path) == before);
     BOOST_TEST(same(load_value(path).at("one").tensor(), one));
     const at::Tensor view = value.at("two").tensor().slice(0, 2);
@@ -164,7 +165,7 @@ BOOST_AUTO_TEST_CASE(mapped_tensors_are_those_of_the_file_and_outlive_it) {
     BOOST_TEST(same(view, two.slice(0, 2)));
   }
   BOOST_TEST(maps() == 0u);
-  // Python's files, too, and a recording.
+  // The same for a file of Python and for a recording.
   python(directory, "import torch; torch.save([torch.arange(5.), torch.ones(2)], 'python.pt')");
   BOOST_TEST(same(load_value(directory / "python.pt", LoadOptions().mmap(true)).tensors()[0],
                   at::arange(5, at::kFloat)));
@@ -172,7 +173,7 @@ BOOST_AUTO_TEST_CASE(mapped_tensors_are_those_of_the_file_and_outlive_it) {
   BOOST_TEST(same(recording.at(0).tensors()[1], at::ones({2})));
 }
 
-BOOST_AUTO_TEST_CASE(an_undefined_tensor_is_nothing_and_gradients_stay_behind) {
+BOOST_AUTO_TEST_CASE(an_undefined_tensor_is_nothing_and_gradients_are_not_saved) {
   const TemporaryDirectory directory;
   const Value loaded = round_trip(directory, Value(std::vector<at::Tensor>{at::Tensor(), at::ones({2})}));
   BOOST_TEST(loaded.list()[0].is_none());
@@ -182,12 +183,12 @@ BOOST_AUTO_TEST_CASE(an_undefined_tensor_is_nothing_and_gradients_stay_behind) {
   BOOST_TEST(same(round_trip(directory, Value(computed)).tensor(), computed.detach()));
 }
 
-BOOST_AUTO_TEST_CASE(a_view_does_not_drag_its_storage_along) {
+BOOST_AUTO_TEST_CASE(a_view_is_saved_without_the_rest_of_its_storage) {
   const TemporaryDirectory directory;
   const at::Tensor storage = at::randn({1000000});
   save_value(directory / "view.pt", Value(storage.slice(0, 5, 8)));
   BOOST_TEST(fs::file_size(directory / "view.pt") < 10000u);
-  // What stands in two places is written once, and a different view of the same storage is its own.
+  // A tensor in two places is written once; another view of the same storage is written separately.
   const at::Tensor big = storage.slice(0, 0, 1000);
   save_value(directory / "twice.pt", Value(std::vector<at::Tensor>{big, big, storage.slice(0, 1, 1001)}));
   BOOST_TEST(fs::file_size(directory / "twice.pt") < 10000u);
@@ -196,7 +197,7 @@ BOOST_AUTO_TEST_CASE(a_view_does_not_drag_its_storage_along) {
   BOOST_TEST(same(loaded[2], storage.slice(0, 1, 1001)));
 }
 
-BOOST_AUTO_TEST_CASE(what_a_file_cannot_hold_is_refused_by_name) {
+BOOST_AUTO_TEST_CASE(values_that_a_file_cannot_hold_are_refused_by_name) {
   const TemporaryDirectory directory;
   const std::string path = directory / "x.pt";
   BOOST_CHECK_EXCEPTION(save_value(path, Value(Value::Dict{{"w", Value(at::eye(3).to_sparse())}})),
@@ -235,7 +236,7 @@ BOOST_AUTO_TEST_CASE(an_existing_file_is_replaced_only_when_asked) {
   BOOST_CHECK_THROW(save_value("/proc/torchtap.pt", Value()), c10::Error);
   BOOST_CHECK_THROW(save_value(path + "/x.pt", Value(), SaveOptions().mkdir(true)), c10::Error);
   BOOST_CHECK_THROW(save_value("", Value()), c10::ValueError);
-  // A link is followed: what it leads to is replaced, not the link.
+  // A link is followed: its target is replaced, not the link.
   fs::create_symlink(path, directory / "link.pt");
   save_value(directory / "link.pt", Value(at::full({1}, 7)), SaveOptions().overwrite(true));
   BOOST_TEST(fs::is_symlink(directory / "link.pt"));
@@ -272,7 +273,7 @@ BOOST_AUTO_TEST_CASE(cpp_readers_and_writers_of_libtorch_agree) {
                                     Value(at::scalar_tensor(2.5, at::TensorOptions(at::kDouble)))})));
 }
 
-BOOST_AUTO_TEST_CASE(claims_that_do_not_hold_are_errors) {
+BOOST_AUTO_TEST_CASE(false_claims_in_a_pickle_are_errors) {
   const TemporaryDirectory directory;
   const auto load = [&](const std::string& pickled) { return load_value(minimal_file(directory, pickled)); };
   BOOST_TEST(same(load(tensor_pickle(4, 1, 2, 2)).tensor(), at::tensor({2.0, 4.0}, at::kDouble)));
@@ -310,7 +311,7 @@ BOOST_AUTO_TEST_CASE(claims_that_do_not_hold_are_errors) {
   BOOST_CHECK_EXCEPTION(load(proto + "\x95"), c10::ValueError, says({"too early"}));
 }
 
-BOOST_AUTO_TEST_CASE(what_is_no_file_of_ours_is_an_error_with_a_reason) {
+BOOST_AUTO_TEST_CASE(other_files_are_errors_with_a_reason) {
   const TemporaryDirectory directory;
   BOOST_CHECK_EXCEPTION(load_value(directory / "none.pt"), c10::ValueError,
                         says({"none.pt", "no such file"}));
@@ -328,8 +329,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_file_of_ours_is_an_error_with_a_reason) {
   BOOST_CHECK_EXCEPTION(load_value(directory / "pipe"), c10::ValueError, says({"not a regular file"}));
 }
 
-// Whatever is done to the bytes of a file, nothing but a c10::Error may come out. What still loads is looked
-// at.
+// A damaged file loads or throws a c10::Error, and nothing else. Values that still load are read completely.
 BOOST_AUTO_TEST_CASE(damaged_bytes_are_errors_and_never_crashes) {
   const TemporaryDirectory directory;
   save_value(
@@ -369,7 +369,7 @@ torch.save({"w": torch.ones(3, 4).t(), "n": [1, 2.5, None, True], 3: (torch.zero
       write_bytes(path, bad);
       attempt(path);
     }
-    // The container is sound here, so that the damage reaches the unpickler.
+    // The container is intact here, so that the damage reaches the unpickler.
     using namespace torchtap::storage::detail;
     const InputFile input = InputFile::open("test", directory / name);
     const std::string pickled = ZipReader(input).read("data.pkl");

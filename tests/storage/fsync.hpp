@@ -1,11 +1,12 @@
 #pragma once
 
+/// Lets tests watch fsync and make it fail.
+
 #include <atomic>
 
 namespace torchtap_test {
 
-/// What the tests' own fsync (spool_test.cpp) asks first: it returns 0, or the error that fsync shall fail
-/// with.
+/// Called first by the tests' own fsync (spool_test.cpp). Returns 0, or the error with which fsync fails.
 inline std::atomic<int (*)(int fd)> before_fsync{nullptr};
 
 }  // namespace torchtap_test

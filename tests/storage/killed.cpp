@@ -1,5 +1,5 @@
-// Child processes that are killed at a certain call of the system: the test program's own definitions of
-// these calls stand in front of the C library's, and count.
+// Kills child processes at a certain system call: the test program defines these calls itself, in front of
+// the C library's, and counts them.
 #include "killed.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -16,7 +16,7 @@
 
 namespace {
 
-std::atomic<std::int64_t> calls_left{0};  // 0: nobody is to be killed
+std::atomic<std::int64_t> calls_left{0};  // 0: none is killed
 
 bool last_call() {
   return calls_left.load(std::memory_order_relaxed) > 0 && --calls_left == 0;

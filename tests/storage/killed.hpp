@@ -1,5 +1,7 @@
 #pragma once
 
+/// Runs code in a child process that is killed at a certain system call.
+
 #include <sys/types.h>
 
 #include <cstdint>
@@ -7,8 +9,8 @@
 
 namespace torchtap_test {
 
-/// Runs `work` in a child process that SIGKILL ends at its `call`th call of the system that changes a file,
-/// from 1: instead of the call, or in the middle of it if it writes. True if the child was killed, false if
+/// Runs `work` in a child process, and kills that (SIGKILL) at its `call`th system call that changes a file,
+/// from 1: instead of the call, or in the middle of a write. Returns true if the child was killed, false if
 /// `work` ended before. Fails the test if `work` throws.
 ///
 /// Counts write, pwrite, rename, renameat, renameat2, link, unlink, unlinkat and mkdir of all threads.

@@ -120,9 +120,10 @@ BOOST_AUTO_TEST_CASE(a_value) {
   BOOST_CHECK_EXCEPTION(load(rec).at("conv").state(), c10::ValueError, newer("format 2"));
   BOOST_CHECK_EXCEPTION(recover(rec), c10::ValueError, newer("format 2"));
   BOOST_CHECK_EXCEPTION(
-      merge({rec, rec}, directory / "merged",
-            [](const torchtap::core::SavedSink&) -> std::unique_ptr<torchtap::core::Sink> { return nullptr; },
-            MergeOptions().save(SaveOptions().mkdir(true))),
+      merge(
+          {rec, rec}, directory / "merged",
+          [](const torchtap::core::SavedSink&) -> std::unique_ptr<torchtap::core::Sink> { return nullptr; },
+          MergeOptions().save(SaveOptions().mkdir(true))),
       c10::ValueError, newer("format 2"));
   BOOST_CHECK((files(rec) == before));
   BOOST_TEST(!fs::exists(directory / "merged"));

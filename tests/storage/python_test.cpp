@@ -1,3 +1,4 @@
+// Exchanges `.pt` files with Python in both directions.
 #include "support.hpp"
 
 using namespace torchtap_test;

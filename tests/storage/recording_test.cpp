@@ -1,3 +1,4 @@
+// Saving and loading recordings.
 #include <torchtap/storage/detail/disk.hpp>
 
 #include "support.hpp"
@@ -37,7 +38,7 @@ std::vector<Entry> sample() {
   return entries;
 }
 
-/// A recording all of whose tensors say `generation`.
+/// A recording whose tensors all hold `generation`.
 std::vector<Entry> generation(std::int64_t generation) {
   std::vector<Entry> entries;
   for (int i = 0; i < 4; ++i) {
@@ -47,7 +48,7 @@ std::vector<Entry> generation(std::int64_t generation) {
   return entries;
 }
 
-/// The generation of a recording, after checking that all of it is of that one; -1 if it is not.
+/// The generation of a recording, if all of its tensors are of the same one; -1 if not.
 std::int64_t generation_of(const Recording& recording) {
   if (recording.size() != 4) return -1;
   const std::int64_t number = recording.at(0).samples() - 1;
@@ -185,13 +186,13 @@ BOOST_AUTO_TEST_CASE(empty_recordings_and_odd_values) {
   refused(entry("m", 1, Value(at::eye(2).to_sparse())), {"entry 0 (\"m\")", "to_dense()"});
 }
 
-BOOST_AUTO_TEST_CASE(nothing_is_overwritten_unasked_and_nothing_foreign_ever) {
+BOOST_AUTO_TEST_CASE(recordings_are_overwritten_only_when_asked_and_other_files_never) {
   const TemporaryDirectory directory;
   BOOST_CHECK_EXCEPTION(save(directory / "rec", sample()), c10::ValueError, says({"rec", "mkdir(true)"}));
   BOOST_CHECK_EXCEPTION(save(directory / "a/b", sample()), c10::ValueError, says({"mkdir(true)"}));
   BOOST_TEST(names_in(directory.path()).empty());
   fs::create_directory(directory / "rec");
-  save(directory / "rec/", generation(1));  // an empty directory is as good as none
+  save(directory / "rec/", generation(1));  // an empty directory counts as missing
   BOOST_CHECK_EXCEPTION(save(directory / "rec", generation(2)), c10::ValueError,
                         says({"holds a recording already", "overwrite(true)"}));
   BOOST_TEST(generation_of(load(directory / "rec")) == 1);
@@ -230,7 +231,7 @@ BOOST_AUTO_TEST_CASE(a_loaded_recording_never_mixes_with_its_successor) {
   BOOST_TEST(generation_of(load(directory / "rec")) == 2);
   fs::rename(directory / "rec", directory / "moved");
   const Recording moved = load(directory / "moved");
-  fs::rename(directory / "moved", directory / "again");  // the directory stays open, whatever it is called
+  fs::rename(directory / "moved", directory / "again");  // the directory stays open under any name
   BOOST_TEST(generation_of(moved) == 2);
 }
 
@@ -311,7 +312,7 @@ BOOST_AUTO_TEST_CASE(damaged_manifests_are_errors_and_never_crashes) {
   }
   BOOST_TEST(errors > 1000u);
   write_bytes(rec + "/manifest.json", good);
-  // A file that is no longer what the manifest says.
+  // A file that contradicts the manifest.
   fs::copy_file(rec + "/3.pt", rec + "/1.pt", fs::copy_options::overwrite_existing);
   const auto at = good.find("\"bytes\": ", good.find("\"1.pt\""));
   const auto end = good.find('\n', at);
@@ -344,7 +345,7 @@ import torch
 value = torch.load("recording/1.pt", weights_only=True)
 assert list(value) == ["mean", "variance"] and torch.equal(value["variance"], torch.full((4,), 2.0)), value
 )");
-  // Damage is noticed.
+  // Damage is an error.
   std::string file = read_bytes(directory / "recording/1.pt");
   file[file.find("any")] = 'A';
   write_bytes(directory / "recording/1.pt", file);
@@ -366,7 +367,7 @@ BOOST_AUTO_TEST_CASE(entries_may_be_made_one_at_a_time) {
   for (const auto& entry : recording) {
     BOOST_TEST(same(entry.value(), entries[static_cast<std::size_t>(entry.index())].value));
   }
-  // What goes wrong on the way leaves nothing behind.
+  // An error on the way leaves no file.
   const auto fail = [&](std::size_t i) -> Entry {
     if (i == 2) throw std::runtime_error("no more");
     return entries[i];
@@ -380,7 +381,7 @@ BOOST_AUTO_TEST_CASE(entries_may_be_made_one_at_a_time) {
   BOOST_TEST(load(directory / "recording").size() == 4);
 }
 
-// Written once and never again: what people have on their disks.
+// These files are never written again, because users have such files on their disks.
 BOOST_AUTO_TEST_CASE(recordings_of_schema_1_stay_readable) {
   const auto recording = load(TORCHTAP_TEST_FIXTURES "/schema_1");
   const at::Tensor ramp = at::arange(6, at::kFloat).view({2, 3});

@@ -1,3 +1,4 @@
+// Spooling: samples in order, killed processes, failing disks, full queues, journals.
 #include <ATen/Parallel.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -39,7 +40,7 @@ std::atomic<int> failing_fsyncs{0};
 
 }  // namespace
 
-/// Stands in front of the C library's, so that a disk can be made to fail.
+/// Replaces the C library's, so that a test can make the disk fail.
 extern "C" int fsync(int fd) {
   if (failing_fsyncs > 0) {
     --failing_fsyncs;
@@ -77,7 +78,7 @@ bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   return true;
 }
 
-/// Appends, as a recorder does.
+/// Appends a sample as a recorder does.
 void append(Spool& spool, Spool::Stream& stream, const at::Tensor& sample,
             std::optional<std::int64_t> slot = std::nullopt) {
   if (spool.admit(stream, sample.defined() ? static_cast<std::int64_t>(sample.nbytes()) : 0)) {
@@ -85,7 +86,8 @@ void append(Spool& spool, Spool::Stream& stream, const at::Tensor& sample,
   }
 }
 
-/// Hostile streams: of one shape; of many shapes and dtypes; large ones among small ones; with gaps; views.
+/// Difficult streams of samples: one shape; many shapes and dtypes; large among small ones; undefined ones;
+/// views.
 std::vector<std::vector<at::Tensor>> streams() {
   at::manual_seed(3);
   std::vector<std::vector<at::Tensor>> all(6);
@@ -103,7 +105,7 @@ std::vector<std::vector<at::Tensor>> streams() {
   return all;  // the last one stays empty
 }
 
-/// The values of a file of Python's torch.load, one after the other, against the samples.
+/// Compares the values that Python's torch.load reads with the samples, one after the other.
 const char* const kReadShards = R"(
 import json, torch
 manifest = json.load(open("rec/manifest.json"))
@@ -171,7 +173,7 @@ BOOST_AUTO_TEST_CASE(samples_come_back_in_order_here_and_in_python) {
 
 namespace {
 
-/// Sample `i` of stream `stream`: says which one it is; those of stream 1 have several shapes.
+/// Sample `i` of stream `stream`, with both numbers in it. Those of stream 1 have several shapes.
 at::Tensor numbered(std::int64_t stream, std::int64_t i) {
   return at::full({stream == 1 ? 1 + i % 3 : stream == 2 ? 30000 : 50}, static_cast<double>(i), at::kFloat);
 }
@@ -205,7 +207,7 @@ void limit_files(rlim_t bytes, rlim_t most) {
   BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
 }
 
-/// Closes our own descriptors of shards, behind the library's back.
+/// Closes the library's descriptors of shards, as a faulty program might.
 int close_shards() {
   std::vector<int> found;
   for (const auto& link : fs::directory_iterator("/proc/self/fd")) {
@@ -219,8 +221,8 @@ int close_shards() {
 
 }  // namespace
 
-// 200 children are killed at calls of the system, early and late ones, each goes on with what the one before
-// left.
+// 200 child processes are killed at early and late system calls. Each continues the recording that the one
+// before left.
 BOOST_AUTO_TEST_CASE(a_killed_spool_keeps_what_was_sealed) {
   const TemporaryDirectory directory;
   at::set_num_threads(1);
@@ -237,7 +239,7 @@ BOOST_AUTO_TEST_CASE(a_killed_spool_keeps_what_was_sealed) {
       Spool spool(rec, options().append(true).sync(round % 8 == 0).shard_bytes(20000));
       std::vector<Spool::Stream*> streams;
       for (std::int64_t i = 0; i < kStreams; ++i) streams.push_back(&spool.add(entry(c10::str("m", i))));
-      std::vector<std::int64_t> next;  // after what the one before left, which is repaired by now
+      std::vector<std::int64_t> next;  // behind the samples of the one before
       for (std::int64_t i = 0; i < kStreams; ++i) next.push_back(prefix(load(rec), i));
       for (std::int64_t step = 1;; ++step) {
         for (std::size_t i = 0; i < kStreams; ++i) {
@@ -254,7 +256,7 @@ BOOST_AUTO_TEST_CASE(a_killed_spool_keeps_what_was_sealed) {
       }
     });
     BOOST_TEST(killed);
-    if (!fs::exists(rec + "/journal.jsonl") && !fs::exists(rec + "/manifest.json")) continue;  // hardly begun
+    if (!fs::exists(rec + "/journal.jsonl") && !fs::exists(rec + "/manifest.json")) continue;  // too early
     const Recording before = load(rec);
     unfinished += before.complete() ? 0 : 1;
     for (std::int64_t i = 0; i < kStreams; ++i) {
@@ -267,10 +269,11 @@ for path in glob.glob("rec/*.pt"):
     assert len(torch.load(path, weights_only=True)) > 0
 )");
     }
-    // Looking changes nothing; repairing finishes. What was being filled comes on top.
+    // Without repair, nothing changes. A repair finishes the recording, and adds the shards that were being
+    // filled.
     const auto looked = recover(rec, RecoverOptions().repair(false));
     BOOST_TEST(load(rec).complete() == before.complete());
-    if (round % 3 == 0) continue;  // the next one repairs it before it goes on
+    if (round % 3 == 0) continue;  // the next one repairs it
     const auto repaired = recover(rec);
     BOOST_TEST(repaired.samples == looked.samples);
     BOOST_TEST(repaired.salvaged == looked.salvaged);
@@ -367,7 +370,7 @@ BOOST_AUTO_TEST_CASE(descriptors_that_others_close_lose_nothing) {
   BOOST_TEST(prefix(load(directory / "rec"), 0) == sent);
 }
 
-BOOST_AUTO_TEST_CASE(an_io_error_of_fsync_is_not_taken_for_written) {
+BOOST_AUTO_TEST_CASE(after_an_error_of_fsync_data_is_written_again) {
   const TemporaryDirectory directory;
   Spool spool(directory / "rec", options().sync(true));
   auto& stream = spool.add(entry("m0"));
@@ -376,11 +379,11 @@ BOOST_AUTO_TEST_CASE(an_io_error_of_fsync_is_not_taken_for_written) {
   failing_fsyncs = 1;
   BOOST_CHECK_EXCEPTION(spool.flush(), c10::Error, says({"cannot fsync", "0-0.part", "Input/output error"}));
   BOOST_TEST(!fs::exists(directory / "rec/0-0.pt"));
-  append(spool, stream, numbered(0, sent++));  // it still can
+  append(spool, stream, numbered(0, sent++));  // appending still works
   spool.flush();
   BOOST_TEST(failing_fsyncs == 0);
   BOOST_TEST(prefix(load(directory / "rec"), 0) == sent);
-  // The pages that the system gave up are gone: that is said, and what was sealed before stays.
+  // Pages that the system lost are an error, and shards that were sealed before stay.
   for (; sent < 2000; ++sent) append(spool, stream, numbered(0, sent));
   failing_fsyncs = 1;
   BOOST_CHECK_THROW(spool.flush(), c10::Error);
@@ -416,12 +419,12 @@ BOOST_AUTO_TEST_CASE(a_full_disk_keeps_what_it_took,
     auto& stream = spool.add(entry("m0"));
     fill(spool, stream);
     BOOST_TEST(prefix(load(disk + "/rec"), 0) > 0);
-    // Room is made: nothing is lost.
+    // After room was made, nothing is lost.
     BOOST_REQUIRE(::mount("torchtap-test", disk.c_str(), "tmpfs", MS_REMOUNT, "size=4m") == 0);
     spool.flush();
     BOOST_TEST(prefix(load(disk + "/rec"), 0) == sent);
     fill(spool, stream);
-    // No room is made: the destructor keeps what is whole on the disk.
+    // Without room, the destructor keeps what is complete on the disk.
   }
   const std::int64_t kept = prefix(load(disk + "/rec"), 0);
   BOOST_TEST(kept > sent - 3000);
@@ -430,7 +433,7 @@ BOOST_AUTO_TEST_CASE(a_full_disk_keeps_what_it_took,
   BOOST_TEST(recover(disk + "/rec").samples >= kept);
   BOOST_TEST(prefix(load(disk + "/rec"), 0) >= kept);
   BOOST_TEST(load(disk + "/rec").complete());
-  // A disk that takes nothing.
+  // A read-only disk.
   BOOST_TEST(::mount("torchtap-test", disk.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=8m") == 0);
   BOOST_CHECK_EXCEPTION(Spool(disk + "/other", options()), c10::Error, says({"Read-only file system"}));
   BOOST_CHECK_EXCEPTION(Spool(disk + "/rec", options().append(true)), c10::Error,
@@ -439,7 +442,7 @@ BOOST_AUTO_TEST_CASE(a_full_disk_keeps_what_it_took,
   BOOST_TEST(::umount2(disk.c_str(), MNT_DETACH) == 0);
 }
 
-BOOST_AUTO_TEST_CASE(what_stands_in_the_way_is_an_error_and_not_a_wait) {
+BOOST_AUTO_TEST_CASE(an_obstacle_in_the_directory_is_an_error_and_does_not_block) {
   const TemporaryDirectory directory;
   Spool spool(directory / "rec", options());
   auto& stream = spool.add(entry("m0"));
@@ -458,7 +461,7 @@ BOOST_AUTO_TEST_CASE(what_stands_in_the_way_is_an_error_and_not_a_wait) {
   BOOST_CHECK_THROW(load(directory / "rec"), c10::ValueError);
 }
 
-BOOST_AUTO_TEST_CASE(a_directory_is_taken_only_when_asked_and_by_one_alone) {
+BOOST_AUTO_TEST_CASE(a_directory_is_replaced_only_when_asked_and_used_by_one_spool) {
   const TemporaryDirectory directory;
   const std::string rec = directory / "rec";
   BOOST_CHECK_EXCEPTION(Spool(directory / "a/b", SpoolOptions()), c10::ValueError, says({"mkdir(true)"}));
@@ -475,7 +478,7 @@ BOOST_AUTO_TEST_CASE(a_directory_is_taken_only_when_asked_and_by_one_alone) {
     BOOST_CHECK_EXCEPTION(recover(rec), c10::ValueError, says({"lives"}));
     spool.finish();
     BOOST_CHECK_EXCEPTION(save(rec, {}, SaveOptions().overwrite(true)), c10::ValueError, says({"spools"}));
-    BOOST_TEST(!load(rec).complete());  // there may come more
+    BOOST_TEST(!load(rec).complete());  // more may follow
   }
   BOOST_TEST(load(rec).complete());
   BOOST_CHECK_EXCEPTION(Spool(rec, options()), c10::ValueError, says({"append(true)", "overwrite(true)"}));
@@ -495,7 +498,7 @@ BOOST_AUTO_TEST_CASE(a_directory_is_taken_only_when_asked_and_by_one_alone) {
   BOOST_CHECK_THROW(Spool(directory / "thesis.txt", options()), c10::ValueError);
 }
 
-BOOST_AUTO_TEST_CASE(a_recording_that_was_not_spooled_is_gone_on_with) {
+BOOST_AUTO_TEST_CASE(append_continues_a_recording_that_was_not_spooled) {
   const TemporaryDirectory directory;
   Entry kept = entry("m0");
   kept.samples = 2;
@@ -550,7 +553,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_is_full_drops_or_raises_as_asked) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(slots_are_lists_of_their_own) {
+BOOST_AUTO_TEST_CASE(each_slot_is_a_list) {
   const TemporaryDirectory directory;
   {
     Spool spool(directory / "rec", options().shard_bytes(2000));
@@ -678,7 +681,7 @@ BOOST_AUTO_TEST_CASE(what_journals_claim_is_checked) {
   const std::string journal_path = directory / "cut/journal.jsonl";
   const std::string good = read_bytes(journal_path);
   BOOST_TEST(prefix(load(directory / "cut"), 0) == 50);
-  // Cut off anywhere, as a power failure may leave it: the shards whose lines are there.
+  // A journal that a power failure cut off anywhere has the shards whose lines are complete.
   std::int64_t last = -1;
   for (std::size_t size = 0; size <= good.size(); size += 7) {
     write_bytes(journal_path, good.substr(0, size));
@@ -700,13 +703,13 @@ BOOST_AUTO_TEST_CASE(what_journals_claim_is_checked) {
     } catch (const c10::ValueError&) {
       ++errors;
     }
-    if (round % 50 == 0) {  // the files speak for themselves
+    if (round % 50 == 0) {  // recovery reads the files
       const auto found = recover(directory / "cut", RecoverOptions().repair(false));
       BOOST_TEST(found.samples <= 50);
     }
   }
   BOOST_TEST(errors > 1000);
-  // Lines with right checksums and wrong claims.
+  // Lines with valid checksums and false claims.
   const auto claims = [&](const std::string& lines) {
     write_bytes(journal_path, good + lines);
     try {
@@ -734,7 +737,7 @@ BOOST_AUTO_TEST_CASE(what_journals_claim_is_checked) {
   BOOST_TEST(claims(journal_shard(-5, shard)));
   BOOST_TEST(claims(journal_shard(std::int64_t{1} << 60, shard)));
 
-  // A shard that is damaged: left out, by name, and the rest is the recording.
+  // A damaged shard is left out and named, and the rest is the recording.
   write_bytes(journal_path, good);
   std::string bytes = read_bytes(directory / "cut/0-1.pt");
   bytes[200] = static_cast<char>(bytes[200] ^ 1);
@@ -752,7 +755,7 @@ BOOST_AUTO_TEST_CASE(what_journals_claim_is_checked) {
   BOOST_CHECK_THROW(recover(directory.path()), c10::ValueError);
 }
 
-BOOST_AUTO_TEST_CASE(what_has_no_bytes_is_refused_and_nothing_else_happens) {
+BOOST_AUTO_TEST_CASE(samples_without_plain_bytes_are_refused_and_change_nothing) {
   const TemporaryDirectory directory;
   {
     Spool spool(directory / "rec", options());

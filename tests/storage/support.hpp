@@ -1,5 +1,7 @@
 #pragma once
 
+/// Helpers of the storage tests: files, Python, comparisons.
+
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <boost/test/unit_test.hpp>
@@ -45,7 +47,7 @@ inline void python(const TemporaryDirectory& directory, const std::string& progr
   const std::string script = directory / ("script" + std::to_string(counter++) + ".py");
   write_bytes(script, program);
   const std::string log = script + ".log";
-  // The sanitizers' runtime is the test's, not Python's.
+  // Python must not load the sanitizers' runtime of the test.
   const std::string command = "cd " + directory.path() + " && LD_PRELOAD= " + TORCHTAP_TEST_PYTHON + " " +
                               script + " >" + log + " 2>&1";
   const int status = std::system(command.c_str());
@@ -54,7 +56,7 @@ inline void python(const TemporaryDirectory& directory, const std::string& progr
   fs::remove(log);
 }
 
-/// Whether tests may mount a file system of their own; those that need one are skipped where not (root may).
+/// Whether tests may mount a file system (root may). Tests that need one are skipped otherwise.
 struct may_mount {
   boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
     const TemporaryDirectory directory;

@@ -1,4 +1,4 @@
-// What a save waits for before the recording appears, seen through the calls to the system.
+// A save waits for the disk before the recording appears; checked by watching system calls.
 #include <sys/resource.h>
 
 #include <map>
@@ -24,7 +24,7 @@ struct Watch {
   std::mutex mutex;
   std::set<std::string> synced;              // paths of files that fsync was called for
   std::map<std::string, std::size_t> sizes;  // and how large they were then
-  std::string fails;                         // fsync of a path that ends so does
+  std::string fails;                         // fsync fails for paths that end in this
 };
 Watch* watch = nullptr;
 
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(everything_is_on_the_disk_before_the_recording_appears) {
   {
     Watching watching;
     save(directory / "rec", entries(kCount), SaveOptions().mkdir(true));
-    // Files were synced under their temporary folder's name, whole; then that folder, then its parent.
+    // Complete files were synced in their temporary folder; then that folder, then its parent.
     std::size_t files = 0;
     bool folder = false, parent = false;
     for (const auto& path : watching.now.synced) {
@@ -127,12 +127,12 @@ BOOST_AUTO_TEST_CASE(a_file_that_does_not_reach_the_disk_leaves_the_old_recordin
   check_entries(directory / "rec", 2);
 }
 
-BOOST_AUTO_TEST_CASE(files_are_saved_where_few_may_be_open) {
+BOOST_AUTO_TEST_CASE(files_are_saved_when_few_may_be_open) {
   const TemporaryDirectory directory;
   rlimit before{};
   BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit few = before;
-  // Open ones are counted from the lowest free number on.
+  // The limit applies to descriptor numbers, which begin at the lowest free one.
   const int next = ::dup(0);
   ::close(next);
   few.rlim_cur = static_cast<rlim_t>(next) + 6;

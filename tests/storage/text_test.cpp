@@ -1,3 +1,4 @@
+// Values that are texts.
 #include "support.hpp"
 
 using namespace torchtap_test;
@@ -26,7 +27,7 @@ BOOST_AUTO_TEST_CASE(texts_come_back_beside_tensors) {
   BOOST_TEST(read.at("arch").describe() == "a text");
 }
 
-BOOST_AUTO_TEST_CASE(a_text_is_no_tensor_list_or_dict) {
+BOOST_AUTO_TEST_CASE(a_text_is_not_a_tensor_list_or_dict) {
   const Value text(std::string("x"));
   BOOST_TEST((!text.is_tensor() && !text.is_list() && !text.is_dict() && !text.is_none()));
   BOOST_CHECK_THROW(text.tensor(), c10::TypeError);
@@ -37,7 +38,7 @@ BOOST_AUTO_TEST_CASE(a_text_is_no_tensor_list_or_dict) {
   BOOST_CHECK_THROW(Value().text(), c10::TypeError);
 }
 
-BOOST_AUTO_TEST_CASE(a_file_holds_utf8_alone) {
+BOOST_AUTO_TEST_CASE(a_file_holds_only_utf8) {
   const TemporaryDirectory directory;
   BOOST_CHECK_THROW(save_value(directory / "x.pt", Value(std::string("\xff"))), c10::ValueError);
   BOOST_TEST(!fs::exists(directory / "x.pt"));

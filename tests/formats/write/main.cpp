@@ -1,5 +1,5 @@
-// Writes the files of tests/formats/1/ anew: write_formats FOLDER. Only for a new format, to a new folder;
-// what stands there is read for good.
+// Writes the files of all formats: write_formats FOLDER. Run it only for a new format, with a new folder:
+// existing files have to stay readable and are never written again.
 
 #include <cstdio>
 #include <exception>
