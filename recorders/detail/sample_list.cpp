@@ -16,12 +16,12 @@ constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples get an alloca
 constexpr std::int64_t kBufferBytes = 1 << 20;
 // A new buffer has room for 1/48 of the samples, which may stay unused.
 constexpr std::int64_t kGrowth = 48;
-// While there are few samples, it has room for a quarter of them, up to these bytes: a tensor itself takes
+// While there are few samples, it has room for an eighth of them, up to these bytes: a tensor itself takes
 // more memory than what stays unused then.
-constexpr std::int64_t kFirstGrowth = 4;
+constexpr std::int64_t kFirstGrowth = 8;
 constexpr std::int64_t kFirstBytes = 4 << 10;
-constexpr std::size_t kManyRuns = 24;
-constexpr std::int64_t kCoalesced = 256 << 10;  // in larger buffers, what a tensor itself takes is little
+constexpr std::size_t kManyRuns = 16;
+constexpr std::int64_t kCoalesced = 512 << 10;  // in larger buffers, what a tensor itself takes is little
 constexpr std::int64_t kTensorBytes = 256;      // what a tensor takes besides its elements, about
 
 bool is_plain(const at::Tensor& tensor) {

@@ -91,7 +91,7 @@ at::Tensor dense(const at::Tensor& tensor) {
                                 : plain.resolve_conj().resolve_neg().contiguous();
 }
 
-bool equal(const at::Tensor& a, const at::Tensor& b) {
+bool same_elements(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && dense(a).equal(dense(b));
 }
@@ -101,7 +101,7 @@ bool are_copies(const std::vector<at::Tensor>& samples, const std::vector<at::Te
                 const Make& make) {
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const at::Tensor& sample = samples[i];
-    if (!equal(sample, make(static_cast<std::int64_t>(i)))) return false;
+    if (!same_elements(sample, make(static_cast<std::int64_t>(i)))) return false;
     if (!sample.defined()) continue;
     if (sample.requires_grad() || sample.is_inference()) return false;
     if (sample.has_storage() && came[i].has_storage() && sample.numel() > 0 &&
