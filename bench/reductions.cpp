@@ -3,9 +3,11 @@
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <torchtap/reductions/reductions.hpp>
@@ -108,6 +110,70 @@ void histc_64MB(benchmark::State& state) {
   set_bytes(state, x.nbytes());
 }
 BENCHMARK(histc_64MB)->Unit(benchmark::kMillisecond);
+
+// Bins from the bits of the numbers, of four kinds of data: spread out, and concentrated on few bins, where
+// the increments of one counter would have to wait for each other.
+at::Tensor kind_of_data(const std::string& kind) {
+  if (kind == "zeros") return at::zeros({kFloats});
+  const at::Tensor x = normal({kFloats});
+  return kind == "relu" ? x.relu() : kind == "gradients" ? x * 1e-5 : x;
+}
+
+void log_histogram_of(benchmark::State& state, const std::string& kind) {
+  update(state, tap::LogHistogram(tap::LogHistogramOptions().over_all(true)), kind_of_data(kind));
+}
+
+void histogram_of(benchmark::State& state, const std::string& kind) {
+  update(state, tap::Histogram(tap::HistogramOptions(64, -4, 4).over_all(true)), kind_of_data(kind));
+}
+
+void histc_of(benchmark::State& state, const std::string& kind) {
+  const at::Tensor x = kind_of_data(kind);
+  for (auto _ : state) benchmark::DoNotOptimize(at::histc(x, 64, -4, 4));
+  set_bytes(state, static_cast<std::int64_t>(x.nbytes()));
+}
+
+[[maybe_unused]] const bool kinds_registered = [] {
+  for (const char* const kind : {"normal", "relu", "zeros", "gradients"}) {
+    const auto add = [&](const std::string& name, void (*run)(benchmark::State&, const std::string&)) {
+      benchmark::RegisterBenchmark((name + "_64MB_" + kind).c_str(), run, std::string(kind))
+          ->Unit(benchmark::kMillisecond);
+    };
+    add("log_histogram", log_histogram_of);
+    add("histogram", histogram_of);
+    add("histc", histc_of);
+  }
+  return true;
+}();
+
+void log_histogram_with_moments_64MB(benchmark::State& state) {
+  update(state,
+         tap::Series(tap::Moments(tap::MomentsOptions().over_all(true)),
+                     tap::LogHistogram(tap::LogHistogramOptions().over_all(true))),
+         normal({kFloats}));
+}
+BENCHMARK(log_histogram_with_moments_64MB)->Unit(benchmark::kMillisecond);
+
+void log_histogram_half_64MB(benchmark::State& state) {
+  update(state, tap::LogHistogram(tap::LogHistogramOptions().over_all(true)),
+         normal({2 * kFloats}, at::kHalf));
+}
+BENCHMARK(log_histogram_half_64MB)->Unit(benchmark::kMillisecond);
+
+void log_histogram_small(benchmark::State& state) {  // one row of 100 elements
+  update(state, tap::LogHistogram(tap::LogHistogramOptions().over_all(true)), normal({1, 100}));
+}
+BENCHMARK(log_histogram_small);
+
+void log_histogram_channels(benchmark::State& state) {
+  update(state, tap::LogHistogram(tap::LogHistogramOptions().over({0, 2, 3})), normal({32, 256, 56, 56}));
+}
+BENCHMARK(log_histogram_channels)->Unit(benchmark::kMillisecond);
+
+void log_histogram_elementwise(benchmark::State& state) {
+  update(state, tap::LogHistogram(), normal({32, 512}));
+}
+BENCHMARK(log_histogram_elementwise)->Unit(benchmark::kMicrosecond);
 
 // Elementwise: each element of the sample updates four float64 sums, which are read and written.
 constexpr std::int64_t kElements = 4 << 20;

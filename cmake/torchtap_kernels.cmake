@@ -1,6 +1,8 @@
 # Dependencies of the kernels that read samples on the CPU at the speed of memory: Highway, where it is installed, and
 # the OpenMP that LibTorch's own thread pool uses. Only the library itself links them; no header mentions them.
-add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp"
+add_library(torchtap_kernels OBJECT "${PROJECT_SOURCE_DIR}/reductions/detail/bits.cpp"
+                                    "${PROJECT_SOURCE_DIR}/reductions/detail/kernels.cpp"
+                                    "${PROJECT_SOURCE_DIR}/reductions/detail/small.cpp"
                                     "${PROJECT_SOURCE_DIR}/reductions/detail/sort.cpp")
 target_include_directories(torchtap_kernels PRIVATE "${TORCHTAP_INCLUDE_DIR}")
 target_link_libraries(torchtap_kernels PRIVATE torch)
@@ -30,7 +32,13 @@ if(TORCHTAP_WITH_HIGHWAY)
 endif()
 
 if(TORCHTAP_WITH_OPENMP)
-  set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/scan.cpp" PROPERTIES
-                              COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/pass.cpp" "${PROJECT_SOURCE_DIR}/reductions/detail/reader.cpp"
+                              PROPERTIES COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
   target_link_libraries(torchtap PRIVATE ${OpenMP_CXX_LIBRARIES})
 endif()
+
+# The compiler makes vectors of these loops; Debug builds keep their own level.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/small.cpp" PROPERTIES
+                            COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O3>")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/columns.cpp" PROPERTIES
+                            COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")

@@ -10,9 +10,11 @@
 #include <type_traits>
 #include <utility>
 
+#include <torchtap/core/access.hpp>
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/pass_member.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
@@ -51,6 +53,10 @@ class TORCHTAP_API Sink {
   virtual std::string recipe() const = 0;
   /// Whether samples may be folded in any order, and by several sinks that are merged in the end.
   virtual bool commutative() const = 0;
+  /// The reduction, if it can share a pass over a sample with others; otherwise null.
+  virtual detail::PassMember* pass_member() noexcept = 0;
+  /// The same, for reading.
+  const detail::PassMember* pass_member() const noexcept { return const_cast<Sink*>(this)->pass_member(); }
   /// Writes configuration and state. Throws `c10::NotImplementedError` for a reduction that cannot be saved.
   virtual void save(OutputArchive& archive) const = 0;
   /// Reads what `save` wrote; throws as `save` does.
@@ -60,13 +66,47 @@ class TORCHTAP_API Sink {
 namespace detail {
 
 template <class T, class = void>
-struct is_reduction : std::false_type {};
+struct has_update : std::false_type {};
 template <class T>
-struct is_reduction<T, std::void_t<decltype(std::declval<T&>().update(std::declval<const at::Tensor&>())),
-                                   decltype(std::declval<T&>().merge(std::declval<const T&>())),
-                                   decltype(std::int64_t{std::declval<const T&>().count()}),
-                                   decltype(Results{std::declval<const T&>().results()})>> : std::true_type {
+struct has_update<T, std::void_t<decltype(std::declval<T&>().update(std::declval<const at::Tensor&>()))>>
+    : std::true_type {};
+
+template <class T, class = void>
+struct has_merge : std::false_type {};
+template <class T>
+struct has_merge<T, std::void_t<decltype(std::declval<T&>().merge(std::declval<const T&>()))>>
+    : std::true_type {};
+
+template <class T, class = void>
+struct has_count : std::false_type {};
+template <class T>
+struct has_count<T, std::void_t<decltype(std::int64_t{std::declval<const T&>().count()})>> : std::true_type {
 };
+
+template <class T, class = void>
+struct has_results : std::false_type {};
+template <class T>
+struct has_results<T, std::void_t<decltype(Results{std::declval<const T&>().results()})>> : std::true_type {};
+
+template <class T>
+struct is_reduction : std::bool_constant<has_update<T>::value && has_merge<T>::value && has_count<T>::value &&
+                                         has_results<T>::value && std::is_copy_constructible_v<T>> {};
+
+/// True, or an error of the compiler that says which member of a reduction `T` lacks.
+template <class T>
+constexpr bool checked_reduction() {
+  static_assert(has_update<T>::value, "a reduction needs: void update(const at::Tensor& sample);");
+  static_assert(has_merge<T>::value, "a reduction needs: void merge(const R& other);");
+  static_assert(has_count<T>::value, "a reduction needs: std::int64_t count() const;");
+  static_assert(has_results<T>::value, "a reduction needs: torchtap::core::Results results() const;");
+  static_assert(std::is_copy_constructible_v<T>, "a reduction needs to be copyable: each module gets a copy");
+  return true;
+}
+
+template <class T, class = void>
+struct has_into_sink : std::false_type {};
+template <class T>
+struct has_into_sink<T, std::void_t<decltype(Access::into_sink(std::declval<T>()))>> : std::true_type {};
 
 template <class T, class = void>
 struct has_describe : std::false_type {};
@@ -77,8 +117,7 @@ struct has_describe<T, std::void_t<decltype(std::string{std::declval<const T&>()
 template <class T, class = void>
 struct has_recipe : std::false_type {};
 template <class T>
-struct has_recipe<T, std::void_t<decltype(std::string{std::declval<const T&>().recipe()})>> : std::true_type {
-};
+struct has_recipe<T, std::void_t<decltype(Access::recipe(std::declval<const T&>()))>> : std::true_type {};
 
 template <class T, class = void>
 struct has_commutative : std::false_type {};
@@ -90,13 +129,6 @@ template <class T, class = void>
 struct has_assign : std::false_type {};
 template <class T>
 struct has_assign<T, std::void_t<decltype(std::declval<T&>().assign(std::declval<const at::Tensor&>()))>>
-    : std::true_type {};
-
-template <class T, class = void>
-struct has_update_plain : std::false_type {};
-template <class T>
-struct has_update_plain<
-    T, std::void_t<decltype(bool{std::declval<T&>().update_plain(std::declval<const at::Tensor&>())})>>
     : std::true_type {};
 
 template <class T, class = void>
@@ -195,10 +227,7 @@ class Fold {
 template <class R>
 class SinkOf final : public Sink {
  public:
-  static_assert(
-      is_reduction_v<R>,
-      "a reduction needs: void update(const at::Tensor&); void merge(const R&); std::int64_t count() "
-      "const; torchtap::core::Results results() const;");
+  static_assert(detail::checked_reduction<R>());
 
   /// A sink that owns `reduction`.
   explicit SinkOf(R reduction) : reduction_(std::move(reduction)) {
@@ -211,11 +240,12 @@ class SinkOf final : public Sink {
   R& reduction() noexcept { return *reduction_; }
 
   void update(const at::Tensor& sample) override {
-    if constexpr (detail::has_update_plain<R>::value) {
-      if (reduction_->update_plain(sample)) return;
+    if constexpr (kPassMember) {  // which enters the mode where it needs to
+      reduction_->update(sample);
+    } else {
+      const detail::RecordingMode quiet;
+      reduction_->update(sample);
     }
-    const detail::RecordingMode quiet;
-    reduction_->update(sample);
   }
   bool check([[maybe_unused]] const at::Tensor& sample) const override {
     if constexpr (detail::has_check<R>::value) {
@@ -256,7 +286,7 @@ class SinkOf final : public Sink {
   }
   std::string recipe() const override {
     if constexpr (detail::has_recipe<R>::value) {
-      return reduction_->recipe();
+      return Access::recipe(*reduction_);
     } else {
       return {};
     }
@@ -266,6 +296,13 @@ class SinkOf final : public Sink {
       return reduction_->commutative();
     } else {
       return false;
+    }
+  }
+  detail::PassMember* pass_member() noexcept override {
+    if constexpr (kPassMember) {
+      return &*reduction_;
+    } else {
+      return nullptr;
     }
   }
   void save(OutputArchive& archive) const override {
@@ -290,6 +327,8 @@ class SinkOf final : public Sink {
   }
 
  private:
+  static constexpr bool kPassMember = std::is_base_of_v<detail::PassMember, R>;
+
   std::optional<R> reduction_;  // never empty
   std::shared_ptr<const R> initial_;
 };
@@ -298,13 +337,19 @@ class SinkOf final : public Sink {
 template <class R>
 std::unique_ptr<Sink> make_sink(R&& reduction) {
   using T = std::decay_t<R>;
-  static_assert(is_reduction_v<T> || is_fold_v<T>,
-                "expected a reduction (update, merge, count, results) or a callable "
-                "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
-  if constexpr (is_reduction_v<T>) {
-    return std::make_unique<SinkOf<T>>(std::forward<R>(reduction));
-  } else {
+  if constexpr (is_fold_v<T>) {
     return std::make_unique<SinkOf<Fold<T>>>(Fold<T>(std::forward<R>(reduction)));
+  } else {
+    static_assert(detail::has_update<T>::value || detail::has_merge<T>::value ||
+                      detail::has_count<T>::value || detail::has_results<T>::value,
+                  "expected a reduction (update, merge, count, results) or a callable "
+                  "at::Tensor(const at::Tensor& accumulated, const at::Tensor& sample)");
+    static_assert(detail::checked_reduction<T>());
+    if constexpr (detail::has_into_sink<T>::value) {
+      return Access::into_sink(T(std::forward<R>(reduction)));
+    } else {
+      return std::make_unique<SinkOf<T>>(std::forward<R>(reduction));
+    }
   }
 }
 
@@ -319,6 +364,12 @@ inline std::optional<SavedSink> save(const Sink& sink) {
   }
   saved.bytes = stream.str();
   return saved;
+}
+
+/// Serialises a reduction; empty if it has no recipe.
+template <class R, class = std::enable_if_t<is_reduction_v<R>>>
+std::optional<SavedSink> save(const R& reduction) {
+  return save(*make_sink(reduction));
 }
 
 }  // namespace torchtap::core

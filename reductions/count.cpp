@@ -2,7 +2,7 @@
 
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/count.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -27,25 +27,19 @@ at::Tensor number(std::int64_t value) {
 }  // namespace
 
 Count::Count(CountOptions options)
-    : intake_("Count", options.folding(), detail::Accepts::any, /*any_shape=*/true) {}
+    : Reduction(detail::Intake("Count", options.folding(), detail::Accepts::any, /*any_shape=*/true)) {}
 
-void Count::update(const at::Tensor& sample) {
-  const core::detail::RecordingMode quiet;
-  detail::Scan scan(sample);
-  ask(scan);
-  update(scan);
+void Count::ask(Pass& pass) const {
+  pass.ask_total({/*moments=*/false, /*zeros=*/true});
 }
 
-void Count::ask(detail::Scan& scan) const {
-  scan.ask_total({/*moments=*/false, /*zeros=*/true});
-}
-
-void Count::update(const detail::Scan& scan) {
+void Count::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
-  const at::Tensor& sample = scan.sample();
+  const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
-  if (const auto total = scan.answer_total()) {
+  if (const auto total = pass.answer_total()) {
     add(nan_, number(total->nan));
     add(inf_, number(total->infinities()));
     add(zeros_, number(total->zeros));
@@ -68,13 +62,18 @@ void Count::update(const detail::Scan& scan) {
   intake_.commit(rows);
 }
 
-void Count::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
-void Count::check(const detail::Scan& scan) const {
-  check(scan.sample());
+/// A small sample, once there are counters in memory. False if it is none.
+bool Count::fold_small(const Pass& pass) {
+  const auto rows = intake_.rows_of_any(pass);
+  if (!rows) return false;
+  const auto total = pass.answer_total();
+  if (!total) return false;
+  *nan_->data_ptr<std::int64_t>() += total->nan;
+  *inf_->data_ptr<std::int64_t>() += total->infinities();
+  *zeros_->data_ptr<std::int64_t>() += total->zeros;
+  elements_ += pass.memory()->numel;
+  intake_.count_rows(*rows);
+  return true;
 }
 
 void Count::merge(const Count& other) {

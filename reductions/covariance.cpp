@@ -8,24 +8,31 @@
 namespace torchtap::reductions {
 namespace {
 
-/// Rows as [rows, D] in wide dtypes with omitted rows zeroed; the mask of taken rows, [rows, 1]; and their
-/// number.
-struct Observations {
-  at::Tensor x, mask, taken;
-};
+/// Leaves out the rows that are not finite.
+void leave_out(detail::Observations& batch, const at::Tensor& finite) {
+  batch.mask = finite.all(1, /*keepdim=*/true);
+  batch.x = batch.x.masked_fill(batch.mask.logical_not(), 0.0);
+  batch.taken = batch.mask.sum().to(at::kDouble);
+  batch.own = true;
+}
 
-Observations observe(const detail::Rows& rows) {
-  Observations result;
-  result.x = rows.flat(rows.view).to(detail::wide_type(rows.view.scalar_type()));
-  const auto real = result.x.options().dtype(at::kDouble);
-  if (rows.finite.defined()) {
-    result.mask = rows.flat(rows.finite).all(1, /*keepdim=*/true);
-    result.x = result.x.masked_fill(result.mask.logical_not(), 0.0);
-    result.taken = result.mask.sum().to(at::kDouble);
+detail::Observations observe(const at::Tensor& x, bool omits) {
+  detail::Observations batch;
+  batch.x = x;
+  if (omits) {
+    leave_out(batch, at::isfinite(x));
   } else {
-    result.taken = at::full({}, static_cast<double>(rows.count), real);
+    batch.taken = at::full({}, static_cast<double>(x.size(0)), x.options().dtype(at::kDouble));
   }
-  return result;
+  return batch;
+}
+
+detail::Observations observe(const detail::Rows& rows) {
+  const at::Tensor x = rows.flat(rows.view).to(detail::wide_type(rows.view.scalar_type()));
+  detail::Observations batch = observe(x, /*omits=*/false);
+  batch.own = x.scalar_type() != rows.view.scalar_type();
+  if (rows.finite.defined()) leave_out(batch, rows.flat(rows.finite));
+  return batch;
 }
 
 /// Adds X^T conj(X) of [rows, D] to a Hermitian [D, D]. Computes only the blocks on and above the diagonal
@@ -61,28 +68,79 @@ bool is_square(const detail::Owned& matrix, std::int64_t size) {
 
 }  // namespace
 
-Covariance::Covariance(CovarianceOptions options)
-    : intake_("Covariance", options.folding()), unbiased_(options.unbiased()) {}
-
-void Covariance::update(const at::Tensor& sample) {
+void ProductOfRows::fold(const Pass& pass) {
+  const auto lines = intake_.lines(pass);
+  if (lines && block_.append(*lines)) {
+    settle_if_full(lines->rows);
+    intake_.count_rows(lines->rows);
+    return;
+  }
   const core::detail::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(sample);
+  const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
-  const Observations batch = observe(rows);
-  const at::Tensor mean = at::div(batch.x.sum(0), batch.taken.clamp_min(1));
-  const bool own = batch.x.scalar_type() != sample.scalar_type();
-  at::Tensor deviation = own ? at::Tensor(batch.x).sub_(mean) : at::sub(batch.x, mean);
-  if (batch.mask.defined()) deviation.masked_fill_(batch.mask.logical_not(), 0.0);
-  at::Tensor product = at::zeros({deviation.size(1), deviation.size(1)}, deviation.options());
-  add_product(product, deviation);
-  if (count() == 0) {
-    taken_ = detail::own_copy(batch.taken);
-    mean_ = mean;
-    product_ = detail::own_copy(product);
+  const at::Tensor x = rows.flat(rows.view);
+  if (2 * rows.count >= detail::Block::places(x.size(1))) {  // there would be no room for another one
+    take(observe(rows));
   } else {
-    combine(batch.taken, mean, product);
+    if (!block_.fits(rows.count)) settle();
+    block_.append(x);
+    settle_if_full(rows.count);
   }
   intake_.commit(rows);
+}
+
+void ProductOfRows::settle_if_full(std::int64_t appended) {
+  if (!block_.full()) return;
+  try {
+    settle();
+  } catch (...) {
+    block_.drop(appended);
+    throw;
+  }
+}
+
+void ProductOfRows::settle() {
+  if (block_.empty()) return;
+  const core::detail::RecordingMode quiet;
+  take(observe(block_.held(), intake_.omits()));
+  block_.clear();
+}
+
+Covariance::Covariance(CovarianceOptions options)
+    : ProductOfRows(detail::Intake("Covariance", options.folding())), unbiased_(options.unbiased()) {}
+
+void Covariance::take(const detail::Observations& batch) {
+  const at::Tensor mean = at::div(batch.x.sum(0), batch.taken.clamp_min(1));
+  const auto dtype =
+      product_ ? c10::promoteTypes(product_->scalar_type(), mean.scalar_type()) : mean.scalar_type();
+  at::Tensor deviation = (batch.own ? at::Tensor(batch.x).sub_(mean) : at::sub(batch.x, mean)).to(dtype);
+  if (batch.mask.defined()) deviation.masked_fill_(batch.mask.logical_not(), 0.0);
+  if (!product_) {
+    at::Tensor product = at::zeros({deviation.size(1), deviation.size(1)}, deviation.options());
+    add_product(product, deviation);
+    taken_ = detail::own_copy(batch.taken);
+    mean_ = mean;
+    product_ = std::move(product);
+    return;
+  }
+  const at::Tensor n = at::add(*taken_, batch.taken);
+  const at::Tensor share = at::div(batch.taken, n.clamp_min(1));
+  const at::Tensor delta = at::sub(mean, *mean_);
+  const at::Tensor between = at::mul(delta, at::mul(*taken_, share).sqrt_()).to(dtype);
+  const at::Tensor next_mean = at::add(*mean_, at::mul(delta, share));
+  at::Tensor product = product_->scalar_type() == dtype ? *product_ : detail::own_copy(*product_, dtype);
+  add_product(product, deviation);
+  product.addr_(between, between.conj());
+  taken_ = n;
+  mean_ = next_mean;
+  product_ = std::move(product);
+}
+
+/// With the gathered rows folded in.
+Covariance Covariance::settled() const {
+  Covariance all = *this;
+  all.settle();
+  return all;
 }
 
 void Covariance::combine(const at::Tensor& taken, const at::Tensor& mean, const at::Tensor& product) {
@@ -96,19 +154,16 @@ void Covariance::combine(const at::Tensor& taken, const at::Tensor& mean, const 
   taken_ = n;
 }
 
-void Covariance::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
 void Covariance::merge(const Covariance& other) {
   const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
+  if (!other.block_.empty()) return merge(other.settled());
   if (count() == 0) {
     *this = other;
     return;
   }
+  settle();
   const auto device = mean_->device();
   combine(other.taken_->to(device), other.mean_->to(device), other.product_->to(device));
   intake_.merge(other.intake_);
@@ -116,29 +171,34 @@ void Covariance::merge(const Covariance& other) {
 
 at::Tensor Covariance::mean() const {
   intake_.require_samples("mean");
+  if (!block_.empty()) return settled().mean();
   const core::detail::RecordingMode quiet;
   return detail::own_copy(*mean_);
 }
 
 at::Tensor Covariance::covariance() const {
   intake_.require_samples("covariance");
+  if (!block_.empty()) return settled().covariance();
   const core::detail::RecordingMode quiet;
   return at::div(*product_, unbiased_ ? at::sub(*taken_, 1).clamp_min_(0) : *taken_);
 }
 
 at::Tensor Covariance::correlation() const {
   intake_.require_samples("correlation");
+  if (!block_.empty()) return settled().correlation();
   const core::detail::RecordingMode quiet;
   const at::Tensor deviation = product_->diagonal().abs().sqrt();
   return at::div(*product_, deviation.unsqueeze(1)).div_(deviation);
 }
 
 at::Tensor Covariance::omitted() const {
+  if (!block_.empty()) return settled().omitted();
   return rows_omitted(intake_, taken_);
 }
 
 core::Results Covariance::results() const {
   if (count() == 0) return {};
+  if (!block_.empty()) return settled().results();
   core::Results state{{"mean", mean()}, {"covariance", covariance()}, {"correlation", correlation()}};
   if (intake_.omits()) state.set("omitted", omitted());
   return state;
@@ -152,45 +212,49 @@ Covariance Covariance::fresh() const {
 }
 
 void Covariance::restored() const {
-  if (count() == 0) return intake_.check_restored(!product_);
+  if (count() == 0) return intake_.check_restored(!product_ && block_.empty());
   const std::int64_t size = intake_.kept_numel();
+  intake_.check_restored(block_.is_sound(size) && block_.rows() <= count());
+  if (block_.rows() == count()) return intake_.check_restored(!taken_ && !mean_ && !product_);
   intake_.check_restored(taken_ && taken_->dim() == 0 && mean_ && mean_->dim() == 1 &&
                          mean_->size(0) == size && is_square(product_, size));
 }
 
-Gram::Gram(GramOptions options) : intake_("Gram", options.folding()) {}
+Gram::Gram(GramOptions options) : ProductOfRows(detail::Intake("Gram", options.folding())) {}
 
-void Gram::update(const at::Tensor& sample) {
-  const core::detail::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(sample);
-  if (rows.count == 0) return;
-  const Observations batch = observe(rows);
-  if (count() == 0) {
-    product_ = at::zeros({batch.x.size(1), batch.x.size(1)}, batch.x.options());
-    add_product(*product_, batch.x.conj());
+void Gram::take(const detail::Observations& batch) {
+  if (!product_) {
+    at::Tensor product = at::zeros({batch.x.size(1), batch.x.size(1)}, batch.x.options());
+    add_product(product, batch.x.conj());
     taken_ = detail::own_copy(batch.taken);
-  } else {
-    if (batch.x.is_complex() && !product_->is_complex())
-      product_ = detail::own_copy(*product_, at::kComplexDouble);
-    add_product(*product_, batch.x.to(product_->scalar_type()).conj());
-    taken_->add_(batch.taken);
+    product_ = std::move(product);
+    return;
   }
-  intake_.commit(rows);
+  const auto dtype = c10::promoteTypes(product_->scalar_type(), batch.x.scalar_type());
+  at::Tensor product = product_->scalar_type() == dtype ? *product_ : detail::own_copy(*product_, dtype);
+  const at::Tensor taken = at::add(*taken_, batch.taken);
+  add_product(product, batch.x.to(dtype).conj());
+  product_ = std::move(product);
+  taken_ = taken;
 }
 
-void Gram::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
+/// With the gathered rows folded in.
+Gram Gram::settled() const {
+  Gram all = *this;
+  all.settle();
+  return all;
 }
 
 void Gram::merge(const Gram& other) {
   const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
+  if (!other.block_.empty()) return merge(other.settled());
   if (count() == 0) {
     *this = other;
     return;
   }
+  settle();
   product_ = at::add(*product_, other.product_->to(product_->device()));
   taken_ = at::add(*taken_, other.taken_->to(taken_->device()));
   intake_.merge(other.intake_);
@@ -198,16 +262,19 @@ void Gram::merge(const Gram& other) {
 
 at::Tensor Gram::value() const {
   intake_.require_samples("value");
+  if (!block_.empty()) return settled().value();
   const core::detail::RecordingMode quiet;
   return detail::own_copy(*product_);
 }
 
 at::Tensor Gram::omitted() const {
+  if (!block_.empty()) return settled().omitted();
   return rows_omitted(intake_, taken_);
 }
 
 core::Results Gram::results() const {
   if (count() == 0) return {};
+  if (!block_.empty()) return settled().results();
   core::Results state{{"value", value()}};
   if (intake_.omits()) state.set("omitted", omitted());
   return state;
@@ -220,8 +287,11 @@ Gram Gram::fresh() const {
 }
 
 void Gram::restored() const {
-  if (count() == 0) return intake_.check_restored(!product_);
-  intake_.check_restored(taken_ && taken_->dim() == 0 && is_square(product_, intake_.kept_numel()));
+  if (count() == 0) return intake_.check_restored(!product_ && block_.empty());
+  const std::int64_t size = intake_.kept_numel();
+  intake_.check_restored(block_.is_sound(size) && block_.rows() <= count());
+  if (block_.rows() == count()) return intake_.check_restored(!taken_ && !product_);
+  intake_.check_restored(taken_ && taken_->dim() == 0 && is_square(product_, size));
 }
 
 }  // namespace torchtap::reductions

@@ -3,9 +3,11 @@
 #include <torch/arg.h>
 
 #include <string>
+#include <utility>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/block.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -17,28 +19,56 @@ class TORCHTAP_API CovarianceOptions : public FoldOptions<CovarianceOptions> {
 /// `GramOptions().over({0})`.
 class TORCHTAP_API GramOptions : public FoldOptions<GramOptions> {};
 
+namespace detail {
+
+/// Observations [n, D] in float64 (complex128), those left out zeroed; how many were taken, float64 without
+/// dimensions; and which, [n, 1], undefined if all.
+struct Observations {
+  at::Tensor x, taken, mask;
+  bool own = false;  ///< whether `x` may be changed
+};
+
+}  // namespace detail
+
+/// What `Covariance` and `Gram` share: small samples are gathered, because one product of many rows costs
+/// little more than that of one row.
+class TORCHTAP_API ProductOfRows : public Reduction {
+ protected:
+  explicit ProductOfRows(detail::Intake intake) : Reduction(std::move(intake)) {}
+  ProductOfRows(const ProductOfRows&) = default;
+  ProductOfRows(ProductOfRows&&) = default;
+  ProductOfRows& operator=(const ProductOfRows&) = default;
+  ProductOfRows& operator=(ProductOfRows&&) = default;
+  ~ProductOfRows() = default;
+
+  void fold(const Pass& pass) override;
+  /// Folds observations into the state. If it throws, the state is unchanged.
+  virtual void take(const detail::Observations& batch) = 0;
+  /// Folds in what has been gathered.
+  void settle();
+
+  detail::Block
+      block_;  // NOLINT: of the derived classes, which are ours; rows that are counted, but not in the state
+
+ private:
+  void settle_if_full(std::int64_t appended);
+};
+
 /// Mean, covariance and correlation of the features of a row.
 ///
 /// A row is one observation of D features: a sample `[D]`, or each row of `[N, D]` under `over({0})`. Several
 /// kept dimensions are flattened to D. Any numeric dtype and device. Deviations are kept in float64
-/// (complex128), D^2 numbers, and combined pairwise (Chan, Golub & LeVeque 1983). Under `NonFinite::omit` a
-/// row with any non-finite feature is left out as a whole and counted.
-class TORCHTAP_API Covariance {
+/// (complex128), D^2 numbers, and combined pairwise (Chan, Golub & LeVeque 1983). Small samples are copied
+/// and gathered, 128 to 512 rows, and folded in together; results, merges and archives have them too. Under
+/// `NonFinite::omit` a row with any non-finite feature is left out as a whole and counted.
+class TORCHTAP_API Covariance : public ProductOfRows {
  public:
   explicit Covariance(CovarianceOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it
-  /// throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
   /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
   /// configuration or shape differs, leaving the state unchanged.
   void merge(const Covariance& other);
 
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// `[D]`. All results throw `c10::ValueError` if there are no samples.
   at::Tensor mean() const;
   /// `[D, D]`, over n - 1, or n with `unbiased(false)`; NaN for one row.
@@ -50,23 +80,23 @@ class TORCHTAP_API Covariance {
   /// "mean", "covariance", "correlation", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
-  bool commutative() const noexcept { return true; }
   Covariance fresh() const;
 
+ private:
+  friend class cereal::access;
+  void take(const detail::Observations& batch) override;
   template <class Archive>
   void serialize(Archive& archive) {
-    core::state_version(archive, intake_.name(), 1);
+    const auto version = core::state_version(archive, intake_.name(), 2);
     archive(intake_, unbiased_, taken_, mean_, product_);
+    if constexpr (Archive::is_loading::value) block_ = detail::Block();
+    if (version >= 2) archive(block_);
     if constexpr (Archive::is_loading::value) restored();
   }
-
- private:
+  Covariance settled() const;
   void combine(const at::Tensor& taken, const at::Tensor& mean, const at::Tensor& product);
   void restored() const;
 
-  detail::Intake intake_;
   bool unbiased_;
   detail::Owned taken_;    // rows taken, float64 without dimensions
   detail::Owned mean_;     // [D]
@@ -75,43 +105,36 @@ class TORCHTAP_API Covariance {
 
 /// The Gram matrix X^H X of the rows: the sum of conj(x_i) x_j, not centred, not divided.
 ///
-/// Rows, dtypes and `NonFinite::omit` as for `Covariance`; kept in float64 (complex128).
-class TORCHTAP_API Gram {
+/// Rows, dtypes, gathering and `NonFinite::omit` as for `Covariance`; kept in float64 (complex128).
+class TORCHTAP_API Gram : public ProductOfRows {
  public:
   explicit Gram(GramOptions options = {});
 
-  /// Adds a sample. Throws as `Covariance::update`, leaving the state unchanged.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
   /// As `Covariance::merge`.
   void merge(const Gram& other);
 
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// `[D, D]`. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
   /// Number of rows left out, int64 without dimensions.
   at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
-  std::string describe() const { return intake_.describe(); }
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
-  bool commutative() const noexcept { return true; }
   Gram fresh() const;
 
+ private:
+  friend class cereal::access;
+  void take(const detail::Observations& batch) override;
   template <class Archive>
   void serialize(Archive& archive) {
-    core::state_version(archive, intake_.name(), 1);
+    const auto version = core::state_version(archive, intake_.name(), 2);
     archive(intake_, taken_, product_);
+    if constexpr (Archive::is_loading::value) block_ = detail::Block();
+    if (version >= 2) archive(block_);
     if constexpr (Archive::is_loading::value) restored();
   }
-
- private:
+  Gram settled() const;
   void restored() const;
 
-  detail::Intake intake_;
   detail::Owned taken_;
   detail::Owned product_;
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/ema.hpp>
 
 namespace torchtap::reductions {
@@ -15,13 +16,30 @@ at::Tensor power(double decay, const at::Tensor& n) {
 
 }  // namespace
 
-EMA::EMA(EMAOptions options) : intake_("EMA", options.folding()), decay_(options.decay()) {
+EMA::EMA(EMAOptions options)
+    : Reduction(detail::Intake("EMA", options.folding()), Order::matters), decay_(options.decay()) {
   TORCH_CHECK_VALUE(decay_ >= 0 && decay_ < 1, "EMA: the decay must be in [0, 1), got ", decay_,
                     "; 0.9 gives the latest sample a weight of 0.1, and Mean weighs all samples equally.");
 }
 
-void EMA::update(const at::Tensor& sample) {
+/// A small sample like those before, without ATen. False if it is none.
+bool EMA::fold_small(const Pass& pass) {
+  if (const auto lines = intake_.lines(pass)) {
+    lines->each([&](const detail::Memory& row) { detail::decay(row, decay_, sum_->data_ptr<double>()); });
+    intake_.count_rows(lines->rows);
+    return true;
+  }
+  const detail::Memory* const all = intake_.whole(pass);
+  if (all == nullptr) return false;
+  detail::decay_all(*all, decay_, sum_->data_ptr<double>());
+  intake_.count_rows(all->numel);
+  return true;
+}
+
+void EMA::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
+  const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const auto dtype = detail::wide_type(sample.scalar_type());
@@ -54,11 +72,6 @@ void EMA::update(const at::Tensor& sample) {
   intake_.commit(rows);
 }
 
-void EMA::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
 void EMA::merge(const EMA& other) {
   const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
@@ -87,11 +100,6 @@ at::Tensor EMA::value() const {
   intake_.require_samples("value");
   const core::detail::RecordingMode quiet;
   return at::div(*sum_, at::rsub(power(decay_, intake_.taken()), 1.0)).to(detail::mean_type(intake_.dtype()));
-}
-
-at::Tensor EMA::omitted() const {
-  const core::detail::RecordingMode quiet;
-  return intake_.omitted();
 }
 
 core::Results EMA::results() const {

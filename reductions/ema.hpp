@@ -5,7 +5,7 @@
 #include <string>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -26,37 +26,31 @@ class TORCHTAP_API EMAOptions : public FoldOptions<EMAOptions> {
 /// both streams in sequence. Kept in float64 (complex128); returned in the dtype of the samples, float32 for
 /// half types, float64 for integers. Under `NonFinite::omit` an omitted element does not age the earlier
 /// ones.
-class TORCHTAP_API EMA {
+class TORCHTAP_API EMA : public Reduction {
  public:
   /// Throws `c10::ValueError` unless the decay is in [0, 1).
   explicit EMA(EMAOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it
-  /// throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
   /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
   /// configuration or shape differs, leaving the state unchanged.
   void merge(const EMA& other);
   /// Replaces the state: `value` becomes the average of all samples so far.
   void assign(const at::Tensor& value);
 
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// The average; NaN where every element was omitted. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
   /// Number of non-finite elements left out, int64, in the shape of the value. Throws as `value`.
-  at::Tensor omitted() const;
+  at::Tensor omitted() const { return intake_.omitted(); }
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   /// "EMA(0.9)".
   std::string describe() const;
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
   EMA fresh() const;
 
+ private:
+  friend class cereal::access;
+  void fold(const Pass& pass) override;
+  bool fold_small(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
@@ -66,9 +60,6 @@ class TORCHTAP_API EMA {
       intake_.check_restored(*sum_);
     }
   }
-
- private:
-  detail::Intake intake_;
   double decay_;
   detail::Owned sum_;  // sum of (1 - d) d^(n - 1 - i) x_i
 };

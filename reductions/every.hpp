@@ -14,7 +14,7 @@ namespace torchtap::reductions {
 template <class R>
 class Every {
  public:
-  static_assert(core::is_reduction_v<R>, "every takes a number and a reduction");
+  static_assert(core::detail::checked_reduction<R>());
 
   /// Throws `c10::ValueError` unless n is positive.
   Every(std::int64_t n, R reduction) : n_(n), reduction_(std::move(reduction)) {
@@ -58,8 +58,6 @@ class Every {
   std::string describe() const {
     return "Every(" + std::to_string(n_) + ", " + detail::describe(*reduction_) + ")";
   }
-  /// Recipe for `restore`.
-  std::string recipe() const { return detail::recipe_of("Every", detail::recipe(*reduction_)); }
   /// Available if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Every fresh() const {
@@ -77,6 +75,9 @@ class Every {
   }
 
  private:
+  friend struct core::Access;
+  std::string recipe() const { return detail::recipe_of("Every", detail::recipe(*reduction_)); }
+
   std::int64_t n_;
   std::int64_t seen_ = 0;
   detail::Assignable<R> reduction_;

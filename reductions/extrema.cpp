@@ -5,23 +5,24 @@
 #include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/extrema.hpp>
 
 namespace torchtap::reductions {
-namespace detail {
 namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }
 
-Extremum::Extremum(Kind kind, const char* name, Folding folding)
-    : kind_(kind), intake_(name, std::move(folding), kind == Kind::abs_max ? Accepts::any : Accepts::real) {}
+Extremum::Extremum(Kind kind, const char* name, detail::Folding folding)
+    : Reduction(detail::Intake(name, std::move(folding),
+                               kind == Kind::abs_max ? detail::Accepts::any : detail::Accepts::real)),
+      kind_(kind) {}
 
 double Extremum::identity() const {
   return kind_ == Kind::min ? kInfinity : -kInfinity;
 }
 
-at::Tensor Extremum::of(const Rows& rows) const {
+at::Tensor Extremum::of(const detail::Rows& rows) const {
   at::Tensor x = rows.view;
   if (kind_ == Kind::abs_max) {
     const bool integral = c10::isIntegralType(x.scalar_type(), /*includeBool=*/true);
@@ -32,9 +33,9 @@ at::Tensor Extremum::of(const Rows& rows) const {
   return kind_ == Kind::min ? at::amin(x, rows.folded) : at::amax(x, rows.folded);
 }
 
-void Extremum::fold(const at::Tensor& value) {
+void Extremum::take(const at::Tensor& value) {
   const auto promoted = c10::promoteTypes(value_->scalar_type(), value.scalar_type());
-  if (promoted != value_->scalar_type()) value_ = own_copy(*value_, promoted);
+  if (promoted != value_->scalar_type()) value_ = detail::own_copy(*value_, promoted);
   if (kind_ == Kind::min) {
     at::minimum_out(*value_, *value_, value);
   } else {
@@ -58,44 +59,60 @@ double Extremum::of(const Summary& one) const {
   return 0.0;
 }
 
-void Extremum::update(const at::Tensor& sample) {
-  const core::detail::RecordingMode quiet;
-  Scan scan(sample);
-  ask(scan);
-  update(scan);
+void Extremum::ask(Pass& pass) const {
+  ask_rows(pass, {});
 }
 
-void Extremum::ask(Scan& scan) const {
-  scan.ask(intake_.folding(), {});
-}
-
-void Extremum::update(const Scan& scan) {
+void Extremum::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
-  const Rows rows = intake_.open(scan);
+  const detail::Rows rows = intake_.open(pass);
   if (rows.count == 0) return;
   at::Tensor part;
-  if (const auto* kept = scan.answer(intake_.folding())) {
-    part =
-        tabulate(rows.kept(), *kept, [&](const Summary& one) { return of(one); }).to(rows.view.scalar_type());
+  const auto kept = pass.answer(intake_.folding());
+  if (!kept.empty() && c10::isFloatingType(rows.view.scalar_type())) {
+    part = detail::tabulate(rows.kept(), kept, [&](const Summary& one) {
+             return of(one);
+           }).to(rows.view.scalar_type());
   } else {
     part = of(rows);
   }
   if (value_) {
-    fold(part);
+    take(part);
   } else {
-    value_ = own_copy(part);
+    value_ = detail::own_copy(part);
   }
   intake_.commit(rows);
 }
 
-void Extremum::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
-void Extremum::check(const Scan& scan) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(scan);
+/// A small sample like those before, without ATen. False if it is none.
+bool Extremum::fold_small(const Pass& pass) {
+  const auto which = kind_ == Kind::min   ? detail::Extreme::min
+                     : kind_ == Kind::max ? detail::Extreme::max
+                                          : detail::Extreme::abs_max;
+  // The state has another dtype after `assign`.
+  const auto is_state = [&](c10::ScalarType type) {
+    const bool wide = kind_ == Kind::abs_max && c10::isIntegralType(type, /*includeBool=*/true);
+    return value_->scalar_type() == (wide ? at::kLong : type) && value_->device().is_cpu();
+  };
+  if (const auto lines = intake_.lines(pass)) {
+    if (!is_state(lines->type)) return false;
+    lines->each([&](const detail::Memory& row) { detail::take_extreme(row, which, value_->data_ptr()); });
+    intake_.count_rows(lines->rows);
+    return true;
+  }
+  const detail::Memory* const all = intake_.whole(pass);
+  if (all == nullptr || !is_state(all->type)) return false;
+  if (c10::isFloatingType(all->type)) {
+    const auto kept = pass.answer(intake_.folding());
+    if (kept.empty()) return false;
+    detail::take_extreme(of(kept[0]), all->type, which, value_->data_ptr());
+  } else {
+    detail::take_extreme(detail::extreme_integer(*all, which), value_->scalar_type(), which,
+                         value_->data_ptr());
+  }
+  intake_.count_rows(all->numel);
+  return true;
 }
 
 void Extremum::merge_from(const Extremum& other) {
@@ -105,7 +122,7 @@ void Extremum::merge_from(const Extremum& other) {
   if (count() == 0) {
     value_ = other.value_;
   } else {
-    fold(other.value_->to(value_->device()));
+    take(other.value_->to(value_->device()));
   }
   intake_.merge(other.intake_);
 }
@@ -113,20 +130,15 @@ void Extremum::merge_from(const Extremum& other) {
 void Extremum::assign(const at::Tensor& value) {
   const core::detail::RecordingMode quiet;
   intake_.check_assign(value);
-  value_ = own_copy(value);
+  value_ = detail::own_copy(value);
   intake_.assign(value);
 }
 
 at::Tensor Extremum::value() const {
   intake_.require_samples("value");
   const core::detail::RecordingMode quiet;
-  if (!intake_.omits() || !c10::isFloatingType(value_->scalar_type())) return own_copy(*value_);
+  if (!intake_.omits() || !c10::isFloatingType(value_->scalar_type())) return detail::own_copy(*value_);
   return value_->masked_fill(at::eq(intake_.taken(), 0), std::numeric_limits<double>::quiet_NaN());
-}
-
-at::Tensor Extremum::omitted() const {
-  const core::detail::RecordingMode quiet;
-  return intake_.omitted();
 }
 
 core::Results Extremum::results() const {
@@ -137,10 +149,8 @@ core::Results Extremum::results() const {
 
 void Extremum::clear() {
   intake_ = intake_.fresh();
-  value_ = Owned();
+  value_ = detail::Owned();
 }
-
-}  // namespace detail
 
 Min::Min(MinOptions options) : Extremum(Kind::min, "Min", options.folding()) {}
 Max::Max(MaxOptions options) : Extremum(Kind::max, "Max", options.folding()) {}

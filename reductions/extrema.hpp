@@ -3,42 +3,38 @@
 #include <string>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
-namespace detail {
 
-/// The common base of `Min`, `Max` and `AbsMax`.
-class TORCHTAP_API Extremum {
+/// What `Min`, `Max` and `AbsMax` share.
+class TORCHTAP_API Extremum : public Reduction {
  public:
-  enum class Kind { min, max, abs_max };
-
-  /// Takes a sample. NaN wins, as in `torch::minimum` and `torch::maximum`. Throws `c10::ValueError` if the
-  /// shape or device differs, or on a non-finite element under `NonFinite::raise`; `c10::TypeError` on
-  /// quantized or sparse tensors, and for `Min` and `Max` on complex ones, which have no order. The state is
-  /// unchanged if it throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
-  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
-  void ask(Scan& scan) const;
-  void check(const Scan& scan) const;
-  void update(const Scan& scan);
   /// Replaces the state: `value` becomes the extremum of all samples so far.
   void assign(const at::Tensor& value);
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// The extremum; NaN where every element was omitted. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
   /// Number of non-finite elements left out, int64, in the shape of the value. Throws as `value`.
-  at::Tensor omitted() const;
+  at::Tensor omitted() const { return intake_.omitted(); }
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
-  std::string describe() const { return intake_.describe(); }
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
-  bool commutative() const noexcept { return true; }
 
+ protected:
+  enum class Kind { min, max, abs_max };
+
+  Extremum(Kind kind, const char* name, detail::Folding folding);
+  void merge_from(const Extremum& other);
+  void clear();
+
+ private:
+  friend class cereal::access;
+  void ask(Pass& pass) const override;
+  void fold(const Pass& pass) override;
+  bool fold_small(const Pass& pass) override;
+  at::Tensor of(const detail::Rows& rows) const;
+  double of(const Summary& summary) const;
+  void take(const at::Tensor& value);
+  double identity() const;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
@@ -46,23 +42,9 @@ class TORCHTAP_API Extremum {
     if constexpr (Archive::is_loading::value) intake_.check_restored(*value_);
   }
 
- protected:
-  Extremum(Kind kind, const char* name, Folding folding);
-  void merge_from(const Extremum& other);
-  void clear();
-
- private:
-  at::Tensor of(const Rows& rows) const;
-  double of(const Summary& summary) const;
-  void fold(const at::Tensor& value);
-  double identity() const;
-
   Kind kind_;
-  Intake intake_;
-  Owned value_;
+  detail::Owned value_;
 };
-
-}  // namespace detail
 
 /// `MinOptions().over({0})`.
 class TORCHTAP_API MinOptions : public FoldOptions<MinOptions> {};
@@ -72,7 +54,7 @@ class TORCHTAP_API MaxOptions : public FoldOptions<MaxOptions> {};
 class TORCHTAP_API AbsMaxOptions : public FoldOptions<AbsMaxOptions> {};
 
 /// The smallest value, elementwise or over rows, in the dtype of the samples. Real samples only.
-class TORCHTAP_API Min : public detail::Extremum {
+class TORCHTAP_API Min : public Extremum {
  public:
   explicit Min(MinOptions options = {});
   /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
@@ -82,7 +64,7 @@ class TORCHTAP_API Min : public detail::Extremum {
 };
 
 /// The largest value, elementwise or over rows, in the dtype of the samples. Real samples only.
-class TORCHTAP_API Max : public detail::Extremum {
+class TORCHTAP_API Max : public Extremum {
  public:
   explicit Max(MaxOptions options = {});
   /// As `Min::merge`.
@@ -92,7 +74,7 @@ class TORCHTAP_API Max : public detail::Extremum {
 
 /// The largest magnitude, elementwise or over rows, in the dtype of the samples; int64 for integers and bool,
 /// real for complex samples.
-class TORCHTAP_API AbsMax : public detail::Extremum {
+class TORCHTAP_API AbsMax : public Extremum {
  public:
   explicit AbsMax(AbsMaxOptions options = {});
   /// As `Min::merge`.

@@ -1,6 +1,10 @@
 #include <ATen/Functions.h>
 
+#include <cstring>
+#include <optional>
+
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/first_last.hpp>
 
 namespace torchtap::reductions {
@@ -12,21 +16,25 @@ at::Tensor row(const detail::Rows& rows, bool last) {
   return row;
 }
 
+/// The number of rows of a small sample like those before; nothing if it is none. Rows lie one after another.
+std::optional<std::int64_t> small_rows(const detail::Intake& intake, const Pass& pass) {
+  if (const auto* const all = intake.whole(pass)) return all->numel;
+  const auto lines = intake.lines(pass);
+  return lines ? std::optional<std::int64_t>(lines->rows) : std::nullopt;
+}
+
 }  // namespace
 
-First::First(FirstOptions options) : intake_("First", options.folding()) {}
+First::First(FirstOptions options) : Reduction(detail::Intake("First", options.folding()), Order::matters) {}
 
-void First::update(const at::Tensor& sample) {
+void First::fold(const Pass& pass) {
+  if (const auto rows = small_rows(intake_, pass)) return intake_.count_rows(*rows);
   const core::detail::RecordingMode quiet;
+  const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   if (!value_) value_ = detail::own_copy(row(rows, /*last=*/false));
   intake_.commit(rows);
-}
-
-void First::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
 }
 
 void First::merge(const First& other) {
@@ -60,10 +68,18 @@ First First::fresh() const {
   return fresh;
 }
 
-Last::Last(LastOptions options) : intake_("Last", options.folding()) {}
+Last::Last(LastOptions options) : Reduction(detail::Intake("Last", options.folding()), Order::matters) {}
 
-void Last::update(const at::Tensor& sample) {
+void Last::fold(const Pass& pass) {
+  const auto small = small_rows(intake_, pass);
+  if (small && value_->scalar_type() == pass.memory()->type && value_->device().is_cpu()) {
+    const auto bytes = static_cast<std::size_t>(value_->nbytes());
+    const auto all = static_cast<std::size_t>(pass.sample().nbytes());
+    std::memcpy(value_->data_ptr(), pass.memory()->data + (all - bytes), bytes);
+    return intake_.count_rows(*small);
+  }
   const core::detail::RecordingMode quiet;
+  const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor last = row(rows, /*last=*/true);
@@ -73,11 +89,6 @@ void Last::update(const at::Tensor& sample) {
     value_ = detail::own_copy(last);
   }
   intake_.commit(rows);
-}
-
-void Last::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
 }
 
 void Last::merge(const Last& other) {

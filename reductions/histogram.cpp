@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/reductions/detail/kernels.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/bin_counts.hpp>
+#include <torchtap/reductions/detail/bin_range.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/histogram.hpp>
 
 namespace torchtap::reductions {
@@ -70,7 +73,7 @@ struct Histogram::Grid {
 };
 
 Histogram::Histogram(HistogramOptions options)
-    : intake_("Histogram", options.folding(), detail::Accepts::real),
+    : Reduction(detail::Intake("Histogram", options.folding(), detail::Accepts::real)),
       bins_(options.bins()),
       growing_(options.growing()),
       low_(options.low()),
@@ -87,61 +90,111 @@ void Histogram::validate() const {
                     "]; leave it out to let it grow with the data.");
 }
 
-void Histogram::update(const at::Tensor& sample) {
-  const core::detail::RecordingMode quiet;
-  detail::Scan scan(sample);
-  ask(scan);
-  update(scan);
+void Histogram::ask(Pass& pass) const {
+  if (growing_) pass.ask_total({});
+  if (edges_ != nullptr && !known(pass))
+    pass.ask_bins(intake_.folding(), edges_);  // a growing range has usually stopped growing by now
 }
 
-void Histogram::ask(detail::Scan& scan) const {
-  if (growing_) scan.ask_total({});
-  if (edges_ != nullptr)
-    scan.ask_bins(intake_.folding(), edges_);  // a growing range has usually stopped growing by now
-}
-
-void Histogram::update(const detail::Scan& scan) {
+void Histogram::fold(const Pass& pass) {
+  if (const auto lines = known(pass); lines && count_lines(pass, *lines))
+    return intake_.count_rows(intake_.folding().over_all ? lines->numel : lines->rows);
   const core::detail::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(scan.sample());
+  const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
-  const auto on_device = at::TensorOptions().device(rows.view.device());
-  if (!slots_) {
-    std::int64_t kept = 1;
-    for (const auto size : rows.kept()) kept *= size;
-    slots_ = at::zeros({kept, bins_ + 3}, on_device.dtype(at::kLong));
-    if (growing_) {
-      min_ = at::full({}, kInfinity, on_device.dtype(at::kDouble));
-      max_ = at::full({}, -kInfinity, on_device.dtype(at::kDouble));
-      grow(*min_, *max_);
-    }
-  }
-  if (!count_plain(scan)) count_any(rows);
+  if (!slots_) start(rows);
+  if (!count_plain(pass) && !count_rows(pass, rows)) count_any(rows);
   intake_.commit(rows);
 }
 
-/// Counts with the kernels if they support the sample.
-bool Histogram::count_plain(const detail::Scan& scan) {
-  if (!scan.plain()) return false;
-  if (growing_) {
-    const auto total = scan.answer_total();
-    const double min = min_->item<double>(), max = max_->item<double>();
-    if (total->taken != 0 && (total->min < min || total->max > max)) {
-      const auto number = at::TensorOptions().dtype(at::kDouble);
-      grow(at::full({}, std::min(total->min, min), number), at::full({}, std::max(total->max, max), number));
-    }
-  }
-  return edges_ != nullptr && scan.count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
+void Histogram::start(const detail::Rows& rows) {
+  const auto on_device = at::TensorOptions().device(rows.view.device());
+  std::int64_t kept = 1;
+  for (const auto size : rows.kept()) kept *= size;
+  slots_ = at::zeros({kept, bins_ + 3}, on_device.dtype(at::kLong));
+  if (!growing_) return;
+  min_ = at::full({}, kInfinity, on_device.dtype(at::kDouble));
+  max_ = at::full({}, -kInfinity, on_device.dtype(at::kDouble));
+  grow(*min_, *max_);
 }
 
-/// Only needed for the kernels, which only run on the CPU.
+/// A small sample that is like those before, so that no more is to be checked.
+std::optional<detail::Lines> Histogram::known(const Pass& pass) const noexcept {
+  if (!slots_ || edges_ == nullptr) return std::nullopt;
+  if (const auto* const all = intake_.whole(pass)) return detail::Lines{all->type, all->data, 1, all->numel};
+  return intake_.lines(pass);
+}
+
+/// Counts with the kernels if they support the sample.
+bool Histogram::count_plain(const Pass& pass) {
+  if (!pass.plain()) return false;
+  if (growing_ && cover_and_count_equal(*pass.answer_total())) return true;
+  return edges_ != nullptr && pass.count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
+}
+
+/// Lets the range grow, and counts if no more is to be known of the elements: if all are equal.
+bool Histogram::cover_and_count_equal(const Summary& all) {
+  cover(all);
+  if (slots_->size(0) != 1 || edges_ == nullptr || all.min < all.max) return false;
+  detail::count_equal(all, *edges_, slots_->data_ptr<std::int64_t>());
+  return true;
+}
+
+/// Counts elements in memory with loops. Returns false, having counted nothing, if there are no edges.
+bool Histogram::count_lines(const Pass& pass, const detail::Lines& lines) {
+  if (growing_) {
+    const auto total = pass.answer_total();
+    if (cover_and_count_equal(
+            total ? *total : detail::summarize({lines.type, lines.data, lines.rows * lines.numel}, {})))
+      return true;
+  }
+  if (edges_ == nullptr) return false;
+  auto* const counters = slots_->data_ptr<std::int64_t>();
+  if (slots_->size(0) == 1) {
+    detail::count_all({lines.type, lines.data, lines.rows * lines.numel}, *edges_, counters);
+  } else {
+    detail::count_columns(lines, *edges_, counters);
+  }
+  return true;
+}
+
+/// Counts any other real numbers on the CPU with loops.
+bool Histogram::count_rows(const Pass& pass, const detail::Rows& rows) {
+  if (!detail::is_countable(rows.view)) return false;
+  const at::Tensor x = rows.flat(rows.view).contiguous();
+  return count_lines(pass, {x.scalar_type(), static_cast<const char*>(x.data_ptr()), x.size(0), x.size(1)});
+}
+
+/// Only needed for the kernels and loops, which only run on the CPU.
 void Histogram::find_edges() {
   if (growing_ ? !exponent_ || !exponent_->device().is_cpu() : !intake_.device().is_cpu()) return;
   const at::Tensor edges = this->edges().contiguous();
   const auto* const first = edges.data_ptr<double>();
-  if (edges_ != nullptr && std::equal(edges_->begin(), edges_->end(), first)) return;
+  set_edges({first, first + bins_ + 1});
+}
+
+void Histogram::set_edges(std::vector<double> edges) {
+  if (edges_ != nullptr && edges_->edges() == edges) return;
   edges_ = nullptr;
-  if (!std::isfinite(first[bins_] - first[0])) return;
-  edges_ = std::make_shared<const std::vector<double>>(first, first + bins_ + 1);
+  if (std::isfinite(edges.back() - edges.front()))
+    edges_ = std::make_shared<const detail::BinEdges>(std::move(edges));
+}
+
+/// Lets the range on the CPU grow so that it covers the elements summarised.
+void Histogram::cover(const Summary& all) {
+  double &min = *min_->data_ptr<double>(), &max = *max_->data_ptr<double>();
+  if (all.taken == 0 || (all.min >= min && all.max <= max)) return;
+  const double low = std::min(all.min, min), high = std::max(all.max, max);
+  std::int64_t &exponent = *exponent_->data_ptr<std::int64_t>(), &start = *start_->data_ptr<std::int64_t>();
+  const detail::BinRange old{exponent, start}, wider = detail::BinRange::covering(low, high, bins_);
+  if (!(wider == old)) {
+    old.regroup(wider, bins_, slots_->size(0), bins_ + 3, slots_->data_ptr<std::int64_t>());
+    exponent = wider.exponent;
+    start = wider.start;
+    set_edges(wider.edges(bins_));
+  }
+  min = low;
+  max = high;
 }
 
 void Histogram::count_any(const detail::Rows& rows) {
@@ -165,15 +218,6 @@ void Histogram::count_any(const detail::Rows& rows) {
   slot = slot.clamp_(0, bins_ - 1);
   slot.masked_fill_(below, bins_).masked_fill_(above, bins_ + 1).masked_fill_(x.isnan(), bins_ + 2);
   slots_->scatter_add_(1, slot.t(), at::ones({}, counts).expand({x.size(1), x.size(0)}));
-}
-
-void Histogram::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
-void Histogram::check(const detail::Scan& scan) const {
-  check(scan.sample());
 }
 
 void Histogram::grow(const at::Tensor& min, const at::Tensor& max) {
@@ -290,9 +334,12 @@ void Histogram::restored() {
     return;
   }
   intake_.check_restored(slots_ && slots_->dim() == 2 && slots_->size(0) == intake_.kept_numel() &&
-                         slots_->size(1) == bins_ + 3 && slots_->scalar_type() == at::kLong);
+                         slots_->size(1) == bins_ + 3 && slots_->scalar_type() == at::kLong &&
+                         slots_->is_contiguous());
   for (const auto* number : {&min_, &max_, &exponent_, &start_}) {
-    intake_.check_restored(!growing_ || (*number && (*number)->dim() == 0));
+    const auto dtype = number == &min_ || number == &max_ ? at::kDouble : at::kLong;
+    intake_.check_restored(!growing_ ||
+                           (*number && (*number)->dim() == 0 && (*number)->scalar_type() == dtype));
   }
   find_edges();
 }

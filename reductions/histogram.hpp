@@ -3,13 +3,17 @@
 #include <torch/arg.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
+namespace detail {
+class BinEdges;
+}  // namespace detail
 
 /// `HistogramOptions(64, -4, 4)` for a fixed range, `HistogramOptions(64)` for a growing one.
 class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
@@ -43,27 +47,16 @@ class TORCHTAP_API HistogramOptions : public RowOptions<HistogramOptions> {
 /// data with the given number of bins (at least half of them are in use) and does not depend on the order of
 /// the samples: counts and merges are exact. Infinities do not widen the range. Growing never synchronises
 /// with a device.
-class TORCHTAP_API Histogram {
+class TORCHTAP_API Histogram : public Reduction {
  public:
   /// Throws `c10::ValueError` unless there is at least one bin (two if growing) and the range is finite and
   /// not empty.
   explicit Histogram(HistogramOptions options);
 
-  /// Counts a sample. Throws `c10::ValueError` if the shape or device differs, `c10::TypeError` on complex,
-  /// quantized or sparse tensors. The state is unchanged if it throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
-  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
-  void ask(detail::Scan& scan) const;
-  void check(const detail::Scan& scan) const;
-  void update(const detail::Scan& scan);
   /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
   /// configuration or shape differs, leaving the state unchanged.
   void merge(const Histogram& other);
 
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// `[..., bins]`, int64. All results throw `c10::ValueError` if there are no samples.
   at::Tensor counts() const;
   /// `[bins + 1]`, float64.
@@ -78,36 +71,41 @@ class TORCHTAP_API Histogram {
   core::Results results() const;
   /// "Histogram(64, -4, 4)" or "Histogram(64)".
   std::string describe() const;
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
-  bool commutative() const noexcept { return true; }
   Histogram fresh() const;
 
+ private:
+  friend class cereal::access;
+  void ask(Pass& pass) const override;
+  void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     archive(intake_, bins_, growing_, low_, high_, slots_, min_, max_, exponent_, start_);
     if constexpr (Archive::is_loading::value) restored();
   }
-
- private:
   struct Grid;
   void validate() const;
   void restored();
   void find_edges();
+  void set_edges(std::vector<double> edges);
   at::Tensor column(std::int64_t slot) const;
-  bool count_plain(const detail::Scan& scan);
+  std::optional<detail::Lines> known(const Pass& pass) const noexcept;
+  void start(const detail::Rows& rows);
+  bool count_plain(const Pass& pass);
+  bool count_lines(const Pass& pass, const detail::Lines& lines);
+  bool count_rows(const Pass& pass, const detail::Rows& rows);
   void count_any(const detail::Rows& rows);
   void coarsen(const Grid& grid);
+  void cover(const Summary& all);
+  bool cover_and_count_equal(const Summary& all);
   void grow(const at::Tensor& min, const at::Tensor& max);
 
-  detail::Intake intake_;
   std::int64_t bins_;
   bool growing_;
   double low_, high_;
   detail::Owned slots_;                         // [kept elements, bins + 3]: bins, underflow, overflow, NaN
   detail::Owned min_, max_, exponent_, start_;  // of a growing range, without dimensions
-  std::shared_ptr<const std::vector<double>> edges_;  // on the CPU; set once edges exist and all are finite
+  std::shared_ptr<const detail::BinEdges> edges_;  // on the CPU; set once edges exist and all are finite
 };
 
 }  // namespace torchtap::reductions

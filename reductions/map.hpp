@@ -15,7 +15,7 @@ namespace torchtap::reductions {
 template <class Callable, class R>
 class Map {
  public:
-  static_assert(core::is_reduction_v<R>, "map takes a callable and a reduction");
+  static_assert(core::detail::checked_reduction<R>());
   static_assert(std::is_invocable_r_v<at::Tensor, Callable&, const at::Tensor&>,
                 "map takes a callable: at::Tensor(const at::Tensor& sample)");
 

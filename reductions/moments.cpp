@@ -4,7 +4,7 @@
 #include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/moments.hpp>
 
 namespace torchtap::reductions {
@@ -16,44 +16,54 @@ at::Tensor squared(const at::Tensor& x) {
   return x.is_complex() ? at::view_as_real(x).square().sum(-1) : x.square();
 }
 
+bool is_order(std::int64_t order) {
+  return order == 2 || order == 4;
+}
+
 }  // namespace
 
-/// `m2` is undefined for a single row, whose deviations are all 0; `m3` and `m4` also, and for complex
-/// samples.
+/// `m2` is undefined for a single row, whose deviations are all 0; `m3` and `m4` also, for complex samples
+/// and for order 2.
 struct Moments::Part {
   at::Tensor n, mean, m2, m3, m4;
 };
 
 Moments::Moments(MomentsOptions options)
-    : intake_("Moments", options.folding()), unbiased_(options.unbiased()) {}
-
-void Moments::update(const at::Tensor& sample) {
-  const core::detail::RecordingMode quiet;
-  detail::Scan scan(sample);
-  ask(scan);
-  update(scan);
+    : Reduction(detail::Intake("Moments", options.folding())),
+      unbiased_(options.unbiased()),
+      order_(options.order()) {
+  TORCH_CHECK_VALUE(is_order(order_),
+                    "Moments: expected order 2 (mean and variance) or 4 (skewness and kurtosis, too), got ",
+                    order_, ".");
 }
 
-void Moments::ask(detail::Scan& scan) const {
-  scan.ask(intake_.folding(), {/*moments=*/true, /*zeros=*/false});
+void Moments::ask(Pass& pass) const {
+  ask_rows(pass, {/*moments=*/true, /*zeros=*/false});
 }
 
-void Moments::update(const detail::Scan& scan) {
+void Moments::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
-  const at::Tensor& sample = scan.sample();
-  const detail::Rows rows = intake_.open(scan);
+  const at::Tensor& sample = pass.sample();
+  const detail::Rows rows = intake_.open(pass);
   check_kind(sample);
   if (rows.count == 0) return;
-  if (const auto* kept = scan.answer(intake_.folding())) {
+  const auto kept = pass.answer(intake_.folding());
+  if (!kept.empty()) {
     if (count() == 0) {
-      for (auto* state : {&mean_, &m2_, &m3_, &m4_}) *state = at::zeros(rows.kept(), at::kDouble);
+      for (auto* state : {&mean_, &m2_}) *state = at::zeros(rows.kept(), at::kDouble);
+      if (order_ == 4) {
+        for (auto* state : {&m3_, &m4_}) *state = at::zeros(rows.kept(), at::kDouble);
+      }
     }
-    fold(*kept);
+    take(kept);
     return intake_.commit(rows);
   }
-  if (rows.single && m3_ && !intake_.omits() &&
-      scan.fold_moments(static_cast<double>(count() + 1), *mean_, *m2_, *m3_, *m4_)) {
-    return intake_.commit(rows);
+  if (rows.single && count() != 0 && !intake_.omits()) {
+    const auto number = static_cast<double>(count() + 1);
+    if (order_ == 2 ? pass.fold_variance(number, *mean_, *m2_)
+                    : m3_ && pass.fold_moments(number, *mean_, *m2_, *m3_, *m4_))
+      return intake_.commit(rows);
   }
   const auto dtype = detail::wide_type(sample.scalar_type());
   const at::Tensor x = rows.filled(0.0).to(dtype);
@@ -71,7 +81,7 @@ void Moments::update(const detail::Scan& scan) {
     if (rows.finite.defined()) deviation.masked_fill_(rows.finite.logical_not(), 0.0);
     const at::Tensor square = squared(deviation);
     part.m2 = rows.sum(square, at::kDouble);
-    if (dtype == at::kDouble) {
+    if (dtype == at::kDouble && order_ == 4) {
       part.m3 = rows.sum(deviation.mul_(square), at::kDouble);
       part.m4 = rows.sum(square.square(), at::kDouble);
     }
@@ -80,7 +90,7 @@ void Moments::update(const detail::Scan& scan) {
     const auto zeros = [&] { return at::zeros(rows.kept(), x.options().dtype(at::kDouble)); };
     mean_ = part.mean;
     m2_ = part.m2.defined() ? part.m2 : zeros();
-    if (dtype == at::kDouble) {
+    if (dtype == at::kDouble && order_ == 4) {
       m3_ = part.m3.defined() ? part.m3 : zeros();
       m4_ = part.m4.defined() ? part.m4 : zeros();
     }
@@ -90,45 +100,57 @@ void Moments::update(const detail::Scan& scan) {
   intake_.commit(rows);
 }
 
+/// A small sample like those before, without ATen. False if it is none.
+bool Moments::fold_small(const Pass& pass) {
+  if (const auto lines = intake_.lines(pass)) {
+    if (mean_->is_complex()) return false;
+    auto number = static_cast<double>(count());
+    double* const mean = mean_->data_ptr<double>();
+    double* const m2 = m2_->data_ptr<double>();
+    if (order_ == 2) {
+      lines->each([&](const detail::Memory& row) { detail::fold_variance(row, ++number, mean, m2); });
+    } else {
+      double* const m3 = m3_->data_ptr<double>();
+      double* const m4 = m4_->data_ptr<double>();
+      lines->each([&](const detail::Memory& row) { detail::fold_moments(row, ++number, mean, m2, m3, m4); });
+    }
+    intake_.count_rows(lines->rows);
+    return true;
+  }
+  const detail::Memory* const all = intake_.whole(pass);
+  const auto kept = all == nullptr ? c10::ArrayRef<Summary>() : pass.answer(intake_.folding());
+  if (kept.empty() || mean_->is_complex()) return false;
+  take(kept);
+  intake_.count_rows(all->numel);
+  return true;
+}
+
 /// Merges the summary of each element into the state.
-void Moments::fold(const std::vector<detail::Summary>& kept) {
+void Moments::take(c10::ArrayRef<Summary> kept) {
   double* const mean = mean_->data_ptr<double>();
   double* const m2 = m2_->data_ptr<double>();
-  double* const m3 = m3_->data_ptr<double>();
-  double* const m4 = m4_->data_ptr<double>();
-  const at::Tensor taken = intake_.taken().expand(mean_->sizes()).contiguous();
+  double* const m3 = m3_ ? m3_->data_ptr<double>() : nullptr;
+  double* const m4 = m4_ ? m4_->data_ptr<double>() : nullptr;
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    const detail::Summary& other = kept[i];
-    const double infinite = mean[i] + other.with_non_finite(0.0);
-    if (!intake_.omits() && !std::isfinite(infinite)) {
-      mean[i] = infinite;
-      m2[i] = m3[i] = m4[i] = kNaN;
-      continue;
+    const Summary& other = kept[i];
+    Summary mine;
+    mine.mean = mean[i] + other.with_non_finite(0.0);
+    mine.m2 = mine.m3 = mine.m4 = kNaN;
+    if (intake_.omits() || std::isfinite(mine.mean)) {
+      mine.taken = static_cast<std::int64_t>(intake_.taken_at(i));
+      mine.mean = mean[i];
+      mine.m2 = m2[i];
+      mine.m3 = m3 == nullptr ? 0.0 : m3[i];
+      mine.m4 = m4 == nullptr ? 0.0 : m4[i];
+      mine.merge(other);
     }
-    detail::Summary mine;
-    mine.taken = static_cast<std::int64_t>(taken.data_ptr<double>()[i]);
-    mine.mean = mean[i];
-    mine.m2 = m2[i];
-    mine.m3 = m3[i];
-    mine.m4 = m4[i];
-    mine.merge(other);
     mean[i] = mine.mean;
     m2[i] = mine.m2;
-    m3[i] = mine.m3;
-    m4[i] = mine.m4;
+    if (m3 != nullptr) {
+      m3[i] = mine.m3;
+      m4[i] = mine.m4;
+    }
   }
-}
-
-void Moments::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-  check_kind(sample);
-}
-
-void Moments::check(const detail::Scan& scan) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(scan);
-  check_kind(scan.sample());
 }
 
 void Moments::check_kind(const at::Tensor& sample) const {
@@ -232,11 +254,6 @@ at::Tensor Moments::kurtosis() const {
   return at::div(at::mul(*m4_, n), m2_->square()).sub_(3).masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
 
-at::Tensor Moments::omitted() const {
-  const core::detail::RecordingMode quiet;
-  return intake_.omitted();
-}
-
 core::Results Moments::results() const {
   if (count() == 0) return {};
   const core::detail::RecordingMode quiet;
@@ -248,22 +265,32 @@ core::Results Moments::results() const {
   return intake_.with_omitted(std::move(state));
 }
 
+std::string Moments::describe() const {
+  std::string arguments = unbiased_ ? "" : "biased";
+  if (order_ != 4) arguments += c10::str(arguments.empty() ? "" : ", ", "order=", order_);
+  return intake_.describe(arguments);
+}
+
 Moments Moments::fresh() const {
   Moments fresh;
   fresh.intake_ = intake_.fresh();
   fresh.unbiased_ = unbiased_;
+  fresh.order_ = order_;
   return fresh;
 }
 
 void Moments::require_real(const char* what) const {
+  TORCH_CHECK_VALUE(order_ == 4, "Moments::", what, ": ", describe(),
+                    " keeps the mean and the variance only; make it with MomentsOptions().order(4).");
   TORCH_CHECK_TYPE(bool(m3_), "Moments::", what, ": not defined for complex samples (dtype ", intake_.dtype(),
                    "); map them to abs() or at::view_as_real() first.");
 }
 
 void Moments::restored() const {
+  intake_.check_restored(is_order(order_));
   intake_.check_restored(*mean_);
   intake_.check_restored(*m2_);
-  if (count() != 0 && !mean_->is_complex()) {
+  if (count() != 0 && !mean_->is_complex() && order_ == 4) {
     intake_.check_restored(*m3_);
     intake_.check_restored(*m4_);
   }

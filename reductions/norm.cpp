@@ -5,17 +5,17 @@
 #include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/norm.hpp>
 
 namespace torchtap::reductions {
 
-Norm::Norm(NormOptions options) : intake_("Norm", options.folding()), p_(options.p()) {
+Norm::Norm(NormOptions options) : Reduction(detail::Intake("Norm", options.folding())), p_(options.p()) {
   TORCH_CHECK_VALUE(p_ > 0, "Norm: p must be positive or infinity, got ", p_,
                     "; use Count to count zeros, and map(abs, Min()) for the smallest magnitude.");
 }
 
-void Norm::fold(const at::Tensor& part) {
+void Norm::take(const at::Tensor& part) {
   if (!sum_) {
     sum_ = detail::own_copy(part);
   } else if (std::isinf(p_)) {
@@ -25,67 +25,79 @@ void Norm::fold(const at::Tensor& part) {
   }
 }
 
-void Norm::update(const at::Tensor& sample) {
-  const core::detail::RecordingMode quiet;
-  detail::Scan scan(sample);
-  ask(scan);
-  update(scan);
-}
-
-/// Whether the scan computes the sum of powers for this p.
+/// Whether a summary tells the sum of powers for this p.
 bool Norm::asks() const {
   return p_ == 2 || std::isinf(p_);
 }
 
-void Norm::ask(detail::Scan& scan) const {
-  if (asks()) scan.ask(intake_.folding(), {/*moments=*/p_ == 2, /*zeros=*/false});
+void Norm::ask(Pass& pass) const {
+  if (asks()) ask_rows(pass, {/*moments=*/p_ == 2, /*zeros=*/false});
 }
 
-void Norm::update(const detail::Scan& scan) {
+double Norm::of(const Summary& one) const {
+  const bool omits = intake_.omits();
+  if (!omits && one.nan != 0) return std::numeric_limits<double>::quiet_NaN();
+  if (!omits && one.infinities() != 0) return std::numeric_limits<double>::infinity();
+  if (p_ == 2) return one.m2 + static_cast<double>(one.taken) * one.mean * one.mean;
+  return one.taken == 0 ? 0.0 : std::max(std::abs(one.min), std::abs(one.max));
+}
+
+void Norm::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
-  const at::Tensor& sample = scan.sample();
-  const auto* kept = asks() ? scan.answer(intake_.folding()) : nullptr;
-  const detail::Rows rows = kept != nullptr ? intake_.open(scan) : intake_.open(sample);
+  const at::Tensor& sample = pass.sample();
+  const auto kept = asks() ? pass.answer(intake_.folding()) : c10::ArrayRef<Summary>();
+  const detail::Rows rows = kept.empty() ? intake_.open(sample) : intake_.open(pass);
   if (rows.count == 0) return;
-  if (kept != nullptr) {
-    const bool omits = intake_.omits();
-    fold(detail::tabulate(rows.kept(), *kept, [&](const detail::Summary& one) {
-      if (!omits && one.nan != 0) return std::numeric_limits<double>::quiet_NaN();
-      if (!omits && one.infinities() != 0) return std::numeric_limits<double>::infinity();
-      if (p_ == 2) return one.m2 + static_cast<double>(one.taken) * one.mean * one.mean;
-      return one.taken == 0 ? 0.0 : std::max(std::abs(one.min), std::abs(one.max));
-    }));
+  if (!kept.empty()) {
+    take(detail::tabulate(rows.kept(), kept, [&](const Summary& one) { return of(one); }));
     return intake_.commit(rows);
   }
   const at::Tensor x = rows.filled(0.0).to(detail::wide_type(sample.scalar_type()));
   if (std::isinf(p_)) {
-    fold(rows.count == 1 ? x.abs().reshape(rows.kept()) : at::amax(x.abs(), rows.folded));
+    take(rows.count == 1 ? x.abs().reshape(rows.kept()) : at::amax(x.abs(), rows.folded));
   } else if (p_ == 1) {
-    fold(rows.sum(x.abs(), at::kDouble));
+    take(rows.sum(x.abs(), at::kDouble));
   } else if (p_ == 2 && !x.is_complex()) {
-    fold(rows.sum(x.square(), at::kDouble));
+    take(rows.sum(x.square(), at::kDouble));
   } else {
-    fold(rows.sum(x.abs().pow_(p_), at::kDouble));
+    take(rows.sum(x.abs().pow_(p_), at::kDouble));
   }
   intake_.commit(rows);
 }
 
-void Norm::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
-void Norm::check(const detail::Scan& scan) const {
-  if (!asks()) return check(scan.sample());
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(scan);
+/// A small sample like those before, without ATen. False if it is none.
+bool Norm::fold_small(const Pass& pass) {
+  if (const auto lines = intake_.lines(pass)) {
+    lines->each([&](const detail::Memory& row) { detail::add_power(row, p_, sum_->data_ptr<double>()); });
+    intake_.count_rows(lines->rows);
+    return true;
+  }
+  const detail::Memory* const all = intake_.whole(pass);
+  if (all == nullptr) return false;
+  double part = 0.0;
+  if (asks()) {
+    const auto kept = pass.answer(intake_.folding());
+    if (kept.empty()) return false;
+    part = of(kept[0]);
+  } else {
+    part = detail::sum_of_powers(*all, p_);
+  }
+  double& sum = *sum_->data_ptr<double>();
+  if (!std::isinf(p_)) {
+    sum += part;
+  } else if (part > sum || std::isnan(part)) {
+    sum = part;
+  }
+  intake_.count_rows(all->numel);
+  return true;
 }
 
 void Norm::merge(const Norm& other) {
   const core::detail::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
-  fold(count() == 0 ? *other.sum_ : other.sum_->to(sum_->device()));
+  take(count() == 0 ? *other.sum_ : other.sum_->to(sum_->device()));
   intake_.merge(other.intake_);
 }
 
@@ -95,11 +107,6 @@ at::Tensor Norm::value() const {
   const auto dtype = c10::toRealValueType(detail::mean_type(intake_.dtype()));
   if (std::isinf(p_) || p_ == 1) return detail::own_copy(*sum_, dtype);
   return (p_ == 2 ? sum_->sqrt() : sum_->pow(1 / p_)).to(dtype);
-}
-
-at::Tensor Norm::omitted() const {
-  const core::detail::RecordingMode quiet;
-  return intake_.omitted();
 }
 
 core::Results Norm::results() const {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -20,40 +20,29 @@ class TORCHTAP_API NormOptions : public FoldOptions<NormOptions> {
 /// Samples are `[...]`, any numeric dtype and device; the norm has their shape and is real. Powers are summed
 /// in float64, so float32 cannot overflow for p up to 8. The result has the dtype of the samples, float32 for
 /// half types, float64 for integers.
-class TORCHTAP_API Norm {
+class TORCHTAP_API Norm : public Reduction {
  public:
   /// Throws `c10::ValueError` unless p is positive.
   explicit Norm(NormOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it
-  /// throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
-  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
-  void ask(detail::Scan& scan) const;
-  void check(const detail::Scan& scan) const;
-  void update(const detail::Scan& scan);
   /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
   /// configuration or shape differs, leaving the state unchanged.
   void merge(const Norm& other);
 
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// The norm. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
   /// Number of non-finite elements left out, int64, in the shape of the norm. Throws as `value`.
-  at::Tensor omitted() const;
+  at::Tensor omitted() const { return intake_.omitted(); }
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   /// "Norm(2)".
   std::string describe() const;
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
-  bool commutative() const noexcept { return true; }
   Norm fresh() const;
 
+ private:
+  friend class cereal::access;
+  void ask(Pass& pass) const override;
+  void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
@@ -63,12 +52,11 @@ class TORCHTAP_API Norm {
       intake_.check_restored(*sum_);
     }
   }
-
- private:
   bool asks() const;
-  void fold(const at::Tensor& part);
+  double of(const Summary& one) const;
+  void take(const at::Tensor& part);
+  bool fold_small(const Pass& pass) override;
 
-  detail::Intake intake_;
   double p_;
   detail::Owned sum_;  // sum of |x|^p, or the largest |x|; float64
 };

@@ -16,7 +16,7 @@ namespace torchtap::reductions {
 template <class R>
 class Over {
  public:
-  static_assert(core::is_reduction_v<R>, "over takes dimensions and a reduction");
+  static_assert(core::detail::checked_reduction<R>());
 
   /// Applies `reduction` to the rows of each sample along `dims`.
   Over(std::vector<std::int64_t> dims, R reduction)
@@ -50,8 +50,6 @@ class Over {
   std::string describe() const {
     return c10::str("Over(", at::IntArrayRef(dims_), ", ", detail::describe(*reduction_), ")");
   }
-  /// Recipe for `restore`.
-  std::string recipe() const { return detail::recipe_of("Over", detail::recipe(*reduction_)); }
   /// Whether the reduction is.
   bool commutative() const { return detail::commutative(*reduction_); }
   /// Available if the reduction has it.
@@ -67,6 +65,9 @@ class Over {
   }
 
  private:
+  friend struct core::Access;
+  std::string recipe() const { return detail::recipe_of("Over", detail::recipe(*reduction_)); }
+
   std::vector<std::int64_t> dims_;
   detail::Assignable<R> reduction_;
 };

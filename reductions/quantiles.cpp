@@ -5,7 +5,8 @@
 #include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/columns.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 
@@ -18,24 +19,6 @@ constexpr std::int64_t kLeast = 8;  // values in the smallest level
 
 constexpr std::int64_t kBatch = 4;  // times `size`: samples with more rows are sorted and thinned out at once
 
-/// Sorts each column of [values, kept elements] ascending, NaN last.
-at::Tensor sorted_rows(const at::Tensor& values) {
-  const auto sort = [&](auto zero) {
-    using T = decltype(zero);
-    detail::Sorter<T> sorter;
-    at::Tensor result = at::empty_like(values);
-    const auto* sorted =
-        sorter(static_cast<const T*>(values.data_ptr()), static_cast<std::size_t>(values.numel()));
-    std::transform(sorted, sorted + values.numel(), static_cast<T*>(result.data_ptr()), sorter.number);
-    return result;
-  };
-  if (values.size(1) == 1 && values.device().is_cpu() && values.is_contiguous()) {
-    if (values.scalar_type() == at::kFloat) return sort(0.0F);
-    if (values.scalar_type() == at::kDouble) return sort(0.0);
-  }
-  return std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false));
-}
-
 /// The rank error with probability 0.99.
 double sketch_error(std::int64_t size) {
   return 2.296 / std::pow(static_cast<double>(size), 0.9021);
@@ -45,10 +28,53 @@ bool is_level(double q) {
   return q >= 0 && q <= 1;
 }
 
+/// The extrema, in which infinities count and NaN does not.
+double least(const Summary& one) {
+  return one.negative_infinities != 0 ? -kInfinity : one.min;
+}
+double largest(const Summary& one) {
+  return one.positive_infinities != 0 ? kInfinity : one.max;
+}
+
 }  // namespace
 
+namespace detail {
+
+at::Tensor Level::held() const {
+  return places_->narrow(0, 0, used_);
+}
+
+void Level::move_to(std::int64_t places, std::int64_t kept, const at::TensorOptions& options) {
+  const core::detail::RecordingMode quiet;
+  at::Tensor memory = at::empty({places, kept}, options);
+  if (used_ != 0) memory.narrow(0, 0, used_).copy_(held());
+  places_ = std::move(memory);
+}
+
+void Level::reserve(std::int64_t count, std::int64_t wanted, std::int64_t kept,
+                    const at::TensorOptions& options) {
+  const std::int64_t now = places_ ? places_->size(0) : 0;
+  if (!has_room(count)) move_to(std::max(used_ + count, std::min(2 * now, wanted)), kept, options);
+}
+
+void Level::shrink(std::int64_t wanted) {
+  if (places_ && places_->size(0) > wanted && used_ <= wanted)
+    move_to(wanted, places_->size(1), places_->options());
+}
+
+void Level::append(const at::Tensor& rows) {
+  places_->narrow(0, used_, rows.size(0)).copy_(rows);
+  used_ += rows.size(0);
+}
+
+void Level::convert(c10::ScalarType dtype) {
+  if (places_ && places_->scalar_type() != dtype) places_ = own_copy(*places_, dtype);
+}
+
+}  // namespace detail
+
 Quantiles::Quantiles(QuantilesOptions options)
-    : intake_("Quantiles", options.folding(), detail::Accepts::real),
+    : Reduction(detail::Intake("Quantiles", options.folding(), detail::Accepts::real)),
       size_(options.size()),
       seed_(options.seed()),
       at_(options.at()),
@@ -70,66 +96,106 @@ std::int64_t Quantiles::capacity(std::size_t level) const {
   return std::max(kLeast, wanted);
 }
 
-std::int64_t Quantiles::level_size(std::size_t level) const {
-  std::int64_t size = 0;
-  for (const auto& piece : levels_[level]) size += piece.size(0);
-  return size;
-}
-
 std::int64_t Quantiles::retained() const noexcept {
-  std::int64_t size = 0;
-  for (std::size_t level = 0; level < levels_.size(); ++level) size += level_size(level);
-  return size;
+  std::int64_t rows = 0;
+  for (const auto& level : levels_) rows += level.rows();
+  return rows;
 }
 
-void Quantiles::update(const at::Tensor& sample) {
+/// Makes room for more rows, and for what a level gets while it is not full: half of a full one below.
+void Quantiles::reserve(std::size_t level, std::int64_t count) {
+  if (levels_[level].has_room(count)) return;
+  const std::int64_t full = capacity(level);
+  levels_[level].reserve(count, full + full / 3 + 1, min_->numel(), min_->options());
+}
+
+void Quantiles::append(std::size_t level, const at::Tensor& rows) {
+  reserve(level, rows.size(0));
+  levels_[level].append(rows);
+}
+
+void Quantiles::ask(Pass& pass) const {
+  pass.ask(intake_.folding(), {});
+}
+
+/// A small sample like those before, without ATen. False if it is none.
+bool Quantiles::fold_small(const Pass& pass) {
+  if (count() == 0) return false;
+  const auto dtype = min_->scalar_type();
+  const bool wide = dtype == at::kDouble;
+  detail::Level& first = levels_[0];
+  const auto end = [&first, wide]() -> void* {
+    if (wide) return first.row<double>(first.rows());
+    return first.row<float>(first.rows());
+  };
+  if (const auto lines = intake_.lines(pass)) {
+    if (lines->rows >= kBatch * size_ || detail::mean_type(lines->type) != dtype) return false;
+    const detail::Extrema extrema{min_->data_ptr(), max_->data_ptr(), nan_->data_ptr<std::int64_t>()};
+    reserve(0, lines->rows);
+    lines->each([&](const detail::Memory& row) {
+      detail::copy_row(row, dtype, end(), extrema);
+      first.resize(first.rows() + 1);
+    });
+    intake_.count_rows(lines->rows);
+  } else {
+    const detail::Memory* const all = intake_.whole(pass);
+    const auto kept = pass.answer(intake_.folding());
+    if (all == nullptr || kept.empty() || all->numel >= kBatch * size_ ||
+        detail::mean_type(all->type) != dtype)
+      return false;
+    reserve(0, all->numel);
+    detail::copy(*all, dtype, end());
+    first.resize(first.rows() + all->numel);
+    const auto take = [&](auto* min, auto* max) {
+      using T = std::remove_pointer_t<decltype(min)>;
+      *min = std::min(*min, static_cast<T>(least(kept[0])));
+      *max = std::max(*max, static_cast<T>(largest(kept[0])));
+    };
+    if (wide) {
+      take(min_->data_ptr<double>(), max_->data_ptr<double>());
+    } else {
+      take(min_->data_ptr<float>(), max_->data_ptr<float>());
+    }
+    *nan_->data_ptr<std::int64_t>() += kept[0].nan;
+    intake_.count_rows(all->numel);
+  }
+  compress();
+  return true;
+}
+
+void Quantiles::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
-  detail::Scan scan(sample);
-  ask(scan);
-  update(scan);
-}
-
-void Quantiles::ask(detail::Scan& scan) const {
-  scan.ask(intake_.folding(), {});
-}
-
-void Quantiles::update(const detail::Scan& scan) {
-  const core::detail::RecordingMode quiet;
-  const detail::Rows rows = intake_.open(scan.sample());
+  const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   const auto dtype = detail::mean_type(rows.view.scalar_type());
-  const auto* kept = scan.answer(intake_.folding());
-  if (kept != nullptr) {
-    const std::vector<std::int64_t> flat{static_cast<std::int64_t>(kept->size())};
-    const auto min = [](const detail::Summary& one) {
-      return one.negative_infinities != 0 ? -kInfinity : one.min;
-    };
-    const auto max = [](const detail::Summary& one) {
-      return one.positive_infinities != 0 ? kInfinity : one.max;
-    };
-    take_extrema(detail::tabulate(flat, *kept, min).to(dtype), detail::tabulate(flat, *kept, max).to(dtype),
-                 detail::tabulate(flat, *kept, [](const detail::Summary& one) { return one.nan; }));
+  const auto kept = pass.answer(intake_.folding());
+  if (!kept.empty()) {
+    const std::vector<std::int64_t> flat{static_cast<std::int64_t>(kept.size())};
+    take_extrema(detail::tabulate(flat, kept, least).to(dtype),
+                 detail::tabulate(flat, kept, largest).to(dtype),
+                 detail::tabulate(flat, kept, [](const Summary& one) { return one.nan; }));
   }
-  if (kept != nullptr && rows.count >= kBatch * size_) {
+  if (!kept.empty() && rows.count >= kBatch * size_) {
     // [kept elements, rows]: in most layouts the rows of a kept element are contiguous runs.
     std::vector<std::int64_t> order;
     for (auto i = static_cast<std::int64_t>(rows.folded.size()); i < rows.view.dim(); ++i) order.push_back(i);
     order.insert(order.end(), rows.folded.begin(), rows.folded.end());
     const at::Tensor x =
-        rows.view.permute(order).reshape({static_cast<std::int64_t>(kept->size()), rows.count}).to(dtype);
+        rows.view.permute(order).reshape({static_cast<std::int64_t>(kept.size()), rows.count}).to(dtype);
     if (dtype == at::kDouble) {
       insert_sorted<double>(x.contiguous());
     } else {
       insert_sorted<float>(x.contiguous());
     }
   } else {
-    const at::Tensor x = detail::own_copy(rows.flat(rows.view), dtype);
-    if (kept == nullptr) {
+    const at::Tensor x = rows.flat(rows.view).to(dtype);
+    if (kept.empty()) {
       const at::Tensor is_nan = x.isnan();
       take_extrema(x.masked_fill(is_nan, kInfinity).amin(0), x.masked_fill(is_nan, -kInfinity).amax(0),
                    is_nan.sum(0));
     }
-    levels_[0].push_back(x);
+    append(0, x);
   }
   intake_.commit(rows);
   compress();
@@ -145,6 +211,7 @@ void Quantiles::take_extrema(const at::Tensor& min, const at::Tensor& max, const
     min_ = at::minimum(*min_, min);
     max_ = at::maximum(*max_, max);
     nan_->add_(nan);
+    for (auto& level : levels_) level.convert(min_->scalar_type());
   }
 }
 
@@ -166,6 +233,7 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
   struct Piece {
     std::int64_t from, size, weight, offset;
     std::uint64_t seed;
+    std::size_t level;
     at::Tensor values;  // [size, kept elements]
   };
   std::vector<Piece> pieces;
@@ -173,10 +241,7 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
     const auto offset = static_cast<std::int64_t>(
         random_.next() & ((std::uint64_t{1} << (level - std::min(level, sampled))) - 1));
     pieces.push_back({from, size, std::int64_t{1} << level, offset, random_.next(),
-                      at::empty({size, kept}, rows.options())});
-    if (static_cast<std::size_t>(level) >= levels_.size())
-      levels_.resize(static_cast<std::size_t>(level) + 1);
-    levels_[static_cast<std::size_t>(level)].push_back(pieces.back().values);
+                      static_cast<std::size_t>(level), at::empty({size, kept}, rows.options())});
     if (level != 0) exact_ = false;
     return from + (size << level);
   };
@@ -221,44 +286,71 @@ void Quantiles::insert_sorted(const at::Tensor& rows) {
         values[i * kept] = sorter.number(sorted[i * weight + piece.offset]);
     }
   });
+  for (const Piece& piece : pieces) {
+    if (piece.level >= levels_.size()) levels_.resize(piece.level + 1);
+    append(piece.level, piece.values);
+  }
 }
 
 void Quantiles::compress() {
   for (;;) {
+    if (capacities_.size() != levels_.size()) {
+      capacities_.resize(levels_.size());
+      for (std::size_t level = 0; level < levels_.size(); ++level) capacities_[level] = capacity(level);
+    }
     std::int64_t total = 0, capacities = 0;
     for (std::size_t level = 0; level < levels_.size(); ++level) {
-      total += level_size(level);
-      capacities += capacity(level);
+      total += levels_[level].rows();
+      capacities += capacities_[level];
     }
     if (total <= capacities) return;
     // Compact the lowest full level, which halves it. A full level exists, otherwise the total would fit.
     std::size_t level = 0;
-    while (level_size(level) < capacity(level)) ++level;
-    at::Tensor values = levels_[level].size() == 1 ? levels_[level][0] : at::cat(levels_[level]);
-    std::vector<at::Tensor> rest;
-    std::int64_t pairs = values.size(0) / 2;
-    if (values.size(0) % 2 != 0) {
-      rest.push_back(detail::own_copy(values.narrow(0, 0, 1)));
-      values = values.narrow(0, 1, 2 * pairs);
-    }
-    // One coin for all kept elements; it is still fair for each. NaN sorts last, like one more large value.
-    const auto coin = static_cast<std::int64_t>(random_.next() >> 63);
-    const at::Tensor sorted = sorted_rows(values);
-    const at::Tensor half = detail::own_copy(sorted.slice(0, coin, 2 * pairs, 2));
-    if (level + 1 == levels_.size()) levels_.emplace_back();
-    levels_[level] = std::move(rest);
-    levels_[level + 1].push_back(half);
-    exact_ = false;
+    while (levels_[level].rows() < capacities_[level]) ++level;
+    halve(level);
   }
 }
 
-void Quantiles::check(const at::Tensor& sample) const {
+/// Sorts the rows of a level, each kept element for itself, and moves every second one to the next level. The
+/// others are forgotten. The first one stays if their number is odd.
+void Quantiles::halve(std::size_t level) {
   const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
-void Quantiles::check(const detail::Scan& scan) const {
-  check(scan.sample());
+  if (level + 1 == levels_.size()) {
+    levels_.emplace_back();
+    for (std::size_t i = 0; i <= level; ++i) {  // all below hold less from now on
+      const std::int64_t full = capacity(i);
+      levels_[i].shrink(full + full / 3 + 1);
+    }
+  }
+  detail::Level& from = levels_[level];
+  detail::Level& to = levels_[level + 1];
+  const std::int64_t odd = from.rows() % 2, pairs = from.rows() / 2, kept = min_->numel();
+  reserve(level + 1, pairs);
+  // One coin for all kept elements; it is still fair for each. NaN sorts last, like one more large value.
+  const auto coin = static_cast<std::int64_t>(random_.next() >> 63);
+  const auto sort = [&](auto zero) {
+    using T = decltype(zero);
+    const T* const values = from.row<T>(odd);
+    T* const half = to.row<T>(to.rows());
+    const auto columns = [&](std::int64_t begin, std::int64_t end) {
+      detail::halve_columns(values, 2 * pairs, kept, begin, end - begin, coin, half);
+    };
+    if (from.rows() * kept <= detail::kSmall) return columns(0, kept);
+    detail::parallel(kept, from.rows() * kept, columns);
+  };
+  if (!min_->is_cpu()) {
+    const at::Tensor values = from.held().narrow(0, odd, 2 * pairs);
+    to.append(std::get<0>(at::sort(values, /*dim=*/0, /*descending=*/false)).slice(0, coin, 2 * pairs, 2));
+  } else {
+    if (min_->scalar_type() == at::kDouble) {
+      sort(0.0);
+    } else {
+      sort(0.0F);
+    }
+    to.resize(to.rows() + pairs);
+  }
+  from.resize(odd);
+  exact_ = false;
 }
 
 void Quantiles::merge(const Quantiles& other) {
@@ -277,13 +369,11 @@ void Quantiles::merge(const Quantiles& other) {
     return;
   }
   const auto device = min_->device();
+  take_extrema(other.min_->to(device), other.max_->to(device), other.nan_->to(device));
   levels_.resize(std::max(levels_.size(), other.levels_.size()));
   for (std::size_t level = 0; level < other.levels_.size(); ++level) {
-    for (const auto& piece : other.levels_[level]) levels_[level].push_back(piece.to(device));
+    if (other.levels_[level].rows() != 0) append(level, other.levels_[level].held());
   }
-  min_ = at::minimum(*min_, other.min_->to(device));
-  max_ = at::maximum(*max_, other.max_->to(device));
-  nan_->add_(other.nan_->to(device));
   exact_ = exact_ && other.exact_;
   intake_.merge(other.intake_);
   compress();
@@ -298,10 +388,10 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
   const auto options = min_->options();
   std::vector<at::Tensor> pieces, weights;
   for (std::size_t level = 0; level < levels_.size(); ++level) {
-    for (const auto& piece : levels_[level]) {
-      pieces.push_back(piece);
-      weights.push_back(at::full({piece.size(0)}, std::int64_t{1} << level, options.dtype(at::kLong)));
-    }
+    const std::int64_t rows = levels_[level].rows();
+    if (rows == 0) continue;
+    pieces.push_back(levels_[level].held());
+    weights.push_back(at::full({rows}, std::int64_t{1} << level, options.dtype(at::kLong)));
   }
   // [kept elements, values], ascending, with the cumulative number of rows for each.
   const auto sorted = at::sort(at::cat(pieces).t().contiguous(), /*dim=*/1, /*descending=*/false);
@@ -367,21 +457,41 @@ Quantiles Quantiles::fresh() const {
   return fresh;
 }
 
-void Quantiles::restored() const {
-  validate();
-  if (count() == 0) return intake_.check_restored(levels_.empty());
-  const std::int64_t numel = intake_.kept_numel();
-  intake_.check_restored(!levels_.empty() && levels_.size() < 63);
-  double rows = 0;
+/// What archives have: tensors [values, kept elements] of each level.
+std::vector<std::vector<at::Tensor>> Quantiles::pieces() const {
+  std::vector<std::vector<at::Tensor>> pieces(levels_.size());
   for (std::size_t level = 0; level < levels_.size(); ++level) {
-    for (const auto& piece : levels_[level]) {
-      intake_.check_restored(piece.defined() && piece.dim() == 2 && piece.size(1) == numel);
+    if (levels_[level].rows() != 0) pieces[level].push_back(levels_[level].held());
+  }
+  return pieces;
+}
+
+void Quantiles::restored(const std::vector<std::vector<at::Tensor>>& pieces) {
+  validate();
+  levels_.clear();
+  capacities_.clear();
+  if (count() == 0) return intake_.check_restored(pieces.empty());
+  const std::int64_t numel = intake_.kept_numel();
+  intake_.check_restored(!pieces.empty() && pieces.size() < 63);
+  for (const auto* extremum : {&min_, &max_, &nan_}) {
+    intake_.check_restored(*extremum && (*extremum)->dim() == 1 && (*extremum)->size(0) == numel &&
+                           (*extremum)->device() == intake_.device());
+  }
+  const auto dtype = min_->scalar_type();
+  intake_.check_restored((dtype == at::kFloat || dtype == at::kDouble) && max_->scalar_type() == dtype &&
+                         nan_->scalar_type() == at::kLong);
+  double rows = 0;
+  for (std::size_t level = 0; level < pieces.size(); ++level) {
+    for (const auto& piece : pieces[level]) {
+      intake_.check_restored(piece.defined() && piece.dim() == 2 && piece.size(1) == numel &&
+                             c10::isFloatingType(piece.scalar_type()));
       rows += std::ldexp(static_cast<double>(piece.size(0)), static_cast<int>(level));
     }
   }
   intake_.check_restored(rows == static_cast<double>(count()));
-  for (const auto* extremum : {&min_, &max_, &nan_}) {
-    intake_.check_restored(*extremum && (*extremum)->dim() == 1 && (*extremum)->size(0) == numel);
+  levels_.resize(pieces.size());
+  for (std::size_t level = 0; level < pieces.size(); ++level) {
+    for (const auto& piece : pieces[level]) append(level, piece);
   }
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/random.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -31,6 +31,40 @@ class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
   std::vector<double> at_{0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0};
 };
 
+namespace detail {
+
+/// Rows of kept elements, appended one after the other to memory that is reserved.
+class TORCHTAP_API Level {
+ public:
+  std::int64_t rows() const noexcept { return used_; }
+  /// [rows, kept elements]; shares the memory. There are rows.
+  at::Tensor held() const;
+  bool has_room(std::int64_t count) const noexcept { return places_ && used_ + count <= places_->size(0); }
+  /// Makes room for `count` more rows of `kept` elements, and for as many as `wanted` in all if it has to
+  /// grow anyway.
+  void reserve(std::int64_t count, std::int64_t wanted, std::int64_t kept, const at::TensorOptions& options);
+  /// Gives back what is beyond `wanted` rows.
+  void shrink(std::int64_t wanted);
+  /// Appends rows [n, kept elements] of any strides, dtype and device, for which there is room.
+  void append(const at::Tensor& rows);
+  /// Row `row` in the CPU's memory; the one behind the last is there if there is room for it.
+  template <class T>
+  T* row(std::int64_t row) {
+    return static_cast<T*>(places_->data_ptr()) + row * places_->size(1);
+  }
+  /// Changes the number of rows: forgets the last ones, or counts those that were written behind them.
+  void resize(std::int64_t rows) noexcept { used_ = rows; }
+  void convert(c10::ScalarType dtype);
+
+ private:
+  void move_to(std::int64_t places, std::int64_t kept, const at::TensorOptions& options);
+
+  Owned places_;  // [rows and some more, kept elements]
+  std::int64_t used_ = 0;
+};
+
+}  // namespace detail
+
 /// Quantiles of the samples in bounded memory, per kept element: the KLL sketch (Karnin, Lang & Liberty
 /// 2016), vectorised over all kept elements.
 ///
@@ -42,26 +76,15 @@ class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
 /// value, nor, at that level, for all q at once. In long streams, samples with many rows are subsampled at
 /// random, which adds less than a hundredth to that error. NaN is left out and counted; the error still
 /// refers to all rows.
-class TORCHTAP_API Quantiles {
+class TORCHTAP_API Quantiles : public Reduction {
  public:
   /// Throws `c10::ValueError` if `size` is below 8 or a level is outside [0, 1].
   explicit Quantiles(QuantilesOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, `c10::TypeError` on complex,
-  /// quantized or sparse tensors. The state is unchanged if it throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
-  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
-  void ask(detail::Scan& scan) const;
-  void check(const detail::Scan& scan) const;
-  void update(const detail::Scan& scan);
   /// Merges `other` as if its samples had followed this object's, within the stated error. Throws
   /// `c10::ValueError` if the size or shape differs, leaving the state unchanged.
   void merge(const Quantiles& other);
 
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// The q-quantile, `[...]`; NaN where all values were NaN. Throws `c10::ValueError` if q is outside [0, 1]
   /// or there are no samples.
   at::Tensor quantile(double q) const;
@@ -79,36 +102,39 @@ class TORCHTAP_API Quantiles {
   core::Results results() const;
   /// "Quantiles(512)".
   std::string describe() const;
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
-  bool commutative() const noexcept { return true; }
   Quantiles fresh() const;
 
+ private:
+  friend class cereal::access;
+  void ask(Pass& pass) const override;
+  void fold(const Pass& pass) override;
+  bool fold_small(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
-    archive(intake_, size_, seed_, at_, random_, levels_, exact_, min_, max_, nan_);
-    if constexpr (Archive::is_loading::value) restored();
+    auto pieces = this->pieces();
+    archive(intake_, size_, seed_, at_, random_, pieces, exact_, min_, max_, nan_);
+    if constexpr (Archive::is_loading::value) restored(pieces);
   }
-
- private:
+  std::vector<std::vector<at::Tensor>> pieces() const;
   std::int64_t capacity(std::size_t level) const;
-  std::int64_t level_size(std::size_t level) const;
+  void reserve(std::size_t level, std::int64_t count);
+  void append(std::size_t level, const at::Tensor& rows);
   void take_extrema(const at::Tensor& min, const at::Tensor& max, const at::Tensor& nan);
   template <class T>
   void insert_sorted(const at::Tensor& rows);
   void compress();
+  void halve(std::size_t level);
   void validate() const;
-  void restored() const;
+  void restored(const std::vector<std::vector<at::Tensor>>& pieces);
 
-  detail::Intake intake_;
   std::int64_t size_;
   std::uint64_t seed_;
   std::vector<double> at_;
   detail::Random random_;
-  // levels_[l] holds pieces [values, kept elements], each value with weight 2^l. Pieces are never changed in
-  // place, so copies may share them.
-  std::vector<std::vector<at::Tensor>> levels_;
+  std::vector<detail::Level>
+      levels_;  // each value of level l stands for 2^l rows; all have the dtype of the extrema
+  std::vector<std::int64_t> capacities_;  // of the levels; computed again when their number changes
   bool exact_ = true;
   detail::Owned min_, max_, nan_;  // [kept elements]
 };

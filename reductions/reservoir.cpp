@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/reservoir.hpp>
@@ -28,15 +29,41 @@ at::Tensor widened(const at::Tensor& samples, std::int64_t places, c10::ScalarTy
 }  // namespace
 
 Reservoir::Reservoir(ReservoirOptions options)
-    : intake_("Reservoir", options.folding()),
+    : Reduction(detail::Intake("Reservoir", options.folding()), Order::matters),
       k_(options.k()),
       seed_(options.seed()),
       random_(options.seed()) {
   TORCH_CHECK_VALUE(k_ > 0, "Reservoir: k must be positive, got ", k_, ".");
 }
 
-void Reservoir::update(const at::Tensor& sample) {
+/// A small sample like those before, once all places are filled: most often it costs one random number. False
+/// if it is none.
+bool Reservoir::fold_small(const Pass& pass) noexcept {
+  if (count() < k_) return false;
+  auto rows = intake_.lines(pass);
+  if (!rows) {
+    const detail::Memory* const all = intake_.whole(pass);
+    if (all == nullptr) return false;
+    rows = detail::Lines{all->type, all->data, all->numel, 1};
+  }
+  if (samples_->scalar_type() != rows->type) return false;
+  const auto bytes = static_cast<std::size_t>(rows->numel) * c10::elementSize(rows->type);
+  auto* const to = static_cast<char*>(samples_->data_ptr());
+  for (std::int64_t row = 0; row < rows->rows; ++row) {
+    const auto index = static_cast<std::uint64_t>(count() + row);
+    const auto place = static_cast<std::size_t>(random_.below(index + 1));
+    if (place >= static_cast<std::size_t>(k_)) continue;
+    std::memcpy(to + place * bytes, rows->data + static_cast<std::size_t>(row) * bytes, bytes);
+    indices_[place] = static_cast<std::int64_t>(index);
+  }
+  intake_.count_rows(rows->rows);
+  return true;
+}
+
+void Reservoir::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
+  const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   auto sizes = rows.kept().vec();
@@ -74,11 +101,6 @@ void Reservoir::update(const at::Tensor& sample) {
   indices_ = std::move(indices);
   random_ = random;
   intake_.commit(rows);
-}
-
-void Reservoir::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
 }
 
 void Reservoir::merge(const Reservoir& other) {
@@ -156,9 +178,9 @@ Reservoir Reservoir::fresh() const {
 void Reservoir::restored() const {
   intake_.check_restored(k_ > 0 && static_cast<std::int64_t>(indices_.size()) == std::min(k_, count()));
   if (count() == 0) return intake_.check_restored(!samples_);
-  intake_.check_restored(samples_ && samples_->dim() > 0 &&
-                         samples_->size(0) >= static_cast<std::int64_t>(indices_.size()) &&
-                         samples_->sizes().slice(1) == intake_.kept());
+  intake_.check_restored(
+      samples_ && samples_->dim() > 0 && samples_->size(0) >= static_cast<std::int64_t>(indices_.size()) &&
+      samples_->sizes().slice(1) == intake_.kept() && samples_->device() == intake_.device());
 }
 
 }  // namespace torchtap::reductions

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/random.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -27,23 +27,16 @@ class TORCHTAP_API ReservoirOptions : public RowOptions<ReservoirOptions> {
 /// Samples are `[...]` of any plain dtype and device; the chosen ones are copied unchanged. The choice
 /// depends on the sequence of rows, not on how they were batched. Random numbers come from the reservoir's
 /// own generator on the host: it neither advances torch's generators nor synchronises with a device.
-class TORCHTAP_API Reservoir {
+class TORCHTAP_API Reservoir : public Reduction {
  public:
   /// Throws `c10::ValueError` unless k is positive.
   explicit Reservoir(ReservoirOptions options = {});
 
-  /// Offers a sample. Throws `c10::ValueError` if the shape or device differs, `c10::TypeError` on quantized
-  /// or sparse tensors. The state is unchanged if it throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
   /// Merges `other`: afterwards a uniform choice from this object's stream followed by `other`'s. It is
   /// identical to that of a single stream while both fit into k, and has the same distribution beyond that.
   /// Throws `c10::ValueError` if k or the shape differs, leaving the state unchanged.
   void merge(const Reservoir& other);
 
-  /// Number of samples, or rows under `over(dims)`, offered.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// `[min(k, count), ...]`. Throws `c10::ValueError` if there are no samples.
   at::Tensor samples() const;
   /// The position of each chosen row in the stream, from 0; `[min(k, count)]`, int64, on the CPU. Throws as
@@ -53,21 +46,20 @@ class TORCHTAP_API Reservoir {
   core::Results results() const;
   /// "Reservoir(100)".
   std::string describe() const;
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
   Reservoir fresh() const;
 
+ private:
+  friend class cereal::access;
+  void fold(const Pass& pass) override;
+  bool fold_small(const Pass& pass) noexcept override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     archive(intake_, k_, seed_, random_, samples_, indices_);
     if constexpr (Archive::is_loading::value) restored();
   }
-
- private:
   void restored() const;
 
-  detail::Intake intake_;
   std::int64_t k_;
   std::uint64_t seed_;
   detail::Random random_;

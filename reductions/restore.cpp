@@ -1,137 +1,34 @@
 #include <algorithm>
-#include <array>
 #include <functional>
+#include <map>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/reductions/reductions.hpp>
+#include <torchtap/reductions/any_series.hpp>
+#include <torchtap/reductions/detail/catalogue.hpp>
+#include <torchtap/reductions/every.hpp>
+#include <torchtap/reductions/over.hpp>
+#include <torchtap/reductions/restore.hpp>
+#include <torchtap/reductions/window.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-/// A reduction whose type is only known at run time; the combinators hold it here.
-class Any {
- public:
-  explicit Any(std::unique_ptr<core::Sink> sink) : sink_(std::move(sink)) {}
-  Any(const Any& other) : sink_(other.sink_->clone()) {}
-  Any(Any&&) noexcept = default;
-  Any& operator=(Any other) noexcept {
-    sink_ = std::move(other.sink_);
-    return *this;
-  }
-  ~Any() = default;
+using Combine = std::function<Any(std::vector<Any> parts)>;
 
-  void update(const at::Tensor& sample) { sink_->update(sample); }
-  void merge(const Any& other) { sink_->merge(*other.sink_); }
-  std::int64_t count() const { return sink_->count(); }
-  core::Results results() const { return sink_->results(); }
-  std::string describe() const { return sink_->describe(); }
-  std::string recipe() const { return sink_->recipe(); }
-  Any fresh() const { return Any(sink_->fresh()); }
-  void save(core::OutputArchive& archive) const { sink_->save(archive); }
-  void load(core::InputArchive& archive) { sink_->load(archive); }
-
- private:
-  std::unique_ptr<core::Sink> sink_;
-};
-
-/// A `Series` with as many members as the recipe has.
-class AnySeries {
- public:
-  explicit AnySeries(std::vector<Any> members) : members_(std::move(members)) {}
-
-  void update(const at::Tensor& sample) {
-    std::vector<Any> next = members_;
-    for (auto& member : next) member.update(sample);
-    members_ = std::move(next);
-  }
-  void merge(const AnySeries& other) {
-    TORCH_CHECK_VALUE(members_.size() == other.members_.size(), "merge: cannot merge ", other.describe(),
-                      " into ", describe(), "; both must be the same reduction.");
-    std::vector<Any> merged = members_;
-    for (std::size_t i = 0; i < members_.size(); ++i) merged[i].merge(other.members_[i]);
-    members_ = std::move(merged);
-  }
-  std::int64_t count() const { return members_.front().count(); }
-  core::Results results() const {
-    core::Results result;
-    std::vector<std::string> names;
-    for (const auto& member : members_) {
-      const std::string name = detail::snake_case(member.describe());
-      const auto same = std::count(names.begin(), names.end(), name);
-      names.push_back(name);
-      const std::string prefix = same == 0 ? name : name + "_" + std::to_string(same + 1);
-      const core::Results part = member.results();
-      for (const auto& [key, tensor] : part) result.set(prefix + "." + key, tensor);
-    }
-    return result;
-  }
-  std::string describe() const { return text(&Any::describe); }
-  std::string recipe() const { return text(&Any::recipe); }
-  AnySeries fresh() const {
-    std::vector<Any> members;
-    for (const auto& member : members_) members.push_back(member.fresh());
-    return AnySeries(std::move(members));
-  }
-  void save(core::OutputArchive& archive) const {
-    core::state_version(archive, "Series", 1);
-    for (const auto& member : members_) member.save(archive);
-  }
-  void load(core::InputArchive& archive) {
-    core::state_version(archive, "Series", 1);
-    for (auto& member : members_) member.load(archive);
-  }
-
- private:
-  std::string text(std::string (Any::*of)() const) const {
-    std::string result;
-    for (const auto& member : members_) result += (result.empty() ? "" : ", ") + (member.*of)();
-    return "Series(" + result + ")";
-  }
-
-  std::vector<Any> members_;
-};
-
-using Sink = std::unique_ptr<core::Sink>;
-
-/// The reduction of each name, given its members in parentheses. Numbers and options are placeholders; the
-/// configuration is read with the state.
-struct Known {
-  const char* name;
-  bool combines;
-  std::function<Sink(std::vector<Any> parts)> make;
-};
-
-template <class R>
-Known plain(const char* name) {
-  return {name, false, [](std::vector<Any>) { return core::make_sink(R()); }};
-}
-
-const std::vector<Known>& known() {
-  static const std::vector<Known> all{
-      plain<Sum>("Sum"),
-      plain<Mean>("Mean"),
-      plain<Moments>("Moments"),
-      plain<Min>("Min"),
-      plain<Max>("Max"),
-      plain<AbsMax>("AbsMax"),
-      plain<Norm>("Norm"),
-      plain<Count>("Count"),
-      plain<First>("First"),
-      plain<Last>("Last"),
-      plain<EMA>("EMA"),
-      {"Histogram", false, [](auto) { return core::make_sink(Histogram(HistogramOptions(2))); }},
-      plain<Quantiles>("Quantiles"),
-      plain<Covariance>("Covariance"),
-      plain<Gram>("Gram"),
-      plain<TopK>("TopK"),
-      plain<Reservoir>("Reservoir"),
-      {"Series", true, [](auto parts) { return core::make_sink(AnySeries(std::move(parts))); }},
-      {"Every", true, [](auto parts) { return core::make_sink(Every<Any>(1, std::move(parts.at(0)))); }},
-      {"Over", true, [](auto parts) { return core::make_sink(Over<Any>({}, std::move(parts.at(0)))); }},
-      {"Window", true, [](auto parts) { return core::make_sink(Window<Any>(1, std::move(parts.at(0)))); }},
+/// The combinators by name. Numbers are placeholders; the configuration is read with the state.
+const Combine* combinator(const std::string& name) {
+  static const std::map<std::string, Combine> all{
+      {"Series", [](auto parts) { return Any(AnySeries(std::move(parts))); }},
+      {"Every", [](auto parts) { return Any(Every<Any>(1, std::move(parts.at(0)))); }},
+      {"Over", [](auto parts) { return Any(Over<Any>({}, std::move(parts.at(0)))); }},
+      {"Window", [](auto parts) { return Any(Window<Any>(1, std::move(parts.at(0)))); }},
   };
-  return all;
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : &found->second;
 }
 
 /// `recipe := name | name "(" recipe { ", " recipe } ")"`.
@@ -139,10 +36,10 @@ class Parser {
  public:
   explicit Parser(const std::string& text) : text_(text) {}
 
-  Sink parse() {
-    Sink sink = one(0);
+  Any parse() {
+    Any whole = one(0);
     if (at_ != text_.size()) bad();
-    return sink;
+    return whole;
   }
 
  private:
@@ -158,7 +55,7 @@ class Parser {
     at_ += expected.size();
     return true;
   }
-  Sink one(int depth) {
+  Any one(int depth) {
     if (depth > kDeepest) bad();
     const auto end = std::min(text_.find_first_of("(), ", at_), text_.size());
     const std::string name = text_.substr(at_, end - at_);
@@ -166,14 +63,16 @@ class Parser {
     std::vector<Any> parts;
     if (take("(")) {
       do {
-        parts.emplace_back(one(depth + 1));
+        parts.push_back(one(depth + 1));
       } while (take(", "));
       if (!take(")")) bad();
     }
-    for (const auto& entry : known()) {
-      if (name != entry.name) continue;
-      if (entry.combines == parts.empty() || (parts.size() > 1 && name != "Series")) bad();
-      return entry.make(std::move(parts));
+    if (const Combine* const combine = combinator(name)) {
+      if (parts.empty() || (parts.size() > 1 && name != "Series")) bad();
+      return (*combine)(std::move(parts));
+    }
+    for (const auto& known : detail::all_named()) {
+      if (known.entry.name == name && parts.empty()) return known.blank();
     }
     bad();
   }
@@ -184,22 +83,22 @@ class Parser {
 
 }  // namespace
 
-std::unique_ptr<core::Sink> restore(const core::SavedSink& saved) {
-  Sink sink = Parser(saved.recipe).parse();
+Any restore(const core::SavedSink& saved) {
+  Any reduction = Parser(saved.recipe).parse();
   std::istringstream stream(saved.bytes);
   const auto damaged = [&](const std::string& why) {
     TORCH_CHECK_VALUE(false, "reductions::restore: the state of ", saved.recipe, " is damaged: ", why);
   };
   try {
     core::InputArchive archive(stream);
-    sink->load(archive);
+    reduction.load(archive);
   } catch (const c10::Error&) {
     throw;
   } catch (const std::exception& error) {  // cereal::Exception, std::length_error, std::bad_alloc
     damaged(error.what());
   }
   if (stream.peek() != std::istringstream::traits_type::eof()) damaged("it has bytes after its end.");
-  return sink;
+  return reduction;
 }
 
 }  // namespace torchtap::reductions

@@ -1,18 +1,17 @@
 #pragma once
 
-#include <memory>
-
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
-#include <torchtap/core/sink.hpp>
+#include <torchtap/reductions/any.hpp>
 
 namespace torchtap::reductions {
 
 /// Restores a reduction saved by `core::save`, with its state, in any program.
 ///
-/// Supports all reductions and combinators of this library except `map`, whose callable cannot be saved. The
-/// restored reduction has the same results and merges with any other restored from the same recipe. Throws
-/// `c10::ValueError` if the recipe is unknown or the bytes do not match it.
-TORCHTAP_API std::unique_ptr<core::Sink> restore(const core::SavedSink& saved);
+/// A recorder takes what this returns, and goes on from there. Supports all reductions and combinators of
+/// this library except `map`, whose callable cannot be saved. The restored reduction has the same results and
+/// merges with any other restored from the same recipe. Throws `c10::ValueError` if the recipe is unknown or
+/// the bytes do not match it.
+TORCHTAP_API Any restore(const core::SavedSink& saved);
 
 }  // namespace torchtap::reductions

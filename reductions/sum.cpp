@@ -1,50 +1,35 @@
 #include <ATen/Functions.h>
 
 #include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/sum.hpp>
 
 namespace torchtap::reductions {
-namespace detail {
 
-Total::Total(Kind kind, const char* name, Folding folding) : kind_(kind), intake_(name, std::move(folding)) {}
+Total::Total(Kind kind, const char* name, detail::Folding folding)
+    : Reduction(detail::Intake(name, std::move(folding))), kind_(kind) {}
 
 c10::ScalarType Total::kept_type(c10::ScalarType dtype) const {
-  return kind_ == Kind::sum ? sum_type(dtype) : wide_type(dtype);
+  return kind_ == Kind::sum ? detail::sum_type(dtype) : detail::wide_type(dtype);
 }
 
-bool Total::update_plain(const at::Tensor& sample) {
-  if (!intake_.plain() || !sample.defined() || sample.scalar_type() != intake_.dtype() ||
-      !add_plain(*sum_, sample)) {
-    return false;
-  }
-  intake_.count_one();
-  return true;
+void Total::ask(Pass& pass) const {
+  ask_rows(pass, {});
 }
 
-void Total::update(const at::Tensor& sample) {
-  if (update_plain(sample)) return;
+void Total::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
-  Scan scan(sample);
-  ask(scan);
-  update(scan);
-}
-
-void Total::ask(Scan& scan) const {
-  scan.ask(intake_.folding(), {});
-}
-
-void Total::update(const Scan& scan) {
-  if (update_plain(scan.sample())) return;
-  const core::detail::RecordingMode quiet;
-  const Rows rows = intake_.open(scan);
+  const detail::Rows rows = intake_.open(pass);
   if (rows.count == 0) return;
   const auto dtype = kept_type(rows.view.scalar_type());
   at::Tensor part;
-  if (const auto* kept = scan.answer(intake_.folding())) {
+  const auto kept = pass.answer(intake_.folding());
+  if (!kept.empty() && dtype != at::kLong) {
     const bool omits = intake_.omits();
-    part = tabulate(rows.kept(), *kept,
-                    [&](const Summary& one) { return omits ? one.sum : one.with_non_finite(one.sum); });
+    part = detail::tabulate(rows.kept(), kept, [&](const Summary& one) {
+      return omits ? one.sum : one.with_non_finite(one.sum);
+    });
   } else {
     const at::Tensor taken = rows.filled(0.0);
     // A single row is added as it is: add_ converts on the fly, without a temporary.
@@ -52,22 +37,46 @@ void Total::update(const Scan& scan) {
   }
   if (sum_) {
     const auto promoted = c10::promoteTypes(sum_->scalar_type(), dtype);
-    if (promoted != sum_->scalar_type()) sum_ = own_copy(*sum_, promoted);
+    if (promoted != sum_->scalar_type()) sum_ = detail::own_copy(*sum_, promoted);
     sum_->add_(part);
   } else {
-    sum_ = own_copy(part, dtype);
+    sum_ = detail::own_copy(part, dtype);
   }
   intake_.commit(rows);
 }
 
-void Total::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
-}
-
-void Total::check(const Scan& scan) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(scan);
+/// A small sample like those before, without ATen. False if it is none.
+bool Total::fold_small(const Pass& pass) {
+  if (const auto lines = intake_.lines(pass)) {
+    const auto dtype = sum_->scalar_type();
+    bool added = true;
+    lines->each(
+        [&](const detail::Memory& row) { added = added && detail::add(row, dtype, sum_->data_ptr()); });
+    if (added) intake_.count_rows(lines->rows);
+    return added;
+  }
+  const detail::Memory* const all = intake_.whole(pass);
+  if (all == nullptr) return false;
+  const auto kept = pass.answer(intake_.folding());
+  void* const sum = sum_->data_ptr();
+  switch (sum_->scalar_type()) {
+    case at::kLong:
+      *static_cast<std::int64_t*>(sum) += detail::sum_integers(*all);
+      break;
+    case at::kFloat:
+      if (kept.empty()) return false;
+      *static_cast<float*>(sum) =
+          static_cast<float>(*static_cast<float*>(sum) + kept[0].with_non_finite(kept[0].sum));
+      break;
+    case at::kDouble:
+      if (kept.empty()) return false;
+      *static_cast<double*>(sum) += kept[0].with_non_finite(kept[0].sum);
+      break;
+    default:
+      return false;
+  }
+  intake_.count_rows(all->numel);
+  return true;
 }
 
 void Total::merge_from(const Total& other) {
@@ -85,20 +94,15 @@ void Total::merge_from(const Total& other) {
 void Total::assign_sum(const at::Tensor& value) {
   const core::detail::RecordingMode quiet;
   intake_.check_assign(value);
-  sum_ = own_copy(value, kept_type(value.scalar_type()));
+  sum_ = detail::own_copy(value, kept_type(value.scalar_type()));
   intake_.assign(value);
 }
 
 at::Tensor Total::value() const {
   intake_.require_samples("value");
   const core::detail::RecordingMode quiet;
-  if (kind_ == Kind::sum) return own_copy(*sum_);
-  return at::div(*sum_, intake_.taken()).to(mean_type(intake_.dtype()));
-}
-
-at::Tensor Total::omitted() const {
-  const core::detail::RecordingMode quiet;
-  return intake_.omitted();
+  if (kind_ == Kind::sum) return detail::own_copy(*sum_);
+  return at::div(*sum_, intake_.taken()).to(detail::mean_type(intake_.dtype()));
 }
 
 core::Results Total::results() const {
@@ -109,10 +113,8 @@ core::Results Total::results() const {
 
 void Total::clear() {
   intake_ = intake_.fresh();
-  sum_ = Owned();
+  sum_ = detail::Owned();
 }
-
-}  // namespace detail
 
 Sum::Sum(SumOptions options) : Total(Kind::sum, "Sum", options.folding()) {}
 Mean::Mean(MeanOptions options) : Total(Kind::mean, "Mean", options.folding()) {}

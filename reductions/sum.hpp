@@ -3,39 +3,34 @@
 #include <string>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
-namespace detail {
 
-/// The common base of `Sum` and `Mean`.
-class TORCHTAP_API Total {
+/// What `Sum` and `Mean` share.
+class TORCHTAP_API Total : public Reduction {
  public:
-  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on quantized or sparse tensors. The state is unchanged if it
-  /// throws.
-  void update(const at::Tensor& sample);
-  /// As `update`, but only if that needs no ATen operation; otherwise returns false and changes nothing.
-  bool update_plain(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
-  /// The steps of an update that shares one pass over the sample with other reductions; see `Series::update`.
-  void ask(Scan& scan) const;
-  void check(const Scan& scan) const;
-  void update(const Scan& scan);
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// The result, a copy. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
   /// Number of non-finite elements left out, int64, in the shape of the result. Throws as `value`.
-  at::Tensor omitted() const;
+  at::Tensor omitted() const { return intake_.omitted(); }
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
-  std::string describe() const { return intake_.describe(); }
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
-  bool commutative() const noexcept { return true; }
 
+ protected:
+  enum class Kind { sum, mean };
+
+  Total(Kind kind, const char* name, detail::Folding folding);
+  void merge_from(const Total& other);
+  void assign_sum(const at::Tensor& value);
+  void clear();
+
+ private:
+  friend class cereal::access;
+  c10::ScalarType kept_type(c10::ScalarType dtype) const;
+  void ask(Pass& pass) const override;
+  void fold(const Pass& pass) override;
+  bool fold_small(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
@@ -43,23 +38,9 @@ class TORCHTAP_API Total {
     if constexpr (Archive::is_loading::value) intake_.check_restored(*sum_);
   }
 
- protected:
-  enum class Kind { sum, mean };
-
-  Total(Kind kind, const char* name, Folding folding);
-  void merge_from(const Total& other);
-  void assign_sum(const at::Tensor& value);
-  void clear();
-
- private:
-  c10::ScalarType kept_type(c10::ScalarType dtype) const;
-
   Kind kind_;
-  Intake intake_;
-  Owned sum_;
+  detail::Owned sum_;
 };
-
-}  // namespace detail
 
 /// `SumOptions().over({0}).non_finite(NonFinite::omit)`.
 class TORCHTAP_API SumOptions : public FoldOptions<SumOptions> {};
@@ -72,8 +53,8 @@ class TORCHTAP_API MeanOptions : public FoldOptions<MeanOptions> {};
 /// dimensions of each sample. The first sample fixes the shape. Sums are kept in the sample's dtype, half
 /// types in float32, integers and bool in int64, and mixed dtypes in the promoted one. Samples are read
 /// immediately and not kept. After the first elementwise sample nothing is allocated, and small contiguous
-/// CPU samples of float32 and float64 bypass the dispatcher.
-class TORCHTAP_API Sum : public detail::Total {
+/// CPU samples bypass the dispatcher.
+class TORCHTAP_API Sum : public Total {
  public:
   explicit Sum(SumOptions options = {});
   /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
@@ -90,7 +71,7 @@ class TORCHTAP_API Sum : public detail::Total {
 /// dimensions of each sample. The sum is kept in float64 (complex128), so that long streams of float32 stay
 /// exact. The mean has the dtype of the samples, float32 for half types, float64 for integers. Under
 /// `NonFinite::omit` each element has its own denominator, and an element that was never finite is NaN.
-class TORCHTAP_API Mean : public detail::Total {
+class TORCHTAP_API Mean : public Total {
  public:
   explicit Mean(MeanOptions options = {});
   /// As `Sum::merge`.

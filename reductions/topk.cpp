@@ -4,12 +4,13 @@
 #include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/topk.hpp>
 
 namespace torchtap::reductions {
 
 TopK::TopK(TopKOptions options)
-    : intake_("TopK", options.folding(), detail::Accepts::real),
+    : Reduction(detail::Intake("TopK", options.folding(), detail::Accepts::real), Order::matters),
       k_(options.k()),
       largest_(options.largest()) {
   TORCH_CHECK_VALUE(k_ > 0, "TopK: k must be positive, got ", k_, ".");
@@ -31,21 +32,81 @@ void TopK::fold(const at::Tensor& values, const at::Tensor& indices) {
   values_ = std::move(best);
 }
 
-void TopK::update(const at::Tensor& sample) {
+/// The lists, once they are full, for plain loops.
+detail::Best TopK::best() {
+  const std::int64_t width = values_->size(1);
+  return {values_->scalar_type(),
+          values_->data_ptr(),
+          indices_->data_ptr<std::int64_t>(),
+          k_,
+          width,
+          width,
+          largest_};
+}
+
+/// A small sample like those before, without ATen. False if it is none.
+bool TopK::fold_small(const Pass& pass) {
+  if (count() < k_) return false;
+  if (const auto lines = intake_.lines(pass)) {
+    if (!detail::can_offer(lines->type, values_->scalar_type())) return false;
+    const detail::Best best = this->best();
+    std::int64_t index = count();
+    lines->each([&](const detail::Memory& row) { detail::offer(best, row, index++); });
+    intake_.count_rows(lines->rows);
+    return true;
+  }
+  const detail::Memory* const all = intake_.whole(pass);
+  if (all == nullptr || !detail::can_offer(all->type, values_->scalar_type())) return false;
+  detail::offer_run(best(), *all, count());
+  intake_.count_rows(all->numel);
+  return true;
+}
+
+void TopK::fold(const Pass& pass) {
+  if (fold_small(pass)) return;
   const core::detail::RecordingMode quiet;
+  const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
   const at::Tensor x = rows.flat(rows.filled(worst())).to(detail::kernel_type(sample.scalar_type()));
-  at::Tensor indices =
-      at::arange(count(), count() + rows.count, x.options().dtype(at::kLong)).unsqueeze(1).expand(x.sizes());
-  if (rows.finite.defined()) indices = indices.masked_fill(rows.flat(rows.finite).logical_not(), -1);
-  fold(x, indices);
+  const auto sort = [&](std::int64_t n) {
+    at::Tensor indices =
+        at::arange(count(), count() + n, x.options().dtype(at::kLong)).unsqueeze(1).expand({n, x.size(1)});
+    if (rows.finite.defined())
+      indices = indices.masked_fill(rows.flat(rows.finite).narrow(0, 0, n).logical_not(), -1);
+    fold(x.narrow(0, 0, n), indices);
+  };
+  const auto type = x.scalar_type();
+  const bool comparable = x.is_cpu() && detail::can_offer(type, type) && x.numel() != 0 &&
+                          (!values_ || (values_->is_cpu() && values_->scalar_type() == type));
+  const std::int64_t first =
+      std::max<std::int64_t>(0, std::min(rows.count, k_ - count()));  // to fill the lists
+  if (!comparable || first == rows.count) {
+    sort(rows.count);
+  } else {
+    // What is left out is the worst number there is, and so it is better than none in a full list.
+    const at::Tensor rest = x.narrow(0, first, rows.count - first).contiguous();
+    if (first != 0) sort(first);
+    offer(rest, count() + first);
+  }
   intake_.commit(rows);
 }
 
-void TopK::check(const at::Tensor& sample) const {
-  const core::detail::RecordingMode quiet;
-  (void)intake_.open(sample);
+/// Takes rows [n, kept elements] into full lists.
+void TopK::offer(const at::Tensor& rows, std::int64_t index) {
+  const detail::Best best = this->best();
+  const auto* const x = static_cast<const char*>(rows.data_ptr());
+  const auto bytes = static_cast<std::int64_t>(rows.element_size());
+  const std::int64_t n = rows.size(0);
+  if (best.width == 1) return detail::offer_run(best, {best.type, x, n}, index);
+  detail::parallel(best.width, rows.numel(), [&](std::int64_t begin, std::int64_t end) {
+    detail::Best part = best;
+    part.values = static_cast<char*>(best.values) + begin * bytes;
+    part.rows += begin;
+    part.width = end - begin;
+    for (std::int64_t row = 0; row < n; ++row)
+      detail::offer(part, {best.type, x + (row * best.width + begin) * bytes, part.width}, index + row);
+  });
 }
 
 void TopK::merge(const TopK& other) {
@@ -82,11 +143,6 @@ at::Tensor TopK::indices() const {
   return detail::own_copy(indices_->reshape(sizes));
 }
 
-at::Tensor TopK::omitted() const {
-  const core::detail::RecordingMode quiet;
-  return intake_.omitted();
-}
-
 core::Results TopK::results() const {
   if (count() == 0) return {};
   const core::detail::RecordingMode quiet;
@@ -108,7 +164,8 @@ void TopK::restored() const {
   if (count() == 0) return intake_.check_restored(!values_ && !indices_);
   intake_.check_restored(values_ && indices_ && values_->dim() == 2 &&
                          values_->sizes() == indices_->sizes() && values_->size(0) == std::min(k_, count()) &&
-                         values_->size(1) == intake_.kept_numel() && indices_->scalar_type() == at::kLong);
+                         values_->size(1) == intake_.kept_numel() && indices_->scalar_type() == at::kLong &&
+                         values_->device() == indices_->device() && values_->device() == intake_.device());
 }
 
 }  // namespace torchtap::reductions

@@ -5,7 +5,8 @@
 #include <string>
 
 #include <torchtap/core/api.hpp>
-#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/detail/columns.hpp>
+#include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
 
@@ -25,51 +26,44 @@ class TORCHTAP_API TopKOptions : public FoldOptions<TopKOptions> {
 /// `over(dims)`, from 0 in stream order. Among equal values the earlier sample wins and comes first. NaN
 /// counts as larger than any number, as in `torch::topk`. Under `NonFinite::omit` non-finite elements are
 /// left out; positions that stay empty have the value NaN and the index -1.
-class TORCHTAP_API TopK {
+class TORCHTAP_API TopK : public Reduction {
  public:
   /// Throws `c10::ValueError` unless k is positive.
   explicit TopK(TopKOptions options = {});
 
-  /// Adds a sample. Throws `c10::ValueError` if the shape or device differs, or on a non-finite element under
-  /// `NonFinite::raise`; `c10::TypeError` on complex, quantized or sparse tensors. The state is unchanged if
-  /// it throws.
-  void update(const at::Tensor& sample);
-  /// Throws whatever `update` would throw for this sample, without changing the state.
-  void check(const at::Tensor& sample) const;
   /// Merges `other` as if its samples had followed this object's; its indices move up by this object's count.
   /// Throws `c10::ValueError` if the configuration or shape differs, leaving the state unchanged.
   void merge(const TopK& other);
 
-  /// Samples, or rows under `over(dims)`.
-  std::int64_t count() const noexcept { return intake_.count(); }
   /// `[min(k, count), ...]` in the dtype of the samples, best first. Throws `c10::ValueError` if there are no
   /// samples.
   at::Tensor values() const;
   /// `[min(k, count), ...]`, int64. Throws as `values`.
   at::Tensor indices() const;
   /// Number of non-finite elements left out, `[...]`, int64. Throws as `values`.
-  at::Tensor omitted() const;
+  at::Tensor omitted() const { return intake_.omitted(); }
   /// "values", "indices", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   /// "TopK(10)" or "TopK(10, smallest)".
   std::string describe() const;
-  /// Recipe for `restore`.
-  std::string recipe() const { return intake_.name(); }
   TopK fresh() const;
 
+ private:
+  friend class cereal::access;
+  void fold(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);
     archive(intake_, k_, largest_, values_, indices_);
     if constexpr (Archive::is_loading::value) restored();
   }
-
- private:
   void fold(const at::Tensor& values, const at::Tensor& indices);
+  bool fold_small(const Pass& pass) override;
+  void offer(const at::Tensor& rows, std::int64_t index);
+  detail::Best best();
   double worst() const;
   void restored() const;
 
-  detail::Intake intake_;
   std::int64_t k_;
   bool largest_;
   detail::Owned values_, indices_;  // [at most k, kept elements], best first

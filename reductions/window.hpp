@@ -17,7 +17,7 @@ namespace torchtap::reductions {
 template <class R>
 class Window {
  public:
-  static_assert(core::is_reduction_v<R>, "window takes a number and a reduction");
+  static_assert(core::detail::checked_reduction<R>());
 
   /// Throws `c10::ValueError` unless n is positive and `reduction` has no samples.
   Window(std::int64_t n, R reduction) : n_(n), empty_(std::move(reduction)) {
@@ -71,8 +71,6 @@ class Window {
   std::string describe() const {
     return "Window(" + std::to_string(n_) + ", " + detail::describe(*empty_) + ")";
   }
-  /// Recipe for `restore`.
-  std::string recipe() const { return detail::recipe_of("Window", detail::recipe(*empty_)); }
   Window fresh() const { return Window(n_, *empty_); }
 
   template <class Archive>
@@ -89,6 +87,9 @@ class Window {
   }
 
  private:
+  friend struct core::Access;
+  std::string recipe() const { return detail::recipe_of("Window", detail::recipe(*empty_)); }
+
   std::size_t index(std::int64_t i) const { return static_cast<std::size_t>(i % n_); }
   void place(at::Tensor sample) {
     if (seen_ < n_) {

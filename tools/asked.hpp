@@ -9,7 +9,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/recorders/recorders.hpp>
-#include <torchtap/reductions/named.hpp>
+#include <torchtap/reductions/parse.hpp>
 
 /// Maps the values of --what and --reduce to recorders and reductions. Header-only: the preload agent uses it
 /// too.
@@ -43,16 +43,23 @@ inline std::unique_ptr<recorders::Recorder> make_recorder(const std::string& wha
   TORCH_CHECK_VALUE(false, "\"", what, "\" cannot be recorded.");
 }
 
+/// The help on --reduce.
+inline std::string reduce_help() {
+  std::string text = "Reductions, comma-separated, such as 'mean,histogram:64:-4:4':";
+  for (const auto& entry : reductions::catalogue()) text += " " + entry.usage;
+  return text + "; default: keep every sample";
+}
+
 /// Reduces over all elements unless `over` names dimensions or `elementwise` is true.
-inline reductions::Named make_reduction(const std::string& text, const std::vector<std::int64_t>& over,
-                                        bool elementwise) {
-  reductions::NamedOptions rows;
+inline reductions::Any make_reduction(const std::string& text, const std::vector<std::int64_t>& over,
+                                      bool elementwise) {
+  reductions::ParseOptions rows;
   if (!over.empty()) {
     rows.over(over);
   } else if (!elementwise) {
     rows.over_all(true);
   }
-  return reductions::Named(text, rows);
+  return reductions::parse(text, rows);
 }
 
 }  // namespace torchtap::tools

@@ -330,9 +330,7 @@ void add_record(CLI::App& app) {
                    "by that method while its forward is called")
       ->capture_default_str();
   add_library_option(*command);
-  auto* reduce = command->add_option(
-      "--reduce", options->reduce,
-      "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; default: keep every sample");
+  auto* reduce = command->add_option("--reduce", options->reduce, reduce_help());
   auto* over = command
                    ->add_option("--over", options->over,
                                 "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "

@@ -36,11 +36,11 @@ int main() {
   // Load, restore, merge.
   const auto first = tap::storage::load("merge.part0");
   const auto second = tap::storage::load("merge.part1");
-  const std::unique_ptr<tap::core::Sink> moments = tap::reductions::restore(first.at("act").state().at(0));
-  moments->merge(*tap::reductions::restore(second.at("act").state().at(0)));
+  tap::reductions::Any moments = tap::reductions::restore(first.at("act").state().at(0));
+  moments.merge(tap::reductions::restore(second.at("act").state().at(0)));
 
   // Continue with any reduction that the files hold.
-  for (int i = 6; i < 9; ++i) moments->update(model->forward(batches[i]));
+  for (int i = 6; i < 9; ++i) moments.update(model->forward(batches[i]));
 
   // Save it as a recording that can be merged again.
   tap::storage::Entry entry;
@@ -48,9 +48,9 @@ int main() {
   entry.type = first.at("act").type();
   entry.kind = first.at("act").kind();
   entry.samples = first.at("act").samples() + second.at("act").samples() + 3;
-  entry.reduction = moments->describe();
-  entry.value = tap::core::to_value(moments->results());
-  entry.state.push_back(tap::core::save(*moments).value());
+  entry.reduction = moments.describe();
+  entry.value = tap::core::to_value(moments.results());
+  entry.state.push_back(tap::core::save(moments).value());
   tap::storage::save("merge.all", {entry}, options);
 
   // The same in one run over all data.
@@ -59,9 +59,9 @@ int main() {
   for (const auto& batch : batches) model->forward(batch);
 
   const auto all = tap::storage::load("merge.all");
-  std::cout << all.at("act").path() << ": " << all.at("act").samples() << " samples, " << moments->count()
+  std::cout << all.at("act").path() << ": " << all.at("act").samples() << " samples, " << moments.count()
             << " rows of " << all.at("act").tensor("mean").sizes() << "\n";
-  bool right = all.at("act").samples() == 9 && moments->count() == 9 * 32;
+  bool right = all.at("act").samples() == 9 && moments.count() == 9 * 32;
   for (const char* result : {"mean", "variance", "skewness", "kurtosis"}) {
     right = right && all.at("act").tensor(result).allclose(whole[0].tensor(result), 1e-8, 1e-10);
   }

@@ -7,7 +7,8 @@
 
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
-#include <torchtap/reductions/detail/scan.hpp>
+#include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/pass.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {
@@ -26,17 +27,6 @@ const char* to_text(NonFinite policy) {
 
 bool has_non_finite(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) || c10::isComplexType(dtype);
-}
-
-/// The loop is blocked by a constant so that it is vectorised at -O2 too.
-template <class To, class From>
-void add(To* __restrict sum, const From* __restrict sample, std::int64_t n) {
-  constexpr std::int64_t kBlock = 16;
-  std::int64_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
-    for (std::int64_t j = 0; j < kBlock; ++j) sum[i + j] += static_cast<To>(sample[i + j]);
-  }
-  for (; i < n; ++i) sum[i] += static_cast<To>(sample[i]);
 }
 
 }  // namespace
@@ -99,11 +89,7 @@ at::Tensor Rows::filled(double fill) const {
 }
 
 Intake::Intake(const char* name, Folding folding, Accepts accepts, bool any_shape)
-    : name_(name),
-      folding_(std::move(folding)),
-      accepts_(accepts),
-      any_shape_(any_shape),
-      plain_(folding_.over.empty() && !folding_.over_all && folding_.non_finite == NonFinite::propagate) {
+    : name_(name), folding_(std::move(folding)), accepts_(accepts), any_shape_(any_shape) {
   TORCH_CHECK_VALUE(folding_.over.empty() || !folding_.over_all, name_, ": over(",
                     at::IntArrayRef(folding_.over),
                     ") and over_all(true) were both given; choose one of them.");
@@ -180,18 +166,84 @@ Rows Intake::open(const at::Tensor& sample) const {
   return rows;
 }
 
-Rows Intake::open(const Scan& scan) const {
-  Rows rows = this->rows(scan.sample());  // before reading any element
-  const auto* kept = scan.answer(folding_);
-  if (kept == nullptr) return open(scan.sample());
+Rows Intake::open(const Pass& pass) const {
+  Rows rows = this->rows(pass.sample());  // before reading any element
+  const auto kept = pass.answer(folding_);
+  if (kept.empty()) return open(pass.sample());
   if (folding_.non_finite == NonFinite::omit) {
-    rows.omitted = tabulate(rows.kept(), *kept, [](const Summary& one) { return one.non_finite(); });
+    rows.omitted = tabulate(rows.kept(), kept, [](const Summary& one) { return one.non_finite(); });
   } else if (folding_.non_finite == NonFinite::raise) {
     Summary total;
-    for (const auto& one : *kept) total.merge(one);
-    if (total.non_finite() != 0) raise(scan.sample(), total.nan, total.infinities());
+    for (const auto& one : kept) total.merge(one);
+    if (total.non_finite() != 0) raise(pass.sample(), total.nan, total.infinities());
   }
   return rows;
+}
+
+const Memory* Intake::whole(const Pass& pass) const noexcept {
+  const Memory* const memory = pass.memory();
+  const bool as_before = memory != nullptr && folding_.over_all && shaped_ && memory->type == dtype_ &&
+                         device_.is_cpu() && folding_.non_finite == NonFinite::propagate;
+  return as_before ? memory : nullptr;
+}
+
+std::optional<Lines> Intake::lines(const Pass& pass) const noexcept {
+  constexpr std::int64_t kShort = 16;  // elements: below, many rows are read faster as columns
+  const Memory* const memory = pass.memory();
+  if (memory == nullptr || folding_.over_all || !shaped_ || memory->type != dtype_ || !device_.is_cpu() ||
+      folding_.non_finite != NonFinite::propagate || any_shape_)
+    return std::nullopt;
+  const auto sizes = pass.sample().sizes();
+  if (folding_.over.empty()) {
+    if (sizes != at::IntArrayRef(kept_)) return std::nullopt;
+    return Lines{memory->type, memory->data, 1, memory->numel};
+  }
+  const auto dim = static_cast<std::int64_t>(sizes.size());
+  if (dim > 64 || static_cast<std::size_t>(dim) != kept_.size() + folding_.over.size()) return std::nullopt;
+  std::uint64_t folded = 0;
+  for (const std::int64_t over : folding_.over) {
+    const std::int64_t i = over < 0 ? over + dim : over;
+    if (i < 0 || i >= dim || (folded >> i & 1) != 0) return std::nullopt;
+    folded |= std::uint64_t{1} << i;
+  }
+  Lines lines{memory->type, memory->data, 1, 1};
+  std::size_t kept = 0;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const std::int64_t size = sizes[static_cast<std::size_t>(i)];
+    if ((folded >> i & 1) == 0) {
+      if (kept_[kept++] != size) return std::nullopt;
+      lines.numel *= size;
+    } else if (size != 1) {
+      if (lines.numel != 1) return std::nullopt;  // a row is not one piece of memory
+      lines.rows *= size;
+    }
+  }
+  if (lines.rows > 1 && lines.numel < kShort) return std::nullopt;
+  return lines;
+}
+
+std::optional<std::int64_t> Intake::rows_of_any(const Pass& pass) const noexcept {
+  const Memory* const memory = pass.memory();
+  if (memory == nullptr || !any_shape_ || !shaped_ || memory->type != dtype_ || !device_.is_cpu() ||
+      folding_.non_finite != NonFinite::propagate)
+    return std::nullopt;
+  if (folding_.over_all) return memory->numel;
+  const auto sizes = pass.sample().sizes();
+  const auto dim = static_cast<std::int64_t>(sizes.size());
+  std::int64_t rows = 1;
+  std::uint64_t folded = 0;
+  for (const std::int64_t over : folding_.over) {
+    const std::int64_t i = over < 0 ? over + dim : over;
+    if (i < 0 || i >= dim || i >= 64 || (folded >> i & 1) != 0) return std::nullopt;
+    folded |= std::uint64_t{1} << i;
+    rows *= sizes[static_cast<std::size_t>(i)];
+  }
+  return rows;
+}
+
+double Intake::taken_at(std::size_t element) const {
+  const auto omitted = omitted_ ? omitted_->data_ptr<std::int64_t>()[element] : 0;
+  return static_cast<double>(count_ - omitted);
 }
 
 void Intake::raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const {
@@ -285,6 +337,7 @@ void Intake::require_samples(const char* what) const {
 
 at::Tensor Intake::omitted() const {
   require_samples("omitted");
+  const core::detail::RecordingMode quiet;
   if (omitted_) return own_copy(*omitted_);
   return at::zeros(kept_, at::TensorOptions().dtype(at::kLong).device(device_));
 }
@@ -329,30 +382,6 @@ void Intake::restored(std::int32_t dtype, std::int32_t type, std::int32_t index)
                  std::all_of(kept_.begin(), kept_.end(), [](auto size) { return size >= 0; }));
   dtype_ = static_cast<c10::ScalarType>(dtype);
   device_ = at::Device(static_cast<c10::DeviceType>(type), static_cast<c10::DeviceIndex>(index));
-  plain_ = folding_.over.empty() && !folding_.over_all && folding_.non_finite == NonFinite::propagate;
-}
-
-bool add_plain(at::Tensor& sum, const at::Tensor& sample) {
-  constexpr std::int64_t kSmall = 4096;  // above this size add_'s wider vectors and threads are faster
-  if (!sum.defined() || !sample.defined() || !sample.has_storage() || !sample.is_contiguous()) return false;
-  const std::int64_t n = sample.numel();
-  if (n >= kSmall || !sample.device().is_cpu() || !sum.device().is_cpu() ||
-      sample.layout() != c10::kStrided || sample.is_neg() || sample._is_zerotensor() ||
-      sample.sizes() != sum.sizes()) {
-    return false;
-  }
-  const auto from = sample.scalar_type();
-  const auto to = sum.scalar_type();
-  if (from == at::kFloat && to == at::kFloat) {
-    add(sum.data_ptr<float>(), sample.data_ptr<float>(), n);
-  } else if (from == at::kDouble && to == at::kDouble) {
-    add(sum.data_ptr<double>(), sample.data_ptr<double>(), n);
-  } else if (from == at::kFloat && to == at::kDouble) {
-    add(sum.data_ptr<double>(), sample.data_ptr<float>(), n);
-  } else {
-    return false;
-  }
-  return true;
 }
 
 }  // namespace torchtap::reductions::detail

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,10 +17,13 @@
 #include <torchtap/reductions/options.hpp>
 
 /// The part of an update that all reductions share: check the sample, find its rows, count them.
+namespace torchtap::reductions {
+class Pass;
+}
+
 namespace torchtap::reductions::detail {
 
-class Scan;
-struct Summary;
+struct Memory;
 
 /// A tensor that is copied by value, which gives classes made of them correct copy and move operations by
 /// default. The tensor passed to the constructor must have no other owner.
@@ -86,6 +90,17 @@ struct TORCHTAP_API Rows {
   at::Tensor filled(double fill) const;
 };
 
+/// The rows of a small sample side by side in memory.
+struct Lines {
+  c10::ScalarType type;
+  const char* data;
+  std::int64_t rows, numel;  ///< of each row
+
+  /// Calls `f(memory)` for each row.
+  template <class F>
+  void each(const F& f) const;
+};
+
 enum class Accepts { any, real };
 
 /// Checks samples, finds their rows and counts them. Holds the configuration and counters that all reductions
@@ -96,13 +111,26 @@ class TORCHTAP_API Intake {
 
   /// The rows of `sample`. Throws `c10::TypeError` or `c10::ValueError` if it does not fit; changes nothing.
   Rows open(const at::Tensor& sample) const;
-  /// As above, but does not search for non-finite elements if the scan has counted them; `finite` is then
+  /// As above, but does not search for non-finite elements if the pass has counted them; `finite` is then
   /// undefined.
-  Rows open(const Scan& scan) const;
+  Rows open(const Pass& pass) const;
+  /// The rows of a small sample, if it is as those before: elementwise or with leading dimensions folded, of
+  /// the same dtype, and with non-finite elements propagated. Otherwise nothing is returned, and `open` has
+  /// to look.
+  std::optional<Lines> lines(const Pass& pass) const noexcept;
+  /// As `lines`, of all elements folded into one number; null if this does not apply.
+  const Memory* whole(const Pass& pass) const noexcept;
+  /// Number of rows of a small sample of the same dtype as those before, where samples may have any shape;
+  /// otherwise nothing.
+  std::optional<std::int64_t> rows_of_any(const Pass& pass) const noexcept;
+  /// Whether one of the three above applies, so that the sample is known to fit.
+  bool knows(const Pass& pass) const noexcept {
+    return whole(pass) != nullptr || lines(pass) || rows_of_any(pass);
+  }
+  /// Counts the rows of `lines`, or the elements of `whole`.
+  void count_rows(std::int64_t rows) noexcept { count_ += rows; }
   /// Counts what `open` returned.
   void commit(const Rows& rows);
-  /// Counts one sample that is known to fit.
-  void count_one() noexcept { ++count_; }
 
   /// Throws `c10::ValueError` if the configurations, given as text, or the shapes differ.
   void check_merge(const Intake& other, const std::string& mine, const std::string& theirs) const;
@@ -114,7 +142,6 @@ class TORCHTAP_API Intake {
   /// The same configuration without samples.
   Intake fresh() const;
 
-  bool plain() const noexcept { return plain_; }  ///< elementwise, and non-finite elements propagate
   std::int64_t count() const noexcept { return count_; }
   at::IntArrayRef kept() const noexcept { return kept_; }
   std::int64_t kept_numel() const noexcept;
@@ -125,8 +152,11 @@ class TORCHTAP_API Intake {
 
   /// Throws `c10::ValueError` if there are no samples; `what` names the result asked for.
   void require_samples(const char* what) const;
-  /// [kept...], int64, a copy.
+  /// [kept...], int64, a copy. Throws `c10::ValueError` if there are no samples.
   at::Tensor omitted() const;
+  /// Number of elements taken of each kept one, on the CPU: [kept...] under `omit`, otherwise one number for
+  /// all.
+  double taken_at(std::size_t element) const;
   /// Number of elements taken, float64: [kept...] under `omit`, otherwise without dimensions on the CPU.
   at::Tensor taken() const;
   /// `state`, plus "omitted" under `NonFinite::omit`.
@@ -158,7 +188,6 @@ class TORCHTAP_API Intake {
   Folding folding_;
   Accepts accepts_;
   bool any_shape_;
-  bool plain_;
   bool shaped_ = false;
   std::int64_t count_ = 0;
   std::vector<std::int64_t> kept_;
@@ -166,10 +195,5 @@ class TORCHTAP_API Intake {
   at::Device device_{at::kCPU};
   Owned omitted_;
 };
-
-/// Adds a small contiguous CPU `sample` to `sum` of the same shape in a plain loop, some ten times faster
-/// than through the dispatcher. `sum` has the sample's dtype or float64. Returns false and changes nothing if
-/// this does not apply.
-TORCHTAP_API bool add_plain(at::Tensor& sum, const at::Tensor& sample);
 
 }  // namespace torchtap::reductions::detail

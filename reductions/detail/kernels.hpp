@@ -5,18 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <torchtap/reductions/detail/summary.hpp>
+#include <torchtap/reductions/detail/bin_edges.hpp>
+#include <torchtap/reductions/summary.hpp>
 
 namespace torchtap::reductions::detail {
-
-/// The bins of a histogram. Slot 0 counts values below the range, slots 1 ... bins those inside, bins + 1
-/// those above, and bins + 2 NaN.
-struct Bins {
-  std::int64_t bins;
-  double low, high;
-  const double*
-      edges;  ///< [bins + 1]: bin i counts edges[i] <= x < edges[i + 1]; the last bin includes its upper edge
-};
 
 /// Single-threaded loops over contiguous float32, float64, float16 or bfloat16, compiled for the widest
 /// vectors that the processor has.
@@ -30,8 +22,8 @@ struct Kernels {
   /// Adds one element to each of `n` means and sums of powers of deviations, as the `count`-th.
   void (*fold_moments)(c10::ScalarType type, const void* x, std::size_t n, double count, double* mean,
                        double* m2, double* m3, double* m4);
-  /// Increments counts[slot] for each of `n` elements.
-  void (*count_bins)(c10::ScalarType type, const void* x, std::size_t n, const Bins& bins,
+  /// Adds one to the counter of each of `n` elements.
+  void (*count_bins)(c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges,
                      std::int64_t* counts);
 
   static constexpr std::size_t kColumns = 256;
@@ -39,5 +31,10 @@ struct Kernels {
 
 /// Null in a build without kernels.
 const Kernels* kernels() noexcept;
+
+/// For tests: the instruction sets that kernels were compiled for and this processor has, as bits.
+std::int64_t instruction_sets() noexcept;
+/// For tests: has kernels use the best of these, or 0 for the best of all. Not while another thread runs one.
+void use_instruction_sets(std::int64_t sets) noexcept;
 
 }  // namespace torchtap::reductions::detail

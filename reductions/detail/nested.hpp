@@ -10,22 +10,16 @@
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/sink.hpp>
+#include <torchtap/reductions/pass.hpp>
 
 /// How the combinators query the reductions inside them.
 namespace torchtap::reductions::detail {
 
 using core::detail::has_check;
 
-class Scan;
-
 /// Whether `T` can share one pass over a sample with other reductions.
-template <class T, class = void>
-struct has_scan : std::false_type {};
 template <class T>
-struct has_scan<T, std::void_t<decltype(std::declval<const T&>().ask(std::declval<Scan&>())),
-                               decltype(std::declval<const T&>().check(std::declval<const Scan&>())),
-                               decltype(std::declval<T&>().update(std::declval<const Scan&>()))>>
-    : std::true_type {};
+inline constexpr bool shares_pass_v = std::is_base_of_v<SharesPass, T>;
 
 /// Whether all have `fresh()`. If not, the sink resets to a copy that it keeps.
 template <class... Rs>
@@ -51,7 +45,7 @@ std::string describe(const R& reduction) {
 template <class R>
 std::string recipe(const R& reduction) {
   if constexpr (core::detail::has_recipe<R>::value) {
-    return reduction.recipe();
+    return core::Access::recipe(reduction);
   } else {
     return {};
   }

@@ -49,7 +49,13 @@ class Sorter {
   const Key* operator()(const T* x, std::size_t n) {
     keys_.resize(n);
     std::transform(x, x + n, keys_.begin(), to_key);
-    if (!sort_keys(keys_.data(), n)) radix_sort(keys_, other_);
+    constexpr std::size_t kFew = 256;  // below, the counts of a radix sort cost more than comparing
+    if (sort_keys(keys_.data(), n)) return keys_.data();
+    if (n < kFew) {
+      std::sort(keys_.begin(), keys_.end());
+    } else {
+      radix_sort(keys_, other_);
+    }
     return keys_.data();
   }
   static T number(Key key) {

@@ -15,12 +15,32 @@ namespace core = torchtap::core;
 namespace reductions = torchtap::reductions;
 using torchtap::recorders::Options;
 
-/// A reduction but for `merge`.
+/// Reductions but for one member.
+struct NoUpdate {
+  void merge(const NoUpdate& other);
+  std::int64_t count() const;
+  core::Results results() const;
+};
+
 struct NoMerge {
   void update(const at::Tensor& sample);
   std::int64_t count() const;
   core::Results results() const;
 };
+
+struct NoCount {
+  void update(const at::Tensor& sample);
+  void merge(const NoCount& other);
+  core::Results results() const;
+};
+
+struct NoResults {
+  void update(const at::Tensor& sample);
+  void merge(const NoResults& other);
+  std::int64_t count() const;
+};
+
+struct NoReduction {};
 
 struct UnknownValue {
   at::Tensor tensor;
@@ -28,14 +48,16 @@ struct UnknownValue {
 
 void wrong() {
   // says: expected a reduction (update, merge, count, results) or a callable at::Tensor(const
-  core::make_sink(NoMerge{});
-  // says: a reduction needs: void update(const at::Tensor&); void merge(const R&);
+  core::make_sink(NoReduction{});
+  // says: a reduction needs: void update(const at::Tensor& sample);
+  Options().reduction(NoUpdate{});
+  // says: a reduction needs: void merge(const R& other);
   core::SinkOf<NoMerge> sink(NoMerge{});
-  // says: Series takes reductions: void update(const at::Tensor&); void merge(const R&)
-  using Wrong = reductions::Series<reductions::Mean, NoMerge>;
+  // says: a reduction needs: std::int64_t count() const;
+  using Wrong = reductions::Series<reductions::Mean, NoCount>;
   static_cast<void>(sizeof(Wrong));
-  // says: every takes a number and a reduction
-  static_cast<void>(sizeof(reductions::Every<NoMerge>));
+  // says: a reduction needs: torchtap::core::Results results() const;
+  static_cast<void>(sizeof(reductions::Every<NoResults>));
   // says: map takes a callable: at::Tensor(const at::Tensor& sample)
   static_cast<void>(sizeof(reductions::Map<int (*)(const at::Tensor&, int), reductions::Mean>));
   // says: condition needs a callable bool() or bool(const torchtap::recorders::Sample&)

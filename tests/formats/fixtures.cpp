@@ -49,10 +49,9 @@ void write_value(const std::string& file) {
   storage::save_value(file, whole);
 }
 
-/// All reductions, one of them in two slots, and one that cannot be saved.
-void write_reduced(const std::string& folder) {
+std::vector<storage::Entry> entries_of(std::vector<Catalogued> catalogued) {
   std::vector<storage::Entry> entries;
-  for (auto& [name, sink] : catalogue()) {
+  for (auto& [name, sink] : catalogued) {
     for (const auto& sample : samples()) sink->update(sample);
     storage::Entry entry;
     static_cast<storage::EntryId&>(entry) = id(name);
@@ -62,6 +61,12 @@ void write_reduced(const std::string& folder) {
     entry.state.push_back(torchtap::core::save(*sink).value());
     entries.push_back(std::move(entry));
   }
+  return entries;
+}
+
+/// All reductions, one of them in two slots, and one that cannot be saved.
+void write_reduced(const std::string& folder) {
+  std::vector<storage::Entry> entries = entries_of(catalogue());
   storage::Entry slots = entries.front();
   slots.path = "slots";
   slots.value = Value::Dict{{"0", entries.front().value}, {"1", entries.front().value}};
@@ -72,6 +77,10 @@ void write_reduced(const std::string& folder) {
   none.reduction = "Mean";
   entries.push_back(std::move(none));
   storage::save(folder, entries, storage::SaveOptions().mkdir(true));
+}
+
+void write_added(const std::string& folder) {
+  storage::save(folder, entries_of(added()), storage::SaveOptions().mkdir(true));
 }
 
 void write_kept(const std::string& folder) {
@@ -195,8 +204,18 @@ std::vector<Catalogued> catalogue() {
   add("Over", over({0}, Sum()));
   add("Window", window(3, Mean()));
   add("nested", Series(every(2, window(2, Max())), over({0}, Series(Min(), Sum()))));
-  add("Named", Named("mean,max,histogram:8:-30:30", NamedOptions().over({0})));
-  add("Named, one", Named("mean", NamedOptions().over({0})));
+  add("Named", parse("mean,max,histogram:8:-30:30", ParseOptions().over({0})));
+  add("Named, one", parse("mean", ParseOptions().over({0})));
+  return all;
+}
+
+std::vector<Catalogued> added() {
+  std::vector<Catalogued> all;
+  all.push_back({"LogHistogram", make_sink(LogHistogram(LogHistogramOptions(2).over({0})))});
+  all.push_back({"LogHistogram, all", make_sink(LogHistogram(LogHistogramOptions().over_all(true)))});
+  all.push_back(
+      {"Moments, order 2", make_sink(Moments(MomentsOptions().order(2).unbiased(false).over({0})))});
+  all.push_back({"Covariance, gathered", make_sink(Covariance(CovarianceOptions().over({0})))});
   return all;
 }
 
@@ -207,6 +226,7 @@ Value results(const torchtap::core::Sink& sink) {
 void write_fixtures(const std::string& folder) {
   write_value(folder + "/value.pt");
   write_reduced(folder + "/reduced");
+  write_added(folder + "/added");
   write_kept(folder + "/kept");
   write_spooled(folder + "/spooled");
   write_unfinished(folder + "/unfinished");

@@ -20,8 +20,10 @@ struct Catalogued {
   std::string name;
   std::unique_ptr<torchtap::core::Sink> sink;
 };
-/// All of them, without samples, by their recipes and options.
+/// Those of `reduced/`, without samples, by their recipes and options.
 std::vector<Catalogued> catalogue();
+/// Those that came later, of `added/`.
+std::vector<Catalogued> added();
 
 /// The results of a reduction, as files hold them.
 torchtap::core::Value results(const torchtap::core::Sink& sink);

@@ -71,6 +71,10 @@ std::map<std::string, std::map<std::string, at::Tensor>> expected(const std::vec
       {"EMA", {{"value", (x * weights).sum(0) / weights.sum()}}},
       {"Histogram", {{"counts", counts}}},
       {"Histogram, growing", {}},
+      {"LogHistogram", {{"zeros", (rows == 0).sum(0)}, {"nan", zeros}}},
+      {"Moments, order 2", {{"mean", mean}, {"variance", variance}}},
+      {"Covariance, gathered", {{"mean", mean}, {"covariance", centred.t().mm(centred) / (taken - 1)}}},
+      {"LogHistogram, all", {{"zeros", (rows == 0).sum()}, {"positive_infinity", zeros.sum()}}},
       {"Quantiles", {{"quantiles", at::quantile(rows, at::tensor({0.25, 0.5}, at::kDouble), 0)}}},
       {"Covariance", {{"mean", mean}, {"covariance", centred.t().mm(centred) / (taken - 1)}}},
       {"Gram", {{"value", rows.t().mm(rows)}}},
@@ -110,6 +114,20 @@ void check_results(const std::string& name, const Value& got, const std::vector<
         BOOST_TEST(counts[i].item<double>() == above.logical_and(below).sum().item<double>());
       }
     }
+    if (name.find("LogHistogram") == 0) {
+      // Each bin has to hold what lies between its ends, and on the one that is nearer to 0.
+      const at::Tensor low = got.at("low").tensor(), high = got.at("high").tensor();
+      const at::Tensor x = name == "LogHistogram" ? rows : rows.reshape({-1, 1});
+      const at::Tensor counts = got.at("counts").tensor().reshape({x.size(1), -1});
+      BOOST_TEST(at::equal(counts.sum() + got.at("zeros").tensor().sum(),
+                           at::scalar_tensor(rows.numel(), at::kLong)));
+      for (std::int64_t i = 0; i < low.size(0); ++i) {
+        const bool negative = high[i].item<double>() <= 0;
+        const auto above = negative ? x.gt(low[i].item<double>()) : x.ge(low[i].item<double>());
+        const auto below = negative ? x.le(high[i].item<double>()) : x.lt(high[i].item<double>());
+        BOOST_TEST(at::equal(counts.select(1, i), above.logical_and(below).logical_and(x.ne(0)).sum(0)));
+      }
+    }
     if (name == "Reservoir") {  // holds 20 rows: all of ten rows, or some of more
       const at::Tensor kept = got.at("samples").tensor(), places = got.at("indices").tensor();
       BOOST_TEST(kept.size(0) == std::min<std::int64_t>(20, rows.size(0)));
@@ -126,10 +144,7 @@ std::vector<at::Tensor> twice() {
   return all;
 }
 
-void check_reduced(const std::string& folder) {
-  const auto recording = storage::load(folder);
-  const auto catalogue = formats::catalogue();
-  BOOST_REQUIRE(recording.size() == catalogue.size() + 2);
+void check_entries(const storage::Recording& recording, const std::vector<formats::Catalogued>& catalogue) {
   BOOST_TEST(recording.complete());
   for (std::size_t i = 0; i < catalogue.size(); ++i) {
     const auto& entry = recording.at(static_cast<std::int64_t>(i));
@@ -142,20 +157,30 @@ void check_reduced(const std::string& folder) {
     check_results(entry.path(), entry.value(), formats::samples());
     const auto state = entry.state();
     BOOST_REQUIRE(state.size() == 1u);
-    const auto sink = torchtap::reductions::restore(state[0]);
+    const auto sink = torchtap::core::make_sink(torchtap::reductions::restore(state[0]));
     BOOST_TEST(sink->describe() == catalogue[i].sink->describe());
-    if (entry.path() != "Named") {  // restored, it is a Series, whose members have longer names
-      check_results(entry.path(), formats::results(*sink), formats::samples());
-      // It continues with the same options.
-      for (const auto& sample : formats::samples()) sink->update(sample);
-      check_results(entry.path(), formats::results(*sink), twice());
-    } else {
-      BOOST_TEST(sink->count() == 10);
-    }
+    check_results(entry.path(), formats::results(*sink), formats::samples());
+    // It continues with the same options.
+    for (const auto& sample : formats::samples()) sink->update(sample);
+    check_results(entry.path(), formats::results(*sink), twice());
   }
+}
+
+void check_reduced(const std::string& folder) {
+  const auto recording = storage::load(folder);
+  const auto catalogue = formats::catalogue();
+  BOOST_REQUIRE(recording.size() == catalogue.size() + 2);
+  check_entries(recording, catalogue);
   BOOST_TEST(recording.at("slots").state().size() == 2u);
   BOOST_TEST((recording.at("slots").keys() == std::vector<std::string>{"0", "1"}));
   BOOST_TEST(recording.at("nothing").value().is_none());
+}
+
+void check_added(const std::string& folder) {
+  const auto recording = storage::load(folder);
+  const auto added = formats::added();
+  BOOST_REQUIRE(recording.size() == added.size());
+  check_entries(recording, added);
 }
 
 void check_samples(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want) {
@@ -185,6 +210,7 @@ void check_all(const std::string& folder) {
   BOOST_TEST(value.at("number").tensor().item<double>() == 2.5);
 
   check_reduced(folder + "/reduced");
+  check_added(folder + "/added");
 
   const auto all = formats::samples();
   const auto kept = storage::load(folder + "/kept");
@@ -268,18 +294,21 @@ BOOST_AUTO_TEST_CASE(a_finished_recording_of_reductions_is_complete) {
 
 BOOST_AUTO_TEST_CASE(a_newer_state_says_so) {
   // Every state begins with a version, and so does each part of a nested one.
-  const auto recording = storage::load(kFixtures + "/1/reduced");
-  for (const auto& entry : recording) {
-    if (entry.samples() == 0) continue;
-    auto state = entry.state().front();
-    BOOST_TEST_CONTEXT(state.recipe) {
-      BOOST_REQUIRE(state.bytes.substr(1, 4) == std::string("\1\0\0\0", 4));
-      state.bytes[1] = 7;
-      const std::string outer = state.recipe.substr(0, state.recipe.find('('));
-      BOOST_CHECK_EXCEPTION(torchtap::reductions::restore(state), c10::ValueError,
-                            says({"state of " + outer, "version 7", "up to 1", "newer", "Update torchtap"}));
+  for (const char* const name : {"added", "reduced"}) {
+    for (const auto& entry : storage::load(kFixtures + "/1/" + name)) {
+      if (entry.samples() == 0) continue;
+      auto state = entry.state().front();
+      BOOST_TEST_CONTEXT(state.recipe) {
+        BOOST_REQUIRE((state.bytes[1] == 1 || state.bytes[1] == 2));
+        BOOST_REQUIRE(state.bytes.substr(2, 3) == std::string(3, '\0'));
+        state.bytes[1] = 7;
+        const std::string outer = state.recipe.substr(0, state.recipe.find('('));
+        BOOST_CHECK_EXCEPTION(torchtap::reductions::restore(state), c10::ValueError,
+                              says({"state of " + outer, "version 7", "up to ", "newer", "Update torchtap"}));
+      }
     }
   }
+  const auto recording = storage::load(kFixtures + "/1/reduced");
   auto inner = recording.at("Series").state().front();
   inner.bytes[5] = 9;  // of its first member
   BOOST_CHECK_EXCEPTION(torchtap::reductions::restore(inner), c10::ValueError,

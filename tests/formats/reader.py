@@ -207,7 +207,8 @@ class State:
                 parts.append(inner[begin:i])
                 begin = i + 2
         parts += [inner[begin:]] if inner else []
-        assert self.take("I") == 1, recipe
+        version = self.take("I")
+        assert version in ((1, 2) if name in ("Moments", "Covariance", "Gram") else (1,)), (version, recipe)
         tensor, take = self.tensor, self.take
         if name == "Series":
             return [self.reduction(part) for part in parts]
@@ -231,6 +232,12 @@ class State:
                 state[field[1:]] = take(field[0])
             else:
                 state[field] = tensor()
+        if name == "Moments":
+            state["order"] = take("q") if version == 2 else 4
+        if name == "LogHistogram":
+            state.update(mantissa_bits=take("q"), slots=self.integers(), counts=tensor())
+        if version == 2 and name in ("Covariance", "Gram"):
+            state["gathered"] = tensor()
         if name == "Quantiles":
             state.update(size=take("q"), seed=take("Q"), at=self.list(lambda: take("d")), random=take("Q"),
                          levels=self.list(lambda: self.list(tensor)), exact=take("?"), min=tensor(), max=tensor(),
@@ -318,6 +325,30 @@ def read_snapshot(path):
     return kind, records
 
 
+def read_states(folder):
+    """The states of each entry of a recording of reductions."""
+    states = {}
+    for path, (entry, results, files) in read_recording(folder).items():
+        if files is None:
+            continue
+        count = 0
+        while f"archive/torchtap/{count}/recipe" in files:
+            recipe = files[f"archive/torchtap/{count}/recipe"].decode()
+            state = State(files[f"archive/torchtap/{count}/bytes"])
+            states[path] = state.reduction(recipe)
+            assert state.at == len(state.data), path
+            count += 1
+        assert count == (2 if path == "slots" else 1)
+    return states
+
+
+def log_slot(number, bits):
+    """Where a LogHistogram counts a number that is not infinite."""
+    if number == 0:
+        return (512 << bits) + 1
+    return struct.unpack("<I", struct.pack("<f", number))[0] >> (23 - bits)
+
+
 def main(folder):
     samples = [[(-1)**i * (6 * i + k) for k in range(6)] for i in range(5)]
 
@@ -343,18 +374,7 @@ def main(folder):
     unfinished = read_recording(folder + "/unfinished")
     assert [tensor.numbers for tensor in unfinished["cut off"][1][-1]] == samples
 
-    states = {}
-    for path, (entry, results, files) in read_recording(folder + "/reduced").items():
-        if files is None:
-            continue
-        count = 0
-        while f"archive/torchtap/{count}/recipe" in files:
-            recipe = files[f"archive/torchtap/{count}/recipe"].decode()
-            state = State(files[f"archive/torchtap/{count}/bytes"])
-            states[path] = state.reduction(recipe)
-            assert state.at == len(state.data), path
-            count += 1
-        assert count == (2 if path == "slots" else 1)
+    states = read_states(folder + "/reduced")
     assert len(states) == 26
     columns = [[sample[3 * row + column] for sample in samples for row in range(2)] for column in range(3)]
     assert states["Sum"]["value"].numbers == [sum(column) for column in columns]
@@ -366,6 +386,19 @@ def main(folder):
     places = states["Reservoir"]["indices"]
     assert sorted(places) == list(range(10))
     assert all(rows[i] == [column[place] for column in columns] for i, place in enumerate(places))
+
+    added = read_states(folder + "/added")
+    assert len(added) == 4
+    assert added["Moments, order 2"]["order"] == 2 and added["Moments, order 2"]["m3"] is None
+    gathered = added["Covariance, gathered"]["gathered"]
+    assert gathered.shape == [10, 3] and gathered.numbers == [one[row] for row in range(10) for one in columns]
+    for name, bits, kept in (("LogHistogram", 2, columns), ("LogHistogram, all", 3, [sum(samples, [])])):
+        state = added[name]
+        assert state["mantissa_bits"] == bits and state["intake"]["count"] == len(kept[0])
+        slots = [[log_slot(number, bits) for number in one] for one in kept]
+        assert state["slots"] == sorted(set(sum(slots, [])))
+        assert state["counts"].shape == [len(kept), len(state["slots"])]
+        assert state["counts"].numbers == [one.count(slot) for one in slots for slot in state["slots"]]
 
     kind, records = read_snapshot(folder + "/kept.snapshot")
     assert kind == "ForwardInput" and len(records) == 1 and records[0]["samples"] == 5

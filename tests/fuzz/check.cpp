@@ -81,7 +81,7 @@ class Checker {
       if (sample.defined()) touch(sample);
     }
     for (const auto& state : part.state()) {
-      const auto sink = torchtap::reductions::restore(state);
+      const auto sink = torchtap::core::make_sink(torchtap::reductions::restore(state));
       sink->results();
       sink->clone()->merge(*sink);
     }

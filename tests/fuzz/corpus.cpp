@@ -159,7 +159,7 @@ Corpus make_corpus(const std::string& folder) {
   const std::string names =
       "sum,mean,moments,min,abs_max,norm:3,count,first,last,ema,histogram:4:-2:2,histogram:4,quantiles,"
       "covariance,gram,top_k:2";
-  entries.push_back(reduced("named", torchtap::core::make_sink(Named(names))));
+  entries.push_back(reduced("named", torchtap::core::make_sink(parse(names))));
   entries.push_back(reduced("reservoir", torchtap::core::make_sink(Reservoir(ReservoirOptions(2)))));
   entries.push_back(reduced("window", torchtap::core::make_sink(window(2, Max{}))));
   entries.push_back(reduced("every", torchtap::core::make_sink(every(2, Series(Mean{}, Sum{})))));

@@ -174,6 +174,148 @@ BOOST_AUTO_TEST_CASE(a_growing_range_goes_on_after_a_reload) {
   check_same(loaded, fed(Histogram(HistogramOptions(11).over_all(true)), x, 100));
 }
 
+namespace {
+
+/// The same values in a tensor that loops and kernels do not read, so that ATen's operations count them.
+at::Tensor by_operations(const at::Tensor& x) {
+  return at::_neg_view(at::neg(x.to(at::kDouble)));
+}
+
+/// Values between about -100 and 100, and NaN and infinities if the type has them.
+at::Tensor values_of(at::ScalarType type, at::IntArrayRef sizes) {
+  at::Tensor x = at::randn(sizes, at::kDouble) * 30;
+  if (!c10::isIntegralType(type, /*includeBool=*/true)) {
+    for (const double odd : {kNaN, kInf, -kInf}) x.masked_fill_(at::rand(sizes) < 0.02, odd);
+  } else if (type == at::kByte) {
+    x.abs_();
+  }
+  return x.clamp(-120, 120).to(type);
+}
+
+std::vector<HistogramOptions> ranges() {
+  return {HistogramOptions(16, -64, 64), HistogramOptions(10, -1, 7), HistogramOptions(300, 0, 1),
+          HistogramOptions(16), HistogramOptions(300)};
+}
+
+}  // namespace
+
+BOOST_DATA_TEST_CASE(any_type_and_shape_counts_as_by_operations,
+                     bdata::make({at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte, at::kChar,
+                                  at::kShort, at::kInt, at::kLong, at::kBool}),
+                     type) {
+  at::manual_seed(7);
+  struct Shaped {
+    std::vector<std::int64_t> sizes, over;
+    bool all;
+  };
+  for (const auto& [sizes, over, all] : std::vector<Shaped>{{{1, 100}, {}, false},
+                                                            {{1, 100}, {}, true},
+                                                            {{1, 100}, {0}, false},
+                                                            {{5, 67}, {0}, false},
+                                                            {{5, 67}, {1}, false},
+                                                            {{5, 67}, {-1}, false},
+                                                            {{3, 4, 5, 6}, {0, 1}, false},
+                                                            {{3, 4, 5, 6}, {1, 0}, false},
+                                                            {{3, 4, 5, 6}, {0, 2}, false},
+                                                            {{33, 2000}, {}, false},
+                                                            {{33, 2000}, {0}, false},
+                                                            {{2, 20000}, {}, true},
+                                                            {{1}, {}, false},
+                                                            {{}, {}, false},
+                                                            {{0}, {}, false},
+                                                            {{4, 0}, {0}, false}}) {
+    for (auto options : ranges()) {
+      options.over(over).over_all(all);
+      Histogram fast(options), slow(options);
+      for (int i = 0; i < 4; ++i) {  // the first update differs from others
+        const at::Tensor x = values_of(type, sizes);
+        const at::Tensor strided = i == 3 ? at::stack({x, x}, -1).select(-1, 1) : x;
+        fast.update(strided);
+        slow.update(by_operations(x));
+      }
+      BOOST_TEST_CONTEXT(fast.describe() << " of " << at::IntArrayRef(sizes)) check_same(fast, slow);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_range_grows_in_memory_as_by_operations) {
+  at::manual_seed(8);
+  for (const std::int64_t bins : {2, 3, 7, 64}) {
+    for (int round = 0; round < 20; ++round) {
+      const double offset = round % 3 == 0 ? 0.0 : std::pow(10.0, round - 10);
+      Histogram fast{HistogramOptions(bins).over_all(true)}, slow{HistogramOptions(bins).over_all(true)};
+      for (int i = 0; i < 12; ++i) {
+        const at::Tensor x = at::randn({5}, at::kDouble) * std::pow(10.0, 4 * i - 300 * (round % 2)) + offset;
+        fast.update(x);
+        slow.update(by_operations(x));
+        check_same(fast, slow);
+      }
+    }
+  }
+  const double largest = std::numeric_limits<double>::max(),
+               least = std::numeric_limits<double>::denorm_min();
+  for (const auto& values : std::vector<std::vector<double>>{{0},
+                                                             {least, -least},
+                                                             {5, 5},
+                                                             {1, std::nextafter(1, 2)},
+                                                             {largest, -largest},
+                                                             {1e300, -1e290},
+                                                             {kNaN, kInf}}) {
+    Histogram fast{HistogramOptions(5)}, slow{HistogramOptions(5)};
+    for (int i = 0; i < 3; ++i) {
+      fast.update(numbers(values));
+      slow.update(by_operations(numbers(values)));
+    }
+    check_same(fast, slow);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(concentrated_samples_count_as_by_operations) {
+  at::manual_seed(9);
+  const at::Tensor normal = at::randn({70001});
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong}) {
+    for (const at::Tensor& kind :
+         {normal.relu(), at::zeros_like(normal), normal * 1e-5, at::full_like(normal, -3),
+          (normal * 2).round(), at::full_like(normal, kNaN)}) {
+      if (type == at::kLong && kind.isnan().any().item<bool>()) continue;
+      const at::Tensor all = kind.to(type);
+      for (const std::int64_t n : {1, 17, 100, 1000, 70001}) {
+        const at::Tensor x = all.narrow(0, all.numel() - n, n);
+        for (auto options :
+             {HistogramOptions(64, -4, 4), HistogramOptions(100, -4, 4), HistogramOptions(64)}) {
+          options.over_all(true);
+          Histogram fast(options), slow(options);
+          for (const auto& sample : {x, x, normal.to(type)}) {  // twice, then others
+            fast.update(sample);
+            slow.update(by_operations(sample));
+          }
+          BOOST_TEST_CONTEXT(fast.describe() << " of " << x.toString() << n) check_same(fast, slow);
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_after_fast_updates) {
+  Histogram elementwise{HistogramOptions(8, 0, 1)};
+  elementwise.update(at::rand({3, 4}));
+  elementwise.update(at::rand({3, 4}));
+  BOOST_CHECK_THROW(elementwise.update(at::rand({4, 3})), c10::ValueError);
+  BOOST_CHECK_THROW(elementwise.update(at::rand({12})), c10::ValueError);
+  BOOST_CHECK_THROW(elementwise.check(at::rand({12})), c10::ValueError);
+  BOOST_CHECK_THROW(elementwise.update(at::rand({3, 4}).to(at::kComplexFloat)), c10::TypeError);
+  BOOST_TEST(elementwise.count() == 2);
+  BOOST_TEST(elementwise.counts().sum().item<std::int64_t>() == 24);
+  elementwise.update(at::rand({3, 4}, at::kDouble));  // another dtype is welcome
+  BOOST_TEST(elementwise.count() == 3);
+  Histogram rows{HistogramOptions(8, 0, 1).over({0})};
+  rows.update(at::rand({3, 4}));
+  rows.update(at::rand({1, 4}));
+  BOOST_CHECK_THROW(rows.update(at::rand({4})), c10::ValueError);
+  BOOST_CHECK_THROW(rows.update(at::rand({4, 3})), c10::ValueError);
+  BOOST_TEST(rows.count() == 4);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(quantiles)

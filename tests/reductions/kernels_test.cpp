@@ -17,6 +17,7 @@
 #include <torchtap/reductions/detail/sort.hpp>
 
 using namespace torchtap::reductions::detail;
+using torchtap::reductions::Summary;
 namespace bdata = boost::unit_test::data;
 
 namespace {
@@ -58,25 +59,43 @@ at::Tensor numbers_around(const Range& range, const at::Tensor& edges, at::Scala
   return all.index({at::randperm(all.numel())});
 }
 
-/// The slots of Bins, by comparison with every edge.
-at::Tensor slots_of(const Range& range, const at::Tensor& edges, const at::Tensor& x) {
+/// The counters of BinEdges, by comparison with every edge.
+at::Tensor counters_of(const at::Tensor& edges, const at::Tensor& x) {
+  const std::int64_t bins = edges.numel() - 1;
   const at::Tensor wide = x.to(at::kDouble);
-  at::Tensor slots = at::bucketize(wide, edges, /*out_int32=*/false, /*right=*/true).clamp_(1, range.bins);
-  slots.masked_fill_(wide < range.low, 0).masked_fill_(wide > range.high, range.bins + 1);
-  return slots.masked_fill_(wide.isnan(), range.bins + 2);
+  at::Tensor counters =
+      at::bucketize(wide, edges, /*out_int32=*/false, /*right=*/true).sub_(1).clamp_(0, bins - 1);
+  counters.masked_fill_(wide < edges[0], bins).masked_fill_(wide > edges[-1], bins + 1);
+  return counters.masked_fill_(wide.isnan(), bins + 2);
 }
 
-/// Counts part of `x` into slots that already have counts.
-void check_counts(const Range& range, const at::Tensor& edges, const at::Tensor& x, const at::Tensor& slots,
-                  std::int64_t from, std::int64_t n) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(range.bins + 3), 5);
+std::vector<double> vector_of(const at::Tensor& edges) {
+  return {edges.data_ptr<double>(), edges.data_ptr<double>() + edges.numel()};
+}
+
+/// Counts part of `x`, whose elements have these `counters`, with counters that are not zero.
+void check_counts(const BinEdges& edges, const at::Tensor& x, const at::Tensor& counters, std::int64_t from,
+                  std::int64_t n) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(edges.counters()), 5);
   kernels()->count_bins(x.scalar_type(), static_cast<const char*>(x.data_ptr()) + from * x.element_size(),
-                        static_cast<std::size_t>(n),
-                        {range.bins, range.low, range.high, edges.data_ptr<double>()}, counts.data());
-  const at::Tensor want = at::bincount(slots.narrow(0, from, n), {}, range.bins + 3).add_(5);
-  BOOST_TEST(at::tensor(counts).equal(want), x.toString() << ", " << range.bins << " bins from " << range.low
-                                                          << " to " << range.high << ", " << n
-                                                          << " numbers from the " << from << "th");
+                        static_cast<std::size_t>(n), edges, counts.data());
+  const at::Tensor want = at::bincount(counters.narrow(0, from, n), {}, edges.counters()).add_(5);
+  BOOST_TEST(at::tensor(counts).equal(want),
+             x.toString() << ", " << edges.bins() << " bins from " << edges.edges().front() << " to "
+                          << edges.edges().back() << ", " << n << " numbers from the " << from << "th");
+}
+
+/// Runs a test with each instruction set that this processor has, not only with the best.
+template <class F>
+void with_all_instruction_sets(const F& f) {
+  const std::int64_t all = instruction_sets();
+  for (int bit = 0; bit < 63; ++bit) {
+    const std::int64_t one = std::int64_t{1} << bit;
+    if ((all & one) == 0) continue;
+    use_instruction_sets(one);
+    BOOST_TEST_CONTEXT("instruction set " << bit) f();
+  }
+  use_instruction_sets(0);
 }
 
 }  // namespace
@@ -92,13 +111,14 @@ BOOST_DATA_TEST_CASE(any_number_of_bins_counts_every_number_where_it_belongs,
   std::mt19937 random(static_cast<unsigned>(bins));
   const Range range{bins, -4, 4};
   const at::Tensor edges = at::linspace(range.low, range.high, bins + 1, at::kDouble);
+  const BinEdges fixed(vector_of(edges));
   for (const auto type : kTypes) {
-    const at::Tensor x = numbers_around(range, edges, type), slots = slots_of(range, edges, x);
-    check_counts(range, edges, x, slots, 0, x.numel());
+    const at::Tensor x = numbers_around(range, edges, type), counters = counters_of(edges, x);
+    check_counts(fixed, x, counters, 0, x.numel());
     for (int part = 0; part < 5; ++part) {
       const std::int64_t n = random() % (part < 2 ? 1100 : x.numel() + 1),
                          from = random() % (x.numel() - n + 1);
-      check_counts(range, edges, x, slots, from, n);
+      check_counts(fixed, x, counters, from, n);
     }
   }
 }
@@ -118,9 +138,9 @@ BOOST_AUTO_TEST_CASE(any_range_counts_every_number_where_it_belongs) {
       const Range range{bins, low, high};
       const at::Tensor edges = at::linspace(low, high, bins + 1, at::kDouble);
       for (const auto type : kTypes) {
-        const at::Tensor x = numbers_around(range, edges, type);
-        check_counts(range, edges, x, slots_of(range, edges, x), 0, x.numel());
-        check_counts(range, edges, x, slots_of(range, edges, x), 3, 1000);
+        const at::Tensor x = numbers_around(range, edges, type), counters = counters_of(edges, x);
+        check_counts(BinEdges(vector_of(edges)), x, counters, 0, x.numel());
+        check_counts(BinEdges(vector_of(edges)), x, counters, 3, 1000);
       }
     }
   }
@@ -130,12 +150,121 @@ BOOST_AUTO_TEST_CASE(any_length_counts_every_number_where_it_belongs) {
   at::manual_seed(0);
   const Range range{64, -4, 4};
   const at::Tensor edges = at::linspace(range.low, range.high, range.bins + 1, at::kDouble);
+  const BinEdges fixed(vector_of(edges));
   for (const auto type : kTypes) {
-    const at::Tensor x = (at::randn({70003}) * 2).to(type), slots = slots_of(range, edges, x);
-    for (std::int64_t n = 0; n < 1200; n += 7) check_counts(range, edges, x, slots, n % 5, n);
+    const at::Tensor x = (at::randn({70003}) * 2).to(type), counters = counters_of(edges, x);
+    for (std::int64_t n = 0; n < 1200; n += 7) check_counts(fixed, x, counters, n % 5, n);
     for (const std::int64_t n : {4095, 4096, 4097, 8193, 65535, 65536, 65537, 70000})
-      check_counts(range, edges, x, slots, n % 4, n);
+      check_counts(fixed, x, counters, n % 4, n);
   }
+}
+
+namespace {
+
+struct Edged {
+  const char* name;
+  at::Tensor edges;
+};
+
+/// Edges of all the ways in which values find their bins: even and not, few and many, narrow and far from
+/// zero.
+std::vector<Edged> kinds_of_edges() {
+  const auto even = [](double low, double high, std::int64_t bins) {
+    return at::linspace(low, high, bins + 1, at::kDouble);
+  };
+  const auto cells = [](double start, std::int64_t bins, int exponent) {
+    return (at::arange(bins + 1, at::kDouble) + start) * std::ldexp(1.0, exponent);
+  };
+  return {{"64 bins from -4 to 4", even(-4, 4, 64)},
+          {"64 bins from 0 to 6", even(0, 6, 64)},
+          {"256 bins of width 1", even(0, 256, 256)},
+          {"1 bin", even(-1, 1, 1)},
+          {"1000 bins from -4 to 4", even(-4, 4, 1000)},
+          {"4096 even bins", even(-4, 4, 4096)},
+          {"100 uneven bins", even(-4, 4, 100)},
+          {"10 uneven bins from 0 to 1", even(0, 1, 10)},
+          {"7 uneven bins around 0", even(-0.3, 0.3, 7)},
+          {"3 bins far from zero", even(1e6, 1e6 + 1, 3)},
+          {"cells around 0", cells(-30, 64, -3)},
+          {"cells above 0", cells(0, 64, -20)},
+          {"small cells", cells(-17, 64, -126)},
+          {"cells of subnormal numbers", cells(0, 64, -155)},
+          {"the least cells", cells(0, 64, -1022)},
+          {"large cells", cells(-40, 64, 100)},
+          {"cells far from zero", cells(4096000, 64, -12)},
+          {"cells as far as they can be", cells(1L << 51, 64, 0)}};
+}
+
+/// Values concentrated on or next to few edges, in float64.
+std::vector<std::pair<const char*, at::Tensor>> concentrated(const at::Tensor& edges) {
+  const std::int64_t n = 1500;
+  const at::Tensor normal = at::randn({n}, at::kDouble);
+  const double width = (edges[1] - edges[0]).item<double>();
+  const auto some_edges = edges.index({at::randint(edges.numel(), {n}, at::kLong)});
+  const auto mix = [&](const at::Tensor& a, const at::Tensor& b) {
+    return at::where(at::rand({n}) < 0.5, a, b);
+  };
+  const auto all = [&](const at::Tensor& value) { return value.expand({n}).clone(); };
+  const at::Tensor away = at::full({}, kInfinity, at::kDouble);
+  return {{"normal", normal * width * 8 + edges.mean()},
+          {"after a ReLU", normal.relu()},
+          {"zeros", at::zeros({n}, at::kDouble)},
+          {"zeros of both signs", normal * 0},
+          {"gradients", normal * 1e-5},
+          {"far less than a bin around zero", normal * width * 1e-9},
+          {"the lowest edge", all(edges[0])},
+          {"the highest edge", all(edges[-1])},
+          {"the outer edges", mix(all(edges[0]), all(edges[-1]))},
+          {"one edge in the middle", all(edges[edges.numel() / 2])},
+          {"edges", some_edges},
+          {"edges and gradients", mix(some_edges, normal * 1e-5)},
+          {"just above edges", at::nextafter(some_edges, away)},
+          {"just below edges", at::nextafter(some_edges, -away)},
+          {"near edges as float32",
+           at::nextafter(some_edges.to(at::kFloat), -away.to(at::kFloat)).to(at::kDouble)},
+          {"near one edge", all(edges[edges.numel() / 3]) + normal * width * 1e-6},
+          {"one number", all(edges[0] + 0.3 * width)},
+          {"with NaN", mix(at::zeros({n}, at::kDouble), all(at::full({}, kNaN, at::kDouble)))},
+          {"with infinities", mix(normal * kInfinity, some_edges)}};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(concentrated_values_count_where_they_belong) {
+  for (const auto& [edges_name, edges] : kinds_of_edges()) {
+    at::manual_seed(1);
+    const BinEdges fixed(vector_of(edges));
+    for (const auto& [name, values] : concentrated(edges)) {
+      for (const auto type : kTypes) {
+        const at::Tensor x = values.to(type), counters = counters_of(edges, x);
+        BOOST_TEST_CONTEXT(name << ", " << edges_name) {
+          for (std::int64_t i = 0; i < 100; ++i) {
+            const double value = x[i].item<double>();
+            BOOST_REQUIRE(fixed.counter_of(value) == counters[i].item<std::int64_t>());
+          }
+          with_all_instruction_sets([&, x = x] {
+            // Around the lengths of vectors and blocks.
+            for (const std::int64_t n :
+                 {1, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 511, 513, 767, 768, 769, 1025, 1490})
+              check_counts(fixed, x, counters, n % 7, n);
+          });
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(even_edges_are_computed) {
+  // Which edges need no table is about speed, so nothing else would show it.
+  const auto is_even = [](const at::Tensor& edges) {
+    return BinEdges(vector_of(edges)).rulers<float>().even.fits;
+  };
+  BOOST_TEST(is_even(at::linspace(-4, 4, 65, at::kDouble)));
+  BOOST_TEST(is_even(at::linspace(0, 6, 65, at::kDouble)));
+  BOOST_TEST(is_even(at::linspace(0.25, 10.25, 11, at::kDouble)));
+  BOOST_TEST(is_even((at::arange(65, at::kDouble) - 20) * 0x1p-40));
+  BOOST_TEST(!is_even(at::linspace(0, 1, 11, at::kDouble)));
+  BOOST_TEST(!is_even(at::linspace(-4, 4, 101, at::kDouble)));
 }
 
 BOOST_AUTO_TEST_CASE(extrema_and_zeros_of_any_sign_are_found) {
@@ -201,7 +330,7 @@ BOOST_AUTO_TEST_CASE(half_precision_is_read_bit_by_bit) {
     BOOST_TEST(got.min == finite.min().item<double>());
     const Range range{100, -2, 2};
     const at::Tensor edges = at::linspace(range.low, range.high, range.bins + 1, at::kDouble);
-    check_counts(range, edges, all, slots_of(range, edges, all), 0, all.numel());
+    check_counts(BinEdges(vector_of(edges)), all, counters_of(edges, all), 0, all.numel());
   }
 }
 

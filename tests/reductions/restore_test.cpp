@@ -36,6 +36,8 @@ std::vector<std::pair<std::string, Make>> all() {
       {"EMA", made(EMA(EMAOptions(0.75).over({0})))},
       {"Histogram", made(Histogram(HistogramOptions(7, -1, 2).over({0})))},
       {"Histogram", made(Histogram(HistogramOptions(16)))},
+      {"LogHistogram", made(LogHistogram(LogHistogramOptions(5).over({0})))},
+      {"LogHistogram", made(LogHistogram(LogHistogramOptions().over_all(true)))},
       {"Quantiles", made(Quantiles(QuantilesOptions().at({0.1, 0.3}).size(300).seed(9).over({0})))},
       {"Covariance", made(Covariance(CovarianceOptions().over({0})))},
       {"Gram", made(Gram(GramOptions().over({0})))},
@@ -46,9 +48,9 @@ std::vector<std::pair<std::string, Make>> all() {
       {"Window(Mean)", made(window(3, Mean(MeanOptions().over({1}))))},
       {"Series(Every(Window(Max)), Over(Series(Min, Sum)))",
        made(Series(every(2, window(2, Max())), over({0}, Series(Min(), Sum()))))},
-      {"Mean", made(Named("mean", NamedOptions().over({0})))},
+      {"Mean", made(parse("mean", ParseOptions().over({0})))},
       {"Series(Mean, Mean, Histogram, TopK)",
-       made(Named("mean,mean,histogram:8:-2:2,top_k:2", NamedOptions().over({0})))},
+       made(parse("mean,mean,histogram:8:-2:2,top_k:2", ParseOptions().over({0})))},
   };
 }
 
@@ -86,13 +88,13 @@ BOOST_AUTO_TEST_CASE(a_restored_reduction_is_the_same_and_merges_as_one_stream) 
     const auto saved = torchtap::core::save(*first);
     BOOST_REQUIRE(saved.has_value());
     BOOST_TEST(saved->recipe == recipe);
-    const auto restored = restore(*saved);
+    const auto restored = torchtap::core::make_sink(restore(*saved));
     check_same(*restored, *first, recipe + ", restored");
     BOOST_TEST(torchtap::core::save(*restored)->bytes == saved->bytes, recipe << " is saved as it was");
-    restored->merge(*restore(*torchtap::core::save(*second)));
+    restored->merge(*torchtap::core::make_sink(restore(*torchtap::core::save(*second))));
     check_same(*restored, *whole, recipe + ", merged");
     // Further updates work as well.
-    const auto goes_on = restore(*saved);
+    const auto goes_on = torchtap::core::make_sink(restore(*saved));
     for (std::size_t i = 4; i < data.size(); ++i) goes_on->update(data[i]);
     check_same(*goes_on, *whole, recipe + ", updated");
   }
@@ -102,12 +104,12 @@ BOOST_AUTO_TEST_CASE(a_reservoir_is_restored) {
   Reservoir reservoir(ReservoirOptions(5).seed(4).over({0}));
   for (const auto& sample : samples()) reservoir.update(sample);
   const auto sink = make_sink(reservoir);
-  check_same(*restore(*torchtap::core::save(*sink)), *sink, "Reservoir");
+  check_same(*torchtap::core::make_sink(restore(*torchtap::core::save(*sink))), *sink, "Reservoir");
 }
 
 BOOST_AUTO_TEST_CASE(what_has_seen_nothing_is_restored) {
   for (const auto& [recipe, make] : all()) {
-    const auto restored = restore(*torchtap::core::save(*make()));
+    const auto restored = torchtap::core::make_sink(restore(*torchtap::core::save(*make())));
     BOOST_TEST(restored->count() == 0, recipe);
     BOOST_TEST(restored->results().empty(), recipe);
     BOOST_TEST(restored->describe() == make()->describe());

@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 #include <reductions/support.hpp>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <sstream>
@@ -67,6 +68,10 @@ const std::vector<Case>& cases() {
                         state.set("kurtosis", central(x, 4) / central(x, 2).square() - 3);
                       }
                       return state;
+                    }),
+      make<Moments>("Moments, order 2", MomentsOptions().order(2),
+                    [](const at::Tensor& x) {
+                      return core::Results{{"mean", x.mean(0)}, {"variance", x.var(0, /*unbiased=*/true)}};
                     }),
       make<Min>(
           "Min", MinOptions(),
@@ -132,6 +137,33 @@ const std::vector<Case>& cases() {
                                  {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
           },
           false),
+      make<LogHistogram>(
+          "LogHistogram", LogHistogramOptions(),
+          [](const at::Tensor& x) {
+            // The ends of all bins, and those that have a value.
+            std::vector<at::Tensor> ends{at::zeros({1}, at::kDouble)};
+            for (int octave = -127; octave < 128; ++octave) {
+              const at::Tensor inside = (at::arange(1, 9, at::kDouble) / 8 + (octave == -127 ? 0 : 1));
+              ends.push_back(inside * std::ldexp(1.0, octave == -127 ? -126 : octave));
+            }
+            const at::Tensor above = at::cat(ends), edges = at::cat({-above.flip(0), above.slice(0, 1)});
+            const at::Tensor magnitudes =
+                at::bucketize(x.abs(), above, false, /*right=*/true).clamp_max(2040);
+            const at::Tensor bins = at::where(x < 0, 2040 - magnitudes, 2039 + magnitudes);
+            const at::Tensor wide = at::one_hot(bins, 4080).sum(0);
+            // What is counted apart was put into the bins next to 0.
+            const at::Tensor zeros = (x == 0).to(at::kLong).sum(0);
+            wide.select(1, 2040).sub_(zeros);
+            const at::Tensor used = (wide != 0).any(0).nonzero().squeeze(1);
+            return core::Results{{"counts", wide.index_select(1, used)},
+                                 {"low", edges.index_select(0, used)},
+                                 {"high", edges.index_select(0, used + 1)},
+                                 {"zeros", zeros},
+                                 {"negative_infinity", at::isneginf(x).sum(0)},
+                                 {"positive_infinity", at::isposinf(x).sum(0)},
+                                 {"nan", x.isnan().sum(0)}};
+          },
+          false),
       make<Quantiles>(
           "Quantiles", QuantilesOptions(),
           [](const at::Tensor& x) {
@@ -174,6 +206,13 @@ const std::vector<Case>& cases() {
          return core::make_sink(Series(Mean(MeanOptions().over({0})), Max(MaxOptions().over({0})),
                                        Mean(MeanOptions().over({0}))));
        },
+       [](const at::Tensor& x) {
+         return core::Results{
+             {"mean.value", x.mean(0)}, {"max.value", x.amax(0)}, {"mean_2.value", x.mean(0)}};
+       },
+       false},
+      {"parsed", [] { return core::make_sink(parse("mean,max,mean")); },
+       [] { return core::make_sink(parse("mean,max,mean", ParseOptions().over({0}))); },
        [](const at::Tensor& x) {
          return core::Results{
              {"mean.value", x.mean(0)}, {"max.value", x.amax(0)}, {"mean_2.value", x.mean(0)}};

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 
+#include <torchtap/core/sink.hpp>
 #include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/merge.hpp>
 #include <torchtap/storage/recover.hpp>

@@ -20,10 +20,10 @@ int main(int, char** argv) {
   std::vector<at::Tensor> batches;
   for (const std::int64_t rows : {5, 3, 4, 4, 2, 1}) batches.push_back(at::randn({rows, 8}));
 
-  const auto rows = NamedOptions().over({0});
+  const auto rows = ParseOptions().over({0});
   const std::vector<std::pair<std::string, Options>> ways{
       {"mean", Options().reduction(Mean(MeanOptions().over({0})))},
-      {"named", Options().reduction(Named("sum,mean,moments,min,max,abs_max,norm:3,count,first,last,ema,"
+      {"named", Options().reduction(parse("sum,mean,moments,min,max,abs_max,norm:3,count,first,last,ema,"
                                           "histogram:16:-2:2,histogram:8,quantiles,covariance,gram,top_k:3",
                                           rows))},
       {"series", Options().reduction(Series(Moments(MomentsOptions().over({0})),

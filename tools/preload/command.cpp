@@ -170,9 +170,7 @@ void add_command(CLI::App& app) {
       ->check(CLI::IsMember(tools::recorder_names()))
       ->capture_default_str();
   tools::add_which_options(*command, config->which);
-  command->add_option(
-      "--reduce", config->reduce,
-      "Reductions, comma-separated: 'moments', 'mean,histogram:64:-4:4'; default: keep every sample");
+  command->add_option("--reduce", config->reduce, torchtap::tools::reduce_help());
   command->add_option("--over", config->over, "Dimensions of a sample that count as rows: '0' or '0,2,3'")
       ->delimiter(',');
   command

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <limits>
 
-namespace torchtap::reductions::detail {
+#include <torchtap/core/api.hpp>
+
+namespace torchtap::reductions {
 
 /// Statistics of some elements from one pass. Central moments, extrema and sum cover the finite elements
 /// only.
-struct Summary {
+struct TORCHTAP_API Summary {
   std::int64_t taken = 0;  ///< finite elements
   double sum = 0.0;
   double mean = 0.0, m2 = 0.0, m3 = 0.0, m4 = 0.0;  ///< m_k: the sum of (x - mean)^k
@@ -57,7 +59,7 @@ struct Summary {
 };
 
 /// Statistics to compute beyond `taken`, `sum`, `mean`, `min`, `max` and the non-finite counts.
-struct Needs {
+struct TORCHTAP_API Needs {
   bool moments = false;  ///< m2, m3, m4
   bool zeros = false;
 
@@ -66,4 +68,4 @@ struct Needs {
   }
 };
 
-}  // namespace torchtap::reductions::detail
+}  // namespace torchtap::reductions

@@ -42,7 +42,7 @@ void check_same(const core::Results& got, const core::Results& want, const std::
 
 std::string refusal(const std::string& text) {
   try {
-    const Named named(text);
+    (void)parse(text);
   } catch (const c10::ValueError& error) {
     return error.what_without_backtrace();
   }
@@ -51,13 +51,13 @@ std::string refusal(const std::string& text) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(named)
+BOOST_AUTO_TEST_SUITE(parsing)
 
 BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
-  const auto over_rows = NamedOptions().over({0});
+  const auto over_rows = ParseOptions().over({0});
   const auto same = [&](const std::string& text, auto reduction) {
     BOOST_TEST_CONTEXT(text) {
-      check_same(folded(Named(text, over_rows)), folded(reduction));
+      check_same(folded(parse(text, over_rows)), folded(reduction));
     }
   };
   same("sum", Sum(SumOptions().over({0})));
@@ -74,6 +74,8 @@ BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
   same("ema:0.5", EMA(EMAOptions(0.5).over({0})));
   same("histogram:8", Histogram(HistogramOptions(8).over({0})));
   same("histogram:8:-1:1.5", Histogram(HistogramOptions(8, -1, 1.5).over({0})));
+  same("log_histogram", LogHistogram(LogHistogramOptions().over({0})));
+  same("log_histogram:5", LogHistogram(LogHistogramOptions(5).over({0})));
   same("quantiles", Quantiles(QuantilesOptions().over({0})));
   same("covariance", Covariance(CovarianceOptions().over({0})));
   same("gram", Gram(GramOptions().over({0})));
@@ -82,37 +84,37 @@ BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
 }
 
 BOOST_AUTO_TEST_CASE(several_are_a_series) {
-  const auto everything = NamedOptions().over_all(true);
-  const auto state = folded(Named("mean,max,norm:1,norm:2,histogram:8,top_k:3", everything));
+  const auto everything = ParseOptions().over_all(true);
+  const auto state = folded(parse("mean,max,norm:1,norm:2,histogram:8,top_k:3", everything));
   // Equal to the last bit: both read a sample once for all members.
   check_same(state, folded(Series(Mean(MeanOptions().over_all(true)), Max(MaxOptions().over_all(true)),
                                   Norm(NormOptions().p(1).over_all(true)), Norm(NormOptions().over_all(true)),
                                   Histogram(HistogramOptions(8).over_all(true)),
                                   TopK(TopKOptions(3).over_all(true)))));
   BOOST_TEST(state.size() == 11);
-  BOOST_TEST(Named("mean,max").describe() == "Series(Mean, Max)");
-  BOOST_TEST(Named("mean").describe() == "Mean");
+  BOOST_TEST(parse("mean,max").describe() == "Series(Mean, Max)");
+  BOOST_TEST(parse("mean").describe() == "Mean");
 }
 
 BOOST_AUTO_TEST_CASE(what_one_member_refuses_changes_none) {
-  Named named("mean,histogram:4:0:1,quantiles", NamedOptions().over({0}));
+  Any named = parse("mean,histogram:4:0:1,quantiles", ParseOptions().over({0}));
   named.update(at::ones({2, 3}));
   const core::Results before = named.results();
   BOOST_CHECK_THROW(named.update(at::ones({2, 4})), c10::ValueError);
   BOOST_CHECK_THROW(named.update(at::ones({2, 3}, at::kComplexFloat)), c10::TypeError);
   check_same(named.results(), before);
   BOOST_TEST(named.commutative());
-  BOOST_TEST(!Named("mean,last").commutative());
+  BOOST_TEST(!parse("mean,last").commutative());
 }
 
 BOOST_AUTO_TEST_CASE(merged_copied_saved_and_started_anew) {
   const auto parts = rows().split(8);
-  Named whole("mean,count", NamedOptions().over({0})), first = whole, second = whole.fresh();
+  Any whole = parse("mean,count", ParseOptions().over({0})), first = whole, second = whole.fresh();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     whole.update(parts[i]);
     (i < 2 ? first : second).update(parts[i]);
   }
-  Named merged = first;
+  Any merged = first;
   merged.merge(second);
   BOOST_TEST(merged.count() == whole.count());
   BOOST_TEST(first.count() == 16);
@@ -126,16 +128,16 @@ BOOST_AUTO_TEST_CASE(merged_copied_saved_and_started_anew) {
     core::OutputArchive archive(stream);
     archive(whole);
   }
-  Named restored = whole.fresh();
+  Any restored = whole.fresh();
   core::InputArchive archive(stream);
   archive(restored);
   check_same(restored.results(), whole.results());
-  BOOST_CHECK_THROW(whole.merge(Named("mean")), c10::Error);
-  BOOST_CHECK_THROW(whole.merge(Named("count,mean")), c10::Error);
+  BOOST_CHECK_THROW(whole.merge(parse("mean")), c10::Error);
+  BOOST_CHECK_THROW(whole.merge(parse("count,mean")), c10::Error);
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_that_one_refuses_reaches_none) {
-  Named named("count,mean");
+  Any named = parse("count,mean");
   named.update(at::ones({3}));
   BOOST_CHECK_THROW(named.update(at::ones({4})), c10::Error);  // Count takes any shape, Mean does not
   BOOST_TEST(named.count() == 1);

@@ -1,0 +1,132 @@
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <type_traits>
+#include <vector>
+
+#include <torchtap/reductions/detail/bin_counts.hpp>
+#include <torchtap/reductions/detail/kernels.hpp>
+#include <torchtap/reductions/detail/reader.hpp>
+
+namespace torchtap::reductions::detail {
+namespace {
+
+constexpr std::int64_t kPiece = 1 << 20;  // elements that one thread counts at a time
+
+/// Calls `f` with a null pointer to the C++ type of `type`. Returns false if it is none of those that are
+/// counted.
+template <class F>
+bool with_real_type(c10::ScalarType type, const F& f) {
+  switch (type) {
+#define TORCHTAP_CASE(NAME, TYPE)         \
+  case c10::ScalarType::NAME:             \
+    f(static_cast<const TYPE*>(nullptr)); \
+    return true;
+    TORCHTAP_CASE(Float, float)
+    TORCHTAP_CASE(Double, double)
+    TORCHTAP_CASE(Half, c10::Half)
+    TORCHTAP_CASE(BFloat16, c10::BFloat16)
+    TORCHTAP_CASE(Byte, std::uint8_t)
+    TORCHTAP_CASE(Char, std::int8_t)
+    TORCHTAP_CASE(Short, std::int16_t)
+    TORCHTAP_CASE(Int, std::int32_t)
+    TORCHTAP_CASE(Long, std::int64_t)
+    TORCHTAP_CASE(Bool, bool)
+#undef TORCHTAP_CASE
+    default:
+      return false;
+  }
+}
+
+template <class T>
+constexpr bool kHasKernels = !std::is_integral_v<T>;  // including the half types
+
+template <class T>
+double widened(T x) {
+  if constexpr (std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>) {
+    return static_cast<double>(static_cast<float>(x));
+  } else {
+    return static_cast<double>(x);
+  }
+}
+
+/// With the kernels, in float64 if the type has none.
+template <class T>
+void count_with_kernels(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
+                        std::int64_t* counters) {
+  if constexpr (kHasKernels<T>) {
+    kernels()->count_bins(type, x, static_cast<std::size_t>(n), edges, counters);
+  } else {
+    constexpr std::int64_t kWide = 1024;
+    double wide[kWide];
+    for (std::int64_t i = 0; i < n; i += kWide) {
+      const std::int64_t part = std::min(kWide, n - i);
+      std::transform(x + i, x + i + part, wide, widened<T>);
+      kernels()->count_bins(c10::ScalarType::Double, wide, static_cast<std::size_t>(part), edges, counters);
+    }
+  }
+}
+
+template <class T>
+void count_piece(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
+                 std::int64_t* counters) {
+  if (kernels() != nullptr) return count_with_kernels(type, x, n, edges, counters);
+  for (std::int64_t i = 0; i < n; ++i) ++counters[edges.counter_of(widened(x[i]))];
+}
+
+}  // namespace
+
+bool is_countable(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == c10::kStrided &&
+         tensor.has_storage() && !tensor.is_neg() && !tensor._is_zerotensor() &&
+         with_real_type(tensor.scalar_type(), [](auto*) {});
+}
+
+void count_all(const Memory& x, const BinEdges& edges, std::int64_t* counters) {
+  with_real_type(x.type, [&](auto* typed) {
+    const auto* const first = reinterpret_cast<decltype(typed)>(x.data);
+    const std::int64_t n = x.numel, pieces = (n + kPiece - 1) / kPiece;
+    if (pieces <= 1) return count_piece(x.type, first, n, edges, counters);
+    std::mutex mutex;
+    parallel(pieces, n, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<std::int64_t> counts(static_cast<std::size_t>(edges.counters()), 0);
+      const std::int64_t from = begin * kPiece, to = std::min(n, end * kPiece);
+      count_piece(x.type, first + from, to - from, edges, counts.data());
+      const std::lock_guard lock(mutex);
+      std::transform(counts.begin(), counts.end(), counters, counters, std::plus<>());
+    });
+  });
+}
+
+void count_columns(const Lines& lines, const BinEdges& edges, std::int64_t* counters) {
+  constexpr std::int64_t kTile = 64;        // columns, whose counters stay in the cache
+  constexpr std::int64_t kSmall = 1 << 15;  // elements: below, waking other threads takes longer
+  const std::int64_t stride = edges.counters(), width = lines.numel, tiles = (width + kTile - 1) / kTile;
+  with_real_type(lines.type, [&](auto* typed) {
+    const auto* const x = reinterpret_cast<decltype(typed)>(lines.data);
+    const auto count = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t tile = begin; tile < end; ++tile) {
+        const std::int64_t last = std::min(width, (tile + 1) * kTile);
+        for (std::int64_t r = 0; r < lines.rows; ++r) {
+          for (std::int64_t c = tile * kTile; c < last; ++c)
+            ++counters[c * stride + edges.counter_of(widened(x[r * width + c]))];
+        }
+      }
+    };
+    if (lines.rows * width < kSmall) return count(0, tiles);
+    parallel(tiles, lines.rows * width, count);
+  });
+}
+
+void count_equal(const Summary& all, const BinEdges& edges, std::int64_t* counters) {
+  if (all.taken != 0) counters[edges.counter_of(all.min)] += all.taken;
+  std::int64_t* const others = counters + edges.bins();
+  others[0] += all.negative_infinities;
+  others[1] += all.positive_infinities;
+  others[2] += all.nan;
+}
+
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include <torchtap/reductions/detail/bin_edges.hpp>
+#include <torchtap/reductions/detail/intake.hpp>
+#include <torchtap/reductions/pass.hpp>
+#include <torchtap/reductions/summary.hpp>
+
+/// Counts real numbers in the CPU's memory in bins, in plain loops or with the kernels if there are any.
+/// Counters are those of `BinEdges`.
+namespace torchtap::reductions::detail {
+
+/// Whether the tensor is real numbers in the CPU's memory, of a type that the functions below read.
+bool is_countable(const at::Tensor& tensor);
+
+/// Counts all elements with one set of counters.
+void count_all(const Memory& x, const BinEdges& edges, std::int64_t* counters);
+
+/// Counts each element of a row with counters of its own: [elements of a row, edges.counters()].
+void count_columns(const Lines& lines, const BinEdges& edges, std::int64_t* counters);
+
+/// Counts elements that were summarised and are all equal, but for infinities and NaN.
+void count_equal(const Summary& all, const BinEdges& edges, std::int64_t* counters);
+
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torchtap/reductions/parse.hpp>
+
+namespace torchtap::reductions::detail {
+
+/// The arguments of a reduction in text: those of "histogram:64:-4:4" are "64", "-4" and "4".
+using Arguments = std::vector<std::string>;
+
+/// A reduction that has a name. To add one, add a line to the list in catalogue.cpp.
+struct Named {
+  CatalogueEntry entry;
+  std::size_t least, most;  ///< number of arguments
+  std::function<Any(const Arguments&, const ParseOptions&)> make;
+  std::function<Any()> blank;  ///< of any configuration: for `restore`, which reads it with the state
+};
+
+const std::vector<Named>& all_named();
+
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,196 @@
+/// Counts values in bins: `Kernels::count_bins`.
+
+// Highway includes this file once per instruction set.
+#if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP
+#undef TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP
+#else
+#define TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torchtap/reductions/detail/bin_edges.hpp>
+#include <torchtap/reductions/detail/kernels_planes-inl.hpp>
+#include <torchtap/reductions/detail/kernels_scalar.hpp>
+#include <torchtap/reductions/detail/kernels_slots-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace torchtap::reductions::detail::HWY_NAMESPACE {
+
+/// The end of a run of elements, filled up to `size` with values of slot 0.
+template <class T>
+HWY_INLINE void pad(const T* x, std::size_t n, T* padded, std::size_t size) {
+  std::fill(std::copy(x, x + n, padded), padded + size,
+            static_cast<T>(-std::numeric_limits<float>::infinity()));
+}
+
+/// For few slots: updates no counter per value. Slots are transposed into bit planes and counted a word at a
+/// time. This gives the number of slots that have at least the bits of s; inclusion-exclusion then gives the
+/// number equal to s.
+template <class T, class F>
+void count_few_slots(const T* x, std::size_t n, F find, const BinEdges& edges, std::int64_t* counts) {
+  using Lane = typename F::Lane;
+  const hn::ScalableTag<Lane> d;
+  const hn::ScalableTag<std::uint64_t> words;
+  const auto size = static_cast<std::size_t>(edges.counters());
+  const std::size_t lanes = hn::Lanes(words), bytes = lanes * sizeof(std::uint64_t), block = 8 * bytes;
+  HWY_ALIGN std::uint64_t supersets[kFewSlots * HWY_MAX_BYTES / sizeof(std::uint64_t)];
+  std::fill(supersets, supersets + (size + 7) / 8 * 8 * lanes, 0);
+  HWY_ALIGN std::uint64_t planes[8 * HWY_MAX_BYTES / sizeof(std::uint64_t)];
+  const auto count = [&](const T* from) HWY_ATTR {
+    for (std::size_t i = 0; i < 8; ++i) {
+      const auto found = find_bytes(d, from + i * bytes, find, std::make_index_sequence<sizeof(Lane) / 2>());
+      hn::Store(hn::BitCast(words, found), words, planes + i * lanes);
+    }
+    to_planes(words, planes);
+    count_supersets(words, planes, size, supersets);
+  };
+  std::size_t i = 0;
+  for (; i + block <= n; i += block) count(x + i);
+  if (i < n) {
+    T padded[8 * HWY_MAX_BYTES];
+    pad(x + i, n - i, padded, block);  // slot 0 has no bits
+    count(padded);
+  }
+
+  std::int64_t exact[kFewSlots] = {static_cast<std::int64_t>(n)};
+  for (std::size_t s = 1; s < size; ++s)
+    exact[s] =
+        static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(words, hn::Load(words, supersets + s * lanes))));
+  for (std::size_t bit = 1; bit < size; bit *= 2) {
+    for (std::size_t s = 0; s + bit < size; ++s) {
+      if ((s & bit) == 0) exact[s] -= exact[s | bit];
+    }
+  }
+  for (std::size_t s = 0; s < size; ++s)
+    counts[edges.counter_of_slot(static_cast<std::int64_t>(s))] += exact[s];
+}
+
+constexpr std::size_t kTables = 4;
+
+/// Calls `add(k, slot)` for each element, where neighbours differ in k < kTables. Returns how many more calls
+/// with slot 0 it made.
+template <class T, class F, class Add>
+HWY_INLINE std::size_t each_slot(const T* x, std::size_t n, F& find, const Add& add) {
+  const hn::ScalableTag<typename F::Lane> d;
+  const hn::RebindToUnsigned<decltype(d)> bits;
+  using Word = hn::TFromD<decltype(bits)>;
+  constexpr std::size_t kBlock = 64, kMost = kBlock + 2 * HWY_MAX_BYTES / sizeof(Word);
+  const std::size_t lanes = hn::Lanes(d), block = std::max(kBlock, 2 * lanes);
+  HWY_ALIGN Word slots[kMost];
+  const auto each = [&](const T* from, std::size_t size) HWY_ATTR {
+    const auto mask = hn::Set(bits, F::kMask);
+    for (std::size_t k = 0; k < size; k += 2 * lanes) {
+      auto a = hn::Undefined(bits), b = a;
+      find(d, from + k, a, b);
+      hn::Store(hn::And(shifted<-F::kFraction>(a), mask), bits, slots + k);
+      hn::Store(hn::And(shifted<-F::kFraction>(b), mask), bits, slots + k + lanes);
+    }
+    for (std::size_t j = 0; j < size; j += kTables) {
+      for (std::size_t k = 0; k < kTables; ++k) add(k, slots[j + k]);
+    }
+  };
+  std::size_t i = 0;
+  for (; i + block <= n; i += block) each(x + i, block);
+  if (i == n) return 0;
+  T padded[kMost];
+  const std::size_t step = std::max(kTables, 2 * lanes), whole = (n - i + step - 1) / step * step;
+  pad(x + i, n - i, padded, whole);
+  each(padded, whole);
+  return i + whole - n;
+}
+
+/// Adds up tables of counts of slots; `padding` were counted in slot 0 and are none.
+template <class C>
+void add_tables(const C* tables, std::size_t padding, const BinEdges& edges, std::int64_t* counts) {
+  const hn::ScalableTag<std::uint64_t> wide;
+  const hn::Rebind<C, decltype(wide)> d;
+  const auto size = static_cast<std::size_t>(edges.counters()), lanes = hn::Lanes(wide);
+  auto* const to = reinterpret_cast<std::uint64_t*>(counts);
+  std::size_t s = 1;  // bin s - 1
+  for (; s + lanes <= size - 2; s += lanes) {
+    auto sum = hn::LoadU(d, tables + s);
+    for (std::size_t k = 1; k < kTables; ++k) sum = hn::Add(sum, hn::LoadU(d, tables + k * size + s));
+    if constexpr (sizeof(C) == sizeof(std::uint64_t)) {
+      hn::StoreU(hn::Add(hn::LoadU(wide, to + s - 1), sum), wide, to + s - 1);
+    } else {
+      hn::StoreU(hn::Add(hn::LoadU(wide, to + s - 1), hn::PromoteTo(wide, sum)), wide, to + s - 1);
+    }
+  }
+  const auto add = [&](std::size_t slot, std::int64_t counter) {
+    for (std::size_t k = 0; k < kTables; ++k)
+      counts[counter] += static_cast<std::int64_t>(tables[k * size + slot]);
+  };
+  add(0, edges.bins());
+  for (; s < size; ++s) add(s, edges.counter_of_slot(static_cast<std::int64_t>(s)));
+  counts[edges.bins()] -= static_cast<std::int64_t>(padding);
+}
+
+/// Neighbouring values use separate counters: two increments of the same counter would have to wait for each
+/// other.
+template <class T, class F>
+void count_each_slot(const T* x, std::size_t n, F find, const BinEdges& edges, std::int64_t* counts) {
+  constexpr std::size_t kOnStack = 1024;
+  const auto size = static_cast<std::size_t>(edges.counters());
+  if (kTables * size <= kOnStack && n <= std::numeric_limits<std::uint32_t>::max()) {
+    std::uint32_t tables[kOnStack];
+    std::fill(tables, tables + kTables * size, 0);
+    const auto padding = each_slot(x, n, find, [&](std::size_t k, auto slot) { ++tables[k * size + slot]; });
+    add_tables(tables, padding, edges, counts);
+  } else if (n < 16 * kTables * size) {  // clearing the tables would take longer than waiting
+    const auto padding = each_slot(x, n, find, [&](std::size_t /*k*/, auto slot) {
+      ++counts[edges.counter_of_slot(static_cast<std::int64_t>(slot))];
+    });
+    counts[edges.bins()] -= static_cast<std::int64_t>(padding);
+  } else {
+    std::vector<std::uint64_t> tables(kTables * size, 0);
+    const auto padding = each_slot(x, n, find, [&](std::size_t k, auto slot) { ++tables[k * size + slot]; });
+    add_tables(tables.data(), padding, edges, counts);
+  }
+}
+
+template <class T>
+void count_bins_of(const T* x, std::size_t n, const BinEdges& edges, std::int64_t* counts) {
+  constexpr std::size_t kVectors = 16, kPlanes = 768;  // elements: below, these are slower
+  using Lane = OwnLane<T>;
+  const auto& own = edges.rulers<Lane>();
+  const auto& wide = edges.rulers<double>();
+  const bool in_planes = n >= kPlanes && static_cast<std::size_t>(edges.counters()) <= kFewSlots;
+  if (n >= kVectors) {
+    if constexpr (kFewSlots != 0) {
+      if (in_planes && own.even.fits) return count_few_slots(x, n, EvenSlots<Lane>(edges), edges, counts);
+      if (in_planes && own.bytes.fits)
+        return count_few_slots(x, n, NearSlots<Lane, decltype(own.bytes)>(edges, own.bytes), edges, counts);
+    }
+    if (own.even.fits) return count_each_slot(x, n, EvenSlots<Lane>(edges), edges, counts);
+    if (own.words.fits)
+      return count_each_slot(x, n, NearSlots<Lane, decltype(own.words)>(edges, own.words), edges, counts);
+    if constexpr (!std::is_same_v<Lane, double>) {
+      if (wide.even.fits) return count_each_slot(x, n, EvenSlots<double>(edges), edges, counts);
+      if (wide.words.fits)
+        return count_each_slot(x, n, NearSlots<double, decltype(wide.words)>(edges, wide.words), edges,
+                               counts);
+    }
+  }
+  for (std::size_t i = 0; i < n; ++i) ++counts[edges.counter_of(widened(x[i]))];
+}
+
+void count_bins(c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges,
+                std::int64_t* counts) {
+  with_type(type, [&](auto* typed) {
+    count_bins_of(static_cast<decltype(typed)>(const_cast<void*>(x)), n, edges, counts);
+  });
+}
+
+}  // namespace torchtap::reductions::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

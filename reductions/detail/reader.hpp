@@ -1,0 +1,63 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <torchtap/reductions/detail/bin_edges.hpp>
+#include <torchtap/reductions/detail/bits.hpp>
+#include <torchtap/reductions/summary.hpp>
+
+/// Reads a contiguous sample with the kernels, in pieces and on several threads.
+namespace torchtap::reductions::detail {
+
+/// A contiguous sample viewed as [folded, kept, folded, kept]; missing dimensions have size 1.
+struct Layout {
+  std::int64_t outer = 1, kept = 1, inner = 1, columns = 1;
+
+  bool operator==(const Layout& other) const noexcept {
+    return outer == other.outer && kept == other.kept && inner == other.inner && columns == other.columns;
+  }
+};
+
+/// A request for one way of folding a sample, and its answer once `done`.
+struct Read {
+  /// [kept, bins + 3]: bins, below, above, NaN.
+  struct Counting {
+    Edges edges;
+    std::vector<std::int64_t> slots;
+  };
+
+  /// Counts by the bits of the elements. A slot may come more than once.
+  struct BitCounting {
+    BitBins bins;
+    std::vector<SlotCounts> kept;
+  };
+
+  Layout layout;
+  Needs needs;
+  bool summarize = false;
+  std::vector<Counting> countings;
+  std::vector<BitCounting> bit_countings;
+  std::vector<Summary> kept;
+  bool done = false;
+};
+
+/// Whether the kernels count bins in this layout: one histogram per kept element, with long runs.
+bool has_bins(const Layout& layout) noexcept;
+
+/// Whether numbers are counted by their bits in this layout, in the same pass.
+bool has_bit_counts(const Layout& layout) noexcept;
+
+/// Fills in the answer. The pieces depend only on the shape and are combined in order, so the number of
+/// threads does not change the result.
+void read(const at::Tensor& contiguous, Read& read);
+
+/// Calls `f(begin, end)` for parts of [0, units) on LibTorch's threads, or on the current thread if
+/// `elements` is small.
+void parallel(std::int64_t units, std::int64_t elements,
+              const std::function<void(std::int64_t, std::int64_t)>& f);
+
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,35 @@
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/reduction.hpp>
+
+namespace torchtap::reductions {
+
+void Reduction::update(const at::Tensor& sample) {
+  Pass pass(sample);
+  if (!intake_.folding().over_all && fold_small(pass)) return;  // needs no answer
+  pass.ask(*this);
+  pass.fold_into(*this);
+}
+
+void Reduction::check(const at::Tensor& sample) const {
+  Pass pass(sample);
+  pass.ask(*this);
+  pass.check(*this);
+}
+
+void Reduction::ask(Pass& /*pass*/) const {}
+
+bool Reduction::fold_small(const Pass& /*pass*/) {
+  return false;
+}
+
+void Reduction::ask_rows(Pass& pass, Needs needs) const {
+  if (!intake_.lines(pass)) pass.ask(intake_.folding(), needs);
+}
+
+void Reduction::check_sample(const Pass& pass) const {
+  if (intake_.knows(pass)) return;
+  const core::detail::RecordingMode quiet;
+  (void)intake_.open(pass);
+}
+
+}  // namespace torchtap::reductions
