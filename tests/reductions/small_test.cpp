@@ -48,13 +48,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// The same values in a tensor that is not plain.
-at::Tensor by_operations(const at::Tensor& x) {
-  const bool has_negatives = x.scalar_type() != at::kBool && x.scalar_type() != at::kByte;
-  if (!has_negatives) return at::stack({x, x}, -1).select(-1, 0);  // not contiguous
-  return at::_neg_view(at::neg(x));
-}
-
 struct Way {
   const char* name;
   std::vector<std::int64_t> over;
