@@ -15,7 +15,11 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifndef __has_feature  // Clang's
+#define __has_feature(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+    __has_feature(thread_sanitizer)
 #define TORCHTAP_TEST_COUNTS_ALLOCATIONS 0  // sanitizers have allocators of their own
 #else
 #define TORCHTAP_TEST_COUNTS_ALLOCATIONS 1
