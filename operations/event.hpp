@@ -74,15 +74,15 @@ class TORCHTAP_API Event {
   /// `run()`.
   Values arguments() const;
   /// Whether the operation writes to the `index`th argument: what the schema says, and the running statistics
-  /// of `batch_norm` and `instance_norm`, of which it says nothing. Throws `c10::IndexError`.
+  /// of `batch_norm` and `instance_norm` in training, of which it says nothing. Throws `c10::IndexError`.
   bool writes(std::size_t index) const;
 
   /// Runs the operation. Throws what it throws, and `c10::ValueError` if it ran already.
   void run();
-  /// Whether it ran.
-  bool ran() const noexcept { return ran_; }
-  /// Returns `results` to the caller instead of running the operation. Their number and types have to be the
-  /// schema's: throws `c10::ValueError` for another number, and if the operation ran already.
+  /// Whether there are results: it ran, or was skipped.
+  bool ran() const noexcept { return state_ == State::done; }
+  /// Returns `results` to the caller instead of running the operation, or after it threw. Their number and
+  /// types have to be the schema's: throws `c10::ValueError` for another number, and if it ran already.
   void skip(std::vector<c10::IValue> results);
 
   /// The results; assign to replace what the caller gets. Throws `c10::ValueError` before `run()`.
@@ -93,17 +93,21 @@ class TORCHTAP_API Event {
 
  protected:
   /// Made by torchtap for each call; `stack` ends with the arguments.
-  Event(const c10::OperatorHandle& operation, std::vector<c10::IValue>& stack) noexcept
-      : operation_(operation), stack_(stack) {}
+  Event(const c10::OperatorHandle& operation, std::vector<c10::IValue>& stack) noexcept;
   ~Event() = default;
+  /// For torchtap itself: runs the operation if the callback did not.
+  void finish();
 
  private:
   /// Calls the next scope, or the operation.
   virtual void proceed() = 0;
 
+  enum class State { waiting, running, done };
+
   const c10::OperatorHandle& operation_;
   std::vector<c10::IValue>& stack_;
-  bool ran_ = false;
+  std::size_t base_;  // of the arguments, later of the results
+  State state_ = State::waiting;
 };
 
 /// Calls `function(const at::Tensor&)` with each defined tensor in a value: itself, or those in a list, an

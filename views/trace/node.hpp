@@ -88,7 +88,8 @@ class TORCHTAP_API Node {
   std::string layer_label() const;
   /// "conv2d_3", or "linear_1:2".
   std::string short_label() const;
-  /// The name of the function in labels: "conv2d", "iadd" for `add_`, "input", "output", "outside".
+  /// The name of the function without underscores, as in labels: "conv2d", "add" for `add_`, "input",
+  /// "output", "outside".
   const std::string& type() const noexcept;
   /// The name and overload of the operation: "aten::add_.Tensor"; empty for other nodes.
   const std::string& function() const noexcept;

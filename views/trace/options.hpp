@@ -59,12 +59,12 @@ class TORCHTAP_API Options {
 
   /// Keeps all tensors or none. The default is none.
   Options& save(Save what);
-  /// Keeps the tensors that these names find, as `History::operator[]` takes them: labels ("conv2d_3_7",
-  /// "conv2d_3"), paths of modules ("features.6"), positions ("7", "-17"); and patterns with `*` and `?` over
-  /// labels and paths ("conv*"). Names of nothing are an error when the forward has returned; nothing is lost
-  /// then. For positions from the end, all tensors stay in memory until then.
+  /// Keeps the tensors that these names find: labels ("conv2d_3_7", "conv2d_3"), paths of modules
+  /// ("features.6"), positions ("7", "-17"), and patterns with `*` and `?` over labels and paths ("conv*").
+  /// A name that finds nothing is an error of `Tracer::finish`. Labels are known when the pass has ended:
+  /// until then all tensors of the type are held ("conv2d"), for positions and outputs all tensors.
   Options& save(std::vector<std::string> names);
-  /// Keeps the tensors for which `predicate` returns true. Several threads may call it at once.
+  /// Keeps the tensors for which `predicate` returns true. One thread calls it at a time.
   Options& save(Predicate predicate);
 
   Save saved() const noexcept { return save_; }

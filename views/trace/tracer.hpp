@@ -40,7 +40,8 @@ class TORCHTAP_API Tracer {
   /// For a model. Throws as `hooks::attach` does, but not for modules that cannot be hooked: the history
   /// lists them.
   explicit Tracer(torch::nn::Module& model, Options options = {});
-  explicit Tracer(const torch::jit::Module& model, Options options = {});
+  /// The same for a TorchScript model; modules are hooked around `method`.
+  explicit Tracer(const torch::jit::Module& model, Options options = {}, const std::string& method = "forward");
   /// For code without a model.
   explicit Tracer(Options options = {});
   ~Tracer();
@@ -66,9 +67,11 @@ class TORCHTAP_API Tracer {
   /// then `options` may be changed, and `finish` called again.
   History finish();
   /// The options; changes count before `start`, those of `save(names)` before `finish`.
-  Options& options() noexcept;
+  Options& options();
 
  private:
+  detail::Recording& recording(const char* call) const;
+
   std::unique_ptr<detail::Recording> recording_;
 };
 

@@ -1,0 +1,62 @@
+// Arguments of operations in short.
+#include <c10/core/MemoryFormat.h>
+
+#include <cstdio>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/dtype.hpp>
+#include <torchtap/views/trace/detail/graph.hpp>
+
+namespace torchtap::views::trace::detail {
+namespace {
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+constexpr std::size_t most = 16;  // elements of a list that are shown
+
+template <class List>
+std::string list_of(const List& list, const char* open, const char* close) {
+  std::string text = open;
+  std::size_t i = 0;
+  for (const c10::IValue& element : list) {
+    if (i == most) {
+      text += ", ... " + std::to_string(list.size()) + " in all";
+      break;
+    }
+    text += (i++ == 0 ? "" : ", ") + text_of(element);
+  }
+  return text + close;
+}
+
+}  // namespace
+
+std::string text_of(const c10::IValue& value) {
+  if (value.isNone()) return "None";
+  if (value.isBool()) return value.toBool() ? "true" : "false";
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isDouble()) return number(value.toDouble());
+  if (value.isString()) return "'" + value.toStringRef() + "'";
+  if (value.isDevice()) return value.toDevice().str();
+  if (value.isTensor()) return value.toTensor().defined() ? "a tensor" : "None";
+  if (value.isList()) return list_of(value.toListRef(), "[", "]");
+  if (value.isTuple()) return list_of(value.toTupleRef().elements(), "(", ")");
+  if (value.isComplexDouble()) {
+    const auto complex = value.toComplexDouble();
+    return number(complex.real()) + (complex.imag() < 0 ? "" : "+") + number(complex.imag()) + "j";
+  }
+  return value.tagKind();
+}
+
+at::Tensor kept_tensor(const Value& value, const std::string& label) {
+  TORCH_CHECK_VALUE(value.own || value.kept.is_inference() || value.kept._version() == value.version,
+                    "trace: the memory of ", label,
+                    " was changed in place after the pass, so the tensor that was kept is not what it was; "
+                    "clone it before, or read it earlier.");
+  return value.kept;
+}
+
+}  // namespace torchtap::views::trace::detail
