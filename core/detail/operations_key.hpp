@@ -1,6 +1,7 @@
 #pragma once
 
-// The dispatch key by which operations/ sees operations. Rooms below operations/ switch it off while they work.
+// The dispatch key by which operations/ sees operations. Rooms below operations/ switch it off while they
+// work.
 
 #include <c10/core/DispatchKey.h>
 

@@ -93,8 +93,9 @@ torch::Library* make_library() {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto kernels = dispatcher.getRegistrationsForDispatchKey(operations_key);
   TORCH_CHECK(kernels.empty(), "operations::Scope: needs LibTorch's dispatch key ", toString(operations_key),
-              ", and other code of this program has registered ", kernels.size(), " kernels for it, one for \"",
-              kernels.front(), "\"; only one of the two can be used in a program.");
+              ", and other code of this program has registered ", kernels.size(),
+              " kernels for it, one for \"", kernels.front(),
+              "\"; only one of the two can be used in a program.");
   try {
     auto library = std::make_unique<torch::Library>(torch::Library::IMPL, "_", operations_key,
                                                     "torchtap/operations/detail/fallback.cpp", __LINE__);

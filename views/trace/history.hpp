@@ -108,13 +108,13 @@ class TORCHTAP_API History {
   /// autocast, inference) are restored, and so is the state of the CPU's generator, afterwards too.
   ///
   /// Throws `c10::ValueError` unless the pass was logged with `Save::all` and without `transform`, `dtype`,
-  /// `device` or a memory budget. Not reproducible, and not among the findings: memory that was never written,
-  /// or that comes from outside. Sparse, quantized and nested results are compared by shape only.
+  /// `device` or a memory budget. Not reproducible, and not among the findings: memory that was never
+  /// written, or that comes from outside. Sparse, quantized and nested results are compared by shape only.
   Validation validate() const;
 
-  /// Writes a recording to `directory`: one `.pt` file for each tensor that was kept, under its label, and one
-  /// for the graph (`load`). `torchtap show`, `torchtap trace` and Python read it. Throws as `storage::save`
-  /// does.
+  /// Writes a recording to `directory`: one `.pt` file for each tensor that was kept, under its label, and
+  /// one for the graph (`load`). `torchtap show`, `torchtap trace` and Python read it. Throws as
+  /// `storage::save` does.
   void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
   /// Reads what `save` wrote. Tensors stay on the disk until they are asked for. Such a history cannot be
   /// validated. Throws `c10::ValueError` if it is not a saved history, and as `storage::load` does.

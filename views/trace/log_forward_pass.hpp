@@ -25,9 +25,9 @@ using TensorFor = const at::Tensor&;
 template <class Model, class Indices, class = void>
 struct TakesTensors : std::false_type {};
 template <class Model, std::size_t... I>
-struct TakesTensors<
-    Model, std::index_sequence<I...>,
-    std::void_t<decltype(std::declval<Model&>().forward(std::declval<TensorFor<I>>()...))>> : std::true_type {};
+struct TakesTensors<Model, std::index_sequence<I...>,
+                    std::void_t<decltype(std::declval<Model&>().forward(std::declval<TensorFor<I>>()...))>>
+    : std::true_type {};
 
 /// Marks the tensors in what a forward returned as the outputs of the pass.
 template <class Result>
@@ -41,7 +41,8 @@ void mark_outputs(Tracer& tracer, Result& result) {
 
 /// Calls `forward` if it takes as many tensors as there are inputs.
 template <class Model, std::size_t... I>
-bool call_with(Model& model, const std::vector<at::Tensor>& inputs, Tracer& tracer, std::index_sequence<I...>) {
+bool call_with(Model& model, const std::vector<at::Tensor>& inputs, Tracer& tracer,
+               std::index_sequence<I...>) {
   if constexpr (TakesTensors<Model, std::index_sequence<I...>>::value) {
     if (inputs.size() != sizeof...(I)) return false;
     if constexpr (std::is_void_v<decltype(model.forward(inputs[I]...))>) {
@@ -71,8 +72,7 @@ bool call_forward(Model& model, const std::vector<at::Tensor>& inputs, Tracer& t
 ///
 /// Takes up to eight tensors; `Tracer` logs a forward with other arguments. Throws `c10::ValueError` if
 /// `forward` does not take as many tensors, what `forward` throws, and as `Tracer` does.
-template <class Model,
-          class = std::enable_if_t<std::is_convertible_v<Model*, torch::nn::Module*>>>
+template <class Model, class = std::enable_if_t<std::is_convertible_v<Model*, torch::nn::Module*>>>
 History log_forward_pass(Model& model, const std::vector<at::Tensor>& inputs, Options options = {}) {
   Tracer tracer(static_cast<torch::nn::Module&>(model), std::move(options));
   for (const at::Tensor& input : inputs) tracer.input(input);

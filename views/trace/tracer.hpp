@@ -41,7 +41,8 @@ class TORCHTAP_API Tracer {
   /// lists them.
   explicit Tracer(torch::nn::Module& model, Options options = {});
   /// The same for a TorchScript model; modules are hooked around `method`.
-  explicit Tracer(const torch::jit::Module& model, Options options = {}, const std::string& method = "forward");
+  explicit Tracer(const torch::jit::Module& model, Options options = {},
+                  const std::string& method = "forward");
   /// For code without a model.
   explicit Tracer(Options options = {});
   ~Tracer();
@@ -63,8 +64,8 @@ class TORCHTAP_API Tracer {
   /// Calls `function` between `start` and `stop`, and passes on what it throws.
   void run(const std::function<void()>& function);
 
-  /// The log. Throws `c10::ValueError` if it was taken already, or if a name in `Options::save` finds nothing:
-  /// then `options` may be changed, and `finish` called again.
+  /// The log. Throws `c10::ValueError` if it was taken already, or if a name in `Options::save` finds
+  /// nothing: then `options` may be changed, and `finish` called again.
   History finish();
   /// The options; changes count before `start`, those of `save(names)` before `finish`.
   Options& options();

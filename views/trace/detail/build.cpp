@@ -204,7 +204,8 @@ class Builder {
   void add_modules() {
     for (const Returned& one : log_.returned) {
       const LoggedModule& module = log_.modules[at(one.module)];
-      const std::int64_t node = node_of_value_[at(one.value)] >= 0 ? node_of_value_[at(one.value)] : -1;
+      const bool outside = log_.values[at(one.value)].origin == Origin::outside;
+      const std::int64_t node = outside ? node_of_value_[at(one.value)] : node_of(one.value);
       if (module.path.empty() || node < 0) continue;
       auto& calls = graph_->nodes[at(node)].output_of;
       const ModuleCall call{module.path, module.type, one.call};
@@ -304,17 +305,19 @@ class Builder {
     const Operation& operation = log_.operations[step.operations[0]];
     const auto& schema = operation.handle.schema().arguments();
     for (std::size_t i = 0; i < operation.arguments.size(); ++i) {
-      const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                      [&](const StepRead& read) { return read.argument == schema[i].name(); });
+      const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const StepRead& read) {
+        return read.argument == schema[i].name();
+      });
       if (found != tensors.end()) {
         add_tensors(*found);
         continue;
       }
       const c10::IValue& value = operation.arguments[i];
       const bool dtype = schema[i].name() == "dtype" && value.isInt();
-      node.arguments.push_back({schema[i].name(),
-                                dtype ? storage::dtype_name(static_cast<at::ScalarType>(value.toInt())) : text_of(value),
-                                {}});
+      node.arguments.push_back(
+          {schema[i].name(),
+           dtype ? storage::dtype_name(static_cast<at::ScalarType>(value.toInt())) : text_of(value),
+           {}});
     }
   }
 
@@ -323,7 +326,8 @@ class Builder {
     std::set<std::int64_t> meant;
     for (const std::string& name : log_.options.names()) {
       const auto found = is_pattern(name) ? look_up_all(*graph_, name) : look_up(*graph_, name);
-      TORCH_CHECK_INDEX(!found.empty(), "trace::Options::save: \"", name, "\" finds nothing in this pass; the nearest are ",
+      TORCH_CHECK_INDEX(!found.empty(), "trace::Options::save: \"", name,
+                        "\" finds nothing in this pass; the nearest are ",
                         core::detail::quoted(nearest_names(*graph_, name)), ".");
       for (const std::int64_t position : found) meant.insert(position);
     }

@@ -38,7 +38,8 @@ bool is_one(const Operation& operation, std::size_t argument) {
 std::size_t linear_at(const Log& log, std::size_t first) {
   const auto& all = log.operations;
   const Operation& transpose = all[first];
-  if (transpose.facts->name != "aten::t" || first + 1 >= all.size() || transpose.results.size() != 1) return 0;
+  if (transpose.facts->name != "aten::t" || first + 1 >= all.size() || transpose.results.size() != 1)
+    return 0;
   const ParameterUse* weight = parameter(log, transpose, 0);
   if (weight == nullptr || weight->shape.size() != 2) return 0;
   const std::int64_t transposed = transpose.results[0];
@@ -48,8 +49,8 @@ std::size_t linear_at(const Log& log, std::size_t first) {
     return bias != nullptr && bias->shape.size() == 1 && owner(bias->path) == owner(weight->path);
   };
   if (product.facts->full == "aten::addmm") {  // (bias, input, weight, beta, alpha)
-    const bool fits = value_of_argument(product, 2) == transposed && bias_of_same(parameter(log, product, 0)) &&
-                      is_one(product, 3) && is_one(product, 4);
+    const bool fits = value_of_argument(product, 2) == transposed &&
+                      bias_of_same(parameter(log, product, 0)) && is_one(product, 3) && is_one(product, 4);
     return fits ? 2 : 0;
   }
   if (product.facts->full != "aten::matmul" || value_of_argument(product, 1) != transposed) return 0;

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace torchtap::views::trace::detail {
 
@@ -16,16 +17,18 @@ class Generator {
   /// The state as it was, if the generator has moved since the last look; else undefined.
   at::Tensor moved_from() {
     const at::mt19937_data_pod now = engine();
-    const bool same = now.seed_ == seen_.seed_ && now.left_ == seen_.left_ && now.next_ == seen_.next_ &&
-                      now.seeded_ == seen_.seeded_ && normals() == normals_ &&
-                      std::memcmp(now.state_.data(), seen_.state_.data(), 64) == 0;
-    if (same) return {};
+    const bool stayed = now.seed_ == seen_.seed_ && now.left_ == seen_.left_ && now.next_ == seen_.next_ &&
+                        now.seeded_ == seen_.seeded_ && normals() == normals_ &&
+                        std::memcmp(now.state_.data(), seen_.state_.data(), 64) == 0;
+    if (stayed) return {};
     const at::Tensor before = state_;
     remember();
     return before;
   }
 
  private:
+  static constexpr float no_sample = 1e30F;  // no normal number comes near
+
   at::CPUGeneratorImpl& implementation() const {
     return *at::check_generator<at::CPUGeneratorImpl>(generator_);
   }
@@ -33,9 +36,11 @@ class Generator {
     const std::lock_guard lock(generator_.mutex());
     return implementation().engine().data();
   }
-  auto normals() const {  // drawn in pairs, and kept
-    return std::make_pair(implementation().next_float_normal_sample(),
-                          implementation().next_double_normal_sample());
+  /// Normal numbers are drawn in pairs; `no_sample` where no second one waits.
+  std::pair<float, double> normals() const {
+    const auto single = implementation().next_float_normal_sample();
+    const auto twofold = implementation().next_double_normal_sample();
+    return {single ? *single : no_sample, twofold ? *twofold : no_sample};
   }
   void remember() {
     seen_ = engine();
@@ -46,7 +51,7 @@ class Generator {
 
   at::Generator generator_ = at::detail::getDefaultCPUGenerator();
   at::mt19937_data_pod seen_{};
-  decltype(std::declval<const Generator&>().normals()) normals_;
+  std::pair<float, double> normals_;
   at::Tensor state_;
 };
 

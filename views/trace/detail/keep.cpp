@@ -29,7 +29,8 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789", text[0] == '-' ? 1 : 0) == std::string::npos;
 }
 
-/// Whether a name may be the label of a node of this type. Which node it is, is known when the pass has ended.
+/// Whether a name may be the label of a node of this type. Which node it is, is known when the pass has
+/// ended.
 bool may_mean(const std::string& name, const std::string& type) {
   if (is_number(name)) return true;
   if (is_pattern(name)) {
@@ -102,8 +103,7 @@ bool Log::wanted(const at::Tensor& tensor, const Facts* facts, bool input) {
   const auto& names = options.names();
   if (names.empty()) return options.saved() == Save::all;
   // LibTorch's C++ calls addmm, matmul and add_ for what is logged as linear.
-  const bool part_of_linear =
-      type == "t" || type == "addmm" || type == "matmul" || type == "add";
+  const bool part_of_linear = type == "t" || type == "addmm" || type == "matmul" || type == "add";
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return may_mean(name, type) || (part_of_linear && may_mean(name, "linear")) || may_mean(name, "output");
   });
@@ -122,7 +122,8 @@ void Log::keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64
   const std::string& path = modules[module].path;
   const auto named = [&](const std::string& name) {
     if (is_pattern(name)) return matches(name, path);
-    return name.compare(0, path.size(), path) == 0 && (name.size() == path.size() || name[path.size()] == ':');
+    return name.compare(0, path.size(), path) == 0 &&
+           (name.size() == path.size() || name[path.size()] == ':');
   };
   if (values[value].kept.defined() || path.empty() || !std::any_of(names.begin(), names.end(), named)) return;
   keep(tensor, value, memory_of(tensor));
@@ -135,8 +136,8 @@ bool Log::afford(std::int64_t bytes, const Value& value) {
     return true;
   }
   TORCH_CHECK(options.over_budget() == OverBudget::drop, "trace: a tensor of shape ",
-              c10::IntArrayRef(value.sizes.data(), value.sizes.size()), " takes ", bytes,
-              " bytes more, ", held_bytes, " are held, and the memory budget is ", options.memory_budget(),
+              c10::IntArrayRef(value.sizes.data(), value.sizes.size()), " takes ", bytes, " bytes more, ",
+              held_bytes, " are held, and the memory budget is ", options.memory_budget(),
               "; keep fewer tensors, raise Options::memory_budget, or give it OverBudget::drop.");
   ++dropped;
   return false;
@@ -192,7 +193,8 @@ void Log::copy_aliases(Memory& memory) {
 void Log::follow_gradient(const at::Tensor& tensor, std::int64_t value) {
   const auto& node = tensor.grad_fn();
   if (!tensor.requires_grad() || node == nullptr) return;
-  auto hook = std::make_unique<GradientHook>(gradients, value, static_cast<std::uint32_t>(tensor.output_nr()));
+  auto hook =
+      std::make_unique<GradientHook>(gradients, value, static_cast<std::uint32_t>(tensor.output_nr()));
 #if TORCH_VERSION_MAJOR >= 2
   node->add_tensor_pre_hook(std::move(hook));
 #else

@@ -21,15 +21,15 @@ constexpr std::array<std::string_view, 6> readers{"aten::item",     "aten::_loca
 bool takes_random_numbers(const c10::OperatorHandle& operation) {
   if (operation.hasTag(at::Tag::nondeterministic_seeded)) return true;
   const auto& arguments = operation.schema().arguments();
-  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
-    return argument.name() == "generator";
-  });
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const c10::Argument& argument) { return argument.name() == "generator"; });
 }
 
 bool is_tensor_list(const c10::IValue& value) {
   if (!value.isList()) return false;
   const auto elements = value.toListRef();
-  return std::any_of(elements.begin(), elements.end(), [](const auto& element) { return element.isTensor(); });
+  return std::any_of(elements.begin(), elements.end(),
+                     [](const auto& element) { return element.isTensor(); });
 }
 
 }  // namespace
@@ -189,7 +189,6 @@ void Log::before(operations::Event& event, Running& running) {
   const auto arguments = event.arguments();
   operation.facts = &facts_of(event);
   operation.context = context_of_thread();
-  operation.keys = c10::impl::tls_local_dispatch_key_set();
   operation.grad_mode = at::GradMode::is_enabled();
   operation.arguments.reserve(arguments.size());
   Read read;
@@ -256,9 +255,12 @@ void Log::after(operations::Event& event, Running& running) {
   count_writes(running);
   const auto add = [&](const at::Tensor& tensor, bool returned) {
     Memory* memory = memory_of(tensor);
+    const auto before = names_.find(tensor.unsafeGetTensorImpl());
+    const std::int64_t of = !returned && before != names_.end() ? before->second.value : -1;
     Value& value = describe(tensor);
     value.producer = me;
     value.returned = returned;
+    value.of = of;
     const std::int64_t number = name(tensor, memory);
     if (returned) {
       consider(tensor, number, operation.facts);

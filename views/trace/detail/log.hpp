@@ -3,8 +3,8 @@
 // What is noted while a pass runs: operations in the order in which they returned, and the values that they
 // read and wrote.
 //
-// An operation reads and writes values; a TensorImpl is a name for a value at a time. A write makes new values
-// of all names that share the memory.
+// An operation reads and writes values; a TensorImpl is a name for a value at a time. A write makes new
+// values of all names that share the memory.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -32,7 +32,7 @@ enum class Origin : std::uint8_t { operation, parameter, input, outside };
 /// A value: the contents of a tensor at a time.
 struct Value {
   std::int64_t producer = -1;  // the operation that wrote it; -1 if none did during the pass
-  std::int64_t of = -1;        // index of the parameter or input; or the value that an outside view belongs to
+  std::int64_t of = -1;  // index of the parameter or input; or the value that an outside view belongs to
   Origin origin = Origin::operation;
   bool returned = false;  // by the producer, and not only written to
   bool requires_grad = false;
@@ -78,7 +78,7 @@ struct Operation {
   bool grad_mode = false;
   std::int64_t context = -1;
   std::int64_t nanoseconds = 0;
-  c10::impl::LocalDispatchKeySet keys;
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   at::Tensor generator;  // the state of the CPU's generator before, if the operation moved it
   std::shared_ptr<const std::string> script_source;
   std::vector<void*> frames;
@@ -170,9 +170,9 @@ struct Log {
   };
   struct Memory {
     std::int64_t writes = 0;
-    std::int64_t writer = -1;  // the operation
-    std::int64_t last = -1;    // the value named last
-    bool counted = false;      // in held_bytes
+    std::int64_t writer = -1;           // the operation
+    std::int64_t last = -1;             // the value named last
+    bool counted = false;               // in held_bytes
     std::vector<std::int64_t> aliases;  // kept values that share it
     c10::weak_intrusive_ptr<c10::StorageImpl> alive;
 

@@ -30,7 +30,9 @@ void for_each_named(const c10::IValue& value, const std::string& name,
   } else if (value.isGenericDict()) {
     for (const auto& entry : value.toGenericDict()) {
       const c10::IValue& key = entry.key();
-      const std::string text = key.isString() ? key.toStringRef() : key.isInt() ? std::to_string(key.toInt()) : "?";
+      const std::string text = key.isString() ? key.toStringRef()
+                               : key.isInt()  ? std::to_string(key.toInt())
+                                              : "?";
       for_each_named(entry.value(), name + "." + text, visit);
     }
   }
