@@ -48,8 +48,8 @@ bool History::contains(const std::string& name) const noexcept {
 
 std::vector<Node> History::find(const std::string& pattern) const {
   std::vector<Node> nodes;
-  const auto found = detail::is_pattern(pattern) ? detail::look_up_all(*graph_, pattern)
-                                                 : detail::look_up(*graph_, pattern);
+  const auto found =
+      detail::is_pattern(pattern) ? detail::look_up_all(*graph_, pattern) : detail::look_up(*graph_, pattern);
   for (const std::int64_t position : found) nodes.emplace_back(graph_, position);
   return nodes;
 }

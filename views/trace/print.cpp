@@ -181,7 +181,8 @@ void print_modules(std::ostream& out, const std::vector<ModuleSummary>& modules)
            modules[i + 1].path.compare(0, modules[i].path.size() + 1, modules[i].path + ".") != 0;
   };
   for (std::size_t i = 0; i < modules.size();) {
-    const std::string indent(4 + 2 * static_cast<std::size_t>(std::max<std::ptrdiff_t>(depth(modules[i].path) - 1, 0)), ' ');
+    const std::string indent(
+        4 + 2 * static_cast<std::size_t>(std::max<std::ptrdiff_t>(depth(modules[i].path) - 1, 0)), ' ');
     out << indent;
     for (int in_line = 0; i < modules.size(); ++i, ++in_line) {
       const ModuleSummary& module = modules[i];
@@ -206,7 +207,8 @@ std::ostream& Node::print(std::ostream& out) const {
   if (!data().name.empty()) out << "  name:         " << data().name << "\n";
   print_tensor(out, *this);
   if (has_gradient()) {
-    out << "  gradient:     " << shape_text(gradient().sizes().vec()) << "\n" << corner_of(gradient(), "              ");
+    out << "  gradient:     " << shape_text(gradient().sizes().vec()) << "\n"
+        << corner_of(gradient(), "              ");
   }
   out << "  parents:      " << labels_of(parents()) << "\n"
       << "  children:     " << labels_of(children()) << "\n"
@@ -242,18 +244,21 @@ std::ostream& History::print(std::ostream& out) const {
   std::vector<Node> read;
   for (const Node& node : *this) {
     const auto& uses = node.parameters();
-    const bool any = std::any_of(uses.begin(), uses.end(), [](const ParameterUse& use) { return !use.buffer; });
+    const bool any =
+        std::any_of(uses.begin(), uses.end(), [](const ParameterUse& use) { return !use.buffer; });
     if (any && node.result() == 0) ++with_parameters;
     most_passes = std::max(most_passes, node.passes());
     branches = branches || node.children().size() > 1;
     if (node.read_by_program()) read.push_back(node);
   }
-  out << "Forward pass" << (model().empty() ? "" : " of " + model()) << ": " << operations() << " operations, "
-      << size() << " tensors, " << size_text(bytes()) << "\n";
+  out << "Forward pass" << (model().empty() ? "" : " of " + model()) << ": " << operations()
+      << " operations, " << size() << " tensors, " << size_text(bytes()) << "\n";
   if (!error().empty()) out << "  ended early:  " << error() << "\n";
-  out << "  time:         " << time_text(seconds()) << ", " << time_text(operation_seconds()) << " of it in operations\n"
+  out << "  time:         " << time_text(seconds()) << ", " << time_text(operation_seconds())
+      << " of it in operations\n"
       << "  structure:    "
-      << (most_passes > 1 ? "recurrent, a layer has up to " + std::to_string(most_passes) + " passes" : "feed-forward")
+      << (most_passes > 1 ? "recurrent, a layer has up to " + std::to_string(most_passes) + " passes"
+                          : "feed-forward")
       << (branches ? ", with branches" : ", without branches") << "\n";
   if (!read.empty()) out << "  read values:  " << labels_of(read) << "; what follows may depend on them\n";
   out << "  kept:         " << saved() << " tensors, " << size_text(saved_bytes());
@@ -261,23 +266,25 @@ std::ostream& History::print(std::ostream& out) const {
   if (dropped() > 0) out << "; " << dropped() << " dropped for the memory budget";
   out << "\n";
   if (parameter_tensors > 0) {
-    out << "  parameters:   " << parameter_tensors << " tensors in " << with_parameters << " operations, " << elements
-        << " elements, " << size_text(parameter_bytes) << "\n";
+    out << "  parameters:   " << parameter_tensors << " tensors in " << with_parameters << " operations, "
+        << elements << " elements, " << size_text(parameter_bytes) << "\n";
   }
   if (!modules().empty()) {
     out << "  modules:\n";
     print_modules(out, modules());
   }
   if (!unreached_modules().empty()) {
-    out << "  not hooked:   " << core::detail::quoted(unreached_modules()) << "; their operations are below, without them\n";
+    out << "  not hooked:   " << core::detail::quoted(unreached_modules())
+        << "; their operations are below, without them\n";
   }
   out << "  tensors (* kept):\n";
   std::size_t widest = 0;
   for (const Node& node : *this) widest = std::max(widest, node.label().size());
   for (const Node& node : *this) {
     const std::string position = "(" + std::to_string(node.position()) + ")";
-    out << std::string(position.size() < 8 ? 8 - position.size() : 1, ' ') << position << (node.saved() ? " * " : "   ")
-        << node.label() << std::string(widest - node.label().size() + 2, ' ') << shape_text(node.shape());
+    out << std::string(position.size() < 8 ? 8 - position.size() : 1, ' ') << position
+        << (node.saved() ? " * " : "   ") << node.label()
+        << std::string(widest - node.label().size() + 2, ' ') << shape_text(node.shape());
     if (!node.modules().empty()) out << "  " << node.modules().back().path;
     out << "\n";
   }

@@ -59,11 +59,12 @@ void History::save(const std::string& directory, const storage::SaveOptions& opt
 History History::load(const std::string& directory, const storage::LoadOptions& options) {
   const std::string where = "trace::History::load: \"" + directory + "\": ";
   const storage::Recording recording = storage::load(directory, options);
-  TORCH_CHECK_VALUE(!recording.empty() && (recording.end() - 1)->kind() == kind_of_graph, where,
-                    "is a recording without the graph of a pass; it was not written by trace::History::save.");
+  TORCH_CHECK_VALUE(
+      !recording.empty() && (recording.end() - 1)->kind() == kind_of_graph, where,
+      "is a recording without the graph of a pass; it was not written by trace::History::save.");
   const storage::RecordedEntry& last = *(recording.end() - 1);
-  auto graph = std::make_shared<detail::Graph>(
-      detail::from_columns(detail::columns_of(last.value(), where), where));
+  auto graph =
+      std::make_shared<detail::Graph>(detail::from_columns(detail::columns_of(last.value(), where), where));
   TORCH_CHECK_VALUE(graph->nodes.size() + 1 == recording.size(), where, "has ", recording.size() - 1,
                     " tensors, and the graph has ", graph->nodes.size(), " nodes.");
   graph->entries.assign(recording.begin(), recording.end() - 1);

@@ -163,7 +163,8 @@ std::string History::json() const {
     bool first = true;
     for (const Column& column : columns()) {
       const Cell cell = column.cell(node);
-      text += (first ? "" : ", ") + json_text(column.name) + ": " + (cell.quoted ? json_text(cell.text) : cell.text);
+      text += (first ? "" : ", ") + json_text(column.name) + ": " +
+              (cell.quoted ? json_text(cell.text) : cell.text);
       first = false;
     }
     text += "}";

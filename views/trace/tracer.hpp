@@ -50,7 +50,7 @@ class TORCHTAP_API Tracer {
   Tracer& operator=(Tracer&&) noexcept;
 
   /// Names the tensors in `value` as inputs of the pass: `name` if it is one tensor, else "name.0",
-  /// "name.key" …; "input.0" … if the name is empty. Call it before they are used.
+  /// "name.key" …; without a name, "input.0" for the first value, "input.1" … Call it before they are used.
   Tracer& input(const c10::IValue& value, const std::string& name = "");
   /// Names the tensors in `value` as outputs, likewise.
   Tracer& output(const c10::IValue& value, const std::string& name = "");

@@ -1,6 +1,7 @@
 // Runs the operations of a pass again on what was kept, and compares bits.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -25,8 +26,8 @@ using detail::Read;
 /// Their results are memory that nobody has written to, or that lies outside of every tensor.
 bool is_undetermined(const std::string& name) {
   static constexpr std::array<std::string_view, 8> memory{
-      "aten::resize_", "aten::resize_as_", "aten::resize",   "aten::set_",
-      "aten::set_data", "aten::from_file", "aten::_resize_", "aten::_empty_per_channel_affine_quantized"};
+      "aten::resize_",  "aten::resize_as_", "aten::resize",   "aten::set_",
+      "aten::set_data", "aten::from_file",  "aten::_resize_", "aten::_empty_per_channel_affine_quantized"};
   return name.find("empty") != std::string::npos ||
          std::find(memory.begin(), memory.end(), name) != memory.end();
 }
@@ -34,16 +35,17 @@ bool is_undetermined(const std::string& name) {
 /// Their results may be the same whatever one of their arguments holds.
 bool may_ignore(const std::string& name) {
   static constexpr std::array<std::string_view, 16> functions{
-      "aten::where",      "aten::masked_fill", "aten::masked_fill_", "aten::clamp",      "aten::clamp_",
-      "aten::hardtanh",   "aten::hardtanh_",   "aten::copy_",        "aten::zero_",      "aten::fill_",
-      "aten::expand_as",  "aten::view_as",     "aten::reshape_as",   "aten::type_as",    "aten::maximum",
-      "aten::minimum"};
+      "aten::where",      "aten::masked_fill", "aten::masked_fill_", "aten::clamp",
+      "aten::clamp_",     "aten::hardtanh",    "aten::hardtanh_",    "aten::copy_",
+      "aten::zero_",      "aten::fill_",       "aten::expand_as",    "aten::view_as",
+      "aten::reshape_as", "aten::type_as",     "aten::maximum",      "aten::minimum"};
   return name.find("_like") != std::string::npos || name.find("::new_") != std::string::npos ||
          std::find(functions.begin(), functions.end(), name) != functions.end();
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != b.scalar_type() || a.layout() != b.layout() || a.is_nested() != b.is_nested()) return false;
+  if (a.scalar_type() != b.scalar_type() || a.layout() != b.layout() || a.is_nested() != b.is_nested())
+    return false;
   if (a.is_nested()) return true;
   if (a.sizes() != b.sizes()) return false;
   if (a.layout() != at::kStrided || a.is_quantized()) return true;
@@ -77,7 +79,8 @@ class Replay {
   std::vector<at::Tensor> run() const {
     std::vector<at::Tensor> tensors;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      tensors.push_back(operation_.reads[i].written && tensors_[i].defined() ? tensors_[i].clone() : tensors_[i]);
+      tensors.push_back(operation_.reads[i].written && tensors_[i].defined() ? tensors_[i].clone()
+                                                                             : tensors_[i]);
     }
     torch::jit::Stack stack;
     for (std::size_t i = 0; i < operation_.arguments.size(); ++i) stack.push_back(argument(i, tensors));
@@ -146,9 +149,8 @@ class Replay {
 };
 
 bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
-    return same_bits(x, y);
-  });
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [](const auto& x, const auto& y) { return same_bits(x, y); });
 }
 
 std::vector<std::int64_t> results_of(const Operation& operation) {
@@ -218,8 +220,8 @@ class Validator {
   void perturb(std::size_t index, const std::vector<at::Tensor>& results) {
     const Operation& operation = log_.operations[index];
     const bool floating = std::any_of(results.begin(), results.end(), [](const at::Tensor& result) {
-      return at::isFloatingType(result.scalar_type()) && result.layout() == at::kStrided && !result.is_nested() &&
-             result.numel() > 0;
+      return at::isFloatingType(result.scalar_type()) && result.layout() == at::kStrided &&
+             !result.is_nested() && result.numel() > 0;
     });
     if (!floating || may_ignore(operation.facts->name)) return;
     for (std::size_t i = 0; i < operation.reads.size(); ++i) {
@@ -283,7 +285,8 @@ class Validator {
   }
 
   void add(Finding::Kind kind, std::size_t index, std::string message) {
-    found_.findings.push_back({kind, label_of(index), log_.operations[index].facts->full, std::move(message)});
+    found_.findings.push_back(
+        {kind, label_of(index), log_.operations[index].facts->full, std::move(message)});
   }
 
   const detail::Graph& graph_;
@@ -308,12 +311,14 @@ const char* text_of(Finding::Kind kind) {
 }  // namespace
 
 Validation History::validate() const {
-  TORCH_CHECK_VALUE(graph_->log != nullptr,
-                    "trace::History::validate: this history was loaded from a file, which has results and not "
-                    "what else an operation needs; validate before saving.");
-  TORCH_CHECK_VALUE(graph_->replayable(),
-                    "trace::History::validate: needs everything as it was; log with Options().save(Save::all), "
-                    "without predicate, transform, dtype, device or memory budget.");
+  TORCH_CHECK_VALUE(
+      graph_->log != nullptr,
+      "trace::History::validate: this history was loaded from a file, which has results and not "
+      "what else an operation needs; validate before saving.");
+  TORCH_CHECK_VALUE(
+      graph_->replayable(),
+      "trace::History::validate: needs everything as it was; log with Options().save(Save::all), "
+      "without predicate, transform, dtype, device or memory budget.");
   const std::lock_guard lock(graph_->log->mutex);
   const operations::Unseen unseen;
   return Validator(*graph_).run();
@@ -327,7 +332,9 @@ std::ostream& Validation::print(std::ostream& out) const {
     out << "\nNot determined by their arguments: " << core::detail::quoted(undetermined) << ".";
   }
   for (const Finding& finding : findings) {
-    out << "\n" << finding.label << " (" << finding.function << ") " << text_of(finding.kind) << ": " << finding.message;
+    out << "\n"
+        << finding.label << " (" << finding.function << ") " << text_of(finding.kind) << ": "
+        << finding.message;
   }
   return out << "\n";
 }

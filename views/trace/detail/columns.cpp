@@ -1,4 +1,6 @@
 // Between a graph and its columns.
+#include <ATen/Functions.h>
+
 #include <algorithm>
 #include <map>
 
@@ -30,8 +32,8 @@ class Writer {
     }
     to_.about = {graph_.model, graph_.error};
     to_.unreached = graph_.unreached;
-    to_.totals = {format,           graph_.nanoseconds, graph_.operation_nanoseconds,
-                  graph_.operations, graph_.dropped,     graph_.copied};
+    to_.totals = {format,         graph_.nanoseconds, graph_.operation_nanoseconds, graph_.operations,
+                  graph_.dropped, graph_.copied};
     return std::move(to_);
   }
 
@@ -107,31 +109,33 @@ class Reader {
   Graph run() {
     check(from_.totals.size() == 6 && from_.about.size() == 2, "has no totals");
     check(from_.totals[0] == format, "was written in a format that this version does not know");
-    same(from_.kind.size(), {from_.layer.size(), from_.pass.size(), from_.bytes.size(), from_.flags.size(),
-                             from_.result.size(), from_.results.size(), from_.nanoseconds.size(), from_.type.size(),
-                             from_.function.size(), from_.name.size(), from_.dtype.size(), from_.device.size(),
-                             from_.source.size(), from_.shape.size(), from_.parents.size(), from_.parameters.size(),
-                             from_.modules.size(), from_.output_of.size(), from_.arguments.size()});
+    same(from_.kind.size(),
+         {from_.layer.size(), from_.pass.size(), from_.bytes.size(), from_.flags.size(), from_.result.size(),
+          from_.results.size(), from_.nanoseconds.size(), from_.type.size(), from_.function.size(),
+          from_.name.size(), from_.dtype.size(), from_.device.size(), from_.source.size(), from_.shape.size(),
+          from_.parents.size(), from_.parameters.size(), from_.modules.size(), from_.output_of.size(),
+          from_.arguments.size()});
     same(from_.argument_name.size(), {from_.argument_text.size(), from_.argument_nodes.size()});
-    same(from_.parameter_path.size(), {from_.parameter_dtype.size(), from_.parameter_elements.size(),
-                                       from_.parameter_bytes.size(), from_.parameter_flags.size(),
-                                       from_.parameter_shape.size()});
+    same(from_.parameter_path.size(),
+         {from_.parameter_dtype.size(), from_.parameter_elements.size(), from_.parameter_bytes.size(),
+          from_.parameter_flags.size(), from_.parameter_shape.size()});
     same(from_.call_path.size(), {from_.call_type.size(), from_.call_index.size()});
     same(from_.module_path.size(),
          {from_.module_type.size(), from_.module_calls.size(), from_.module_nodes.size(),
           from_.module_parameters.size(), from_.module_bytes.size()});
-    for (const Lists* lists : {&from_.shape, &from_.parents, &from_.parameters, &from_.modules, &from_.output_of,
-                               &from_.argument_nodes, &from_.parameter_shape}) {
+    for (const Lists* lists : {&from_.shape, &from_.parents, &from_.parameters, &from_.modules,
+                               &from_.output_of, &from_.argument_nodes, &from_.parameter_shape}) {
       check(std::is_sorted(lists->ends.begin(), lists->ends.end()) &&
-                (lists->ends.empty() || (lists->ends.front() >= 0 &&
-                                         lists->ends.back() == static_cast<std::int64_t>(lists->values.size()))),
+                (lists->ends.empty() ||
+                 (lists->ends.front() >= 0 &&
+                  lists->ends.back() == static_cast<std::int64_t>(lists->values.size()))),
             "has lists that do not fit together");
     }
     for (std::size_t i = 0; i < from_.kind.size(); ++i) add(i);
     check_layers();
     for (std::size_t i = 0; i < from_.module_path.size(); ++i) {
-      to_.modules.push_back({from_.module_path[i], from_.module_type[i], from_.module_calls[i], from_.module_nodes[i],
-                             from_.module_parameters[i], from_.module_bytes[i]});
+      to_.modules.push_back({from_.module_path[i], from_.module_type[i], from_.module_calls[i],
+                             from_.module_nodes[i], from_.module_parameters[i], from_.module_bytes[i]});
     }
     for (std::size_t i = 0; i < from_.parameter_path.size(); ++i) to_.parameters.push_back(parameter(i));
     to_.model = from_.about[0];
@@ -147,7 +151,8 @@ class Reader {
 
  private:
   void check(bool holds, const char* claim) const {
-    TORCH_CHECK_VALUE(holds, where_, "the graph of the pass ", claim, "; the file is damaged or was not written by "
+    TORCH_CHECK_VALUE(holds, where_, "the graph of the pass ", claim,
+                      "; the file is damaged or was not written by "
                       "trace::History::save.");
   }
   void same(std::size_t size, std::initializer_list<std::size_t> others) const {
@@ -329,14 +334,16 @@ Graph from_columns(const Columns& columns, const std::string& where) {
 
 core::Value to_value(const Columns& columns) {
   core::Value::Dict dict;
-  for_each_column(columns, [&](const char* name, const auto& column) { dict.emplace_back(name, value_of(column)); });
+  for_each_column(columns,
+                  [&](const char* name, const auto& column) { dict.emplace_back(name, value_of(column)); });
   return dict;
 }
 
 Columns columns_of(const core::Value& value, const std::string& where) {
   Columns columns;
   try {
-    for_each_column(columns, [&](const char* name, auto& column) { read(value.at(std::string(name)), column); });
+    for_each_column(columns,
+                    [&](const char* name, auto& column) { read(value.at(std::string(name)), column); });
   } catch (const c10::Error& error) {
     TORCH_CHECK_VALUE(false, where, "the graph of the pass cannot be read: ", error.what_without_backtrace());
   }

@@ -1,5 +1,6 @@
 // Keeps tensors: as aliases, which are copied before an operation writes to their memory.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/version.h>

@@ -134,6 +134,7 @@ struct Log {
   std::vector<Value> values;
   std::vector<ParameterUse> parameters;
   std::vector<Port> inputs, outputs;
+  std::int64_t input_values = 0, output_values = 0;  // that were given no name
   std::vector<LoggedModule> modules;
   std::vector<Context> contexts;
   std::vector<Returned> returned;

@@ -118,7 +118,7 @@ void Recording::input(const c10::IValue& value, const std::string& name) {
   const operations::Unseen unseen;
   const std::lock_guard lock(log_->mutex);
   auto& inputs = log_->inputs;
-  const std::string start = name.empty() ? "input." + std::to_string(inputs.size()) : name;
+  const std::string start = name.empty() ? "input." + std::to_string(log_->input_values++) : name;
   for_each_named(value, start, [&](const std::string& path, const at::Tensor& tensor) {
     inputs.push_back({path, log_->add_input(tensor, static_cast<std::int64_t>(inputs.size()))});
   });
@@ -128,7 +128,7 @@ void Recording::output(const c10::IValue& value, const std::string& name) {
   const operations::Unseen unseen;
   const std::lock_guard lock(log_->mutex);
   auto& outputs = log_->outputs;
-  const std::string start = name.empty() ? "output." + std::to_string(outputs.size()) : name;
+  const std::string start = name.empty() ? "output." + std::to_string(log_->output_values++) : name;
   for_each_named(value, start, [&](const std::string& path, const at::Tensor& tensor) {
     outputs.push_back({path, log_->value_of(tensor)});
   });
