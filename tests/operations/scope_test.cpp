@@ -59,9 +59,13 @@ BOOST_AUTO_TEST_CASE(at_leaf_level_sees_what_an_operation_is_composed_of) {
   // t has a formula of its own for gradients, so it is a leaf.
   BOOST_TEST(seen([&] { at::matmul(x, w.t()); }, ops::Level::leaf) == (Names{"aten::t", "aten::mm"}),
              boost::test_tools::per_element());
-  const Names conv = seen([&] { torch::conv2d(torch::ones({1, 1, 4, 4}), torch::ones({1, 1, 2, 2})); },
-                          ops::Level::leaf);
-  BOOST_TEST(conv == (Names{"aten::ones", "aten::ones", "aten::convolution"}), boost::test_tools::per_element());
+  const Names conv = seen(
+      [&] {
+        torch::conv2d(torch::ones({1, 1, 4, 4}), torch::ones({1, 1, 2, 2}));
+      },
+      ops::Level::leaf);
+  BOOST_TEST(conv == (Names{"aten::ones", "aten::ones", "aten::convolution"}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(gives_arguments_before_and_results_after) {
@@ -195,7 +199,8 @@ BOOST_AUTO_TEST_CASE(writes_follow_schemas_and_the_norms_that_do_not_say_so) {
     y.add_(1);
     norm(x);
   }
-  BOOST_TEST(writes["aten::add_"] == (std::vector<bool>{true, false, false}), boost::test_tools::per_element());
+  BOOST_TEST(writes["aten::add_"] == (std::vector<bool>{true, false, false}),
+             boost::test_tools::per_element());
   BOOST_TEST(writes["aten::batch_norm"] ==
                  (std::vector<bool>{false, false, false, true, true, false, false, false, false}),
              boost::test_tools::per_element());
@@ -232,7 +237,8 @@ BOOST_AUTO_TEST_CASE(scopes_nest_and_each_has_its_level) {
   x.exp();
   BOOST_TEST(inner == (Names{"aten::linear"}), boost::test_tools::per_element());
   BOOST_TEST(outer == (Names{"aten::t", "aten::mm", "aten::exp"}), boost::test_tools::per_element());
-  BOOST_TEST(order == (Names{"inner", "outer", "outer", "inner again", "outer"}), boost::test_tools::per_element());
+  BOOST_TEST(order == (Names{"inner", "outer", "outer", "inner again", "outer"}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(what_a_callback_calls_is_not_seen) {
@@ -327,10 +333,9 @@ BOOST_AUTO_TEST_CASE(torchtaps_own_hooks_and_recorders_are_not_seen) {
   const auto pass = [&] { model->forward(x).sum().backward(); };
   const Names plain = seen(pass);
   torchtap::recorders::ForwardOutput kept;
-  torchtap::recorders::ForwardInput reduced(
-      torchtap::recorders::Options().reduction(torchtap::reductions::Moments()).transform([](const at::Tensor& t) {
-        return t * 2;
-      }));
+  torchtap::recorders::ForwardInput reduced(torchtap::recorders::Options()
+                                                .reduction(torchtap::reductions::Moments())
+                                                .transform([](const at::Tensor& t) { return t * 2; }));
   torchtap::recorders::BackwardInput through(torchtap::recorders::Options().dtype(at::kDouble));
   torchtap::recorders::BackwardOutput arrived;
   for (torchtap::recorders::Recorder* recorder :

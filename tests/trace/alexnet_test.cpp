@@ -15,7 +15,8 @@ const trace::History& alexnet() {
     AlexNet model;
     model->eval();
     const torch::NoGradGuard no_grad;
-    return trace::log_forward_pass(*model, {torch::rand({1, 3, 224, 224})}, trace::Options().save(trace::Save::all));
+    return trace::log_forward_pass(*model, {torch::rand({1, 3, 224, 224})},
+                                   trace::Options().save(trace::Save::all));
   }();
   return history;
 }
@@ -38,25 +39,28 @@ BOOST_AUTO_TEST_CASE(has_the_numbers_of_the_document) {
   BOOST_TEST(bytes == 4 * 61100840LL);
   BOOST_TEST(with_parameters == 8);
   const std::string printed = text(history);
-  for (const char* part : {"22 operations, 24 tensors, 4.8 MB", "feed-forward, without branches",
-                           "16 tensors in 8 operations, 61100840 elements, 233.1 MB", "conv2d_3_7", "features.6"}) {
+  for (const char* part :
+       {"22 operations, 24 tensors, 4.8 MB", "feed-forward, without branches",
+        "16 tensors in 8 operations, 61100840 elements, 233.1 MB", "conv2d_3_7", "features.6"}) {
     BOOST_TEST(printed.find(part) != std::string::npos, part << " in\n" << printed);
   }
 }
 
 BOOST_AUTO_TEST_CASE(has_its_labels) {
   const Names expected{
-      "input_1_0",   "conv2d_1_1",     "relu_1_2",     "maxpool2d_1_3",        "conv2d_2_4",  "relu_2_5",
-      "maxpool2d_2_6", "conv2d_3_7",   "relu_3_8",     "conv2d_4_9",           "relu_4_10",   "conv2d_5_11",
-      "relu_5_12",   "maxpool2d_3_13", "adaptiveavgpool2d_1_14", "flatten_1_15", "dropout_1_16", "linear_1_17",
-      "relu_6_18",   "dropout_2_19",   "linear_2_20",  "relu_7_21",            "linear_3_22", "output_1_23"};
+      "input_1_0",    "conv2d_1_1",    "relu_1_2",    "maxpool2d_1_3",  "conv2d_2_4",
+      "relu_2_5",     "maxpool2d_2_6", "conv2d_3_7",  "relu_3_8",       "conv2d_4_9",
+      "relu_4_10",    "conv2d_5_11",   "relu_5_12",   "maxpool2d_3_13", "adaptiveavgpool2d_1_14",
+      "flatten_1_15", "dropout_1_16",  "linear_1_17", "relu_6_18",      "dropout_2_19",
+      "linear_2_20",  "relu_7_21",     "linear_3_22", "output_1_23"};
   BOOST_TEST(alexnet().labels() == expected, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(finds_a_layer_by_all_its_names) {
   const trace::History& history = alexnet();
   const trace::Node layer = history["conv2d_3_7"];
-  for (const char* name : {"conv2d_3", "conv2d_3:1", "conv2d_3_7:1", "features.6", "features.6:1", "7", "-17"}) {
+  for (const char* name :
+       {"conv2d_3", "conv2d_3:1", "conv2d_3_7:1", "features.6", "features.6:1", "7", "-17"}) {
     BOOST_TEST(history[name].label() == "conv2d_3_7", name);
     BOOST_TEST(history.contains(name));
   }
@@ -114,9 +118,10 @@ BOOST_AUTO_TEST_CASE(describes_a_layer) {
   BOOST_TEST(alexnet()["flatten_1_15"].view());
   const std::string printed = text(layer);
   BOOST_TEST_MESSAGE(printed);
-  for (const char* part : {"conv2d_3_7, position 7 of 0 to 23", "1x384x13x13, float32, 253.5 KB", "maxpool2d_2_6",
-                           "relu_3_8", "features.6.weight 384x192x3x3", "663936 elements, 2.5 MB", "aten::conv2d",
-                           "stride=[1, 1]", "features.6 (Conv2d)", "conv2d_3, "}) {
+  for (const char* part :
+       {"conv2d_3_7, position 7 of 0 to 23", "1x384x13x13, float32, 253.5 KB", "maxpool2d_2_6", "relu_3_8",
+        "features.6.weight 384x192x3x3", "663936 elements, 2.5 MB", "aten::conv2d", "stride=[1, 1]",
+        "features.6 (Conv2d)", "conv2d_3, "}) {
     BOOST_TEST(printed.find(part) != std::string::npos, part << " in\n" << printed);
   }
 }
@@ -130,8 +135,8 @@ BOOST_AUTO_TEST_CASE(logs_linear_as_called_on_request) {
     BOOST_TEST(history.labels() == (Names{"input_1_0", "linear_1_1", "relu_1_2", "linear_2_3", "output_1_4"}),
                boost::test_tools::per_element());
     const trace::Node first = history["linear_1"];
-    BOOST_TEST(first.tensor().equal(torch::linear(x, model->named_parameters()["0.weight"],
-                                                  model->named_parameters()["0.bias"])));
+    BOOST_TEST(first.tensor().equal(
+        torch::linear(x, model->named_parameters()["0.weight"], model->named_parameters()["0.bias"])));
     BOOST_TEST(first.function() == "aten::linear");
     BOOST_TEST(first.parameters().size() == 2U);
     BOOST_TEST(labels(first.parents()) == (Names{"input_1_0"}), boost::test_tools::per_element());

@@ -26,8 +26,8 @@ const Case cases[]{{"alexnet", "program", 22}, {"resnet18", "program", 69}, {"mo
                    {"vit", "leaf", 0},         {"transformer", "leaf", 0}};
 
 /// Views that the eager model and TorchScript make differently count on neither side.
-BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_one, boost::unit_test::data::make(cases),
-                     one) {
+BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_one,
+                     boost::unit_test::data::make(cases), one) {
   at::set_num_threads(1);
   const torch::NoGradGuard no_grad;
   const auto model = torch::jit::load(file(one.model));
@@ -57,8 +57,8 @@ BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_o
 
 BOOST_AUTO_TEST_CASE(alexnet_in_torchscript_has_modules_parameters_and_labels) {
   const torch::NoGradGuard no_grad;
-  const auto history = trace::log_forward_pass(torch::jit::load(file("alexnet")), {torch::rand({1, 3, 224, 224})},
-                                               trace::Options().source(true));
+  const auto history = trace::log_forward_pass(
+      torch::jit::load(file("alexnet")), {torch::rand({1, 3, 224, 224})}, trace::Options().source(true));
   BOOST_TEST(history.size() == 24);
   BOOST_TEST(history["features.6"].label() == "conv2d_3_7");
   BOOST_TEST(history.unreached_modules().empty());
@@ -68,7 +68,8 @@ BOOST_AUTO_TEST_CASE(alexnet_in_torchscript_has_modules_parameters_and_labels) {
   BOOST_REQUIRE(modules.size() == 2U);
   BOOST_TEST(modules[0].path == "features");
   BOOST_TEST(modules[1].path == "features.6");
-  BOOST_TEST(history["conv2d_3_7"].source().find("conv.py:") != std::string::npos, history["conv2d_3_7"].source());
+  BOOST_TEST(history["conv2d_3_7"].source().find("conv.py:") != std::string::npos,
+             history["conv2d_3_7"].source());
   BOOST_TEST(history["classifier"].label() == "linear_3_22");
 }
 
@@ -94,8 +95,8 @@ BOOST_AUTO_TEST_CASE(inputs_inside_of_containers_have_names) {
   )");
   c10::Dict<std::string, at::Tensor> dict;
   dict.insert("k", torch::rand({2}));
-  const auto history = trace::log_forward_pass(
-      module, {c10::List<at::Tensor>({torch::rand({2}), torch::rand({2})}), dict});
+  const auto history =
+      trace::log_forward_pass(module, {c10::List<at::Tensor>({torch::rand({2}), torch::rand({2})}), dict});
   BOOST_TEST(history.inputs().size() == 3U);
   BOOST_TEST(history["input.0.1"].position() == 1);
   BOOST_TEST(labels(history["input.1.k"].children()) == (std::vector<std::string>{"mul_1_4"}),
@@ -115,7 +116,8 @@ BOOST_AUTO_TEST_CASE(forks_are_in_the_log) {
         b = torch.jit.fork(self.part, x + 1)
         return torch.jit.wait(a) * torch.jit.wait(b)
   )");
-  const auto history = trace::log_forward_pass(module, {torch::rand({2})}, trace::Options().save(trace::Save::all));
+  const auto history =
+      trace::log_forward_pass(module, {torch::rand({2})}, trace::Options().save(trace::Save::all));
   BOOST_TEST(history.find("tanh*").size() == 2U);
   BOOST_TEST(history["mul_1"].parents().size() == 2U);
   BOOST_TEST(bool(history.validate()));

@@ -60,11 +60,13 @@ BOOST_AUTO_TEST_CASE(other_recordings_and_damaged_graphs_are_refused) {
   entry.samples = 1;
   entry.value = torch::ones({2});
   torchtap::storage::save(directory / "other", {entry});
-  BOOST_CHECK_EXCEPTION(trace::History::load(directory / "other"), c10::ValueError, says({"other", "without the graph"}));
+  BOOST_CHECK_EXCEPTION(trace::History::load(directory / "other"), c10::ValueError,
+                        says({"other", "without the graph"}));
   some().save(directory / "history");
   const auto recording = torchtap::storage::load(directory / "history");
   const auto last = recording.at(static_cast<std::int64_t>(recording.size()) - 1);
-  const auto broken = [&](const std::string& column, const torchtap::core::Value& value, const std::string& message) {
+  const auto broken = [&](const std::string& column, const torchtap::core::Value& value,
+                          const std::string& message) {
     std::vector<torchtap::storage::Entry> entries;
     for (const auto& one : recording) {
       torchtap::storage::Entry copy;
@@ -79,7 +81,8 @@ BOOST_AUTO_TEST_CASE(other_recordings_and_damaged_graphs_are_refused) {
     }
     entries.back().value = dict;
     torchtap::storage::save(directory / "broken", entries, torchtap::storage::SaveOptions().overwrite(true));
-    BOOST_CHECK_EXCEPTION(trace::History::load(directory / "broken"), c10::ValueError, says({"broken", message}));
+    BOOST_CHECK_EXCEPTION(trace::History::load(directory / "broken"), c10::ValueError,
+                          says({"broken", message}));
   };
   using torchtap::core::Value;
   const auto numbers = [](std::vector<std::int64_t> list) { return torch::tensor(list, at::kLong); };
@@ -98,9 +101,10 @@ BOOST_AUTO_TEST_CASE(tables_have_a_row_for_each_node) {
   const std::string csv = history.csv();
   BOOST_TEST(std::count(csv.begin(), csv.end(), '\n') == history.size() + 1);
   BOOST_TEST(csv.find("position,label,kind") == 0U);
-  BOOST_TEST(csv.find("1,linear_1_1,operation,linear,aten::linear,1,1,1,3x4,float32,cpu,48,true,input_1_0,relu_1_2,"
-                      "0.weight 0.bias") != std::string::npos,
-             csv);
+  BOOST_TEST(
+      csv.find("1,linear_1_1,operation,linear,aten::linear,1,1,1,3x4,float32,cpu,48,true,input_1_0,relu_1_2,"
+               "0.weight 0.bias") != std::string::npos,
+      csv);
   torchtap_test::TemporaryDirectory directory;
   std::ofstream(directory / "history.json") << history.json();
   std::ofstream(directory / "history.csv") << csv;

@@ -29,8 +29,8 @@ struct AlexNetImpl : nn::Module {
     const auto relu = [] { return nn::ReLU(nn::ReLUOptions(true)); };
     const auto pool = [] { return nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2)); };
     features = register_module(
-        "features", nn::Sequential(conv(3, 64, 11, 4, 2), relu(), pool(), conv(64, 192, 5, 1, 2), relu(), pool(),
-                                   conv(192, 384, 3, 1, 1), relu(), conv(384, 256, 3, 1, 1), relu(),
+        "features", nn::Sequential(conv(3, 64, 11, 4, 2), relu(), pool(), conv(64, 192, 5, 1, 2), relu(),
+                                   pool(), conv(192, 384, 3, 1, 1), relu(), conv(384, 256, 3, 1, 1), relu(),
                                    conv(256, 256, 3, 1, 1), relu(), pool()));
     avgpool = register_module("avgpool", nn::AdaptiveAvgPool2d(nn::AdaptiveAvgPool2dOptions({6, 6})));
     classifier = register_module(

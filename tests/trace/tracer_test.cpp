@@ -29,9 +29,12 @@ BOOST_AUTO_TEST_SUITE(tracer)
 BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
   auto model = small();
   const auto x = torch::rand({3, 4});
-  const auto log = [&](const trace::Options& options) { return trace::log_forward_pass(*model, {x}, options); };
+  const auto log = [&](const trace::Options& options) {
+    return trace::log_forward_pass(*model, {x}, options);
+  };
   const auto all = log(trace::Options().save(trace::Save::all));
-  const Names everything{"input_1_0", "linear_1_1", "relu_1_2", "linear_2_3", "relu_2_4", "linear_3_5", "output_1_6"};
+  const Names everything{"input_1_0", "linear_1_1", "relu_1_2",  "linear_2_3",
+                         "relu_2_4",  "linear_3_5", "output_1_6"};
   BOOST_TEST(kept(all) == everything, boost::test_tools::per_element());
   BOOST_TEST(kept(log({})).empty());
   const auto some = [&](const std::vector<std::string>& names, const Names& expected) {
@@ -50,7 +53,8 @@ BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
     return candidate.type == "relu" && candidate.module == "1" && candidate.tensor.dim() == 2;
   }));
   BOOST_TEST(kept(predicate) == (Names{"relu_1_2"}), boost::test_tools::per_element());
-  BOOST_CHECK_EXCEPTION(predicate["linear_1"].tensor(), c10::ValueError, says({"linear_1_1", "not kept", "save"}));
+  BOOST_CHECK_EXCEPTION(predicate["linear_1"].tensor(), c10::ValueError,
+                        says({"linear_1_1", "not kept", "save"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_name_that_finds_nothing_is_an_error_and_nothing_is_lost) {
@@ -72,7 +76,9 @@ BOOST_AUTO_TEST_CASE(transforms_dtypes_and_devices_apply_to_what_is_kept) {
   const auto plain = trace::log_forward_pass(*model, {x}, trace::Options().save(trace::Save::all));
   const auto history = trace::log_forward_pass(
       *model, {x},
-      trace::Options().save(trace::Save::all).dtype(at::kDouble).transform([](const at::Tensor& t) { return t.mean(0); }));
+      trace::Options().save(trace::Save::all).dtype(at::kDouble).transform([](const at::Tensor& t) {
+        return t.mean(0);
+      }));
   for (const auto& node : history) {
     const auto expected = plain[node.position()].tensor().detach().mean(0).to(at::kDouble);
     BOOST_TEST(node.tensor().equal(expected), node.label());
@@ -80,8 +86,10 @@ BOOST_AUTO_TEST_CASE(transforms_dtypes_and_devices_apply_to_what_is_kept) {
   }
   // A row shares memory with the tensor, which is overwritten.
   const auto rows = trace::log_forward_pass(
-      *model, {x}, trace::Options().save(trace::Save::all).transform([](const at::Tensor& t) { return t[0]; }));
-  for (const auto& node : rows) BOOST_TEST(node.tensor().equal(plain[node.position()].tensor()[0]), node.label());
+      *model, {x},
+      trace::Options().save(trace::Save::all).transform([](const at::Tensor& t) { return t[0]; }));
+  for (const auto& node : rows)
+    BOOST_TEST(node.tensor().equal(plain[node.position()].tensor()[0]), node.label());
 }
 
 BOOST_AUTO_TEST_CASE(keeps_gradients_of_the_next_backward) {
@@ -107,7 +115,8 @@ BOOST_AUTO_TEST_CASE(keeps_gradients_of_the_next_backward) {
 BOOST_AUTO_TEST_CASE(a_memory_budget_drops_or_throws) {
   const auto x = torch::rand({256});  // 1 KiB
   const auto run = [&] { x.exp().sin().cos(); };
-  const auto dropped = logged(run, trace::Options().save(trace::Save::all).memory_budget(2100, trace::OverBudget::drop));
+  const auto dropped =
+      logged(run, trace::Options().save(trace::Save::all).memory_budget(2100, trace::OverBudget::drop));
   BOOST_TEST(dropped.saved() == 2);
   BOOST_TEST(dropped.dropped() == 2);
   trace::Tracer tracer(trace::Options().save(trace::Save::all).memory_budget(2100));
@@ -158,7 +167,8 @@ BOOST_AUTO_TEST_CASE(goes_on_after_a_stop) {
   tracer.stop();
   tracer.stop();
   const auto history = tracer.finish();
-  BOOST_TEST(history.labels() == (Names{"outside_1_0", "exp_1_1", "cos_1_2"}), boost::test_tools::per_element());
+  BOOST_TEST(history.labels() == (Names{"outside_1_0", "exp_1_1", "cos_1_2"}),
+             boost::test_tools::per_element());
   BOOST_TEST(labels(history["cos_1"].parents()) == (Names{"exp_1_1"}), boost::test_tools::per_element());
 }
 
@@ -243,10 +253,10 @@ BOOST_AUTO_TEST_CASE(modules_that_are_called_several_times_have_passes) {
     tracer.output(h);
   });
   const auto history = tracer.finish();
-  BOOST_TEST(history.labels() ==
-                 (Names{"input_1_0", "linear_1_1:1", "tanh_1_2:1", "linear_1_1:2", "tanh_1_2:2", "linear_1_1:3",
-                        "tanh_1_2:3", "linear_1_1:4", "tanh_1_2:4", "output_1_3"}),
-             boost::test_tools::per_element());
+  BOOST_TEST(
+      history.labels() == (Names{"input_1_0", "linear_1_1:1", "tanh_1_2:1", "linear_1_1:2", "tanh_1_2:2",
+                                 "linear_1_1:3", "tanh_1_2:3", "linear_1_1:4", "tanh_1_2:4", "output_1_3"}),
+      boost::test_tools::per_element());
   BOOST_TEST(history["linear_1:3"].pass() == 3);
   BOOST_TEST(history.layers() == 4);
   BOOST_TEST(text(history).find("recurrent, a layer has up to 4 passes") != std::string::npos);

@@ -1,4 +1,5 @@
-// Replay: every operation gives the same bits again, and an altered tensor is found at its writer and readers.
+// Replay: every operation gives the same bits again, and an altered tensor is found at its writer and
+// readers.
 #include <ATen/autocast_mode.h>
 #include <boost/test/unit_test.hpp>
 
@@ -132,7 +133,8 @@ BOOST_AUTO_TEST_CASE(an_altered_tensor_is_found_at_its_writer_and_its_readers) {
     BOOST_TEST((finding.kind == trace::Finding::Kind::differs), finding.message);
   }
   BOOST_TEST(found == (Names{"exp_1_1", "sin_1_2", "cos_1_3", "mul_1_4"}), boost::test_tools::per_element());
-  BOOST_TEST(text(validation).find("exp_1_1 (aten::exp) differs: result 0 differs by up to 0.5") != std::string::npos,
+  BOOST_TEST(text(validation).find("exp_1_1 (aten::exp) differs: result 0 differs by up to 0.5") !=
+                 std::string::npos,
              text(validation));
 }
 
@@ -140,7 +142,8 @@ BOOST_AUTO_TEST_CASE(memory_that_was_changed_after_the_pass_is_an_error_where_it
   const auto x = torch::rand({3});
   const auto history = logged([&] { x.exp().sin(); });
   x.add_(1);
-  BOOST_CHECK_EXCEPTION(history["outside_1"].tensor(), c10::ValueError, says({"outside_1_0", "in place", "clone"}));
+  BOOST_CHECK_EXCEPTION(history["outside_1"].tensor(), c10::ValueError,
+                        says({"outside_1_0", "in place", "clone"}));
   const auto validation = history.validate();
   BOOST_REQUIRE(validation.findings.size() == 1U);
   BOOST_TEST(validation.findings[0].label == "exp_1_1");
@@ -149,8 +152,8 @@ BOOST_AUTO_TEST_CASE(memory_that_was_changed_after_the_pass_is_an_error_where_it
 }
 
 BOOST_AUTO_TEST_CASE(needs_everything) {
-  for (const auto& options :
-       {trace::Options(), trace::Options().save({"exp*"}), trace::Options().save(trace::Save::all).dtype(at::kHalf)}) {
+  for (const auto& options : {trace::Options(), trace::Options().save({"exp*"}),
+                              trace::Options().save(trace::Save::all).dtype(at::kHalf)}) {
     BOOST_CHECK_EXCEPTION(logged([] { torch::ones({2}).exp(); }, options).validate(), c10::ValueError,
                           says({"validate", "Save::all"}));
   }

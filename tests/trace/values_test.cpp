@@ -1,4 +1,5 @@
-// Values and not tensors: who read what, and what was kept, where operations write in place and through views.
+// Values and not tensors: who read what, and what was kept, where operations write in place and through
+// views.
 #include <boost/test/unit_test.hpp>
 
 #include "support.hpp"
@@ -70,8 +71,8 @@ BOOST_AUTO_TEST_CASE(tensors_that_no_operation_made_are_views_parameters_or_from
     tracer.output(y, "y");
   });
   const auto history = tracer.finish();
-  BOOST_TEST(history.labels() ==
-                 (Names{"input_1_0", "linear_1_1", "outside_1_2", "add_1_3", "sum_1_4", "add_2_5", "output_1_6"}),
+  BOOST_TEST(history.labels() == (Names{"input_1_0", "linear_1_1", "outside_1_2", "add_1_3", "sum_1_4",
+                                        "add_2_5", "output_1_6"}),
              boost::test_tools::per_element());
   BOOST_TEST(labels(history["add_1"].parents()) == (Names{"linear_1_1", "outside_1_2"}),
              boost::test_tools::per_element());
@@ -89,12 +90,13 @@ BOOST_AUTO_TEST_CASE(several_results_are_several_nodes) {
     torch::max(parts[1] + parts[2], 1);
     x.unbind(0);
   });
-  BOOST_TEST(history.labels() == (Names{"outside_1_0", "split_1_1", "split_2_2", "split_3_3", "add_1_4", "max_1_5",
-                                        "max_2_6", "unbind_1_7", "unbind_2_8"}),
+  BOOST_TEST(history.labels() == (Names{"outside_1_0", "split_1_1", "split_2_2", "split_3_3", "add_1_4",
+                                        "max_1_5", "max_2_6", "unbind_1_7", "unbind_2_8"}),
              boost::test_tools::per_element());
   BOOST_TEST(history["split_2"].result() == 1);
   BOOST_TEST(history["split_2"].results() == 3);
-  BOOST_TEST(labels(history["add_1"].parents()) == (Names{"split_2_2", "split_3_3"}), boost::test_tools::per_element());
+  BOOST_TEST(labels(history["add_1"].parents()) == (Names{"split_2_2", "split_3_3"}),
+             boost::test_tools::per_element());
   BOOST_TEST(labels(history["split_2"].spouses()) == (Names{"split_3_3"}), boost::test_tools::per_element());
   BOOST_TEST(history["max_2"].dtype() == at::kLong);
   BOOST_TEST(bool(history.validate()), text(history.validate()));
@@ -129,12 +131,14 @@ BOOST_AUTO_TEST_CASE(what_is_written_to_and_not_returned_is_a_value) {
   });
   const auto history = tracer.finish();
   const auto sum = history["sum_1"];
-  BOOST_TEST(labels(sum.parents()) == (Names{history["batchnorm"].label()}), boost::test_tools::per_element());
+  BOOST_TEST(labels(sum.parents()) == (Names{history["batchnorm"].label()}),
+             boost::test_tools::per_element());
   BOOST_TEST(sum.parameters().at(0).path == "running_mean");
   BOOST_TEST(sum.parameters().at(0).buffer);
   BOOST_TEST(sum.tensor().equal(norm->running_mean.sum()));
-  BOOST_TEST(labels(history["exp_1"].parents()) == (Names{"sum_2_" + std::to_string(history["sum_2"].position())}),
-             boost::test_tools::per_element());
+  BOOST_TEST(
+      labels(history["exp_1"].parents()) == (Names{"sum_2_" + std::to_string(history["sum_2"].position())}),
+      boost::test_tools::per_element());
   BOOST_TEST(bool(history.validate()), text(history.validate()));
 }
 
@@ -190,10 +194,12 @@ BOOST_AUTO_TEST_CASE(kinds_of_tensors_that_are_not_plain) {
   const auto validation = history.validate();
   BOOST_TEST_MESSAGE(validation);
   // A generator of the program's own has moved on since.
-  for (const auto& finding : validation.findings) BOOST_TEST(finding.function == "aten::rand.generator", finding.message);
+  for (const auto& finding : validation.findings)
+    BOOST_TEST(finding.function == "aten::rand.generator", finding.message);
   torchtap_test::TemporaryDirectory directory;
   history.save(directory / "kinds");
-  BOOST_TEST(trace::History::load(directory / "kinds")["todense_1"].tensor().equal(history["todense_1"].tensor()));
+  BOOST_TEST(
+      trace::History::load(directory / "kinds")["todense_1"].tensor().equal(history["todense_1"].tensor()));
 }
 
 BOOST_AUTO_TEST_CASE(the_memory_of_a_dead_tensor_is_not_taken_for_a_new_one) {
@@ -204,7 +210,8 @@ BOOST_AUTO_TEST_CASE(the_memory_of_a_dead_tensor_is_not_taken_for_a_new_one) {
       trace::Options());
   for (int i = 1; i <= 50; ++i) {
     const auto exp = history["exp_1:" + std::to_string(i)];
-    BOOST_TEST(labels(exp.parents()) == (Names{"ones_1_0:" + std::to_string(i)}), boost::test_tools::per_element());
+    BOOST_TEST(labels(exp.parents()) == (Names{"ones_1_0:" + std::to_string(i)}),
+               boost::test_tools::per_element());
   }
   BOOST_TEST(history.layers() == 2);
 }
