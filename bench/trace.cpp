@@ -19,7 +19,8 @@ namespace trace = tap::views::trace;
 namespace {
 
 /// An operation on one element: what it costs is what surrounds it.
-void operation(benchmark::State& state, const std::function<void(benchmark::State&, const at::Tensor&)>& body) {
+void operation(benchmark::State& state,
+               const std::function<void(benchmark::State&, const at::Tensor&)>& body) {
   at::set_num_threads(1);
   const c10::NoGradGuard no_grad;
   body(state, at::ones({1}));
@@ -34,7 +35,9 @@ BENCHMARK(operation_bare);
 
 /// The fallback is registered, and no scope is open.
 void operation_after_scope(benchmark::State& state) {
-  { const tap::operations::Scope scope([](tap::operations::Event&) {}); }
+  {
+    const tap::operations::Scope scope([](tap::operations::Event&) {});
+  }
   operation_bare(state);
 }
 BENCHMARK(operation_after_scope);
@@ -89,6 +92,7 @@ void resnet18(benchmark::State& state, const std::optional<trace::Options>& opti
 }
 BENCHMARK_CAPTURE(resnet18, bare, std::nullopt, false)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(resnet18, none, trace::Options(), true)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(resnet18, all, trace::Options().save(trace::Save::all), true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(resnet18, all, trace::Options().save(trace::Save::all), true)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace

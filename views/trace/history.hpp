@@ -60,7 +60,6 @@ class TORCHTAP_API History {
   /// ("7", "-17"), or a part of a label or path that only one node has. Upper and lower case differ. Throws
   /// `c10::IndexError`, which lists the nearest names, or the passes if there are several.
   Node operator[](const std::string& name) const;
-  Node operator[](const char* name) const { return (*this)[std::string(name)]; }
   Node at(const std::string& name) const { return (*this)[name]; }
   /// Whether `operator[]` finds a node.
   bool contains(const std::string& name) const noexcept;

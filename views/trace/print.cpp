@@ -50,13 +50,19 @@ std::string joined(const std::vector<std::string>& texts, const char* none = "no
   return text.empty() ? none : text;
 }
 
-/// The labels of some nodes, and how many more there are.
-std::string labels_of(const std::vector<Node>& nodes) {
+/// The first of some names, and how many more there are.
+std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t most = 8;
+  std::vector<std::string> some(names.begin(),
+                                names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), most)));
+  if (names.size() > most) some.push_back("and " + std::to_string(names.size() - most) + " more");
+  return joined(some);
+}
+
+std::string labels_of(const std::vector<Node>& nodes) {
   std::vector<std::string> labels;
-  for (std::size_t i = 0; i < nodes.size() && i < most; ++i) labels.push_back(nodes[i].label());
-  if (nodes.size() > most) labels.push_back("and " + std::to_string(nodes.size() - most) + " more");
-  return joined(labels);
+  for (const Node& node : nodes) labels.push_back(node.label());
+  return some_of(labels);
 }
 
 /// The number, in at most nine characters.
@@ -274,7 +280,7 @@ std::ostream& History::print(std::ostream& out) const {
     print_modules(out, modules());
   }
   if (!unreached_modules().empty()) {
-    out << "  not hooked:   " << core::detail::quoted(unreached_modules())
+    out << "  not hooked:   " << some_of(unreached_modules())
         << "; their operations are below, without them\n";
   }
   out << "  tensors (* kept):\n";

@@ -1,5 +1,6 @@
 // A history as a table.
 #include <functional>
+#include <locale>
 #include <sstream>
 
 #include <torchtap/storage/dtype.hpp>

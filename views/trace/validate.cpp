@@ -39,7 +39,9 @@ bool may_ignore(const std::string& name) {
       "aten::clamp_",     "aten::hardtanh",    "aten::hardtanh_",    "aten::copy_",
       "aten::zero_",      "aten::fill_",       "aten::expand_as",    "aten::view_as",
       "aten::reshape_as", "aten::type_as",     "aten::maximum",      "aten::minimum"};
+  // Formulas of gradients are given tensors of which they need the shape alone, or not always.
   return name.find("_like") != std::string::npos || name.find("::new_") != std::string::npos ||
+         name.find("backward") != std::string::npos ||
          std::find(functions.begin(), functions.end(), name) != functions.end();
 }
 
@@ -181,7 +183,10 @@ class Validator {
     const Operation& operation = log_.operations[index];
     const auto results = results_of(operation);
     if (results.empty()) return;
-    if (is_undetermined(operation.facts->name)) {
+    const bool own_generator =
+        std::any_of(operation.arguments.begin(), operation.arguments.end(),
+                    [](const c10::IValue& argument) { return argument.isGenerator(); });
+    if (own_generator || is_undetermined(operation.facts->name)) {
       found_.undetermined.push_back(label_of(index));
       return;
     }
@@ -321,6 +326,7 @@ Validation History::validate() const {
       "without predicate, transform, dtype, device or memory budget.");
   const std::lock_guard lock(graph_->log->mutex);
   const operations::Unseen unseen;
+  const c10::InferenceMode normal(false);
   return Validator(*graph_).run();
 }
 

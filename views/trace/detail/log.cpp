@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 
 #include <torchtap/views/trace/detail/generator.hpp>
 #include <torchtap/views/trace/detail/log.hpp>
@@ -100,7 +101,7 @@ void Log::add_parameter(const at::Tensor& tensor, ParameterUse use) {
   parameters.push_back(std::move(use));
   Memory* memory = memory_of(tensor);
   const std::int64_t index = name(tensor, memory);
-  if (memory != nullptr) parameter_data_.emplace(tensor.unsafeGetTensorImpl()->data(), index);
+  if (memory != nullptr) memory->parameters.emplace_back(tensor.storage_offset(), index);
   if (replayable) keep(tensor, index, memory);
 }
 
@@ -133,13 +134,12 @@ std::int64_t Log::value_of(const at::Tensor& tensor) {
   }
   std::int64_t base = -1;
   if (tensor.has_storage()) {
-    const auto parameter = parameter_data_.find(tensor.unsafeGetTensorImpl()->data());
-    const auto stored = memory_.find(tensor.storage().unsafeGetStorageImpl());
-    if (stored != memory_.end()) base = stored->second->last;
-    if (parameter != parameter_data_.end() && base >= 0 && values[base].origin == Origin::parameter) {
-      base = parameter->second;
-    }
     memory = memory_of(tensor);
+    base = memory->last;
+    for (const auto& [offset, parameter] : memory->parameters) {
+      if (base >= 0 && values[base].origin == Origin::parameter && offset == tensor.storage_offset())
+        base = parameter;
+    }
   }
   Value& value = describe(tensor);
   value.origin = Origin::outside;
@@ -253,6 +253,7 @@ void Log::after(operations::Event& event, Running& running) {
   const auto me = static_cast<std::int64_t>(operations.size());
   if (generator_ != nullptr) operation.generator = generator_->moved_from();
   count_writes(running);
+  std::exception_ptr refused;  // a predicate's or the budget's, thrown when the operation is in the log
   const auto add = [&](const at::Tensor& tensor, bool returned) {
     Memory* memory = memory_of(tensor);
     const auto before = names_.find(tensor.unsafeGetTensorImpl());
@@ -262,10 +263,14 @@ void Log::after(operations::Event& event, Running& running) {
     value.returned = returned;
     value.of = of;
     const std::int64_t number = name(tensor, memory);
-    if (returned) {
-      consider(tensor, number, operation.facts);
-    } else if (replayable) {
-      keep(tensor, number, memory);
+    try {
+      if (returned) {
+        consider(tensor, number, operation.facts);
+      } else if (replayable) {
+        keep(tensor, number, memory);
+      }
+    } catch (...) {
+      if (refused == nullptr) refused = std::current_exception();
     }
     return number;
   };
@@ -289,6 +294,7 @@ void Log::after(operations::Event& event, Running& running) {
     }
   }
   operations.push_back(std::move(operation));
+  if (refused != nullptr) std::rethrow_exception(refused);
 }
 
 void Log::note_source(Operation& operation) const {
@@ -374,7 +380,6 @@ void Log::close() {
   running_ = false;
   names_.clear();
   memory_.clear();
-  parameter_data_.clear();
 }
 
 }  // namespace torchtap::views::trace::detail

@@ -171,10 +171,11 @@ struct Log {
   };
   struct Memory {
     std::int64_t writes = 0;
-    std::int64_t writer = -1;           // the operation
-    std::int64_t last = -1;             // the value named last
-    bool counted = false;               // in held_bytes
-    std::vector<std::int64_t> aliases;  // kept values that share it
+    std::int64_t writer = -1;                                       // the operation
+    std::int64_t last = -1;                                         // the value named last
+    bool counted = false;                                           // in held_bytes
+    std::vector<std::int64_t> aliases;                              // kept values that share it
+    std::vector<std::pair<std::int64_t, std::int64_t>> parameters;  // their offsets and values
     c10::weak_intrusive_ptr<c10::StorageImpl> alive;
 
     explicit Memory(c10::weak_intrusive_ptr<c10::StorageImpl> storage) : alive(std::move(storage)) {}
@@ -216,7 +217,6 @@ struct Log {
 
   ska::flat_hash_map<const void*, Name> names_;
   ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memory_;
-  ska::flat_hash_map<const void*, std::int64_t> parameter_data_;
   ska::flat_hash_map<const void*, std::unique_ptr<Facts>> facts_;
   std::vector<std::unique_ptr<Facts>> old_facts_;
   std::unique_ptr<Generator> generator_;
