@@ -29,7 +29,7 @@ def tensors(value):
 
 
 # What functions of torch.nn.functional and operators are called in TorchScript.
-ALIASES = {"fn": "maxpool2d", "iadd": "add", "imul": "mul"}
+ALIASES = {"fn": "maxpool2d", "iadd": "add", "imul": "mul", "getitem": "select"}
 
 
 def plain(name):

@@ -226,6 +226,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_of_a_trace) {
 BOOST_AUTO_TEST_CASE(says_which_modules_could_not_be_hooked) {
   torch::manual_seed(0);
   ResNet model;
+  model->eval();
   const auto history = trace::log_forward_pass(*model, {torch::rand({1, 3, 64, 64})});
   const auto& missing = history.unreached_modules();
   BOOST_TEST((std::find(missing.begin(), missing.end(), "conv") != missing.end()));

@@ -110,7 +110,6 @@ BOOST_AUTO_TEST_CASE(lists_with_gaps_are_arguments) {
     y.index_put_({torch::arange(1)}, torch::zeros({1}));
     torch::cat({x, y, at::Tensor(y)});
   });
-  BOOST_TEST(labels(history["index_1"].parents()) == (Names{"outside_1_1", "arange_1_0"}) == false);
   BOOST_TEST(history["index_1"].parents().size() == 2U);
   BOOST_TEST(labels(history["cat_1"].parents()).size() == 2U);
   BOOST_TEST(bool(history.validate()), text(history.validate()));
@@ -126,7 +125,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_to_and_not_returned_is_a_value) {
     norm->forward(x);
     norm->running_mean.sum();
     auto out = torch::zeros({3});
-    at::sum_out(out, x, 0);
+    at::sum_out(out, x, std::vector<std::int64_t>{0});
     out.exp();
   });
   const auto history = tracer.finish();
@@ -193,9 +192,7 @@ BOOST_AUTO_TEST_CASE(kinds_of_tensors_that_are_not_plain) {
   BOOST_TEST(nested.shape().empty());
   const auto validation = history.validate();
   BOOST_TEST_MESSAGE(validation);
-  // A generator of the program's own has moved on since.
-  for (const auto& finding : validation.findings)
-    BOOST_TEST(finding.function == "aten::rand.generator", finding.message);
+  BOOST_TEST(bool(validation), text(validation));
   torchtap_test::TemporaryDirectory directory;
   history.save(directory / "kinds");
   BOOST_TEST(
