@@ -1,8 +1,5 @@
 // What a node tells.
-#include <execinfo.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <set>
 
@@ -203,14 +200,7 @@ double Node::seconds() const noexcept {
 
 std::string Node::source() const {
   const detail::NodeData& node = data();
-  if (node.frames.empty()) return node.script_source;
-  const std::unique_ptr<char*, decltype(&std::free)> names(
-      ::backtrace_symbols(node.frames.data(), static_cast<int>(node.frames.size())), &std::free);
-  std::string text;
-  for (std::size_t i = 0; names != nullptr && i < node.frames.size(); ++i) {
-    text += std::string(names.get()[i]) + "\n";
-  }
-  return text;
+  return node.frames.empty() ? node.script_source : detail::text_of(node.frames);
 }
 
 std::vector<std::string> Node::keys() const {

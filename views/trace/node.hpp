@@ -160,7 +160,9 @@ class TORCHTAP_API Node {
   std::int64_t results() const noexcept;
   /// How long the operation took, in seconds; what the trace itself took is not in it.
   double seconds() const noexcept;
-  /// Where it was called (`Options::source`), one line a frame, innermost first; empty if not noted.
+  /// Where it was called (`Options::source`), one line a frame, innermost first: lines of TorchScript, or C++
+  /// functions outside of LibTorch, which have names where the program exports them (`-rdynamic`). Empty if
+  /// not noted.
   std::string source() const;
   /// All names by which `History::operator[]` finds it.
   std::vector<std::string> keys() const;

@@ -79,6 +79,9 @@ std::vector<std::string> keys_of(const NodeData& node);
 
 /// An argument in short: "[2, 2]", "1e-05", "None".
 std::string text_of(const c10::IValue& value);
+/// The program's own functions among return addresses, a line each: "net::Block::forward() + 0x5a in
+/// program".
+std::string text_of(const std::vector<void*>& frames);
 /// What was kept of a value. Throws `c10::ValueError` if its memory was changed since.
 at::Tensor kept_tensor(const Value& value, const std::string& label);
 

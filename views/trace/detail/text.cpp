@@ -1,6 +1,8 @@
 // Arguments of operations in short.
-#include <c10/core/MemoryFormat.h>
+#include <c10/util/Type.h>
+#include <dlfcn.h>
 
+#include <cstdint>
 #include <cstdio>
 
 #include <torchtap/core/detail/error.hpp>
@@ -49,6 +51,25 @@ std::string text_of(const c10::IValue& value) {
     return number(complex.real()) + (complex.imag() < 0 ? "" : "+") + number(complex.imag()) + "j";
   }
   return value.tagKind();
+}
+
+std::string text_of(const std::vector<void*>& frames) {
+  std::string text;
+  for (void* frame : frames) {
+    Dl_info info{};
+    if (::dladdr(frame, &info) == 0 || info.dli_fname == nullptr) continue;
+    std::string file = info.dli_fname;
+    file = file.substr(file.rfind('/') + 1);  // npos + 1 == 0: the whole name
+    const std::string function = info.dli_sname != nullptr ? c10::demangle(info.dli_sname) : "";
+    const bool ours = file.compare(0, 8, "libtorch") == 0 || file.compare(0, 6, "libc10") == 0 ||
+                      function.find("torchtap::") != std::string::npos;
+    if (ours) continue;
+    const auto* begin = static_cast<const char*>(info.dli_saddr != nullptr ? info.dli_saddr : info.dli_fbase);
+    char offset[32];
+    std::snprintf(offset, sizeof offset, "0x%tx", static_cast<const char*>(frame) - begin);
+    text += (function.empty() ? std::string() : function + " + ") + offset + " in " + file + "\n";
+  }
+  return text;
 }
 
 at::Tensor kept_tensor(const Value& value, const std::string& label) {
