@@ -53,7 +53,7 @@ class Writer {
     to_.name.push_back(node.name);
     to_.dtype.push_back(storage::dtype_name(node.dtype));
     to_.device.push_back(node.device.str());
-    to_.source.push_back(node.script_source);
+    to_.source.push_back(node.frames.empty() ? node.script_source : text_of(node.frames));
     to_.shape.add(node.shape);
     to_.parents.add(node.parents);
     Numbers parameters, modules, output_of;
