@@ -55,6 +55,16 @@ Recording::Recording(Options options) : log_(std::make_shared<Log>()) {
                      !given.transform() && !given.device() && !given.dtype() && given.memory_budget() < 0;
 }
 
+Recording::~Recording() {
+  detach();
+}
+
+/// TorchScript is compiled once for all of them.
+void Recording::detach() noexcept {
+  hooks::DeferredCompile batch;
+  handles_.clear();
+}
+
 void Recording::attach(const std::vector<model::ModuleRef>& modules) {
   add_parameters(modules);
   hooks::DeferredCompile batch;
@@ -137,7 +147,10 @@ void Recording::output(const c10::IValue& value, const std::string& name) {
 void Recording::start() {
   TORCH_CHECK_VALUE(!finished_, "trace::Tracer::start: the history was taken; use a new Tracer.");
   TORCH_CHECK_VALUE(!scope_.has_value(), "trace::Tracer::start: it has begun already; call stop() first.");
-  log_->start();
+  {
+    const operations::Unseen unseen;
+    log_->start();
+  }
   try {
     scope_.emplace([log = log_](operations::Event& event) { log->run(event); }, log_->options.level());
   } catch (...) {
@@ -154,7 +167,7 @@ void Recording::stop(const std::string& error) noexcept {
 History Recording::finish() {
   TORCH_CHECK_VALUE(!finished_, "trace::Tracer::finish: the history was taken already; use a new Tracer.");
   stop("");
-  handles_.clear();
+  detach();
   auto graph = build_graph(log_);
   finished_ = true;
   log_->close();

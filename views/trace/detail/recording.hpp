@@ -18,6 +18,9 @@ namespace torchtap::views::trace::detail {
 class Recording {
  public:
   explicit Recording(Options options);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
   /// Names the modules' parameters, and attaches to every module that can be hooked.
   void attach(const std::vector<model::ModuleRef>& modules);
 
@@ -30,6 +33,7 @@ class Recording {
   const std::shared_ptr<Log>& log() const noexcept { return log_; }
 
  private:
+  void detach() noexcept;
   void add_parameters(const std::vector<model::ModuleRef>& modules);
   void add_parameter(const std::string& path, const at::Tensor& tensor, bool buffer);
 
