@@ -35,8 +35,8 @@ struct Comparison {
   void describe(Json& object) const;
 };
 
-/// Adds the comparison of two tensors, either of which may be undefined. `where` names them, `sample` is their
-/// number.
+/// Adds the comparison of two tensors, either of which may be undefined. `where` names them, `sample` is
+/// their number.
 void compare(const at::Tensor& a, const at::Tensor& b, const std::string& where, std::int64_t sample,
              const Tolerance& tolerance, Comparison& result);
 

@@ -125,9 +125,10 @@ History run(const Options& options) {
 
 History load(const Options& options) {
   const bool inputs = !options.inputs.files.empty() || !options.inputs.random.empty();
-  TORCH_CHECK_VALUE(!inputs && options.what.empty() && !options.validate, "\"", options.source,
-                    "\" is a saved trace, which is not run; omit --input, --random, --what and --validate, or name a "
-                    "TorchScript file.");
+  TORCH_CHECK_VALUE(
+      !inputs && options.what.empty() && !options.validate, "\"", options.source,
+      "\" is a saved trace, which is not run; omit --input, --random, --what and --validate, or name a "
+      "TorchScript file.");
   TORCH_CHECK_VALUE(options.save.empty(), "\"", options.source, "\" is saved already; omit --save.");
   return History::load(options.source);
 }
@@ -144,7 +145,8 @@ Json rows_of(const History& history, const std::string& layer) {
   Json all = Json::parse(history.json());
   if (layer.empty()) return all;
   Json rows = Json::array();
-  for (const Node& node : layer_of(history, layer)) rows.push_back(all[static_cast<std::size_t>(node.position())]);
+  for (const Node& node : layer_of(history, layer))
+    rows.push_back(all[static_cast<std::size_t>(node.position())]);
   return rows;
 }
 
@@ -200,8 +202,9 @@ void draw(const History& history, const Options& options) {
 void check_before(const Options& options) {
   if (options.save.empty()) return;
   std::error_code error;
-  TORCH_CHECK_VALUE(options.overwrite || !fs::exists(options.save, error) || fs::is_empty(options.save, error), "\"",
-                    options.save, "\" already exists; --overwrite replaces a recording.");
+  TORCH_CHECK_VALUE(
+      options.overwrite || !fs::exists(options.save, error) || fs::is_empty(options.save, error), "\"",
+      options.save, "\" already exists; --overwrite replaces a recording.");
 }
 
 void trace_or_show(const Options& options) {
@@ -227,14 +230,16 @@ void add_options_of_runs(CLI::App& command, Options& options) {
   add_input_options(command, options.inputs, /*one_call=*/true);
   command
       .add_option("--what", options.what,
-                  "Which tensors to keep: all, none, or names and patterns such as 'conv*,features.6'; by default all "
+                  "Which tensors to keep: all, none, or names and patterns such as 'conv*,features.6'; by "
+                  "default all "
                   "with --save, and those of --layer")
       ->delimiter(',');
   command.add_option("--method", options.method, "The method to call")->capture_default_str();
   add_library_option(command);
   command.add_flag("--train", options.train, "Run the model in training mode; otherwise in evaluation mode");
   command.add_flag("--enable-grad", options.enable_grad, "Run the model with gradients enabled");
-  command.add_option("--device", options.device, "Where the model runs: cpu, cuda, cuda:1")->capture_default_str();
+  command.add_option("--device", options.device, "Where the model runs: cpu, cuda, cuda:1")
+      ->capture_default_str();
   command.add_flag("--leaf", options.leaf,
                    "List what Python's __torch_dispatch__ sees instead of what the model calls");
   command.add_flag("--source", options.lines, "Note the lines of TorchScript that call operations");
@@ -250,11 +255,14 @@ void add_trace(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("trace", "List, keep and draw every operation of a forward pass");
   command->footer(examples());
-  command->add_option("source", options->source, "A file of torch.jit.script or torch.jit.trace, or a saved trace")
+  command
+      ->add_option("source", options->source,
+                   "A file of torch.jit.script or torch.jit.trace, or a saved trace")
       ->required()
       ->check(CLI::ExistingPath);
   add_options_of_runs(*command, *options);
-  auto* draw = command->add_option("--draw", options->draw, "A picture: .svg, .png, .pdf, or .dot")->check(place());
+  auto* draw =
+      command->add_option("--draw", options->draw, "A picture: .svg, .png, .pdf, or .dot")->check(place());
   command->add_flag("--rolled", options->rolled, "Draw all passes of a layer as one")->needs(draw);
   command->add_option("--depth", options->depth, "Draw modules nested deeper than this as one box")
       ->transform(whole_number(0))
@@ -265,9 +273,11 @@ void add_trace(CLI::App& app) {
       ->transform(CLI::CheckedTransformer(directions()))
       ->default_str("bottom-up")
       ->needs(draw);
-  command->add_option("--layer", options->layer, "Show one tensor: a label, a path of a module, a position, or a pattern");
+  command->add_option("--layer", options->layer,
+                      "Show one tensor: a label, a path of a module, a position, or a pattern");
   auto* json = command->add_flag("--json", options->json, "Write JSON");
-  command->add_flag("--csv", options->csv, "Write comma-separated values, a row for each tensor")->excludes(json);
+  command->add_flag("--csv", options->csv, "Write comma-separated values, a row for each tensor")
+      ->excludes(json);
   command->callback([options] { trace_or_show(*options); });
 }
 

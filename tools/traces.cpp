@@ -37,7 +37,8 @@ std::string module_of(const Node& node) {
 
 /// Whether two nodes are of the same place in the same program.
 bool same_place(const Node& a, const Node& b) {
-  return a.kind() == b.kind() && a.type() == b.type() && a.result() == b.result() && module_of(a) == module_of(b);
+  return a.kind() == b.kind() && a.type() == b.type() && a.result() == b.result() &&
+         module_of(a) == module_of(b);
 }
 
 /// The nodes of both in order: those that both begin with, what is between, and those that both end with.
@@ -78,13 +79,15 @@ void compare(Row& row, const Tolerance& tolerance) {
     return comparison.fail("another operation", place_of(*row.a) + " and " + place_of(*row.b));
   }
   if (row.a->shape() != row.b->shape()) {
-    return comparison.fail("shapes differ", shape_to_text(row.a->shape()) + " and " + shape_to_text(row.b->shape()));
+    return comparison.fail("shapes differ",
+                           shape_to_text(row.a->shape()) + " and " + shape_to_text(row.b->shape()));
   }
   if (row.a->saved() && row.b->saved()) {
     comparison.samples = 1;
     compare(row.a->tensor(), row.b->tensor(), "", 0, tolerance, comparison);
   } else if (row.a->dtype() != row.b->dtype()) {
-    comparison.fail("dtypes differ", storage::dtype_name(row.a->dtype()) + " and " + storage::dtype_name(row.b->dtype()));
+    comparison.fail("dtypes differ",
+                    storage::dtype_name(row.a->dtype()) + " and " + storage::dtype_name(row.b->dtype()));
   }
 }
 
@@ -119,17 +122,16 @@ void print_table(const std::vector<Row>& rows, const Row* first, const TraceDiff
     different += comparison.agrees() ? 0 : 1;
     compared += comparison.compared ? 1 : 0;
     const bool named = comparison.compared || !comparison.agrees();
-    table.add({row.either().label(), module_of(row.either()), text(comparison.max_abs), text(comparison.max_rel),
-               text(comparison.cosine()), named ? comparison.status : "not kept"});
+    table.add({row.either().label(), module_of(row.either()), text(comparison.max_abs),
+               text(comparison.max_rel), text(comparison.cosine()), named ? comparison.status : "not kept"});
   }
   table.print(std::cout);
   std::cout << '\n';
   const auto total = static_cast<std::int64_t>(rows.size());
   if (first == nullptr) {
-    std::string text = compared == total
-                           ? "All " + counted(total, "tensor") + " agree"
-                           : c10::str(counted(total, "tensor"), " have the same shapes; the ", compared,
-                                      " that both traces kept agree");
+    std::string text = compared == total ? "All " + counted(total, "tensor") + " agree"
+                                         : c10::str(counted(total, "tensor"), " have the same shapes; the ",
+                                                    compared, " that both traces kept agree");
     return print_wrapped(std::cout, c10::str(text, " within rtol ", to_text(how.tolerance.rtol), " and atol ",
                                              to_text(how.tolerance.atol), "."));
   }

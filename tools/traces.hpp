@@ -20,8 +20,8 @@ struct TraceDiff {
 
 /// Compares two traces operation by operation and prints the result. Returns whether all agree.
 ///
-/// What both programs ran before and after the place where they differ is paired by order; between, operations
-/// are paired if there are as many on either side.
+/// What both programs ran before and after the place where they differ is paired by order; between,
+/// operations are paired if there are as many on either side.
 bool diff_traces(const TraceDiff& how);
 
 }  // namespace torchtap::tools
