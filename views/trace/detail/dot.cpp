@@ -38,7 +38,8 @@ class Writer {
   }
 
   std::string text() {
-    text_ = "digraph {\n  graph " + list_of(picture_.graph) + ";\n";
+    text_ = "digraph {\n  graph " + list_of(picture_.graph) + ";\n  node " + list_of(picture_.box) +
+            ";\n  edge " + list_of(picture_.arrow) + ";\n";
     contents(-1, 2);
     for (const Arrow& arrow : picture_.arrows) {
       text_ += "  n" + std::to_string(arrow.from) + " -> n" + std::to_string(arrow.to);

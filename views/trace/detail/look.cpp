@@ -36,16 +36,28 @@ std::string tensors_text(const std::vector<Node>& nodes) {
   return first;
 }
 
-/// "weight 64x3x11x11, bias 64".
+/// Adds a line; nothing if it is empty.
+void add(std::string& text, const std::string& line) {
+  if (!line.empty()) text += (text.empty() ? "" : "\n") + line;
+}
+
+/// "weight 64x3x11x11, bias 64", in lines of some forty letters.
 std::string parameters_text(const Node& node) {
-  constexpr std::size_t most = 4;
+  constexpr std::size_t most = 6, width = 40;
   const auto& uses = node.parameters();
-  std::string text;
+  std::string text, line;
   for (std::size_t i = 0; i < std::min(uses.size(), most); ++i) {
-    text += (text.empty() ? "" : ", ") + uses[i].path.substr(uses[i].path.rfind('.') + 1) + " " +
-            shape_text(uses[i].shape);
+    const std::string next =
+        uses[i].path.substr(uses[i].path.rfind('.') + 1) + " " + shape_text(uses[i].shape);
+    if (!line.empty() && line.size() + next.size() > width) {
+      add(text, line + ",");
+      line.clear();
+    }
+    line += (line.empty() ? "" : ", ") + next;
   }
-  return uses.size() > most ? text + " and " + std::to_string(uses.size() - most) + " more" : text;
+  if (uses.size() > most) line += " and " + std::to_string(uses.size() - most) + " more";
+  add(text, line);
+  return text;
 }
 
 /// What one sees when pointing at the box in a browser.
@@ -65,11 +77,6 @@ std::string colour_of(const Node& node) {
   if (node.kind() == NodeKind::output) return output_colour;
   if (node.read_by_program()) return read_colour;
   return node.parameters().empty() ? "white" : parameter_colour;
-}
-
-/// Adds a line; nothing if it is empty.
-void add(std::string& text, const std::string& line) {
-  if (!line.empty()) text += (text.empty() ? "" : "\n") + line;
 }
 
 std::string counted(std::int64_t number, const std::string& word) {
@@ -218,9 +225,17 @@ Attributes Look::of_graph() const {
                         {"labelloc", "t"},
                         {"labeljust", "l"},
                         {"fontname", font},
-                        {"fontsize", "12"}};
+                        {"fontsize", "11"}};
   for (const auto& [name, value] : options_.graph()) attributes[name] = value;
   return attributes;
+}
+
+Attributes Look::of_boxes() const {
+  return {{"fontname", font}, {"fontsize", "10"}, {"height", "0.3"}, {"margin", "0.12,0.06"}};
+}
+
+Attributes Look::of_arrows() const {
+  return {{"fontname", font}, {"fontsize", "9"}, {"arrowsize", "0.7"}, {"color", "#555555"}};
 }
 
 }  // namespace torchtap::views::trace::detail

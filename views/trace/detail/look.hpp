@@ -26,6 +26,9 @@ class Look {
   Attributes of_arrow(const std::string& text) const;
   Attributes of_gradient() const;
   Attributes of_graph() const;
+  /// What all boxes, and all arrows, have in common.
+  Attributes of_boxes() const;
+  Attributes of_arrows() const;
 
  private:
   std::string call_text(const ModuleCall& call) const;

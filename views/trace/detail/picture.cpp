@@ -44,6 +44,8 @@ class Painter {
     for (const auto& [ends, edges] : edges_) describe(ends, edges);
     if (options_.gradients()) connect_gradients();
     picture_.graph = look_.of_graph();
+    picture_.box = look_.of_boxes();
+    picture_.arrow = look_.of_arrows();
     return std::move(picture_);
   }
 

@@ -35,6 +35,7 @@ struct Picture {
   std::vector<Box> boxes;
   std::vector<Arrow> arrows;
   Attributes graph;
+  Attributes box, arrow;  // of all that say nothing else
 };
 
 /// Throws `c10::ValueError` for a negative depth or no nodes at all, and what `DrawOptions::style` throws.
