@@ -186,7 +186,7 @@ c10::IValue Trace::script(const torch::jit::Method& method, const std::vector<c1
 
 void Trace::end() {
   state_ = State::done;
-  first_ = {};
+  first_.remove();
   tracer_->stop();
   scope_.reset();
   computed_.clear();
