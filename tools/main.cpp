@@ -119,6 +119,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   tools::add_list(app);
   tools::add_record(app);
+  tools::add_trace(app);
   preload::add_command(app);
   tools::add_show(app);
   tools::add_diff(app);

@@ -1,0 +1,275 @@
+#include "trace.hpp"
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/walk.hpp>
+
+#include "../message.hpp"
+#include "linked.hpp"
+
+namespace torchtap::preload {
+namespace {
+
+namespace fs = std::filesystem;
+namespace trace = views::trace;
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+std::string program_name() {
+  std::string name;
+  std::ifstream stream("/proc/self/comm");
+  std::getline(stream, name);
+  return name;
+}
+
+const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+}  // namespace
+
+Trace::Trace(const Config& config) : config_(config) {
+  report_.process = ::getpid();
+  report_.program = program_name();
+  if (report_.process == config_.process) tell(false);
+}
+
+trace::Options Trace::options() const {
+  trace::Options options;
+  if (config_.keep.size() == 1 && config_.keep.front() == "none") return options;
+  if (config_.keep.empty() || (config_.keep.size() == 1 && config_.keep.front() == "all")) {
+    return options.save(trace::Save::all);
+  }
+  return options.save(config_.keep);
+}
+
+void Trace::found_root(const torch::nn::Module& root) {
+  const Lock lock(mutex_);
+  if (state_ == State::logging && thread_ == std::this_thread::get_id()) end();
+  if (state_ != State::waiting) return;
+  // Not const: hooks are attached to its modules.
+  auto& model = const_cast<torch::nn::Module&>(root);
+  const std::vector<model::ModuleRef> modules = model::walk_modules(model);
+  if (modules.size() < tree_) return;  // a part of it, or a smaller model
+  tree_ = modules.size();
+  tracer_.reset();  // parameters may have been replaced since
+  tracer_ = std::make_unique<trace::Tracer>(model, options());
+  uncalled_.clear();
+  const auto* calls = model::detail::interposed_calls();
+  for (const model::ModuleRef& module : modules) {
+    if (calls != nullptr && calls->cover(module.module())) uncalled_.emplace(&module.module(), module);
+  }
+}
+
+void Trace::called(torch::nn::Module& module) {
+  const Lock lock(mutex_);
+  if (state_ == State::logging && operations_ > kMost && thread_ == std::this_thread::get_id()) end();
+  if (state_ == State::waiting && (tracer_ == nullptr || uncalled_.count(&module) != 0)) begin(module);
+  if (state_ == State::logging) uncalled_.erase(&module);
+}
+
+void Trace::begin(torch::nn::Module& module) {
+  std::vector<model::ModuleRef> alone;
+  if (tracer_ == nullptr) {  // it belongs to no model that is known
+    alone = model::walk_modules(module);
+    if (!alone.front().reachable()) return;
+    tracer_ = std::make_unique<trace::Tracer>(options());
+  }
+  const model::ModuleRef first = alone.empty() ? uncalled_.at(&module) : alone.front();
+  first_ = hooks::attach(first, hooks::Kind::forward_pre, [this](hooks::Event& event) {
+    const Lock lock(mutex_);
+    if (state_ != State::logging || thread_ != std::this_thread::get_id()) return;
+    if (!has_inputs_) {
+      take_inputs(event);
+    } else if (begins_again(event)) {
+      end();
+    }
+  });
+  thread_ = std::this_thread::get_id();
+  scope_ = std::make_unique<operations::Scope>([this](operations::Event& event) { follow(event); });
+  tracer_->start();
+  state_ = State::logging;
+  report_.attached = true;
+  tell(false);
+}
+
+void Trace::take_inputs(const hooks::Event& event) {
+  const operations::Unseen unseen;
+  has_inputs_ = true;
+  for (std::int64_t i = 0; i < event.inputs().size(); ++i) {
+    const at::Tensor& tensor = event.inputs()[i];
+    if (!tensor.defined()) continue;
+    tracer_->input(tensor);
+    if (memory_of(tensor) != nullptr) {
+      computed_.emplace(memory_of(tensor), tensor.storage().getWeakStorageImpl());
+    }
+  }
+}
+
+bool Trace::begins_again(const hooks::Event& event) const {
+  if (!uncalled_.empty()) return false;
+  for (std::int64_t i = 0; i < event.inputs().size(); ++i) {
+    if (computed_.count(memory_of(event.inputs()[i])) != 0) return false;
+  }
+  return true;
+}
+
+/// Notes what is computed from the inputs of the pass.
+void Trace::follow(operations::Event& event) {
+  bool from_inputs = false;
+  {
+    const Lock lock(mutex_);
+    for (const c10::IValue& argument : event.arguments()) {
+      operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        from_inputs = from_inputs || computed_.count(memory_of(tensor)) != 0;
+      });
+    }
+    ++operations_;
+  }
+  event.run();
+  if (!from_inputs) return;
+  const Lock lock(mutex_);
+  for (const c10::IValue& result : event.results()) {
+    operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
+      if (memory_of(tensor) != nullptr) {
+        computed_.emplace(memory_of(tensor), tensor.storage().getWeakStorageImpl());
+      }
+    });
+  }
+}
+
+// LibTorch restores the thread's state when the function of the backward returns. So the thread goes on
+// asking the scopes, which are closed; that costs 0.1 us an operation.
+void Trace::backward() {
+  const Lock lock(mutex_);
+  if (state_ == State::logging && thread_ == std::this_thread::get_id()) end();
+}
+
+c10::IValue Trace::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
+                          const std::function<c10::IValue()>& original) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::waiting) {
+    lock.unlock();
+    return original();
+  }
+  state_ = State::logging;
+  thread_ = {};  // ended here alone
+  report_.attached = true;
+  tell(false);
+  tracer_ = std::make_unique<trace::Tracer>(method.owner(), options(), method.name());
+  for (const c10::IValue& argument : arguments) tracer_->input(argument);
+  lock.unlock();
+  c10::IValue result;
+  std::exception_ptr error;
+  try {
+    tracer_->run([&] {
+      result = original();
+      tracer_->output(result);
+    });
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  if (state_ == State::logging) end();
+  if (error != nullptr) std::rethrow_exception(error);
+  return result;
+}
+
+void Trace::end() {
+  state_ = State::done;
+  first_ = {};
+  tracer_->stop();
+  scope_.reset();
+  computed_.clear();
+  uncalled_.clear();
+  try {
+    if (operations_ > kMost) {
+      report_.notes.push_back(
+          c10::str("the pass was cut off after ", kMost, " operations; its end could not be seen."));
+    }
+    try {
+      save(tracer_->finish());
+    } catch (const c10::IndexError& error) {  // a name in --keep that finds nothing
+      report_.notes.push_back(tools::message_of(error));
+      tracer_->options().save(std::vector<std::string>{});
+      save(tracer_->finish());
+    }
+  } catch (const std::exception& error) {
+    report_.notes.push_back("the trace could not be saved: " + tools::message_of(error));
+  }
+  tracer_.reset();
+}
+
+void Trace::save(trace::History history) {
+  std::string directory = config_.save;
+  const bool itself = report_.process == config_.process;
+  if (!itself) {
+    const std::string base = config_.save + "-" + std::to_string(report_.process);
+    directory = base;
+    for (int i = 2; fs::exists(directory); ++i) directory = base + "-" + std::to_string(i);
+  }
+  history.save(directory, storage::SaveOptions().mkdir(true).overwrite(itself && config_.overwrite));
+  report_.directory = directory;
+  report_.saved_at = std::time(nullptr);
+  report_.samples = history.size();
+  report_.modules = static_cast<std::int64_t>(history.modules().size());
+  if (!history.unreached_modules().empty()) {
+    std::string some;
+    constexpr std::size_t kSome = 3;
+    const auto& paths = history.unreached_modules();
+    for (std::size_t i = 0; i < std::min(paths.size(), kSome); ++i) {
+      some += (some.empty() ? "" : ", ") + (paths[i].empty() ? std::string("the model itself") : paths[i]);
+    }
+    report_.notes.push_back(
+        c10::str("the trace does not say which operations ran in ", some,
+                 paths.size() > kSome ? c10::str(" and ", paths.size() - kSome, " others") : "",
+                 ", as their forward is compiled into the program."));
+  }
+}
+
+void Trace::note(const std::string& text) {
+  const Lock lock(mutex_);
+  report_.notes.push_back(text);
+}
+
+void Trace::finish() noexcept {
+  const Lock lock(mutex_);
+  try {
+    if (state_ == State::logging) end();
+    state_ = State::done;
+    tell(true);
+  } catch (...) {  // out of memory at the very end
+  }
+}
+
+void Trace::leave_to_child() {
+  if (state_ == State::logging) {
+    // Other threads, which the child lacks, may hold its locks: it is abandoned, not destroyed.
+    if (thread_ == std::this_thread::get_id()) tracer_->stop();
+    static_cast<void>(tracer_.release());
+    static_cast<void>(scope_.release());
+    state_ = State::done;
+  }
+  report_ = Report();
+  report_.process = ::getpid();
+  report_.program = program_name();
+}
+
+void Trace::tell(bool ended) {
+  report_.ended = ended;
+  report_.uses_torch = program_uses_torch();
+  if (write(report_, config_.reports) || !ended) return;
+  // The launcher is gone, so print the notes here.
+  for (const auto& line : report_.notes) std::cerr << "torchtap: " << line << std::endl;
+}
+
+}  // namespace torchtap::preload
