@@ -1,5 +1,6 @@
 // Another library of the program has the dispatch key: the error says so, and nothing else happens.
 #include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <iostream>
