@@ -68,7 +68,8 @@ std::shared_ptr<const Graph> build_graph(const std::shared_ptr<Log>& log);
 
 /// Fills what follows from nodes, parents and layers: children, distances, labels, names.
 void connect(Graph& graph);
-/// The positions that a name finds, as `History::operator[]` takes it; empty if none.
+/// The positions that a name finds, as `History::operator[]` takes it: those of which it is a name, else
+/// those of which it is a part of one.
 std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name);
 /// The same for a pattern.
 std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& pattern);

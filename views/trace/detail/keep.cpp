@@ -39,7 +39,7 @@ bool may_mean(const std::string& name, const std::string& type) {
     const std::size_t both = std::min(start.size(), type.size());
     return start.compare(0, both, type, 0, both) == 0;
   }
-  return name.compare(0, type.size(), type) == 0;
+  return name.compare(0, type.size(), type) == 0 || type.find(name) != std::string::npos;
 }
 
 /// Adds the gradient that arrives at a node of autograd.

@@ -196,13 +196,13 @@ void Log::before(operations::Event& event, Running& running) {
     read.written = event.writes(read.argument);
     read_argument(argument, read, running);
     if (read.written) {
-      operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
-        about_to_write(tensor);
-        running.written.push_back(tensor);
-      });
+      operations::for_each_tensor(argument,
+                                  [&](const at::Tensor& tensor) { running.written.push_back(tensor); });
     }
     ++read.argument;
   }
+  // When all arguments are known: one may be a new view of what is written to.
+  for (const at::Tensor& tensor : running.written) about_to_write(tensor);
   if (options.source()) note_source(operation);
   if (generator_ != nullptr) generator_->moved_from();  // the program may have moved it itself
 }
@@ -230,7 +230,7 @@ void Log::run(operations::Event& event) {
 
 void Log::failed(const Running& running, const char* why) {
   const std::lock_guard lock(mutex);
-  count_writes(running);
+  count_writes(running, -1);
   const std::int64_t context = running.operation.context;
   failure_ = running.operation.facts->full;
   if (context >= 0) failure_ += " in \"" + modules[contexts[context].module].path + "\"";
@@ -238,13 +238,13 @@ void Log::failed(const Running& running, const char* why) {
   failed_at_ = operations.size();
 }
 
-/// Names of what was written to are older than the write from here on.
-void Log::count_writes(const Running& running) {
+/// Names of what was written to are older than the write from here on. -1 is an operation that threw.
+void Log::count_writes(const Running& running, std::int64_t writer) {
   for (const at::Tensor& tensor : running.written) {
     Memory* memory = memory_of(tensor);
     if (memory == nullptr) continue;
     memory->writes++;
-    memory->writer = static_cast<std::int64_t>(operations.size());
+    memory->writer = writer;
   }
 }
 
@@ -252,7 +252,7 @@ void Log::after(operations::Event& event, Running& running) {
   Operation& operation = running.operation;
   const auto me = static_cast<std::int64_t>(operations.size());
   if (generator_ != nullptr) operation.generator = generator_->moved_from();
-  count_writes(running);
+  count_writes(running, me);
   std::exception_ptr refused;  // a predicate's or the budget's, thrown when the operation is in the log
   const auto add = [&](const at::Tensor& tensor, bool returned) {
     Memory* memory = memory_of(tensor);

@@ -200,7 +200,7 @@ struct Log {
   void read_tensor(const at::Tensor& tensor, Read read, Running& running);
   void about_to_write(const at::Tensor& tensor);
   void after(operations::Event& event, Running& running);
-  void count_writes(const Running& running);
+  void count_writes(const Running& running, std::int64_t writer);
   void failed(const Running& running, const char* why);
   void note_source(Operation& operation) const;
   std::int64_t& context_of_thread();
