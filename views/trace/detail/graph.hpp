@@ -83,6 +83,8 @@ std::string text_of(const c10::IValue& value);
 /// The program's own functions among return addresses, a line each: "net::Block::forward() + 0x5a in
 /// program".
 std::string text_of(const std::vector<void*>& frames);
+/// A tensor whose dimensions have no names, with which many operations do not work.
+at::Tensor without_names(const at::Tensor& tensor);
 /// What was kept of a value. Throws `c10::ValueError` if its memory was changed since.
 at::Tensor kept_tensor(const Value& value, const std::string& label);
 

@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 6> readers{"aten::item",     "aten::_loca
                                                   "aten::equal",    "aten::is_nonzero",
                                                   "aten::allclose", "aten::__contains__"};
 
+constexpr std::size_t most_current = 64;  // a recurrent net's weights may lie in one memory
+
 bool takes_random_numbers(const c10::OperatorHandle& operation) {
   if (operation.hasTag(at::Tag::nondeterministic_seeded)) return true;
   const auto& arguments = operation.schema().arguments();
@@ -72,7 +74,9 @@ Value& Log::describe(const at::Tensor& tensor) {
   value.requires_grad = tensor.requires_grad();
   value.dtype = tensor.scalar_type();
   value.device = tensor.device();
-  if (!tensor.is_nested()) {  // whose sizes throw
+  value.nested = tensor.is_nested();
+  if (!value.nested) {  // whose sizes throw
+    value.offset = tensor.has_storage() ? tensor.storage_offset() : 0;
     value.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
     value.bytes = tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
   }
@@ -85,7 +89,10 @@ std::int64_t Log::name(const at::Tensor& tensor, Memory* memory) {
   Name named{value, memory != nullptr ? memory->writes : 0,
              c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
   names_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(named));
-  if (memory != nullptr) memory->last = value;
+  if (memory != nullptr) {
+    memory->last = value;
+    if (memory->current.size() < most_current) memory->current.push_back(value);
+  }
   return value;
 }
 
@@ -101,7 +108,6 @@ void Log::add_parameter(const at::Tensor& tensor, ParameterUse use) {
   parameters.push_back(std::move(use));
   Memory* memory = memory_of(tensor);
   const std::int64_t index = name(tensor, memory);
-  if (memory != nullptr) memory->parameters.emplace_back(tensor.storage_offset(), index);
   if (replayable) keep(tensor, index, memory);
 }
 
@@ -136,9 +142,14 @@ std::int64_t Log::value_of(const at::Tensor& tensor) {
   if (tensor.has_storage()) {
     memory = memory_of(tensor);
     base = memory->last;
-    for (const auto& [offset, parameter] : memory->parameters) {
-      if (base >= 0 && values[base].origin == Origin::parameter && offset == tensor.storage_offset())
-        base = parameter;
+    for (const std::int64_t current :
+         memory->current) {  // the first with the same elements, such as a parameter
+      const Value& named = values[current];
+      if (!named.nested && !tensor.is_nested() && named.offset == tensor.storage_offset() &&
+          tensor.sizes() == c10::IntArrayRef(named.sizes.data(), named.sizes.size())) {
+        base = current;
+        break;
+      }
     }
   }
   Value& value = describe(tensor);
@@ -245,6 +256,7 @@ void Log::count_writes(const Running& running, std::int64_t writer) {
     if (memory == nullptr) continue;
     memory->writes++;
     memory->writer = writer;
+    memory->current.clear();
   }
 }
 
