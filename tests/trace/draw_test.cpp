@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "support.hpp"
 
@@ -174,9 +175,9 @@ std::size_t files_in(const TemporaryDirectory& folder) {
 
 /// Where Graphviz is not installed, tests of it are skipped and shown as such.
 struct HasGraphviz {
-  utf::assertion_result operator()(utf::test_unit_id) const {
+  boost::test_tools::assertion_result operator()(utf::test_unit_id) const {
     if (std::system("dot -V 2>/dev/null") == 0) return true;
-    utf::assertion_result no(false);
+    boost::test_tools::assertion_result no(false);
     no.message() << "Graphviz is not installed";
     return no;
   }

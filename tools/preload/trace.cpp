@@ -31,6 +31,7 @@ std::string program_name() {
   return name;
 }
 
+/// The memory of a tensor; null if it has none.
 const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
@@ -62,7 +63,7 @@ void Trace::found_root(const torch::nn::Module& root) {
   if (modules.size() < tree_) return;  // a part of it, or a smaller model
   tree_ = modules.size();
   tracer_.reset();  // parameters may have been replaced since
-  tracer_ = std::make_unique<trace::Tracer>(model, options());
+  tracer_ = std::make_shared<trace::Tracer>(model, options());
   uncalled_.clear();
   const auto* calls = model::detail::interposed_calls();
   for (const model::ModuleRef& module : modules) {
@@ -82,17 +83,20 @@ void Trace::begin(torch::nn::Module& module) {
   if (tracer_ == nullptr) {  // it belongs to no model that is known
     alone = model::walk_modules(module);
     if (!alone.front().reachable()) return;
-    tracer_ = std::make_unique<trace::Tracer>(options());
+    tracer_ = std::make_shared<trace::Tracer>(options());
   }
   const model::ModuleRef first = alone.empty() ? uncalled_.at(&module) : alone.front();
   first_ = hooks::attach(first, hooks::Kind::forward_pre, [this](hooks::Event& event) {
-    const Lock lock(mutex_);
-    if (state_ != State::logging || thread_ != std::this_thread::get_id()) return;
-    if (!has_inputs_) {
-      take_inputs(event);
-    } else if (begins_again(event)) {
-      end();
-    }
+    guarded([&] {
+      const Lock lock(mutex_);
+      if (state_ != State::logging || thread_ != std::this_thread::get_id()) return false;
+      if (!has_inputs_) {
+        take_inputs(event);
+      } else if (begins_again(event)) {
+        end();
+      }
+      return true;
+    });
   });
   thread_ = std::this_thread::get_id();
   scope_ = std::make_unique<operations::Scope>([this](operations::Event& event) { follow(event); });
@@ -109,9 +113,7 @@ void Trace::take_inputs(const hooks::Event& event) {
     const at::Tensor& tensor = event.inputs()[i];
     if (!tensor.defined()) continue;
     tracer_->input(tensor);
-    if (memory_of(tensor) != nullptr) {
-      computed_.emplace(memory_of(tensor), tensor.storage().getWeakStorageImpl());
-    }
+    add_computed(tensor);
   }
 }
 
@@ -125,26 +127,33 @@ bool Trace::begins_again(const hooks::Event& event) const {
 
 /// Notes what is computed from the inputs of the pass.
 void Trace::follow(operations::Event& event) {
-  bool from_inputs = false;
-  {
-    const Lock lock(mutex_);
-    for (const c10::IValue& argument : event.arguments()) {
-      operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
-        from_inputs = from_inputs || computed_.count(memory_of(tensor)) != 0;
-      });
-    }
-    ++operations_;
-  }
+  const bool from_inputs = guarded([&] { return reads_computed(event); });
   event.run();
   if (!from_inputs) return;
+  guarded([&] {
+    const Lock lock(mutex_);
+    for (const c10::IValue& result : event.results()) {
+      operations::for_each_tensor(result, [&](const at::Tensor& tensor) { add_computed(tensor); });
+    }
+    return true;
+  });
+}
+
+bool Trace::reads_computed(const operations::Event& event) {
   const Lock lock(mutex_);
-  for (const c10::IValue& result : event.results()) {
-    operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
-      if (memory_of(tensor) != nullptr) {
-        computed_.emplace(memory_of(tensor), tensor.storage().getWeakStorageImpl());
-      }
+  ++operations_;
+  bool found = false;
+  for (const c10::IValue& argument : event.arguments()) {
+    operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      found = found || computed_.count(memory_of(tensor)) != 0;
     });
   }
+  return found;
+}
+
+void Trace::add_computed(const at::Tensor& tensor) {
+  const auto* memory = memory_of(tensor);
+  if (memory != nullptr) computed_.emplace(memory, tensor.storage().getWeakStorageImpl());
 }
 
 // LibTorch restores the thread's state when the function of the backward returns. So the thread goes on
@@ -156,37 +165,58 @@ void Trace::backward() {
 
 c10::IValue Trace::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
                           const std::function<c10::IValue()>& original) {
-  std::unique_lock lock(mutex_);
-  if (state_ != State::waiting) {
-    lock.unlock();
-    return original();
+  std::shared_ptr<trace::Tracer> tracer;
+  guarded([&] {
+    tracer = begin_script(method, arguments);
+    return true;
+  });
+  if (tracer == nullptr) return original();
+  c10::IValue result;
+  try {
+    result = original();
+  } catch (const std::exception& error) {
+    end_script(*tracer, tools::message_of(error));
+    throw;
+  } catch (...) {
+    end_script(*tracer, "an exception that is no std::exception");
+    throw;
   }
+  guarded([&] {
+    tracer->output(result);
+    return true;
+  });
+  end_script(*tracer, "");
+  return result;
+}
+
+/// Null if another pass is logged, or was.
+std::shared_ptr<trace::Tracer> Trace::begin_script(const torch::jit::Method& method,
+                                                   const std::vector<c10::IValue>& arguments) {
+  const Lock lock(mutex_);
+  if (state_ != State::waiting) return nullptr;
+  state_ = State::done;  // if the method cannot be logged
+  tracer_ = std::make_shared<trace::Tracer>(method.owner(), options(), method.name());
+  for (const c10::IValue& argument : arguments) tracer_->input(argument);
+  tracer_->start();
   state_ = State::logging;
-  thread_ = {};  // ended here alone
+  thread_ = {};  // nothing else ends it
   report_.attached = true;
   tell(false);
-  tracer_ = std::make_unique<trace::Tracer>(method.owner(), options(), method.name());
-  for (const c10::IValue& argument : arguments) tracer_->input(argument);
-  lock.unlock();
-  c10::IValue result;
-  std::exception_ptr error;
-  try {
-    tracer_->run([&] {
-      result = original();
-      tracer_->output(result);
-    });
-  } catch (...) {
-    error = std::current_exception();
-  }
-  lock.lock();
-  if (state_ == State::logging) end();
-  if (error != nullptr) std::rethrow_exception(error);
-  return result;
+  return tracer_;
+}
+
+void Trace::end_script(trace::Tracer& tracer, const std::string& error) {
+  tracer.stop(error);
+  guarded([&] {
+    const Lock lock(mutex_);
+    if (state_ == State::logging) end();
+    return true;
+  });
 }
 
 void Trace::end() {
   state_ = State::done;
-  first_ = {};
+  first_.remove();
   tracer_->stop();
   scope_.reset();
   computed_.clear();
@@ -255,7 +285,7 @@ void Trace::leave_to_child() {
   if (state_ == State::logging) {
     // Other threads, which the child lacks, may hold its locks: it is abandoned, not destroyed.
     if (thread_ == std::this_thread::get_id()) tracer_->stop();
-    static_cast<void>(tracer_.release());
+    new std::shared_ptr<trace::Tracer>(std::move(tracer_));
     static_cast<void>(scope_.release());
     state_ = State::done;
   }

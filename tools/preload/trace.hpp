@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/trace/tracer.hpp>
 
+#include "../message.hpp"
 #include "config.hpp"
 #include "report.hpp"
 
@@ -75,14 +77,30 @@ class Trace {
   void take_inputs(const hooks::Event& event);
   bool begins_again(const hooks::Event& event) const;
   void follow(operations::Event& event);
+  bool reads_computed(const operations::Event& event);
+  void add_computed(const at::Tensor& tensor);
+  std::shared_ptr<views::trace::Tracer> begin_script(const torch::jit::Method& method,
+                                                     const std::vector<c10::IValue>& arguments);
+  void end_script(views::trace::Tracer& tracer, const std::string& error);
   void end();
   void save(views::trace::History history);
   void tell(bool ended);
 
+  /// What `function` returns; false if it throws, which the program must not notice.
+  template <class Function>
+  bool guarded(Function&& function) noexcept {
+    try {
+      return function();
+    } catch (const std::exception& error) {
+      note(tools::message_of(error));
+    }
+    return false;
+  }
+
   std::recursive_mutex mutex_;
   const Config config_;
   std::atomic<State> state_{State::waiting};
-  std::unique_ptr<views::trace::Tracer> tracer_;
+  std::shared_ptr<views::trace::Tracer> tracer_;
   /// The modules of the model whose calls can be seen; those that were called are removed.
   std::unordered_map<const torch::nn::Module*, model::ModuleRef> uncalled_;
   std::size_t tree_ = 0;  // modules of the model
