@@ -110,7 +110,8 @@ Comparison compare(const Layer& a, const Layer& b, const Options& options) {
     for (std::size_t i = 0; i < both; ++i) {
       std::string where = mine.name;
       if (mine.list) where += (where.empty() ? "sample " : ", sample ") + std::to_string(i);
-      compare(mine.tensors[i], theirs->tensors[i], where, static_cast<std::int64_t>(i), options.tolerance_of_values(), result);
+      compare(mine.tensors[i], theirs->tensors[i], where, static_cast<std::int64_t>(i),
+              options.tolerance_of_values(), result);
     }
     if (mine.tensors.size() != theirs->tensors.size()) {
       result.fail("samples differ in number",
@@ -295,7 +296,8 @@ void add_diff(CLI::App& app) {
     if (is_trace(a) || is_trace(b)) {
       TORCH_CHECK_VALUE(is_trace(a) && is_trace(b), "only one of \"", options->a, "\" and \"", options->b,
                         "\" is a trace; compare it with another trace (torchtap trace --save).");
-      TORCH_CHECK_VALUE(distance->count() == 0, "--tolerance is for recordings of statistics; use --rtol and --atol.");
+      TORCH_CHECK_VALUE(distance->count() == 0,
+                        "--tolerance is for recordings of statistics; use --rtol and --atol.");
       const TraceDiff how{options->a, options->b, options->tolerance_of_values(), options->format()};
       if (!diff_traces(how)) throw CLI::RuntimeError(1);
       return;

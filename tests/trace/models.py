@@ -107,7 +107,7 @@ def main():
     write(directory, "resnet18", torchvision.models.resnet18(weights=None), [image], program)
     write(directory, "mobilenet", torchvision.models.mobilenet_v3_small(weights=None), [image], program)
     write(directory, "lstm", Recurrent(), [torch.randn(7, 2, 4)], leaf)
-    write(directory, "loop", Loop(), [torch.randn(5, 2, 4)], {**program, **leaf})
+    write(directory, "loop", Loop(), [torch.randn(5, 2, 4)], leaf)
     vit = torchvision.models.VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=32,
                                                mlp_dim=64)
     write(directory, "vit", vit, [torch.randn(2, 3, 32, 32)], leaf)

@@ -16,6 +16,7 @@ using torchtap_test::says;
 trace::History some(const trace::Options& options = trace::Options().save(trace::Save::all)) {
   torch::manual_seed(0);
   auto model = nn::Sequential(nn::Linear(4, 4), nn::ReLU(true), nn::BatchNorm1d(4), nn::Linear(4, 2));
+  model->eval();
   return trace::log_forward_pass(*model, {torch::rand({3, 4})}, options);
 }
 

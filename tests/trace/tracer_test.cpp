@@ -46,6 +46,7 @@ BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
   some({"linear_2_3"}, {"linear_2_3"});
   some({"linear_2"}, {"linear_2_3"});
   some({"relu*"}, {"relu_1_2", "relu_2_4"});
+  some({"lin"}, {"linear_1_1", "linear_2_3", "linear_3_5"});
   some({"2", "4"}, {"linear_2_3", "linear_3_5"});  // paths of modules come before positions
   some({"-7", "-1"}, {"input_1_0", "output_1_6"});
   some({"input_1", "relu_1"}, {"input_1_0", "relu_1_2"});

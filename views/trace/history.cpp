@@ -36,7 +36,7 @@ Node History::operator[](const std::string& name) const {
     labels.push_back(graph_->nodes[position].label);
   }
   // A layer with several passes, a module that was called several times, or one with several outputs.
-  const bool calls = name.find(':') == std::string::npos;
+  const bool calls = name.find(':') == std::string::npos && graph_->names.count(name) > 0;
   TORCH_CHECK_INDEX(false, "trace::History: \"", name, "\" finds ", found.size(), " nodes, ",
                     core::detail::quoted(labels), found.size() > labels.size() ? " and more" : "",
                     calls ? "; add the pass (\"" + name + ":1\"), or ask by label." : "; ask by label.");

@@ -108,8 +108,8 @@ class TORCHTAP_API History {
   ///
   /// Throws `c10::ValueError` unless the pass was logged with `Save::all` and without `transform`, `dtype`,
   /// `device` or a memory budget. Not reproducible, and not among the findings: memory that was never
-  /// written, or that comes from outside; random numbers of a generator of the program's own. Sparse,
-  /// quantized and nested results are compared by shape only.
+  /// written, or that comes from outside; random numbers of a generator of the program's own. Sparse and
+  /// quantized results are compared by shape only, nested ones not at all.
   Validation validate() const;
 
   /// Writes a recording to `directory`: one `.pt` file for each tensor that was kept, under its label, and

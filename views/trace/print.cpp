@@ -76,6 +76,7 @@ std::string corner_of(at::Tensor tensor, const char* indent) {
   const core::detail::RecordingMode quiet;
   if (tensor.layout() != at::kStrided || tensor.is_nested() || tensor.numel() == 0) return "";
   if (tensor.is_quantized()) tensor = tensor.dequantize();
+  tensor = detail::without_names(tensor);
   while (tensor.dim() > 2) tensor = tensor.select(0, 0);
   const bool flat = tensor.dim() < 2;
   if (flat) tensor = tensor.reshape({1, -1});
@@ -280,8 +281,9 @@ std::ostream& History::print(std::ostream& out) const {
     print_modules(out, modules());
   }
   if (!unreached_modules().empty()) {
-    out << "  not hooked:   " << some_of(unreached_modules())
-        << "; their operations are below, without them\n";
+    std::vector<std::string> missing = unreached_modules();
+    if (missing.front().empty()) missing.front() = "(the model)";
+    out << "  not hooked:   " << some_of(missing) << "; their operations are below, without them\n";
   }
   out << "  tensors (* kept):\n";
   std::size_t widest = 0;

@@ -19,7 +19,7 @@ constexpr const char* kind_of_graph = "TraceGraph";
 at::Tensor plain(const at::Tensor& tensor) {
   const core::detail::RecordingMode quiet;
   if (tensor.is_quantized()) return tensor.dequantize();
-  return tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
+  return detail::without_names(tensor.layout() == at::kStrided ? tensor : tensor.to_dense());
 }
 
 storage::Entry entry_of(const Node& node) {

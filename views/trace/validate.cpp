@@ -52,7 +52,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
   if (a.layout() != at::kStrided || a.is_quantized()) return true;
   const auto plain = [](const at::Tensor& tensor) {
-    return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
+    return detail::without_names(tensor.detach()).resolve_conj().resolve_neg().cpu().contiguous();
   };
   const at::Tensor x = plain(a), y = plain(b);
   return x.nbytes() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
@@ -186,7 +186,9 @@ class Validator {
     const bool own_generator =
         std::any_of(operation.arguments.begin(), operation.arguments.end(),
                     [](const c10::IValue& argument) { return argument.isGenerator(); });
-    if (own_generator || is_undetermined(operation.facts->name)) {
+    const bool nested = std::any_of(results.begin(), results.end(),
+                                    [&](std::int64_t value) { return log_.values[value].nested; });
+    if (own_generator || nested || is_undetermined(operation.facts->name)) {
       found_.undetermined.push_back(label_of(index));
       return;
     }

@@ -40,7 +40,8 @@ struct TORCHTAP_API Validation {
   std::int64_t confirmed = 0;
   std::int64_t random = 0;
   /// Operations whose results are not determined by their arguments: memory that was never written (`empty`),
-  /// memory from outside, a generator of the program's own; with their labels.
+  /// memory from outside, a generator of the program's own, nested tensors;
+  /// with their labels.
   std::vector<std::string> undetermined;
   /// How many times an operation was run with one of its parents changed.
   std::int64_t perturbed = 0;

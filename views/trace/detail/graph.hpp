@@ -68,7 +68,8 @@ std::shared_ptr<const Graph> build_graph(const std::shared_ptr<Log>& log);
 
 /// Fills what follows from nodes, parents and layers: children, distances, labels, names.
 void connect(Graph& graph);
-/// The positions that a name finds, as `History::operator[]` takes it; empty if none.
+/// The positions that a name finds, as `History::operator[]` takes it: those of which it is a name, else
+/// those of which it is a part of one.
 std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name);
 /// The same for a pattern.
 std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& pattern);
@@ -82,6 +83,8 @@ std::string text_of(const c10::IValue& value);
 /// The program's own functions among return addresses, a line each: "net::Block::forward() + 0x5a in
 /// program".
 std::string text_of(const std::vector<void*>& frames);
+/// A tensor whose dimensions have no names, with which many operations do not work.
+at::Tensor without_names(const at::Tensor& tensor);
 /// What was kept of a value. Throws `c10::ValueError` if its memory was changed since.
 at::Tensor kept_tensor(const Value& value, const std::string& label);
 

@@ -18,7 +18,7 @@ namespace {
 /// A tensor of the same memory that belongs to no graph.
 at::Tensor alias_of(const at::Tensor& tensor) {
   // tensor_data() calls no operation, but needs a version counter.
-  return tensor.is_inference() || tensor.is_nested() ? tensor.detach() : tensor.tensor_data();
+  return tensor.is_inference() ? tensor.detach() : tensor.tensor_data();
 }
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -39,7 +39,7 @@ bool may_mean(const std::string& name, const std::string& type) {
     const std::size_t both = std::min(start.size(), type.size());
     return start.compare(0, both, type, 0, both) == 0;
   }
-  return name.compare(0, type.size(), type) == 0;
+  return name.compare(0, type.size(), type) == 0 || type.find(name) != std::string::npos;
 }
 
 /// Adds the gradient that arrives at a node of autograd.
@@ -146,13 +146,19 @@ bool Log::afford(std::int64_t bytes, const Value& value) {
 
 void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
   at::Tensor kept;
-  if (options.transform() || options.device() || options.dtype()) {
+  if (tensor.is_nested()) {
+    try {
+      kept = tensor.detach();
+    } catch (const c10::Error&) {  // not all versions can
+      return;
+    }
+  } else if (options.transform() || options.device() || options.dtype()) {
     const core::detail::RecordingMode quiet;
     kept = tensor.detach();
     if (options.transform()) kept = options.transform()(kept);
     TORCH_CHECK_VALUE(kept.defined(), "trace: Options::transform returned no tensor.");
     kept = kept.to(options.device().value_or(kept.device()), options.dtype().value_or(kept.scalar_type()));
-  } else if (tensor.has_storage() || tensor.is_nested()) {
+  } else if (tensor.has_storage()) {
     kept = alias_of(tensor);
   } else {  // sparse, MKL-DNN: whether they are written to is not known by their memory
     const core::detail::RecordingMode quiet;

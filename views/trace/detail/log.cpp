@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 6> readers{"aten::item",     "aten::_loca
                                                   "aten::equal",    "aten::is_nonzero",
                                                   "aten::allclose", "aten::__contains__"};
 
+constexpr std::size_t most_current = 64;  // a recurrent net's weights may lie in one memory
+
 bool takes_random_numbers(const c10::OperatorHandle& operation) {
   if (operation.hasTag(at::Tag::nondeterministic_seeded)) return true;
   const auto& arguments = operation.schema().arguments();
@@ -72,7 +74,9 @@ Value& Log::describe(const at::Tensor& tensor) {
   value.requires_grad = tensor.requires_grad();
   value.dtype = tensor.scalar_type();
   value.device = tensor.device();
-  if (!tensor.is_nested()) {  // whose sizes throw
+  value.nested = tensor.is_nested();
+  if (!value.nested) {  // whose sizes throw
+    value.offset = tensor.has_storage() ? tensor.storage_offset() : 0;
     value.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
     value.bytes = tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
   }
@@ -85,7 +89,10 @@ std::int64_t Log::name(const at::Tensor& tensor, Memory* memory) {
   Name named{value, memory != nullptr ? memory->writes : 0,
              c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
   names_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(named));
-  if (memory != nullptr) memory->last = value;
+  if (memory != nullptr) {
+    memory->last = value;
+    if (memory->current.size() < most_current) memory->current.push_back(value);
+  }
   return value;
 }
 
@@ -101,7 +108,6 @@ void Log::add_parameter(const at::Tensor& tensor, ParameterUse use) {
   parameters.push_back(std::move(use));
   Memory* memory = memory_of(tensor);
   const std::int64_t index = name(tensor, memory);
-  if (memory != nullptr) memory->parameters.emplace_back(tensor.storage_offset(), index);
   if (replayable) keep(tensor, index, memory);
 }
 
@@ -136,9 +142,14 @@ std::int64_t Log::value_of(const at::Tensor& tensor) {
   if (tensor.has_storage()) {
     memory = memory_of(tensor);
     base = memory->last;
-    for (const auto& [offset, parameter] : memory->parameters) {
-      if (base >= 0 && values[base].origin == Origin::parameter && offset == tensor.storage_offset())
-        base = parameter;
+    for (const std::int64_t current :
+         memory->current) {  // the first with the same elements, such as a parameter
+      const Value& named = values[current];
+      if (!named.nested && !tensor.is_nested() && named.offset == tensor.storage_offset() &&
+          tensor.sizes() == c10::IntArrayRef(named.sizes.data(), named.sizes.size())) {
+        base = current;
+        break;
+      }
     }
   }
   Value& value = describe(tensor);
@@ -196,13 +207,13 @@ void Log::before(operations::Event& event, Running& running) {
     read.written = event.writes(read.argument);
     read_argument(argument, read, running);
     if (read.written) {
-      operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
-        about_to_write(tensor);
-        running.written.push_back(tensor);
-      });
+      operations::for_each_tensor(argument,
+                                  [&](const at::Tensor& tensor) { running.written.push_back(tensor); });
     }
     ++read.argument;
   }
+  // When all arguments are known: one may be a new view of what is written to.
+  for (const at::Tensor& tensor : running.written) about_to_write(tensor);
   if (options.source()) note_source(operation);
   if (generator_ != nullptr) generator_->moved_from();  // the program may have moved it itself
 }
@@ -230,7 +241,7 @@ void Log::run(operations::Event& event) {
 
 void Log::failed(const Running& running, const char* why) {
   const std::lock_guard lock(mutex);
-  count_writes(running);
+  count_writes(running, -1);
   const std::int64_t context = running.operation.context;
   failure_ = running.operation.facts->full;
   if (context >= 0) failure_ += " in \"" + modules[contexts[context].module].path + "\"";
@@ -238,13 +249,14 @@ void Log::failed(const Running& running, const char* why) {
   failed_at_ = operations.size();
 }
 
-/// Names of what was written to are older than the write from here on.
-void Log::count_writes(const Running& running) {
+/// Names of what was written to are older than the write from here on. -1 is an operation that threw.
+void Log::count_writes(const Running& running, std::int64_t writer) {
   for (const at::Tensor& tensor : running.written) {
     Memory* memory = memory_of(tensor);
     if (memory == nullptr) continue;
     memory->writes++;
-    memory->writer = static_cast<std::int64_t>(operations.size());
+    memory->writer = writer;
+    memory->current.clear();
   }
 }
 
@@ -252,7 +264,7 @@ void Log::after(operations::Event& event, Running& running) {
   Operation& operation = running.operation;
   const auto me = static_cast<std::int64_t>(operations.size());
   if (generator_ != nullptr) operation.generator = generator_->moved_from();
-  count_writes(running);
+  count_writes(running, me);
   std::exception_ptr refused;  // a predicate's or the budget's, thrown when the operation is in the log
   const auto add = [&](const at::Tensor& tensor, bool returned) {
     Memory* memory = memory_of(tensor);

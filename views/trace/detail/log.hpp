@@ -41,6 +41,8 @@ struct Value {
   at::ScalarType dtype = at::kFloat;
   c10::Device device = c10::kCPU;
   c10::DimVector sizes;
+  std::int64_t offset = 0;  // in its memory
+  bool nested = false;
   std::int64_t bytes = 0;
   at::Tensor kept;            // undefined if not kept
   std::uint32_t version = 0;  // of `kept`, if it shares memory
@@ -171,11 +173,11 @@ struct Log {
   };
   struct Memory {
     std::int64_t writes = 0;
-    std::int64_t writer = -1;                                       // the operation
-    std::int64_t last = -1;                                         // the value named last
-    bool counted = false;                                           // in held_bytes
-    std::vector<std::int64_t> aliases;                              // kept values that share it
-    std::vector<std::pair<std::int64_t, std::int64_t>> parameters;  // their offsets and values
+    std::int64_t writer = -1;           // the operation
+    std::int64_t last = -1;             // the value named last
+    std::vector<std::int64_t> current;  // the first values named since the last write
+    bool counted = false;               // in held_bytes
+    std::vector<std::int64_t> aliases;  // kept values that share it
     c10::weak_intrusive_ptr<c10::StorageImpl> alive;
 
     explicit Memory(c10::weak_intrusive_ptr<c10::StorageImpl> storage) : alive(std::move(storage)) {}
@@ -200,7 +202,7 @@ struct Log {
   void read_tensor(const at::Tensor& tensor, Read read, Running& running);
   void about_to_write(const at::Tensor& tensor);
   void after(operations::Event& event, Running& running);
-  void count_writes(const Running& running);
+  void count_writes(const Running& running, std::int64_t writer);
   void failed(const Running& running, const char* why);
   void note_source(Operation& operation) const;
   std::int64_t& context_of_thread();

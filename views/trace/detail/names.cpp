@@ -122,7 +122,7 @@ std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name) {
   for (const auto& [key, positions] : graph.names) {
     if (key.find(name) != std::string::npos) parts.insert(positions.begin(), positions.end());
   }
-  return parts.size() == 1 ? std::vector<std::int64_t>{*parts.begin()} : std::vector<std::int64_t>{};
+  return {parts.begin(), parts.end()};
 }
 
 std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& pattern) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/hooks/values.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 
@@ -70,6 +71,10 @@ std::string text_of(const std::vector<void*>& frames) {
     text += (function.empty() ? std::string() : function + " + ") + offset + " in " + file + "\n";
   }
   return text;
+}
+
+at::Tensor without_names(const at::Tensor& tensor) {
+  return tensor.has_names() ? tensor.rename(hooks::TorchOptional<at::DimnameList>()) : tensor;
 }
 
 at::Tensor kept_tensor(const Value& value, const std::string& label) {
