@@ -226,17 +226,30 @@ void Trace::end() {
       report_.notes.push_back(
           c10::str("the pass was cut off after ", kMost, " operations; its end could not be seen."));
     }
-    try {
-      save(tracer_->finish());
-    } catch (const c10::IndexError& error) {  // a name in --keep that finds nothing
-      report_.notes.push_back(tools::message_of(error));
-      tracer_->options().save(std::vector<std::string>{});
-      save(tracer_->finish());
-    }
+    save(finished());
   } catch (const std::exception& error) {
     report_.notes.push_back("the trace could not be saved: " + tools::message_of(error));
   }
   tracer_.reset();
+}
+
+/// Names in --keep that find nothing are said, and left out.
+trace::History Trace::finished() {
+  std::vector<std::string> names = tracer_->options().names();
+  for (;;) {
+    try {
+      return tracer_->finish();
+    } catch (const c10::IndexError& error) {
+      const std::string message = tools::message_of(error);
+      const auto wrong = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+        return message.find("\"" + name + "\" finds nothing") != std::string::npos;
+      });
+      if (wrong == names.end()) throw;
+      report_.notes.push_back(message);
+      names.erase(wrong);
+      tracer_->options().save(names);
+    }
+  }
 }
 
 void Trace::save(trace::History history) {

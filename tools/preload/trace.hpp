@@ -83,6 +83,7 @@ class Trace {
                                                      const std::vector<c10::IValue>& arguments);
   void end_script(views::trace::Tracer& tracer, const std::string& error);
   void end();
+  views::trace::History finished();
   void save(views::trace::History history);
   void tell(bool ended);
 

@@ -342,33 +342,35 @@ std::int64_t& Log::context_of_thread() {
   return *thread_context_;
 }
 
-void Log::enter(std::int64_t module, std::int64_t call) {
+void Log::enter(std::int64_t module) {
   const std::lock_guard lock(mutex);
   if (!running_) return;
   std::int64_t& current = context_of_thread();
-  contexts.push_back({current, module, call});
+  contexts.push_back({current, module, modules[module].calls++});
   current = static_cast<std::int64_t>(contexts.size()) - 1;
 }
 
-void Log::leave(std::int64_t module, std::int64_t call) {
-  std::int64_t& current = context_of_thread();
-  // Calls inside of it that threw have not been left.
-  std::int64_t left = current;
-  while (left >= 0 && !(contexts[left].module == module && contexts[left].call == call)) {
-    left = contexts[left].parent;
-  }
-  if (left >= 0) current = contexts[left].parent;
+/// The innermost call of the module that this thread is in; -1 if it entered none.
+std::int64_t Log::open_call(std::int64_t module) {
+  std::int64_t context = context_of_thread();
+  while (context >= 0 && contexts[context].module != module) context = contexts[context].parent;
+  return context;
 }
 
-void Log::returned_by(std::int64_t module, std::int64_t call, const std::vector<at::Tensor>& tensors) {
+void Log::returned_by(std::int64_t module, const std::vector<at::Tensor>& tensors) {
   const std::lock_guard lock(mutex);
   if (!running_) return;
+  // TorchScript may go on in another thread after it waited.
+  const std::int64_t context = open_call(module);
+  const std::int64_t call =
+      context >= 0 ? contexts[context].call : std::max<std::int64_t>(modules[module].calls - 1, 0);
   for (const at::Tensor& tensor : tensors) {
     const std::int64_t value = value_of(tensor);
     returned.push_back({value, module, call});
     keep_returned(tensor, value, module);
   }
-  leave(module, call);
+  // Calls inside of it that threw have not been left.
+  if (context >= 0) context_of_thread() = contexts[context].parent;
 }
 
 void Log::start() {

@@ -99,6 +99,7 @@ struct Context {
 struct LoggedModule {
   std::string path, type;
   bool reached = false;
+  std::int64_t calls = 0;  // that began; hooks count calls of their own where they do not see the root
   std::vector<std::int64_t> parameters;  // indices into Log::parameters, submodules included
 };
 
@@ -154,9 +155,10 @@ struct Log {
   /// Runs an operation and notes it.
   void run(operations::Event& event);
 
-  void enter(std::int64_t module, std::int64_t call);
+  /// The next call of a module begins.
+  void enter(std::int64_t module);
   /// The module returned these tensors, and is left.
-  void returned_by(std::int64_t module, std::int64_t call, const std::vector<at::Tensor>& tensors);
+  void returned_by(std::int64_t module, const std::vector<at::Tensor>& tensors);
   /// Begins and ends a stretch of the pass.
   void start();
   void stop(const std::string& why);
@@ -206,7 +208,7 @@ struct Log {
   void failed(const Running& running, const char* why);
   void note_source(Operation& operation) const;
   std::int64_t& context_of_thread();
-  void leave(std::int64_t module, std::int64_t call);
+  std::int64_t open_call(std::int64_t module);
 
   // detail/keep.cpp
   void consider(const at::Tensor& tensor, std::int64_t value, const Facts* facts);

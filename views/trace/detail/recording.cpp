@@ -71,7 +71,7 @@ void Recording::attach(const std::vector<model::ModuleRef>& modules) {
   if (!modules.empty()) log_->model = modules.front().type();
   for (const model::ModuleRef& module : modules) {
     const auto index = static_cast<std::int64_t>(log_->modules.size());
-    LoggedModule logged{module.path(), module.type(), module.reachable(), {}};
+    LoggedModule logged{module.path(), module.type(), module.reachable(), 0, {}};
     for (std::size_t i = 0; i < log_->parameters.size(); ++i) {
       const std::string prefix = module.path().empty() ? "" : module.path() + ".";
       if (log_->parameters[i].path.compare(0, prefix.size(), prefix) == 0) {
@@ -82,13 +82,13 @@ void Recording::attach(const std::vector<model::ModuleRef>& modules) {
     if (!module.has_forward()) log_->modules.back().reached = true;  // there is nothing to reach
     if (!module.has_forward() || !module.reachable()) continue;
     const std::weak_ptr<Log> log = log_;
-    handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre, [log, index](hooks::Event& event) {
-      if (const auto held = log.lock()) held->enter(index, event.call_index());
+    handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre, [log, index](hooks::Event&) {
+      if (const auto held = log.lock()) held->enter(index);
     }));
     handles_.push_back(hooks::attach(module, hooks::Kind::forward_output, [log, index](hooks::Event& event) {
       const operations::Unseen unseen;
       if (const auto held = log.lock()) {
-        held->returned_by(index, event.call_index(), defined_in(event.outputs()));
+        held->returned_by(index, defined_in(event.outputs()));
       }
     }));
   }
