@@ -74,6 +74,9 @@ std::string Node::short_label() const {
 const std::string& Node::type() const noexcept {
   return data().type;
 }
+const std::string& Node::name() const noexcept {
+  return data().name;
+}
 const std::string& Node::function() const noexcept {
   return data().function;
 }

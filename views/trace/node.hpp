@@ -91,6 +91,8 @@ class TORCHTAP_API Node {
   /// The name of the function without underscores, as in labels: "conv2d", "add" for `add_`, "input",
   /// "output", "outside".
   const std::string& type() const noexcept;
+  /// The name of an input or output: "input.0", "x.key"; empty for other nodes.
+  const std::string& name() const noexcept;
   /// The name and overload of the operation: "aten::add_.Tensor"; empty for other nodes.
   const std::string& function() const noexcept;
   /// The index of the layer among all layers; nodes with the same one are passes of one layer.

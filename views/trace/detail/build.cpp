@@ -243,6 +243,7 @@ class Builder {
   std::string key_of(const NodeData& node, const Step& step) const {
     std::string key = node.function + "#" + std::to_string(node.result);
     if (!node.modules.empty()) key += "@" + node.modules.back().path;
+    if (node.type == "select") return key;  // x[t] of a loop: which element it is does not matter
     for (const std::size_t i : step.operations) {
       for (const c10::IValue& argument : log_.operations[i].arguments) key += "," + text_of(argument);
     }
