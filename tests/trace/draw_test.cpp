@@ -133,7 +133,10 @@ struct ElmanImpl : nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor h = torch::zeros({x.size(1), 6});
-    for (const at::Tensor& step : x.unbind(0)) h = torch::tanh(into(step) + over(h));
+    for (const at::Tensor& step : x.unbind(0)) {
+      const at::Tensor from_input = into(step);
+      h = torch::tanh(from_input + over(h));
+    }
     return out(h);
   }
 };
@@ -282,6 +285,8 @@ BOOST_AUTO_TEST_CASE(rolled_draws_passes_as_one) {
   }
   BOOST_TEST(into_over[zeros] == "pass 1");
   BOOST_TEST(into_over[tanh] == "passes 2\u201320");
+  // Its first pass depends on no input, others do.
+  BOOST_TEST(rolled.boxes.at(named("linear_2")).at("style") == "filled");
 }
 
 BOOST_AUTO_TEST_CASE(above_max_nodes_modules_collapse_from_the_deepest) {

@@ -121,7 +121,8 @@ Attributes Look::of_nodes(const std::vector<Node>& nodes, bool framed) const {
     const ModuleCall& innermost = node.modules().back();
     add(text, "@" + (extent_.rolled ? innermost.path : call_text(innermost)));
   }
-  const bool fed = node.distance_from_input().first >= 0;
+  const bool fed = std::any_of(nodes.begin(), nodes.end(),
+                               [](const Node& pass) { return pass.distance_from_input().first >= 0; });
   const bool returned = !node.output_of().empty() || node.kind() != NodeKind::operation;
   Attributes attributes{{"label", text},
                         {"shape", returned ? "box" : "ellipse"},
@@ -158,6 +159,7 @@ Attributes Look::of_module(const ModuleCall* call, const std::vector<Node>& node
   if (parameters > 0) add(text, counted(parameters, "parameter"));
   return {{"label", text},
           {"shape", "box3d"},
+          {"margin", "0.15,0.1"},
           {"style", "filled"},
           {"fillcolor", parameters > 0 ? parameter_colour : "white"}};
 }
