@@ -125,11 +125,8 @@ void add_tables(const C* tables, std::size_t padding, const BinEdges& edges, std
     const auto old = hn::LoadU(wide, to + s - 1);
     if constexpr (sizeof(C) == sizeof(std::uint64_t)) {
       hn::StoreU(hn::Add(old, sum), wide, to + s - 1);
-    } else if constexpr (sizeof(C) == sizeof(std::uint32_t)) {
-      hn::StoreU(hn::Add(old, hn::PromoteTo(wide, sum)), wide, to + s - 1);
     } else {
-      const hn::Rebind<std::uint32_t, decltype(wide)> middle;
-      hn::StoreU(hn::Add(old, hn::PromoteTo(wide, hn::PromoteTo(middle, sum))), wide, to + s - 1);
+      hn::StoreU(hn::Add(old, hn::PromoteTo(wide, sum)), wide, to + s - 1);
     }
   }
   const auto add = [&](std::size_t slot, std::int64_t counter) {
@@ -154,13 +151,9 @@ void count_in_tables(const T* x, std::size_t n, F find, const BinEdges& edges, C
 
 template <class T, class F>
 void count_each_slot(const T* x, std::size_t n, F find, const BinEdges& edges, std::int64_t* counts) {
-  constexpr std::size_t kOnStack = 1024, kBytes = 120;  // and padding: a byte holds the sum of all tables
+  constexpr std::size_t kOnStack = 1024;
   const std::size_t all = kTables * static_cast<std::size_t>(edges.counters());
-  if (all <= kOnStack && n <= kBytes) {
-    std::uint8_t tables[kOnStack];
-    std::fill(tables, tables + all, std::uint8_t{0});
-    count_in_tables(x, n, find, edges, tables, counts);
-  } else if (all <= kOnStack && n <= std::numeric_limits<std::uint32_t>::max()) {
+  if (all <= kOnStack && n <= std::numeric_limits<std::uint32_t>::max()) {
     std::uint32_t tables[kOnStack];
     std::fill(tables, tables + all, 0);
     count_in_tables(x, n, find, edges, tables, counts);
