@@ -17,13 +17,15 @@ struct HiddenWrites {
   std::size_t condition;  // an index of an argument, or none
 };
 constexpr std::size_t none = 99;
-constexpr std::array<HiddenWrites, 7> hidden_writes{{{"aten::batch_norm", 3, 5},
+constexpr std::array<HiddenWrites, 9> hidden_writes{{{"aten::batch_norm", 3, 5},
                                                      {"aten::instance_norm", 3, 5},
                                                      {"aten::native_batch_norm", 3, 5},
                                                      {"aten::_batch_norm_impl_index", 3, 5},
                                                      {"aten::cudnn_batch_norm", 3, 5},
                                                      {"aten::miopen_batch_norm", 3, 5},
-                                                     {"aten::batch_norm_update_stats", 1, none}}};
+                                                     {"aten::batch_norm_update_stats", 1, none},
+                                                     {"aten::batch_norm_gather_stats", 3, none},
+                                                     {"aten::batch_norm_gather_stats_with_counts", 3, none}}};
 
 }  // namespace
 

@@ -73,11 +73,11 @@ void Way::run() const {
   operation.redispatchBoxed(keys, &stack);
 }
 
-/// Whether LibTorch would run the operation as a composition of others.
+/// Whether LibTorch runs the operation as a composition of others. It prefers that to a formula for gradients
+/// that the operation has as well (`matmul` of 1.13), unless the backend has a kernel of its own.
 bool is_composite(const c10::OperatorHandle& operation, c10::DispatchKeySet keys) {
   return operation.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-         !operation.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(keys)) &&
-         !operation.hasKernelForDispatchKey(c10::DispatchKey::Autograd);
+         !operation.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(keys));
 }
 
 void fallback(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

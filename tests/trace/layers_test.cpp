@@ -13,10 +13,10 @@
 #include <torchtap/views/trace/detail/layers.hpp>
 #include <torchtap/views/trace/detail/runs.hpp>
 
-namespace detail = torchtap::views::trace::detail;
-using detail::LayerNode;
-using detail::LayerOf;
-using detail::Run;
+namespace internals = torchtap::views::trace::detail;
+using internals::LayerNode;
+using internals::LayerOf;
+using internals::Run;
 
 namespace {
 
@@ -40,7 +40,7 @@ class Pass {
 /// Layer and pass of each node as text: "0 1 2 0:2".
 std::string layers(const std::vector<LayerNode>& nodes) {
   std::string text;
-  for (const LayerOf& of : detail::same_layers(nodes)) {
+  for (const LayerOf& of : internals::same_layers(nodes)) {
     text += (text.empty() ? "" : " ") + std::to_string(of.layer);
     if (of.pass > 1) text += ":" + std::to_string(of.pass);
   }
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_SUITE(layers_of_a_pass)
 
 BOOST_AUTO_TEST_CASE(a_recurrent_network_has_five_layers_however_long_it_runs) {
   BOOST_TEST(layers(recurrent(3)) == "0 1 2 3 4 5 6 2:2 3:2 4:2 5:2 6:2 2:3 3:3 4:3 5:3 6:3");
-  const auto long_one = detail::same_layers(recurrent(20000));
+  const auto long_one = internals::same_layers(recurrent(20000));
   BOOST_TEST(number_of_layers(long_one) == 2 + 5);  // input, zeros
   BOOST_TEST(long_one.back().layer == 6);
   BOOST_TEST(long_one.back().pass == 20000);
@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(a_loop_without_parameters_is_found_by_its_repeats) {
   BOOST_TEST(layers(chain("abcabcabc")) == "0 1 2 0:2 1:2 2:2 0:3 1:3 2:3");
   std::string letters;
   for (int round = 0; round < 20000; ++round) letters += "abc";
-  const auto of = detail::same_layers(chain(letters));
+  const auto of = internals::same_layers(chain(letters));
   BOOST_TEST(number_of_layers(of) == 3);
   BOOST_TEST(of.back().pass == 20000);
 }
@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(a_residual_network_has_no_passes) {
       x = pass("relu_", {x});
     }
   }
-  const auto of = detail::same_layers(pass.nodes);
+  const auto of = internals::same_layers(pass.nodes);
   BOOST_TEST(number_of_layers(of) == static_cast<std::int64_t>(pass.nodes.size()));
 }
 
@@ -385,7 +385,7 @@ BOOST_AUTO_TEST_CASE(random_graphs_have_the_layers_of_the_rules) {
       }
       nodes.push_back(node);
     }
-    const auto fast = detail::same_layers(nodes);
+    const auto fast = internals::same_layers(nodes);
     const auto slow = Slowly(nodes).layers();
     BOOST_REQUIRE_MESSAGE(text(fast) == text(slow),
                           "graph " << graph << ": " << text(fast) << " is not " << text(slow));
@@ -402,7 +402,7 @@ BOOST_AUTO_TEST_CASE(runs_are_found_by_their_definition) {
     const unsigned letters = 1 + random() % 4;
     for (auto& letter : sequence) letter = static_cast<std::int64_t>(random() % letters) - 1;
     std::set<std::vector<std::size_t>> runs;
-    for (const Run& run : detail::runs(sequence)) runs.insert({run.begin, run.end, run.period});
+    for (const Run& run : internals::runs(sequence)) runs.insert({run.begin, run.end, run.period});
     BOOST_REQUIRE((runs == runs_by_definition(sequence)));
     found += runs.size();
   }

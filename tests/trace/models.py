@@ -87,6 +87,15 @@ class Loop(nn.Module):
         return self.out(h)
 
 
+class Fork(nn.Module):
+    def part(self, x: Tensor) -> Tensor:
+        return torch.tanh(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = torch.jit.fork(self.part, x), torch.jit.fork(self.part, x + 1)
+        return torch.jit.wait(left) * torch.jit.wait(right)
+
+
 def write(directory, name, model, inputs, modes):
     model = model.eval()
     torch.jit.script(model).save(f"{directory}/{name}.pt")
@@ -107,6 +116,7 @@ def main():
     write(directory, "resnet18", torchvision.models.resnet18(weights=None), [image], program)
     write(directory, "mobilenet", torchvision.models.mobilenet_v3_small(weights=None), [image], program)
     write(directory, "lstm", Recurrent(), [torch.randn(7, 2, 4)], leaf)
+    torch.jit.script(Fork()).save(f"{directory}/fork.pt")
     write(directory, "loop", Loop(), [torch.randn(5, 2, 4)], leaf)
     vit = torchvision.models.VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=32,
                                                mlp_dim=64)

@@ -106,18 +106,8 @@ BOOST_AUTO_TEST_CASE(inputs_inside_of_containers_have_names) {
 }
 
 BOOST_AUTO_TEST_CASE(forks_are_in_the_log) {
-  auto module = torch::jit::Module("m");
-  module.define(R"(
-    def part(self, x):
-        return torch.tanh(x)
-
-    def forward(self, x):
-        a = torch.jit.fork(self.part, x)
-        b = torch.jit.fork(self.part, x + 1)
-        return torch.jit.wait(a) * torch.jit.wait(b)
-  )");
-  const auto history =
-      trace::log_forward_pass(module, {torch::rand({2})}, trace::Options().save(trace::Save::all));
+  const auto history = trace::log_forward_pass(torch::jit::load(file("fork")), {torch::rand({2})},
+                                               trace::Options().save(trace::Save::all));
   BOOST_TEST(history.find("tanh*").size() == 2U);
   BOOST_TEST(history["mul_1"].parents().size() == 2U);
   BOOST_TEST(bool(history.validate()));

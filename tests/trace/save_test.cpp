@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(a_saved_history_is_the_same_when_loaded) {
 BOOST_AUTO_TEST_CASE(it_is_a_recording) {
   torchtap_test::TemporaryDirectory directory;
   const auto history = some();
-  history.save(directory / "history");
+  history.save(directory / "history", torchtap::storage::SaveOptions().mkdir(true));
   const auto recording = torchtap::storage::load(directory / "history");
   BOOST_TEST(recording.size() == static_cast<std::size_t>(history.size()) + 1);
   BOOST_TEST(recording.at("relu_1_2").tensor().equal(history["relu_1"].tensor()));
@@ -60,10 +60,10 @@ BOOST_AUTO_TEST_CASE(other_recordings_and_damaged_graphs_are_refused) {
   entry.kind = "ForwardOutput";
   entry.samples = 1;
   entry.value = torch::ones({2});
-  torchtap::storage::save(directory / "other", {entry});
+  torchtap::storage::save(directory / "other", {entry}, torchtap::storage::SaveOptions().mkdir(true));
   BOOST_CHECK_EXCEPTION(trace::History::load(directory / "other"), c10::ValueError,
                         says({"other", "without the graph"}));
-  some().save(directory / "history");
+  some().save(directory / "history", torchtap::storage::SaveOptions().mkdir(true));
   const auto recording = torchtap::storage::load(directory / "history");
   const auto last = recording.at(static_cast<std::int64_t>(recording.size()) - 1);
   const auto broken = [&](const std::string& column, const torchtap::core::Value& value,
@@ -81,7 +81,8 @@ BOOST_AUTO_TEST_CASE(other_recordings_and_damaged_graphs_are_refused) {
       if (key == column) old = value;
     }
     entries.back().value = dict;
-    torchtap::storage::save(directory / "broken", entries, torchtap::storage::SaveOptions().overwrite(true));
+    torchtap::storage::save(directory / "broken", entries,
+                            torchtap::storage::SaveOptions().mkdir(true).overwrite(true));
     BOOST_CHECK_EXCEPTION(trace::History::load(directory / "broken"), c10::ValueError,
                           says({"broken", message}));
   };
@@ -109,7 +110,7 @@ BOOST_AUTO_TEST_CASE(tables_have_a_row_for_each_node) {
   torchtap_test::TemporaryDirectory directory;
   std::ofstream(directory / "history.json") << history.json();
   std::ofstream(directory / "history.csv") << csv;
-  history.save(directory / "history");
+  history.save(directory / "history", torchtap::storage::SaveOptions().mkdir(true));
   // Python reads all three.
   std::ofstream(directory / "check.py") << R"(import csv, json, sys, torch
 rows = json.load(open(sys.argv[1] + "/history.json"))
@@ -118,9 +119,10 @@ assert [row["label"] for row in rows] == [row["label"] for row in table]
 assert rows[2]["in_place"] is True and rows[2]["parents"] == "linear_1_1"
 manifest = json.load(open(sys.argv[1] + "/history/manifest.json"))
 assert [entry["path"] for entry in manifest["entries"][:-1]] == [row["label"] for row in rows]
-relu = torch.load(sys.argv[1] + "/history/2.pt")
+files = [sys.argv[1] + "/history/" + entry["file"] for entry in manifest["entries"]]
+relu = torch.load(files[2])
 assert list(relu.shape) == [3, 4] and bool((relu >= 0).all())
-graph = torch.load(sys.argv[1] + "/history/%d.pt" % len(rows))
+graph = torch.load(files[-1])
 assert graph["type"] == [row["type"] for row in rows] and graph["layer"].tolist() == list(range(len(rows)))
 )";
   const std::string command =

@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(kinds_of_tensors_that_are_not_plain) {
   BOOST_TEST_MESSAGE(validation);
   BOOST_TEST(bool(validation), text(validation));
   torchtap_test::TemporaryDirectory directory;
-  history.save(directory / "kinds");
+  history.save(directory / "kinds", torchtap::storage::SaveOptions().mkdir(true));
   BOOST_TEST(
       trace::History::load(directory / "kinds")["todense_1"].tensor().equal(history["todense_1"].tensor()));
 }

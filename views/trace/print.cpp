@@ -10,33 +10,18 @@
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
+#include <torchtap/views/trace/detail/units.hpp>
 
 namespace torchtap::views::trace {
 namespace {
+
+using detail::shape_text;
+using detail::size_text;
 
 std::string format(const char* pattern, double number) {
   char text[64];
   std::snprintf(text, sizeof text, pattern, number);
   return text;
-}
-
-/// "253.5 KB"; a KB is 1024 bytes.
-std::string size_text(std::int64_t bytes) {
-  static constexpr const char* units[]{"KB", "MB", "GB", "TB"};
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  double number = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  while (number >= 1024 && unit < 3) {
-    number /= 1024;
-    ++unit;
-  }
-  return format("%.1f ", number) + units[unit];
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
-  return shape.empty() ? "()" : text;
 }
 
 std::string time_text(double seconds) {

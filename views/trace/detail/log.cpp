@@ -314,7 +314,8 @@ void Log::note_source(Operation& operation) const {
   if (!stack.empty()) {
     std::string text;
     for (const auto& frame : stack) {
-      const auto line = frame.range.file_line_col();
+      // The line of the Python program, if the file tells; else that of the code in the file.
+      const auto line = frame.range.findSourceRangeThatGenerated().value_or(frame.range).file_line_col();
       if (!line) continue;
       text += std::get<0>(*line) + ":" + std::to_string(std::get<1>(*line)) + " (" + frame.filename + ")\n";
     }
