@@ -96,3 +96,5 @@ BENCHMARK_CAPTURE(resnet18, all, trace::Options().save(trace::Save::all), true)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
+
+BENCHMARK_MAIN();

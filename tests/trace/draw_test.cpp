@@ -10,8 +10,8 @@
 #include <regex>
 #include <set>
 #include <sstream>
-#include <tuple>
 
+#include "drawn.hpp"
 #include "support.hpp"
 
 namespace {
@@ -20,100 +20,8 @@ using namespace support;
 using torchtap_test::says;
 using torchtap_test::TemporaryDirectory;
 using trace::DrawOptions;
-using Attributes = DrawOptions::Attributes;
 namespace fs = std::filesystem;
 namespace utf = boost::unit_test;
-
-/// A graph in Graphviz' language, read line by line as `History::dot` writes it.
-struct Drawn {
-  struct Arrow {
-    std::string from, to, label, color;
-    bool operator<(const Arrow& other) const {
-      return std::tie(from, to, label, color) < std::tie(other.from, other.to, other.label, other.color);
-    }
-  };
-  std::map<std::string, Attributes> boxes;   // by the first line of their labels
-  std::map<std::string, std::string> frame;  // of each box, the label of the innermost frame; "" for none
-  std::vector<std::string> frames;           // labels
-  std::set<Arrow> arrows;                    // ends by the first lines of their labels
-  Attributes graph;
-};
-
-std::string unquoted(const std::string& text) {
-  std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool escaped = text[i] == '\\' && i + 1 < text.size();
-    if (escaped) ++i;
-    result += escaped && text[i] == 'n' ? '\n' : text[i];
-  }
-  return result;
-}
-
-Attributes attributes_in(const std::string& line) {
-  static const std::regex pair(R"x("((?:[^"\\]|\\.)*)"="((?:[^"\\]|\\.)*)")x");
-  Attributes found;
-  for (std::sregex_iterator match(line.begin(), line.end(), pair), end; match != end; ++match) {
-    found[unquoted((*match)[1])] = unquoted((*match)[2]);
-  }
-  return found;
-}
-
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-Drawn read(const std::string& dot) {
-  static const std::regex box(R"(\s*(n\d+) \[.*)"), arrow(R"(\s*(n\d+) -> (n\d+).*)"),
-      begin(R"(\s*subgraph .*)"), graph(R"(\s*graph \[.*)"), end(R"(\s*\})");
-  Drawn drawn;
-  std::map<std::string, std::string> names;
-  std::vector<std::string> open;
-  std::istringstream lines(dot);
-  for (std::string line; std::getline(lines, line);) {
-    std::smatch match;
-    if (std::regex_match(line, match, arrow)) {
-      Attributes attributes = attributes_in(line);
-      drawn.arrows.insert({names.at(match[1]), names.at(match[2]), attributes["label"], attributes["color"]});
-    } else if (std::regex_match(line, match, box)) {
-      const Attributes attributes = attributes_in(line);
-      const std::string name = first_line(attributes.at("label"));
-      BOOST_TEST(drawn.boxes.count(name) == 0U, name << " is drawn twice");
-      names[match[1]] = name;
-      drawn.boxes[name] = attributes;
-      drawn.frame[name] = open.empty() ? "" : open.back();
-    } else if (std::regex_match(line, graph) && open.empty() && drawn.graph.empty()) {
-      drawn.graph = attributes_in(line);
-    } else if (std::regex_match(line, begin)) {
-      open.emplace_back();
-    } else if (std::regex_match(line, graph)) {
-      open.back() = attributes_in(line).at("label");
-      drawn.frames.push_back(open.back());
-    } else if (std::regex_match(line, end) && !open.empty()) {
-      open.pop_back();
-    }
-  }
-  return drawn;
-}
-
-Drawn drawn(const trace::History& history, const DrawOptions& options = {}) {
-  return read(history.dot(options));
-}
-
-using Ends = std::set<std::pair<std::string, std::string>>;
-
-Ends ends_of(const Drawn& drawn) {
-  Ends ends;
-  for (const auto& arrow : drawn.arrows) ends.insert({arrow.from, arrow.to});
-  return ends;
-}
-
-Ends edges_of(const trace::History& history) {
-  Ends ends;
-  for (const trace::Node& node : history) {
-    for (const trace::Node& parent : node.parents()) ends.insert({parent.label(), node.label()});
-  }
-  return ends;
-}
 
 trace::History history_of_resnet() {
   torch::manual_seed(0);
@@ -224,12 +132,12 @@ BOOST_AUTO_TEST_CASE(frames_modules_with_several_nodes) {
   std::vector<std::string> expected{"blocks"};
   for (int i = 0; i < 6; ++i) expected.push_back("blocks." + std::to_string(i));
   std::vector<std::string> paths;
-  for (const std::string& frame : picture.frames) paths.push_back(frame.substr(0, frame.find(" (")));
+  for (const std::string& frame : picture.frames) paths.push_back(first_line(frame));
   BOOST_TEST(paths == expected, boost::test_tools::per_element());
   for (const trace::Node& node : history) {
     const std::string& frame = picture.frame.at(node.label());
     const std::string innermost = node.modules().empty() ? "" : node.modules().back().path;
-    BOOST_TEST(frame.substr(0, frame.find(" (")) == innermost, node.label());
+    BOOST_TEST(first_line(frame) == innermost, node.label());
   }
   // The last operation of a block is in its frame, and no line says so again.
   const auto& last = picture.boxes.at(history["blocks.3"].label());
@@ -334,7 +242,7 @@ BOOST_AUTO_TEST_CASE(calls_of_a_module_are_told_apart) {
   const trace::History history = trace::log_forward_pass(*model, {torch::rand({1, 3})});
   const auto begins = [](const std::vector<std::string>& frames) {
     std::vector<std::string> found;
-    for (const std::string& frame : frames) found.push_back(frame.substr(0, frame.find(" (")));
+    for (const std::string& frame : frames) found.push_back(first_line(frame));
     return found;
   };
   const std::vector<std::string> both{"block:1", "block:2"}, one{"block \u00d72"};

@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(a_saved_history_is_the_same_when_loaded) {
   torchtap_test::TemporaryDirectory directory;
   for (const auto& options : {trace::Options().save(trace::Save::all), trace::Options().save({"relu_1"})}) {
     const auto history = some(options);
-    history.save(directory / "history", torchtap::storage::SaveOptions().overwrite(true));
+    history.save(directory / "history", torchtap::storage::SaveOptions().mkdir(true).overwrite(true));
     const auto loaded = trace::History::load(directory / "history");
     BOOST_TEST(text(loaded) == text(history));
     BOOST_TEST(loaded.csv() == history.csv());
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(a_saved_history_is_the_same_when_loaded) {
       if (node.saved()) BOOST_TEST(loaded[node.label()].tensor().equal(node.tensor()));
     }
     BOOST_CHECK_EXCEPTION(loaded.validate(), c10::ValueError, says({"validate", "loaded"}));
-    loaded.save(directory / "again", torchtap::storage::SaveOptions().overwrite(true));
+    loaded.save(directory / "again", torchtap::storage::SaveOptions().mkdir(true).overwrite(true));
     BOOST_TEST(text(trace::History::load(directory / "again")) == text(history));
   }
 }

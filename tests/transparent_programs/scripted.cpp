@@ -1,4 +1,5 @@
 // A program that runs a TorchScript file and knows nothing of torchtap.
+#include <ATen/Parallel.h>
 #include <torch/script.h>
 
 #include <iostream>

@@ -163,29 +163,50 @@ void print_source(std::ostream& out, const Node& node) {
   }
 }
 
-/// Modules with their children, as a tree; leaves share lines.
+/// Modules below the ones that called them, as a tree; leaves share lines.
 void print_modules(std::ostream& out, const std::vector<ModuleSummary>& modules) {
-  const auto depth = [](const std::string& path) {
-    return path.empty() ? 0 : 1 + std::count(path.begin(), path.end(), '.');
+  constexpr std::size_t most_in_line = 8;
+  const auto is_below = [](const ModuleSummary& module, const std::string& path) {
+    return path.empty() || module.path.compare(0, path.size() + 1, path + ".") == 0;
   };
-  const auto is_leaf = [&](std::size_t i) {
-    return i + 1 == modules.size() || modules[i].path.empty() ||
-           modules[i + 1].path.compare(0, modules[i].path.size() + 1, modules[i].path + ".") != 0;
+  std::vector<std::string> around;  // the modules that the next one may be below
+  std::size_t in_line = 0;
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    const ModuleSummary& module = modules[i];
+    const std::size_t depth = around.size();
+    while (!around.empty() && !is_below(module, around.back())) around.pop_back();
+    const bool leaf =
+        !module.path.empty() && (i + 1 == modules.size() || !is_below(modules[i + 1], module.path));
+    const bool together = in_line > 0 && in_line < most_in_line && leaf && around.size() == depth;
+    if (!together) out << (i > 0 ? "\n" : "") << "    " << std::string(2 * around.size(), ' ');
+    in_line = leaf ? (together ? in_line + 1 : 1) : 0;
+    const std::size_t shown = around.empty() || around.back().empty() ? 0 : around.back().size() + 1;
+    out << (together ? ", " : "") << (module.path.empty() ? "(the model)" : module.path.substr(shown)) << " "
+        << module.type;
+    if (module.calls > 1) out << " x" << module.calls;
+    if (!leaf && !module.path.empty()) around.push_back(module.path);
+  }
+  out << "\n";
+}
+
+/// A line for each tensor, in columns.
+void print_nodes(std::ostream& out, const History& history) {
+  const auto padded = [](const std::string& text, std::size_t width) {
+    return text + std::string(text.size() < width ? width - text.size() : 0, ' ');
   };
-  for (std::size_t i = 0; i < modules.size();) {
-    const std::string indent(
-        4 + 2 * static_cast<std::size_t>(std::max<std::ptrdiff_t>(depth(modules[i].path) - 1, 0)), ' ');
-    out << indent;
-    for (int in_line = 0; i < modules.size(); ++i, ++in_line) {
-      const ModuleSummary& module = modules[i];
-      const bool together = in_line > 0 && in_line < 8 && is_leaf(i) && is_leaf(i - 1) &&
-                            depth(module.path) == depth(modules[i - 1].path) && !module.path.empty();
-      if (in_line > 0 && !together) break;
-      const std::string name = module.path.substr(module.path.rfind('.') + 1);
-      out << (in_line > 0 ? ", " : "") << (name.empty() ? "(the model)" : name) << " " << module.type;
-      if (module.calls > 1) out << " x" << module.calls;
-    }
-    out << "\n";
+  std::size_t label_width = 0, shape_width = 0;
+  for (const Node& node : history) {
+    label_width = std::max(label_width, node.label().size());
+    shape_width = std::max(shape_width, shape_text(node.shape()).size());
+  }
+  shape_width = std::min<std::size_t>(shape_width, 20);
+  for (const Node& node : history) {
+    const std::string position = "(" + std::to_string(node.position()) + ")";
+    const std::string module = node.modules().empty() ? "" : node.modules().back().path;
+    out << std::string(position.size() < 8 ? 8 - position.size() : 1, ' ') << position
+        << (node.saved() ? " * " : "   ") << padded(node.label(), label_width) << "  "
+        << padded(shape_text(node.shape()), module.empty() ? 0 : shape_width)
+        << (module.empty() ? "" : "  " + module) << "\n";
   }
 }
 
@@ -271,16 +292,7 @@ std::ostream& History::print(std::ostream& out) const {
     out << "  not hooked:   " << some_of(missing) << "; their operations are below, without them\n";
   }
   out << "  tensors (* kept):\n";
-  std::size_t widest = 0;
-  for (const Node& node : *this) widest = std::max(widest, node.label().size());
-  for (const Node& node : *this) {
-    const std::string position = "(" + std::to_string(node.position()) + ")";
-    out << std::string(position.size() < 8 ? 8 - position.size() : 1, ' ') << position
-        << (node.saved() ? " * " : "   ") << node.label()
-        << std::string(widest - node.label().size() + 2, ' ') << shape_text(node.shape());
-    if (!node.modules().empty()) out << "  " << node.modules().back().path;
-    out << "\n";
-  }
+  print_nodes(out, *this);
   return out;
 }
 

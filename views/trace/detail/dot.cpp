@@ -4,11 +4,12 @@
 namespace torchtap::views::trace::detail {
 namespace {
 
-std::string quoted(const std::string& text) {
+/// `end` ends each line and says where it is: in the middle ("\\n") or on the left ("\\l").
+std::string quoted(const std::string& text, const char* end = "\\n") {
   std::string result = "\"";
   for (const char letter : text) {
     if (letter == '\n') {
-      result += "\\n";
+      result += end;
     } else if (letter == '"' || letter == '\\') {
       result += '\\';
       result += letter;
@@ -19,10 +20,10 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-std::string list_of(const Attributes& attributes) {
+std::string list_of(const Attributes& attributes, const char* end = "\\n") {
   std::string text;
   for (const auto& [name, value] : attributes) {
-    text += (text.empty() ? "" : ", ") + quoted(name) + "=" + quoted(value);
+    text += (text.empty() ? "" : ", ") + quoted(name) + "=" + quoted(value, end);
   }
   return "[" + text + "]";
 }
@@ -61,7 +62,7 @@ class Writer {
     }
     for (const std::size_t part : frames_in_[inside(frame)]) {
       text_ += spaces + "subgraph cluster_" + std::to_string(part) + " {\n" + spaces + "  graph " +
-               list_of(picture_.frames[part].attributes) + ";\n";
+               list_of(picture_.frames[part].attributes, "\\l") + ";\n";
       contents(static_cast<std::int64_t>(part), indent + 2);
       text_ += spaces + "}\n";
     }

@@ -176,7 +176,8 @@ Attributes Look::of_parameter(const ParameterUse& use) const {
 }
 
 Attributes Look::of_frame(const ModuleCall& call) const {
-  return {{"label", call_text(call) + " (" + call.type + ")"},
+  // In two lines, so that arrows through the middle of the frame miss it.
+  return {{"label", call_text(call) + "\n(" + call.type + ")\n"},
           {"style", "rounded,filled"},
           {"color", "#A0A0A0"},
           {"fillcolor", "#0000000A"}};
