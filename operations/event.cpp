@@ -56,10 +56,10 @@ bool Event::writes(std::size_t index) const {
                     " was asked for, which has ", arguments.size(), ".");
   const auto* alias = arguments[index].alias_info();
   if (alias != nullptr) return alias->isWrite();
-  if (index == 0 || index > 4) return false;
-  const auto found = std::find_if(hidden_writes.begin(), hidden_writes.end(),
-                                  [&](const HiddenWrites& one) { return one.name == name(); });
-  if (found == hidden_writes.end() || index < found->first || index > found->first + 1) return false;
+  const auto found = std::find_if(hidden_writes.begin(), hidden_writes.end(), [&](const HiddenWrites& one) {
+    return index >= one.first && index <= one.first + 1 && one.name == name();
+  });
+  if (found == hidden_writes.end()) return false;
   // Once it has run, what the condition was is not known any more.
   if (found->condition == none || state_ != State::waiting) return true;
   const c10::IValue& condition = stack_[base_ + found->condition];

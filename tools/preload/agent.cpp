@@ -163,8 +163,7 @@ void after_fork() {
 void in_child() {
   ++current_generation;
   if (agent->trace != nullptr) {
-    agent->trace->leave_to_child();
-    agent->trace->unlock();
+    agent->trace = agent->trace->for_child();
     return forget_watch();
   }
   agent->beginning.unlock();

@@ -294,17 +294,27 @@ void Trace::finish() noexcept {
   }
 }
 
-void Trace::leave_to_child() {
-  if (state_ == State::logging) {
-    // Other threads, which the child lacks, may hold its locks: it is abandoned, not destroyed.
-    if (thread_ == std::this_thread::get_id()) tracer_->stop();
-    new std::shared_ptr<trace::Tracer>(std::move(tracer_));
-    static_cast<void>(scope_.release());
-    state_ = State::done;
+Trace* Trace::for_child() {
+  auto* child = new Trace(config_);
+  if (state_ == State::waiting) {
+    child->tracer_ = std::move(tracer_);
+    child->uncalled_ = std::move(uncalled_);
+    child->tree_ = tree_;
+    return child;
   }
-  report_ = Report();
-  report_.process = ::getpid();
-  report_.program = program_name();
+  child->state_ = State::done;
+  if (state_ != State::logging) return child;
+  child->guarded([&] {
+    first_.remove();
+    if (thread_ != std::this_thread::get_id()) return false;
+    tracer_->stop();
+    scope_.reset();
+    return true;
+  });
+  // Other threads, which the child lacks, may hold its locks: it is abandoned, not destroyed.
+  new std::shared_ptr<trace::Tracer>(std::move(tracer_));
+  static_cast<void>(scope_.release());
+  return child;
 }
 
 void Trace::tell(bool ended) {

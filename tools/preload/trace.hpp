@@ -63,10 +63,12 @@ class Trace {
   /// A sentence for the launcher.
   void note(const std::string& text);
 
-  /// Around a fork; the child logs a pass of its own unless one had begun.
+  /// Around a fork, in the parent.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
-  void leave_to_child();
+  /// What a forked child goes on with: it logs a pass of its own, unless one had begun. This one stays
+  /// locked, as the child's thread is not the one that locked it.
+  Trace* for_child();
 
  private:
   enum class State { waiting, logging, done };

@@ -110,9 +110,10 @@ bool Log::wanted(const at::Tensor& tensor, const Facts* facts, bool input) {
   });
 }
 
-void Log::consider(const at::Tensor& tensor, std::int64_t number, const Facts* facts) {
+void Log::consider(const at::Tensor& tensor, std::int64_t number, const Facts* facts, Memory* memory) {
+  if (options.saved() == Save::none && options.names().empty() && !options.predicate()) return;
   const bool input = values[number].origin == Origin::input;
-  if (wanted(tensor, facts, input)) keep(tensor, number, memory_of(tensor));
+  if (wanted(tensor, facts, input)) keep(tensor, number, memory);
   if (options.gradients() && values[number].kept.defined() && facts != nullptr) {
     follow_gradient(tensor, number);
   }

@@ -117,53 +117,51 @@ std::int64_t Log::add_input(const at::Tensor& tensor, std::int64_t index) {
   Value& value = describe(tensor);
   value.origin = Origin::input;
   value.of = index;
-  const std::int64_t number = name(tensor, memory_of(tensor));
-  consider(tensor, number, nullptr);
+  Memory* memory = memory_of(tensor);
+  const std::int64_t number = name(tensor, memory);
+  consider(tensor, number, nullptr, memory);
   return number;
 }
 
 std::int64_t Log::value_of(const at::Tensor& tensor) {
+  return value_of(tensor, memory_of(tensor));
+}
+
+std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
   const auto known = names_.find(tensor.unsafeGetTensorImpl());
-  Memory* memory = nullptr;
-  if (known != names_.end()) {
-    if (!tensor.has_storage()) return known->second.value;
-    memory = memory_of(tensor);
-    if (known->second.writes == memory->writes) return known->second.value;
-    // Written through another view.
-    const std::int64_t before = known->second.value;
-    Value& value = describe(tensor);
-    value.producer = memory->writer;
-    value.of = before;
-    const std::int64_t number = name(tensor, memory);
-    consider(tensor, number, nullptr);
-    return number;
-  }
-  std::int64_t base = -1;
-  if (tensor.has_storage()) {
-    memory = memory_of(tensor);
-    base = memory->last;
-    for (const std::int64_t current :
-         memory->current) {  // the first with the same elements, such as a parameter
-      const Value& named = values[current];
-      if (!named.nested && !tensor.is_nested() && named.offset == tensor.storage_offset() &&
-          tensor.sizes() == c10::IntArrayRef(named.sizes.data(), named.sizes.size())) {
-        base = current;
-        break;
-      }
-    }
-  }
+  const bool is_known = known != names_.end();
+  if (is_known && (memory == nullptr || known->second.writes == memory->writes)) return known->second.value;
+  const std::int64_t of = is_known ? known->second.value : memory != nullptr ? base_in(*memory, tensor) : -1;
   Value& value = describe(tensor);
-  value.origin = Origin::outside;
-  value.of = base;
+  value.of = of;
+  if (is_known) {
+    value.producer = memory->writer;  // through another name
+  } else {
+    value.origin = Origin::outside;
+  }
   const std::int64_t number = name(tensor, memory);
-  consider(tensor, number, nullptr);
+  consider(tensor, number, nullptr, memory);
   return number;
 }
 
+/// The value that a tensor of a new name is, or is a view of: the first with the same elements, such as a
+/// parameter, or the last that was named.
+std::int64_t Log::base_in(const Memory& memory, const at::Tensor& tensor) const {
+  for (const std::int64_t current : memory.current) {
+    const Value& named = values[current];
+    if (!named.nested && !tensor.is_nested() && named.offset == tensor.storage_offset() &&
+        tensor.sizes() == c10::IntArrayRef(named.sizes.data(), named.sizes.size())) {
+      return current;
+    }
+  }
+  return memory.last;
+}
+
 void Log::read_tensor(const at::Tensor& tensor, Read read, Running& running) {
-  read.value = value_of(tensor);
+  Memory* memory = memory_of(tensor);
+  read.value = value_of(tensor, memory);
   running.operation.reads.push_back(read);
-  if (Memory* memory = memory_of(tensor); memory != nullptr) running.read.push_back(memory);
+  if (memory != nullptr) running.read.push_back(memory);
 }
 
 void Log::read_argument(const c10::IValue& argument, Read read, Running& running) {
@@ -268,8 +266,11 @@ void Log::after(operations::Event& event, Running& running) {
   std::exception_ptr refused;  // a predicate's or the budget's, thrown when the operation is in the log
   const auto add = [&](const at::Tensor& tensor, bool returned) {
     Memory* memory = memory_of(tensor);
-    const auto before = names_.find(tensor.unsafeGetTensorImpl());
-    const std::int64_t of = !returned && before != names_.end() ? before->second.value : -1;
+    std::int64_t of = -1;
+    if (!returned) {
+      const auto before = names_.find(tensor.unsafeGetTensorImpl());
+      if (before != names_.end()) of = before->second.value;
+    }
     Value& value = describe(tensor);
     value.producer = me;
     value.returned = returned;
@@ -277,7 +278,7 @@ void Log::after(operations::Event& event, Running& running) {
     const std::int64_t number = name(tensor, memory);
     try {
       if (returned) {
-        consider(tensor, number, operation.facts);
+        consider(tensor, number, operation.facts, memory);
       } else if (replayable) {
         keep(tensor, number, memory);
       }
@@ -377,6 +378,11 @@ void Log::returned_by(std::int64_t module, const std::vector<at::Tensor>& tensor
 void Log::start() {
   const std::lock_guard lock(mutex);
   if (replayable && generator_ == nullptr) generator_ = std::make_unique<Generator>();
+  // Most passes are shorter.
+  operations.reserve(1024);
+  values.reserve(2048);
+  names_.reserve(2048);
+  memory_.reserve(1024);
   began_ = Clock::now();
   running_ = true;
 }

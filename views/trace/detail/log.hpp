@@ -198,6 +198,8 @@ struct Log {
   const Facts& facts_of(const operations::Event& event);
   Memory* memory_of(const at::Tensor& tensor);
   Value& describe(const at::Tensor& tensor);
+  std::int64_t value_of(const at::Tensor& tensor, Memory* memory);
+  std::int64_t base_in(const Memory& memory, const at::Tensor& tensor) const;
   std::int64_t name(const at::Tensor& tensor, Memory* memory);
   void before(operations::Event& event, Running& running);
   void read_argument(const c10::IValue& argument, Read read, Running& running);
@@ -211,7 +213,7 @@ struct Log {
   std::int64_t open_call(std::int64_t module);
 
   // detail/keep.cpp
-  void consider(const at::Tensor& tensor, std::int64_t value, const Facts* facts);
+  void consider(const at::Tensor& tensor, std::int64_t value, const Facts* facts, Memory* memory);
   bool wanted(const at::Tensor& tensor, const Facts* facts, bool input);
   void keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64_t module);
   void keep(const at::Tensor& tensor, std::int64_t value, Memory* memory);
