@@ -199,8 +199,10 @@ void draw(const History& history, const Options& options) {
                                  .direction(options.direction));
 }
 
-/// Whether a file of the name can be drawn is known before the model runs, which may take long.
+/// What is wrong is said before the model runs, which may take long.
 void check_before(const Options& options) {
+  const bool all = options.what.empty() || (options.what.size() == 1 && options.what.front() == "all");
+  TORCH_CHECK_VALUE(!options.validate || all, "--validate needs all tensors; omit --what.");
   if (options.save.empty()) return;
   std::error_code error;
   TORCH_CHECK_VALUE(

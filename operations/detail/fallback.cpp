@@ -68,7 +68,7 @@ void Way::run() const {
   for (const auto& watcher : watchers.list) {
     if (watcher->level == Level::leaf) leaves->list.push_back(watcher);
   }
-  const c10::DebugInfoGuard info(info_kind, std::move(leaves));
+  const c10::DebugInfoGuard info(info_kind(), std::move(leaves));
   const Seen seen;
   operation.redispatchBoxed(keys, &stack);
 }

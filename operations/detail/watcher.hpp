@@ -15,7 +15,9 @@
 namespace torchtap::operations::detail {
 
 /// LibTorch hands debug info to the threads that it starts. It uses this kind in its own tests only.
-inline constexpr c10::DebugInfoKind info_kind = c10::DebugInfoKind::TEST_INFO;
+inline c10::DebugInfoKind info_kind() {
+  return c10::DebugInfoKind::TEST_INFO;
+}
 
 /// A scope. Another thread may still know it when the scope was left.
 struct Watcher {
@@ -31,7 +33,7 @@ struct Watchers : c10::DebugInfoBase {
 
   /// The scopes of this thread; null if there are none.
   static const Watchers* current() {
-    return static_cast<const Watchers*>(c10::ThreadLocalDebugInfo::get(info_kind));
+    return static_cast<const Watchers*>(c10::ThreadLocalDebugInfo::get(info_kind()));
   }
 };
 
@@ -40,7 +42,7 @@ struct Entered {
   c10::DebugInfoGuard info;
   c10::impl::IncludeDispatchKeyGuard included{core::detail::operations_key};
 
-  explicit Entered(std::shared_ptr<Watchers> watchers) : info(info_kind, std::move(watchers)) {}
+  explicit Entered(std::shared_ptr<Watchers> watchers) : info(info_kind(), std::move(watchers)) {}
 };
 
 /// Registers the fallback; further calls do nothing. Throws `c10::Error` if the key is not free.

@@ -355,9 +355,11 @@ BOOST_AUTO_TEST_CASE(every_kind_of_tensor_passes) {
   const at::Tensor x = torch::rand({2, 3});
   const auto plain = [&] {
     std::vector<at::Tensor> all;
+#if __has_include(<ATen/NamedTensorUtils.h>)
     const auto n = x.refine_names({at::Dimname::fromSymbol(at::Symbol::dimname("N")),
                                    at::Dimname::fromSymbol(at::Symbol::dimname("C"))});
     all.push_back(n.sum(at::Dimname::fromSymbol(at::Symbol::dimname("C"))).rename(c10::nullopt));
+#endif
     auto y = torch::empty({0});
     y.set_(x.storage());
     all.push_back(y);
@@ -383,7 +385,7 @@ BOOST_AUTO_TEST_CASE(every_kind_of_tensor_passes) {
   };
   const auto without = plain();
   std::vector<at::Tensor> with;
-  BOOST_TEST(seen([&] { with = plain(); }).size() > 20);
+  BOOST_TEST(seen([&] { with = plain(); }).size() > 15);
   BOOST_REQUIRE(with.size() == without.size());
   for (std::size_t i = 0; i < with.size(); ++i) BOOST_TEST(with[i].equal(without[i]), "value " << i);
 }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <torch/script.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <string>
 #include <vector>
@@ -98,6 +100,16 @@ struct ResNetImpl : nn::Module {
   }
 };
 TORCH_MODULE(ResNet);
+
+/// Whether operations on the CPU run in a lower precision where LibTorch thinks that it suffices.
+inline void set_autocast(bool enabled) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+  at::autocast::set_autocast_enabled(at::kCPU, enabled);
+#else
+  at::autocast::set_cpu_enabled(enabled);
+#endif
+  if (!enabled) at::autocast::clear_cache();
+}
 
 inline std::vector<std::string> labels(const std::vector<trace::Node>& nodes) {
   std::vector<std::string> labels;

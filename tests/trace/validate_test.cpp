@@ -1,6 +1,5 @@
 // Replay: every operation gives the same bits again, and an altered tensor is found at its writer and
 // readers.
-#include <ATen/autocast_mode.h>
 #include <boost/test/unit_test.hpp>
 
 #include "support.hpp"
@@ -68,9 +67,9 @@ BOOST_AUTO_TEST_CASE(recurrent_nets_and_transformers_with_dropout_and_autocast) 
     return traced.finish();
   };
   check(transformer(), "transformer in train");
-  at::autocast::set_cpu_enabled(true);
+  set_autocast(true);
   const auto cast = transformer();
-  at::autocast::set_cpu_enabled(false);
+  set_autocast(false);
   check(cast, "with autocast");
   bool half = false;
   for (const auto& node : cast) half = half || node.dtype() == at::kBFloat16;

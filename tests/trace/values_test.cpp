@@ -174,9 +174,11 @@ BOOST_AUTO_TEST_CASE(kinds_of_tensors_that_are_not_plain) {
     torch::view_as_complex(torch::ones({2, 2})).conj().add(1);
     auto y = torch::empty({0});
     y.set_(x.storage());
+#if __has_include(<ATen/NamedTensorUtils.h>)
     const auto n = x.refine_names({at::Dimname::fromSymbol(at::Symbol::dimname("N")),
                                    at::Dimname::fromSymbol(at::Symbol::dimname("C"))});
     n.sum(at::Dimname::fromSymbol(at::Symbol::dimname("C")));
+#endif
     torch::rand({2}, at::make_generator<at::CPUGeneratorImpl>(1));
     {
       const c10::InferenceMode mode;

@@ -1,5 +1,4 @@
 // The networks of examples/zoo: every operation gives the same bits again, however the network runs.
-#include <ATen/autocast_mode.h>
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -106,10 +105,9 @@ BOOST_DATA_TEST_CASE(networks_of_the_zoo_give_the_same_bits_again, boost::unit_t
   {
     const torch::NoGradGuard no_grad;
     check(network, false, "eval, without gradients");
-    at::autocast::set_cpu_enabled(true);
+    set_autocast(true);
     check(network, false, "with autocast");
-    at::autocast::set_cpu_enabled(false);
-    at::autocast::clear_cache();
+    set_autocast(false);
   }
   const c10::InferenceMode mode;
   check(network, false, "in inference mode");

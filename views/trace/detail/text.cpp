@@ -74,7 +74,10 @@ std::string text_of(const std::vector<void*>& frames) {
 }
 
 at::Tensor without_names(const at::Tensor& tensor) {
-  return tensor.has_names() ? tensor.rename(hooks::TorchOptional<at::DimnameList>()) : tensor;
+#if __has_include(<ATen/NamedTensorUtils.h>)
+  if (tensor.has_names()) return tensor.rename(hooks::TorchOptional<at::DimnameList>());
+#endif
+  return tensor;  // newer versions of LibTorch have no names
 }
 
 at::Tensor kept_tensor(const Value& value, const std::string& label) {
