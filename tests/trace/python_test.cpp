@@ -64,7 +64,8 @@ BOOST_AUTO_TEST_CASE(alexnet_in_torchscript_has_modules_parameters_and_labels) {
   BOOST_TEST(history.unreached_modules().empty());
   BOOST_TEST(history.model() == "AlexNet");
   BOOST_TEST(history["features.6"].parameters().at(0).path == "features.6.weight");
-  const auto& modules = history["conv2d_3_7"].modules();
+  const trace::Node convolution = history["conv2d_3_7"];
+  const auto& modules = convolution.modules();
   BOOST_REQUIRE(modules.size() == 2U);
   BOOST_TEST(modules[0].path == "features");
   BOOST_TEST(modules[1].path == "features.6");
