@@ -33,7 +33,8 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records TorchScript models and unchanged programs, and shows, compares, merges and
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS graphviz)  # pictures of traces
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records and traces TorchScript models and unchanged programs, and shows, compares, merges and
 converts recordings.")
 # The command links libraries of the library package, on which its package depends by name.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
