@@ -55,7 +55,7 @@ struct OperationsImpl : torch::nn::Module {
 constexpr const char* script_caller = R"(
 def forward(self, x):
     for i in range(200):
-        self.inner(x)
+        self.inner.forward(x)
     return x
 )";
 
