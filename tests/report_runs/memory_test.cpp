@@ -22,7 +22,7 @@ constexpr double megabyte = 1e6;
 BOOST_AUTO_TEST_SUITE(memory)
 
 BOOST_AUTO_TEST_CASE(of_a_resnet_in_training_and_without_gradients) {
-  at::set_num_threads(1);  // with more, oneDNN takes scratch memory from LibTorch and keeps it
+  at::set_num_threads(1);
   zoo::ResNet18 net(zoo::ResNet18Options().num_classes(1000));
   const auto x = torch::rand({8, 3, 224, 224});
   Report report(*net, memory_only());
@@ -63,10 +63,28 @@ BOOST_AUTO_TEST_CASE(of_a_resnet_in_training_and_without_gradients) {
     net(x);
   }
   results = report.results();
-  BOOST_TEST(close(results.forward_memory.peak, 51.4), results.forward_memory.peak);
+  // While the pooling runs, the outputs of conv1 and bn1 are temporaries of the same expression, 2 x 25.7 MB;
+  // it makes its output and as many indices of eight bytes.
+  BOOST_TEST(close(results.forward_memory.peak, 70.65), results.forward_memory.peak);
   BOOST_TEST(close(results.forward_memory.kept, 0), results.forward_memory.kept);
   if (all_reached)
-    BOOST_TEST(close(results.root.forward.memory.peak, 51.4), results.root.forward.memory.peak);
+    BOOST_TEST(close(results.root.forward.memory.peak, 70.65), results.root.forward.memory.peak);
+}
+
+BOOST_AUTO_TEST_CASE(of_a_resnet_in_torchscript_without_gradients) {
+  at::set_num_threads(1);
+  const torch::NoGradGuard no_grad;
+  auto model = torch::jit::load(model_file("resnet18"));
+  model.train();
+  const auto x = torch::rand({8, 3, 224, 224});
+  Report report(model, memory_only());
+  {
+    const auto recording = report.record();
+    model.forward({x});
+  }
+  // It lets go of each output when the next module has returned: at most those of conv1 and bn1 are held.
+  const auto peak = report.results().root.forward.memory.peak;
+  BOOST_TEST(std::abs(peak / megabyte - 51.4) < 0.15, peak);
 }
 
 /// Keeps and frees memory as it is told.
