@@ -1,13 +1,13 @@
-#include "utf8.hpp"
-
+#include <locale.h>
 #include <wchar.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
-#include "terminal.hpp"
+#include <torchtap/core/detail/characters.hpp>
 
-namespace torchtap::tools {
+namespace torchtap::core::detail {
 namespace {
 
 struct Cell {
@@ -15,9 +15,26 @@ struct Cell {
   std::size_t columns;
 };
 
-/// The characters of `text`. Bytes that are not UTF-8 take one column each.
+/// The locale of this thread, in which `wcwidth` knows all characters. The program's locale is not touched.
+class Utf8Locale {
+ public:
+  Utf8Locale() {
+    static const locale_t utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    if (utf8 != nullptr) before_ = ::uselocale(utf8);
+  }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
+  ~Utf8Locale() {
+    if (before_ != nullptr) ::uselocale(before_);
+  }
+
+ private:
+  locale_t before_ = nullptr;
+};
+
+/// The characters of `text`.
 std::vector<Cell> cells_of(const std::string& text) {
-  utf8_locale();  // sets the locale that wcwidth uses
+  const Utf8Locale locale;
   std::vector<Cell> cells;
   for (std::size_t at = 0; at < text.size();) {
     const auto [bytes, code] = character_at(text, at);
@@ -26,6 +43,20 @@ std::vector<Cell> cells_of(const std::string& text) {
     at += std::max<std::size_t>(bytes, 1);
   }
   return cells;
+}
+
+/// C0, DEL, C1, line and paragraph separators, and characters that change the writing direction.
+bool is_control(char32_t code) {
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) || (code >= 0x200E && code <= 0x200F) ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
+}
+
+std::string escaped(unsigned char byte) {
+  static constexpr char kLetters[] = "abtnvfr";  // for codes from 7
+  if (byte >= 7 && byte <= 13) return std::string("\\") + kLetters[byte - 7];
+  char text[8];
+  std::snprintf(text, sizeof text, "\\%03o", byte);
+  return text;
 }
 
 }  // namespace
@@ -55,13 +86,13 @@ std::size_t width_of(const std::string& text) {
   return columns;
 }
 
-std::string cut(const std::string& text, std::size_t to, bool keeps_end) {
+std::string cut(const std::string& text, std::size_t to, bool keeps_end, bool ascii) {
   const auto cells = cells_of(text);
   std::size_t columns = 0;
   for (const auto& cell : cells) columns += cell.columns;
   if (columns <= to) return text;
-  const std::string dots = utf8_locale() ? "…" : "..";
-  const std::size_t size = std::min<std::size_t>(to, utf8_locale() ? 1 : 2);
+  const std::string dots = ascii ? ".." : "…";
+  const std::size_t size = std::min<std::size_t>(to, ascii ? 2 : 1);
   const std::size_t room = to - size;
   if (keeps_end) {
     std::size_t first = 0;
@@ -78,4 +109,21 @@ std::string cut(const std::string& text, std::size_t to, bool keeps_end) {
   return text.substr(0, last < cells.size() ? cells[last].begin : text.size()) + dots;
 }
 
-}  // namespace torchtap::tools
+std::string printable(const std::string& text, bool keep_lines) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto [size, code] = character_at(text, at);
+    const bool line = keep_lines && code == '\n';
+    if (size != 0 && (!is_control(code) || line)) {
+      result.append(text, at, size);
+    } else {
+      for (std::size_t i = 0; i < std::max<std::size_t>(size, 1); ++i) {
+        result += escaped(static_cast<unsigned char>(text[at + i]));
+      }
+    }
+    at += std::max<std::size_t>(size, 1);
+  }
+  return result;
+}
+
+}  // namespace torchtap::core::detail
