@@ -33,7 +33,8 @@ struct Times {
   double total = 0;
 };
 
-/// Bytes of LibTorch's own allocations.
+/// Bytes of LibTorch's own allocations, of the last repeat in which the module ran. Sums over its calls, but
+/// for `peak`, the highest.
 struct Memory {
   /// What stays when the module returns (or in backward: when its part of the graph is done). May be
   /// negative.
@@ -43,7 +44,8 @@ struct Memory {
   std::int64_t allocations = 0;
 };
 
-/// What the operations inside a module compute and move, by their shapes.
+/// What the operations inside a module compute and move, by their shapes. Of the last repeat in which the
+/// module ran, as memory is.
 struct Work {
   /// Multiply-accumulates; a FLOP count is twice as much.
   std::int64_t macs = 0;
@@ -83,6 +85,10 @@ struct ModuleRow {
   /// Further paths under which the same module is registered; its numbers are counted once, here.
   std::vector<std::string> aliases;
   std::string type;
+  /// Whether it has a forward; `ModuleList` and the like do not.
+  bool has_forward = true;
+  /// Whether its calls are seen in this program; if not, its work is its parent's, and it has no times.
+  bool reachable = true;
   /// Shapes of the last call.
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
   /// Its own and those of the modules inside, each tensor once.
@@ -91,9 +97,13 @@ struct ModuleRow {
   /// Whether a parameter or buffer of its own is not finite.
   NonFinite parameter_values;
   Direction forward, backward;
-  /// Share of outputs that are zero, over all samples; norm of the parameters' gradient. Negative if unknown.
+  /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Negative if
+  /// unknown.
   double zero_fraction = -1;
   double gradient_norm = -1;
+  /// The root mean square of that gradient over the one of the nearest module before it in the tree that has
+  /// one. Negative if unknown.
+  double gradient_ratio = -1;
   std::vector<Mark> marks;
   std::vector<ModuleRow> children;
 };
