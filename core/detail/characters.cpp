@@ -102,11 +102,16 @@ std::string cut(const std::string& text, std::size_t to, bool keeps_end, bool as
     }
     return dots + (first < cells.size() ? text.substr(cells[first].begin) : "");
   }
-  std::size_t last = 0;
-  for (columns = 0; last < cells.size() && columns + cells[last].columns <= room; ++last) {
-    columns += cells[last].columns;
+  return head_of(text, room) + dots;
+}
+
+std::string head_of(const std::string& text, std::size_t columns) {
+  std::size_t used = 0;
+  for (const auto& cell : cells_of(text)) {
+    if (used + cell.columns > columns) return text.substr(0, cell.begin);
+    used += cell.columns;
   }
-  return text.substr(0, last < cells.size() ? cells[last].begin : text.size()) + dots;
+  return text;
 }
 
 std::string printable(const std::string& text, bool keep_lines) {

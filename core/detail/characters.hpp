@@ -20,6 +20,9 @@ TORCHTAP_API Character character_at(const std::string& text, std::size_t at);
 /// are not UTF-8 take one column each. The same in every locale.
 TORCHTAP_API std::size_t width_of(const std::string& text);
 
+/// The beginning of `text` that has at most so many columns.
+TORCHTAP_API std::string head_of(const std::string& text, std::size_t columns);
+
 /// Cuts `text` to at most `to` columns; dots replace its end or, with `keeps_end`, its beginning. With
 /// `ascii`, these are two full stops.
 TORCHTAP_API std::string cut(const std::string& text, std::size_t to, bool keeps_end = false,

@@ -161,6 +161,12 @@ void print_wrapped(std::ostream& stream, const std::string& text, std::size_t wi
     } else {
       line += (line.empty() ? "" : " ") + word;
     }
+    // A word that is longer than a line. Few columns have no room for the indent and a wide character.
+    while (width >= 8 && width_of(line) > width) {
+      const std::string head = head_of(line, width);
+      stream << head << '\n';
+      line = "  " + line.substr(head.size());
+    }
   }
   stream << line << '\n';
 }

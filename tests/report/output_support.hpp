@@ -178,6 +178,7 @@ inline Results troubled() {
   aux.name = aux.path = "aux";
   aux.type = "InceptionAux";
   aux.marks = {report::Mark::never_ran};
+  aux.reachable = false;
   results.root.children.push_back(aux);
   results.root.children[1].aliases = {"norm", "layer9.norm"};
   results.root.children[3].backward.shared_with = {"relu"};

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -12,9 +11,9 @@
 #include <torchtap/core/detail/characters.hpp>
 #include <torchtap/core/detail/table.hpp>
 #include <torchtap/core/detail/units.hpp>
+#include <torchtap/views/report/detail/lines.hpp>
 #include <torchtap/views/report/detail/names.hpp>
-#include <torchtap/views/report/detail/summary.hpp>
-#include <torchtap/views/report/detail/tree.hpp>
+#include <torchtap/views/report/detail/sentences.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/report/print.hpp>
 
@@ -25,7 +24,8 @@ using core::detail::Table;
 using detail::Line;
 
 constexpr std::size_t kNarrowest = 40;
-constexpr std::size_t kWide = 100;  // from here on there is room for two blanks between columns
+// From here on there is room for types and marks in columns of their own, and two blanks between columns.
+constexpr std::size_t kWide = 100;
 
 /// One column of the table.
 struct Column {
@@ -47,6 +47,10 @@ std::string name_cell(const Line& line) {
          (line.left_out > 0 ? " +" + std::to_string(line.left_out) : "");
 }
 
+std::string name_and_type_cell(const Line& line) {
+  return name_cell(line) + " " + line.module->type;
+}
+
 std::string shapes_cell(const std::vector<TensorInfo>& tensors) {
   if (tensors.empty()) return "-";
   const std::string first = core::detail::shape_text(tensors.front().shape, "scalar");
@@ -65,6 +69,10 @@ std::string marks_cell(const Line& line) {
   return text;
 }
 
+bool ran(const Line& line) {
+  return line.module->forward.inclusive.calls > 0 || line.module->backward.inclusive.calls > 0;
+}
+
 /// The columns for which there are numbers, and how they look.
 class Columns {
  public:
@@ -81,11 +89,20 @@ class Columns {
   }
 
   std::vector<Column> get(bool exact) const {
-    std::vector<Column> columns{
-        {{"module", Table::Align::left, Table::kAlways, 14}, name_cell},
-        {{"type", Table::Align::left, 70, 5}, [](const Line& line) { return line.module->type; }, kDim},
-        {{"output", Table::Align::left, 85, 6},
-         [](const Line& line) { return shapes_cell(line.module->outputs); }}};
+    const bool wide = options_.width() >= kWide;
+    std::vector<Column> columns;
+    if (marks_ && !wide) {
+      columns.push_back(
+          {{"!"}, [](const Line& line) { return marks_cell(line).empty() ? "" : "!"; }, kYellow});
+    }
+    columns.push_back(
+        {{"module", Table::Align::left, Table::kAlways, 16}, wide ? name_cell : name_and_type_cell});
+    if (wide) {
+      columns.push_back(
+          {{"type", Table::Align::left, 70, 8}, [](const Line& line) { return line.module->type; }, kDim});
+    }
+    columns.push_back({{"output", Table::Align::left, 85, 10},
+                       [](const Line& line) { return shapes_cell(line.module->outputs); }});
     const auto add = [&](bool any, const char* title, int importance, auto cell,
                          const char* colour = nullptr) {
       if (any) columns.push_back({{title, Table::Align::right, importance}, cell, colour});
@@ -101,13 +118,15 @@ class Columns {
     add(forward_, "forward", 96, time(&ModuleRow::forward, &Direction::inclusive));
     add(backward_, "backward", 94, time(&ModuleRow::backward, &Direction::inclusive));
     if (forward_ || backward_) columns.push_back(bar());
-    add(memory_, "memory", 90,
-        [](const Line& line) { return detail::size_text(detail::peak_of(*line.module)); });
+    add(memory_, "memory", 90, [](const Line& line) {
+      const std::int64_t peak = detail::peak_of(*line.module);
+      return peak == 0 && !ran(line) ? "-" : detail::size_text(peak);
+    });
     add(several_, "calls", 40,
         [](const Line& line) { return core::detail::count_text(line.module->forward.inclusive.calls); });
     add(forward_, "own forward", 30, time(&ModuleRow::forward, &Direction::self));
     add(backward_, "own backward", 28, time(&ModuleRow::backward, &Direction::self));
-    if (marks_) columns.push_back({{"mark", Table::Align::left, 98, 4}, marks_cell, kYellow});
+    if (marks_ && wide) columns.push_back({{"mark", Table::Align::left, 98, 4}, marks_cell, kYellow});
     return columns;
   }
 
@@ -122,16 +141,17 @@ class Columns {
   /// The share of the whole time, drawn and in percent.
   Column bar() const {
     const double whole = detail::whole_seconds(results_.root);
-    const std::size_t length = options_.width() < kWide ? 5 : 16;
+    const std::size_t length = options_.width() < kWide ? 4 : 16;
     return {{"time", Table::Align::left, 95},
             [whole, length, ascii = options_.ascii()](const Line& line) {
+              if (!ran(line)) return std::string(length + 4, ' ') + "-";
               double share = whole > 0 ? detail::seconds_of(*line.module) / whole : 0;
               if (!std::isfinite(share)) share = 0;
               const double part = std::clamp(share, 0.0, 1.0);
               const std::string bar = core::detail::bar_text(part * static_cast<double>(length), ascii);
               const std::string percent = std::to_string(std::lround(100 * std::min(share, 9.99))) + "%";
               const std::size_t used = core::detail::width_of(bar) + percent.size();
-              return bar + std::string(length + 4 - std::min(used, length + 4), ' ') + percent;
+              return bar + std::string(length + 5 - std::min(used, length + 5), ' ') + percent;
             },
             kCyan};
   }
@@ -163,7 +183,7 @@ Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line
     if (row < 0) return in(kBold);
     const auto& marks = lines[static_cast<std::size_t>(row)].module->marks;
     const auto has = [&](Mark mark) { return std::find(marks.begin(), marks.end(), mark) != marks.end(); };
-    if (columns[column].title.title == "mark" && has(Mark::non_finite)) return in(kRed);
+    if (columns[column].colour == kYellow && has(Mark::non_finite)) return in(kRed);
     if (columns[column].colour != nullptr) return in(columns[column].colour);
     return has(Mark::never_ran) ? in(kDim) : text;
   };
@@ -176,10 +196,10 @@ void print(std::ostream& out, const Results& results, const PrintOptions& option
                     "; it should be at least ", kNarrowest, ".");
   TORCH_CHECK_VALUE(options.depth().value_or(0) >= 0, "report::print: depth is ", options.depth().value_or(0),
                     "; it should be 0 or more.");
-  const auto fitting = options.depth() ? std::nullopt : detail::depth_for(results.root, options.max_rows());
-  const std::int64_t all = std::numeric_limits<std::int64_t>::max();
-  const auto lines =
-      detail::lines_of(results.root, options.depth().value_or(fitting.value_or(all)), options.ascii());
+  const bool chosen = options.depth().has_value();
+  const std::int64_t depth =
+      chosen ? options.depth().value() : detail::depth_for(results.root, options.max_rows());
+  const auto lines = detail::lines_of(results.root, depth, options.ascii());
   const Columns shown(results, options);
   std::vector<Column> columns = shown.get(/*exact=*/true);
   if (make_table(columns, lines, options).width() > options.width()) columns = shown.get(/*exact=*/false);
@@ -189,12 +209,12 @@ void print(std::ostream& out, const Results& results, const PrintOptions& option
   say(detail::title_of(results));
   out << '\n';
   table.print(out, options.width());
-  if (fitting) {
-    say("modules below depth " + std::to_string(*fitting) +
+  if (!chosen && depth != detail::kWholeTree) {
+    say("modules below depth " + std::to_string(depth) +
         " are left out (+ says how many); another depth shows more");
   }
   out << '\n';
-  for (const std::string& sentence : detail::summary_of(results, options.ascii())) say(sentence);
+  for (const std::string& sentence : detail::sentences_of(results, options.ascii())) say(sentence);
 }
 
 std::ostream& operator<<(std::ostream& out, const Results& results) {

@@ -97,8 +97,8 @@ struct ModuleRow {
   /// Whether a parameter or buffer of its own is not finite.
   NonFinite parameter_values;
   Direction forward, backward;
-  /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Negative if
-  /// unknown.
+  /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Negative
+  /// if unknown.
   double zero_fraction = -1;
   double gradient_norm = -1;
   /// The root mean square of that gradient over the one of the nearest module before it in the tree that has

@@ -88,6 +88,8 @@ struct Fields<ModuleRow> {
     visitor("path", self.path);
     visitor("type", self.type);
     visitor("aliases", self.aliases);
+    visitor("has_forward", self.has_forward);
+    visitor("reachable", self.reachable);
     visitor("marks", self.marks);
     visitor.tensors("input", self.inputs);
     visitor.tensors("output", self.outputs);
@@ -106,6 +108,7 @@ struct Fields<ModuleRow> {
     visitor("non_finite_parameters", self.parameter_values);
     visitor.unknown("zero_fraction", self.zero_fraction);
     visitor.unknown("gradient_norm", self.gradient_norm);
+    visitor.unknown("gradient_ratio", self.gradient_ratio);
     visitor("forward", self.forward);
     visitor("backward", self.backward);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The JSON library that comes with cereal, with the flags of strict JSON in place of cereal's.
+// The JSON library that comes with cereal, under one name.
 
 #include <cereal/archives/json.hpp>  // sets RapidJSON up: where it asserts, it throws
 

@@ -114,12 +114,6 @@ class Reader {
     check(value.IsString(), place, "a text", value);
     field = text_of(value);
   }
-  void read(const std::string& place, const Value& value, Mark& field) {
-    field = known(place, value, detail::mark_from, "mark");
-  }
-  void read(const std::string& place, const Value& value, Role& field) {
-    field = known(place, value, detail::role_from, "role");
-  }
   template <class From>
   auto known(const std::string& place, const Value& value, From&& from, const char* what) {
     std::string text;
@@ -127,6 +121,12 @@ class Reader {
     const auto found = from(text);
     TORCH_CHECK_VALUE(found, where_, place, " has \"", text, "\", which is no ", what, ".");
     return *found;
+  }
+  void read(const std::string& place, const Value& value, Mark& field) {
+    field = known(place, value, detail::mark_from, "mark");
+  }
+  void read(const std::string& place, const Value& value, Role& field) {
+    field = known(place, value, detail::role_from, "role");
   }
   template <class T>
   void read(const std::string& place, const Value& value, std::vector<T>& field) {

@@ -14,10 +14,8 @@ namespace torchtap::views::report {
 namespace {
 
 using detail::rapid::kFormatSingleLineArray;
-using detail::rapid::kWriteNoFlags;
 using Buffer = detail::rapid::StringBuffer;
-using Json = detail::rapid::PrettyWriter<Buffer, detail::rapid::UTF8<>, detail::rapid::UTF8<>,
-                                         detail::rapid::CrtAllocator, kWriteNoFlags>;
+using Json = detail::rapid::PrettyWriter<Buffer>;
 
 class Writer {
  public:
@@ -95,7 +93,7 @@ class Writer {
   void write(std::int64_t value) { json_.Int64(value); }
   void write(bool value) { json_.Bool(value); }
   void write(double value) {
-    if (std::isfinite(value)) {
+    if (std::isfinite(value)) {  // cereal has it write others as words that are not JSON
       json_.Double(value);
     } else {
       text(std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");

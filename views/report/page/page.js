@@ -217,7 +217,8 @@
       ["their bytes", size(info.parameter_bytes)], ["gradients", size(info.gradient_bytes)], ["buffers", size(info.buffer_bytes)],
       ["not finite", values(info.non_finite_parameters)],
       info.zero_fraction !== null && ["zero outputs", scaled(100 * info.zero_fraction, [""], false) + " %"],
-      info.gradient_norm !== null && ["gradient norm", plain(info.gradient_norm)]]);
+      info.gradient_norm !== null && ["gradient norm", plain(info.gradient_norm)],
+      info.gradient_ratio !== null && ["to the one before", plain(info.gradient_ratio) + "×"]]);
     for (const [way, title] of [["forward", "Forward"], ["backward", "Backward"]]) {
       const {inclusive, self, memory, work, self_work} = info[way];
       if (!inclusive.calls && !work.operations) continue;
@@ -321,6 +322,8 @@
       paths.slice(0, 12).forEach((path, i) => entry.append(i ? ", " : "", link(path)));
       if (paths.length > 12) entry.append(" and " + (paths.length - 12) + " more");
     });
+    box("rest", "", "Modules whose calls cannot be seen; their work is that of the module around", "ul",
+      nodes.filter(n => !n.info.reachable), (entry, node) => entry.append(link(node.info.path)));
     box("rest", "", "Operations that are not counted", "ul", report.not_counted, (entry, one) =>
       entry.append(one.function + " in ", link(one.module), " (" + counted(one.calls, "call") + ")"));
     const notes = [...report.notes];

@@ -1,13 +1,11 @@
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <utility>
 
 #include <torchtap/core/detail/units.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
-#include <torchtap/views/report/detail/summary.hpp>
-#include <torchtap/views/report/detail/tree.hpp>
+#include <torchtap/views/report/detail/sentences.hpp>
+#include <torchtap/views/report/detail/lines.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 
 namespace torchtap::views::report::detail {
@@ -129,14 +127,19 @@ void add_marks(const Results& results, std::vector<std::string>& lines) {
 }
 
 void add_relations(const Results& results, std::vector<std::string>& lines) {
-  std::vector<std::string> shared, together;
+  std::vector<std::string> shared, together, unreachable;
   each_module(results.root, [&](const ModuleRow& module) {
+    if (!module.reachable) unreachable.push_back(place(module.path));
     if (!module.aliases.empty()) shared.push_back(place(module.path) + " = " + listed(module.aliases));
     if (!module.backward.shared_with.empty()) {
       together.push_back(place(module.path) + " with " + listed(module.backward.shared_with));
     }
   });
   if (!shared.empty()) lines.push_back("the same module: " + listed(shared));
+  if (!unreachable.empty()) {
+    lines.push_back("calls cannot be seen, so that work is said of the module around: " +
+                    listed(unreachable));
+  }
   if (!together.empty())
     lines.push_back("differentiated as one, so that they share a backward: " + listed(together));
 }
@@ -161,7 +164,7 @@ std::string title_of(const Results& results) {
   return text;
 }
 
-std::vector<std::string> summary_of(const Results& results, bool ascii) {
+std::vector<std::string> sentences_of(const Results& results, bool ascii) {
   std::vector<std::string> lines;
   add_sums(results, ascii, lines);
   add_findings(results, lines);

@@ -3,7 +3,7 @@
 // The rows of a table of modules.
 
 #include <cstdint>
-#include <optional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -22,8 +22,9 @@ struct Line {
 
 /// All modules, in the order of the tree, down to `depth`.
 std::vector<Line> lines_of(const ModuleRow& root, std::int64_t depth, bool ascii);
-/// The depth to which at most `most` modules are shown; nothing if these are all. At least 1.
-std::optional<std::int64_t> depth_for(const ModuleRow& root, std::int64_t most);
+/// The depth to which at most `most` modules are shown, but at least 1; `kWholeTree` if these are all.
+std::int64_t depth_for(const ModuleRow& root, std::int64_t most);
+constexpr std::int64_t kWholeTree = std::numeric_limits<std::int64_t>::max();
 
 /// Calls `visit` for each module, in the order of the tree.
 template <class Visit>

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <limits>
 
-#include <torchtap/views/report/detail/tree.hpp>
+#include <torchtap/views/report/detail/lines.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
@@ -48,7 +47,7 @@ std::vector<Line> lines_of(const ModuleRow& root, std::int64_t depth, bool ascii
   return lines;
 }
 
-std::optional<std::int64_t> depth_for(const ModuleRow& root, std::int64_t most) {
+std::int64_t depth_for(const ModuleRow& root, std::int64_t most) {
   std::vector<std::int64_t> at;
   count(root, 0, at);
   std::int64_t sum = 0;
@@ -56,7 +55,7 @@ std::optional<std::int64_t> depth_for(const ModuleRow& root, std::int64_t most) 
     sum += at[depth];
     if (sum > most) return std::max<std::int64_t>(static_cast<std::int64_t>(depth) - 1, 1);
   }
-  return std::nullopt;
+  return kWholeTree;
 }
 
 double seconds_of(const ModuleRow& row) {

@@ -13,6 +13,6 @@ namespace torchtap::views::report::detail {
 std::string title_of(const Results& results);
 
 /// Sums, findings, marks and notes, each a paragraph.
-std::vector<std::string> summary_of(const Results& results, bool ascii);
+std::vector<std::string> sentences_of(const Results& results, bool ascii);
 
 }  // namespace torchtap::views::report::detail
