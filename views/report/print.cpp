@@ -101,7 +101,7 @@ class Columns {
       columns.push_back(
           {{"type", Table::Align::left, 70, 8}, [](const Line& line) { return line.module->type; }, kDim});
     }
-    columns.push_back({{"output", Table::Align::left, 85, 10},
+    columns.push_back({{"output", Table::Align::left, 85, 12},
                        [](const Line& line) { return shapes_cell(line.module->outputs); }});
     const auto add = [&](bool any, const char* title, int importance, auto cell,
                          const char* colour = nullptr) {
