@@ -244,11 +244,17 @@ BOOST_AUTO_TEST_CASE(files) {
   for (const char* name : {"insight", "insight.txt", "insight.json.gz", ".json/insight", "insight.xlsx"}) {
     BOOST_CHECK_EXCEPTION(report::save(resnet18(), place / name), c10::ValueError,
                           says({"report::save", name, ".json, .csv or .html"}));
+    BOOST_CHECK_EXCEPTION(report::check_path(place / name), c10::ValueError,
+                          says({"report::check_path", name, ".json, .csv or .html"}));
   }
   BOOST_CHECK_EXCEPTION(report::save(resnet18(), place / "none/insight.json"), c10::ValueError,
                         says({"report::save", "none", "does not exist"}));
   fs::create_directory(place / "folder.json");
   BOOST_CHECK_THROW(report::save(resnet18(), place / "folder.json"), c10::Error);
+  BOOST_CHECK_EXCEPTION(report::check_path(place / "folder.json"), c10::ValueError, says({"is a directory"}));
+  BOOST_CHECK_EXCEPTION(report::check_path(place / "none/insight.json"), c10::ValueError,
+                        says({"does not exist"}));
+  report::check_path(file);
   BOOST_CHECK_EXCEPTION(report::load(place / "absent.json"), c10::ValueError,
                         says({"report::load", "absent.json"}));
   write(place / "broken.json", content(file).substr(0, 1000));

@@ -21,7 +21,7 @@ if chromium is None:
 # Appended to the page: uses it as a person does, and leaves what it saw in the title.
 PROBE = """
 <script>
-const rows = () => [...document.querySelectorAll("#rows tr:not(.detail)")].map(row => row.cells[0].textContent.replace(/^[▼▶]/, ""));
+const rows = () => [...document.querySelectorAll("#rows tr:not(.detail)")].map(row => row.querySelector(".name").textContent);
 const head = name => [...document.querySelectorAll("#heads th")].find(th => th.textContent.startsWith(name));
 const seen = {errors: window.wrong};
 seen.title = document.title;
@@ -41,6 +41,9 @@ const search = document.getElementById("search");
 search.value = "downsample";
 search.dispatchEvent(new Event("input"));
 seen.found = rows();
+search.value = "exploding";
+search.dispatchEvent(new Event("input"));
+seen.marked = rows();
 search.value = "";
 search.dispatchEvent(new Event("input"));
 document.querySelectorAll("#rows tr")[1].click();
@@ -107,7 +110,7 @@ seen = look("insight")
 assert seen["errors"] == [] and seen["requests"] == [] and seen["alerts"] == 0, seen
 assert seen["title"] == "ResNet – torchtap report", seen["title"]
 assert seen["heads"] == ["Module", "Type", "Output", "Parameters", "MACs", "Forward", "Backward", "Peak memory", "Kept", "Zeros",
-                         "Gradient norm", "Marks"], seen["heads"]
+                         "Gradient norm"], seen["heads"]
 assert seen["folded"] == ["(the model)"], seen["folded"]
 assert seen["unfolded"] == names(model) == seen["unsorted"], seen["unfolded"]
 assert seen["sort"] == "descending", seen["sort"]
@@ -122,6 +125,7 @@ by_time = [path or "the model itself" for _, path in sorted(times(model), key=la
 assert seen["flat"] == by_time, seen["flat"]
 assert seen["found"].count("downsample") == 3 and "conv1" not in seen["found"] and seen["found"][0] == "(the model)", seen["found"]
 assert "layer1" not in seen["found"], seen["found"]
+assert seen["marked"] == ["(the model)", "layer2", "0", "conv1"], seen["marked"]
 assert "conv1" in seen["details"] and "9,408" in seen["details"] and "8×64×112×112 float32 on cpu" in seen["details"], seen["details"]
 assert seen["twisted"] == ["(the model)"], seen["twisted"]
 text = "\n".join(seen["findings"])

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <ostream>
 
 #include <torchtap/storage/detail/disk.hpp>
@@ -25,12 +26,27 @@ std::string extension_of(const std::string& path) {
   return extension;
 }
 
+/// The extension, if it is a known one.
+std::string known_extension(const char* call, const std::string& path) {
+  const std::string extension = extension_of(path);
+  TORCH_CHECK_VALUE(extension == ".json" || extension == ".csv" || extension == ".html", call, ": \"", path,
+                    "\" should end in .json, .csv or .html.");
+  return extension;
+}
+
 }  // namespace
 
+void check_path(const std::string& path) {
+  known_extension("report::check_path", path);
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  TORCH_CHECK_VALUE(folder.empty() || std::filesystem::is_directory(folder),
+                    "report::check_path: the directory \"", folder, "\" does not exist. Create it first.");
+  TORCH_CHECK_VALUE(!std::filesystem::is_directory(path), "report::check_path: \"", path,
+                    "\" is a directory.");
+}
+
 void save(const Results& results, const std::string& path) {
-  const std::string extension = extension_of(path);
-  TORCH_CHECK_VALUE(extension == ".json" || extension == ".csv" || extension == ".html", "report::save: \"",
-                    path, "\" should end in .json, .csv or .html.");
+  const std::string extension = known_extension("report::save", path);
   const std::string text = extension == ".json"  ? json(results)
                            : extension == ".csv" ? csv(results)
                                                  : html(results);

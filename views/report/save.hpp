@@ -27,6 +27,9 @@ TORCHTAP_API std::string html(const Results& results);
 /// replaced in one step. Throws `c10::ValueError` for another extension or a missing folder, and `c10::Error`
 /// if the file cannot be written; then an older file is as it was.
 TORCHTAP_API void save(const Results& results, const std::string& path);
+/// Throws what `save` would throw for the extension or a missing folder, for programs that save after a long
+/// run. Writes nothing.
+TORCHTAP_API void check_path(const std::string& path);
 /// Reads a .json file that `save` wrote. Throws `c10::ValueError` if it is something else.
 TORCHTAP_API Results load(const std::string& path);
 

@@ -46,8 +46,8 @@
     return times.calls ? times.median_seconds : null;
   };
   const ran = node => node.info.forward.inclusive.calls > 0 || node.info.backward.inclusive.calls > 0;
-  const peak = node => Math.max(node.info.forward.memory.peak_bytes, node.info.backward.memory.peak_bytes);
-  const kept = node => node.info.forward.memory.kept_bytes;
+  const peak = node => !ran(node) ? null : Math.max(node.info.forward.memory.peak_bytes, node.info.backward.memory.peak_bytes);
+  const kept = node => ran(node) ? node.info.forward.memory.kept_bytes : null;
   const columns = [
     {title: "Module", left: true, key: n => n.name, cell: moduleCell},
     {title: "Type", left: true, key: n => n.info.type, cell: n => make("span", n.info.type, "dim")},
@@ -67,7 +67,6 @@
     {title: "Calls", key: n => n.info.forward.inclusive.calls, show: exact, any: n => n.info.forward.inclusive.calls > report.repeats},
     {title: "Zeros", key: n => n.info.zero_fraction, show: x => scaled(100 * x, [""], false) + " %"},
     {title: "Gradient norm", key: n => n.info.gradient_norm, show: plain},
-    {title: "Marks", left: true, key: n => n.info.marks.length, cell: marksCell},
   ].filter((column, i) => i < 3 || nodes.some(column.any || (n => column.key(n) !== null && column.key(n) !== 0)));
   const longest = column => nodes.reduce((most, n) => Math.max(most, number(column.key(n))), 0);
 
@@ -86,11 +85,7 @@
       };
       fragment.append(twist);
     }
-    fragment.append(make("span", by("flat").checked ? place(node.info.path) : node.parent ? node.name : "(the model)"));
-    return fragment;
-  }
-  function marksCell(node) {
-    const fragment = document.createDocumentFragment();
+    fragment.append(make("span", by("flat").checked ? place(node.info.path) : node.parent ? node.name : "(the model)", "name"));
     for (const mark of node.info.marks) fragment.append(make("span", mark, mark === "non-finite" ? "mark bad" : "mark"));
     return fragment;
   }
@@ -112,8 +107,10 @@
     bar.style.setProperty("--hue", "var(--" + column.hue + ")");
     bar.style.setProperty("--part", 100 * Math.min(number(value) / most, 1) + "%");
     bar.style.setProperty("--least", number(value) > 0 ? "1px" : "0");
-    bar.append(make("i"), make("b", text));
+    if (number(value)) bar.append(make("i"));
+    bar.append(make("b", text));
     cell.append(bar);
+    if (!number(value)) return cell;
     cell.title = (100 * number(value) / most).toFixed(1) + " % of " + column.show(most);
     return cell;
   }
@@ -135,7 +132,7 @@
       return (x === y ? 0 : (x < y ? -1 : 1) * (up ? 1 : -1)) || a.index - b.index;
     });
   };
-  const matches = node => (node.info.path + " " + node.info.type).toLowerCase().includes(search);
+  const matches = node => [node.info.path, node.info.type, ...node.info.marks].join(" ").toLowerCase().includes(search);
 
   function visible() {
     if (by("flat").checked) return inOrder(search ? nodes.filter(matches) : nodes);
@@ -182,7 +179,7 @@
         const button = make("button", column.title);
         button.type = "button";
         button.onclick = () => {
-          const first = column.left && column.title !== "Marks";
+          const first = Boolean(column.left);
           if (!sorted || sorted.column !== column) sorted = {column, up: first};
           else if (sorted.up === first) sorted = {column, up: !first};
           else sorted = null;
