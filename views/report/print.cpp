@@ -16,6 +16,7 @@
 #include <torchtap/views/report/detail/sentences.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/report/print.hpp>
+#include <torchtap/views/report/report.hpp>
 
 namespace torchtap::views::report {
 namespace {
@@ -220,6 +221,10 @@ void print(std::ostream& out, const Results& results, const PrintOptions& option
 std::ostream& operator<<(std::ostream& out, const Results& results) {
   print(out, results);
   return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const Report& report) {
+  return out << report.results();
 }
 
 }  // namespace torchtap::views::report
