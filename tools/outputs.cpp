@@ -1,5 +1,6 @@
 #include "outputs.hpp"
 
+#include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
 namespace torchtap::tools {
@@ -9,7 +10,7 @@ at::Tensor sum_of_outputs(const c10::IValue& result) {
   result.visit([&](const c10::IValue& part) {
     if (part.isTensor() && part.toTensor().defined() && part.toTensor().requires_grad()) {
       const at::Tensor one = part.toTensor().sum();
-      sum = sum.defined() ? sum + one : one;
+      sum = sum.defined() ? sum.add(one) : one;
     }
     return false;
   });
