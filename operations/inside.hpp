@@ -7,7 +7,8 @@
 
 namespace torchtap::operations {
 
-/// `event.run()`, which calls `inside` for each operation that this one calls, whatever the level of the scope:
+/// `event.run()`, which calls `inside` for each operation that this one calls, whatever the level of the
+/// scope:
 ///
 ///     operations::Scope scope([](operations::Event& event) {
 ///       operations::run_inside(event, [](operations::Event& part) { count(part.name()); });

@@ -31,7 +31,9 @@ BOOST_AUTO_TEST_CASE(of_a_resnet_in_training_and_without_gradients) {
     recording.phase(report::Phase::backward);
     loss.backward();
   };
-  const auto close = [](std::int64_t bytes, double megabytes) { return std::abs(bytes / megabyte - megabytes) < 0.15; };
+  const auto close = [](std::int64_t bytes, double megabytes) {
+    return std::abs(bytes / megabyte - megabytes) < 0.15;
+  };
   step();
   auto results = report.results();
   BOOST_TEST(close(results.forward_memory.kept, 172.7), results.forward_memory.kept);
@@ -62,7 +64,8 @@ BOOST_AUTO_TEST_CASE(of_a_resnet_in_training_and_without_gradients) {
   results = report.results();
   BOOST_TEST(close(results.forward_memory.peak, 51.4), results.forward_memory.peak);
   BOOST_TEST(close(results.forward_memory.kept, 0), results.forward_memory.kept);
-  if (all_reached) BOOST_TEST(close(results.root.forward.memory.peak, 51.4), results.root.forward.memory.peak);
+  if (all_reached)
+    BOOST_TEST(close(results.root.forward.memory.peak, 51.4), results.root.forward.memory.peak);
 }
 
 /// Keeps and frees memory as it is told.
@@ -84,7 +87,9 @@ BOOST_AUTO_TEST_CASE(kept_peak_and_allocations) {
     const auto recording = report.record();
     model->forward(torch::ones({1}));
   };
-  const auto close = [](std::int64_t bytes, std::int64_t expected) { return std::abs(bytes - expected) < 8192; };
+  const auto close = [](std::int64_t bytes, std::int64_t expected) {
+    return std::abs(bytes - expected) < 8192;
+  };
   once();
   auto memory = row(report.results(), "0").forward.memory;
   BOOST_TEST(close(memory.kept, 400'000), memory.kept);
@@ -145,9 +150,13 @@ struct OwnAllocator : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     return wrap(inner->allocate(bytes));
   }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { inner->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    inner->copy_data(to, from, bytes);
+  }
 #else
-  c10::DataPtr allocate(std::size_t bytes) const override { return wrap(inner->allocate(bytes)); }
+  c10::DataPtr allocate(std::size_t bytes) const override {
+    return wrap(inner->allocate(bytes));
+  }
 #endif
   struct Block {
     c10::DataPtr data;
@@ -166,8 +175,9 @@ struct OwnAllocator : c10::Allocator {
 };
 
 BOOST_AUTO_TEST_CASE(around_an_allocator_of_the_programs_own) {
-  std::int64_t freed = 0;
-  auto* const own = new OwnAllocator(&freed);  // LibTorch's for good
+  static std::int64_t freed = 0;
+  static OwnAllocator allocator(&freed);  // blocks may outlive the test
+  auto* const own = &allocator;
   c10::Allocator* const before = c10::GetCPUAllocator();
   c10::SetCPUAllocator(own);
   nn::Sequential model(nn::Functional([](const at::Tensor& x) { return x + 1; }));
@@ -182,7 +192,8 @@ BOOST_AUTO_TEST_CASE(around_an_allocator_of_the_programs_own) {
   BOOST_TEST(freed >= 1);
   const auto memory = report.results().root.forward.memory;
   BOOST_TEST(memory.kept == 4000);
-  BOOST_TEST(memory.peak == 4000);
+  BOOST_TEST(memory.peak >= 4000);  // and a scalar
+  BOOST_TEST(memory.peak < 4100);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -32,7 +32,8 @@ struct FakeClock {
 inline const report::ModuleRow& row(const report::ModuleRow& root, const std::string& path) {
   if (root.path == path) return root;
   for (const auto& child : root.children) {
-    if (path == child.path || path.compare(0, child.path.size() + 1, child.path + ".") == 0) return row(child, path);
+    if (path == child.path || path.compare(0, child.path.size() + 1, child.path + ".") == 0)
+      return row(child, path);
   }
   throw std::runtime_error("no row at " + path);
 }

@@ -49,8 +49,8 @@ std::shared_ptr<StepImpl> step(const FakeClock& clock, std::int64_t before, std:
   return std::make_shared<HookedStep>(clock, before, after);
 }
 
-void check_time(const report::Results& results, const std::string& path, std::int64_t inclusive, std::int64_t self,
-                std::int64_t calls = 1) {
+void check_time(const report::Results& results, const std::string& path, std::int64_t inclusive,
+                std::int64_t self, std::int64_t calls = 1) {
   const auto& forward = row(results, path).forward;
   BOOST_TEST(nanoseconds(forward.inclusive.median) == inclusive, path);
   BOOST_TEST(nanoseconds(forward.self.median) == self, path);
@@ -131,7 +131,8 @@ struct DiamondImpl : StepImpl {
 BOOST_AUTO_TEST_CASE(branches_that_meet) {
   const FakeClock clock;
   const auto root = step(clock, 3, 4);
-  const auto diamond = root->add("diamond", std::make_shared<torchtap::hooks::Hooked<DiamondImpl>>(clock, 10, 20));
+  const auto diamond =
+      root->add("diamond", std::make_shared<torchtap::hooks::Hooked<DiamondImpl>>(clock, 10, 20));
   diamond->add("left", step(clock, 100, 0));
   diamond->add("right", step(clock, 300, 0));
   Report report(*root, clock.options());
@@ -220,7 +221,8 @@ BOOST_AUTO_TEST_CASE(an_exception_half_way) {
   BOOST_TEST(nanoseconds(results.root.forward.self.min) == 2);
   BOOST_TEST(nanoseconds(row(results, "inner").forward.inclusive.total) == 2 * 1001);
   bool said = false;
-  for (const auto& note : results.notes) said = said || note.find("4 calls ended by an exception") != std::string::npos;
+  for (const auto& note : results.notes)
+    said = said || note.find("4 calls ended by an exception") != std::string::npos;
   BOOST_TEST(said);
 }
 
@@ -256,10 +258,16 @@ struct SleepImpl : nn::Module {
 };
 TORCHTAP_MODULE(Sleep);
 
+struct TwoSleepsImpl : nn::Module {
+  nn::Sequential both{Sleep(120), Sleep(60)};
+  TwoSleepsImpl() { register_module("both", both); }
+  at::Tensor forward(const at::Tensor& x) { return both->forward(x); }
+};
+TORCHTAP_MODULE(TwoSleeps);
+
 BOOST_AUTO_TEST_CASE(on_the_machines_clock_modules_that_sleep) {
-  nn::Sequential inner(Sleep(120), Sleep(60));
   nn::Sequential model;
-  model->push_back("inner", inner);
+  model->push_back("inner", TwoSleeps());
   model->push_back("last", Sleep(20));
   Report report(*model);
   for (int repeat = 0; repeat < 5; ++repeat) {
@@ -275,10 +283,12 @@ BOOST_AUTO_TEST_CASE(on_the_machines_clock_modules_that_sleep) {
   };
   check("", 0.2);
   check("inner", 0.18);
-  check("inner.0", 0.12);
-  check("inner.1", 0.06);
+  check("inner.both", 0.18);
+  check("inner.both.0", 0.12);
+  check("inner.both.1", 0.06);
   check("last", 0.02);
   BOOST_TEST(results.root.forward.self.min < 0.01);
+  BOOST_TEST(row(results, "inner.both").forward.self.min < 0.01);
 }
 
 BOOST_AUTO_TEST_CASE(calls_at_wrong_times_say_so) {
@@ -289,7 +299,8 @@ BOOST_AUTO_TEST_CASE(calls_at_wrong_times_say_so) {
   BOOST_CHECK_EXCEPTION(report.record(), c10::ValueError, torchtap_test::says({"record", "open"}));
   BOOST_CHECK_EXCEPTION(report.results(), c10::ValueError, torchtap_test::says({"results", "open"}));
   auto moved = std::move(recording);
-  BOOST_CHECK_EXCEPTION(recording.phase(report::Phase::backward), c10::ValueError, torchtap_test::says({"phase"}));
+  BOOST_CHECK_EXCEPTION(recording.phase(report::Phase::backward), c10::ValueError,
+                        torchtap_test::says({"phase"}));
   moved.stop();
   moved.stop();
   BOOST_TEST(report.results().repeats == 1);

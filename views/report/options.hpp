@@ -26,7 +26,8 @@ enum class OnNonFinite {
 
 /// The number of multiply-accumulates of one call of an operation, from its arguments and results as the
 /// schema lists them. Several threads may call it at once.
-using Formula = std::function<std::int64_t(const operations::Values& arguments, const operations::Values& results)>;
+using Formula =
+    std::function<std::int64_t(const operations::Values& arguments, const operations::Values& results)>;
 
 /// Chained like LibTorch's own options: `Options().memory(false).warmup(3)`.
 class TORCHTAP_API Options {
@@ -34,8 +35,8 @@ class TORCHTAP_API Options {
   /// Nanoseconds since any moment.
   using Clock = std::function<std::int64_t()>;
 
-  /// Counts the work of the operation of this name ("mylib::scale"), also in place of a formula of torchtap's.
-  /// Throws `c10::ValueError` if the name has no namespace or the function is empty.
+  /// Counts the work of the operation of this name ("mylib::scale"), also in place of a formula of
+  /// torchtap's. Throws `c10::ValueError` if the name has no namespace or the function is empty.
   Options& formula(const std::string& operation, Formula macs);
   const std::map<std::string, Formula>& formulas() const noexcept { return formulas_; }
 
@@ -45,8 +46,8 @@ class TORCHTAP_API Options {
   TORCH_ARG(bool, work) = true;
   /// Whether to look through the output of every operation. `Results` know the share of zeros only if so.
   TORCH_ARG(OnNonFinite, non_finite) = OnNonFinite::note;
-  /// Whether to wait for a module's device before the clock is read. CUDA runs behind the program: without, the
-  /// times are those of the calls.
+  /// Whether to wait for a module's device before the clock is read. CUDA runs behind the program: without,
+  /// the times are those of the calls.
   TORCH_ARG(bool, synchronize) = false;
   /// The first repeats whose times do not count.
   TORCH_ARG(std::int64_t, warmup) = 0;

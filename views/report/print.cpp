@@ -16,7 +16,6 @@
 #include <torchtap/views/report/detail/sentences.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/report/print.hpp>
-#include <torchtap/views/report/report.hpp>
 
 namespace torchtap::views::report {
 namespace {
@@ -221,10 +220,6 @@ void print(std::ostream& out, const Results& results, const PrintOptions& option
 std::ostream& operator<<(std::ostream& out, const Results& results) {
   print(out, results);
   return out;
-}
-
-std::ostream& operator<<(std::ostream& out, const Report& report) {
-  return out << report.results();
 }
 
 }  // namespace torchtap::views::report

@@ -14,8 +14,6 @@
 
 namespace torchtap::views::report {
 
-class Report;
-
 /// Chained like LibTorch's own options: `PrintOptions().width(120).depth(2)`.
 class TORCHTAP_API PrintOptions {
  public:
@@ -38,7 +36,5 @@ TORCHTAP_API void print(std::ostream& out, const Results& results, const PrintOp
 
 /// Prints with the default options.
 TORCHTAP_API std::ostream& operator<<(std::ostream& out, const Results& results);
-/// Prints `Report::results()`; throws as that does.
-TORCHTAP_API std::ostream& operator<<(std::ostream& out, const Report& report);
 
 }  // namespace torchtap::views::report

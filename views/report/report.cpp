@@ -37,14 +37,17 @@ Report::Report(Report&&) noexcept = default;
 Report& Report::operator=(Report&&) noexcept = default;
 
 Recording Report::record() {
-  TORCH_CHECK_VALUE(session_ != nullptr, "report::Report::record: this report was moved to another one; use that one.");
-  TORCH_CHECK_VALUE(!session_->open,
-                    "report::Report::record: a recording of this report is open; let it end before the next begins.");
+  TORCH_CHECK_VALUE(session_ != nullptr,
+                    "report::Report::record: this report was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(
+      !session_->open,
+      "report::Report::record: a recording of this report is open; let it end before the next begins.");
   return Recording(std::make_unique<detail::Attached>(session_));
 }
 
 Results Report::results() const {
-  TORCH_CHECK_VALUE(session_ != nullptr, "report::Report::results: this report was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(session_ != nullptr,
+                    "report::Report::results: this report was moved to another one; use that one.");
   TORCH_CHECK_VALUE(!session_->open, "report::Report::results: a recording is open; let it end first.");
   return session_->results();
 }

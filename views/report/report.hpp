@@ -2,12 +2,15 @@
 
 /// What each module of a model is and costs.
 
+#include <iosfwd>
 #include <memory>
 #include <string>
 
 #include <torchtap/core/api.hpp>
 #include <torchtap/views/report/options.hpp>
+#include <torchtap/views/report/print.hpp>
 #include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/save.hpp>
 
 namespace torch::nn {
 class Module;
@@ -31,8 +34,8 @@ enum class Phase {
   other,
 };
 
-/// One repeat, from `Report::record` to its end. Belongs to the thread that made it, and ends there, scopes in
-/// reverse order. Move-only. What was measured before an exception counts.
+/// One repeat, from `Report::record` to its end. Belongs to the thread that made it, and ends there, scopes
+/// in reverse order. Move-only. What was measured before an exception counts.
 class [[nodiscard]] TORCHTAP_API Recording {
  public:
   Recording(Recording&&) noexcept;
@@ -61,10 +64,11 @@ class [[nodiscard]] TORCHTAP_API Recording {
 ///       recording.phase(report::Phase::backward);
 ///       loss.backward();
 ///     }
-///     std::cout << report.results().root.forward.inclusive.median;
+///     std::cout << report;
+///     report.save("insight.json");
 ///
-/// Results and gradients of the model are the same bits as without. A `torch::nn` model has hooks only while a
-/// recording lives; a TorchScript model keeps them until the report goes, because it is compiled with them.
+/// Results and gradients of the model are the same bits as without. A `torch::nn` model has hooks only while
+/// a recording lives; a TorchScript model keeps them until the report goes, because it is compiled with them.
 /// Modules that cannot be hooked in this program are measured as part of the module around them, and
 /// `Results::notes` names them.
 class TORCHTAP_API Report {
@@ -72,19 +76,25 @@ class TORCHTAP_API Report {
   /// For a model; it has to live as long as the report records.
   explicit Report(torch::nn::Module& model, Options options = {});
   /// The same for a TorchScript model; modules are hooked around `method`.
-  explicit Report(const torch::jit::Module& model, Options options = {}, const std::string& method = "forward");
+  explicit Report(const torch::jit::Module& model, Options options = {},
+                  const std::string& method = "forward");
   ~Report();
   Report(Report&&) noexcept;
   Report& operator=(Report&&) noexcept;
 
-  /// Begins a repeat: this thread's calls of the model count, and those of the threads that LibTorch starts for
-  /// them. Throws `c10::ValueError` while another recording of this report lives, and as `operations::Scope`
-  /// does.
+  /// Begins a repeat: this thread's calls of the model count, and those of the threads that LibTorch starts
+  /// for them. Throws `c10::ValueError` while another recording of this report lives, and as
+  /// `operations::Scope` does.
   Recording record();
 
   /// What was measured so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`
   /// while a recording lives.
   Results results() const;
+
+  /// Writes `results()` to a .json, .csv or .html file. Throws as `results` and `report::save` do.
+  void save(const std::string& path) const { report::save(results(), path); }
+  /// Prints `results()` as a table of 80 columns; `report::print` has options.
+  friend std::ostream& operator<<(std::ostream& out, const Report& report) { return out << report.results(); }
 
  private:
   std::shared_ptr<detail::Session> session_;

@@ -15,7 +15,8 @@ namespace {
 /// Says whose gradient comes, right before it is accumulated: the record function does not.
 class OwnerHook final : public torch::autograd::FunctionPreHook {
  public:
-  OwnerHook(std::weak_ptr<Session> session, std::int64_t module) : session_(std::move(session)), module_(module) {}
+  OwnerHook(std::weak_ptr<Session> session, std::int64_t module)
+      : session_(std::move(session)), module_(module) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
     if (const auto session = session_.lock()) session->parameter_comes(module_);
@@ -88,7 +89,7 @@ void Attached::release() noexcept {
 void Attached::watch_parameters() {
   for (std::size_t i = 0; i < session->ledger_.tree.size(); ++i) {
     for (const Held& held : session->ledger_.tree[i].held) {
-      if (held.buffer || !held.tensor.requires_grad() || !held.tensor.is_leaf()) continue;
+      if (held.buffer || !held.first || !held.tensor.requires_grad() || !held.tensor.is_leaf()) continue;
       auto hook = std::make_unique<OwnerHook>(session, static_cast<std::int64_t>(i));
       Watched watched{torch::autograd::impl::grad_accumulator(held.tensor), hook.get()};
       if (watched.node == nullptr) continue;
@@ -101,7 +102,8 @@ void Attached::watch_parameters() {
 void Attached::unwatch_parameters() noexcept {
   for (const Watched& watched : watched_) {
     auto& hooks = watched.node->pre_hooks();
-    hooks.erase(std::remove_if(hooks.begin(), hooks.end(), [&](const auto& one) { return one.get() == watched.hook; }),
+    hooks.erase(std::remove_if(hooks.begin(), hooks.end(),
+                               [&](const auto& one) { return one.get() == watched.hook; }),
                 hooks.end());
   }
   watched_.clear();

@@ -24,7 +24,12 @@ std::int64_t nanoseconds_now() {
 
 /// A clock of its own, so that this report is not calibrated in its turn.
 Options plain() {
-  return Options().memory(false).work(false).non_finite(OnNonFinite::ignore).warmup(5).clock(&nanoseconds_now);
+  return Options()
+      .memory(false)
+      .work(false)
+      .non_finite(OnNonFinite::ignore)
+      .warmup(5)
+      .clock(&nanoseconds_now);
 }
 
 struct EmptyImpl : torch::nn::Module {
@@ -50,7 +55,7 @@ struct OperationsImpl : torch::nn::Module {
 constexpr const char* script_caller = R"(
 def forward(self, x):
     for i in range(200):
-        self.inner(x)
+        self.inner.forward(x)
     return x
 )";
 
@@ -97,7 +102,8 @@ Calibration measure_all(bool scripted) {
   std::sort(bare.begin(), bare.end());
   Report report(operations, plain().work(true));
   const Results results = measure(report, [&] { operations.forward(x); });
-  result.operation = each(results.root.forward.inclusive.median - static_cast<double>(bare[repeats / 2]) * 1e-9);
+  result.operation =
+      each(results.root.forward.inclusive.median - static_cast<double>(bare[repeats / 2]) * 1e-9);
   return result;
 }
 

@@ -71,7 +71,8 @@ struct Attention {
 
 /// query [..., L, E], key [..., S, E], value [..., S, Ev].
 Attention attention(const Values& arguments, std::size_t first) {
-  const auto query = shape(arguments, first), key = shape(arguments, first + 1), value = shape(arguments, first + 2);
+  const auto query = shape(arguments, first), key = shape(arguments, first + 1),
+             value = shape(arguments, first + 2);
   return {product(query.slice(0, query.size() - 1)) * key[key.size() - 2], query.back(), value.back()};
 }
 

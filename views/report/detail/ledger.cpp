@@ -122,8 +122,9 @@ std::int64_t Ledger::call_of(std::uint64_t autograd_thread, std::uint64_t sequen
   const auto found = segments_.find(autograd_thread);
   if (found == segments_.end()) return -1;
   const auto& segments = found->second;
-  const auto after = std::upper_bound(segments.begin(), segments.end(), sequence,
-                                      [](std::uint64_t number, const Segment& one) { return number < one.begin; });
+  const auto after =
+      std::upper_bound(segments.begin(), segments.end(), sequence,
+                       [](std::uint64_t number, const Segment& one) { return number < one.begin; });
   if (after == segments.begin()) return -1;
   const Segment& segment = *std::prev(after);
   return sequence < segment.end ? segment.call : -1;
@@ -131,8 +132,8 @@ std::int64_t Ledger::call_of(std::uint64_t autograd_thread, std::uint64_t sequen
 
 void Ledger::enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, int depth, bool scripted) {
   const auto& around = tree[module].ancestors;
-  // A call that cannot be around this one has ended by an exception. TorchScript knows no recursion, and calls
-  // attributes only.
+  // A call that cannot be around this one has ended by an exception. TorchScript knows no recursion, and
+  // calls attributes only.
   const auto ended = [&](const Frame& frame) {
     if (frame.node) return false;
     if (!scripted) return frame.depth >= depth;
@@ -212,12 +213,13 @@ void Ledger::close_call(ThreadFrames& thread, const Frame& open, std::int64_t no
       sums.memory_now.allocations += heap_.allocations - frame.allocations;
     }
   }
-  if (thread.frames.empty()) return;
-  Frame& around = thread.frames.back();
-  around.inside += inclusive;
-  around.hooked += frame.hooked + calibration.inside + calibration.around;
-  around.peak = std::max(around.peak, frame.peak);
-  if (!around.node) add(around.work, frame.work);
+  Frame* const around = current(thread);
+  if (around == nullptr) return;
+  if (!around->node) add(around->work, frame.work);
+  if (thread.frames.empty()) return;  // it ran beside the frame of another thread
+  around->inside += inclusive;
+  around->hooked += frame.hooked + calibration.inside + calibration.around;
+  around->peak = std::max(around->peak, frame.peak);
 }
 
 template <class Function>

@@ -5,6 +5,7 @@
 // A frame is a call of a module, or a node of autograd that runs backward. It ends when its hook says so; a
 // call that an exception ended has no such hook, and is closed when that is noticed.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -77,7 +78,8 @@ class Ledger {
 
   void begin(std::thread::id owner);
   void set_phase(Phase next);
-  Phase phase() const noexcept { return phase_; }
+  /// May be read without a lock.
+  Phase phase() const noexcept { return phase_.load(); }
   /// Closes what is open, and adds the repeat to the sums.
   void end();
 
@@ -114,7 +116,7 @@ class Ledger {
   std::unordered_map<std::uint64_t, std::vector<Segment>> segments_;
   HeapState heap_, phase_heap_;
   std::int64_t phase_peak_ = 0;
-  Phase phase_ = Phase::forward;
+  std::atomic<Phase> phase_{Phase::forward};
 };
 
 }  // namespace torchtap::views::report::detail

@@ -24,7 +24,7 @@ bool is_bad(const NonFinite& values) {
 
 }  // namespace
 
-void mark(ModuleRow& root, bool ran, bool ran_backward) {
+void mark(ModuleRow& root, bool ran) {
   double previous = -1;  // the root mean square of the neighbour's gradient
   visit(root, [&](ModuleRow& row) {
     const auto add = [&](Mark mark) { row.marks.push_back(mark); };
@@ -33,14 +33,11 @@ void mark(ModuleRow& root, bool ran, bool ran_backward) {
       add(Mark::never_ran);
     }
     if (row.children.empty() && row.zero_fraction >= dead_share) add(Mark::dead);
-    if (is_bad(row.forward.in) || is_bad(row.forward.out) || is_bad(row.backward.in) || is_bad(row.backward.out) ||
-        is_bad(row.parameter_values)) {
+    if (is_bad(row.forward.in) || is_bad(row.forward.out) || is_bad(row.backward.in) ||
+        is_bad(row.backward.out) || is_bad(row.parameter_values)) {
       add(Mark::non_finite);
     }
-    if (!ran_backward || row.gradient_norm < 0) {
-      if (!std::isnan(row.gradient_norm)) return;
-    }
-    // `gradient_ratio` holds the root mean square until here.
+    if (row.gradient_norm < 0) return;  // there is none
     const double own = row.gradient_ratio;
     row.gradient_ratio = previous > 0 && std::isfinite(own) ? own / previous : -1;
     if (!std::isfinite(own) || row.gradient_ratio > exploding_ratio) add(Mark::exploding);

@@ -6,7 +6,8 @@
 
 namespace torchtap::views::report::detail {
 
-/// Fills in `gradient_ratio` and `marks` of all rows. `ran` and `ran_backward`: whether anything did.
-void mark(ModuleRow& root, bool ran, bool ran_backward);
+/// Fills in `gradient_ratio`, which holds the root mean square of the gradient before, and `marks` of all
+/// rows. `ran`: whether there was a recording.
+void mark(ModuleRow& root, bool ran);
 
 }  // namespace torchtap::views::report::detail

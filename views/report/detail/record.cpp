@@ -47,7 +47,6 @@ std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& function) 
   node.thread = function.forwardThreadId();
   node.sequence = static_cast<std::uint64_t>(function.seqNr());
   node.accumulates = std::strstr(function.name(), "AccumulateGrad") != nullptr;
-  node.compiled = std::strstr(function.name(), "DifferentiableGraphBackward") != nullptr;
   for (const c10::IValue& input : function.inputs()) {
     node.gradients.push_back(input.isTensor() ? input.toTensor() : at::Tensor());
   }

@@ -18,7 +18,6 @@ std::uint64_t autograd_thread_id();
 struct NodeStart {
   std::uint64_t thread = 0, sequence = 0;
   bool accumulates = false;  // AccumulateGrad, which has no sequence number
-  bool compiled = false;     // several modules of TorchScript that are differentiated as one
   std::vector<at::Tensor> gradients;
 };
 

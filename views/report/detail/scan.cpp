@@ -21,7 +21,8 @@ struct Found {
 // As wide as the registers that every processor of the architecture has.
 template <class U>
 struct LanesOf {
-  typedef U type __attribute__((vector_size(16)));  // NOLINT(modernize-use-using): no attribute in a template's using
+  typedef U type
+      __attribute__((vector_size(16)));  // NOLINT(modernize-use-using): no attribute in a template's using
 };
 template <class U>
 using Lanes = typename LanesOf<U>::type;
@@ -83,9 +84,9 @@ void walk(const U* data, const Dimension* first, const Dimension* last, std::int
 template <class U>
 Found look(const at::Tensor& tensor, U exponent, std::int64_t per) {
   Found found;
-  const auto* data = static_cast<const U*>(static_cast<const void*>(
-      static_cast<const char*>(tensor.storage().data()) +
-      tensor.storage_offset() * static_cast<std::int64_t>(tensor.element_size())));
+  const auto* data = static_cast<const U*>(
+      static_cast<const void*>(static_cast<const char*>(tensor.storage().data()) +
+                               tensor.storage_offset() * static_cast<std::int64_t>(tensor.element_size())));
   if (tensor.is_non_overlapping_and_dense()) {
     run(data, tensor.numel() * per, exponent, found);
     return found;
@@ -176,8 +177,8 @@ std::string statistics(const at::Tensor& tensor) {
   const core::detail::RecordingMode mode;
   const at::Tensor finite = tensor.masked_select(at::isfinite(tensor)).to(at::kDouble);
   if (finite.numel() > 0) {
-    text << ", minimum " << finite.min().item<double>() << ", maximum " << finite.max().item<double>() << ", mean "
-         << finite.mean().item<double>();
+    text << ", minimum " << finite.min().item<double>() << ", maximum " << finite.max().item<double>()
+         << ", mean " << finite.mean().item<double>();
   }
   const NonFinite values = count_non_finite(tensor);
   if (values.nan > 0) text << ", " << values.nan << " NaN";

@@ -1,7 +1,7 @@
 #pragma once
 
-// The search for the first value that is not finite. Whether a tensor is finite is known from when it was made;
-// tensors that no operation made are looked through when they are first used.
+// The search for the first value that is not finite. Whether a tensor is finite is known from when it was
+// made; tensors that no operation made are looked through when they are first used.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -31,10 +31,13 @@ struct Searched {
     std::string name;
     at::Tensor tensor;
   };
+  struct Written {
+    at::Tensor tensor;
+    bool filled;  // nothing of what was there before remains
+  };
   c10::SmallVector<Input, 4> inputs;  // those that it reads
-  c10::SmallVector<at::Tensor, 2> written;
+  c10::SmallVector<Written, 2> written;
   bool bad_input = false;
-  bool fills = false;  // overwrites all of what it writes to
 };
 
 /// A tensor that the model holds, and its values that are not finite.
@@ -47,10 +50,10 @@ struct BadHeld {
 class Search {
  public:
   std::vector<Finding> findings;
-  std::int64_t left_out = 0;        // findings beyond the most that are kept
-  std::vector<BadHeld> bad_held;    // parameters and buffers
-  bool collects = true;             // whether findings are noted
-  std::string first;                // the first source or producer of this repeat, as a sentence
+  std::int64_t left_out = 0;      // findings beyond the most that are kept
+  std::vector<BadHeld> bad_held;  // parameters and buffers
+  bool collects = true;           // whether findings are noted
+  std::string first;              // the first source or producer of this repeat, as a sentence
 
   void begin();
   /// Lets go of tensors; what was found stays.
@@ -83,6 +86,7 @@ class Search {
   bool look(const at::Tensor& tensor, Memory& memory);
   bool made(const at::Tensor& tensor, bool filled);
   bool read(const at::Tensor& tensor, const Where& where);
+  void make_unset(const at::Tensor& tensor);
   void source(const at::Tensor& tensor, const Where& where);
   void add(Finding finding);
 

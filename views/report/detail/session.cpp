@@ -92,7 +92,8 @@ void Session::end() noexcept {
     ++repeats_;
     seconds_ += wall;
     own_seconds_ += static_cast<double>(own) * 1e-9;
-    for (int i = 0; i < 2; ++i) outside_seconds_[i] += static_cast<double>(ledger_.outside_nanoseconds[i]) * 1e-9;
+    for (int i = 0; i < 2; ++i)
+      outside_seconds_[i] += static_cast<double>(ledger_.outside_nanoseconds[i]) * 1e-9;
   }
   ledger_.outside_nanoseconds[0] = ledger_.outside_nanoseconds[1] = 0;
   search_.forget();
@@ -151,7 +152,9 @@ void Session::enter(std::int64_t module, hooks::Event& event) {
   const operations::Unseen unseen;
   hooks::Tensors& inputs = event.inputs();
   synchronize(inputs);
-  const int depth = hooks::detail::call_depth();
+  // Between that of the call around a Sequential and those of its entries, if its own call does not count.
+  const bool counts = hooks::detail::counts_in_depth(ledger_.tree[module].module);
+  const int depth = 2 * hooks::detail::call_depth() + (counts ? 0 : 1);
   const std::lock_guard lock(mutex_);
   if (ledger_.phase() == Phase::other) return;
   const Stopped stopped(*this, ledger_.thread());
@@ -159,12 +162,17 @@ void Session::enter(std::int64_t module, hooks::Event& event) {
   const bool outermost = stopped.thread.frames.empty();
   ledger_.enter(stopped.thread, module, stopped.moment(), depth, scripted);
   node.inputs.clear();
+  guarded([&] { note_inputs(module, inputs, outermost); });
+}
+
+void Session::note_inputs(std::int64_t module, const hooks::Tensors& inputs, bool outermost) {
+  TreeNode& node = ledger_.tree[module];
   for (std::int64_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     const std::string name = std::to_string(i);
     node.inputs.push_back(describe(name, inputs[i]));
     if (outermost) search_.name(inputs[i], "input " + name, node.module.path(), false);
-    if (!outermost) look_at_values(inputs[i], node.forward.in);
+    look_at_values(inputs[i], node.forward.in);
     expect_gradient(module, false, i, inputs[i]);
   }
 }
@@ -178,8 +186,12 @@ void Session::leave(std::int64_t module, hooks::Event& event) {
   if (ledger_.phase() == Phase::other) return;
   const Stopped stopped(*this, ledger_.thread());
   if (!ledger_.leave(stopped.thread, module, stopped.moment())) return;
+  ledger_.tree[module].outputs.clear();
+  guarded([&] { note_outputs(module, outputs); });
+}
+
+void Session::note_outputs(std::int64_t module, const hooks::Tensors& outputs) {
   TreeNode& node = ledger_.tree[module];
-  node.outputs.clear();
   for (std::int64_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined()) continue;
     node.outputs.push_back(describe(std::to_string(i), outputs[i]));
@@ -208,26 +220,30 @@ void Session::node_begins(const NodeStart& start) {
     coming = {};
   } else {
     call = ledger_.call_of(start.thread, start.sequence);
-    const auto found = arrivals_.find({start.thread, start.sequence});
-    if (found != arrivals_.end()) {
-      for (const Arrival& arrival : found->second) {
-        if (arrival.number >= start.gradients.size() || !start.gradients[arrival.number].defined()) continue;
-        const at::Tensor& gradient = start.gradients[arrival.number];
-        TreeNode& node = ledger_.tree[arrival.module];
-        auto& infos = arrival.output ? node.output_gradients : node.input_gradients;
-        TensorInfo info = describe(std::to_string(arrival.slot), gradient);
-        const auto same = std::find_if(infos.begin(), infos.end(),
-                                       [&](const TensorInfo& one) { return one.name == info.name; });
-        if (same == infos.end()) {
-          infos.push_back(std::move(info));
-        } else {
-          *same = std::move(info);
-        }
-        look_at_values(gradient, arrival.output ? node.backward.in : node.backward.out);
-      }
-    }
+    guarded([&] { note_gradients(start); });
   }
   ledger_.enter_node(stopped.thread, module, call, stopped.moment());
+}
+
+/// The gradients of inputs and outputs of modules that arrive at the node.
+void Session::note_gradients(const NodeStart& start) {
+  const auto found = arrivals_.find({start.thread, start.sequence});
+  if (found == arrivals_.end()) return;
+  for (const Arrival& arrival : found->second) {
+    if (arrival.number >= start.gradients.size() || !start.gradients[arrival.number].defined()) continue;
+    const at::Tensor& gradient = start.gradients[arrival.number];
+    TreeNode& node = ledger_.tree[arrival.module];
+    auto& infos = arrival.output ? node.output_gradients : node.input_gradients;
+    TensorInfo info = describe(std::to_string(arrival.slot), gradient);
+    const auto same = std::find_if(infos.begin(), infos.end(),
+                                   [&](const TensorInfo& one) { return one.name == info.name; });
+    if (same == infos.end()) {
+      infos.push_back(std::move(info));
+    } else {
+      *same = std::move(info);
+    }
+    look_at_values(gradient, arrival.output ? node.backward.in : node.backward.out);
+  }
 }
 
 void Session::node_ends() {

@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -62,7 +63,7 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   const Options options;
   const bool scripted;
   std::vector<hooks::Handle> script_handles;  // stay attached between recordings
-  bool open = false;
+  std::atomic<bool> open{false};
   bool heap_taken = false;  // another report watched LibTorch's allocations
   bool heap_displaced = false;
 
@@ -78,9 +79,24 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   void run_inside(operations::Event& event);
   void run_counted(operations::Event& event, const OperationFacts& facts);
   void expect_gradient(std::int64_t module, bool output, std::int64_t slot, const at::Tensor& tensor);
+  void note_inputs(std::int64_t module, const hooks::Tensors& inputs, bool outermost);
+  void note_outputs(std::int64_t module, const hooks::Tensors& outputs);
+  void note_gradients(const NodeStart& start);
   void look_at_values(const at::Tensor& tensor, NonFinite& sums);
   void measure_gradients();
   void raise();
+  /// What torchtap itself fails at is a note, and never an error of the user's model.
+  template <class Function>
+  void guarded(Function&& function) {
+    try {
+      function();
+    } catch (const c10::Error& error) {
+      note_failure(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      note_failure(error.what());
+    }
+  }
+  void note_failure(const std::string& what);
 
   mutable std::mutex mutex_;
   Ledger ledger_;

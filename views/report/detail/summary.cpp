@@ -57,7 +57,8 @@ class Holdings {
       row_.parameters += elements;
       if (held.tensor.requires_grad()) row_.learnable_parameters += elements;
       row_.parameter_bytes += bytes_of(held.tensor);
-      if (held.tensor.is_leaf() && held.tensor.grad().defined()) row_.gradient_bytes += bytes_of(held.tensor.grad());
+      if (held.tensor.is_leaf() && held.tensor.grad().defined())
+        row_.gradient_bytes += bytes_of(held.tensor.grad());
     }
     for (const std::int64_t child : tree_[index].children) add(child);
   }
@@ -88,10 +89,12 @@ ModuleRow Session::row(std::int64_t index) const {
   row.parameter_values = node.parameter_values;
   row.forward = direction_of(node.forward);
   row.backward = direction_of(node.backward);
-  if (node.elements > 0) row.zero_fraction = static_cast<double>(node.zeros) / static_cast<double>(node.elements);
+  if (node.elements > 0)
+    row.zero_fraction = static_cast<double>(node.zeros) / static_cast<double>(node.elements);
   if (node.gradient_elements > 0) {
     row.gradient_norm = std::sqrt(node.gradient_squares);
-    row.gradient_ratio = row.gradient_norm / std::sqrt(static_cast<double>(node.gradient_elements));  // see mark()
+    row.gradient_ratio =
+        row.gradient_norm / std::sqrt(static_cast<double>(node.gradient_elements));  // see mark()
   }
   for (const std::int64_t child : node.children) row.children.push_back(this->row(child));
   return row;
@@ -106,10 +109,10 @@ std::vector<std::string> Session::all_notes() const {
   if (!hidden.empty()) {
     const std::size_t all = hidden.size();
     if (all > 5) hidden.resize(5);
-    notes.push_back(c10::str(all, all == 1 ? " module cannot be hooked" : " modules cannot be hooked",
-                             " in this program, and count as part of the modules around: ",
-                             core::detail::quoted(hidden), all > 5 ? ", …" : "",
-                             ". Link the program with torchtap::transparent to see them."));
+    notes.push_back(
+        c10::str(all, all == 1 ? " module cannot be hooked" : " modules cannot be hooked",
+                 " in this program, and count as part of the modules around: ", core::detail::quoted(hidden),
+                 all > 5 ? ", …" : "", ". Link the program with torchtap::transparent to see them."));
   }
   if (recorded_ == 0) return notes;
   if (ledger_.tree.front().module.frozen()) {
@@ -122,18 +125,21 @@ std::vector<std::string> Session::all_notes() const {
         "Memory is LibTorch's own; scratch memory of oneDNN, BLAS and other libraries is not counted.");
   }
   if (heap_displaced) {
-    notes.emplace_back("Memory of devices other than the CPU was not watched, because a profiler watches it.");
+    notes.emplace_back(
+        "Memory of devices other than the CPU was not watched, because a profiler watches it.");
   }
   if (ledger_.interrupted > 0) {
-    notes.push_back(c10::str(ledger_.interrupted,
-                             " calls ended by an exception; their times reach to the last operation or module that "
-                             "they ran."));
+    notes.push_back(
+        c10::str(ledger_.interrupted,
+                 " calls ended by an exception; their times reach to the last operation or module that "
+                 "they ran."));
   }
   if (search_.left_out > 0) notes.push_back(c10::str(search_.left_out, " further findings were left out."));
   const Calibration& taken = ledger_.calibration;
   if (taken.around + taken.inside + taken.operation > 0) {
-    notes.push_back(c10::str("Taken out of the times, besides torchtap's own seconds: ", taken.inside + taken.around,
-                             " ns for each call of a module and ", taken.operation, " ns for each operation."));
+    notes.push_back(
+        c10::str("Taken out of the times, besides torchtap's own seconds: ", taken.inside + taken.around,
+                 " ns for each call of a module and ", taken.operation, " ns for each operation."));
   }
   return notes;
 }
@@ -143,9 +149,7 @@ Results Session::results() const {
   const std::lock_guard lock(mutex_);
   Results results;
   results.root = row(0);
-  bool ran_backward = false;
-  for (const TreeNode& node : ledger_.tree) ran_backward = ran_backward || node.gradient_elements > 0;
-  mark(results.root, recorded_ > 0, ran_backward);
+  mark(results.root, recorded_ > 0);
   results.repeats = repeats_;
   results.warmup = options.warmup();
   results.findings = search_.findings;

@@ -18,18 +18,23 @@ std::string parent_path(const std::string& path) {
 
 void hold(TreeNode& node, const std::string& name, const at::Tensor& tensor, bool buffer,
           std::unordered_set<const at::TensorImpl*>& seen) {
-  if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) return;
+  if (!tensor.defined()) return;
   const std::string& path = node.module.path();
-  node.held.push_back({path.empty() ? name : path + "." + name, tensor, buffer});
+  node.held.push_back({path.empty() ? name : path + "." + name, tensor, buffer,
+                       seen.insert(tensor.unsafeGetTensorImpl()).second});
 }
 
 void hold_all(TreeNode& node, std::unordered_set<const at::TensorImpl*>& seen) {
   if (node.module.scripted()) {
-    for (const auto& one : node.module.script().named_parameters(false)) hold(node, one.name, one.value, false, seen);
-    for (const auto& one : node.module.script().named_buffers(false)) hold(node, one.name, one.value, true, seen);
+    for (const auto& one : node.module.script().named_parameters(false))
+      hold(node, one.name, one.value, false, seen);
+    for (const auto& one : node.module.script().named_buffers(false))
+      hold(node, one.name, one.value, true, seen);
   } else {
-    for (const auto& one : node.module.module().named_parameters(false)) hold(node, one.key(), one.value(), false, seen);
-    for (const auto& one : node.module.module().named_buffers(false)) hold(node, one.key(), one.value(), true, seen);
+    for (const auto& one : node.module.module().named_parameters(false))
+      hold(node, one.key(), one.value(), false, seen);
+    for (const auto& one : node.module.module().named_buffers(false))
+      hold(node, one.key(), one.value(), true, seen);
   }
 }
 
@@ -37,7 +42,8 @@ void hold_all(TreeNode& node, std::unordered_set<const at::TensorImpl*>& seen) {
 
 std::int64_t bytes_of(const at::Tensor& tensor) {
   if (tensor.is_nested()) return 0;  // its sizes throw
-  if (tensor.layout() == c10::kStrided) return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
+  if (tensor.layout() == c10::kStrided)
+    return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
   if (tensor.is_sparse()) return tensor._values().nbytes() + tensor._indices().nbytes();
   return 0;
 }

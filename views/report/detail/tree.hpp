@@ -36,6 +36,7 @@ struct Held {
   std::string path;
   at::Tensor tensor;
   bool buffer = false;
+  bool first = true;  // false if a module before holds it, too
 };
 
 /// A module of the tree. A shared module stands at its first path.
@@ -48,7 +49,7 @@ struct TreeNode {
   std::vector<std::int64_t> children;
   std::vector<std::int64_t> chain;      // itself and the modules around it in the tree, innermost first
   std::vector<std::int64_t> ancestors;  // all modules around it, by any of its paths
-  std::vector<Held> held;               // its own; a tensor that several modules hold is the first's
+  std::vector<Held> held;               // its own
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
   DirectionSums forward, backward;
   NonFinite parameter_values;

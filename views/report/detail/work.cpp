@@ -88,9 +88,22 @@ void Session::run_counted(operations::Event& event, const OperationFacts& facts)
     const auto given = event.arguments();
     std::vector<c10::IValue> arguments(given.begin(), given.end());
     event.run();
-    const std::int64_t macs = (*facts.formula)({arguments.data(), arguments.size()}, event.results());
+    std::int64_t macs = -1;
+    std::string failure;
+    try {
+      macs = (*facts.formula)({arguments.data(), arguments.size()}, event.results());
+    } catch (const c10::Error& error) {
+      failure = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
     const std::lock_guard lock(mutex_);
     ThreadFrames& thread = ledger_.thread();
+    if (macs < 0) {
+      note_failure("The formula of " + facts.name + " fails: " + failure);
+      ++not_counted_[{facts.name, where(thread).module}];
+      return;
+    }
     thread.parts_macs += macs;
     ++thread.parts_found;
     return;
@@ -105,6 +118,12 @@ void Session::run_counted(operations::Event& event, const OperationFacts& facts)
   const std::lock_guard lock(mutex_);
   ThreadFrames& thread = ledger_.thread();
   if (thread.parts_found == found_before) ++not_counted_[{facts.name, where(thread).module}];
+}
+
+void Session::note_failure(const std::string& what) {
+  constexpr std::size_t most = 20;
+  if (notes_.size() < most && std::find(notes_.begin(), notes_.end(), what) == notes_.end())
+    notes_.push_back(what);
 }
 
 void Session::raise() {
@@ -130,13 +149,15 @@ void Session::run(operations::Event& event) {
     const std::lock_guard lock(mutex_);
     const Stopped stopped(*this, ledger_.thread());
     ThreadFrames& thread = stopped.thread;
-    if (Frame* frame = ledger_.current(thread); frame != nullptr) frame->hooked += ledger_.calibration.operation;
+    if (Frame* frame = ledger_.current(thread); frame != nullptr)
+      frame->hooked += ledger_.calibration.operation;
     facts = &facts_of(event);
-    if (options.work()) work.bytes = bytes_read(event.arguments(), read);
-    if (options.non_finite() != OnNonFinite::ignore) {
+    guarded([&] {
+      if (options.work()) work.bytes = bytes_read(event.arguments(), read);
+      if (options.non_finite() == OnNonFinite::ignore) return;
       at = where(thread);
       search_.before(event, searched, at);
-    }
+    });
     macs_before = thread.parts_macs;
     began = stopped.moment();
   }
@@ -153,13 +174,15 @@ void Session::run(operations::Event& event) {
     thread.event = stopped.moment();
     ledger_.charge_outside(thread, stopped.moment() - began);
     if (options.work()) {
-      const std::int64_t written = bytes_written(event, read);
-      work.bytes = written < 0 ? 0 : work.bytes + written;
+      guarded([&] {
+        const std::int64_t written = bytes_written(event, read);
+        work.bytes = written < 0 ? 0 : work.bytes + written;
+      });
       work.macs = thread.parts_macs - macs_before;
       work.operations = 1;
       ledger_.charge(thread, work);
     }
-    if (options.non_finite() != OnNonFinite::ignore) search_.after(event, searched, at);
+    if (options.non_finite() != OnNonFinite::ignore) guarded([&] { search_.after(event, searched, at); });
   }
   raise();
 }
