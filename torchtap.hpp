@@ -13,4 +13,5 @@
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/version.hpp>
+#include <torchtap/views/report/report.hpp>
 #include <torchtap/views/trace/trace.hpp>

@@ -2,12 +2,15 @@
 
 /// What each module of a model is and costs.
 
+#include <iosfwd>
 #include <memory>
 #include <string>
 
 #include <torchtap/core/api.hpp>
 #include <torchtap/views/report/options.hpp>
+#include <torchtap/views/report/print.hpp>
 #include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/save.hpp>
 
 namespace torch::nn {
 class Module;
@@ -61,7 +64,8 @@ class [[nodiscard]] TORCHTAP_API Recording {
 ///       recording.phase(report::Phase::backward);
 ///       loss.backward();
 ///     }
-///     std::cout << report.results().root.forward.inclusive.median;
+///     std::cout << report;
+///     report.save("insight.json");
 ///
 /// Results and gradients of the model are the same bits as without. A `torch::nn` model has hooks only while
 /// a recording lives; a TorchScript model keeps them until the report goes, because it is compiled with them.
@@ -86,6 +90,11 @@ class TORCHTAP_API Report {
   /// What was measured so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`
   /// while a recording lives.
   Results results() const;
+
+  /// Writes `results()` to a .json, .csv or .html file. Throws as `results` and `report::save` do.
+  void save(const std::string& path) const { report::save(results(), path); }
+  /// Prints `results()` as a table of 80 columns; `report::print` has options.
+  friend std::ostream& operator<<(std::ostream& out, const Report& report) { return out << report.results(); }
 
  private:
   std::shared_ptr<detail::Session> session_;
