@@ -23,8 +23,8 @@ using namespace support;
 using report::Phase;
 using report::Report;
 
-/// What has to hold of every report.
-void check_sums(const report::Results& results) {
+/// What has to hold of every report. Modules that run beside each other take longer together than the root.
+void check_sums(const report::Results& results, bool one_thread = true) {
   std::int64_t macs = 0, backward_macs = 0, operations = 0;
   double self = 0;
   for_each_row(results.root, [&](const report::ModuleRow& row) {
@@ -41,7 +41,8 @@ void check_sums(const report::Results& results) {
   if (results.root.forward.inclusive.calls > 0) {
     BOOST_TEST(macs == results.root.forward.work.macs);
     BOOST_TEST(operations == results.root.forward.work.operations);
-    BOOST_TEST(self <= results.root.forward.inclusive.total + 1e-4);  // as no time is below zero
+    if (one_thread)
+      BOOST_TEST(self <= results.root.forward.inclusive.total + 1e-4);  // as no time is below zero
     BOOST_TEST(results.root.forward.inclusive.total <= results.seconds);
   }
 }
@@ -207,7 +208,7 @@ BOOST_AUTO_TEST_CASE(torchscript_files_give_the_same_bits) {
         BOOST_TEST(torchtap_test::same(torchtap_test::flat(reported.forward(inputs)), want));
       }
       const auto results = report.results();
-      check_sums(results);
+      check_sums(results, model != "forked");
       BOOST_TEST(results.root.forward.inclusive.calls == 4);
       BOOST_TEST(results.root.forward.inclusive.first > 0);
     }
@@ -219,7 +220,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_left) {
   {
     Report report(*net);
     const auto recording = report.record();
-    net(torch::randn({1, 3, 32, 32}));
+    net(torch::randn({2, 3, 32, 32}));
   }
   BOOST_TEST(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO) == nullptr);
   BOOST_TEST(!c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::TESTING_ONLY_GenericMode));
