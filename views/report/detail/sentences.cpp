@@ -3,9 +3,9 @@
 
 #include <torchtap/core/detail/units.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
+#include <torchtap/views/report/detail/lines.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/sentences.hpp>
-#include <torchtap/views/report/detail/lines.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 
 namespace torchtap::views::report::detail {
