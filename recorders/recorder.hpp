@@ -33,7 +33,8 @@ class ModuleView;
 namespace torchtap::recorders {
 namespace detail {
 class Store;
-}
+struct Exchange;
+}  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
 /// to the i-th module attached, whatever the order in which modules run, and keeps this index when others are
@@ -242,6 +243,7 @@ class TORCHTAP_API Recorder {
 
  private:
   friend class Scope;
+  friend struct detail::Exchange;
   struct Attached;
   using AttachedList = std::vector<std::unique_ptr<Attached>>;  // null where removed
 
