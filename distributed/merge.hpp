@@ -3,11 +3,13 @@
 /// Merges what the ranks of a group recorded.
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include <torchtap/core/api.hpp>
+#include <torchtap/core/detail/packed_state.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/distributed/group.hpp>
 #include <torchtap/distributed/options.hpp>
@@ -56,7 +58,16 @@ TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, con
 template <class R, class = std::enable_if_t<core::is_reduction_v<R>>>
 void merge_ranks(R& reduction, const Group& group, const Options& options = {}) {
   const auto merged = detail::merged_sink(core::SinkOf<R>(reduction), group, options);
-  if (merged != nullptr) reduction = std::move(static_cast<core::SinkOf<R>&>(*merged).reduction());
+  if (merged == nullptr) return;
+  if constexpr (std::is_move_assignable_v<R>) {
+    reduction = std::move(static_cast<core::SinkOf<R>&>(*merged).reduction());
+  } else {  // a fold of a lambda has no assignment
+    std::stringstream bytes;
+    core::detail::StateWriter writer(bytes);
+    merged->save(writer);
+    core::detail::StateReader reader(bytes, std::move(writer.tensors));
+    reader(reduction);
+  }
 }
 
 }  // namespace torchtap::distributed

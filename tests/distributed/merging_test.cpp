@@ -165,6 +165,27 @@ BOOST_AUTO_TEST_CASE(are_missing_on_some_ranks) {
   for (const auto& result : ranks(3, "nobody")) BOOST_TEST(result.has("done"));
 }
 
+BOOST_AUTO_TEST_CASE(merge_beside_a_rank_in_python, *boost::unit_test::enable_if<TORCHTAP_TEST_GLOO != 0>()) {
+  Launch launch;
+  launch.size = 4;
+  launch.scenario = "with-python";
+  launch.link = "group";
+  launch.others[2] = {TORCHTAP_TEST_PYTHON, TORCHTAP_TEST_PYTHON_RANK};
+  const auto results = run_ranks(launch);
+  for (const auto& result : results) {
+    BOOST_TEST(result.status == 0);
+    if (result.has("failed")) BOOST_ERROR(result.at("failed"));
+    BOOST_TEST(result.at("error") == results[0].at("error"));
+  }
+  BOOST_TEST(results[0].at("error").find("keeps every sample") != std::string::npos);
+  BOOST_TEST(std::stoll(results[2].at("handed-round")) > 4 * 20000 * 3 * 4);
+  for (const std::size_t rank : {1, 3}) {
+    BOOST_CHECK_EQUAL_COLLECTIONS(results[rank].lines.begin(), results[rank].lines.end(), results[0].lines.begin(),
+                                  results[0].lines.end());
+  }
+  BOOST_TEST(results[0].at("module in").substr(0, 2) == "9 ");
+}
+
 BOOST_AUTO_TEST_CASE(append_kept_samples_in_the_order_of_ranks) {
   for (const auto& result : ranks(3, "kept")) BOOST_TEST(result.at("kept") == "9 same");
 }

@@ -25,7 +25,7 @@ bool chosen(const Group& group) {
 }
 
 Series<Moments, Max> data(int rank) {
-  Series reduction(Moments(), Max());
+  Series reduction{Moments(), Max()};
   const std::int64_t columns = std::stoll(variable("RANKS_COLUMNS", "50"));
   for (int i = 0; i < 2; ++i) reduction.update(at::arange(columns, at::kFloat) + rank + i);
   return reduction;

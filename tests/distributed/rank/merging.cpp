@@ -128,7 +128,7 @@ void large_states() {
   const Check check = check_of({});
   const std::int64_t columns = std::stoll(variable("RANKS_COLUMNS", "3000000"));
   const auto of = [&](int rank) {
-    Series reduction(Moments(), Max(), First());
+    Series reduction{Moments(), Max(), First()};
     for (int i = 0; i < 2; ++i) reduction.update(at::arange(columns, at::kFloat) * (0.001 * (rank + 1)) + i);
     return reduction;
   };

@@ -166,6 +166,25 @@ void kept() {
   say("kept ", samples.size(), " ", same ? "same" : "DIFFERS");
 }
 
+/// A rank of the group is a Python program, which takes part without data.
+void with_python() {
+  torch::NoGradGuard no_grad;
+  const Group group = make_group(std::chrono::seconds(60));
+  auto net = model();
+  ForwardOutput recorder(Options().reduction(Series(Moments(), Max())));
+  recorder.attach(net);
+  for (int i = 0; i < 3; ++i) net->forward(at::full({20000, 6}, 0.1 * (i + group.rank())));
+  tap::distributed::merge_ranks(recorder, group, limits());
+  describe(recorder);
+  ForwardOutput keeps;
+  keeps.attach(net);
+  try {
+    tap::distributed::merge_ranks(keeps, group, limits());
+  } catch (const c10::ValueError& error) {
+    say("error ", error.what_without_backtrace());
+  }
+}
+
 /// Modules with several outputs, of which ranks saw different numbers.
 void slots() {
   const Group group = make_group(std::chrono::seconds(60));
@@ -195,6 +214,7 @@ void add_recorders(std::map<std::string, Scenario>& all) {
   all["pipeline"] = pipeline;
   all["without"] = without;
   all["nobody"] = nobody;
+  all["with-python"] = with_python;
   all["kept"] = kept;
   all["slots"] = slots;
 }
