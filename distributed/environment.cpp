@@ -25,9 +25,10 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
-  TORCH_CHECK_VALUE(value != nullptr && *value != '\0', "from_environment: the variable ", name,
-                    " is not set. Start the program with torchrun --no_python, or set RANK, WORLD_SIZE, MASTER_ADDR and "
-                    "MASTER_PORT for each process.");
+  TORCH_CHECK_VALUE(
+      value != nullptr && *value != '\0', "from_environment: the variable ", name,
+      " is not set. Start the program with torchrun --no_python, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+      "MASTER_PORT for each process.");
   return value;
 }
 
@@ -35,9 +36,10 @@ int number(const char* name, int least, int most) {
   const std::string text = variable(name);
   int value = 0;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
-  TORCH_CHECK_VALUE(end.ec == std::errc() && end.ptr == text.data() + text.size() && value >= least && value <= most,
-                    "from_environment: the variable ", name, " is \"", text, "\"; it has to be a number from ", least,
-                    " to ", most, ".");
+  TORCH_CHECK_VALUE(
+      end.ec == std::errc() && end.ptr == text.data() + text.size() && value >= least && value <= most,
+      "from_environment: the variable ", name, " is \"", text, "\"; it has to be a number from ", least,
+      " to ", most, ".");
   return value;
 }
 
@@ -93,9 +95,9 @@ std::pair<StorePtr, bool> tcp_store(int rank, const EnvironmentOptions& options)
     return {client(host, tcp), false};
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    TORCH_CHECK(false, "from_environment: rank ", rank, " found no store at MASTER_ADDR ", host, ", MASTER_PORT ", tcp.port,
-                " within ", options.timeout().count(), " ms: ", text.substr(0, text.find('\n')),
-                ". Rank 0 serves it and has to run there.");
+    TORCH_CHECK(false, "from_environment: rank ", rank, " found no store at MASTER_ADDR ", host,
+                ", MASTER_PORT ", tcp.port, " within ", options.timeout().count(),
+                " ms: ", text.substr(0, text.find('\n')), ". Rank 0 serves it and has to run there.");
   }
 }
 
@@ -106,14 +108,15 @@ bool is_loopback(const std::string& host) {
 }  // namespace
 
 Group from_environment(const EnvironmentOptions& options) {
-  TORCH_CHECK_VALUE(options.timeout().count() > 0, "from_environment: the timeout is ", options.timeout().count(),
-                    " ms; give a positive one.");
+  TORCH_CHECK_VALUE(options.timeout().count() > 0, "from_environment: the timeout is ",
+                    options.timeout().count(), " ms; give a positive one.");
   const int size = number("WORLD_SIZE", 1, std::numeric_limits<int>::max());
   const int rank = number("RANK", 0, size - 1);
   if (size == 1) return {c10::make_intrusive<c10d::HashStore>(), 0, 1};
   auto [store, serves] = tcp_store(rank, options);
   store->setTimeout(options.timeout());
-  // Another attempt of torchrun's, or another group of this process, must not read the keys of an earlier one.
+  // Another attempt of torchrun's, or another group of this process, must not read the keys of an earlier
+  // one.
   const char* const restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   std::string prefix = options.prefix() + "/attempt_" + (restarts != nullptr ? restarts : "0");
   const std::int64_t groups = store->add(prefix + "/groups/" + std::to_string(rank), 1);

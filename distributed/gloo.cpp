@@ -30,15 +30,16 @@ Group detail::connected(const c10::intrusive_ptr<c10d::Store>& store, int rank, 
     const std::string names = interface;
     options->devices.push_back(Gloo::createDeviceForInterface(names.substr(0, names.find(','))));
   } else {
-    options->devices.push_back(local ? Gloo::createDeviceForHostname("127.0.0.1") : Gloo::createDefaultDevice());
+    options->devices.push_back(local ? Gloo::createDeviceForHostname("127.0.0.1")
+                                     : Gloo::createDefaultDevice());
   }
   const auto meeting = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
   try {
     return {c10::make_intrusive<Gloo>(meeting, rank, size, options), store};
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    TORCH_CHECK(false, "from_environment: rank ", rank, " cannot connect to the other ", size - 1, " ranks: ",
-                text.substr(0, text.find('\n')),
+    TORCH_CHECK(false, "from_environment: rank ", rank, " cannot connect to the other ", size - 1,
+                " ranks: ", text.substr(0, text.find('\n')),
                 ". GLOO_SOCKET_IFNAME names the network interface by which ranks reach each other.");
   }
 }
@@ -49,8 +50,8 @@ bool has_gloo() noexcept {
   return false;
 }
 
-Group detail::connected(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds,
-                        bool) {
+Group detail::connected(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                        std::chrono::milliseconds, bool) {
   return {store, rank, size};
 }
 

@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t kPiece = std::int64_t{8} << 20;  // MPI counts bytes in 32 bits
 constexpr int kTag = 0x746170;                          // "tap"
 
-/// Over anything that has the send, recv and broadcast of c10d: its `ProcessGroup` of all versions, its `Backend` of
-/// LibTorch 2.
+/// Over anything that has the send, recv and broadcast of c10d: its `ProcessGroup` of all versions, its
+/// `Backend` of LibTorch 2.
 template <class G>
 class OverGroup final : public Transport {
  public:
@@ -35,11 +35,12 @@ class OverGroup final : public Transport {
                     [this, from](std::vector<at::Tensor>& piece) { return group_->recv(piece, from, kTag); });
   }
   Pending broadcast(const at::Tensor& bytes, int root, Milliseconds timeout) override {
-    return transfer(bytes, timeout, rank() == root, rank() != root, [this, root](std::vector<at::Tensor>& piece) {
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      return group_->broadcast(piece, options);
-    });
+    return transfer(bytes, timeout, rank() == root, rank() != root,
+                    [this, root](std::vector<at::Tensor>& piece) {
+                      c10d::BroadcastOptions options;
+                      options.rootRank = root;
+                      return group_->broadcast(piece, options);
+                    });
   }
 
  private:
@@ -96,7 +97,8 @@ class OverGroup final : public Transport {
 };
 
 template <class G>
-std::shared_ptr<Links> links_of(const c10::intrusive_ptr<G>& group, const c10::intrusive_ptr<c10d::Store>& store) {
+std::shared_ptr<Links> links_of(const c10::intrusive_ptr<G>& group,
+                                const c10::intrusive_ptr<c10d::Store>& store) {
   TORCH_CHECK_VALUE(group, "distributed::Group: the process group is null; make one first, or give a store.");
   auto over = std::make_shared<OverGroup<G>>(group);
   const int rank = over->rank(), size = over->size();
@@ -106,9 +108,11 @@ std::shared_ptr<Links> links_of(const c10::intrusive_ptr<G>& group, const c10::i
 }  // namespace
 }  // namespace detail
 
-Group::Group(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10::intrusive_ptr<c10d::Store>& store, int)
+Group::Group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+             const c10::intrusive_ptr<c10d::Store>& store, int)
     : links_(detail::links_of(group, store)) {}
-Group::Group(const c10::intrusive_ptr<c10d::Backend>& group, const c10::intrusive_ptr<c10d::Store>& store, int)
+Group::Group(const c10::intrusive_ptr<c10d::Backend>& group, const c10::intrusive_ptr<c10d::Store>& store,
+             int)
     : links_(detail::links_of(group, store)) {}
 Group::Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
   TORCH_CHECK_VALUE(store, "distributed::Group: the store is null.");

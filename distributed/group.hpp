@@ -20,23 +20,24 @@ class Links;
 
 /// The ranks of a merge. A regular value; copies refer to the same ranks.
 ///
-/// With a process group alone, an error names a rank that died or hangs only on the root, and the group has to be thrown
-/// away after a timeout (Gloo closes its connections). A store beside it makes all ranks name it, and what fails before
-/// data moves leaves the group in order. A store alone needs no group, and is slower for large states.
+/// With a process group alone, an error names a rank that died or hangs only on the root, and the group has
+/// to be thrown away after a timeout (Gloo closes its connections). A store beside it makes all ranks name
+/// it, and what fails before data moves leaves the group in order. A store alone needs no group, and is
+/// slower for large states.
 ///
-/// All ranks have to call the functions that take a group in the same order. They use send, recv and broadcast of the
-/// group, so no other thread may use the same group meanwhile: give torchtap a group of its own beside the one that the
-/// training uses.
+/// All ranks have to call the functions that take a group in the same order. They use send, recv and
+/// broadcast of the group, so no other thread may use the same group meanwhile: give torchtap a group of its
+/// own beside the one that the training uses.
 class TORCHTAP_API Group {
  public:
-  /// The ranks of `group`: any `c10d::ProcessGroup`, or in LibTorch 2 any `c10d::Backend` (Gloo, NCCL, MPI). With NCCL
-  /// states go through the current CUDA device.
+  /// The ranks of `group`: any `c10d::ProcessGroup`, or in LibTorch 2 any `c10d::Backend` (Gloo, NCCL, MPI).
+  /// With NCCL states go through the current CUDA device.
   template <class T, class = std::enable_if_t<std::is_base_of_v<c10d::ProcessGroup, T> ||
                                               std::is_base_of_v<c10d::Backend, T>>>
   Group(const c10::intrusive_ptr<T>& group, const c10::intrusive_ptr<c10d::Store>& store = {})  // NOLINT
       : Group(base(group), store, 0) {}
-  /// The ranks that share `store`, which is what they have instead of a group. Throws `c10::ValueError` unless
-  /// 0 <= rank < size.
+  /// The ranks that share `store`, which is what they have instead of a group. Throws `c10::ValueError`
+  /// unless 0 <= rank < size.
   Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
 
   /// This process's rank, from 0.
@@ -52,10 +53,12 @@ class TORCHTAP_API Group {
  private:
   template <class T>
   static auto base(const c10::intrusive_ptr<T>& group) {
-    using Base = std::conditional_t<std::is_base_of_v<c10d::ProcessGroup, T>, c10d::ProcessGroup, c10d::Backend>;
+    using Base =
+        std::conditional_t<std::is_base_of_v<c10d::ProcessGroup, T>, c10d::ProcessGroup, c10d::Backend>;
     return c10::intrusive_ptr<Base>(group);
   }
-  Group(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10::intrusive_ptr<c10d::Store>& store, int);
+  Group(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10::intrusive_ptr<c10d::Store>& store,
+        int);
   Group(const c10::intrusive_ptr<c10d::Backend>& group, const c10::intrusive_ptr<c10d::Store>& store, int);
 
   std::shared_ptr<detail::Links> links_;

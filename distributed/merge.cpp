@@ -32,7 +32,9 @@ void merge_ranks(recorders::Recorder& recorder, const Group& group, const Option
   }
   offer.ready = [&]() -> std::string {
     const std::string changed = Exchange::changed_since(recorder, counts);
-    return changed.empty() ? "" : changed + " recorded while ranks merged; call merge_ranks when the model does not run";
+    return changed.empty()
+               ? ""
+               : changed + " recorded while ranks merged; call merge_ranks when the model does not run";
   };
   offer.put = [&](std::vector<Portion> merged) { Exchange::put(recorder, std::move(merged)); };
   detail::Protocol(group, options, std::move(offer)).run();
@@ -52,7 +54,8 @@ void refuse_ranks(const std::string& why, const Group& group, const Options& opt
   }
 }
 
-std::unique_ptr<core::Sink> detail::merged_sink(const core::Sink& sink, const Group& group, const Options& options) {
+std::unique_ptr<core::Sink> detail::merged_sink(const core::Sink& sink, const Group& group,
+                                                const Options& options) {
   Offer offer;
   offer.present = true;
   offer.kind = "reduction";

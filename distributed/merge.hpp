@@ -20,34 +20,38 @@ class Recorder;
 
 namespace torchtap::distributed {
 
-/// Gives the recorders of all ranks what one recorder would have that had seen the samples of rank 0, then those of rank
-/// 1, and so on: the same bits on every rank.
+/// Gives the recorders of all ranks what one recorder would have that had seen the samples of rank 0, then
+/// those of rank 1, and so on: the same bits on every rank.
 ///
-/// Every rank of `group` has to call it, or one of the functions below. Modules are joined by their path, in any order; a
-/// recorder that lacks some gets subrecorders for them that are attached to nothing (`Recorder::replace` attaches them).
-/// Reductions that depend on the order of samples (First, Last, EMA, indices of TopK, Reservoir) follow the order of
-/// ranks. Afterwards each rank has the total, so `reset` the recorders before they record further samples that are to be
-/// merged again. The model must not run meanwhile in a way that the recorder records.
+/// Every rank of `group` has to call it, or one of the functions below. Modules are joined by their path, in
+/// any order; a recorder that lacks some gets subrecorders for them that are attached to nothing
+/// (`Recorder::replace` attaches them). Reductions that depend on the order of samples (First, Last, EMA,
+/// indices of TopK, Reservoir) follow the order of ranks. Afterwards each rank has the total, so `reset` the
+/// recorders before they record further samples that are to be merged again. The model must not run meanwhile
+/// in a way that the recorder records.
 ///
-/// Ranks agree before anything changes: if kinds, reductions, their configurations, the shapes of their rows or the
-/// versions of their states differ, if a rank cannot hand over its state, if samples are kept and not asked for, or if a
-/// merge throws, all ranks throw the same `c10::ValueError`, which names rank and module. No recorder was changed then,
-/// and the next merge works. If a rank died or does not come within `Options::timeout`, the others throw `c10::Error`;
-/// see `Group` for what it names and whether the group can be used on.
+/// Ranks agree before anything changes: if kinds, reductions, their configurations, the shapes of their rows
+/// or the versions of their states differ, if a rank cannot hand over its state, if samples are kept and not
+/// asked for, or if a merge throws, all ranks throw the same `c10::ValueError`, which names rank and module.
+/// No recorder was changed then, and the next merge works. If a rank died or does not come within
+/// `Options::timeout`, the others throw `c10::Error`; see `Group` for what it names and whether the group can
+/// be used on.
 ///
-/// The root receives states in the order of ranks, merges each as it arrives, and hands the result round. It holds two
-/// states besides its own, whatever the number of ranks, and only it computes, so that ranks have the same bits although
-/// their processors differ.
+/// The root receives states in the order of ranks, merges each as it arrives, and hands the result round. It
+/// holds two states besides its own, whatever the number of ranks, and only it computes, so that ranks have
+/// the same bits although their processors differ.
 TORCHTAP_API void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options = {});
 /// Takes part in the merge of the other ranks, in a process that has no recorder. The root needs one.
 TORCHTAP_API void merge_ranks(const Group& group, const Options& options = {});
-/// Takes part with an error, which all ranks then throw, instead of letting them wait for the timeout: for a process that
-/// failed before it could merge. Throws nothing.
-TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group, const Options& options = {}) noexcept;
+/// Takes part with an error, which all ranks then throw, instead of letting them wait for the timeout: for a
+/// process that failed before it could merge. Throws nothing.
+TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group,
+                               const Options& options = {}) noexcept;
 
 namespace detail {
 /// What `sink` becomes; null if it keeps what it has.
-TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, const Group& group, const Options& options);
+TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, const Group& group,
+                                                     const Options& options);
 }  // namespace detail
 
 /// The same for a single reduction, of this library or of your own, which needs cereal's `serialize`.

@@ -106,8 +106,8 @@ void write_merged(const JoinedEntry& joined, const Restore& restore, detail::Ent
 }
 
 /// Merges parts that are few enough to be open at the same time.
-void merge_at_once(const std::vector<std::string>& parts, const std::string& directory, const Restore& restore,
-                   const MergeOptions& options, std::size_t rounds) {
+void merge_at_once(const std::vector<std::string>& parts, const std::string& directory,
+                   const Restore& restore, const MergeOptions& options, std::size_t rounds) {
   const auto joined = detail::joined_by_module(parts, options.all_modules());
   detail::save_entries(
       directory, joined.size(),
@@ -139,8 +139,8 @@ class Intermediate {
 
 }  // namespace
 
-void merge(const std::vector<std::string>& parts, const std::string& directory,
-           const Restore& restore, const MergeOptions& options) {
+void merge(const std::vector<std::string>& parts, const std::string& directory, const Restore& restore,
+           const MergeOptions& options) {
   TORCH_CHECK_VALUE(!parts.empty(), "merge: no recordings were given, so there is nothing to merge.");
   TORCH_CHECK_VALUE(restore != nullptr,
                     "merge: the function that restores reductions is empty; pass reductions::restore.");

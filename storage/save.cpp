@@ -133,7 +133,8 @@ class Writer final : public EntryWriter {
 
 }  // namespace
 
-void save_entries(const std::string& directory, std::size_t count, const Each& each, const SaveOptions& options) {
+void save_entries(const std::string& directory, std::size_t count, const Each& each,
+                  const SaveOptions& options) {
   const Target target = resolve("save", directory, options.mkdir());
   try {
     put_back(target, is_recording_file, kManifest);
@@ -158,8 +159,8 @@ void save_entries(const std::string& directory, std::size_t count, const Each& e
 void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options) {
   for (std::size_t i = 0; i < entries.size(); ++i) detail::check_entry(entries[i], i);
   detail::save_entries(
-      directory, entries.size(), [&](std::size_t i, detail::EntryWriter& writer) { writer.write(entries[i]); },
-      options);
+      directory, entries.size(),
+      [&](std::size_t i, detail::EntryWriter& writer) { writer.write(entries[i]); }, options);
 }
 
 void save(const std::string& directory, std::size_t count, const std::function<Entry(std::size_t)>& make,

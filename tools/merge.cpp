@@ -89,7 +89,8 @@ void add_merge(CLI::App& app) {
       ->check(CLI::ExistingDirectory);
   command->add_option("--save", options->save, "Where the merged recording goes")->required()->check(place());
   command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
-  command->add_flag("--by-number", options->by_number, "Take the parts in the order of the numbers in their names");
+  command->add_flag("--by-number", options->by_number,
+                    "Take the parts in the order of the numbers in their names");
   command->add_flag("--all-modules", options->all_modules, "Merge parts that recorded different modules");
   command->add_flag("--json", options->json, "Say what was written, as JSON");
   command->callback([options] {

@@ -45,11 +45,14 @@ at::Tensor StateReader::take(const TensorPlace& place) {
 }
 
 void note_version(OutputArchive& archive, const char* what, std::uint32_t version) {
-  if (auto* const writer = dynamic_cast<StateWriter*>(&archive)) writer->facts.push_back({what, version, false, {}});
+  if (auto* const writer = dynamic_cast<StateWriter*>(&archive))
+    writer->facts.push_back({what, version, false, {}});
 }
 
-void note_shape(OutputArchive& archive, const char* what, bool shaped, const std::vector<std::int64_t>& shape) {
-  if (auto* const writer = dynamic_cast<StateWriter*>(&archive)) writer->facts.push_back({what, 0, shaped, shape});
+void note_shape(OutputArchive& archive, const char* what, bool shaped,
+                const std::vector<std::int64_t>& shape) {
+  if (auto* const writer = dynamic_cast<StateWriter*>(&archive))
+    writer->facts.push_back({what, 0, shaped, shape});
 }
 
 at::Device placed(InputArchive& archive, at::Device device) {

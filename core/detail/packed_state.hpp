@@ -1,7 +1,7 @@
 #pragma once
 
-/// Archives for a state that goes to another process: large tensors stay beside the bytes, so that they can be sent
-/// from where they are.
+/// Archives for a state that goes to another process: large tensors stay beside the bytes, so that they can
+/// be sent from where they are.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,9 +18,9 @@ namespace torchtap::core::detail {
 
 /// What a reduction says of its state while it is saved: whether two states fit can be told from these alone.
 struct TORCHTAP_API StateFact {
-  std::string what;         ///< the reduction, "Moments"
-  std::uint32_t version = 0;  ///< of its state; 0 for a fact about the shape
-  bool shaped = false;      ///< whether it has a shape yet
+  std::string what;                 ///< the reduction, "Moments"
+  std::uint32_t version = 0;        ///< of its state; 0 for a fact about the shape
+  bool shaped = false;              ///< whether it has a shape yet
   std::vector<std::int64_t> shape;  ///< of the rows that it folds
 
   template <class Archive>
@@ -41,8 +41,8 @@ struct TORCHTAP_API TensorPlace {
   }
 };
 
-/// Writes a state as any output archive does, but for tensors of `kBeside` bytes or more, which it collects as
-/// contiguous tensors on the CPU. They share memory with the state where it has them like that.
+/// Writes a state as any output archive does, but for tensors of `kBeside` bytes or more, which it collects
+/// as contiguous tensors on the CPU. They share memory with the state where it has them like that.
 class TORCHTAP_API StateWriter final : public OutputArchive {
  public:
   /// Smaller tensors cost less to copy than a message of their own would.
@@ -57,8 +57,8 @@ class TORCHTAP_API StateWriter final : public OutputArchive {
   std::vector<StateFact> facts;
 };
 
-/// Reads what a `StateWriter` wrote. Tensors of another kind of device than the CPU come to this thread's current
-/// device of that kind, or to the CPU where there is none.
+/// Reads what a `StateWriter` wrote. Tensors of another kind of device than the CPU come to this thread's
+/// current device of that kind, or to the CPU where there is none.
 class TORCHTAP_API StateReader final : public InputArchive {
  public:
   /// `tensors` are those of the writer, of the same shapes and dtypes; the state takes them over.
@@ -80,7 +80,8 @@ TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::ui
 /// Notes the shape of the rows that a reduction folds, if `archive` is a `StateWriter`.
 TORCHTAP_API void note_shape(OutputArchive& archive, const char* what, bool shaped,
                              const std::vector<std::int64_t>& shape);
-/// The device on which a state that was on `device` is from now on: another one only if a `StateReader` read it.
+/// The device on which a state that was on `device` is from now on: another one only if a `StateReader` read
+/// it.
 TORCHTAP_API at::Device placed(InputArchive& archive, at::Device device);
 
 }  // namespace torchtap::core::detail

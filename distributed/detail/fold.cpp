@@ -31,7 +31,8 @@ void Protocol::fold_in_order() {
   }
 }
 
-/// A binomial tree: rank 2k takes in 2k + 1, then 4k takes in 4k + 2, so that merged ranks are always neighbours.
+/// A binomial tree: rank 2k takes in 2k + 1, then 4k takes in 4k + 2, so that merged ranks are always
+/// neighbours.
 void Protocol::fold_as_tree() {
   own_.clear();
   merge_own();
@@ -83,16 +84,16 @@ void Protocol::merge_from(int rank, int steps) {
       merge(unpacked(std::move(parcel), offer_.blank.get()), place);
     } catch (const std::exception& error) {
       const bool known = place >= 0 && static_cast<std::size_t>(place) < total_.size();
-      failure_ = c10::str("rank ", rank, ": \"", known ? modules_[static_cast<std::size_t>(place)].path : "", "\": ",
-                          text_of(error));
+      failure_ = c10::str("rank ", rank, ": \"", known ? modules_[static_cast<std::size_t>(place)].path : "",
+                          "\": ", text_of(error));
     }
   };
   try {
     const std::string theirs = recv(*links_.data, rank, patience(steps), each);
     if (failure_.empty()) failure_ = theirs;
   } catch (const LinkError& error) {
-    throw LinkError(c10::str("rank ", rank, " did not hand over its state within ", options_.timeout().count(),
-                             " ms, or died (", error.what(), ")"));
+    throw LinkError(c10::str("rank ", rank, " did not hand over its state within ",
+                             options_.timeout().count(), " ms, or died (", error.what(), ")"));
   }
 }
 
@@ -124,8 +125,8 @@ void Protocol::send_to(int rank, std::vector<Parcel> parcels, int steps) {
   try {
     send(*links_.data, std::move(parcels), rank, failure_, patience(steps));
   } catch (const LinkError& error) {
-    throw LinkError(c10::str("rank ", rank, " did not take this rank's state within ", options_.timeout().count(),
-                             " ms, or died (", error.what(), ")"));
+    throw LinkError(c10::str("rank ", rank, " did not take this rank's state within ",
+                             options_.timeout().count(), " ms, or died (", error.what(), ")"));
   }
 }
 

@@ -36,13 +36,15 @@ std::string differs(const std::vector<Header>& headers, const char* what, const 
 }
 
 std::string options_differ(const std::vector<Header>& headers) {
-  const std::pair<const char*, std::int64_t Header::*> all[] = {{"option root", &Header::root},
-                                                                {"option order", &Header::order},
-                                                                {"option everywhere", &Header::everywhere},
-                                                                {"option same_modules", &Header::same_modules},
-                                                                {"option samples", &Header::samples}};
+  const std::pair<const char*, std::int64_t Header::*> all[] = {
+      {"option root", &Header::root},
+      {"option order", &Header::order},
+      {"option everywhere", &Header::everywhere},
+      {"option same_modules", &Header::same_modules},
+      {"option samples", &Header::samples}};
   for (const auto& [what, member] : all) {
-    std::string why = differs(headers, what, [member = member](const Header& header) { return header.*member; });
+    std::string why =
+        differs(headers, what, [member = member](const Header& header) { return header.*member; });
     if (!why.empty()) return why;
   }
   return "";
@@ -61,14 +63,15 @@ std::string facts_differ(const ModuleKey& key, const Said& first, const Said& ot
   for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
     const StateFact &a = mine[i], &b = theirs[i];
     if (a.what != b.what || a.version != b.version) {
-      return c10::str("rank ", other.rank, " has for ", named(key), " version ", b.version, " of the state of ", b.what,
-                      ", and rank ", first.rank, " version ", a.version, " of ", a.what,
-                      "; run the same version of torchtap on all ranks");
+      return c10::str("rank ", other.rank, " has for ", named(key), " version ", b.version,
+                      " of the state of ", b.what, ", and rank ", first.rank, " version ", a.version, " of ",
+                      a.what, "; run the same version of torchtap on all ranks");
     }
     if (a.shaped && b.shaped && a.shape != b.shape) {
-      return c10::str("rank ", other.rank, " has for ", named(key), " the rows of shape ", c10::IntArrayRef(b.shape), " in ",
-                      b.what, ", and rank ", first.rank, " has ", c10::IntArrayRef(a.shape),
-                      "; only samples of one shape can be merged, or fold the dimensions that differ (over, over_all)");
+      return c10::str(
+          "rank ", other.rank, " has for ", named(key), " the rows of shape ", c10::IntArrayRef(b.shape),
+          " in ", b.what, ", and rank ", first.rank, " has ", c10::IntArrayRef(a.shape),
+          "; only samples of one shape can be merged, or fold the dimensions that differ (over, over_all)");
     }
   }
   return "";
@@ -83,12 +86,15 @@ std::string modules_differ(const std::vector<Header>& headers) {
     for (std::size_t i = 0; i < keys.size(); ++i) all[keys[i]].push_back({rank, &headers[rank].modules[i]});
   }
   for (const auto& [key, said] : all) {
-    // A rank without samples has no shape to compare with, so each is compared with all before it that differ.
+    // A rank without samples has no shape to compare with, so each is compared with all before it that
+    // differ.
     for (std::size_t i = 1; i < said.size(); ++i) {
       if (said[i].facts->reduction != said[0].facts->reduction) {
-        const auto text = [](const std::string& reduction) { return reduction.empty() ? "no reduction" : reduction; };
-        return c10::str("rank ", said[i].rank, " has for ", named(key), " ", text(said[i].facts->reduction), ", and rank ",
-                        said[0].rank, " has ", text(said[0].facts->reduction),
+        const auto text = [](const std::string& reduction) {
+          return reduction.empty() ? "no reduction" : reduction;
+        };
+        return c10::str("rank ", said[i].rank, " has for ", named(key), " ", text(said[i].facts->reduction),
+                        ", and rank ", said[0].rank, " has ", text(said[0].facts->reduction),
                         "; all ranks have to record with the same reduction, configured alike");
       }
       for (std::size_t j = 0; j < i; ++j) {
@@ -102,8 +108,9 @@ std::string modules_differ(const std::vector<Header>& headers) {
   }
   const auto with_recorder = static_cast<std::size_t>(
       std::count_if(headers.begin(), headers.end(), [](const Header& header) { return header.present; }));
-  const auto strict = std::find_if(headers.begin(), headers.end(),
-                                   [](const Header& header) { return header.present && header.same_modules != 0; });
+  const auto strict = std::find_if(headers.begin(), headers.end(), [](const Header& header) {
+    return header.present && header.same_modules != 0;
+  });
   for (const auto& [key, said] : all) {
     if (strict == headers.end() || said.size() == with_recorder) continue;
     for (std::size_t rank = 0; rank < headers.size(); ++rank) {
@@ -125,13 +132,15 @@ std::string kept_too_much(const std::vector<Header>& headers) {
       bytes += module.bytes;
       if (headers[rank].samples == 0) {
         return c10::str("rank ", rank, " keeps every sample of \"", module.id.path,
-                        "\"; reduce them, ask for samples with the option samples(bytes), or save() on each rank and join "
+                        "\"; reduce them, ask for samples with the option samples(bytes), or save() on each "
+                        "rank and join "
                         "the recordings with `torchtap merge`");
       }
     }
   }
   if (bytes <= limit) return "";
-  return c10::str("the kept samples of all ranks take ", bytes, " bytes, and the option samples allows ", limit,
+  return c10::str("the kept samples of all ranks take ", bytes, " bytes, and the option samples allows ",
+                  limit,
                   "; allow more, or save() on each rank and join the recordings with `torchtap merge`");
 }
 
@@ -150,7 +159,8 @@ std::string Header::encoded() const {
   std::ostringstream stream;
   {
     core::OutputArchive archive(stream);
-    archive(protocol, library, refusal, kind, reduction, root, order, everywhere, same_modules, samples, modules);
+    archive(protocol, library, refusal, kind, reduction, root, order, everywhere, same_modules, samples,
+            modules);
   }
   return stream.str();
 }
@@ -164,15 +174,16 @@ Header Header::decoded(const std::string& text) {
     core::InputArchive archive(stream);
     archive(header.protocol, header.library);
     if (header.protocol != kProtocol) {
-      header.refusal = c10::str("it runs torchtap ", header.library, ", which merges in another way than ", TORCHTAP_VERSION,
-                                " here (protocol ", header.protocol, " and ", kProtocol,
+      header.refusal = c10::str("it runs torchtap ", header.library, ", which merges in another way than ",
+                                TORCHTAP_VERSION, " here (protocol ", header.protocol, " and ", kProtocol,
                                 "); run the same version on all ranks");
       return header;
     }
     archive(header.refusal, header.kind, header.reduction, header.root, header.order, header.everywhere,
             header.same_modules, header.samples, header.modules);
   } catch (const std::exception&) {
-    header.refusal = "what it said of itself cannot be read; other traffic came between, or it is no rank of torchtap";
+    header.refusal =
+        "what it said of itself cannot be read; other traffic came between, or it is no rank of torchtap";
     header.modules.clear();
   }
   return header;
@@ -200,16 +211,19 @@ std::string why_not(const std::vector<Header>& headers, int root) {
   }
   if (!refusals.empty()) return refusals;
   const Header& chief = headers[static_cast<std::size_t>(root)];
-  const bool any = std::any_of(headers.begin(), headers.end(), [](const Header& header) { return header.present; });
+  const bool any =
+      std::any_of(headers.begin(), headers.end(), [](const Header& header) { return header.present; });
   if (any && !chief.present) {
-    return c10::str("rank ", root, " merges and has no recorder; give the option root(rank) a rank that has one");
+    return c10::str("rank ", root,
+                    " merges and has no recorder; give the option root(rank) a rank that has one");
   }
   std::string why = differs(headers, "kind", [](const Header& header) { return header.kind; });
   if (why.empty()) why = options_differ(headers);
   if (why.empty() && chief.order == static_cast<std::int64_t>(Order::tree)) {
     for (std::size_t rank = 0; rank < headers.size(); ++rank) {
       if (!headers[rank].present) {
-        why = c10::str("rank ", rank, " has no recorder, and Order::tree needs one on every rank; use Order::ranks");
+        why = c10::str("rank ", rank,
+                       " has no recorder, and Order::tree needs one on every rank; use Order::ranks");
       }
     }
   }
@@ -224,7 +238,8 @@ std::string why_not(const std::vector<Header>& headers, int root) {
 
 std::string Verdict::encoded() const {
   std::string text;
-  for (int i = 0; i < 8; ++i) text += static_cast<char>((static_cast<std::uint64_t>(error.size()) >> (8 * i)) & 0xFF);
+  for (int i = 0; i < 8; ++i)
+    text += static_cast<char>((static_cast<std::uint64_t>(error.size()) >> (8 * i)) & 0xFF);
   return text + error + (lost ? '\1' : '\0') + more;
 }
 

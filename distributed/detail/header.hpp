@@ -28,8 +28,8 @@ std::vector<ModuleKey> keys_of(const std::vector<storage::EntryId>& ids);
 /// What one rank says of one module.
 struct ModuleFacts {
   storage::EntryId id;
-  std::string reduction;  ///< with its configuration; "" if samples are kept
-  std::int64_t bytes = 0;   ///< of the state
+  std::string reduction;                       ///< with its configuration; "" if samples are kept
+  std::int64_t bytes = 0;                      ///< of the state
   std::vector<core::detail::StateFact> facts;  ///< of all slots, one after the other
 
   template <class Archive>
@@ -45,9 +45,9 @@ struct Header {
 
   bool present = false;  ///< whether it has a recorder; not written
   std::uint32_t protocol = kProtocol;
-  std::string library;  ///< its version of torchtap
-  std::string refusal;  ///< why it cannot merge; "" if it can
-  std::string kind;     ///< of its recorder, "ForwardOutput"
+  std::string library;    ///< its version of torchtap
+  std::string refusal;    ///< why it cannot merge; "" if it can
+  std::string kind;       ///< of its recorder, "ForwardOutput"
   std::string reduction;  ///< of modules without data
   std::int64_t root = 0, order = 0, everywhere = 0, same_modules = 0, samples = 0;  ///< its options
   std::vector<ModuleFacts> modules;

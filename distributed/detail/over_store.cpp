@@ -43,7 +43,8 @@ OverStore::OverStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix, 
       received_(static_cast<std::size_t>(size)) {}
 
 std::string OverStore::next_key(int from, int to) {
-  auto& number = from == rank() ? sent_[static_cast<std::size_t>(to)] : received_[static_cast<std::size_t>(from)];
+  auto& number =
+      from == rank() ? sent_[static_cast<std::size_t>(to)] : received_[static_cast<std::size_t>(from)];
   return prefix_ + "/" + std::to_string(from) + "-" + std::to_string(to) + "/" + std::to_string(number++);
 }
 
@@ -57,8 +58,8 @@ void OverStore::put(const std::string& key, const at::Tensor& bytes) {
   });
 }
 
-/// Asks again and again. A `wait` with a timeout of its own leaves the connection of a `TCPStore` of LibTorch 1.13 out of
-/// step.
+/// Asks again and again. A `wait` with a timeout of its own leaves the connection of a `TCPStore` of
+/// LibTorch 1.13 out of step.
 void OverStore::wait_for(const std::string& key, Milliseconds timeout) {
   constexpr auto kShortest = std::chrono::microseconds(100), kLongest = std::chrono::microseconds(20000);
   const auto begin = Clock::now();

@@ -87,7 +87,8 @@ Portion unpacked(Parcel parcel, const core::Sink* blank) {
     } else {
       reader(into.samples);
     }
-    TORCH_CHECK_VALUE(reader.finished(), "its state has more tensors than it should; its bytes were damaged on the way.");
+    TORCH_CHECK_VALUE(reader.finished(),
+                      "its state has more tensors than it should; its bytes were damaged on the way.");
     portion.slots.push_back(std::move(into));
   }
   return portion;
@@ -121,7 +122,8 @@ std::vector<Parcel> decoded(const std::string& text) {
   return parcels;
 }
 
-void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, const Patience& patience) {
+void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error,
+          const Patience& patience) {
   Verdict message;
   message.error = error;
   if (error.empty()) message.more = encoded(parcels);
@@ -141,7 +143,8 @@ void send(Transport& data, std::vector<Parcel> parcels, int to, const std::strin
   }
 }
 
-std::string recv(Transport& data, int from, const Patience& patience, const std::function<void(Parcel)>& each) {
+std::string recv(Transport& data, int from, const Patience& patience,
+                 const std::function<void(Parcel)>& each) {
   const Verdict message = Verdict::decoded(data.recv_message(from, patience));
   if (!message.error.empty()) return message.error;
   std::vector<Parcel> parcels = decoded(message.more);
@@ -149,7 +152,8 @@ std::string recv(Transport& data, int from, const Patience& patience, const std:
   std::vector<Transport::Pending> pending, next;
   const auto begin = [&](std::size_t i) {
     for (const auto& place : parcels[i].beside) parcels[i].tensors.push_back(room_for(place));
-    return begun(parcels[i], [&](const at::Tensor& bytes) { return data.recv(bytes, from, patience.timeout); });
+    return begun(parcels[i],
+                 [&](const at::Tensor& bytes) { return data.recv(bytes, from, patience.timeout); });
   };
   if (!parcels.empty()) next = begin(0);
   for (std::size_t i = 0; i < parcels.size(); ++i) {
@@ -172,7 +176,8 @@ std::string recv(Transport& data, int from, const Patience& patience, const std:
 std::vector<std::int64_t> sizes_of(const std::string& text, const std::vector<Parcel>& parcels) {
   std::vector<std::int64_t> sizes{static_cast<std::int64_t>(text.size())};
   for (const Parcel& parcel : parcels) {
-    for (const at::Tensor& tensor : parcel.tensors) sizes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
+    for (const at::Tensor& tensor : parcel.tensors)
+      sizes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
   }
   return sizes;
 }
@@ -187,7 +192,8 @@ void hand_out(Transport& data, std::string text, const std::vector<Parcel>& parc
   finish(pending);
 }
 
-std::vector<Parcel> take_in(Transport& data, int root, const std::vector<std::int64_t>& sizes, Milliseconds timeout) {
+std::vector<Parcel> take_in(Transport& data, int root, const std::vector<std::int64_t>& sizes,
+                            Milliseconds timeout) {
   std::string text(static_cast<std::size_t>(sizes.at(0)), '\0');
   data.broadcast(bytes_of(text), root, timeout)();
   std::vector<Parcel> parcels = decoded(text);

@@ -34,8 +34,8 @@ struct Parcel {
   std::int64_t samples = 0, refused = 0, without_tensors = 0;
   std::vector<Slot> slots;
   std::vector<core::detail::TensorPlace> beside;
-  std::vector<at::Tensor> tensors;                 ///< sent on their own
-  std::vector<core::detail::StateFact> facts;      ///< not sent
+  std::vector<at::Tensor> tensors;             ///< sent on their own
+  std::vector<core::detail::StateFact> facts;  ///< not sent
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -55,16 +55,19 @@ std::string encoded(const std::vector<Parcel>& parcels);
 std::vector<Parcel> decoded(const std::string& text);
 
 /// Sends all parcels to `to`, and frees each when it is gone.
-void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, const Patience& patience);
-/// Receives what `send` sends: hands `each` a parcel while the next one arrives. Returns the sender's error. Whatever
-/// `each` throws, everything is received, and then thrown.
-std::string recv(Transport& data, int from, const Patience& patience, const std::function<void(Parcel)>& each);
+void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error,
+          const Patience& patience);
+/// Receives what `send` sends: hands `each` a parcel while the next one arrives. Returns the sender's error.
+/// Whatever `each` throws, everything is received, and then thrown.
+std::string recv(Transport& data, int from, const Patience& patience,
+                 const std::function<void(Parcel)>& each);
 /// The sizes in bytes of what `hand_out` gives to all ranks, one after the other.
 std::vector<std::int64_t> sizes_of(const std::string& text, const std::vector<Parcel>& parcels);
 /// On the root: gives all ranks these parcels, whose `encoded` text this is.
 void hand_out(Transport& data, std::string text, const std::vector<Parcel>& parcels, Milliseconds timeout);
 /// On other ranks: the parcels of the root.
-std::vector<Parcel> take_in(Transport& data, int root, const std::vector<std::int64_t>& sizes, Milliseconds timeout);
+std::vector<Parcel> take_in(Transport& data, int root, const std::vector<std::int64_t>& sizes,
+                            Milliseconds timeout);
 /// On a rank that has no use for them: takes part and throws them away.
 void pass_by(Transport& data, int root, const std::vector<std::int64_t>& sizes, Milliseconds timeout);
 

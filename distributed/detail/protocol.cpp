@@ -49,7 +49,8 @@ void decode(const std::string& text, std::vector<bool>& present, std::vector<sto
 std::string encoded(const std::vector<std::int64_t>& numbers) {
   std::string text;
   for (const std::int64_t number : numbers) {
-    for (int i = 0; i < 8; ++i) text += static_cast<char>((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xFF);
+    for (int i = 0; i < 8; ++i)
+      text += static_cast<char>((static_cast<std::uint64_t>(number) >> (8 * i)) & 0xFF);
   }
   return text;
 }
@@ -73,8 +74,8 @@ std::string text_of(const std::exception& error) {
 
 Protocol::Protocol(const Group& group, const Options& options, Offer offer)
     : options_(options), offer_(std::move(offer)), rank_(group.rank()), size_(group.size()) {
-  TORCH_CHECK_VALUE(options.root() >= 0 && options.root() < size_, "merge_ranks: the root is rank ", options.root(),
-                    ", and the group has the ranks 0 to ", size_ - 1, ".");
+  TORCH_CHECK_VALUE(options.root() >= 0 && options.root() < size_, "merge_ranks: the root is rank ",
+                    options.root(), ", and the group has the ranks 0 to ", size_ - 1, ".");
   TORCH_CHECK_VALUE(options.timeout().count() > 0, "merge_ranks: the timeout is ", options.timeout().count(),
                     " ms; give a positive one.");
   TORCH_CHECK_VALUE(options.samples() >= 0, "merge_ranks: the option samples is ", options.samples(),
@@ -183,7 +184,8 @@ std::vector<Header> Protocol::gather(Header mine) {
   if (missing.empty()) return headers;
   Verdict verdict;
   verdict.lost = true;
-  verdict.error = c10::str(listed(missing), " did not come within ", options_.timeout().count(), " ms, or died", why);
+  verdict.error =
+      c10::str(listed(missing), " did not come within ", options_.timeout().count(), " ms, or died", why);
   obey(decided(std::move(verdict), patience()));
   return headers;
 }
@@ -201,7 +203,8 @@ void Protocol::obey(const Verdict& verdict) const {
   TORCH_CHECK_VALUE(false, "merge_ranks: ", verdict.error, ". ", kUnchanged);
 }
 
-/// Throws the error of a rank that heard nothing more, and tells other ranks where a store makes that possible.
+/// Throws the error of a rank that heard nothing more, and tells other ranks where a store makes that
+/// possible.
 void Protocol::lost(const std::string& what) {
   std::string why = what;
   if (links_.roll != nullptr) {
@@ -211,8 +214,8 @@ void Protocol::lost(const std::string& what) {
     } catch (const LinkError&) {  // of which `what` tells
     }
     links_.roll->blame(missing.empty() ? c10::str("rank ", rank_, " reports: ", what)
-                                       : c10::str(listed(missing), " did not come within ", options_.timeout().count(),
-                                                  " ms, or died"));
+                                       : c10::str(listed(missing), " did not come within ",
+                                                  options_.timeout().count(), " ms, or died"));
     const std::string blamed = links_.roll->blamed();
     if (!blamed.empty()) why = blamed;
   } else if (!root()) {
@@ -295,7 +298,8 @@ void Protocol::commit() {
         why = links_.control->recv_message(rank, patience_with_root());
       } catch (const LinkError& error) {
         verdict.lost = true;
-        why = c10::str("nothing was heard of it after the states were merged; it died or hangs (", error.what(), ")");
+        why = c10::str("nothing was heard of it after the states were merged; it died or hangs (",
+                       error.what(), ")");
       }
     }
     if (!why.empty()) verdict.error += c10::str(verdict.error.empty() ? "" : "; ", "rank ", rank, ": ", why);

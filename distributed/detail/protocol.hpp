@@ -36,8 +36,8 @@ struct Offer {
 /// 3. The root tells whether that worked, and hands the result round.
 /// 4. Each rank tells the root that it can put the result in place; the root tells all ranks to do so.
 ///
-/// So nothing changes on any rank unless all of them got through. Between two ranks messages are in order, so there are no
-/// numbers in them.
+/// So nothing changes on any rank unless all of them got through. Between two ranks messages are in order, so
+/// there are no numbers in them.
 class Protocol {
  public:
   Protocol(const Group& group, const Options& options, Offer offer);
@@ -78,12 +78,12 @@ class Protocol {
   Offer offer_;
   const int rank_;
   const int size_;
-  std::vector<Parcel> own_;                     ///< of the offer, in its order
-  std::vector<std::size_t> places_;             ///< where the modules of the offer are among all
-  std::vector<storage::EntryId> modules_;       ///< of all ranks
-  std::vector<bool> present_;                   ///< which ranks have a recorder
-  std::vector<std::optional<Portion>> total_;   ///< by place: what was merged so far; then what will be put
-  std::string failure_;                         ///< of a merge; of putting the result in place
+  std::vector<Parcel> own_;                    ///< of the offer, in its order
+  std::vector<std::size_t> places_;            ///< where the modules of the offer are among all
+  std::vector<storage::EntryId> modules_;      ///< of all ranks
+  std::vector<bool> present_;                  ///< which ranks have a recorder
+  std::vector<std::optional<Portion>> total_;  ///< by place: what was merged so far; then what will be put
+  std::string failure_;                        ///< of a merge; of putting the result in place
   Clock::time_point ticked_ = Clock::now();
 };
 

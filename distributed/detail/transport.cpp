@@ -20,7 +20,8 @@ std::string encoded(std::uint64_t length) {
 
 std::uint64_t decoded(const std::string& bytes) {
   std::uint64_t length = 0;
-  for (std::size_t i = bytes.size(); i > 0; --i) length = (length << 8) | static_cast<unsigned char>(bytes[i - 1]);
+  for (std::size_t i = bytes.size(); i > 0; --i)
+    length = (length << 8) | static_cast<unsigned char>(bytes[i - 1]);
   if (length > kLongest) throw LinkError("the length of a message is damaged; other traffic came between");
   return length;
 }
@@ -34,7 +35,8 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 }
 
 at::Tensor bytes_of(std::string& text) {
-  return at::from_blob(text.data(), {static_cast<std::int64_t>(text.size())}, at::TensorOptions().dtype(at::kByte));
+  return at::from_blob(text.data(), {static_cast<std::int64_t>(text.size())},
+                       at::TensorOptions().dtype(at::kByte));
 }
 
 void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {

@@ -24,14 +24,15 @@ class LinkError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How long to wait. Where the other side is known to go through several steps before it answers, each of them may take
-/// as long.
+/// How long to wait. Where the other side is known to go through several steps before it answers, each of
+/// them may take as long.
 struct Patience {
   Milliseconds timeout;
   int steps = 1;
 };
 
-/// Bytes between the ranks of one merge. Messages between two ranks arrive in the order in which they were sent.
+/// Bytes between the ranks of one merge. Messages between two ranks arrive in the order in which they were
+/// sent.
 class Transport {
  public:
   /// Waits until a transfer that was begun is done. Throws `LinkError`. The tensor is kept until then.

@@ -127,7 +127,7 @@ std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, std::o
     tested = label;
     const at::Tensor images = data.images.index_select(0, data.labels.eq(label).nonzero().flatten());
     if (images.size(0) > 0) {  // with few test images, this class may have none
-      int next = 0;  // each rank takes every size()-th batch
+      int next = 0;            // each rank takes every size()-th batch
       for (const auto& batch : images.split(kTestBatch)) {
         if (next++ % ranks::size() != ranks::rank()) continue;
         right += classifier->forward(batch).argmax(1).eq(label).sum().item<std::int64_t>();
@@ -298,7 +298,8 @@ void run(Arguments arguments) {
                   static_cast<long long>(step.index + 1), static_cast<long long>(step.count),
                   static_cast<long long>(step.index * arguments.epochs / step.count + 1), smoothed);
     progress.show(step.index, step.count, text);
-    if (writes && (step.index == 0 || step.index + 1 == step.count)) {  // for check.py, which repeats these two
+    if (writes &&
+        (step.index == 0 || step.index + 1 == step.count)) {  // for check.py, which repeats these two
       const core::Value::Dict all = {
           {"parameters", parameters_of(classifier)}, {"images", step.images}, {"labels", step.labels}};
       if (step.index == 0) storage::save_value(folder / "first_step.pt", all, options);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The ranks of the example: one process alone (alone.cpp), or several that share the test images and merge what they
-/// recorded (examples/fashion_mnist_ranks).
+/// The ranks of the example: one process alone (alone.cpp), or several that share the test images and merge
+/// what they recorded (examples/fashion_mnist_ranks).
 
 #include <cstdint>
 

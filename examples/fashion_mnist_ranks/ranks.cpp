@@ -1,12 +1,13 @@
-// The main example on many ranks: each tests a part of the images, and torchtap::distributed merges what they recorded.
-// Start it as `torchrun --no_python --nproc_per_node 4 fashion_mnist_ranks`, or with RANK, WORLD_SIZE, MASTER_ADDR and
-// MASTER_PORT set for each process. Rank 0 writes the files that one process writes; the same check.py checks them.
+// The main example on many ranks: each tests a part of the images, and torchtap::distributed merges what they
+// recorded. Start it as `torchrun --no_python --nproc_per_node 4 fashion_mnist_ranks`, or with RANK,
+// WORLD_SIZE, MASTER_ADDR and MASTER_PORT set for each process. Rank 0 writes the files that one process
+// writes; the same check.py checks them.
+#include "../fashion_mnist/ranks.hpp"
+
 #include <ATen/Functions.h>
 
 #include <torchtap/distributed/distributed.hpp>
 #include <torchtap/reductions/sum.hpp>
-
-#include "../fashion_mnist/ranks.hpp"
 
 namespace tap = torchtap;
 

@@ -14,9 +14,10 @@ std::vector<Portion> Exchange::take(const Recorder& recorder) {
   std::vector<Portion> portions;
   for (const auto& entry : recorder.live()) {
     const Record& record = *entry.second;
-    TORCH_CHECK_VALUE(!recorder.store_->spooling(), record.describe(), ": samples are spooled to \"",
-                      recorder.options().spool_directory(),
-                      "\", and ranks merge in memory; save() each rank's recording, and join them with `torchtap merge`.");
+    TORCH_CHECK_VALUE(
+        !recorder.store_->spooling(), record.describe(), ": samples are spooled to \"",
+        recorder.options().spool_directory(),
+        "\", and ranks merge in memory; save() each rank's recording, and join them with `torchtap merge`.");
     RecordData data = record.data();
     Portion portion;
     portion.id = record.id;
@@ -43,7 +44,8 @@ std::string Exchange::changed_since(const Recorder& recorder, const std::vector<
   if (records.size() != taken.size()) return "the list of subrecorders";
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const Record& record = *records[i].second;
-    const std::int64_t before = taken[i].samples + taken[i].refused + taken[i].without_tensors + record.dropped();
+    const std::int64_t before =
+        taken[i].samples + taken[i].refused + taken[i].without_tensors + record.dropped();
     if (record.events() != before) return record.describe();
   }
   return "";
@@ -71,13 +73,15 @@ void Exchange::put(Recorder& recorder, std::vector<Portion> merged) {
   for (std::size_t i = 0; i < merged.size(); ++i) {
     data.push_back(data_of(merged[i]));
     if (i < records.size()) continue;
-    auto record = std::make_shared<Record>(recorder.kind_, recorder.options_, std::move(merged[i].id), /*alone=*/false);
+    auto record =
+        std::make_shared<Record>(recorder.kind_, recorder.options_, std::move(merged[i].id), /*alone=*/false);
     record->store_in(recorder.store_);
     added.push_back(std::make_unique<Recorder::Attached>(std::move(record)));
   }
   recorder.attached_->reserve(recorder.attached_->size() + added.size());
   for (std::size_t i = 0; i < merged.size(); ++i) {
-    Record& record = i < records.size() ? *records[i].second : *added[i - records.size()]->subrecorder.record_;
+    Record& record =
+        i < records.size() ? *records[i].second : *added[i - records.size()]->subrecorder.record_;
     record.put(std::move(data[i]));
   }
   for (auto& attached : added) recorder.attached_->push_back(std::move(attached));

@@ -17,7 +17,9 @@ namespace torchtap::storage::detail {
 /// What joining needs of an entry beyond what it shows.
 struct EntryAccess {
   static const Description& description(const RecordedEntry& entry) { return *entry.description_; }
-  static InputFile open(const RecordedEntry& entry, const std::string& name) { return entry.open("merge", name); }
+  static InputFile open(const RecordedEntry& entry, const std::string& name) {
+    return entry.open("merge", name);
+  }
 };
 
 namespace {
@@ -35,15 +37,16 @@ std::vector<Key> keys_of(const Recording& recording) {
 void check_alike(const RecordedEntry& mine, const std::string& first, const RecordedEntry& theirs,
                  const std::string& other) {
   const auto check = [&](const char* what, const std::string& a, const std::string& b) {
-    TORCH_CHECK_VALUE(a == b, "merge: cannot merge \"", other, "\" into \"", first, "\": ", named(mine), " has the ", what,
-                      " \"", a, "\" in the first and \"", b, "\" in the second.");
+    TORCH_CHECK_VALUE(a == b, "merge: cannot merge \"", other, "\" into \"", first, "\": ", named(mine),
+                      " has the ", what, " \"", a, "\" in the first and \"", b, "\" in the second.");
   };
   check("kind", mine.kind(), theirs.kind());
   check("reduction", mine.reduction(), theirs.reduction());
 }
 
 /// The modules that one recording has and the other lacks, for messages.
-std::string lacking(const Recording& from, const std::vector<Key>& keys, const std::map<Key, std::size_t>& other) {
+std::string lacking(const Recording& from, const std::vector<Key>& keys,
+                    const std::map<Key, std::size_t>& other) {
   std::string text;
   for (std::size_t i = 0, found = 0; i < keys.size() && found < 5; ++i) {
     if (other.count(keys[i]) != 0) continue;
@@ -117,10 +120,11 @@ std::vector<JoinedEntry> joined_by_module(const std::vector<std::string>& paths,
     const std::vector<Key> keys_of_first = keys_of(*first);
     for (const auto& key : keys_of_first) mine.emplace(key, 0);
     for (const auto& key : keys) theirs.emplace(key, 0);
-    TORCH_CHECK_VALUE(false, "merge: cannot merge \"", path, "\" into \"", paths.front(),
-                      "\": they recorded different modules. Only the first has ", lacking(*first, keys_of_first, theirs),
-                      "; only the second has ", lacking(recording, keys, mine),
-                      ". To merge the modules of all parts, ask for all_modules (torchtap merge --all-modules).");
+    TORCH_CHECK_VALUE(
+        false, "merge: cannot merge \"", path, "\" into \"", paths.front(),
+        "\": they recorded different modules. Only the first has ", lacking(*first, keys_of_first, theirs),
+        "; only the second has ", lacking(recording, keys, mine),
+        ". To merge the modules of all parts, ask for all_modules (torchtap merge --all-modules).");
   }
   return joined;
 }
@@ -133,9 +137,8 @@ ShardedEntry with_all_shards(const JoinedEntry& joined) {
     whole.dropped += description.dropped;
     for (const ShardInfo& info : description.shards) {
       // Opened when it is copied: a recording may have more shards than a process may have files.
-      whole.shards.push_back({info, [entry, name = info.file](OutputFile& to) {
-                                copy(EntryAccess::open(entry, name), to);
-                              }});
+      whole.shards.push_back(
+          {info, [entry, name = info.file](OutputFile& to) { copy(EntryAccess::open(entry, name), to); }});
     }
     if (description.shards.empty()) add_unspooled(entry, whole.shards);
   }

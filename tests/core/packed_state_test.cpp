@@ -81,8 +81,10 @@ BOOST_AUTO_TEST_CASE(tells_versions_and_shapes) {
     if (fact.version != 0) versions.push_back(fact.what);
     if (fact.version == 0) shapes.push_back(c10::str(fact.what, fact.shaped, c10::IntArrayRef(fact.shape)));
   }
-  BOOST_TEST(versions == (std::vector<std::string>{"Series", "Moments", "Sum"}), boost::test_tools::per_element());
-  BOOST_TEST(shapes == (std::vector<std::string>{"Moments1[3, 4]", "Sum1[]"}), boost::test_tools::per_element());
+  BOOST_TEST(versions == (std::vector<std::string>{"Series", "Moments", "Sum"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(shapes == (std::vector<std::string>{"Moments1[3, 4]", "Sum1[]"}),
+             boost::test_tools::per_element());
 }
 
 // The bytes of ordinary archives are those of before.

@@ -53,11 +53,14 @@ BOOST_AUTO_TEST_CASE(needs_its_variables) {
   }
   {
     const Variables wrong({{"WORLD_SIZE", "2"}, {"RANK", "2"}});
-    BOOST_CHECK_EXCEPTION(distributed::from_environment(), c10::ValueError, says({"RANK", "\"2\"", "0 to 1"}));
+    BOOST_CHECK_EXCEPTION(distributed::from_environment(), c10::ValueError,
+                          says({"RANK", "\"2\"", "0 to 1"}));
   }
   {
-    const Variables wrong({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "http"}});
-    BOOST_CHECK_EXCEPTION(distributed::from_environment(), c10::ValueError, says({"MASTER_PORT", "\"http\""}));
+    const Variables wrong(
+        {{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "http"}});
+    BOOST_CHECK_EXCEPTION(distributed::from_environment(), c10::ValueError,
+                          says({"MASTER_PORT", "\"http\""}));
   }
 }
 

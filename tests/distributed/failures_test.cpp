@@ -24,14 +24,15 @@ std::vector<RankResult> ranks(int size, const std::string& scenario, const std::
 }
 
 /// Each rank says `key` with all of `parts`, and nothing was changed.
-void check_error(const std::vector<RankResult>& results, const std::string& key, const std::vector<std::string>& parts,
-                 const std::set<std::size_t>& without = {}) {
+void check_error(const std::vector<RankResult>& results, const std::string& key,
+                 const std::vector<std::string>& parts, const std::set<std::size_t>& without = {}) {
   std::string first;
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
     if (without.count(rank) != 0) continue;
     const std::string text = results[rank].at(key);
     if (first.empty()) first = text;
-    BOOST_TEST(text == first, "rank " << rank << " says of " << key << ": " << text << "\nand not: " << first);
+    BOOST_TEST(text == first,
+               "rank " << rank << " says of " << key << ": " << text << "\nand not: " << first);
     for (const auto& part : parts) {
       BOOST_TEST(text.find(part) != std::string::npos, key << ": no \"" << part << "\" in: " << text);
     }
@@ -73,7 +74,8 @@ BOOST_DATA_TEST_CASE(are_the_same_error_on_all_ranks, bdata::make({"environment"
 }
 
 BOOST_DATA_TEST_CASE(of_a_killed_or_stopped_rank_come_within_the_timeout,
-                     bdata::make({"killed", "stopped"}) * bdata::make({"environment", "group", "store"}), scenario, link) {
+                     bdata::make({"killed", "stopped"}) * bdata::make({"environment", "group", "store"}),
+                     scenario, link) {
   const std::string name = scenario;
   const auto results = ranks(3, name, link, {{"RANKS_WHO", "1"}});
   BOOST_TEST(results[1].status == 128 + SIGKILL);
@@ -102,10 +104,12 @@ BOOST_DATA_TEST_CASE(of_a_dead_root_are_errors, bdata::make({"environment", "gro
 // Whenever a rank dies: all others have the result, or none.
 BOOST_DATA_TEST_CASE(are_all_or_none_if_a_rank_dies_within, bdata::make({"environment", "group"}), link) {
   for (const char* after : {"100", "3000", "20000", "60000", "120000", "250000"}) {
-    const auto results =
-        ranks(3, "dies-within", link, {{"RANKS_WHO", "2"}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "500000"}});
-    const std::string first = results[0].at("within").substr(0, 6), second = results[1].at("within").substr(0, 6);
-    BOOST_TEST(first == second, "after " << after << " us: " << results[0].at("within") << "\nand " << results[1].at("within"));
+    const auto results = ranks(3, "dies-within", link,
+                               {{"RANKS_WHO", "2"}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "500000"}});
+    const std::string first = results[0].at("within").substr(0, 6),
+                      second = results[1].at("within").substr(0, 6);
+    BOOST_TEST(first == second, "after " << after << " us: " << results[0].at("within") << "\nand "
+                                         << results[1].at("within"));
     if (first == "merged" && second == "merged") {
       BOOST_TEST(results[0].at("within-state") == results[1].at("within-state"));
     } else {
@@ -130,7 +134,8 @@ BOOST_AUTO_TEST_CASE(do_not_come_of_a_slow_rank_or_hide_what_a_rank_says) {
   for (const auto& result : ranks(3, "slow", "group")) BOOST_TEST(result.at("slow") == "merged");
   const auto results = ranks(3, "throws", "group");
   for (const std::size_t rank : {0, 2}) {
-    BOOST_TEST(results[rank].at("throws").find("rank 1: rows of the data set are missing") != std::string::npos);
+    BOOST_TEST(results[rank].at("throws").find("rank 1: rows of the data set are missing") !=
+               std::string::npos);
     BOOST_TEST(std::stod(results[rank].at("throws-took")) < 1.5);
   }
 }

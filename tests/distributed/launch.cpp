@@ -1,4 +1,6 @@
 // Processes of ranks: fork, exec, pipes, and a time limit.
+#include "launch.hpp"
+
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -12,7 +14,6 @@
 #include <thread>
 
 #include "../support.hpp"
-#include "launch.hpp"
 
 namespace torchtap_test {
 namespace {
@@ -39,7 +40,8 @@ struct Process {
   bool ended = false;
 };
 
-Process started(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables) {
+Process started(const std::vector<std::string>& command,
+                const std::map<std::string, std::string>& variables) {
   int ends[2];
   BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   // What execve takes is made before the fork: the child of a program with threads may not allocate.
@@ -110,18 +112,16 @@ std::vector<RankResult> run_ranks(const Launch& launch) {
   std::vector<Process> processes;
   const auto begin = Clock::now();
   for (int rank = 0; rank < launch.size; ++rank) {
-    std::map<std::string, std::string> variables{{"RANK", std::to_string(rank)},
-                                                 {"WORLD_SIZE", std::to_string(launch.size)},
-                                                 {"MASTER_ADDR", "127.0.0.1"},
-                                                 {"MASTER_PORT", port},
-                                                 {"RANKS_LINK", launch.link},
-                                                 {"RANKS_FILE", folder / "store"},
-                                                 {"OMP_NUM_THREADS", "1"}};
+    std::map<std::string, std::string> variables{
+        {"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(launch.size)},
+        {"MASTER_ADDR", "127.0.0.1"},   {"MASTER_PORT", port},
+        {"RANKS_LINK", launch.link},    {"RANKS_FILE", folder / "store"},
+        {"OMP_NUM_THREADS", "1"}};
     for (const auto& [name, value] : launch.variables) variables[name] = value;
     const auto other = launch.others.find(rank);
-    const std::vector<std::string> command = other != launch.others.end()
-                                                 ? other->second
-                                                 : std::vector<std::string>{TORCHTAP_TEST_RANK, launch.scenario};
+    const std::vector<std::string> command =
+        other != launch.others.end() ? other->second
+                                     : std::vector<std::string>{TORCHTAP_TEST_RANK, launch.scenario};
     processes.push_back(started(command, variables));
   }
   std::vector<RankResult> results(processes.size());

@@ -22,7 +22,8 @@ std::vector<RankResult> ranks(int size, const std::string& scenario, const std::
   launch.variables = variables;
   auto results = run_ranks(launch);
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    BOOST_TEST(results[rank].status == 0, scenario << ": rank " << rank << " ended with " << results[rank].status);
+    BOOST_TEST(results[rank].status == 0,
+               scenario << ": rank " << rank << " ended with " << results[rank].status);
     BOOST_TEST(!results[rank].has("failed"), scenario << ": rank " << rank);
     if (results[rank].has("failed")) BOOST_TEST_MESSAGE(results[rank].at("failed"));
   }
@@ -63,9 +64,9 @@ BOOST_DATA_TEST_CASE(every_reduction_as_in_one_process, bdata::make({1, 2, 3, 4,
   }
   BOOST_TEST(same >= 3 * 21 + 2 + 12);
   // A new reduction has to be added to the scenario.
-  BOOST_TEST(names == (std::set<std::string>{"Sum", "Mean", "Moments", "Min", "Max", "AbsMax", "Norm", "Count", "First",
-                                             "Last", "EMA", "Histogram", "LogHistogram", "Quantiles", "Covariance",
-                                             "Gram", "TopK", "Reservoir"}),
+  BOOST_TEST(names == (std::set<std::string>{"Sum", "Mean", "Moments", "Min", "Max", "AbsMax", "Norm",
+                                             "Count", "First", "Last", "EMA", "Histogram", "LogHistogram",
+                                             "Quantiles", "Covariance", "Gram", "TopK", "Reservoir"}),
              boost::test_tools::per_element());
   BOOST_TEST(std::stod(results.front().at("variance-error")) < 1e-12);
   BOOST_TEST(results.front().at("variance-count") == "280 280");
@@ -134,7 +135,8 @@ BOOST_AUTO_TEST_CASE(with_modules_in_another_order) {
     for (const auto& result : results) {
       BOOST_TEST(result.at("as-one-process") == "yes");
       for (const char* path : {"in", "act", "out"}) {
-        BOOST_TEST(result.at(std::string("module ") + path) == results.front().at(std::string("module ") + path));
+        BOOST_TEST(result.at(std::string("module ") + path) ==
+                   results.front().at(std::string("module ") + path));
       }
     }
     BOOST_TEST(results[0].lines != results[1].lines, boost::test_tools::per_element());
@@ -148,7 +150,8 @@ BOOST_AUTO_TEST_CASE(of_a_pipeline_get_the_modules_of_all_ranks) {
     BOOST_TEST(result.at("own") == "kept");
     BOOST_TEST(result.at("replaced") == "1");
     for (const char* path : {"shared", "stage0", "stage1", "stage2", "stage3"}) {
-      BOOST_TEST(result.at(std::string("module ") + path) == results.front().at(std::string("module ") + path));
+      BOOST_TEST(result.at(std::string("module ") + path) ==
+                 results.front().at(std::string("module ") + path));
     }
   }
 }
@@ -159,8 +162,8 @@ BOOST_AUTO_TEST_CASE(are_missing_on_some_ranks) {
   // Ranks 0 and 3 saw 6 batches each, in 4 modules.
   for (const std::size_t rank : {0, 2, 3}) {
     BOOST_TEST(results[rank].at("samples") == "48");
-    BOOST_CHECK_EQUAL_COLLECTIONS(results[rank].lines.begin(), results[rank].lines.end(), results[0].lines.begin(),
-                                  results[0].lines.end());
+    BOOST_CHECK_EQUAL_COLLECTIONS(results[rank].lines.begin(), results[rank].lines.end(),
+                                  results[0].lines.begin(), results[0].lines.end());
   }
   for (const auto& result : ranks(3, "nobody")) BOOST_TEST(result.has("done"));
 }
@@ -180,8 +183,8 @@ BOOST_AUTO_TEST_CASE(merge_beside_a_rank_in_python, *boost::unit_test::enable_if
   BOOST_TEST(results[0].at("error").find("keeps every sample") != std::string::npos);
   BOOST_TEST(std::stoll(results[2].at("handed-round")) > 4 * 20000 * 3 * 4);
   for (const std::size_t rank : {1, 3}) {
-    BOOST_CHECK_EQUAL_COLLECTIONS(results[rank].lines.begin(), results[rank].lines.end(), results[0].lines.begin(),
-                                  results[0].lines.end());
+    BOOST_CHECK_EQUAL_COLLECTIONS(results[rank].lines.begin(), results[rank].lines.end(),
+                                  results[0].lines.begin(), results[0].lines.end());
   }
   BOOST_TEST(results[0].at("module in").substr(0, 2) == "9 ");
 }

@@ -69,7 +69,8 @@ std::vector<at::Tensor> counted(int from, int to) {
 }
 
 /// A spooled recording of these samples, by path.
-void spooled(const std::string& directory, const std::vector<std::pair<std::string, std::vector<at::Tensor>>>& all) {
+void spooled(const std::string& directory,
+             const std::vector<std::pair<std::string, std::vector<at::Tensor>>>& all) {
   Spool spool(directory, SpoolOptions().mkdir(true).sync(false).shard_bytes(64));
   for (const auto& [path, samples] : all) {
     auto& stream = spool.add({path, {}, "Linear", "ForwardOutput"});
@@ -106,7 +107,8 @@ BOOST_AUTO_TEST_CASE(asks_before_it_joins_other_modules) {
                         says({"stage1", "stage2", "all_modules", "entry 0", "entry 1"}));
   merged({folder / "1", folder / "2"}, folder / "all", MergeOptions().all_modules(true));
   const Recording all = load(folder / "all");
-  BOOST_TEST(all.paths() == (std::vector<std::string>{"stage1", "shared", "stage2"}), boost::test_tools::per_element());
+  BOOST_TEST(all.paths() == (std::vector<std::string>{"stage1", "shared", "stage2"}),
+             boost::test_tools::per_element());
   BOOST_TEST(all.at("shared").samples() == 6);
   BOOST_TEST((all.at("stage2").value() == reduced("stage2", 4).value));
 }
@@ -146,7 +148,8 @@ BOOST_AUTO_TEST_CASE(leaves_what_was_there_if_a_later_round_fails) {
   }
   save(folder / "got", {reduced("old", 1)}, kQuick);
   BOOST_CHECK_THROW(merged(parts, folder / "got", MergeOptions().at_once(2)), c10::ValueError);
-  BOOST_TEST(load(folder / "got").paths() == std::vector<std::string>{"old"}, boost::test_tools::per_element());
+  BOOST_TEST(load(folder / "got").paths() == std::vector<std::string>{"old"},
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(copies_the_shards_of_spools) {

@@ -77,7 +77,9 @@ class Errors {
   }
 
  private:
-  static tap::distributed::Options limits() { return tap::distributed::Options().timeout(std::chrono::seconds(60)); }
+  static tap::distributed::Options limits() {
+    return tap::distributed::Options().timeout(std::chrono::seconds(60));
+  }
 
   std::string thrown(const std::function<void()>& call) {
     try {
@@ -106,7 +108,8 @@ class Errors {
   void attempt(const std::string& name, const Options& how, std::int64_t width = 4,
                const tap::distributed::Options& options = limits(), bool data = true) {
     torch::NoGradGuard no_grad;
-    torch::nn::Sequential net({{"first", torch::nn::Linear(width, 3)}, {"layer", torch::nn::Linear(3, width)}});
+    torch::nn::Sequential net(
+        {{"first", torch::nn::Linear(width, 3)}, {"layer", torch::nn::Linear(3, width)}});
     ForwardOutput recorder(how);
     recorder.attach(net, tap::selectors::names("layer"));
     for (int i = 0; data && i < 3; ++i) net->forward(at::full({width}, 0.5 * i + rank_));

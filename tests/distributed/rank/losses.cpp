@@ -17,7 +17,8 @@ using namespace torchtap::reductions;
 using tap::distributed::Group;
 
 tap::distributed::Options limits() {
-  return tap::distributed::Options().timeout(std::chrono::milliseconds(std::stoll(variable("RANKS_TIMEOUT", "1500"))));
+  return tap::distributed::Options().timeout(
+      std::chrono::milliseconds(std::stoll(variable("RANKS_TIMEOUT", "1500"))));
 }
 
 bool chosen(const Group& group) {

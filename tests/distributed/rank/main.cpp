@@ -19,7 +19,8 @@ tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
     return tap::distributed::from_environment(tap::distributed::EnvironmentOptions().timeout(timeout));
   }
   const int rank = std::stoi(variable("RANK")), size = std::stoi(variable("WORLD_SIZE"));
-  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::FileStore>(variable("RANKS_FILE"), size);
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::FileStore>(variable("RANKS_FILE"), size);
   store->setTimeout(std::chrono::seconds(60));
   if (link == "store") return {store, rank, size};
 #if TORCHTAP_TEST_GLOO

@@ -1,4 +1,5 @@
-// Scenarios: every reduction and combinator, merged by ranks and by one process that merges in the same order.
+// Scenarios: every reduction and combinator, merged by ranks and by one process that merges in the same
+// order.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
@@ -11,7 +12,8 @@ namespace {
 
 using namespace torchtap::reductions;
 
-/// A stream that drifts, so that a wrong term between ranks cannot cancel out. Rank `rank` has every `size`-th sample.
+/// A stream that drifts, so that a wrong term between ranks cannot cancel out. Rank `rank` has every
+/// `size`-th sample.
 std::vector<at::Tensor> shard(int rank, int size, std::int64_t columns = 6) {
   const auto generator = at::detail::createCPUGenerator(11);
   std::vector<at::Tensor> samples;
@@ -71,10 +73,13 @@ class Longest {
 
 void every_reduction(const Check& check) {
   const ParseOptions rows = ParseOptions().over({0}), elements = ParseOptions().over_all(true);
-  for (const std::string text :
-       {"sum", "mean", "moments", "moments:2", "min", "max", "abs_max", "norm", "norm:3", "count", "first", "last", "ema",
-        "ema:0.99", "histogram:16:-4:4", "histogram:8", "log_histogram", "log_histogram:5", "quantiles", "top_k:3",
-        "reservoir:7"}) {
+  for (const std::string text : {"sum",         "mean",          "moments",
+                                 "moments:2",   "min",           "max",
+                                 "abs_max",     "norm",          "norm:3",
+                                 "count",       "first",         "last",
+                                 "ema",         "ema:0.99",      "histogram:16:-4:4",
+                                 "histogram:8", "log_histogram", "log_histogram:5",
+                                 "quantiles",   "top_k:3",       "reservoir:7"}) {
     check(text, parse(text));
     check(text + "-rows", parse(text, rows));
     check(text + "-elements", parse(text, elements));
@@ -96,7 +101,8 @@ void every_combinator(const Check& check) {
                          map([](const at::Tensor& x) { return x.exp(); }, Histogram(HistogramOptions(16)))));
   check("omit", Moments(MomentsOptions().over_all(true).non_finite(NonFinite::omit)));
   check("own-type", Longest());
-  check("callable", tap::core::Fold([](const at::Tensor& a, const at::Tensor& b) { return at::maximum(a, b); }));
+  check("callable",
+        tap::core::Fold([](const at::Tensor& a, const at::Tensor& b) { return at::maximum(a, b); }));
   // Every n-th sample merges if the ranks before saw a multiple of n.
   if (56 % check.group.size() == 0) check("every", every(56 / check.group.size(), Mean()));
 }
@@ -154,8 +160,9 @@ void huge_state() {
 
 void repeated() {
   const Check check = check_of({});
-  const auto fed = check.fed(Series(Moments(), LogHistogram(), Quantiles(QuantilesOptions().over_all(true)), EMA()),
-                             check.group.rank());
+  const auto fed =
+      check.fed(Series(Moments(), LogHistogram(), Quantiles(QuantilesOptions().over_all(true)), EMA()),
+                check.group.rank());
   std::map<std::string, int> digests;
   for (int i = 0; i < 100; ++i) {
     auto copy = fed;

@@ -18,9 +18,8 @@ using tap::distributed::Group;
 
 torch::nn::Sequential model() {
   at::manual_seed(5);
-  return torch::nn::Sequential({{"in", torch::nn::Linear(6, 8)},
-                                {"act", torch::nn::Tanh()},
-                                {"out", torch::nn::Linear(8, 3)}});
+  return torch::nn::Sequential(
+      {{"in", torch::nn::Linear(6, 8)}, {"act", torch::nn::Tanh()}, {"out", torch::nn::Linear(8, 3)}});
 }
 
 std::vector<at::Tensor> batches(int rank, int size) {
@@ -47,7 +46,8 @@ void describe(const Recorder& recorder) {
       if (entry.path != one.path()) continue;
       for (const auto& saved : entry.state) state += saved.bytes;
     }
-    say("module ", one.path(), " ", one.samples(), " ", one.events(), " ", digest(state), " ", digest(text.str()));
+    say("module ", one.path(), " ", one.samples(), " ", one.events(), " ", digest(state), " ",
+        digest(text.str()));
   }
 }
 
