@@ -1,7 +1,8 @@
-// One rank of the benchmark of torchtap::distributed, which bench/ranks starts several times: what merging a state costs,
-// beside an allreduce of as many bytes.
+// One rank of the benchmark of torchtap::distributed, which bench/ranks starts several times: what merging a
+// state costs, beside an allreduce of as many bytes.
 //
-// usage: bench_distributed ELEMENTS ROUNDS, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; rank 0 prints JSON
+// usage: bench_distributed ELEMENTS ROUNDS, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; rank 0 prints
+// JSON
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <gloo/transport/device.h>
@@ -58,12 +59,17 @@ int main(int, char** argv) {
   tcp.port = static_cast<std::uint16_t>(number("MASTER_PORT"));
   tcp.isServer = rank == 0;
   tcp.numWorkers = static_cast<std::size_t>(size);
-  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), tcp);
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), tcp);
   const auto options = Gloo::Options::create();
   options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
-  Run run{c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, options), rank, {}};
+  Run run{
+      c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, options),
+      rank,
+      {}};
 
-  const distributed::Group group(run.gloo), with_store(run.gloo, c10::make_intrusive<c10d::PrefixStore>("tap", store));
+  const distributed::Group group(run.gloo),
+      with_store(run.gloo, c10::make_intrusive<c10d::PrefixStore>("tap", store));
   const distributed::Group store_alone(c10::make_intrusive<c10d::PrefixStore>("alone", store), rank, size);
   Moments moments;
   for (int i = 0; i < 3; ++i) moments.update(at::randn({elements}) + rank);

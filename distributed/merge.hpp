@@ -49,8 +49,8 @@ TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group,
                                const Options& options = {}) noexcept;
 
 namespace detail {
-/// What `sink` becomes; null if it keeps what it has.
-TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, const Group& group,
+/// What `sink` becomes; null if nothing was merged.
+TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(std::unique_ptr<core::Sink> sink, const Group& group,
                                                      const Options& options);
 }  // namespace detail
 
@@ -61,7 +61,7 @@ TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(const core::Sink& sink, con
 ///     distributed::merge_ranks(moments, group);
 template <class R, class = std::enable_if_t<core::is_reduction_v<R>>>
 void merge_ranks(R& reduction, const Group& group, const Options& options = {}) {
-  const auto merged = detail::merged_sink(core::SinkOf<R>(reduction), group, options);
+  const auto merged = detail::merged_sink(std::make_unique<core::SinkOf<R>>(reduction), group, options);
   if (merged == nullptr) return;
   if constexpr (std::is_move_assignable_v<R>) {
     reduction = std::move(static_cast<core::SinkOf<R>&>(*merged).reduction());

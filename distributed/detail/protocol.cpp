@@ -145,7 +145,7 @@ bool Protocol::agree() {
     verdict.more = encoded(present_, modules_);
     obey(decided(std::move(verdict), patience()));
   } else {
-    links_.control->send_message(header().encoded(), options_.root(), options_.timeout());
+    links_.control->send_message(header().encoded(), options_.root(), patience_with_root().timeout);
     verdict = decided({}, patience_with_root());
     obey(verdict);
     decode(verdict.more, present_, modules_);
@@ -251,7 +251,7 @@ void Protocol::hand_round() {
     }
   }
   // The root may have heard of every rank before it answers.
-  verdict = decided(std::move(verdict), patience(size_ + 2));
+  verdict = decided(std::move(verdict), {patience_with_root().timeout, size_ + 2});
   obey(verdict);
   if (!options_.everywhere()) return;
   if (!root()) return receive_result(verdict);
@@ -287,7 +287,7 @@ void Protocol::commit() {
   const bool puts = offer_.present && (root() || options_.everywhere());
   if (failure_.empty() && puts && offer_.ready) failure_ = offer_.ready();
   if (!root()) {
-    links_.control->send_message(failure_, options_.root(), options_.timeout());
+    links_.control->send_message(failure_, options_.root(), patience_with_root().timeout);
     return obey(decided({}, patience_with_root()));
   }
   Verdict verdict;

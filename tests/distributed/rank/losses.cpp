@@ -53,14 +53,12 @@ void killed() {
   const Group group = make_group(std::chrono::seconds(20));
   if (chosen(group)) ::raise(SIGKILL);
   attempt("killed", group, limits());
-  ::_exit(0);  // the destructor of a group would wait for the dead one
 }
 
 void stopped() {
   const Group group = make_group(std::chrono::seconds(20));
   if (chosen(group)) ::raise(SIGSTOP);
   attempt("stopped", group, limits());
-  ::_exit(0);
 }
 
 /// Dies at some moment of the merge: all others go through with it, or none.
@@ -75,7 +73,6 @@ void dies_within() {
   }
   attempt("within", group, limits());
   if (chosen(group)) ::pause();
-  ::_exit(0);
 }
 
 /// A rank misses a merge, comes late, and all meet again in the next one.

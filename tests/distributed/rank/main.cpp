@@ -16,7 +16,8 @@ namespace rank_test {
 tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
   const std::string link = variable("RANKS_LINK");
   if (link == "environment") {
-    return tap::distributed::from_environment(tap::distributed::EnvironmentOptions().timeout(timeout));
+    return tap::distributed::from_environment(
+        tap::distributed::EnvironmentOptions().timeout(timeout).linger(std::chrono::seconds(2)));
   }
   const int rank = std::stoi(variable("RANK")), size = std::stoi(variable("WORLD_SIZE"));
   const c10::intrusive_ptr<c10d::Store> store =
