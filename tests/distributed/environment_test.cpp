@@ -2,6 +2,10 @@
 #include <boost/test/unit_test.hpp>
 #include <stdlib.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include <torchtap/distributed/distributed.hpp>
 
 #include "../support.hpp"
@@ -43,6 +47,27 @@ BOOST_AUTO_TEST_CASE(gives_ranks_of_a_launcher_a_group) {
     BOOST_TEST(results[rank].at("sum") == "6");
   }
   BOOST_TEST(distributed::has_gloo() == torchtap_test::with_gloo());
+}
+
+// Without -r, -t and a folder for logs, torchrun of Debian 12 fails on its Python 3.11.
+BOOST_AUTO_TEST_CASE(works_under_torchrun,
+                     *boost::unit_test::enable_if<(sizeof TORCHTAP_TEST_PYTHON > 1)>()) {
+  const torchtap_test::TemporaryDirectory folder;
+  const std::string command = "env RANKS_LINK=environment OMP_NUM_THREADS=1 " TORCHTAP_TEST_PYTHON
+                              " -m torch.distributed.run -r 1 -t 1 --log_dir " +
+                              folder.path() +
+                              " --no_python --nproc_per_node 3 --master_addr 127.0.0.1 --master_port " +
+                              std::to_string(torchtap_test::free_port()) +
+                              " " TORCHTAP_TEST_RANK " environment >" + folder.path() + "/said 2>&1";
+  BOOST_TEST(std::system(command.c_str()) == 0);
+  int right = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    if (entry.path().filename() != "stdout.log") continue;
+    std::ifstream stream(entry.path());
+    for (std::string line; std::getline(stream, line);) right += line == "sum 6" ? 1 : 0;
+  }
+  BOOST_TEST(right == 3);
+  if (right != 3) BOOST_TEST_MESSAGE(std::ifstream(folder / "said").rdbuf());
 }
 
 BOOST_AUTO_TEST_CASE(needs_its_variables) {

@@ -38,6 +38,9 @@ struct Launch {
 /// Runs all ranks to their end. Ranks that are left at the limit, or only stopped, are killed.
 std::vector<RankResult> run_ranks(const Launch& launch);
 
+/// A port that nobody listens at now.
+int free_port();
+
 /// Whether this build has the headers of Gloo.
 bool with_gloo();
 

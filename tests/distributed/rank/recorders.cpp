@@ -6,6 +6,7 @@
 
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
+#include <torchtap/selectors/selectors.hpp>
 
 #include "support.hpp"
 
