@@ -1,5 +1,6 @@
 // Merging recordings: modules in any order, many parts, spools.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <boost/test/unit_test.hpp>
 
 #include <fstream>
