@@ -1,6 +1,7 @@
 // Bytes between ranks over a store of c10d.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -107,9 +108,9 @@ std::string OverStore::take_text(const std::string& key, Milliseconds timeout, b
     wait_for(key, timeout);
     const std::vector<std::uint8_t> length = store_->get(key);
     const std::int64_t bytes = std::stoll(std::string(length.begin(), length.end()));
-    std::string text(static_cast<std::size_t>(bytes), '\0');
+    const auto text = std::make_shared<std::string>(static_cast<std::size_t>(bytes), '\0');
     take(key, bytes_of(text), timeout, shared);
-    return text;
+    return std::move(*text);
   });
 }
 
@@ -133,8 +134,7 @@ Transport::Pending OverStore::broadcast(const at::Tensor& bytes, int root, Milli
 
 void OverStore::send_message(const std::string& text, int to, Milliseconds) {
   const std::string key = next_key(rank(), to);
-  std::string copy = text;
-  put(key, bytes_of(copy));
+  put(key, bytes_of(std::make_shared<std::string>(text)));
   const std::string length = std::to_string(text.size());
   asked([&] { store_->set(key, std::vector<std::uint8_t>(length.begin(), length.end())); });
 }
@@ -153,7 +153,7 @@ void OverStore::broadcast_message(std::string& text, int root, const Patience& p
     return;
   }
   if (size() == 1) return;
-  put(key, bytes_of(text));
+  put(key, bytes_of(std::make_shared<std::string>(text)));
   const std::string length = std::to_string(text.size());
   asked([&] { store_->set(key, std::vector<std::uint8_t>(length.begin(), length.end())); });
 }

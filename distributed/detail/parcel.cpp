@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 
 #include <exception>
+#include <memory>
 #include <sstream>
 #include <utility>
 
@@ -183,7 +184,9 @@ std::vector<std::int64_t> sizes_of(const std::string& text, const std::vector<Pa
 }
 
 void hand_out(Transport& data, std::string text, const std::vector<Parcel>& parcels, Milliseconds timeout) {
-  std::vector<Transport::Pending> pending{data.broadcast(bytes_of(text), data.rank(), timeout)};
+  std::vector<Transport::Pending> pending;
+  pending.push_back(
+      data.broadcast(bytes_of(std::make_shared<std::string>(std::move(text))), data.rank(), timeout));
   for (const Parcel& parcel : parcels) {
     for (const at::Tensor& tensor : parcel.tensors) {
       pending.push_back(data.broadcast(bytes_of(tensor), data.rank(), timeout));
@@ -194,9 +197,10 @@ void hand_out(Transport& data, std::string text, const std::vector<Parcel>& parc
 
 std::vector<Parcel> take_in(Transport& data, int root, const std::vector<std::int64_t>& sizes,
                             Milliseconds timeout) {
-  std::string text(static_cast<std::size_t>(sizes.at(0)), '\0');
+  if (sizes.empty()) throw LinkError("the sizes of the result are missing; other traffic came between");
+  const auto text = std::make_shared<std::string>(static_cast<std::size_t>(sizes[0]), '\0');
   data.broadcast(bytes_of(text), root, timeout)();
-  std::vector<Parcel> parcels = decoded(text);
+  std::vector<Parcel> parcels = decoded(*text);
   std::vector<Transport::Pending> pending;
   for (Parcel& parcel : parcels) {
     for (const auto& place : parcel.beside) {

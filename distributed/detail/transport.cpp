@@ -34,26 +34,25 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
       at::TensorOptions().dtype(at::kByte));
 }
 
-at::Tensor bytes_of(std::string& text) {
-  return at::from_blob(text.data(), {static_cast<std::int64_t>(text.size())},
-                       at::TensorOptions().dtype(at::kByte));
+at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
+  return at::from_blob(
+      text->data(), {static_cast<std::int64_t>(text->size())}, [text](void*) {},
+      at::TensorOptions().dtype(at::kByte));
 }
 
 void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
-  std::string length = encoded(text.size());
-  std::string copy = text;
-  const Pending first = send(bytes_of(length), to, timeout);
-  const Pending second = copy.empty() ? Pending() : send(bytes_of(copy), to, timeout);
-  first();
-  if (second) second();
+  std::vector<Pending> pending{
+      send(bytes_of(std::make_shared<std::string>(encoded(text.size()))), to, timeout)};
+  if (!text.empty()) pending.push_back(send(bytes_of(std::make_shared<std::string>(text)), to, timeout));
+  for (const Pending& each : pending) each();
 }
 
 std::string Transport::recv_message(int from, const Patience& patience) {
-  std::string length(kLength, '\0');
+  const auto length = std::make_shared<std::string>(kLength, '\0');
   recv(bytes_of(length), from, patience.timeout * patience.steps)();
-  std::string text(decoded(length), '\0');
-  if (!text.empty()) recv(bytes_of(text), from, patience.timeout)();
-  return text;
+  const auto text = std::make_shared<std::string>(decoded(*length), '\0');
+  if (!text->empty()) recv(bytes_of(text), from, patience.timeout)();
+  return std::move(*text);
 }
 
 /// Not by the group's broadcast, which fails for all if one rank is dead: the others are to hear of it.
@@ -62,18 +61,16 @@ void Transport::broadcast_message(std::string& text, int root, const Patience& p
     text = recv_message(root, patience);
     return;
   }
-  std::string length = encoded(text.size());
+  const at::Tensor length = bytes_of(std::make_shared<std::string>(encoded(text.size())));
+  const at::Tensor bytes = text.empty() ? at::Tensor() : bytes_of(std::make_shared<std::string>(text));
   std::vector<Pending> pending;
-  const auto begin = [&](std::string& part, int to) {
-    try {
-      pending.push_back(send(bytes_of(part), to, patience.timeout));
-    } catch (const LinkError&) {
-    }
-  };
   for (int to = 0; to < size(); ++to) {
     if (to == root) continue;
-    begin(length, to);
-    if (!text.empty()) begin(text, to);
+    try {
+      pending.push_back(send(length, to, patience.timeout));
+      if (bytes.defined()) pending.push_back(send(bytes, to, patience.timeout));
+    } catch (const LinkError&) {  // it is gone; the others are not
+    }
   }
   for (const Pending& each : pending) {
     try {

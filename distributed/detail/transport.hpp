@@ -67,8 +67,8 @@ class Transport {
 
 /// The storage of a contiguous tensor on the CPU as bytes, which keep it alive.
 at::Tensor bytes_of(const at::Tensor& tensor);
-/// The characters of a text as bytes, which do not keep it alive.
-at::Tensor bytes_of(std::string& text);
+/// The characters of a text as bytes, which keep it alive: a transfer that timed out may still write to them.
+at::Tensor bytes_of(const std::shared_ptr<std::string>& text);
 
 /// Over a store: keys below `prefix`, which no other merge uses.
 class OverStore final : public Transport {
