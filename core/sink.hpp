@@ -88,9 +88,11 @@ struct has_results : std::false_type {};
 template <class T>
 struct has_results<T, std::void_t<decltype(Results{std::declval<const T&>().results()})>> : std::true_type {};
 
+// Copying is asked for last, and of reductions only: to copy a class that a reduction converts to, compilers
+// may ask whether the class is a reduction.
 template <class T>
-struct is_reduction : std::bool_constant<has_update<T>::value && has_merge<T>::value && has_count<T>::value &&
-                                         has_results<T>::value && std::is_copy_constructible_v<T>> {};
+struct is_reduction : std::conjunction<has_update<T>, has_merge<T>, has_count<T>, has_results<T>,
+                                       std::is_copy_constructible<T>> {};
 
 /// True, or an error of the compiler that says which member of a reduction `T` lacks.
 template <class T>

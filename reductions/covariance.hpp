@@ -39,7 +39,7 @@ class TORCHTAP_API ProductOfRows : public Reduction {
   ProductOfRows(ProductOfRows&&) = default;
   ProductOfRows& operator=(const ProductOfRows&) = default;
   ProductOfRows& operator=(ProductOfRows&&) = default;
-  ~ProductOfRows() = default;
+  ~ProductOfRows() override = default;
 
   void fold(const Pass& pass) override;
   /// Folds observations into the state. If it throws, the state is unchanged.

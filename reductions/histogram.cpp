@@ -92,8 +92,11 @@ void Histogram::validate() const {
 
 void Histogram::ask(Pass& pass) const {
   if (growing_) pass.ask_total({});
-  if (edges_ != nullptr && !known(pass))
-    pass.ask_bins(intake_.folding(), edges_);  // a growing range has usually stopped growing by now
+  if (edges_ == nullptr || known(pass)) return;
+  // A growing range has usually stopped growing by now, unless all elements were equal: then they still may
+  // be, which the total tells.
+  if (!growing_ || *min_->data_ptr<double>() < *max_->data_ptr<double>())
+    pass.ask_bins(intake_.folding(), edges_);
 }
 
 void Histogram::fold(const Pass& pass) {
@@ -135,8 +138,9 @@ bool Histogram::count_plain(const Pass& pass) {
 /// Lets the range grow, and counts if no more is to be known of the elements: if all are equal.
 bool Histogram::cover_and_count_equal(const Summary& all) {
   cover(all);
-  if (slots_->size(0) != 1 || edges_ == nullptr || all.min < all.max) return false;
-  detail::count_equal(all, *edges_, slots_->data_ptr<std::int64_t>());
+  const std::int64_t kept = slots_->size(0);
+  if (edges_ == nullptr || all.min < all.max || (kept != 1 && all.non_finite() != 0)) return false;
+  detail::count_equal(all, kept, *edges_, slots_->data_ptr<std::int64_t>());
   return true;
 }
 

@@ -33,7 +33,7 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
   SharesPass(SharesPass&&) = default;
   SharesPass& operator=(const SharesPass&) = default;
   SharesPass& operator=(SharesPass&&) = default;
-  ~SharesPass() = default;
+  virtual ~SharesPass() = default;
 
  private:
   friend class Pass;

@@ -43,7 +43,7 @@ class TORCHTAP_API Reduction : public SharesPass {
   Reduction(Reduction&&) = default;
   Reduction& operator=(const Reduction&) = default;
   Reduction& operator=(Reduction&&) = default;
-  ~Reduction() = default;
+  ~Reduction() override = default;
 
   void ask(Pass& pass) const override;
   /// Folds a small sample like those before, without ATen. False, and nothing done, if it is none.

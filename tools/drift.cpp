@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "marks.hpp"
@@ -58,9 +59,15 @@ double area(double first, double last, double length) {
   return (first * first + last * last) / (2 * (std::abs(first) + std::abs(last))) * length;
 }
 
+/// The width of the bin that a value lies in, on average.
 double bin_width(const Bins& bins) {
   const auto edges = bins.edge_list();
-  return (edges.back() - edges.front()) / static_cast<double>(edges.size() - 1);
+  const auto counts = bins.total();
+  const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
+  if (bins.even() || total == 0) return (edges.back() - edges.front()) / static_cast<double>(counts.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) sum += counts[i] * (edges[i + 1] - edges[i]);
+  return sum / total;
 }
 
 bool one_of(const std::string& name, std::initializer_list<const char*> names) {

@@ -50,7 +50,8 @@ front, and a line below names the columns left out. --json and --csv have all co
 
 --stats is for samples: it prints one line per result; NaN and infinities are counted and left out of the other
 columns.
---histogram draws the counts of a histogram reduction (added up if there are several), or else 40 bins of the values.
+--histogram draws the counts of a histogram reduction (added up if there are several; those of log_histogram by octave),
+or else 40 bins of the values.
 --json writes one document to stdout, with NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".
 
 Examples:
@@ -245,7 +246,8 @@ void show_histogram(const Layers& layers, const Options& options) {
   };
   each_selected(layers, options, [&](const Selected& selected) {
     if (const auto bins = bins_of(selected.all, options.result)) {
-      show(*selected.layer, options.result, {bins->total(), bins->edge_list()});
+      const Bins shown = options.json ? *bins : bins->drawn();
+      show(*selected.layer, options.result, {shown.total(), shown.edge_list()});
       return;
     }
     for (const auto& result : selected.results) {

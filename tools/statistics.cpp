@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <utility>
 
 #include "terminal.hpp"
 
@@ -92,27 +93,74 @@ const Result* find(const std::vector<Result>& results, const std::string& name) 
   return found == results.end() || found->list ? nullptr : &*found;
 }
 
+/// The numbers of a result for each of `rows` kept elements; zeros if there are none.
+at::Tensor for_rows(const Result* result, std::int64_t rows) {
+  const bool known = result != nullptr && result->tensors.front().numel() == rows;
+  return known ? flattened(*result) : at::zeros({rows}, at::kDouble);
+}
+
+/// Whether `edges` has one number for each of `counts` bins, and `more`.
+bool fits(const at::Tensor& edges, const at::Tensor& counts, std::int64_t more) {
+  return edges.dim() == 1 && !edges.is_complex() && edges.size(0) == counts.size(1) + more;
+}
+
+/// Bins side by side, made of those of a `LogHistogram`, which leaves out empty ones and counts zeros apart.
+Bins joined(const at::Tensor& counts, const std::vector<double>& low, const std::vector<double>& high,
+            const at::Tensor& zeros) {
+  std::vector<double> edges;
+  std::vector<at::Tensor> columns;
+  const auto add = [&](double from, double to, const at::Tensor& column) {
+    if (edges.empty()) edges.push_back(from);
+    if (from > edges.back()) {  // empty, or the zeros between negative and positive numbers
+      const bool around_zero = edges.back() < 0 && from > 0;
+      columns.push_back(around_zero ? zeros : at::zeros_like(zeros));
+      edges.push_back(from);
+    }
+    columns.push_back(column);
+    edges.push_back(to);
+  };
+  const bool has_zeros = zeros.sum().item<double>() > 0;
+  if (has_zeros && (low.empty() || low.front() > 0)) add(0, low.empty() ? 1 : low.front(), zeros);
+  for (std::size_t i = 0; i < low.size(); ++i) {
+    const at::Tensor column = counts.select(1, static_cast<std::int64_t>(i));
+    const bool at_zero = low[i] == 0 || (high[i] == 0 && (i + 1 == low.size() || low[i + 1] > 0));
+    add(low[i], high[i], at_zero ? column.add(zeros) : column);
+  }
+  if (has_zeros && !edges.empty() && edges.back() < 0) add(edges.back(), 0, zeros);
+  Bins bins;
+  if (columns.empty()) return bins;
+  bins.counts = at::stack(columns, 1);
+  bins.edges = at::tensor(edges, at::kDouble);
+  return bins;
+}
+
 /// The histogram of `counts`, if they are the counts of one.
 std::optional<Bins> histogram(const std::vector<Result>& results, const Result& counts) {
   if (base_of(counts.name) != "counts" || counts.list) return std::nullopt;
   const std::string member = member_of(counts.name);
-  const Result* edges = find(results, member + "edges");
-  if (edges == nullptr) return std::nullopt;
+  const auto beside = [&](const char* name) { return find(results, member + name); };
   const at::Tensor& counted = counts.tensors.front();
-  const at::Tensor& between = edges->tensors.front();
-  if (counted.dim() == 0 || between.dim() != 1 || counted.size(-1) == 0 || counted.is_complex() ||
-      between.is_complex() || between.size(0) != counted.size(-1) + 1)
-    return std::nullopt;
+  if (counted.dim() == 0 || counted.is_complex()) return std::nullopt;
+  const std::int64_t rows = counted.size(-1) == 0 ? 1 : counted.numel() / counted.size(-1);
+  const at::Tensor all = counted.to(at::kDouble).reshape({rows, counted.size(-1)}).contiguous();
   Bins bins;
-  bins.counts = counted.to(at::kDouble).reshape({-1, counted.size(-1)}).contiguous();
-  bins.edges = between.to(at::kDouble).contiguous();
-  const auto outside = [&](const char* name) {
-    const Result* result = find(results, member + name);
-    const bool known = result != nullptr && result->tensors.front().numel() == bins.counts.size(0);
-    return known ? flattened(*result) : at::zeros({bins.counts.size(0)}, at::kDouble);
-  };
-  bins.below = outside("underflow");
-  bins.above = outside("overflow");
+  const char *below = "underflow", *above = "overflow";
+  if (const Result* edges = beside("edges")) {
+    if (all.size(1) == 0 || !fits(edges->tensors.front(), all, 1)) return std::nullopt;
+    bins.counts = all;
+    bins.edges = edges->tensors.front().to(at::kDouble).contiguous();
+  } else if (beside("low") != nullptr && beside("high") != nullptr) {
+    const at::Tensor &low = beside("low")->tensors.front(), &high = beside("high")->tensors.front();
+    if (!fits(low, all, 0) || !fits(high, all, 0)) return std::nullopt;
+    bins = joined(all, to_list(low), to_list(high), for_rows(beside("zeros"), rows));
+    if (!bins.counts.defined()) return std::nullopt;
+    below = "negative_infinity";
+    above = "positive_infinity";
+  } else {
+    return std::nullopt;
+  }
+  bins.below = for_rows(beside(below), rows);
+  bins.above = for_rows(beside(above), rows);
   return bins;
 }
 
@@ -120,9 +168,12 @@ std::optional<Bins> histogram(const std::vector<Result>& results, const Result& 
 bool is_detail(const std::vector<Result>& results, const Result& result) {
   const std::string base = base_of(result.name);
   const std::string member = member_of(result.name);
+  const auto beside = [&](const char* name) { return find(results, member + name) != nullptr; };
   if (base == "omitted") return true;
+  const bool logarithmic = beside("low") && beside("high") && beside("counts");
+  if (base == "zeros" || base == "negative_infinity" || base == "positive_infinity") return logarithmic;
   if (base != "underflow" && base != "overflow" && base != "nan") return false;
-  return find(results, member + "edges") != nullptr || find(results, member + "levels") != nullptr;
+  return logarithmic || beside("edges") || beside("levels");
 }
 
 /// The name of a histogram, or of the only result of a member.
@@ -143,7 +194,8 @@ std::vector<Statistic> read(const std::vector<Result>& results, const std::strin
       all.push_back(std::move(statistic));
       continue;
     }
-    const Result* counts = base == "edges" ? find(results, member + "counts") : nullptr;
+    const bool is_edge = base == "edges" || base == "low" || base == "high";
+    const Result* counts = is_edge ? find(results, member + "counts") : nullptr;
     if (counts != nullptr && histogram(results, *counts).has_value()) continue;
     const Result* levels = base == "quantiles" ? find(results, member + "levels") : nullptr;
     if (levels != nullptr && !result.list && result.tensors.front().dim() > 0 &&
@@ -179,6 +231,44 @@ std::vector<double> Bins::total() const {
 
 std::vector<double> Bins::edge_list() const {
   return to_list(edges);
+}
+
+Bins Bins::by_octave() const {
+  const auto all = edge_list();
+  // A bin that is wider than an octave, or around zero, stays alone.
+  const auto octave = [&](std::size_t bin) -> std::optional<std::pair<bool, int>> {
+    const double near = std::min(std::abs(all[bin]), std::abs(all[bin + 1]));
+    const double far = std::max(std::abs(all[bin]), std::abs(all[bin + 1]));
+    if (near == 0 || std::signbit(all[bin]) != std::signbit(all[bin + 1]) ||
+        far > std::ldexp(1.0, std::ilogb(near) + 1))
+      return std::nullopt;
+    return std::pair(std::signbit(all[bin]), std::ilogb(near));
+  };
+  std::vector<double> kept{all.front()};
+  std::vector<at::Tensor> columns;
+  for (std::size_t bin = 0; bin + 1 < all.size(); ++bin) {
+    const at::Tensor column = counts.select(1, static_cast<std::int64_t>(bin));
+    if (bin != 0 && octave(bin).has_value() && octave(bin) == octave(bin - 1)) {
+      columns.back() = columns.back().add(column);
+      kept.back() = all[bin + 1];
+    } else {
+      columns.push_back(column);
+      kept.push_back(all[bin + 1]);
+    }
+  }
+  return {at::stack(columns, 1), at::tensor(kept, at::kDouble), below, above};
+}
+
+bool Bins::even() const {
+  const auto all = edge_list();
+  const double width = (all.back() - all.front()) / static_cast<double>(all.size() - 1);
+  return std::adjacent_find(all.begin(), all.end(), [&](double low, double high) {
+           return std::abs(high - low - width) > width / 2;
+         }) == all.end();
+}
+
+Bins Bins::drawn() const {
+  return even() ? *this : by_octave();
 }
 
 std::string base_of(const std::string& name) {
@@ -231,7 +321,7 @@ bool has_statistics(const storage::RecordedEntry& entry) {
     return std::any_of(entry.keys().begin(), entry.keys().end(),
                        [&](const std::string& key) { return base_of(key) == base; });
   };
-  return (has("mean") && has("variance")) || (has("counts") && has("edges"));
+  return (has("mean") && has("variance")) || (has("counts") && (has("edges") || (has("low") && has("high"))));
 }
 
 bool has_statistics(const Layers& layers) {

@@ -22,6 +22,12 @@ struct Bins {
   /// The sum of all rows.
   std::vector<double> total() const;
   std::vector<double> edge_list() const;
+  /// Whether all bins are of one width, as those of a `Histogram`.
+  bool even() const;
+  /// One bin for each octave of each sign, as far as there were counts.
+  Bins by_octave() const;
+  /// For a drawing with a line for each bin: itself if its bins are even, or by octaves.
+  Bins drawn() const;
 };
 
 /// "std" of "moments.std".
@@ -70,14 +76,15 @@ struct Statistics {
 };
 
 /// Whether an entry has results of a reduction rather than samples, judging by its reduction or, in files
-/// written by Python, by results called "mean" and "variance", or "counts" and "edges".
+/// written by Python, by results called "mean" and "variance", "counts" and "edges", or "counts", "low" and
+/// "high".
 bool has_statistics(const storage::RecordedEntry& entry);
 /// Whether any entry has.
 bool has_statistics(const Layers& layers);
 
-/// The results of an entry, one per slot. A variance becomes a "std", counts and edges become a histogram,
-/// and quantiles one statistic per level ("q0.5"). Reads the entry's file; returns nothing for an entry
-/// without samples.
+/// The results of an entry, one per slot. A variance becomes a "std", counts and their bins become a
+/// histogram, and quantiles one statistic per level ("q0.5"). Reads the entry's file; returns nothing for an
+/// entry without samples.
 std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry);
 
 /// The histogram called `name`, or the first one for "": the counts of all rows and the edges.

@@ -364,7 +364,8 @@ void print_results(const Layer& layer) {
     for (const auto& one : slot.all) {
       if (!one.bins.has_value()) continue;
       std::cout << printable(one.name) << '\n';
-      print_histogram(std::cout, one.bins->total(), one.bins->edge_list());
+      const Bins shown = one.bins->drawn();
+      print_histogram(std::cout, shown.total(), shown.edge_list());
     }
   }
 }

@@ -53,19 +53,20 @@ double widened(T x) {
   }
 }
 
-/// With the kernels, in float64 if the type has none.
-template <class T>
-void count_with_kernels(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
-                        std::int64_t* counters) {
+/// Counts with a function of the kernels, in float64 if they do not read the type. Counters of neighbours are
+/// `stride` apart.
+template <class T, class F>
+void count_with_kernels(const F& count, c10::ScalarType type, const T* x, std::int64_t n,
+                        const BinEdges& edges, std::int64_t* counters, std::int64_t stride) {
   if constexpr (kHasKernels<T>) {
-    kernels()->count_bins(type, x, static_cast<std::size_t>(n), edges, counters);
+    count(type, x, static_cast<std::size_t>(n), edges, counters);
   } else {
     constexpr std::int64_t kWide = 1024;
     double wide[kWide];
     for (std::int64_t i = 0; i < n; i += kWide) {
       const std::int64_t part = std::min(kWide, n - i);
       std::transform(x + i, x + i + part, wide, widened<T>);
-      kernels()->count_bins(c10::ScalarType::Double, wide, static_cast<std::size_t>(part), edges, counters);
+      count(c10::ScalarType::Double, wide, static_cast<std::size_t>(part), edges, counters + i * stride);
     }
   }
 }
@@ -73,8 +74,19 @@ void count_with_kernels(c10::ScalarType type, const T* x, std::int64_t n, const 
 template <class T>
 void count_piece(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
                  std::int64_t* counters) {
-  if (kernels() != nullptr) return count_with_kernels(type, x, n, edges, counters);
+  if (kernels() != nullptr)
+    return count_with_kernels(kernels()->count_bins, type, x, n, edges, counters, /*stride=*/0);
   for (std::int64_t i = 0; i < n; ++i) ++counters[edges.counter_of(widened(x[i]))];
+}
+
+/// Each element has counters of its own.
+template <class T>
+void count_row(c10::ScalarType type, const T* x, std::int64_t n, const BinEdges& edges,
+               std::int64_t* counters) {
+  const std::int64_t stride = edges.counters();
+  if (kernels() != nullptr)
+    return count_with_kernels(kernels()->count_columns, type, x, n, edges, counters, stride);
+  for (std::int64_t i = 0; i < n; ++i) ++counters[i * stride + edges.counter_of(widened(x[i]))];
 }
 
 }  // namespace
@@ -107,13 +119,12 @@ void count_columns(const Lines& lines, const BinEdges& edges, std::int64_t* coun
   const std::int64_t stride = edges.counters(), width = lines.numel, tiles = (width + kTile - 1) / kTile;
   with_real_type(lines.type, [&](auto* typed) {
     const auto* const x = reinterpret_cast<decltype(typed)>(lines.data);
+    if (lines.rows == 1 && width < kSmall) return count_row(lines.type, x, width, edges, counters);
     const auto count = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t tile = begin; tile < end; ++tile) {
-        const std::int64_t last = std::min(width, (tile + 1) * kTile);
-        for (std::int64_t r = 0; r < lines.rows; ++r) {
-          for (std::int64_t c = tile * kTile; c < last; ++c)
-            ++counters[c * stride + edges.counter_of(widened(x[r * width + c]))];
-        }
+        const std::int64_t first = tile * kTile, columns = std::min(kTile, width - first);
+        for (std::int64_t r = 0; r < lines.rows; ++r)
+          count_row(lines.type, x + r * width + first, columns, edges, counters + first * stride);
       }
     };
     if (lines.rows * width < kSmall) return count(0, tiles);
@@ -121,12 +132,15 @@ void count_columns(const Lines& lines, const BinEdges& edges, std::int64_t* coun
   });
 }
 
-void count_equal(const Summary& all, const BinEdges& edges, std::int64_t* counters) {
-  if (all.taken != 0) counters[edges.counter_of(all.min)] += all.taken;
-  std::int64_t* const others = counters + edges.bins();
-  others[0] += all.negative_infinities;
-  others[1] += all.positive_infinities;
-  others[2] += all.nan;
+void count_equal(const Summary& all, std::int64_t kept, const BinEdges& edges, std::int64_t* counters) {
+  const std::int64_t bin = edges.counter_of(all.min);
+  for (std::int64_t k = 0; k < kept; ++k, counters += edges.counters()) {
+    if (all.taken != 0) counters[bin] += all.taken / kept;
+    std::int64_t* const others = counters + edges.bins();
+    others[0] += all.negative_infinities;
+    others[1] += all.positive_infinities;
+    others[2] += all.nan;
+  }
 }
 
 }  // namespace torchtap::reductions::detail

@@ -22,7 +22,8 @@ void count_all(const Memory& x, const BinEdges& edges, std::int64_t* counters);
 /// Counts each element of a row with counters of its own: [elements of a row, edges.counters()].
 void count_columns(const Lines& lines, const BinEdges& edges, std::int64_t* counters);
 
-/// Counts elements that were summarised and are all equal, but for infinities and NaN.
-void count_equal(const Summary& all, const BinEdges& edges, std::int64_t* counters);
+/// Counts elements that were summarised and are all equal: as many for each of `kept` rows of counters. For a
+/// single row, infinities and NaN may be among them.
+void count_equal(const Summary& all, std::int64_t kept, const BinEdges& edges, std::int64_t* counters);
 
 }  // namespace torchtap::reductions::detail

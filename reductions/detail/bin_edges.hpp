@@ -79,8 +79,9 @@ class BinEdges {
 
   /// The counter of a slot. In kernels, slot 0 is below, slots 1 ... bins inside, bins + 1 above, bins + 2
   /// NaN.
-  std::int64_t counter_of_slot(std::int64_t slot) const noexcept {
-    return slot == 0 ? bins_ : slot <= bins_ ? slot - 1 : slot;
+  std::int64_t counter_of_slot(std::int64_t slot) const noexcept { return counter_of_slot(slot, bins_); }
+  static std::int64_t counter_of_slot(std::int64_t slot, std::int64_t bins) noexcept {
+    return slot == 0 ? bins : slot <= bins ? slot - 1 : slot;
   }
 
   template <class L>

@@ -24,6 +24,7 @@ HWY_EXPORT(run);
 HWY_EXPORT(columns);
 HWY_EXPORT(fold_moments);
 HWY_EXPORT(count_bins);
+HWY_EXPORT(count_columns);
 }  // namespace
 
 const Kernels* kernels() noexcept {
@@ -43,6 +44,9 @@ const Kernels* kernels() noexcept {
       },
       [](c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges, std::int64_t* counts) {
         HWY_DYNAMIC_DISPATCH(count_bins)(type, x, n, edges, counts);
+      },
+      [](c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges, std::int64_t* counts) {
+        HWY_DYNAMIC_DISPATCH(count_columns)(type, x, n, edges, counts);
       }};
   return &all;
 }

@@ -1,4 +1,4 @@
-/// Counts values in bins: `Kernels::count_bins`.
+/// Counts values in bins: `Kernels::count_bins` and `Kernels::count_columns`.
 
 // Highway includes this file once per instruction set.
 #if defined(TORCHTAP_REDUCTIONS_DETAIL_KERNELS_BINS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
@@ -77,17 +77,17 @@ void count_few_slots(const T* x, std::size_t n, F find, const BinEdges& edges, s
 
 constexpr std::size_t kTables = 4;
 
-/// Calls `add(k, slot)` for each element, where neighbours differ in k < kTables. Returns how many more calls
-/// with slot 0 it made.
+/// Calls `add(i, k, slot)` for each element i, in the order in which `find` fetches them, where neighbours
+/// differ in k < kTables. Returns how many more calls with slot 0 it made, as if there were more elements.
 template <class T, class F, class Add>
 HWY_INLINE std::size_t each_slot(const T* x, std::size_t n, F& find, const Add& add) {
   const hn::ScalableTag<typename F::Lane> d;
   const hn::RebindToUnsigned<decltype(d)> bits;
   using Word = hn::TFromD<decltype(bits)>;
   constexpr std::size_t kBlock = 64, kMost = kBlock + 2 * HWY_MAX_BYTES / sizeof(Word);
-  const std::size_t lanes = hn::Lanes(d), block = std::max(kBlock, 2 * lanes);
+  const std::size_t lanes = hn::Lanes(d), step = std::max(kTables, 2 * lanes), block = std::max(kBlock, step);
   HWY_ALIGN Word slots[kMost];
-  const auto each = [&](const T* from, std::size_t size) HWY_ATTR {
+  const auto each = [&](const T* from, std::size_t first, std::size_t size) HWY_ATTR {
     const auto mask = hn::Set(bits, F::kMask);
     for (std::size_t k = 0; k < size; k += 2 * lanes) {
       auto a = hn::Undefined(bits), b = a;
@@ -96,17 +96,19 @@ HWY_INLINE std::size_t each_slot(const T* x, std::size_t n, F& find, const Add& 
       hn::Store(hn::And(shifted<-F::kFraction>(b), mask), bits, slots + k + lanes);
     }
     for (std::size_t j = 0; j < size; j += kTables) {
-      for (std::size_t k = 0; k < kTables; ++k) add(k, slots[j + k]);
+      for (std::size_t k = 0; k < kTables; ++k) add(first + j + k, k, slots[j + k]);
     }
   };
   std::size_t i = 0;
-  for (; i + block <= n; i += block) each(x + i, block);
+  for (; i + block <= n; i += block) each(x + i, i, block);
+  const std::size_t steps = (n - i) / step * step;
+  each(x + i, i, steps);
+  i += steps;
   if (i == n) return 0;
   T padded[kMost];
-  const std::size_t step = std::max(kTables, 2 * lanes), whole = (n - i + step - 1) / step * step;
-  pad(x + i, n - i, padded, whole);
-  each(padded, whole);
-  return i + whole - n;
+  pad(x + i, n - i, padded, step);
+  each(padded, i, step);
+  return i + step - n;
 }
 
 /// Adds up tables of counts of slots; `padding` were counted in slot 0 and are none.
@@ -120,10 +122,11 @@ void add_tables(const C* tables, std::size_t padding, const BinEdges& edges, std
   for (; s + lanes <= size - 2; s += lanes) {
     auto sum = hn::LoadU(d, tables + s);
     for (std::size_t k = 1; k < kTables; ++k) sum = hn::Add(sum, hn::LoadU(d, tables + k * size + s));
+    const auto old = hn::LoadU(wide, to + s - 1);
     if constexpr (sizeof(C) == sizeof(std::uint64_t)) {
-      hn::StoreU(hn::Add(hn::LoadU(wide, to + s - 1), sum), wide, to + s - 1);
+      hn::StoreU(hn::Add(old, sum), wide, to + s - 1);
     } else {
-      hn::StoreU(hn::Add(hn::LoadU(wide, to + s - 1), hn::PromoteTo(wide, sum)), wide, to + s - 1);
+      hn::StoreU(hn::Add(old, hn::PromoteTo(wide, sum)), wide, to + s - 1);
     }
   }
   const auto add = [&](std::size_t slot, std::int64_t counter) {
@@ -135,59 +138,114 @@ void add_tables(const C* tables, std::size_t padding, const BinEdges& edges, std
   counts[edges.bins()] -= static_cast<std::int64_t>(padding);
 }
 
-/// Neighbouring values use separate counters: two increments of the same counter would have to wait for each
-/// other.
+/// Counts in tables, and adds these up. Neighbouring values use separate ones: two increments of the same
+/// counter would have to wait for each other.
+template <class T, class F, class C>
+void count_in_tables(const T* x, std::size_t n, F find, const BinEdges& edges, C* tables,
+                     std::int64_t* counts) {
+  const auto size = static_cast<std::size_t>(edges.counters());
+  const auto padding =
+      each_slot(x, n, find, [&](std::size_t /*i*/, std::size_t k, auto slot) { ++tables[k * size + slot]; });
+  add_tables(tables, padding, edges, counts);
+}
+
 template <class T, class F>
 void count_each_slot(const T* x, std::size_t n, F find, const BinEdges& edges, std::int64_t* counts) {
   constexpr std::size_t kOnStack = 1024;
-  const auto size = static_cast<std::size_t>(edges.counters());
-  if (kTables * size <= kOnStack && n <= std::numeric_limits<std::uint32_t>::max()) {
+  const std::size_t all = kTables * static_cast<std::size_t>(edges.counters());
+  if (all <= kOnStack && n <= std::numeric_limits<std::uint32_t>::max()) {
     std::uint32_t tables[kOnStack];
-    std::fill(tables, tables + kTables * size, 0);
-    const auto padding = each_slot(x, n, find, [&](std::size_t k, auto slot) { ++tables[k * size + slot]; });
-    add_tables(tables, padding, edges, counts);
-  } else if (n < 16 * kTables * size) {  // clearing the tables would take longer than waiting
-    const auto padding = each_slot(x, n, find, [&](std::size_t /*k*/, auto slot) {
-      ++counts[edges.counter_of_slot(static_cast<std::int64_t>(slot))];
+    std::fill(tables, tables + all, 0);
+    count_in_tables(x, n, find, edges, tables, counts);
+  } else if (n < 16 * all) {  // clearing the tables would take longer than waiting
+    const std::int64_t bins = edges.bins();
+    const auto padding = each_slot(x, n, find, [&](std::size_t /*i*/, std::size_t /*k*/, auto slot) {
+      ++counts[BinEdges::counter_of_slot(static_cast<std::int64_t>(slot), bins)];
     });
-    counts[edges.bins()] -= static_cast<std::int64_t>(padding);
+    counts[bins] -= static_cast<std::int64_t>(padding);
   } else {
-    std::vector<std::uint64_t> tables(kTables * size, 0);
-    const auto padding = each_slot(x, n, find, [&](std::size_t k, auto slot) { ++tables[k * size + slot]; });
-    add_tables(tables.data(), padding, edges, counts);
+    std::vector<std::uint64_t> tables(all, 0);
+    count_in_tables(x, n, find, edges, tables.data(), counts);
   }
+}
+
+constexpr std::size_t kVectors = 16;  // elements: below, vectors are slower
+
+/// Calls `count` with the fastest of the rulers that fit, for lanes of the type itself if there is one.
+/// Returns false if there is none, and for a few elements.
+template <class T, class F>
+HWY_INLINE bool with_slots(std::size_t n, const BinEdges& edges, const F& count) {
+  using Lane = OwnLane<T>;
+  const auto& own = edges.rulers<Lane>();
+  const auto& wide = edges.rulers<double>();
+  if (n < kVectors) return false;
+  if (own.even.fits) {
+    count(EvenSlots<Lane>(edges));
+  } else if (own.words.fits) {
+    count(NearSlots<Lane, decltype(own.words)>(edges, own.words));
+  } else if (std::is_same_v<Lane, double>) {
+    return false;
+  } else if (wide.even.fits) {
+    count(EvenSlots<double>(edges));
+  } else if (wide.words.fits) {
+    count(NearSlots<double, decltype(wide.words)>(edges, wide.words));
+  } else {
+    return false;
+  }
+  return true;
 }
 
 template <class T>
 void count_bins_of(const T* x, std::size_t n, const BinEdges& edges, std::int64_t* counts) {
-  constexpr std::size_t kVectors = 16, kPlanes = 768;  // elements: below, these are slower
-  using Lane = OwnLane<T>;
-  const auto& own = edges.rulers<Lane>();
-  const auto& wide = edges.rulers<double>();
-  const bool in_planes = n >= kPlanes && static_cast<std::size_t>(edges.counters()) <= kFewSlots;
-  if (n >= kVectors) {
-    if constexpr (kFewSlots != 0) {
-      if (in_planes && own.even.fits) return count_few_slots(x, n, EvenSlots<Lane>(edges), edges, counts);
-      if (in_planes && own.bytes.fits)
+  if constexpr (kFewSlots != 0) {
+    constexpr std::size_t kPlanes = 768;  // elements: below, these are slower
+    using Lane = OwnLane<T>;
+    const auto& own = edges.rulers<Lane>();
+    if (n >= kPlanes && static_cast<std::size_t>(edges.counters()) <= kFewSlots) {
+      if (own.even.fits) return count_few_slots(x, n, EvenSlots<Lane>(edges), edges, counts);
+      if (own.bytes.fits)
         return count_few_slots(x, n, NearSlots<Lane, decltype(own.bytes)>(edges, own.bytes), edges, counts);
     }
-    if (own.even.fits) return count_each_slot(x, n, EvenSlots<Lane>(edges), edges, counts);
-    if (own.words.fits)
-      return count_each_slot(x, n, NearSlots<Lane, decltype(own.words)>(edges, own.words), edges, counts);
-    if constexpr (!std::is_same_v<Lane, double>) {
-      if (wide.even.fits) return count_each_slot(x, n, EvenSlots<double>(edges), edges, counts);
-      if (wide.words.fits)
-        return count_each_slot(x, n, NearSlots<double, decltype(wide.words)>(edges, wide.words), edges,
-                               counts);
-    }
   }
+  if (with_slots<T>(n, edges, [&](auto slots) { count_each_slot(x, n, slots, edges, counts); })) return;
   for (std::size_t i = 0; i < n; ++i) ++counts[edges.counter_of(widened(x[i]))];
+}
+
+/// Each element has counters of its own.
+template <class T>
+void count_columns_of(const T* x, std::size_t n, const BinEdges& edges, std::int64_t* counts) {
+  const auto stride = static_cast<std::size_t>(edges.counters());
+  if constexpr (std::is_same_v<T, c10::BFloat16>) {  // which are not fetched in order
+    constexpr std::size_t kBlock = 256;
+    float block[kBlock];
+    for (std::size_t i = 0; i < n; i += kBlock) {
+      const std::size_t size = std::min(kBlock, n - i);
+      for (std::size_t j = 0; j < size; ++j) block[j] = static_cast<float>(x[i + j]);
+      count_columns_of(block, size, edges, counts + i * stride);
+    }
+  } else if (!with_slots<T>(n, edges, [&](auto slots) HWY_ATTR {
+               const std::int64_t bins = edges.bins();
+               each_slot(x, n, slots, [&](std::size_t i, std::size_t /*k*/, auto slot) {
+                 const auto counter = BinEdges::counter_of_slot(static_cast<std::int64_t>(slot), bins);
+                 if (i < n) ++counts[i * stride + static_cast<std::size_t>(counter)];
+               });
+             })) {
+    for (std::size_t i = 0; i < n; ++i)
+      ++counts[i * stride + static_cast<std::size_t>(edges.counter_of(widened(x[i])))];
+  }
 }
 
 void count_bins(c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges,
                 std::int64_t* counts) {
   with_type(type, [&](auto* typed) {
     count_bins_of(static_cast<decltype(typed)>(const_cast<void*>(x)), n, edges, counts);
+  });
+}
+
+void count_columns(c10::ScalarType type, const void* x, std::size_t n, const BinEdges& edges,
+                   std::int64_t* counts) {
+  with_type(type, [&](auto* typed) {
+    count_columns_of(static_cast<decltype(typed)>(const_cast<void*>(x)), n, edges, counts);
   });
 }
 

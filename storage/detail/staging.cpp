@@ -102,20 +102,29 @@ Target resolve(const std::string& call, const std::string& path, bool mkdir) {
   TORCH_CHECK_VALUE(path.find('\0') == std::string::npos, call, ": the path \"", path.c_str(),
                     "\" contains a zero byte.");
   Target target;
-  std::string resolved = real(path);
-  if (!resolved.empty()) {  // it exists; links are followed, not replaced
-    const auto slash = resolved.rfind('/');
-    target.parent = slash == 0 ? "/" : resolved.substr(0, slash);
-    target.name = resolved.substr(slash + 1);
-    TORCH_CHECK_VALUE(!target.name.empty(), call, ": \"", path,
-                      "\" is the root of the file system; name a directory below it.");
-    return target;
-  }
-  if (errno != ENOENT && errno != ENOTDIR) io_error(call, "resolve", path, errno);
   std::string plain = path;
   while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
-  TORCH_CHECK_VALUE(!exists(plain), call, ": \"", path,
-                    "\" is a symbolic link that leads nowhere; remove it.");
+  for (;;) {
+    const std::string resolved = real(path);
+    if (!resolved.empty()) {  // it exists; links are followed, not replaced
+      const auto slash = resolved.rfind('/');
+      target.parent = slash == 0 ? "/" : resolved.substr(0, slash);
+      target.name = resolved.substr(slash + 1);
+      TORCH_CHECK_VALUE(!target.name.empty(), call, ": \"", path,
+                        "\" is the root of the file system; name a directory below it.");
+      return target;
+    }
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR) io_error(call, "resolve", path, error);
+    struct stat now {};
+    if (::lstat(plain.c_str(), &now) != 0) break;
+    TORCH_CHECK_VALUE(!S_ISLNK(now.st_mode), call, ": \"", path,
+                      "\" is a symbolic link that leads nowhere; remove it.");
+    TORCH_CHECK_VALUE(
+        error != ENOTDIR, call, ": \"", path,
+        "\" ends in a slash, but is not a directory; leave the slash out or choose another name.");
+    // Another save has put it there since.
+  }
   const auto slash = plain.rfind('/');
   std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : plain.substr(0, slash);
   target.name = plain.substr(slash + 1);

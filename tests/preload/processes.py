@@ -17,6 +17,8 @@ import torch
 torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
 failures = []
 folder = None
+# LibTorch may come with UCX, which prints addresses when a signal kills the program.
+os.environ["UCX_HANDLE_ERRORS"] = "none"
 
 
 def state_of(pid):

@@ -182,7 +182,8 @@ BOOST_AUTO_TEST_CASE(every_merges_where_one_stream_would_agree) {
 BOOST_DATA_TEST_CASE(window_merges_as_one_stream, bdata::make({1, 3, 7, 50}), size) {
   const auto x = drifting(24);
   for (std::int64_t split = 0; split <= 24; ++split) {
-    auto left = window(size, Last()), right = window(size, Last()), whole = window(size, Mean());
+    auto left = window(size, Last()), right = window(size, Last());
+    auto whole = window(size, Mean());
     auto left_mean = window(size, Mean()), right_mean = window(size, Mean());
     for (std::int64_t i = 0; i < 24; ++i) {
       (i < split ? left : right).update(x[i]);

@@ -73,6 +73,17 @@ std::vector<double> vector_of(const at::Tensor& edges) {
   return {edges.data_ptr<double>(), edges.data_ptr<double>() + edges.numel()};
 }
 
+/// Counts a few elements, which have these `counters`, each with counters of its own that are not zero.
+void check_columns(const BinEdges& edges, const at::Tensor& x, const at::Tensor& counters) {
+  const std::int64_t n = x.numel();
+  if (n == 0 || n > 130 || n * edges.counters() > 100'000) return;
+  at::Tensor counts = at::full({n, edges.counters()}, 5, at::kLong);
+  kernels()->count_columns(x.scalar_type(), x.data_ptr(), static_cast<std::size_t>(n), edges,
+                           counts.data_ptr<std::int64_t>());
+  const at::Tensor want = at::full_like(counts, 5).scatter_(1, counters.unsqueeze(1), 6);
+  BOOST_TEST(counts.equal(want), x.toString() << ", " << edges.bins() << " bins for each of " << n);
+}
+
 /// Counts part of `x`, whose elements have these `counters`, with counters that are not zero.
 void check_counts(const BinEdges& edges, const at::Tensor& x, const at::Tensor& counters, std::int64_t from,
                   std::int64_t n) {
@@ -83,6 +94,7 @@ void check_counts(const BinEdges& edges, const at::Tensor& x, const at::Tensor& 
   BOOST_TEST(at::tensor(counts).equal(want),
              x.toString() << ", " << edges.bins() << " bins from " << edges.edges().front() << " to "
                           << edges.edges().back() << ", " << n << " numbers from the " << from << "th");
+  check_columns(edges, x.narrow(0, from, n), counters.narrow(0, from, n));
 }
 
 /// Runs a test with each instruction set that this processor has, not only with the best.

@@ -24,13 +24,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// The same values in a tensor that is not plain.
-at::Tensor by_operations(const at::Tensor& x) {
-  const at::Tensor view = at::_neg_view(at::neg(x));
-  BOOST_REQUIRE(view.is_neg());
-  return view;
-}
-
 struct Rows {
   std::vector<std::int64_t> over;  // all if empty
   template <class Options>

@@ -15,7 +15,11 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifndef __has_feature  // Clang's
+#define __has_feature(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+    __has_feature(thread_sanitizer)
 #define TORCHTAP_TEST_COUNTS_ALLOCATIONS 0  // sanitizers have allocators of their own
 #else
 #define TORCHTAP_TEST_COUNTS_ALLOCATIONS 1
@@ -47,13 +51,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-/// The same values in a tensor that is not plain.
-at::Tensor by_operations(const at::Tensor& x) {
-  const bool has_negatives = x.scalar_type() != at::kBool && x.scalar_type() != at::kByte;
-  if (!has_negatives) return at::stack({x, x}, -1).select(-1, 0);  // not contiguous
-  return at::_neg_view(at::neg(x));
-}
 
 struct Way {
   const char* name;

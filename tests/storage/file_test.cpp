@@ -241,6 +241,13 @@ BOOST_AUTO_TEST_CASE(an_existing_file_is_replaced_only_when_asked) {
   save_value(directory / "link.pt", Value(at::full({1}, 7)), SaveOptions().overwrite(true));
   BOOST_TEST(fs::is_symlink(directory / "link.pt"));
   BOOST_TEST(same(load_value(path).tensor(), at::full({1}, 7)));
+  BOOST_CHECK_EXCEPTION(save_value(path + "/", Value(), SaveOptions().overwrite(true)), c10::ValueError,
+                        says({"ends in a slash"}));
+  fs::create_symlink(directory / "nowhere", directory / "dangling.pt");
+  BOOST_CHECK_EXCEPTION(save_value(directory / "dangling.pt", Value(), SaveOptions().overwrite(true)),
+                        c10::ValueError, says({"symbolic link that leads nowhere"}));
+  fs::remove(directory / "dangling.pt");
+  BOOST_TEST(same(load_value(path).tensor(), at::full({1}, 7)));
   BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"a", "link.pt", "x.pt"}),
              boost::test_tools::per_element());
 }

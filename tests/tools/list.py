@@ -27,7 +27,8 @@ def check(condition, what):
 
 
 def run(*arguments, status=0):
-    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
+    # Without `env`, the program would see COLUMNS, which readline sets for C alone when torch imports it.
+    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, env=dict(os.environ))
     check(done.returncode == status, f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stderr}")
     return done.stdout, done.stderr
 

@@ -446,6 +446,25 @@ def check_rows(folder, batches):
     check(document("diff", a, c, status=1)["entries"][0]["status"] == "shapes differ", "other shapes")
 
 
+def check_log_histograms(folder, batches):
+    """Bins without a range are drawn by octaves and compared as they are."""
+    names = ["--names", "first", "--names", "relu", "--names", "dead"]
+    a = record(folder, "log-a", batches, *names, reduce="log_histogram,moments")
+    b = record(folder, "log-b", [batch + 0.5 for batch in batches], *names, reduce="log_histogram,moments")
+    entries = {entry["path"]: entry["statistics"] for entry in document("show", a)["entries"]}
+    for path in ("first", "relu", "dead"):
+        x, bins = OF[path](torch.cat(batches)).numpy(), entries[path]["log_histogram"]
+        check(bins["counts"] == numpy.histogram(x, bins["edges"])[0].tolist() and sum(bins["counts"]) == x.size, f"log_histogram of {path}: {bins}")
+        check(bins["edges"] == sorted(set(bins["edges"])), f"log_histogram of {path}: edges ascend")
+        text = run("show", a, "--entry", path, "--histogram", "--result", "log_histogram")[0]
+        rows = [[float(word) for word in line.split()[:3]] for line in text.splitlines()[2:]]
+        check(sum(row[2] for row in rows) == x.size and len(rows) <= 45 and len(rows) <= len(bins["counts"]), f"log_histogram of {path} by octaves:\n{text}")
+        check(all(row[0] <= 0 <= row[1] or row[1] * row[0] > 0 for row in rows), f"log_histogram of {path}: octaves of a sign:\n{text}")
+    (entry,) = [entry for entry in document("diff", a, b, status=1)["entries"] if entry["path"] == "first"]
+    x = torch.cat(batches).double()
+    check(close(entry["wasserstein"], 0.5 / float(x.std()), 0.01), f"log_histogram: moved by a half {entry}")
+
+
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     generator = torch.Generator().manual_seed(0)
@@ -461,6 +480,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_diff(folder, batches, raw)
     check_wasserstein(folder)
     check_rows(folder, batches)
+    check_log_histograms(folder, batches)
 
 print("FAILED" if failures else "show and diff of statistics say what torch and NumPy do")
 sys.exit(1 if failures else 0)
