@@ -36,6 +36,11 @@ class TORCHTAP_API Group {
                                               std::is_base_of_v<c10d::Backend, T>>>
   Group(const c10::intrusive_ptr<T>& group, const c10::intrusive_ptr<c10d::Store>& store = {})  // NOLINT
       : Group(base(group), store, 0) {}
+  /// The same for `*group`. The object has to be one that an `intrusive_ptr` owns, as all of c10d's are.
+  template <class T, class = std::enable_if_t<std::is_base_of_v<c10d::ProcessGroup, T> ||
+                                              std::is_base_of_v<c10d::Backend, T>>>
+  Group(T& group, const c10::intrusive_ptr<c10d::Store>& store = {})  // NOLINT
+      : Group(c10::intrusive_ptr<T>::reclaim_copy(&group), store) {}
   /// The ranks that share `store`, which is what they have instead of a group. Throws `c10::ValueError`
   /// unless 0 <= rank < size.
   Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);

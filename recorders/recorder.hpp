@@ -26,6 +26,10 @@
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/storage/recording.hpp>
 
+namespace torchtap::distributed {
+class Group;
+class Options;
+}  // namespace torchtap::distributed
 namespace torchtap::selectors {
 class ModuleView;
 }
@@ -195,6 +199,14 @@ class TORCHTAP_API Recorder {
   /// `c10::Error` if two reductions cannot be merged; nothing is changed then. (All merges are tried first;
   /// if one fails later because of a forward that runs at the same time, the ones before it stay.)
   void merge(const Recorder& other);
+
+  /// Merges with the recorders of the other ranks of `group`, which all have to call it: each then has what
+  /// one recorder would have that had seen the samples of all. See `distributed::merge_ranks`, which it calls.
+  ///
+  /// Lies in torchtap::distributed: include <torchtap/distributed/distributed.hpp> and link that.
+  void merge_ranks(const distributed::Group& group);
+  /// The same with options.
+  void merge_ranks(const distributed::Group& group, const distributed::Options& options);
 
   /// Runs `forward` and stops it once every subrecorder has recorded in it, or was called without tensors:
   /// nothing after the last recorded module is computed. Returns true if it was stopped, false if it ran to

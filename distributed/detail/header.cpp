@@ -77,44 +77,60 @@ std::string facts_differ(const ModuleKey& key, const Said& first, const Said& ot
   return "";
 }
 
-std::string modules_differ(const std::vector<Header>& headers) {
-  std::map<ModuleKey, std::vector<Said>> all;
+using AllSaid = std::map<ModuleKey, std::vector<Said>>;
+
+/// What ranks say of each module, in their order.
+AllSaid said_of(const std::vector<Header>& headers) {
+  AllSaid all;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     std::vector<storage::EntryId> ids;
     for (const auto& module : headers[rank].modules) ids.push_back(module.id);
     const auto keys = keys_of(ids);
     for (std::size_t i = 0; i < keys.size(); ++i) all[keys[i]].push_back({rank, &headers[rank].modules[i]});
   }
+  return all;
+}
+
+std::string recorded_differently(const ModuleKey& key, const Said& first, const Said& other) {
+  const auto says = [&](const std::string& theirs, const std::string& mine, const char* wanted) {
+    return c10::str("rank ", other.rank, " has for ", named(key), " ", theirs, ", and rank ", first.rank,
+                    " has ", mine, "; all ranks have to record ", wanted);
+  };
+  const std::string &kind = other.facts->id.kind, &first_kind = first.facts->id.kind;
+  if (kind != first_kind) return says("the kind " + kind, first_kind, "the same kind");
+  const auto text = [](const std::string& reduction) { return reduction.empty() ? "no reduction" : reduction; };
+  const std::string &reduction = other.facts->reduction, &first_reduction = first.facts->reduction;
+  if (reduction == first_reduction) return "";
+  return says(text(reduction), text(first_reduction), "with the same reduction, configured alike");
+}
+
+std::string modules_differ(const AllSaid& all) {
   for (const auto& [key, said] : all) {
     // A rank without samples has no shape to compare with, so each is compared with all before it that
     // differ.
     for (std::size_t i = 1; i < said.size(); ++i) {
-      if (said[i].facts->reduction != said[0].facts->reduction) {
-        const auto text = [](const std::string& reduction) {
-          return reduction.empty() ? "no reduction" : reduction;
-        };
-        return c10::str("rank ", said[i].rank, " has for ", named(key), " ", text(said[i].facts->reduction),
-                        ", and rank ", said[0].rank, " has ", text(said[0].facts->reduction),
-                        "; all ranks have to record with the same reduction, configured alike");
-      }
-      for (std::size_t j = 0; j < i; ++j) {
-        std::string why = facts_differ(key, said[j], said[i]);
-        if (!why.empty()) return why;
+      std::string why = recorded_differently(key, said[0], said[i]);
+      for (std::size_t j = 0; why.empty() && j < i; ++j) {
+        why = facts_differ(key, said[j], said[i]);
         const bool shaped = std::any_of(said[j].facts->facts.begin(), said[j].facts->facts.end(),
                                         [](const StateFact& fact) { return fact.shaped; });
         if (shaped) break;  // those after it agree with it
       }
+      if (!why.empty()) return why;
     }
   }
-  const auto with_recorder = static_cast<std::size_t>(
-      std::count_if(headers.begin(), headers.end(), [](const Header& header) { return header.present; }));
-  const auto strict = std::find_if(headers.begin(), headers.end(), [](const Header& header) {
+  return "";
+}
+
+/// A module that a rank lacks although all ranks were to have the same.
+std::string module_missing(const std::vector<Header>& headers, const AllSaid& all) {
+  const bool strict = std::any_of(headers.begin(), headers.end(), [](const Header& header) {
     return header.present && header.same_modules != 0;
   });
+  if (!strict) return "";
   for (const auto& [key, said] : all) {
-    if (strict == headers.end() || said.size() == with_recorder) continue;
     for (std::size_t rank = 0; rank < headers.size(); ++rank) {
-      const auto has = [&](const Said& one) { return one.rank == rank; };
+      const auto has = [rank](const Said& one) { return one.rank == rank; };
       if (!headers[rank].present || std::any_of(said.begin(), said.end(), has)) continue;
       return c10::str("rank ", rank, " records no module ", named(key), ", and rank ", said[0].rank,
                       " does; leave out the option same_modules to get the modules of all ranks");
@@ -217,8 +233,7 @@ std::string why_not(const std::vector<Header>& headers, int root) {
     return c10::str("rank ", root,
                     " merges and has no recorder; give the option root(rank) a rank that has one");
   }
-  std::string why = differs(headers, "kind", [](const Header& header) { return header.kind; });
-  if (why.empty()) why = options_differ(headers);
+  std::string why = options_differ(headers);
   if (why.empty() && chief.order == static_cast<std::int64_t>(Order::tree)) {
     for (std::size_t rank = 0; rank < headers.size(); ++rank) {
       if (!headers[rank].present) {
@@ -227,11 +242,15 @@ std::string why_not(const std::vector<Header>& headers, int root) {
       }
     }
   }
-  if (why.empty()) why = modules_differ(headers);
+  const AllSaid all = said_of(headers);
+  if (why.empty()) why = modules_differ(all);
+  // Of recorders that have no module in common.
+  if (why.empty()) why = differs(headers, "kind", [](const Header& header) { return header.kind; });
   if (why.empty()) {
     why = differs(headers, "reduction",
                   [](const Header& header) { return header.reduction.empty() ? "none" : header.reduction; });
   }
+  if (why.empty()) why = module_missing(headers, all);
   if (why.empty()) why = kept_too_much(headers);
   return why;
 }

@@ -122,12 +122,12 @@ std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, std::o
   const torch::NoGradGuard no_grad;
   Progress progress;
   std::int64_t right = 0;
+  int next = 0;  // each rank takes every size()-th batch
   classifier->eval();
   for (int label = 0; label < 10; ++label) {
     tested = label;
     const at::Tensor images = data.images.index_select(0, data.labels.eq(label).nonzero().flatten());
     if (images.size(0) > 0) {  // with few test images, this class may have none
-      int next = 0;            // each rank takes every size()-th batch
       for (const auto& batch : images.split(kTestBatch)) {
         if (next++ % ranks::size() != ranks::rank()) continue;
         right += classifier->forward(batch).argmax(1).eq(label).sum().item<std::int64_t>();

@@ -11,7 +11,7 @@ namespace ranks {
 
 /// This process, from 0.
 int rank();
-/// The number of processes.
+/// The number of processes that test images.
 int size();
 /// Gives all processes what one would have recorded.
 void merge(torchtap::recorders::Recorder& recorder);

@@ -64,7 +64,7 @@ BOOST_DATA_TEST_CASE(are_the_same_error_on_all_ranks, bdata::make({"environment"
   check_error(results, "spooled", {"rank 2", "\"layer\"", "spooled", "torchtap merge"});
   check_error(results, "in-merge", {"rank 1", "\"layer\"", "Every"});
   check_error(results, "by-hand", {"rank 1", "\"layer\"", "set by hand"});
-  check_error(results, "kind", {"rank 1", "ForwardInput", "rank 0", "ForwardOutput"});
+  check_error(results, "kind", {"rank 1", "\"layer\"", "ForwardInput", "rank 0", "ForwardOutput"});
   check_error(results, "modules", {"rank 2", "\"layer\"", "same_modules"});
   check_error(results, "refused", {"rank 1", "the data set is gone"}, {1});
   check_error(results, "no-root", {"rank 0", "root(rank)"});

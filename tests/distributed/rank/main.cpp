@@ -31,7 +31,7 @@ tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
   options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
   const auto group =
       c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, options);
-  if (link == "group") return group;
+  if (link == "group") return *group;
   if (link == "both") return {group, c10::make_intrusive<c10d::PrefixStore>("torchtap", store)};
 #endif
   throw std::invalid_argument("RANKS_LINK is " + link);
