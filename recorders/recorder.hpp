@@ -201,7 +201,8 @@ class TORCHTAP_API Recorder {
   void merge(const Recorder& other);
 
   /// Merges with the recorders of the other ranks of `group`, which all have to call it: each then has what
-  /// one recorder would have that had seen the samples of all. See `distributed::merge_ranks`, which it calls.
+  /// one recorder would have that had seen the samples of all. See `distributed::merge_ranks`, which it
+  /// calls.
   ///
   /// Lies in torchtap::distributed: include <torchtap/distributed/distributed.hpp> and link that.
   void merge_ranks(const distributed::Group& group);

@@ -98,7 +98,9 @@ std::string recorded_differently(const ModuleKey& key, const Said& first, const 
   };
   const std::string &kind = other.facts->id.kind, &first_kind = first.facts->id.kind;
   if (kind != first_kind) return says("the kind " + kind, first_kind, "the same kind");
-  const auto text = [](const std::string& reduction) { return reduction.empty() ? "no reduction" : reduction; };
+  const auto text = [](const std::string& reduction) {
+    return reduction.empty() ? "no reduction" : reduction;
+  };
   const std::string &reduction = other.facts->reduction, &first_reduction = first.facts->reduction;
   if (reduction == first_reduction) return "";
   return says(text(reduction), text(first_reduction), "with the same reduction, configured alike");
@@ -162,6 +164,11 @@ std::string kept_too_much(const std::vector<Header>& headers) {
 
 }  // namespace
 
+std::string without_stop(std::string text) {
+  while (!text.empty() && (text.back() == '.' || text.back() == ' ' || text.back() == '\n')) text.pop_back();
+  return text;
+}
+
 std::vector<ModuleKey> keys_of(const std::vector<storage::EntryId>& ids) {
   std::map<std::string, std::int64_t> seen;
   std::vector<ModuleKey> keys;
@@ -223,7 +230,7 @@ std::string why_not(const std::vector<Header>& headers, int root) {
   std::string refusals;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     if (headers[rank].refusal.empty()) continue;
-    refusals += c10::str(refusals.empty() ? "" : "; ", "rank ", rank, ": ", headers[rank].refusal);
+    refusals += c10::str(refusals.empty() ? "" : "; ", "rank ", rank, ": ", without_stop(headers[rank].refusal));
   }
   if (!refusals.empty()) return refusals;
   const Header& chief = headers[static_cast<std::size_t>(root)];

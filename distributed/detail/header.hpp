@@ -12,6 +12,9 @@
 
 namespace torchtap::distributed::detail {
 
+/// A text without the stop at its end, to go on with "; " or ". ".
+std::string without_stop(std::string text);
+
 /// A module by its path, and by its number among those of the same path.
 struct ModuleKey {
   std::string path;

@@ -13,12 +13,6 @@ namespace {
 
 constexpr const char* kUnchanged = "Nothing was changed on any rank.";
 
-/// A text that goes on with ". ".
-std::string begun(std::string text) {
-  while (!text.empty() && (text.back() == '.' || text.back() == ' ' || text.back() == '\n')) text.pop_back();
-  return text;
-}
-
 std::string listed(const std::vector<int>& ranks) {
   std::ostringstream text;
   text << (ranks.size() == 1 ? "rank " : "ranks ");
@@ -89,7 +83,7 @@ Protocol::Protocol(const Group& group, const Options& options, Offer offer)
   try {
     links_ = group.links()->open();
   } catch (const LinkError& error) {
-    TORCH_CHECK(false, "merge_ranks: rank ", rank_, ": ", begun(error.what()), ". ", kUnchanged);
+    TORCH_CHECK(false, "merge_ranks: rank ", rank_, ": ", without_stop(error.what()), ". ", kUnchanged);
   }
 }
 
@@ -205,8 +199,8 @@ Verdict Protocol::decided(Verdict mine, const Patience& patience) {
 
 void Protocol::obey(const Verdict& verdict) const {
   if (verdict.error.empty()) return;
-  TORCH_CHECK(!verdict.lost, "merge_ranks: ", begun(verdict.error), ". ", kUnchanged);
-  TORCH_CHECK_VALUE(false, "merge_ranks: ", begun(verdict.error), ". ", kUnchanged);
+  TORCH_CHECK(!verdict.lost, "merge_ranks: ", without_stop(verdict.error), ". ", kUnchanged);
+  TORCH_CHECK_VALUE(false, "merge_ranks: ", without_stop(verdict.error), ". ", kUnchanged);
 }
 
 /// Throws the error of a rank that heard nothing more, and tells other ranks where a store makes that
@@ -237,7 +231,7 @@ void Protocol::lost(const std::string& what) {
     } catch (const LinkError&) {
     }
   }
-  TORCH_CHECK(false, "merge_ranks: ", begun(why), ". ", kUnchanged);
+  TORCH_CHECK(false, "merge_ranks: ", without_stop(why), ". ", kUnchanged);
 }
 
 void Protocol::hand_round() {

@@ -59,7 +59,7 @@ BOOST_DATA_TEST_CASE(are_the_same_error_on_all_ranks, bdata::make({"environment"
   check_error(results, "unsaved", {"rank 0", "rank 2", "cannot be saved", "serialize()"});
   check_error(results, "keeps", {"rank 1", "\"layer\"", "no reduction", "Moments"});
   check_error(results, "kept", {"rank 0", "\"layer\"", "samples(bytes)", "torchtap merge"});
-  check_error(results, "too-many", {"option samples allows 1000"});
+  check_error(results, "too-many", {"bytes", "option samples allows 100"});
   check_error(results, "options", {"rank 2", "everywhere"});
   check_error(results, "spooled", {"rank 2", "\"layer\"", "spooled", "torchtap merge"});
   check_error(results, "in-merge", {"rank 1", "\"layer\"", "Every"});

@@ -60,7 +60,7 @@ class Errors {
     attempt("unsaved", Options().reduction(Unsaved()));
     attempt("keeps", rank_ == 1 ? Options() : Options().reduction(Moments()));
     attempt("kept", Options());
-    attempt("too-many", Options(), 4, limits().samples(1000));
+    attempt("too-many", Options(), 4, limits().samples(100));
     attempt("options", Options().reduction(Moments()), 4, limits().everywhere(rank_ != 2));
     attempt("spooled", rank_ == 2 ? Options().spool(variable("RANKS_FILE") + ".spool",
                                                     tap::storage::SpoolOptions().mkdir(true).sync(false))
@@ -129,7 +129,7 @@ class Errors {
   void kind() {
     torch::nn::Sequential net({{"layer", torch::nn::Linear(4, 3)}});
     const auto recorder = make(rank_ == 1 ? "ForwardInput" : "ForwardOutput", Options().reduction(Count()));
-    recorder->attach(*net);
+    recorder->attach(*net, tap::selectors::names("layer"));
     report("kind", *recorder, limits());
   }
 
