@@ -75,9 +75,10 @@ int main(int, char** argv) {
   for (int i = 0; i < 3; ++i) moments.update(at::randn({elements}) + rank);
   const std::int64_t bytes = 4 * 8 * elements;  // mean and three central moments in float64
   at::Tensor as_many = at::ones({4 * elements}, at::kDouble);
-  const auto merged = [&](const distributed::Group& over, const distributed::Options& how) {
+  const auto merge = [&](const std::string& name, const distributed::Group& over,
+                         const distributed::Options& how) {
     Moments copy = moments;
-    distributed::merge_ranks(copy, over, how);
+    run.time(name, [&] { distributed::merge_ranks(copy, over, how); });
   };
   for (int round = 0; round < rounds + 1; ++round) {
     if (round == 1) run.seconds.clear();  // the first round warms up
@@ -85,11 +86,11 @@ int main(int, char** argv) {
       std::vector<at::Tensor> tensors{as_many};
       run.gloo->allreduce(tensors)->wait();
     });
-    run.time("merge", [&] { merged(group, {}); });
-    run.time("merge, with store", [&] { merged(with_store, {}); });
-    run.time("merge, tree", [&] { merged(group, distributed::Options().order(distributed::Order::tree)); });
-    run.time("merge, root only", [&] { merged(group, distributed::Options().everywhere(false)); });
-    if (bytes <= std::int64_t{64} << 20) run.time("merge, store alone", [&] { merged(store_alone, {}); });
+    merge("merge", group, {});
+    merge("merge, with store", with_store, {});
+    merge("merge, tree", group, distributed::Options().order(distributed::Order::tree));
+    merge("merge, root only", group, distributed::Options().everywhere(false));
+    if (bytes <= std::int64_t{64} << 20) merge("merge, store alone", store_alone, {});
   }
   if (rank == 0) {
     std::cout << "{\"ranks\": " << size << ", \"bytes\": " << bytes << ", \"seconds\": {";
