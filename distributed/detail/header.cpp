@@ -230,7 +230,8 @@ std::string why_not(const std::vector<Header>& headers, int root) {
   std::string refusals;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     if (headers[rank].refusal.empty()) continue;
-    refusals += c10::str(refusals.empty() ? "" : "; ", "rank ", rank, ": ", without_stop(headers[rank].refusal));
+    refusals +=
+        c10::str(refusals.empty() ? "" : "; ", "rank ", rank, ": ", without_stop(headers[rank].refusal));
   }
   if (!refusals.empty()) return refusals;
   const Header& chief = headers[static_cast<std::size_t>(root)];
