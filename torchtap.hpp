@@ -3,6 +3,7 @@
 /// All of torchtap at once. A file that wants to compile fast includes just the headers it uses.
 
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/operations/operations.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/selectors.hpp>
@@ -12,3 +13,4 @@
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/version.hpp>
+#include <torchtap/views/trace/trace.hpp>

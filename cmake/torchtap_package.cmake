@@ -37,7 +37,8 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records TorchScript models and unchanged programs, and shows, compares, merges and
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS graphviz)  # pictures of traces
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records and traces TorchScript models and unchanged programs, and shows, compares, merges and
 converts recordings.")
 
 set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_NAME "libtorchtap-distributed${so_version}")

@@ -49,13 +49,15 @@ bool Reservoir::fold_small(const Pass& pass) noexcept {
   if (samples_->scalar_type() != rows->type) return false;
   const auto bytes = static_cast<std::size_t>(rows->numel) * c10::elementSize(rows->type);
   auto* const to = static_cast<char*>(samples_->data_ptr());
-  for (std::int64_t row = 0; row < rows->rows; ++row) {
-    const auto index = static_cast<std::uint64_t>(count() + row);
-    const auto place = static_cast<std::size_t>(random_.below(index + 1));
-    if (place >= static_cast<std::size_t>(k_)) continue;
-    std::memcpy(to + place * bytes, rows->data + static_cast<std::size_t>(row) * bytes, bytes);
+  const auto seen = static_cast<std::uint64_t>(count()), places = static_cast<std::uint64_t>(k_);
+  detail::Random random = random_;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows->rows); ++row) {
+    const std::uint64_t index = seen + row, place = random.below(index + 1);
+    if (place >= places) continue;
+    std::memcpy(to + place * bytes, rows->data + row * bytes, bytes);
     indices_[place] = static_cast<std::int64_t>(index);
   }
+  random_ = random;
   intake_.count_rows(rows->rows);
   return true;
 }

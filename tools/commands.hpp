@@ -10,9 +10,11 @@ namespace torchtap::tools {
 void add_list(CLI::App& app);
 /// `torchtap record`: runs a model and records its modules.
 void add_record(CLI::App& app);
+/// `torchtap trace`: runs a model and logs its operations.
+void add_trace(CLI::App& app);
 /// `torchtap show`: shows a recording.
 void add_show(CLI::App& app);
-/// `torchtap diff`: compares two recordings, module by module.
+/// `torchtap diff`: compares two recordings, module by module, or two traces.
 void add_diff(CLI::App& app);
 /// `torchtap merge`: merges several recordings into one.
 void add_merge(CLI::App& app);

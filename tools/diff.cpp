@@ -1,19 +1,16 @@
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 #include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
-#include <optional>
 
 #include "checks.hpp"
 #include "commands.hpp"
+#include "comparison.hpp"
 #include "csv.hpp"
 #include "drift.hpp"
 #include "drift_table.hpp"
@@ -24,6 +21,7 @@
 #include "statistics.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
+#include "traces.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -52,6 +50,10 @@ and, without moments and histogram, also the largest relative change of the othe
 each is that of the element that moved most. Two modules agree if their distance is at most --tolerance. They do not
 agree if only one side has NaN or infinities. With --rtol or --atol statistics too are compared number by number.
 
+Two traces (torchtap trace --save) are compared operation by operation, in the order in which they ran. Where the
+programs differ, what both ran before and after that is compared, and the rest is named. Of tensors that one side did
+not keep, shape and dtype are compared.
+
 Either side may be a recording, a single .pt file, or a folder that a Python program wrote: names.json, a JSON list
 of module paths; for the i-th of them i.pt, the list of tensors that its calls returned, written by torch.save; and
 optionally calls.json, a list of the i of each call in the order in which they returned. record_folder.py, which comes
@@ -65,6 +67,7 @@ Examples:
   torchtap diff original/ port/
   torchtap diff monday/ tuesday/ --rtol 0 --atol 0          # bit by bit
   torchtap diff original/ port/ --json | jq -r .first
+  torchtap diff before/ after/                              # two traces
   torchtap diff stats-train/ stats-test/                    # from: record … --reduce moments,histogram:64:-4:4,count
   torchtap diff stats-v1/ stats-v2/ --tolerance 0.02 --csv > drift.csv
 
@@ -81,71 +84,8 @@ struct Options {
   bool csv = false;
 
   Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
+  Tolerance tolerance_of_values() const { return {rtol, atol}; }
 };
-
-/// The comparison of the values of one module, or of one pair of tensors.
-struct Comparison {
-  std::string status = "equal";  // "close", "different"; or the reason why the two cannot be compared
-  std::string detail;            // where, in words
-  std::int64_t at = 0;           // the first sample that does not agree
-  std::int64_t samples = 0;
-  double max_abs = 0;
-  double max_rel = 0;
-  double dot = 0, norm_a = 0, norm_b = 0;
-  bool compared = false;
-
-  bool agrees() const { return status == "equal" || status == "close"; }
-  double cosine() const {
-    if (norm_a == 0 && norm_b == 0) return 1;
-    return dot / std::sqrt(norm_a * norm_b);
-  }
-  /// Keeps only the first failure.
-  void fail(const std::string& what, const std::string& where, std::int64_t sample = 0) {
-    if (!agrees()) return;
-    status = what;
-    detail = where;
-    at = sample;
-  }
-};
-
-double number(const at::Tensor& tensor) {
-  return tensor.item<double>();
-}
-
-void compare(const at::Tensor& a, const at::Tensor& b, const std::string& where, std::int64_t sample,
-             const Options& options, Comparison& result) {
-  if (a.defined() != b.defined()) return result.fail("only one is a tensor", where, sample);
-  if (!a.defined()) return;
-  if (a.sizes() != b.sizes()) {
-    const std::string shapes = shape_to_text(a.sizes().vec()) + " and " + shape_to_text(b.sizes().vec());
-    return result.fail("shapes differ", where + (where.empty() ? "" : ", ") + shapes, sample);
-  }
-  result.compared = true;
-  if (a.numel() == 0) return;
-  const bool complex = a.is_complex() || b.is_complex();
-  const auto type = complex ? at::kComplexDouble : at::kDouble;
-  const at::Tensor x = a.to(type).flatten();
-  const at::Tensor y = b.to(type).flatten();
-  result.dot += number(at::real(x * y.conj()).sum());
-  result.norm_a += number(x.abs().square().sum());
-  result.norm_b += number(y.abs().square().sum());
-  const at::Tensor same = x.eq(y).logical_or(x.isnan().logical_and(y.isnan()));
-  if (a.scalar_type() == b.scalar_type() && a.equal(b)) return;
-  if (same.all().item<bool>()) return;
-  const at::Tensor zero = at::zeros({}, at::kDouble);
-  // An infinity or NaN on one side only counts as infinitely far away.
-  const at::Tensor distance = at::where(same, zero, (x - y).abs().nan_to_num(INFINITY, INFINITY, INFINITY));
-  const at::Tensor relative = at::where(same, zero, (distance / y.abs()).nan_to_num(INFINITY, INFINITY));
-  result.max_abs = std::max(result.max_abs, number(distance.max()));
-  result.max_rel = std::max(result.max_rel, number(relative.max()));
-  // An infinite tolerance allows nothing: infinities agree only if they are the same.
-  const at::Tensor allowed = (y.abs() * options.rtol + options.atol).nan_to_num(0, 0);
-  if (distance.le(allowed).all().item<bool>()) {
-    if (result.status == "equal") result.status = "close";
-  } else {
-    result.fail("different", where, sample);
-  }
-}
 
 Comparison compare(const Layer& a, const Layer& b, const Options& options) {
   Comparison result;
@@ -170,7 +110,8 @@ Comparison compare(const Layer& a, const Layer& b, const Options& options) {
     for (std::size_t i = 0; i < both; ++i) {
       std::string where = mine.name;
       if (mine.list) where += (where.empty() ? "sample " : ", sample ") + std::to_string(i);
-      compare(mine.tensors[i], theirs->tensors[i], where, static_cast<std::int64_t>(i), options, result);
+      compare(mine.tensors[i], theirs->tensors[i], where, static_cast<std::int64_t>(i),
+              options.tolerance_of_values(), result);
     }
     if (mine.tensors.size() != theirs->tensors.size()) {
       result.fail("samples differ in number",
@@ -243,14 +184,8 @@ const Row* first_difference(const Layers& a, const Layers& b, const std::vector<
 Json rows_to_json(const std::vector<Row>& rows) {
   Json list = Json::array();
   for (const auto& [layer, other, comparison] : rows) {
-    Json entry{{"path", layer->path},
-               {"type", layer->entry.type()},
-               {"status", comparison.status},
-               {"detail", comparison.detail},
-               {"samples", comparison.samples}};
-    entry["max_abs"] = comparison.compared ? to_json(comparison.max_abs) : nullptr;
-    entry["max_rel"] = comparison.compared ? to_json(comparison.max_rel) : nullptr;
-    entry["cosine"] = comparison.compared ? to_json(comparison.cosine()) : nullptr;
+    Json entry{{"path", layer->path}, {"type", layer->entry.type()}};
+    comparison.describe(entry);
     list.push_back(std::move(entry));
   }
   return list;
@@ -332,7 +267,7 @@ bool diff_statistics(const Layers& a, const Layers& b, const Options& options) {
 
 void add_diff(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("diff", "Compare two recordings, module by module");
+  CLI::App* command = app.add_subcommand("diff", "Compare two recordings, module by module, or two traces");
   command->footer(kExamples);
   command->add_option("a", options->a, "A recording, a .pt file, or a folder from Python")
       ->required()
@@ -358,6 +293,15 @@ void add_diff(CLI::App& app) {
   command->callback([options, rtol, atol, distance] {
     const Layers a = open_layers(options->a);
     const Layers b = open_layers(options->b);
+    if (is_trace(a) || is_trace(b)) {
+      TORCH_CHECK_VALUE(is_trace(a) && is_trace(b), "only one of \"", options->a, "\" and \"", options->b,
+                        "\" is a trace; compare it with another trace (torchtap trace --save).");
+      TORCH_CHECK_VALUE(distance->count() == 0,
+                        "--tolerance is for recordings of statistics; use --rtol and --atol.");
+      const TraceDiff how{options->a, options->b, options->tolerance_of_values(), options->format()};
+      if (!diff_traces(how)) throw CLI::RuntimeError(1);
+      return;
+    }
     const bool statistics = has_statistics(a) && has_statistics(b);
     TORCH_CHECK_VALUE(statistics || distance->count() == 0,
                       "--tolerance is for recordings of statistics, but one of these has "

@@ -5,6 +5,7 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
@@ -102,9 +103,9 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error, const st
   const std::string name = chosen.empty() ? "torchtap" : "torchtap " + command.get_name();
   std::string text = error.what();
   // A misspelt option may be the cause of a missing required one.
-  if (const auto left = command.remaining(); !left.empty()) {
-    text = unexpected(command, left);
-  }
+  auto left = command.remaining();
+  left.erase(std::find(left.begin(), left.end(), "--"), left.end());  // what follows is a program's
+  if (!left.empty()) text = unexpected(command, left);
   if (chosen.empty() && !first_word.empty() && first_word[0] != '-') {
     text = "unknown command \"" + first_word + "\"" + tools::did_you_mean(first_word, command_names(app));
   } else if (chosen.empty() && first_word.empty()) {
@@ -119,6 +120,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   tools::add_list(app);
   tools::add_record(app);
+  tools::add_trace(app);
   preload::add_command(app);
   tools::add_show(app);
   tools::add_diff(app);

@@ -5,15 +5,17 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <torchtap/core/detail/operations_key.hpp>
+
 namespace torchtap::core::detail {
 
-/// While it lives, this thread's tensor operations build no graph, are not autocast, and make tensors that
-/// may be changed in place at any later time (unlike tensors made in inference mode), whatever mode the model
-/// runs in.
+/// While it lives, this thread's tensor operations build no graph, are not autocast, are not seen by scopes
+/// of operations/, and make tensors that may be changed in place at any later time (unlike tensors made in
+/// inference mode), whatever mode the model runs in.
 struct RecordingMode {
   c10::InferenceMode normal{false};
   c10::NoGradGuard no_grad;  // after `normal`, which enables gradients
-  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+  c10::impl::ExcludeDispatchKeyGuard excluded{c10::autocast_dispatch_keyset.add(operations_key)};
 };
 
 }  // namespace torchtap::core::detail

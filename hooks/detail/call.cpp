@@ -1,4 +1,5 @@
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pthread.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -9,6 +10,7 @@
 #include <mutex>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/operations_key.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
@@ -137,6 +139,13 @@ void add_pre_hook(Node& node, std::unique_ptr<torch::autograd::FunctionPreHook> 
 #endif
 }
 
+/// Calls `function` such that scopes of operations/ do not see its operations.
+template <class Function>
+decltype(auto) unseen(Function&& function) {
+  const c10::impl::ExcludeDispatchKeyGuard guard(core::detail::operations_key);
+  return function();
+}
+
 at::Tensor base_of(const at::Tensor& tensor) {
   return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
 }
@@ -165,12 +174,15 @@ class Part {
     }
     at::Tensor all = gradient;
     if (all.strides() != at::IntArrayRef(base_strides_)) {
-      all = at::empty_strided(base_sizes_, base_strides_, gradient.options()).copy_(gradient);
+      all = unseen(
+          [&] { return at::empty_strided(base_sizes_, base_strides_, gradient.options()).copy_(gradient); });
     }
-    at::Tensor part = all.as_strided(sizes_, strides_, all.storage_offset() + offset_);
+    at::Tensor part =
+        unseen([&] { return all.as_strided(sizes_, strides_, all.storage_offset() + offset_); });
     const at::Tensor before = part;
     hooks.fire(part);
     if (part.is_same(before)) return;
+    const c10::impl::ExcludeDispatchKeyGuard guard(core::detail::operations_key);
     gradient = at::empty_strided(base_sizes_, base_strides_, all.options()).copy_(all);
     gradient.as_strided(sizes_, strides_, offset_).copy_(part);
   }
@@ -410,7 +422,7 @@ void Call::alias_inputs(CallTensors& inputs) {
                                 first.path, "\" (", first.type, ") has layout ", input.layout(),
                                 ", which cannot be aliased; record BackwardOutput of the module before it.");
     Input kept;
-    kept.tensor = input.view_as(input);
+    kept.tensor = unseen([&] { return input.view_as(input); });
     kept.original = input;
     kept.node = kept.tensor.grad_fn();
     kept.base_node = base_of(input).grad_fn();
@@ -459,7 +471,9 @@ void Call::hook_outputs(CallTensors& outputs) {
     for (std::int64_t j = 0; j < i; ++j) repeated = repeated || outputs[j].is_same(output);
     // A tensor that the module only passes on (Identity, Dropout in eval mode) also has gradients from
     // elsewhere.
-    if (output.is_leaf() || repeated || entered_as_is(output)) output = output.view_as(output);
+    if (output.is_leaf() || repeated || entered_as_is(output)) {
+      output = unseen([&] { return output.view_as(output); });
+    }
     const GradientHooks hooks = select(*plan_, plan_->backward_input_end, plan_->hooks.size(), indices_, i);
     Reported reported;
     if (const at::Tensor base = lone_base(output); base.defined()) {

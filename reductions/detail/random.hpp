@@ -16,14 +16,14 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
-  /// Uniform in [0, bound), without bias; `bound` is positive.
+  /// Uniform in [0, bound), without bias and mostly without a division (Lemire 2019); `bound` is positive.
   std::uint64_t below(std::uint64_t bound) noexcept {
-    std::uint64_t number = next();
-    if (number < bound) {  // which is rare; otherwise it is fair, and the division is saved (Lemire 2019)
-      const std::uint64_t unfair = (0 - bound) % bound;  // as many numbers would bias the result
-      while (number < unfair) number = next();
+    Wide product = Wide{next()} * bound;
+    if (static_cast<std::uint64_t>(product) < bound) {   // rare
+      const std::uint64_t unfair = (0 - bound) % bound;  // as many products would bias the result
+      while (static_cast<std::uint64_t>(product) < unfair) product = Wide{next()} * bound;
     }
-    return number % bound;
+    return static_cast<std::uint64_t>(product >> 64);
   }
 
   template <class Archive>
@@ -32,6 +32,8 @@ class Random {
   }
 
  private:
+  __extension__ using Wide = unsigned __int128;
+
   std::uint64_t state_;
 };
 

@@ -30,7 +30,7 @@ class Lanes {
     for (; i + kLanes <= n; i += kLanes) {
       for (std::int64_t j = 0; j < kLanes; ++j) lanes_[j] += of(x[i + j]);
     }
-    for (; i < n; ++i) lanes_[i % kLanes] += of(x[i]);
+    for (; i < n; ++i) lanes_[0] += of(x[i]);
   }
   double sum() const noexcept {
     double sum = 0;
@@ -87,7 +87,7 @@ Summary summarize_all(const Memory& x) {
   each_block(x, [&](const double* block, std::int64_t, std::int64_t n) HWY_ATTR {
     std::int64_t i = 0;
     for (; i + Scanned::kLanes <= n; i += Scanned::kLanes) lanes.add(block + i, Scanned::kLanes);
-    lanes.add(block + i, n - i);
+    for (; i < n; ++i) lanes.add(block + i, 1);
   });
   Summary all;
   double zeros = 0;
@@ -144,7 +144,7 @@ Summary summarize(const Memory& x, Needs needs) {
   each_block(x, [&](const double* block, std::int64_t, std::int64_t n) HWY_ATTR {
     std::int64_t i = 0;
     for (; i + Deviations::kLanes <= n; i += Deviations::kLanes) lanes.add(block + i, Deviations::kLanes);
-    lanes.add(block + i, n - i);
+    for (; i < n; ++i) lanes.add(block + i, 1);
   });
   for (std::int64_t j = 0; j < Deviations::kLanes; ++j) {
     all.m2 += lanes.m2[j];

@@ -41,9 +41,12 @@ constexpr int kCpuSeconds = 20;    // for one run
 constexpr int kRealSeconds = 300;  // for one run, wall clock: it may wait without computing
 constexpr int kBatch = 2000;       // runs per child
 
-#ifdef __SANITIZE_ADDRESS__  // the shadow memory reserves terabytes of addresses, and the sanitizer has its
-                             // own limits
+// The shadow memory of AddressSanitizer reserves terabytes of addresses, and the sanitizer has its own
+// limits.
+#if defined(__SANITIZE_ADDRESS__)
 constexpr bool kLimited = false;
+#elif defined(__has_feature)  // Clang
+constexpr bool kLimited = !__has_feature(address_sanitizer);
 #else
 constexpr bool kLimited = true;
 #endif

@@ -165,7 +165,7 @@ torch::nn::Sequential adder(int entries) {
 
 const void* table_of(torch::nn::AnyModule& any) {
   const void* table;
-  std::memcpy(&table, torchtap::model::detail::holder_of(any), sizeof(table));
+  std::memcpy(&table, static_cast<const void*>(torchtap::model::detail::holder_of(any)), sizeof(table));
   return table;
 }
 
@@ -427,7 +427,10 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_on_the_model) {
     std::vector<Handle> handles;
     for (const char* path : {"", "0", "1", "2"}) handles.push_back(count(*model, path, calls));
     BOOST_TEST((tables() != before));
-    for (auto& any : *model) BOOST_TEST((any.type_info() == typeid(*any.ptr())));
+    for (auto& any : *model) {
+      const auto& module = *any.ptr();
+      BOOST_TEST((any.type_info() == typeid(module)));
+    }
     model->forward(ones(), ones());
     BOOST_TEST(calls == 4);
     BOOST_TEST(linear.ptr().use_count() == uses);

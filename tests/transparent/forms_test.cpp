@@ -140,14 +140,16 @@ BOOST_AUTO_TEST_CASE(forms_that_are_followed) {
 
 BOOST_AUTO_TEST_CASE(objects_are_what_libtorch_would_have_made) {
   Virtual module;
-  BOOST_TEST((typeid(*module) == typeid(VirtualImpl)));
+  const auto& held = *module;
+  BOOST_TEST((typeid(held) == typeid(VirtualImpl)));
   BOOST_TEST(module->name() == "(anonymous namespace)::VirtualImpl");
   static_assert(std::is_same_v<decltype(*module), VirtualImpl&>);
   auto copy = *module;
   BOOST_TEST((typeid(copy) == typeid(VirtualImpl)));
   Copied copied;
   const auto clone = std::dynamic_pointer_cast<CopiedImpl>(copied->clone());
-  BOOST_TEST((typeid(*clone) == typeid(CopiedImpl)));
+  const auto& cloned = *clone;
+  BOOST_TEST((typeid(cloned) == typeid(CopiedImpl)));
   Copied second(clone);
   BOOST_TEST(seen(second, [&] { second(x), copied(x); }) == Values{3}, boost::test_tools::per_element());
   // Calls of a module that no holder made cannot be seen, nor can calls of its clone.

@@ -21,6 +21,7 @@
 #include "config.hpp"
 #include "ending.hpp"
 #include "session.hpp"
+#include "trace.hpp"
 
 namespace torchtap::preload {
 namespace {
@@ -45,10 +46,17 @@ class Busy {
 
 /// Never destroyed: threads may call modules while the process ends.
 struct Agent {
-  explicit Agent(const Config& its) : config(its), session(new Session(its, {})) {}
+  explicit Agent(const Config& its) : config(its) {
+    if (config.trace) {
+      trace = new Trace(config);
+    } else {
+      session = new Session(config, {});
+    }
+  }
 
   Config config;
-  std::atomic<Session*> session;
+  std::atomic<Session*> session{nullptr};
+  Trace* trace = nullptr;  // instead of a session
   /// The session is still the parent's. It is replaced lazily, so that a child which never calls a module
   /// costs nothing.
   std::atomic<bool> forked{false};
@@ -72,11 +80,34 @@ Session& session() {
 }
 
 bool is_own_process() noexcept {
-  return agent != nullptr && !agent->forked && agent->session.load()->process() == ::getpid();
+  return agent != nullptr && agent->trace == nullptr && !agent->forked &&
+         agent->session.load()->process() == ::getpid();
+}
+
+bool traces() noexcept {
+  return agent != nullptr && agent->trace != nullptr;
+}
+
+/// Does something with the trace. The program goes on if that fails.
+template <class Function>
+void with_trace(Function&& function) noexcept {
+  const Busy busy;
+  try {
+    function(*agent->trace);
+  } catch (const std::exception& error) {
+    agent->trace->note(tools::message_of(error));
+  }
 }
 
 void on_called_module(Module& module) {
   if (Busy::here()) return;
+  if (agent->trace != nullptr) {
+    with_trace([&](Trace& trace) {
+      trace.called(module);
+      if (trace.logging()) watch(0);
+    });
+    return;
+  }
   const Busy busy;
   try {
     if (session().meet(module)) {
@@ -89,9 +120,22 @@ void on_called_module(Module& module) {
 }
 
 std::unique_ptr<at::ObserverContext> on_script(const at::RecordFunction& /*function*/) {
-  if (agent != nullptr && !agent->forked) agent->session.load()->note_script();
+  if (agent != nullptr && agent->trace == nullptr && !agent->forked) agent->session.load()->note_script();
   return nullptr;
 }
+
+/// Hides a backward from the trace, whichever thread it runs in.
+struct Hidden : at::ObserverContext {
+  operations::Unseen unseen;
+};
+
+std::unique_ptr<at::ObserverContext> on_backward(const at::RecordFunction& /*function*/) {
+  if (Busy::here()) return nullptr;
+  with_trace([](Trace& trace) { trace.backward(); });
+  return std::make_unique<Hidden>();
+}
+
+void after_backward(const at::RecordFunction& /*function*/, at::ObserverContext* /*hidden*/) {}
 
 std::terminate_handler former_terminate = nullptr;
 
@@ -105,18 +149,24 @@ void on_terminate() {
 // child. The registry registered its handlers before these, so they run after them, since it is locked after
 // the session. The parent's session stays locked in the child, which does not use it.
 void before_fork() {
+  if (agent->trace != nullptr) return agent->trace->lock();
   agent->beginning.lock();
   if (!agent->forked) agent->session.load()->lock();
 }
 
 void after_fork() {
+  if (agent->trace != nullptr) return agent->trace->unlock();
   if (!agent->forked) agent->session.load()->unlock();
   agent->beginning.unlock();
 }
 
 void in_child() {
-  agent->beginning.unlock();
   ++current_generation;
+  if (agent->trace != nullptr) {
+    agent->trace = agent->trace->for_child();
+    return forget_watch();
+  }
+  agent->beginning.unlock();
   agent->forked = true;
   forget_watch();
 }
@@ -147,6 +197,10 @@ void in_child() {
   former_terminate = std::set_terminate(on_terminate);
   at::addGlobalCallback(
       at::RecordFunctionCallback(on_script).scopes({at::RecordScope::TORCHSCRIPT_FUNCTION}));
+  if (agent->trace != nullptr) {
+    at::addGlobalCallback(
+        at::RecordFunctionCallback(on_backward, after_backward).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  }
   hooks::detail::set_called_module(on_called_module);
 }
 
@@ -157,10 +211,15 @@ std::uint64_t generation() noexcept {
 }
 
 bool is_recording() noexcept {
+  if (traces()) return agent->trace->logging();
   return is_own_process() && agent->session.load()->attached();
 }
 
 void finish() noexcept {
+  if (traces()) {
+    const Busy busy;
+    return agent->trace->finish();
+  }
   if (!is_own_process()) return;
   const Busy busy;
   agent->session.load()->finish();
@@ -172,8 +231,18 @@ void snapshot() noexcept {
   agent->session.load()->snapshot();
 }
 
+bool waits_for_script() noexcept {
+  return traces() && !Busy::here() && agent->trace->waiting();
+}
+
+c10::IValue called_script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
+                          const std::function<c10::IValue()>& original) {
+  return agent->trace->script(method, arguments, original);
+}
+
 void found_root(const Module& root) noexcept {
   if (agent == nullptr || Busy::here()) return;
+  if (agent->trace != nullptr) return with_trace([&](Trace& trace) { trace.found_root(root); });
   const Busy busy;
   try {
     session().learn(root);

@@ -1,9 +1,16 @@
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 namespace torch::nn {
 class Module;
+}
+namespace torch::jit {
+struct Method;
 }
 
 /// The agent: the part of `torchtap preload` that runs inside the program.
@@ -13,6 +20,12 @@ namespace torchtap::preload {
 /// sets it to train, moves it). Learns the paths of its descendants. Does nothing for calls made by the agent
 /// itself.
 void found_root(const torch::nn::Module& root) noexcept;
+
+/// Whether the next call of TorchScript is to be traced.
+bool waits_for_script() noexcept;
+/// Called in place of the first method of TorchScript; calls `original`, which runs it.
+c10::IValue called_script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
+                          const std::function<c10::IValue()>& original);
 
 /// Saves this process's recording and reports it; only the first call has an effect.
 void finish() noexcept;

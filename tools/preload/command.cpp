@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "../asked.hpp"
+#include "../checks.hpp"
 #include "../which_options.hpp"
 #include "config.hpp"
 #include "report.hpp"
@@ -44,6 +45,13 @@ program handles the signal itself. After a crash (SIGSEGV, SIGBUS, SIGFPE, SIGIL
 one; a damaged heap), after SIGKILL, and after an exec nothing can be saved; torchtap reports the loss. --every SECONDS
 saves the whole recording at intervals, so that the last save remains.
 
+--trace DIR logs every operation of one forward pass instead, as torchtap trace does: of TorchScript the first call of
+a method; of a C++ model the pass from the first call of a module that can be seen. Its forward is compiled into the
+program, so where it ends is taken from what follows: a backward; the model is set to train or eval or asked for its
+parameters; its first module is called again after all others, with tensors that the pass did not compute; or the
+program ends. Operations before the first module's call are not in it, and modules that cannot be seen are not named.
+Each process logs one pass. --keep says which tensors are saved: all, none, or names and patterns ('conv*').
+
 The program keeps its own output, exit status and signal handlers. Torchtap prints its messages to stderr after the
 program has ended.
 
@@ -51,6 +59,7 @@ Examples:
   torchtap preload --types 'Conv2d|Linear' --reduce moments --save out/ -- ./program its arguments
   torchtap preload --what grad-output --names 'layer4.*' --not-types 'ReLU|Dropout.*' --reduce abs_max,histogram:64 --save out/ -- ./train
   torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
+  torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
 )";
 
 /// Looks next to the command in a build tree, and in the library folder of an installation.
@@ -164,25 +173,41 @@ int find_program(const std::string& program) {
 void add_command(CLI::App& app) {
   auto config = std::make_shared<Config>();
   auto program = std::make_shared<std::vector<std::string>>();
+  auto traced = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("preload", "Record inside a program without rebuilding it");
   command->footer(kExamples);
-  command->add_option("--what", config->what, "What to record")
-      ->check(CLI::IsMember(tools::recorder_names()))
-      ->capture_default_str();
+  auto* what = command->add_option("--what", config->what, "What to record")
+                   ->check(CLI::IsMember(tools::recorder_names()))
+                   ->capture_default_str();
   tools::add_which_options(*command, config->which);
-  command->add_option("--reduce", config->reduce, torchtap::tools::reduce_help());
+  auto* reduce = command->add_option("--reduce", config->reduce, torchtap::tools::reduce_help());
   command->add_option("--over", config->over, "Dimensions of a sample that count as rows: '0' or '0,2,3'")
       ->delimiter(',');
   command
       ->add_flag("--elementwise", config->elementwise,
                  "Reduce elementwise over samples; without this and --over, over all elements")
       ->excludes("--over");
-  command->add_option("--save", config->save, "Directory of the recording")->required();
-  command->add_option("--every", config->every, "Also save the recording every so many seconds")
-      ->check(CLI::PositiveNumber);
+  auto* save = command->add_option("--save", config->save, "Directory of the recording");
+  auto* every = command->add_option("--every", config->every, "Also save the recording every so many seconds")
+                    ->check(CLI::PositiveNumber);
+  auto* trace =
+      command->add_option("--trace", *traced, "Directory: log every operation of one forward pass instead")
+          ->check(torchtap::tools::place());
+  for (auto* other : {what, reduce, save, every}) trace->excludes(other);
+  for (const char* name : {"--types", "--not-types", "--names", "--not-names"}) trace->excludes(name);
+  command
+      ->add_option("--keep", config->keep,
+                   "Tensors of the trace to keep: all, none, or names such as 'conv*'")
+      ->delimiter(',')
+      ->needs(trace);
   command->add_flag("--overwrite", config->overwrite, "Replace an existing recording");
   command->add_option("program", *program, "The program and its arguments, after --")->required();
-  command->callback([config, program] {
+  command->callback([config, program, traced] {
+    if (config->save.empty() && traced->empty()) {
+      throw CLI::RequiredError("--save (or --trace)");
+    }
+    config->trace = !traced->empty();
+    if (config->trace) config->save = *traced;
     std::string shown = config->save;
     while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
     config->save = fs::absolute(config->save).lexically_normal().string();

@@ -131,7 +131,7 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
         ") are plain variables, which may be destroyed at any moment; only modules in a holder, like "
         "torch::nn::Linear, or a shared pointer can be recorded.");
   }
-  if (seen.uses_script) {
+  if (seen.uses_script && !config.trace) {
     lines.push_back(nothing + "the program runs TorchScript; `torchtap record MODEL` records that.");
   }
   if (lines.empty() && !seen.compiled_in.empty()) {
@@ -181,8 +181,11 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (report.ended) {
       if (report.directory.empty()) continue;  // a note gives the reason
       if (!itself || report.directory != config.save) {
-        lines.push_back(who + " recorded " + counted(report.samples, "sample") + " of " +
-                        counted(report.modules, "module") + ": " + show(report.directory));
+        lines.push_back(who +
+                        (config.trace ? " logged " + counted(report.samples, "tensor")
+                                      : " recorded " + counted(report.samples, "sample") + " of " +
+                                            counted(report.modules, "module")) +
+                        ": " + show(report.directory));
       }
       if (report.samples == 0) {
         lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
@@ -202,14 +205,14 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
       const int number = WTERMSIG(program.status);
       how = "the program was killed by signal " + std::to_string(number) + " (" + ::strsignal(number) + ")";
     }
-    lines.push_back(how + " and could not save what it had recorded: " +
-                    (report.directory.empty()
-                         ? "it is lost. --every SECONDS saves it at intervals."
-                         : show(report.directory) + " has the recording as of " +
-                               clock_time(report.saved_at) + ", " + counted(report.samples, "sample") +
-                               " of " + counted(report.modules, "module") + "."));
+    lines.push_back(
+        how + " and could not save what it had recorded: " +
+        (report.directory.empty()
+             ? std::string("it is lost.") + (config.trace ? "" : " --every SECONDS saves it at intervals.")
+             : show(report.directory) + " has the recording as of " + clock_time(report.saved_at) + ", " +
+                   counted(report.samples, "sample") + " of " + counted(report.modules, "module") + "."));
   }
-  if (directories.size() > 1) {
+  if (directories.size() > 1 && !config.trace) {
     std::string all;
     for (const auto& directory : directories) all += " " + directory;
     lines.push_back("recordings of the same modules can be merged: torchtap merge" + all + " --save " +

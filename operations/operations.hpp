@@ -1,0 +1,6 @@
+#pragma once
+
+/// Includes all public headers of operations/.
+
+#include <torchtap/operations/event.hpp>
+#include <torchtap/operations/scope.hpp>

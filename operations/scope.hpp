@@ -1,0 +1,67 @@
+#pragma once
+
+/// Runs code before and after every operation of LibTorch that a thread calls.
+
+#include <functional>
+#include <memory>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/operations/event.hpp>
+
+namespace torchtap::operations {
+
+namespace detail {
+struct Watcher;
+struct Entered;
+}  // namespace detail
+
+/// Called for each operation. May replace arguments and results, and may throw: the exception reaches the
+/// caller of the operation (of `forward`, of `backward`; of TorchScript as a `std::runtime_error`).
+using Callback = std::function<void(Event&)>;
+
+/// While it lives, `callback` is called for each operation that this thread calls:
+///
+///     {
+///       operations::Scope scope([&](operations::Event& event) { ++calls[event.name()]; });
+///       model->forward(x);
+///     }
+///
+/// Seen are operations of `aten` and of other libraries, from C++ and from TorchScript, in forward and in
+/// backward, and those that make a tensor from nothing. Threads that LibTorch starts for TorchScript's forks
+/// and for backward report to the same scope, so `callback` may be called by several at once; a thread of
+/// your own joins with `at::ThreadLocalStateGuard`. Not seen is what does not pass LibTorch's dispatcher:
+/// `x.data()`, writes through `data_ptr`, TorchScript's own instructions, code that was compiled ahead of
+/// time.
+///
+/// Operations that `callback` itself calls are not reported, nor are those of torchtap's recorders. Scopes
+/// nest: the innermost is asked first, and its `Event::run` asks the one around it. A scope belongs to the
+/// thread that made it: destroy it there, scopes in reverse order.
+///
+/// It is a fallback on LibTorch's dispatch key `TESTING_ONLY_GenericMode`, which is registered when the first
+/// scope opens (2.5 ms) and kept. Throws `c10::ValueError` if `callback` is empty, and `c10::Error` if other
+/// code of the program has that key; the message names its registration.
+class TORCHTAP_API Scope {
+ public:
+  explicit Scope(Callback callback, Level level = Level::program);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  std::shared_ptr<detail::Watcher> watcher_;
+  std::unique_ptr<detail::Entered> entered_;
+};
+
+/// While it lives, no scope sees the operations of this thread.
+class TORCHTAP_API Unseen {
+ public:
+  Unseen();
+  ~Unseen();
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+
+ private:
+  bool was_;
+};
+
+}  // namespace torchtap::operations

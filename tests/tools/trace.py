@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Tests torchtap trace, and torchtap diff of traces, on torchvision's AlexNet and small models: tensors and labels
+against what PyTorch computes.
+
+usage: trace.py TORCHTAP"""
+import csv
+import io
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torchvision
+from torch import nn
+
+torchtap = str(pathlib.Path(sys.argv[1]).resolve())
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
+    check(done.returncode == status,
+          f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+    return done.stdout, done.stderr
+
+
+def document(*arguments, status=0):
+    return json.loads(run(*arguments, "--json", status=status)[0])
+
+
+LABELS = """input_1_0 conv2d_1_1 relu_1_2 maxpool2d_1_3 conv2d_2_4 relu_2_5 maxpool2d_2_6 conv2d_3_7 relu_3_8 conv2d_4_9
+relu_4_10 conv2d_5_11 relu_5_12 maxpool2d_3_13 adaptiveavgpool2d_1_14 flatten_1_15 dropout_1_16 linear_1_17 relu_6_18
+dropout_2_19 linear_2_20 relu_7_21 linear_3_22 output_1_23""".split()
+
+
+def check_alexnet(folder):
+    torch.manual_seed(0)
+    model = torchvision.models.alexnet(weights=None).eval()
+    # Relu without inplace, so that hooks see what the modules returned.
+    for module in model.modules():
+        if isinstance(module, nn.ReLU):
+            module.inplace = False
+    file, saved, dot = folder / "alexnet.pt", folder / "alexnet", folder / "alexnet.dot"
+    torch.jit.script(model).save(file)
+    traced = document("trace", file, "--random", "1x3x224x224", "--seed", "3", "--save", saved, "--draw", dot, "--validate")
+    check([node["label"] for node in traced["nodes"]] == LABELS, f"labels: {traced['nodes']}")
+    for key, value in {"operations": 22, "tensors": 24, "kept": 24, "layers": 24, "error": None}.items():
+        check(traced[key] == value, f"{key} is {traced[key]} instead of {value}")
+
+    seen = {}
+    hooks = [module.register_forward_hook(lambda module, inputs, output, path=path: seen.update({path: output}))
+             for path, module in model.named_modules()]
+    x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        model(x)
+    for hook in hooks:
+        hook.remove()  # torch.jit.script would compile them
+    manifest = json.load(open(saved / "manifest.json"))
+    entries = {entry["path"]: entry for entry in manifest["entries"]}
+    check([entry["path"] for entry in manifest["entries"][:-1]] == LABELS, "an entry for each tensor")
+    check(torch.equal(torch.load(saved / entries["input_1_0"]["file"]), x), "the input")
+    compared = 0
+    for entry in manifest["entries"][:-1]:
+        for path in entry["aliases"]:
+            compared += 1
+            check(torch.equal(torch.load(saved / entry["file"]), seen[path]), f"the output of {path}")
+    check(compared >= 21, f"outputs of modules: {compared}")
+    check(traced["bytes"] == sum(4 * torch.load(saved / entries[label]["file"]).numel() for label in LABELS), "bytes")
+
+    text = dot.read_text()
+    check(len(re.findall(r"^ *n\d+ \[", text, re.M)) == 24 and text.count(" -> ") == 23, "the picture")
+    run("trace", saved, "--draw", folder / "rolled.dot", "--rolled", "--depth", "1", "--direction", "left-right")
+    text = (folder / "rolled.dot").read_text()
+    check(text.count("box3d") == 3 and '"rankdir"="LR"' in text, f"the picture of modules: {text}")
+
+    again = document("trace", saved)
+    check(again["nodes"] == traced["nodes"], "a loaded trace has the same rows")
+    out = run("trace", saved)[0]
+    check(all(label in out for label in LABELS) and "22 operations" in out, f"summary: {out}")
+    out = run("trace", saved, "--layer", "conv2d_3_7")[0]
+    check("features.6" in out and "1x384x13x13" in out and "relu_3_8" in out, f"one layer: {out}")
+    for name in ("conv2d_3", "features.6", "7", "-17", "conv2d_3_7:1"):
+        check(run("trace", saved, f"--layer={name}")[0] == out, f"--layer {name}")
+    rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv")[0])))
+    check([row["label"] for row in rows] == LABELS and rows[7]["shape"] == "1x384x13x13", "csv")
+    rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv", "--layer", "conv*")[0])))
+    check([row["label"] for row in rows] == [label for label in LABELS if "conv" in label], "csv of a pattern")
+    _, err = run("trace", saved, "--layer", "conv2d_9", status=2)
+    check("conv2d_" in err, f"an unknown name: {err}")
+
+    some = document("trace", file, "--random", "1x3x224x224", "--what", "conv*,classifier.6")
+    check([node["label"] for node in some["nodes"] if node["saved"]] == [*[label for label in LABELS if "conv" in label], "linear_3_22"],
+          "--what")
+    check(document("trace", file, "--random", "1x3x224x224")["kept"] == 0, "nothing is kept unless saved")
+    run("show", saved)
+    return model, file, saved
+
+
+def check_diff(folder, model, file, saved):
+    def traced(name, changed, *arguments, shape="1x3x224x224"):
+        torch.jit.script(changed).save(folder / f"{name}.pt")
+        run("trace", folder / f"{name}.pt", "--random", shape, "--seed", "3", "--save", folder / name, *arguments)
+        return folder / name
+
+    same = traced("same", model)
+    diff = document("diff", saved, same, "--rtol", "0", "--atol", "0")
+    check(diff["agree"] and [entry["label"] for entry in diff["entries"]] == LABELS, f"the same model: {diff}")
+    check(all(entry["status"] == "equal" and entry["max_abs"] == 0 for entry in diff["entries"]), "the same tensors")
+
+    original = model.features[6].weight.detach().clone()
+    with torch.no_grad():
+        model.features[6].weight[3, 2, 1, 1] += 0.5
+    altered = traced("altered", model)
+    diff = document("diff", saved, altered, status=1)
+    check(diff["first"] == "conv2d_3_7", f"one weight: {diff['first']}")
+    check([entry["status"] for entry in diff["entries"][:8]] == ["equal"] * 7 + ["different"], "before and at it")
+    a, b = (torch.load(where / json.load(open(where / "manifest.json"))["entries"][7]["file"]).double()
+            for where in (saved, altered))
+    check(abs(diff["entries"][7]["max_abs"] - (a - b).abs().max().item()) < 1e-12, "the largest difference")
+    out = run("diff", saved, altered, status=1)[0]
+    check("the first is conv2d_3_7 in features.6: different" in " ".join(out.split()), f"in words: {out}")
+    rows = list(csv.DictReader(io.StringIO(run("diff", saved, altered, "--csv", status=1)[0])))
+    check([row["label"] for row in rows] == LABELS, "diff --csv")
+
+    with torch.no_grad():
+        model.features[6].weight.copy_(original)
+    model.classifier[5] = nn.GELU()
+    diff = document("diff", saved, traced("gelu", model), status=1)
+    check(diff["first"] == "relu_7_21" and len(diff["entries"]) == 24, f"another function: {diff['first']}")
+    check(diff["entries"][21]["status"] == "another operation" and "gelu" in diff["entries"][21]["detail"], str(diff["entries"][21]))
+
+    model.classifier[5] = nn.Sequential(nn.ReLU(), nn.Sigmoid())
+    diff = document("diff", saved, traced("more", model), status=1)
+    missing = [entry["label_b"] for entry in diff["entries"] if entry["status"] == "missing in A"]
+    check(any("sigmoid" in label for label in missing), f"one operation more: {missing}")
+    check(diff["entries"][-1]["label"] == "output_1_23" and diff["entries"][-1]["status"] == "different", "what follows is compared")
+
+    unkept = traced("unkept", model, "--what", "none")
+    out = run("diff", folder / "more", unkept)[0]
+    check("not kept" in out and "the same shapes" in " ".join(out.split()), f"what is not kept: {out}")
+    recording = folder / "recording"
+    run("record", file, "--random", "1x3x224x224", "--save", recording)
+    _, err = run("diff", saved, recording, status=2)
+    check("only one of" in err, err)
+    _, err = run("trace", recording, status=2)
+    check("not written by" in err, err)
+    _, err = run("diff", saved, same, "--tolerance", "0.1", status=2)
+    check("--rtol" in err, err)
+
+
+class Loop(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.into = nn.Linear(4, 6)
+        self.over = nn.Linear(6, 6)
+
+    def forward(self, steps: torch.Tensor):
+        h = torch.zeros(steps.size(1), 6)
+        for i in range(steps.size(0)):
+            h = torch.tanh(self.into(steps[i]) + self.over(h))
+        return h
+
+
+class Fails(nn.Module):
+    def forward(self, x: torch.Tensor):
+        x = torch.sin(x)
+        return x.view(3, 5)
+
+
+def check_others(folder):
+    torch.jit.script(Loop().eval()).save(folder / "loop.pt")
+    loop = document("trace", folder / "loop.pt", "--random", "5x2x4", "--save", folder / "loop")
+    tanhs = [node["label"] for node in loop["nodes"] if node["type"] == "tanh"]
+    check(len(tanhs) == 5 and [label.split(":")[1] for label in tanhs] == list("12345"), f"passes: {tanhs}")
+    _, err = run("trace", folder / "loop", "--layer", tanhs[0].split(":")[0], status=2)
+    check(":2" in err, f"a layer with passes: {err}")
+    check(run("trace", folder / "loop", "--layer", tanhs[2])[0].startswith(tanhs[2]), "one pass")
+    run("trace", folder / "loop", "--draw", folder / "loop.dot", "--rolled")
+    check("\u00d75" in (folder / "loop.dot").read_text(), "the rolled picture")
+
+    torch.jit.script(Fails()).save(folder / "fails.pt")
+    out, err = run("trace", folder / "fails.pt", "--random", "2x2", "--save", folder / "fails", status=2)
+    check("shape" in err and "sin_1_1" in out, f"a model that throws: {out}\n{err}")
+    check(document("trace", folder / "fails")["error"] is not None, "the error is saved")
+
+    for arguments, words in {("loop", "--random", "5x2x4"): "saved trace", ("loop", "--save", "x"): "saved already",
+                             ("loop", "--draw", "loop.jpg"): ".svg", ("loop", "--rolled"): "--draw",
+                             ("loop.pt", "--random", "5x2x4", "--what", "tanhh_1"): "tanhh_1",
+                             ("loop.pt", "--random", "5x2x4", "--what", "tanh*", "--validate"): "--what",
+                             ("loop.pt", "--random", "5x2x4", "--save", "loop"): "--overwrite",
+                             ("loop", "--json", "--csv"): "--json"}.items():
+        _, err = run("trace", folder / arguments[0], *[folder / a if a in ("loop", "loop.jpg", "x") else a for a in arguments[1:]], status=2)
+        check(words in err, f"{arguments}: {err}")
+    check(not (folder / "x").exists() and not (folder / "loop.jpg").exists(), "errors leave nothing")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    model, file, saved = check_alexnet(folder)
+    check_diff(folder, model, file, saved)
+    check_others(folder)
+
+sys.exit(1 if failures else 0)

@@ -1,0 +1,287 @@
+#include <CLI/CLI.hpp>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/trace/trace.hpp>
+
+#include "checks.hpp"
+#include "commands.hpp"
+#include "csv.hpp"
+#include "inputs.hpp"
+#include "json.hpp"
+#include "manifest.hpp"
+#include "model.hpp"
+#include "words.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+namespace fs = std::filesystem;
+namespace trace = views::trace;
+using trace::History;
+using trace::Node;
+
+std::string examples() {
+  return c10::str(R"(
+Runs a TorchScript file once and lists every operation that it calls, those outside of modules included, with shapes,
+sizes and times; or shows a trace that was saved before. Tensors have labels: conv2d_3_7 is the third layer of type
+conv2d and the layer 7 of all; operations that use the same parameters, or repeat, are passes of one layer
+(linear_1_1:2).
+
+)",
+                  describe_inputs(), R"(
+
+Tensors are called by their label (conv2d_3_7, conv2d_3), the path of the module whose output they are (features.6), or
+their position (7, or -1 for the last); --layer and --what also take patterns ('conv*').
+
+Pictures need Graphviz (apt install graphviz), except for .dot files. Of more than 1500 nodes, modules are drawn as one
+box from the deepest on; --depth overrides that.
+
+Examples:
+  torchtap trace model.pt --random 1x3x224x224 --save alexnet/ --draw alexnet.svg
+  torchtap trace model.pt --random 1x3x224x224 --layer features.6
+  torchtap trace model.pt --input batch.pt --what 'conv*,classifier.6' --save some/
+  torchtap trace model.pt --input batch.pt --draw model.pdf --rolled --depth 2
+  torchtap trace alexnet/ --layer conv2d_3_7
+  torchtap trace alexnet/ --csv > operations.csv
+  torchtap diff before/ after/                              # operation by operation
+
+Exit status: 0; 1 if --validate finds something; 2 on errors.)");
+}
+
+const std::map<std::string, trace::Direction>& directions() {
+  static const std::map<std::string, trace::Direction> words{{"bottom-up", trace::Direction::bottom_up},
+                                                             {"top-down", trace::Direction::top_down},
+                                                             {"left-right", trace::Direction::left_right}};
+  return words;
+}
+
+struct Options {
+  std::string source;
+  InputOptions inputs;
+  std::vector<std::string> what;
+  std::string method = "forward";
+  bool train = false;
+  bool enable_grad = false;
+  std::string device = "cpu";
+  bool leaf = false;
+  bool lines = false;
+  bool validate = false;
+
+  std::string save;
+  bool overwrite = false;
+  std::string draw;
+  bool rolled = false;
+  std::optional<std::int64_t> depth;
+  bool parameters = false;
+  trace::Direction direction = trace::Direction::bottom_up;
+
+  std::string layer;
+  bool json = false;
+  bool csv = false;
+
+  Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
+};
+
+trace::Options what_to_keep(const Options& options) {
+  trace::Options keep;
+  keep.source(options.lines);
+  if (options.leaf) keep.level(trace::Options::Level::leaf);
+  if (options.what.size() == 1 && options.what.front() == "none") return keep;
+  if (options.what.size() == 1 && options.what.front() == "all") return keep.save(trace::Save::all);
+  if (!options.what.empty()) return keep.save(options.what);
+  if (!options.save.empty() || options.validate) return keep.save(trace::Save::all);
+  return options.layer.empty() ? keep : keep.save(std::vector<std::string>{options.layer});
+}
+
+/// Runs the model once. If it fails, the history has what was logged until then, and `History::error`.
+History run(const Options& options) {
+  const at::Device device(options.device);
+  torch::jit::Module model = load_model(options.source, device);
+  const torch::jit::Method method = find_method(model, options.method);
+  model.train(options.train);
+  Inputs inputs(options.inputs);
+  const auto batch = inputs.next();
+  TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
+  const at::AutoGradMode mode(options.enable_grad);
+  const auto arguments = to_arguments(model, options.method, *batch, device, false);
+  trace::Tracer tracer(model, what_to_keep(options), options.method);
+  for (const c10::IValue& argument : arguments) tracer.input(argument);
+  try {
+    tracer.run([&] { tracer.output(method(arguments)); });
+  } catch (const std::exception& error) {
+    std::cerr << "torchtap: " << explain(error) << '\n';
+    tracer.options().save(std::vector<std::string>{});  // names may be of what did not run
+  }
+  return tracer.finish();
+}
+
+History load(const Options& options) {
+  const bool inputs = !options.inputs.files.empty() || !options.inputs.random.empty();
+  TORCH_CHECK_VALUE(
+      !inputs && options.what.empty() && !options.validate, "\"", options.source,
+      "\" is a saved trace, which is not run; omit --input, --random, --what and --validate, or name a "
+      "TorchScript file.");
+  TORCH_CHECK_VALUE(options.save.empty(), "\"", options.source, "\" is saved already; omit --save.");
+  return History::load(options.source);
+}
+
+std::vector<Node> layer_of(const History& history, const std::string& name) {
+  if (name.find_first_of("*?") == std::string::npos) return {history[name]};
+  const std::vector<Node> found = history.find(name);
+  TORCH_CHECK_INDEX(!found.empty(), "--layer ", name, " matches no label and no path of a module.");
+  return found;
+}
+
+/// The rows of the table, of one layer or of all.
+Json rows_of(const History& history, const std::string& layer) {
+  Json all = Json::parse(history.json());
+  if (layer.empty()) return all;
+  Json rows = Json::array();
+  for (const Node& node : layer_of(history, layer))
+    rows.push_back(all[static_cast<std::size_t>(node.position())]);
+  return rows;
+}
+
+void print_json(const History& history, const Options& options) {
+  print(Json{{"source", options.source},
+             {"model", history.model()},
+             {"operations", history.operations()},
+             {"tensors", history.size()},
+             {"bytes", history.bytes()},
+             {"kept", history.saved()},
+             {"kept_bytes", history.saved_bytes()},
+             {"layers", history.layers()},
+             {"seconds", history.seconds()},
+             {"error", history.error().empty() ? Json(nullptr) : Json(history.error())},
+             {"unreached_modules", history.unreached_modules()},
+             {"nodes", rows_of(history, options.layer)}});
+}
+
+template <class Printed>
+void print_text(const Printed& printed) {
+  std::ostringstream text;
+  text << printed;
+  std::cout << printable(text.str(), /*keep_lines=*/true);
+}
+
+void show(const History& history, const Options& options) {
+  switch (options.format()) {
+    case Format::json:
+      return print_json(history, options);
+    case Format::csv:
+      return print_csv(rows_of(history, options.layer));
+    case Format::table:
+      break;
+  }
+  if (options.layer.empty()) return print_text(history);
+  bool first = true;
+  for (const Node& node : layer_of(history, options.layer)) {
+    if (!first) std::cout << '\n';
+    first = false;
+    print_text(node);
+  }
+}
+
+void draw(const History& history, const Options& options) {
+  history.draw(options.draw, trace::DrawOptions()
+                                 .rolled(options.rolled)
+                                 .depth(options.depth)
+                                 .parameters(options.parameters)
+                                 .direction(options.direction));
+}
+
+/// What is wrong is said before the model runs, which may take long.
+void check_before(const Options& options) {
+  const bool all = options.what.empty() || (options.what.size() == 1 && options.what.front() == "all");
+  TORCH_CHECK_VALUE(!options.validate || all, "--validate needs all tensors; omit --what.");
+  if (options.save.empty()) return;
+  std::error_code error;
+  TORCH_CHECK_VALUE(
+      options.overwrite || !fs::exists(options.save, error) || fs::is_empty(options.save, error), "\"",
+      options.save, "\" already exists; --overwrite replaces a recording.");
+}
+
+void trace_or_show(const Options& options) {
+  check_before(options);
+  const History history = fs::is_directory(options.source) ? load(options) : run(options);
+  const bool failed = !history.error().empty() && !fs::is_directory(options.source);
+  if (!options.save.empty()) {
+    history.save(options.save, storage::SaveOptions().mkdir(true).overwrite(options.overwrite));
+  }
+  if (!failed || options.layer.empty()) show(history, options);
+  if (!options.draw.empty()) draw(history, options);
+  if (failed) throw CLI::RuntimeError(2);
+  if (!options.validate) return;
+  const trace::Validation validation = history.validate();
+  if (options.format() == Format::table) {
+    std::cout << '\n';
+    print_text(validation);
+  }
+  if (!validation) throw CLI::RuntimeError(1);
+}
+
+void add_options_of_runs(CLI::App& command, Options& options) {
+  add_input_options(command, options.inputs, /*one_call=*/true);
+  command
+      .add_option("--what", options.what,
+                  "Which tensors to keep: all, none, or names and patterns such as 'conv*,features.6'; by "
+                  "default all "
+                  "with --save, and those of --layer")
+      ->delimiter(',');
+  command.add_option("--method", options.method, "The method to call")->capture_default_str();
+  add_library_option(command);
+  command.add_flag("--train", options.train, "Run the model in training mode; otherwise in evaluation mode");
+  command.add_flag("--enable-grad", options.enable_grad, "Run the model with gradients enabled");
+  command.add_option("--device", options.device, "Where the model runs: cpu, cuda, cuda:1")
+      ->capture_default_str();
+  command.add_flag("--leaf", options.leaf,
+                   "List what Python's __torch_dispatch__ sees instead of what the model calls");
+  command.add_flag("--source", options.lines, "Note the lines of TorchScript that call operations");
+  command.add_flag("--validate", options.validate,
+                   "Run every operation again from its kept inputs, and compare bit by bit");
+  command.add_option("--save", options.save, "Directory for the trace and the tensors")->check(place());
+  command.add_flag("--overwrite", options.overwrite, "Replace an existing recording");
+}
+
+}  // namespace
+
+void add_trace(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("trace", "List, keep and draw every operation of a forward pass");
+  command->footer(examples());
+  command
+      ->add_option("source", options->source,
+                   "A file of torch.jit.script or torch.jit.trace, or a saved trace")
+      ->required()
+      ->check(CLI::ExistingPath);
+  add_options_of_runs(*command, *options);
+  auto* draw =
+      command->add_option("--draw", options->draw, "A picture: .svg, .png, .pdf, or .dot")->check(place());
+  command->add_flag("--rolled", options->rolled, "Draw all passes of a layer as one")->needs(draw);
+  command->add_option("--depth", options->depth, "Draw modules nested deeper than this as one box")
+      ->transform(whole_number(0))
+      ->needs(draw);
+  command->add_flag("--parameters", options->parameters, "Draw parameters and buffers as boxes of their own")
+      ->needs(draw);
+  command->add_option("--direction", options->direction, "Where the arrows go")
+      ->transform(CLI::CheckedTransformer(directions()))
+      ->default_str("bottom-up")
+      ->needs(draw);
+  command->add_option("--layer", options->layer,
+                      "Show one tensor: a label, a path of a module, a position, or a pattern");
+  auto* json = command->add_flag("--json", options->json, "Write JSON");
+  command->add_flag("--csv", options->csv, "Write comma-separated values, a row for each tensor")
+      ->excludes(json);
+  command->callback([options] { trace_or_show(*options); });
+}
+
+}  // namespace torchtap::tools

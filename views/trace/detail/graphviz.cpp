@@ -1,0 +1,184 @@
+// Runs Graphviz as a program: a crash, the memory it takes and endless layouts stay outside of this one.
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torchtap/views/trace/detail/graphviz.hpp>
+
+extern char** environ;  // NOLINT: POSIX' name
+
+namespace torchtap::views::trace::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A file beside the one that is wanted, which takes its place when it is complete.
+class Part {
+ public:
+  Part(std::string file, const std::string& where) : file_(std::move(file)), where_(where) {
+    name_ = file_ + "." + std::to_string(::getpid()) + ".part";
+    descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    TORCH_CHECK(descriptor_ >= 0, where_, "\"", file_, "\" cannot be written: ", std::strerror(errno), ".");
+  }
+  ~Part() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!name_.empty()) ::unlink(name_.c_str());
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  int descriptor() const { return descriptor_; }
+
+  void write(const std::string& text) {
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t size = ::write(descriptor_, text.data() + done, text.size() - done);
+      if (size < 0 && errno == EINTR) continue;
+      TORCH_CHECK(size > 0, where_, "\"", file_, "\" cannot be written: ", std::strerror(errno), ".");
+      done += static_cast<std::size_t>(size);
+    }
+  }
+
+  void complete() {
+    const int closed = ::close(std::exchange(descriptor_, -1));
+    TORCH_CHECK(closed == 0 && ::rename(name_.c_str(), file_.c_str()) == 0, where_, "\"", file_,
+                "\" cannot be written: ", std::strerror(errno), ".");
+    name_.clear();
+  }
+
+ private:
+  std::string file_, name_;
+  const std::string& where_;
+  int descriptor_ = -1;
+};
+
+/// A nameless file: unlike a pipe it never makes one side wait for the other.
+class Scratch {
+ public:
+  explicit Scratch(const std::string& where) : file_(std::tmpfile(), &std::fclose) {
+    TORCH_CHECK(file_ != nullptr, where, "no temporary file can be made: ", std::strerror(errno), ".");
+    ::fcntl(descriptor(), F_SETFD, FD_CLOEXEC);
+  }
+
+  int descriptor() const { return ::fileno(file_.get()); }
+
+  void put(const std::string& text, const std::string& where) {
+    const bool good = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
+                      std::fflush(file_.get()) == 0 && ::lseek(descriptor(), 0, SEEK_SET) == 0;
+    TORCH_CHECK(good, where, "a temporary file cannot be written: ", std::strerror(errno), ".");
+  }
+
+  /// Its first line.
+  std::string line() const {
+    char text[512] = "";
+    const ssize_t size = ::pread(descriptor(), text, sizeof text - 1, 0);
+    const std::string read(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+    return read.substr(0, read.find('\n'));
+  }
+
+ private:
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+};
+
+/// A program that runs; ended with this object.
+class Child {
+ public:
+  /// Throws nothing; `error()` is that of the system, 0 if it runs.
+  Child(const std::string& program, std::vector<std::string> arguments, int in, int out, int messages) {
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    ::posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    const std::array<int, 3> given{in, out, messages};
+    std::array<int, 3> copies{};
+    for (int i = 0; i < 3; ++i) {
+      // Where the program has closed its standard descriptors, files may have their numbers.
+      copies[i] = ::fcntl(given[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+      ::posix_spawn_file_actions_adddup2(&actions, copies[i], i);
+    }
+    error_ = ::posix_spawnp(&id_, program.c_str(), &actions, nullptr, pointers.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    for (const int copy : copies) ::close(copy);
+    if (error_ != 0) id_ = -1;
+  }
+  ~Child() {
+    if (id_ < 0) return;
+    ::kill(id_, SIGKILL);
+    while (::waitpid(id_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  int error() const { return error_; }
+
+  /// Whether it ended within `seconds`; then `status()` is what `waitpid` says.
+  bool wait(double seconds) {
+    const Clock::time_point begin = Clock::now();
+    auto pause = std::chrono::milliseconds(1);
+    for (;;) {
+      const pid_t ended = ::waitpid(id_, &status_, WNOHANG);
+      // A program that ignores SIGCHLD, or waits for all of its children, leaves no status: 0 is assumed.
+      if (ended == id_ || (ended < 0 && errno == ECHILD)) {
+        id_ = -1;
+        return true;
+      }
+      if (std::chrono::duration<double>(Clock::now() - begin).count() >= seconds) return false;
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, std::chrono::milliseconds(50));
+    }
+  }
+  int status() const { return status_; }
+
+ private:
+  pid_t id_ = -1;
+  int error_ = 0;
+  int status_ = 0;
+};
+
+std::string ending(int status) {
+  if (WIFSIGNALED(status)) return "was ended by signal " + std::to_string(WTERMSIG(status));
+  return "failed with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+void run_graphviz(const std::string& source, const std::string& format, const std::string& file,
+                  double seconds, const std::string& where) {
+  Scratch input(where);
+  input.put(source, where);
+  const Scratch messages(where);
+  Part part(file, where);
+  Child dot("dot", {"dot", "-T" + format}, input.descriptor(), part.descriptor(), messages.descriptor());
+  TORCH_CHECK(dot.error() == 0, where, "Graphviz' program `dot` cannot be run: ", std::strerror(dot.error()),
+              ". Install Graphviz (apt install graphviz), or draw to a .dot file, which needs nothing.");
+  TORCH_CHECK(dot.wait(seconds), where, "Graphviz took longer than ", seconds,
+              " s. Draw less (rolled, depth, max_nodes), or raise time_limit.");
+  TORCH_CHECK(dot.status() == 0, where, "Graphviz ", ending(dot.status()),
+              messages.line().empty() ? "" : ": " + messages.line(), ".");
+  TORCH_CHECK(::lseek(part.descriptor(), 0, SEEK_END) > 0, where, "Graphviz drew nothing",
+              messages.line().empty() ? "" : ": " + messages.line(), ".");
+  part.complete();
+}
+
+void write_text(const std::string& text, const std::string& file, const std::string& where) {
+  Part part(file, where);
+  part.write(text);
+  part.complete();
+}
+
+}  // namespace torchtap::views::trace::detail

@@ -1,0 +1,213 @@
+// Keeps tensors: as aliases, which are copied before an operation writes to their memory.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/version.h>
+
+#include <algorithm>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/views/trace/detail/generator.hpp>
+#include <torchtap/views/trace/detail/log.hpp>
+
+namespace torchtap::views::trace::detail {
+namespace {
+
+/// A tensor of the same memory that belongs to no graph.
+at::Tensor alias_of(const at::Tensor& tensor) {
+  // tensor_data() calls no operation, but needs a version counter.
+  return tensor.is_inference() ? tensor.detach() : tensor.tensor_data();
+}
+
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.has_storage() && b.has_storage() &&
+         a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789", text[0] == '-' ? 1 : 0) == std::string::npos;
+}
+
+/// Whether a name may be the label of a node of this type. Which node it is, is known when the pass has
+/// ended.
+bool may_mean(const std::string& name, const std::string& type) {
+  if (is_number(name)) return true;
+  if (is_pattern(name)) {
+    const std::string start = name.substr(0, name.find_first_of("*?"));
+    const std::size_t both = std::min(start.size(), type.size());
+    return start.compare(0, both, type, 0, both) == 0;
+  }
+  return name.compare(0, type.size(), type) == 0 || type.find(name) != std::string::npos;
+}
+
+/// Adds the gradient that arrives at a node of autograd.
+class GradientHook final : public torch::autograd::FunctionPreHook {
+ public:
+  GradientHook(std::weak_ptr<Gradients> gradients, std::int64_t value, std::uint32_t output)
+      : gradients_(std::move(gradients)), value_(value), output_(output) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& arrived) override {
+    const auto gradients = gradients_.lock();
+    if (gradients == nullptr || output_ >= arrived.size() || !arrived[output_].defined()) return arrived;
+    const core::detail::RecordingMode quiet;
+    const at::Tensor gradient = arrived[output_].detach();
+    const std::lock_guard lock(gradients->mutex);
+    at::Tensor& sum = gradients->of[value_];
+    sum = sum.defined() ? sum + gradient : gradient.clone();
+    return arrived;
+  }
+
+ private:
+  std::weak_ptr<Gradients> gradients_;
+  std::int64_t value_;
+  std::uint32_t output_;
+};
+
+}  // namespace
+
+bool is_pattern(const std::string& name) {
+  return name.find_first_of("*?") != std::string::npos;
+}
+
+bool matches(const std::string& pattern, const std::string& text) {
+  std::size_t p = 0, t = 0, star = std::string::npos, tried = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
+      ++p;
+      ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      tried = t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++tried;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string::npos;
+}
+
+bool Log::wanted(const at::Tensor& tensor, const Facts* facts, bool input) {
+  static const std::string input_name = "input", outside_name = "outside", root;
+  const std::string& plain = input ? input_name : outside_name;
+  const std::string& type = facts != nullptr ? facts->type : plain;
+  if (options.predicate()) {
+    const std::int64_t context = context_of_thread();
+    const Candidate candidate{facts != nullptr ? facts->name : plain, type,
+                              context >= 0 ? modules[contexts[context].module].path : root,
+                              static_cast<std::int64_t>(operations.size()), tensor};
+    return options.predicate()(candidate);
+  }
+  const auto& names = options.names();
+  if (names.empty()) return options.saved() == Save::all;
+  // LibTorch's C++ calls addmm, matmul and add_ for what is logged as linear.
+  const bool part_of_linear = type == "t" || type == "addmm" || type == "matmul" || type == "add";
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return may_mean(name, type) || (part_of_linear && may_mean(name, "linear")) || may_mean(name, "output");
+  });
+}
+
+void Log::consider(const at::Tensor& tensor, std::int64_t number, const Facts* facts, Memory* memory) {
+  if (options.saved() == Save::none && options.names().empty() && !options.predicate()) return;
+  const bool input = values[number].origin == Origin::input;
+  if (wanted(tensor, facts, input)) keep(tensor, number, memory);
+  if (options.gradients() && values[number].kept.defined() && facts != nullptr) {
+    follow_gradient(tensor, number);
+  }
+}
+
+void Log::keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64_t module) {
+  const auto& names = options.names();
+  const std::string& path = modules[module].path;
+  const auto named = [&](const std::string& name) {
+    if (is_pattern(name)) return matches(name, path);
+    return name.compare(0, path.size(), path) == 0 &&
+           (name.size() == path.size() || name[path.size()] == ':');
+  };
+  if (values[value].kept.defined() || path.empty() || !std::any_of(names.begin(), names.end(), named)) return;
+  keep(tensor, value, memory_of(tensor));
+  if (options.gradients() && values[value].kept.defined()) follow_gradient(tensor, value);
+}
+
+bool Log::afford(std::int64_t bytes, const Value& value) {
+  if (options.memory_budget() < 0 || held_bytes + bytes <= options.memory_budget()) {
+    held_bytes += bytes;
+    return true;
+  }
+  TORCH_CHECK(options.over_budget() == OverBudget::drop, "trace: a tensor of shape ",
+              c10::IntArrayRef(value.sizes.data(), value.sizes.size()), " takes ", bytes, " bytes more, ",
+              held_bytes, " are held, and the memory budget is ", options.memory_budget(),
+              "; keep fewer tensors, raise Options::memory_budget, or give it OverBudget::drop.");
+  ++dropped;
+  return false;
+}
+
+void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
+  at::Tensor kept;
+  if (tensor.is_nested()) {
+    try {
+      kept = tensor.detach();
+    } catch (const c10::Error&) {  // not all versions can
+      return;
+    }
+  } else if (options.transform() || options.device() || options.dtype()) {
+    const core::detail::RecordingMode quiet;
+    kept = tensor.detach();
+    if (options.transform()) kept = options.transform()(kept);
+    TORCH_CHECK_VALUE(kept.defined(), "trace: Options::transform returned no tensor.");
+    kept = kept.to(options.device().value_or(kept.device()), options.dtype().value_or(kept.scalar_type()));
+  } else if (tensor.has_storage()) {
+    kept = alias_of(tensor);
+  } else {  // sparse, MKL-DNN: whether they are written to is not known by their memory
+    const core::detail::RecordingMode quiet;
+    kept = tensor.detach().clone();
+  }
+  Value& value = values[number];
+  value.own = !share_memory(kept, tensor);
+  std::int64_t bytes = 0;
+  if (value.own) {
+    bytes = kept.is_nested() ? 0 : kept.numel() * static_cast<std::int64_t>(kept.element_size());
+  } else if (!memory->counted && value.origin != Origin::parameter) {
+    bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+  }
+  if (bytes > 0 && !afford(bytes, value)) return;
+  if (!value.own) {
+    if (value.origin != Origin::parameter) memory->counted = true;
+    memory->aliases.push_back(number);
+    value.version = kept.is_inference() ? 0 : kept._version();
+  }
+  value.kept = std::move(kept);
+}
+
+void Log::copy_aliases(Memory& memory) {
+  const core::detail::RecordingMode quiet;
+  for (const std::int64_t number : memory.aliases) {
+    Value& value = values[number];
+    if (value.own || !value.kept.defined()) continue;
+    if (!afford(value.bytes, value)) {
+      value.kept.reset();
+      continue;
+    }
+    value.kept = value.kept.clone();
+    value.own = true;
+    ++copied;
+  }
+  memory.aliases.clear();
+}
+
+void Log::follow_gradient(const at::Tensor& tensor, std::int64_t value) {
+  const auto& node = tensor.grad_fn();
+  if (!tensor.requires_grad() || node == nullptr) return;
+  auto hook =
+      std::make_unique<GradientHook>(gradients, value, static_cast<std::uint32_t>(tensor.output_nr()));
+#if TORCH_VERSION_MAJOR >= 2
+  node->add_tensor_pre_hook(std::move(hook));
+#else
+  node->add_pre_hook(std::move(hook));
+#endif
+}
+
+}  // namespace torchtap::views::trace::detail

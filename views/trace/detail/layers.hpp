@@ -1,0 +1,40 @@
+#pragma once
+
+// Which operations of a pass are passes of the same layer.
+
+#include <cstdint>
+#include <vector>
+
+namespace torchtap::views::trace::detail {
+
+/// A node as the rules see it. Numbers stand for what they compare.
+struct LayerNode {
+  /// The same for nodes with the same function, the same arguments but tensors, in the same module, and with
+  /// the same place among the operation's results. Inputs, outputs and outside tensors have one of their own
+  /// each.
+  std::int64_t function = 0;
+  /// The parameters and buffers that it reads, in the order of the arguments.
+  std::vector<std::int64_t> parameters;
+  /// For each tensor argument the index of the node that it refers to, smaller than its own; -1 for none.
+  std::vector<std::int64_t> parents;
+};
+
+/// Which layer and which pass of it a node is.
+struct LayerOf {
+  std::int64_t layer = 0;  // from 0, in the order of first passes
+  std::int64_t pass = 1;   // from 1
+};
+
+/// Finds the layers in linear time. Nodes are passes of one layer if
+///
+/// 1. they have the same function and the same parameters (at least one);
+/// 2. or they are reached from all passes of a layer along equal edges (position of the argument, function),
+///    first to children, then to parents, and read no parameters;
+/// 3. or, of what is left, they are back-to-back repeats in the sequence of the program (equal in function
+/// and
+///    parameters), in maximal runs, whose references reach at most one period back, or are the same.
+///
+/// The question and the first rule are TorchLens's, which grows isomorphic subgraphs instead.
+std::vector<LayerOf> same_layers(const std::vector<LayerNode>& nodes);
+
+}  // namespace torchtap::views::trace::detail

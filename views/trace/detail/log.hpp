@@ -1,0 +1,245 @@
+#pragma once
+
+// What is noted while a pass runs: operations in the order in which they returned, and the values that they
+// read and wrote.
+//
+// An operation reads and writes values; a TensorImpl is a name for a value at a time. A write makes new
+// values of all names that share the memory.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/DimVector.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torchtap/operations/event.hpp>
+#include <torchtap/views/trace/node.hpp>
+#include <torchtap/views/trace/options.hpp>
+
+namespace torchtap::views::trace::detail {
+
+/// Where a value came from that no logged operation made.
+enum class Origin : std::uint8_t { operation, parameter, input, outside };
+
+/// A value: the contents of a tensor at a time.
+struct Value {
+  std::int64_t producer = -1;  // the operation that wrote it; -1 if none did during the pass
+  std::int64_t of = -1;  // index of the parameter or input; or the value that an outside view belongs to
+  Origin origin = Origin::operation;
+  bool returned = false;  // by the producer, and not only written to
+  bool requires_grad = false;
+  bool own = false;  // `kept` shares its memory with nobody
+  bool dropped = false;
+  at::ScalarType dtype = at::kFloat;
+  c10::Device device = c10::kCPU;
+  c10::DimVector sizes;
+  std::int64_t offset = 0;  // in its memory
+  bool nested = false;
+  std::int64_t bytes = 0;
+  at::Tensor kept;            // undefined if not kept
+  std::uint32_t version = 0;  // of `kept`, if it shares memory
+};
+
+/// A tensor among the arguments of an operation.
+struct Read {
+  enum class Form : std::uint8_t { plain, list, optional_list, inside };  // of a tuple or dict, kept as it is
+
+  std::int64_t value = -1;  // -1 for an undefined or absent tensor in a list
+  std::uint16_t argument = 0;
+  Form form = Form::plain;
+  bool written = false;
+};
+
+/// What holds for all calls of an operation.
+struct Facts {
+  std::string name;  // "aten::add_"
+  std::string full;  // "aten::add_.Tensor"
+  std::string type;  // "add"
+  bool random = false;
+  bool reads_value = false;  // returns what a tensor holds to the program
+};
+
+/// One call of an operation.
+struct Operation {
+  c10::OperatorHandle handle;
+  const Facts* facts = nullptr;
+  c10::SmallVector<Read, 4> reads;
+  std::vector<c10::IValue> arguments;  // with nothing in place of those that `reads` has
+  c10::SmallVector<std::int64_t, 2> results;
+  c10::SmallVector<std::int64_t, 1> written;  // values of arguments that were written to and not returned
+  bool in_place = false;
+  bool view = false;
+  bool grad_mode = false;
+  std::int64_t context = -1;
+  std::int64_t nanoseconds = 0;
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  at::Tensor generator;  // the state of the CPU's generator before, if the operation moved it
+  std::shared_ptr<const std::string> script_source;
+  std::vector<void*> frames;
+
+  explicit Operation(const c10::OperatorHandle& operation) : handle(operation) {}
+};
+
+/// A call of a module, inside of another one.
+struct Context {
+  std::int64_t parent = -1;
+  std::int64_t module = 0;  // index into Log::modules
+  std::int64_t call = 0;
+};
+
+/// A module of the model.
+struct LoggedModule {
+  std::string path, type;
+  bool reached = false;
+  std::int64_t calls = 0;  // that began; hooks count calls of their own where they do not see the root
+  std::vector<std::int64_t> parameters;  // indices into Log::parameters, submodules included
+};
+
+/// A module returned a value.
+struct Returned {
+  std::int64_t value;
+  std::int64_t module;
+  std::int64_t call;
+};
+
+/// A named input or output.
+struct Port {
+  std::string name;
+  std::int64_t value;
+};
+
+/// Gradients by value. Nodes of autograd know it weakly.
+struct Gradients {
+  std::mutex mutex;
+  ska::flat_hash_map<std::int64_t, at::Tensor> of;
+};
+
+class Generator;
+
+struct Log {
+  Log();
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  Options options;
+  bool replayable = false;  // everything is kept as it was
+
+  std::vector<Operation> operations;
+  std::vector<Value> values;
+  std::vector<ParameterUse> parameters;
+  std::vector<Port> inputs, outputs;
+  std::int64_t input_values = 0, output_values = 0;  // that were given no name
+  std::vector<LoggedModule> modules;
+  std::vector<Context> contexts;
+  std::vector<Returned> returned;
+  std::string model, error;
+  std::int64_t nanoseconds = 0;
+  std::int64_t copied = 0, dropped = 0, held_bytes = 0;
+  std::shared_ptr<Gradients> gradients = std::make_shared<Gradients>();
+
+  /// The value of a parameter or buffer, made when the log begins.
+  void add_parameter(const at::Tensor& tensor, ParameterUse use);
+  /// The value that a tensor names now; a new one if it was not known.
+  std::int64_t value_of(const at::Tensor& tensor);
+  /// Names a value that came from nowhere in the log.
+  std::int64_t add_input(const at::Tensor& tensor, std::int64_t index);
+  /// Runs an operation and notes it.
+  void run(operations::Event& event);
+
+  /// The next call of a module begins.
+  void enter(std::int64_t module);
+  /// The module returned these tensors, and is left.
+  void returned_by(std::int64_t module, const std::vector<at::Tensor>& tensors);
+  /// Begins and ends a stretch of the pass.
+  void start();
+  void stop(const std::string& why);
+  /// Forgets addresses; no operation is noted afterwards.
+  void close();
+
+  std::mutex mutex;
+
+ private:
+  struct Name {
+    std::int64_t value;
+    std::int64_t writes;  // to its memory, when it was named
+    c10::weak_intrusive_ptr<c10::TensorImpl> alive;
+  };
+  struct Memory {
+    std::int64_t writes = 0;
+    std::int64_t writer = -1;           // the operation
+    std::int64_t last = -1;             // the value named last
+    std::vector<std::int64_t> current;  // the first values named since the last write
+    bool counted = false;               // in held_bytes
+    std::vector<std::int64_t> aliases;  // kept values that share it
+    c10::weak_intrusive_ptr<c10::StorageImpl> alive;
+
+    explicit Memory(c10::weak_intrusive_ptr<c10::StorageImpl> storage) : alive(std::move(storage)) {}
+  };
+  using Clock = std::chrono::steady_clock;
+
+  /// An operation that runs.
+  struct Running {
+    Operation operation;
+    c10::SmallVector<at::Tensor, 1> written;
+    c10::SmallVector<Memory*, 4> read;  // where its arguments lie
+
+    explicit Running(const c10::OperatorHandle& handle) : operation(handle) {}
+  };
+
+  const Facts& facts_of(const operations::Event& event);
+  Memory* memory_of(const at::Tensor& tensor);
+  Value& describe(const at::Tensor& tensor);
+  std::int64_t value_of(const at::Tensor& tensor, Memory* memory);
+  std::int64_t base_in(const Memory& memory, const at::Tensor& tensor) const;
+  std::int64_t name(const at::Tensor& tensor, Memory* memory);
+  void before(operations::Event& event, Running& running);
+  void read_argument(const c10::IValue& argument, Read read, Running& running);
+  void read_tensor(const at::Tensor& tensor, Read read, Running& running);
+  void about_to_write(const at::Tensor& tensor);
+  void after(operations::Event& event, Running& running);
+  void count_writes(const Running& running, std::int64_t writer);
+  void failed(const Running& running, const char* why);
+  void note_source(Operation& operation) const;
+  std::int64_t& context_of_thread();
+  std::int64_t open_call(std::int64_t module);
+
+  // detail/keep.cpp
+  void consider(const at::Tensor& tensor, std::int64_t value, const Facts* facts, Memory* memory);
+  bool wanted(const at::Tensor& tensor, const Facts* facts, bool input);
+  void keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64_t module);
+  void keep(const at::Tensor& tensor, std::int64_t value, Memory* memory);
+  bool afford(std::int64_t bytes, const Value& value);
+  void copy_aliases(Memory& memory);
+  void follow_gradient(const at::Tensor& tensor, std::int64_t value);
+
+  ska::flat_hash_map<const void*, Name> names_;
+  ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memory_;
+  ska::flat_hash_map<const void*, std::unique_ptr<Facts>> facts_;
+  std::vector<std::unique_ptr<Facts>> old_facts_;
+  std::unique_ptr<Generator> generator_;
+  std::thread::id thread_;
+  std::int64_t* thread_context_ = nullptr;
+  std::vector<std::pair<std::thread::id, std::unique_ptr<std::int64_t>>> thread_contexts_;
+  Clock::time_point began_;
+  bool running_ = false;
+  std::string failure_;  // of the operation that threw last
+  std::size_t failed_at_ = 0;
+};
+
+/// "conv2d" for "aten::conv2d" and for "aten::_conv2d_": the name in labels.
+std::string type_name(const std::string& function);
+/// Whether a text matches a pattern with `*` and `?`.
+bool matches(const std::string& pattern, const std::string& text);
+/// Whether a name in `Options::save` is a pattern.
+bool is_pattern(const std::string& name);
+
+}  // namespace torchtap::views::trace::detail

@@ -1,0 +1,177 @@
+// Connects a log with a model and a thread.
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <unordered_map>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/trace/detail/graph.hpp>
+#include <torchtap/views/trace/detail/recording.hpp>
+
+namespace torchtap::views::trace::detail {
+namespace {
+
+/// Calls `visit(name, tensor)` for each tensor in a value, with its place in it as the name.
+void for_each_named(const c10::IValue& value, const std::string& name,
+                    const std::function<void(const std::string&, const at::Tensor&)>& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(name, value.toTensor());
+  } else if (value.isList()) {
+    std::size_t i = 0;
+    for (const c10::IValue& element : value.toListRef()) {
+      for_each_named(element, name + "." + std::to_string(i++), visit);
+    }
+  } else if (value.isTuple()) {
+    std::size_t i = 0;
+    for (const c10::IValue& element : value.toTupleRef().elements()) {
+      for_each_named(element, name + "." + std::to_string(i++), visit);
+    }
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) {
+      const c10::IValue& key = entry.key();
+      const std::string text = key.isString() ? key.toStringRef()
+                               : key.isInt()  ? std::to_string(key.toInt())
+                                              : "?";
+      for_each_named(entry.value(), name + "." + text, visit);
+    }
+  }
+}
+
+std::vector<at::Tensor> defined_in(const hooks::Tensors& tensors) {
+  std::vector<at::Tensor> found;
+  for (std::int64_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined()) found.push_back(tensors[i]);
+  }
+  return found;
+}
+
+}  // namespace
+
+Recording::Recording(Options options) : log_(std::make_shared<Log>()) {
+  log_->options = std::move(options);
+  const Options& given = log_->options;
+  log_->replayable = given.saved() == Save::all && !given.predicate() && given.names().empty() &&
+                     !given.transform() && !given.device() && !given.dtype() && given.memory_budget() < 0;
+}
+
+Recording::~Recording() {
+  detach();
+}
+
+/// TorchScript is compiled once for all of them.
+void Recording::detach() noexcept {
+  hooks::DeferredCompile batch;
+  handles_.clear();
+}
+
+void Recording::attach(const std::vector<model::ModuleRef>& modules) {
+  add_parameters(modules);
+  hooks::DeferredCompile batch;
+  if (!modules.empty()) log_->model = modules.front().type();
+  for (const model::ModuleRef& module : modules) {
+    const auto index = static_cast<std::int64_t>(log_->modules.size());
+    LoggedModule logged{module.path(), module.type(), module.reachable(), 0, {}};
+    for (std::size_t i = 0; i < log_->parameters.size(); ++i) {
+      const std::string prefix = module.path().empty() ? "" : module.path() + ".";
+      if (log_->parameters[i].path.compare(0, prefix.size(), prefix) == 0) {
+        logged.parameters.push_back(static_cast<std::int64_t>(i));
+      }
+    }
+    log_->modules.push_back(std::move(logged));
+    if (!module.has_forward()) log_->modules.back().reached = true;  // there is nothing to reach
+    if (!module.has_forward() || !module.reachable()) continue;
+    const std::weak_ptr<Log> log = log_;
+    handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre, [log, index](hooks::Event&) {
+      if (const auto held = log.lock()) held->enter(index);
+    }));
+    handles_.push_back(hooks::attach(module, hooks::Kind::forward_output, [log, index](hooks::Event& event) {
+      const operations::Unseen unseen;
+      if (const auto held = log.lock()) {
+        held->returned_by(index, defined_in(event.outputs()));
+      }
+    }));
+  }
+  batch.commit();
+}
+
+void Recording::add_parameter(const std::string& path, const at::Tensor& tensor, bool buffer) {
+  if (!tensor.defined()) return;
+  ParameterUse use;
+  use.path = path;
+  use.buffer = buffer;
+  log_->add_parameter(tensor, std::move(use));
+}
+
+void Recording::add_parameters(const std::vector<model::ModuleRef>& modules) {
+  for (const model::ModuleRef& module : modules) {
+    const std::string prefix = module.path().empty() ? "" : module.path() + ".";
+    if (module.scripted()) {
+      for (const auto& one : module.script().named_parameters(false)) {
+        add_parameter(prefix + one.name, one.value, false);
+      }
+      for (const auto& one : module.script().named_buffers(false)) {
+        add_parameter(prefix + one.name, one.value, true);
+      }
+    } else {
+      for (const auto& one : module.module().named_parameters(false)) {
+        add_parameter(prefix + one.key(), one.value(), false);
+      }
+      for (const auto& one : module.module().named_buffers(false)) {
+        add_parameter(prefix + one.key(), one.value(), true);
+      }
+    }
+  }
+}
+
+void Recording::input(const c10::IValue& value, const std::string& name) {
+  const operations::Unseen unseen;
+  const std::lock_guard lock(log_->mutex);
+  auto& inputs = log_->inputs;
+  const std::string start = name.empty() ? "input." + std::to_string(log_->input_values++) : name;
+  for_each_named(value, start, [&](const std::string& path, const at::Tensor& tensor) {
+    inputs.push_back({path, log_->add_input(tensor, static_cast<std::int64_t>(inputs.size()))});
+  });
+}
+
+void Recording::output(const c10::IValue& value, const std::string& name) {
+  const operations::Unseen unseen;
+  const std::lock_guard lock(log_->mutex);
+  auto& outputs = log_->outputs;
+  const std::string start = name.empty() ? "output." + std::to_string(log_->output_values++) : name;
+  for_each_named(value, start, [&](const std::string& path, const at::Tensor& tensor) {
+    outputs.push_back({path, log_->value_of(tensor)});
+  });
+}
+
+void Recording::start() {
+  TORCH_CHECK_VALUE(!finished_, "trace::Tracer::start: the history was taken; use a new Tracer.");
+  TORCH_CHECK_VALUE(!scope_.has_value(), "trace::Tracer::start: it has begun already; call stop() first.");
+  {
+    const operations::Unseen unseen;
+    log_->start();
+  }
+  try {
+    scope_.emplace([log = log_](operations::Event& event) { log->run(event); }, log_->options.level());
+  } catch (...) {
+    log_->stop("");
+    throw;
+  }
+}
+
+void Recording::stop(const std::string& error) noexcept {
+  scope_.reset();
+  log_->stop(error);
+}
+
+History Recording::finish() {
+  TORCH_CHECK_VALUE(!finished_, "trace::Tracer::finish: the history was taken already; use a new Tracer.");
+  stop("");
+  detach();
+  auto graph = build_graph(log_);
+  finished_ = true;
+  log_->close();
+  return History(std::move(graph));
+}
+
+}  // namespace torchtap::views::trace::detail

@@ -1,0 +1,34 @@
+// Pictures of a history.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include <torchtap/views/trace/detail/graphviz.hpp>
+#include <torchtap/views/trace/detail/picture.hpp>
+#include <torchtap/views/trace/history.hpp>
+
+namespace torchtap::views::trace {
+
+std::string History::dot(const DrawOptions& options) const {
+  return detail::to_dot(detail::make_picture(*this, options));
+}
+
+void History::draw(const std::string& file, const DrawOptions& options) const {
+  const std::string where = "trace::History::draw: ";
+  const std::size_t dot = file.rfind('.');
+  const bool has_extension = dot != std::string::npos && file.find('/', dot) == std::string::npos;
+  std::string extension = has_extension ? file.substr(dot + 1) : "";
+  std::transform(extension.begin(), extension.end(), extension.begin(), [](char letter) {
+    return 'A' <= letter && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  });
+  const bool text = extension == "dot" || extension == "gv";
+  TORCH_CHECK_VALUE(
+      text || extension == "svg" || extension == "png" || extension == "pdf", where, "\"", file,
+      "\" should end in .svg, .png or .pdf, which Graphviz draws, or in .dot or .gv for its input.");
+  TORCH_CHECK_VALUE(options.time_limit() > 0, where, "time_limit is ", options.time_limit(),
+                    "; it should be a positive number of seconds.");
+  if (text) return detail::write_text(this->dot(options), file, where);
+  detail::run_graphviz(this->dot(options), extension, file, options.time_limit(), where);
+}
+
+}  // namespace torchtap::views::trace

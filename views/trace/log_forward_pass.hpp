@@ -1,0 +1,92 @@
+#pragma once
+
+/// One call that logs a forward pass.
+
+#include <ATen/core/ivalue.h>
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/hooks/values.hpp>
+#include <torchtap/views/trace/tracer.hpp>
+
+namespace torchtap::views::trace {
+
+namespace detail {
+
+template <std::size_t>
+using TensorFor = const at::Tensor&;
+
+template <class Model, class Indices, class = void>
+struct TakesTensors : std::false_type {};
+template <class Model, std::size_t... I>
+struct TakesTensors<Model, std::index_sequence<I...>,
+                    std::void_t<decltype(std::declval<Model&>().forward(std::declval<TensorFor<I>>()...))>>
+    : std::true_type {};
+
+/// Marks the tensors in what a forward returned as the outputs of the pass.
+template <class Result>
+void mark_outputs(Tracer& tracer, Result& result) {
+  hooks::detail::CallTensors found;
+  hooks::detail::Collector{found}(result);
+  for (std::int64_t i = 0; i < found.size(); ++i) {
+    if (found[i].defined()) tracer.output(found[i]);
+  }
+}
+
+/// Calls `forward` if it takes as many tensors as there are inputs.
+template <class Model, std::size_t... I>
+bool call_with(Model& model, const std::vector<at::Tensor>& inputs, Tracer& tracer,
+               std::index_sequence<I...>) {
+  if constexpr (TakesTensors<Model, std::index_sequence<I...>>::value) {
+    if (inputs.size() != sizeof...(I)) return false;
+    if constexpr (std::is_void_v<decltype(model.forward(inputs[I]...))>) {
+      model.forward(inputs[I]...);
+    } else {
+      auto result = model.forward(inputs[I]...);
+      mark_outputs(tracer, result);
+    }
+    return true;
+  } else {
+    return false;
+  }
+}
+
+template <class Model, std::size_t... N>
+bool call_forward(Model& model, const std::vector<at::Tensor>& inputs, Tracer& tracer,
+                  std::index_sequence<N...>) {
+  return (call_with(model, inputs, tracer, std::make_index_sequence<N>()) || ...);
+}
+
+}  // namespace detail
+
+/// Calls `model.forward(inputs...)` once and logs it. The model and the program's random numbers are as after
+/// that one call.
+///
+///     auto history = trace::log_forward_pass(*model, {x}, trace::Options().save({"conv2d_*"}));
+///
+/// Takes up to eight tensors; `Tracer` logs a forward with other arguments. Throws `c10::ValueError` if
+/// `forward` does not take as many tensors, what `forward` throws, and as `Tracer` does.
+template <class Model, class = std::enable_if_t<std::is_convertible_v<Model*, torch::nn::Module*>>>
+History log_forward_pass(Model& model, const std::vector<at::Tensor>& inputs, Options options = {}) {
+  Tracer tracer(static_cast<torch::nn::Module&>(model), std::move(options));
+  for (const at::Tensor& input : inputs) tracer.input(input);
+  tracer.run([&] {
+    TORCH_CHECK_VALUE(detail::call_forward(model, inputs, tracer, std::make_index_sequence<9>()),
+                      "trace::log_forward_pass: the model's forward does not take ", inputs.size(),
+                      " tensors; use trace::Tracer and call forward with what it takes.");
+  });
+  return tracer.finish();
+}
+
+/// The same for a TorchScript model; `inputs` are the arguments of `method`, and tensors inside of lists,
+/// tuples and dicts are inputs of their own ("input.0.key").
+TORCHTAP_API History log_forward_pass(const torch::jit::Module& model, std::vector<c10::IValue> inputs,
+                                      Options options = {}, const std::string& method = "forward");
+
+}  // namespace torchtap::views::trace

@@ -1,0 +1,107 @@
+#pragma once
+
+/// What a trace keeps of a forward pass.
+
+#include <ATen/core/Tensor.h>
+#include <torch/arg.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/operations/event.hpp>
+
+namespace torchtap::views::trace {
+
+/// Which tensors are kept. Shapes, times and connections are known of all of them anyway.
+enum class Save {
+  /// None.
+  none,
+  /// All, with what else is needed to run each operation again (`History::validate`).
+  all,
+};
+
+/// What to do with a tensor that exceeds `Options::memory_budget`.
+enum class OverBudget {
+  /// `c10::Error` is thrown out of the forward; everything before is in the history.
+  raise,
+  /// The tensor is not kept, and counted (`History::dropped`).
+  drop,
+};
+
+/// A tensor that a predicate (`Options::save`) decides about, when its operation returns. Valid only during
+/// the call.
+struct TORCHTAP_API Candidate {
+  /// "aten::conv2d"; "input" and "outside" for tensors that no operation of the pass made.
+  const std::string& function;
+  /// "conv2d", as in labels.
+  const std::string& type;
+  /// The path of the innermost module that runs; "" for the root or if none is known.
+  const std::string& module;
+  /// How many operations returned before.
+  std::int64_t index;
+  const at::Tensor& tensor;
+};
+
+/// What to log, and what to keep. Chained like LibTorch's own options:
+///
+///     Options().save({"conv2d_*", "features.6"}).dtype(at::kHalf)
+class TORCHTAP_API Options {
+ public:
+  using Level = operations::Level;
+  /// Decides whether a tensor is kept.
+  using Predicate = std::function<bool(const Candidate&)>;
+  /// Maps a tensor to the one that is kept.
+  using Transform = std::function<at::Tensor(const at::Tensor&)>;
+
+  /// Keeps all tensors or none. The default is none.
+  Options& save(Save what);
+  /// Keeps the tensors that these names find: labels ("conv2d_3_7", "conv2d_3"), parts of types ("conv"),
+  /// paths of modules ("features.6"), positions ("7", "-17"), and patterns with `*` and `?` over labels and
+  /// paths ("conv*").
+  /// A name that finds nothing is an error of `Tracer::finish`. Labels are known when the pass has ended:
+  /// until then all tensors of the type are held ("conv2d"), for positions and outputs all tensors.
+  Options& save(std::vector<std::string> names);
+  /// Keeps the tensors for which `predicate` returns true. One thread calls it at a time.
+  Options& save(Predicate predicate);
+
+  Save saved() const noexcept { return save_; }
+  const std::vector<std::string>& names() const noexcept { return names_; }
+  const Predicate& predicate() const noexcept { return predicate_; }
+
+  /// Keeps at most `bytes` bytes of tensors. A tensor counts when it takes memory that it would not take
+  /// without the trace: as its own copy, or as an alias whose memory is not counted yet.
+  Options& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
+  /// Negative for no budget.
+  std::int64_t memory_budget() const noexcept { return memory_budget_; }
+  OverBudget over_budget() const noexcept { return over_budget_; }
+
+  /// What the program calls, or what `__torch_dispatch__` sees.
+  TORCH_ARG(Level, level) = Level::program;
+  /// LibTorch's C++ `Linear` calls `t` and `addmm` (or `matmul` and `add_`) where Python and TorchScript call
+  /// `linear`. They are logged as one `linear`; with true, as they were called.
+  TORCH_ARG(bool, as_called) = false;
+  /// Whether kept tensors get the gradients of the next backward (`Node::gradient`).
+  TORCH_ARG(bool, gradients) = false;
+  /// Whether to note where each operation was called (`Node::source`): the line of TorchScript, or the return
+  /// addresses of C++. Costs some 3 µs an operation.
+  TORCH_ARG(bool, source) = false;
+  /// The device to which kept tensors are copied; by default they stay where they are.
+  TORCH_ARG(std::optional<at::Device>, device);
+  /// The dtype to which kept tensors are converted; by default their own.
+  TORCH_ARG(std::optional<at::ScalarType>, dtype);
+  /// Applied to a detached tensor before anything else, to keep its result: one row, a pooling, a norm.
+  TORCH_ARG(Transform, transform);
+
+ private:
+  Save save_ = Save::none;
+  std::vector<std::string> names_;
+  Predicate predicate_;
+  std::int64_t memory_budget_ = -1;
+  OverBudget over_budget_ = OverBudget::raise;
+};
+
+}  // namespace torchtap::views::trace

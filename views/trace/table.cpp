@@ -1,0 +1,176 @@
+// A history as a table.
+#include <functional>
+#include <locale>
+#include <sstream>
+
+#include <torchtap/storage/dtype.hpp>
+#include <torchtap/views/trace/detail/graph.hpp>
+#include <torchtap/views/trace/history.hpp>
+
+namespace torchtap::views::trace {
+namespace {
+
+/// One cell: a text, or what JSON writes without quotes.
+struct Cell {
+  std::string text;
+  bool quoted = true;
+};
+
+Cell number(std::int64_t value) {
+  return {std::to_string(value), false};
+}
+
+Cell flag(bool value) {
+  return {value ? "true" : "false", false};
+}
+
+Cell seconds(double value) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << value;
+  return {text.str(), false};
+}
+
+template <class Range, class Function>
+Cell joined(const Range& range, const char* between, Function&& text_of) {
+  std::string text;
+  for (const auto& element : range) text += (text.empty() ? "" : between) + text_of(element);
+  return {text, true};
+}
+
+std::string kind_name(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::input:
+      return "input";
+    case NodeKind::operation:
+      return "operation";
+    case NodeKind::outside:
+      return "outside";
+    case NodeKind::output:
+      return "output";
+  }
+  return "";
+}
+
+std::string call_text(const ModuleCall& call) {
+  return call.path + ":" + std::to_string(call.call + 1);
+}
+
+struct Column {
+  const char* name;
+  std::function<Cell(const Node&)> cell;
+};
+
+const std::vector<Column>& columns() {
+  static const auto label = [](const Node& node) { return node.label(); };
+  static const std::vector<Column> all{
+      {"position", [](const Node& node) { return number(node.position()); }},
+      {"label", [](const Node& node) { return Cell{node.label()}; }},
+      {"kind", [](const Node& node) { return Cell{kind_name(node.kind())}; }},
+      {"type", [](const Node& node) { return Cell{node.type()}; }},
+      {"function", [](const Node& node) { return Cell{node.function()}; }},
+      {"layer", [](const Node& node) { return number(node.layer()); }},
+      {"pass", [](const Node& node) { return number(node.pass()); }},
+      {"passes", [](const Node& node) { return number(node.passes()); }},
+      {"shape",
+       [](const Node& node) {
+         return joined(node.shape(), "x", [](std::int64_t size) { return std::to_string(size); });
+       }},
+      {"dtype", [](const Node& node) { return Cell{storage::dtype_name(node.dtype())}; }},
+      {"device", [](const Node& node) { return Cell{node.device().str()}; }},
+      {"bytes", [](const Node& node) { return number(node.bytes()); }},
+      {"saved", [](const Node& node) { return flag(node.saved()); }},
+      {"parents", [](const Node& node) { return joined(node.parents(), " ", label); }},
+      {"children", [](const Node& node) { return joined(node.children(), " ", label); }},
+      {"parameters",
+       [](const Node& node) {
+         return joined(node.parameters(), " ", [](const ParameterUse& use) { return use.path; });
+       }},
+      {"arguments",
+       [](const Node& node) {
+         return joined(node.arguments(), "; ",
+                       [](const Argument& argument) { return argument.name + "=" + argument.text; });
+       }},
+      {"modules", [](const Node& node) { return joined(node.modules(), " ", call_text); }},
+      {"output_of", [](const Node& node) { return joined(node.output_of(), " ", call_text); }},
+      {"in_place", [](const Node& node) { return flag(node.in_place()); }},
+      {"view", [](const Node& node) { return flag(node.view()); }},
+      {"random", [](const Node& node) { return flag(node.random()); }},
+      {"created_inside", [](const Node& node) { return flag(node.created_inside()); }},
+      {"read_by_program", [](const Node& node) { return flag(node.read_by_program()); }},
+      {"requires_grad", [](const Node& node) { return flag(node.requires_grad()); }},
+      {"result", [](const Node& node) { return number(node.result()); }},
+      {"results", [](const Node& node) { return number(node.results()); }},
+      {"min_from_input", [](const Node& node) { return number(node.distance_from_input().first); }},
+      {"max_from_input", [](const Node& node) { return number(node.distance_from_input().second); }},
+      {"min_to_output", [](const Node& node) { return number(node.distance_to_output().first); }},
+      {"max_to_output", [](const Node& node) { return number(node.distance_to_output().second); }},
+      {"seconds", [](const Node& node) { return seconds(node.seconds()); }},
+      {"source", [](const Node& node) { return Cell{node.source()}; }},
+  };
+  return all;
+}
+
+std::string csv_text(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char letter : text) {
+    if (letter == '"') quoted += '"';
+    quoted += letter;
+  }
+  return quoted + "\"";
+}
+
+std::string json_text(const std::string& text) {
+  static const char* const digits = "0123456789abcdef";
+  std::string quoted = "\"";
+  for (const char letter : text) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (letter == '"' || letter == '\\') {
+      quoted += '\\';
+      quoted += letter;
+    } else if (letter == '\n') {
+      quoted += "\\n";
+    } else if (code < 0x20) {
+      quoted += std::string("\\u00") + digits[code >> 4U] + digits[code & 15U];
+    } else {
+      quoted += letter;
+    }
+  }
+  return quoted + "\"";
+}
+
+}  // namespace
+
+std::string History::csv() const {
+  std::string text;
+  for (const Column& column : columns()) text += (text.empty() ? "" : ",") + std::string(column.name);
+  text += "\r\n";
+  for (const Node& node : *this) {
+    bool first = true;
+    for (const Column& column : columns()) {
+      text += (first ? "" : ",") + csv_text(column.cell(node).text);
+      first = false;
+    }
+    text += "\r\n";
+  }
+  return text;
+}
+
+std::string History::json() const {
+  std::string text = "[";
+  for (const Node& node : *this) {
+    text += node.position() == 0 ? "\n{" : ",\n{";
+    bool first = true;
+    for (const Column& column : columns()) {
+      const Cell cell = column.cell(node);
+      text += (first ? "" : ", ") + json_text(column.name) + ": " +
+              (cell.quoted ? json_text(cell.text) : cell.text);
+      first = false;
+    }
+    text += "}";
+  }
+  return text + "\n]\n";
+}
+
+}  // namespace torchtap::views::trace
