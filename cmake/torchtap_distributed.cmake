@@ -13,13 +13,8 @@ torchtap_optional(GLOO ${found} libgloo-dev "Connect ranks with Gloo in distribu
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/distributed/*.cpp")
 add_library(torchtap_distributed ${sources})
 add_library(torchtap::distributed ALIAS torchtap_distributed)
-foreach(part IN ITEMS public internal)
-  if(part STREQUAL public)
-    file(GLOB TORCHTAP_DISTRIBUTED_HEADERS CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/distributed/*.hpp")
-  else()
-    file(GLOB internal CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/distributed/detail/*.hpp")
-  endif()
-endforeach()
+file(GLOB TORCHTAP_DISTRIBUTED_HEADERS CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/distributed/*.hpp")
+file(GLOB internal CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/distributed/detail/*.hpp")
 target_sources(torchtap_distributed PUBLIC
   FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${TORCHTAP_DISTRIBUTED_HEADERS}
   FILE_SET internal TYPE HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${internal})
