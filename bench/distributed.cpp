@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/distributed/detail/tcp_options.hpp>
 #include <torchtap/distributed/distributed.hpp>
 #include <torchtap/reductions/moments.hpp>
 
@@ -55,7 +56,7 @@ int main(int, char** argv) {
   const std::int64_t elements = std::atoll(argv[1]);
   const int rounds = std::atoi(argv[2]);
   const int rank = number("RANK"), size = number("WORLD_SIZE");
-  c10d::TCPStoreOptions tcp;
+  c10d::TCPStoreOptions tcp = distributed::detail::tcp_options();
   tcp.port = static_cast<std::uint16_t>(number("MASTER_PORT"));
   tcp.isServer = rank == 0;
   tcp.numWorkers = static_cast<std::size_t>(size);

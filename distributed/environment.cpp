@@ -13,6 +13,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/distributed/detail/gloo.hpp>
+#include <torchtap/distributed/detail/tcp_options.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
 #include <torchtap/distributed/environment.hpp>
 
@@ -79,7 +80,7 @@ StorePtr client(const std::string& host, c10d::TCPStoreOptions options) {
 /// The store, and whether this process serves it.
 std::pair<StorePtr, bool> tcp_store(int rank, const EnvironmentOptions& options) {
   const std::string host = variable("MASTER_ADDR");
-  c10d::TCPStoreOptions tcp;
+  c10d::TCPStoreOptions tcp = detail::tcp_options();
   tcp.port = static_cast<std::uint16_t>(number("MASTER_PORT", 1, std::numeric_limits<std::uint16_t>::max()));
   tcp.waitWorkers = false;  // ranks wait for each other when they merge
   tcp.timeout = options.timeout();

@@ -260,8 +260,7 @@ void add_trace(CLI::App& app) {
   CLI::App* command = app.add_subcommand("trace", "List, keep and draw every operation of a forward pass");
   command->footer(examples());
   command
-      ->add_option("source", options->source,
-                   "A file of torch.jit.script or torch.jit.trace, or a saved trace")
+      ->add_option("file", options->source, "A file of torch.jit.script or torch.jit.trace, or a saved trace")
       ->required()
       ->check(CLI::ExistingPath);
   add_options_of_runs(*command, *options);

@@ -96,6 +96,14 @@ def take_part(group, control):
     return total
 
 
+def client(host, port, size):
+    arguments = (host, port, size, False, TIMEOUT, False)
+    try:
+        return TCPStore(*arguments, use_libuv=False)  # some builds of PyTorch have no libuv
+    except TypeError:  # an older PyTorch, which knows of none
+        return TCPStore(*arguments)
+
+
 def main():
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if len(sys.argv) == 1:
@@ -107,7 +115,7 @@ def main():
         except RuntimeError as error:
             print("error", error)
         return
-    served = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, False, TIMEOUT, False)
+    served = client(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size)
     groups = served.add(f"torchtap/attempt_0/groups/{rank}", 1)
     store = PrefixStore(f"torchtap/attempt_0/{groups}", served)
     group = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, TIMEOUT)
