@@ -174,6 +174,7 @@ ModuleRef find_in(const std::vector<ModuleRef>& modules, const std::string& path
   });
   if (found == modules.end()) {
     std::vector<std::string> paths;
+    paths.reserve(modules.size());
     for (const auto& module : modules) paths.push_back(module.path());
     TORCH_CHECK_INDEX(false, "model::find: the model has no module at \"", path, "\"; the nearest are ",
                       core::detail::quoted(core::detail::nearest(path, paths)), ".");

@@ -158,7 +158,7 @@ std::string recv(Transport& data, int from, const Patience& patience,
   };
   if (!parcels.empty()) next = begin(0);
   for (std::size_t i = 0; i < parcels.size(); ++i) {
-    pending = std::move(next);
+    pending = std::exchange(next, {});
     if (i + 1 < parcels.size()) next = begin(i + 1);
     finish(pending);
     pending.clear();

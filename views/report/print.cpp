@@ -165,11 +165,13 @@ class Columns {
 Table make_table(const std::vector<Column>& columns, const std::vector<Line>& lines,
                  const PrintOptions& options) {
   std::vector<Table::Column> titles;
+  titles.reserve(columns.size());
   for (const Column& column : columns) titles.push_back(column.title);
   Table table(std::move(titles));
   table.ascii(options.ascii()).gap(options.width() < kWide ? 1 : 2);
   for (const Line& line : lines) {
     std::vector<std::string> cells;
+    cells.reserve(columns.size());
     for (const Column& column : columns) cells.push_back(column.cell(line));
     table.add(std::move(cells));
   }

@@ -28,7 +28,7 @@ std::string extension_of(const std::string& path) {
 
 /// The extension, if it is a known one.
 std::string known_extension(const char* call, const std::string& path) {
-  const std::string extension = extension_of(path);
+  std::string extension = extension_of(path);
   TORCH_CHECK_VALUE(extension == ".json" || extension == ".csv" || extension == ".html", call, ": \"", path,
                     "\" should end in .json, .csv or .html.");
   return extension;

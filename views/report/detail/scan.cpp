@@ -47,7 +47,7 @@ void one(U bits, U exponent, Found& found) {
 template <class U>
 void run(const U* data, std::int64_t size, U exponent, Found& found) {
   constexpr auto width = static_cast<std::int64_t>(lanes<U>);
-  constexpr std::int64_t most = 2 * 8192;  // additions before a lane of 16 bits could overflow
+  constexpr std::int64_t most = 16384;  // additions before a lane of 16 bits could overflow
   const Lanes<U> mask = Lanes<U>{} + exponent;
   const Lanes<U> magnitude = Lanes<U>{} + static_cast<U>(static_cast<U>(~U{0}) >> 1);
   Lanes<U> bad{};

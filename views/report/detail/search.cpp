@@ -84,8 +84,9 @@ bool Search::finite(const at::Tensor& tensor) {
     Memory found(tensor);
     // What is not finite stays unknown, so that the operation that reads it first is told of the source; and
     // a part says nothing of the rest.
-    if (look(tensor, found) && is_whole(tensor)) memory_.insert({storage_of(tensor), std::move(found)});
-    return found.finite;
+    const bool all = look(tensor, found);
+    if (all && is_whole(tensor)) memory_.insert({storage_of(tensor), std::move(found)});
+    return all;
   }
   if (memory->finite || memory->unset) return true;
   return memory->numel != tensor.numel() && scan(tensor).finite;
