@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <torchtap/hooks/detail/interposed.hpp>
+#include <torchtap/hooks/detail/own_calls.hpp>
 
 namespace torchtap::hooks::detail {
 
@@ -29,7 +30,8 @@ void set_called_module(CalledModule observer) noexcept {
 }
 
 InterposedEntry* look_up_interposed(torch::nn::Module& module) {
-  if (const auto observer = called_module.load(std::memory_order_relaxed)) observer(module);
+  const auto observer = called_module.load(std::memory_order_relaxed);
+  if (observer != nullptr && !OwnCalls::here()) observer(module);
   return interposed_table().find(&module);
 }
 

@@ -181,7 +181,6 @@ inline Results troubled() {
   aux.reachable = false;
   results.root.children.push_back(aux);
   results.root.children[1].aliases = {"norm", "layer9.norm"};
-  results.root.children[3].backward.shared_with = {"relu"};
   results.findings = {
       {report::Role::source, "weight", "layer4.1.bn1", 0, false, {1, 0}, {"weight: 1 of 512 NaN"}},
       {report::Role::producer,

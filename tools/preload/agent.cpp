@@ -15,10 +15,12 @@
 #include <sstream>
 
 #include <torchtap/hooks/detail/interposed.hpp>
+#include <torchtap/hooks/detail/own_calls.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
 #include "../message.hpp"
 #include "config.hpp"
+#include "costs.hpp"
 #include "ending.hpp"
 #include "session.hpp"
 #include "trace.hpp"
@@ -28,27 +30,15 @@ namespace {
 
 using torch::nn::Module;
 
-/// While it exists, this thread's calls are the agent's own.
-class Busy {
- public:
-  Busy() { ++depth(); }
-  ~Busy() { --depth(); }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  static bool here() { return depth() != 0; }
-
- private:
-  static int& depth() {
-    static thread_local int depth = 0;
-    return depth;
-  }
-};
+using hooks::detail::OwnCalls;
 
 /// Never destroyed: threads may call modules while the process ends.
 struct Agent {
   explicit Agent(const Config& its) : config(its) {
-    if (config.trace) {
-      trace = new Trace(config);
+    if (config.mode == "trace") {
+      mode = new Trace(config);
+    } else if (config.mode == "report") {
+      mode = new Costs(config);
     } else {
       session = new Session(config, {});
     }
@@ -56,7 +46,7 @@ struct Agent {
 
   Config config;
   std::atomic<Session*> session{nullptr};
-  Trace* trace = nullptr;  // instead of a session
+  Mode* mode = nullptr;  // instead of a session
   /// The session is still the parent's. It is replaced lazily, so that a child which never calls a module
   /// costs nothing.
   std::atomic<bool> forked{false};
@@ -80,35 +70,28 @@ Session& session() {
 }
 
 bool is_own_process() noexcept {
-  return agent != nullptr && agent->trace == nullptr && !agent->forked &&
+  return agent != nullptr && agent->mode == nullptr && !agent->forked &&
          agent->session.load()->process() == ::getpid();
 }
 
-bool traces() noexcept {
-  return agent != nullptr && agent->trace != nullptr;
+bool has_mode() noexcept {
+  return agent != nullptr && agent->mode != nullptr;
 }
 
-/// Does something with the trace. The program goes on if that fails.
+/// Does something with the mode. The program goes on if that fails.
 template <class Function>
-void with_trace(Function&& function) noexcept {
-  const Busy busy;
+void with_mode(Function&& function) noexcept {
+  const OwnCalls own;
   try {
-    function(*agent->trace);
+    function(*agent->mode);
   } catch (const std::exception& error) {
-    agent->trace->note(tools::message_of(error));
+    agent->mode->note(tools::message_of(error));
   }
 }
 
 void on_called_module(Module& module) {
-  if (Busy::here()) return;
-  if (agent->trace != nullptr) {
-    with_trace([&](Trace& trace) {
-      trace.called(module);
-      if (trace.logging()) watch(0);
-    });
-    return;
-  }
-  const Busy busy;
+  if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.called(module); });
+  const OwnCalls own;
   try {
     if (session().meet(module)) {
       session().begin();
@@ -120,18 +103,18 @@ void on_called_module(Module& module) {
 }
 
 std::unique_ptr<at::ObserverContext> on_script(const at::RecordFunction& /*function*/) {
-  if (agent != nullptr && agent->trace == nullptr && !agent->forked) agent->session.load()->note_script();
+  if (agent != nullptr && agent->mode == nullptr && !agent->forked) agent->session.load()->note_script();
   return nullptr;
 }
 
-/// Hides a backward from the trace, whichever thread it runs in.
+/// Hides a backward from a trace, whichever thread it runs in.
 struct Hidden : at::ObserverContext {
   operations::Unseen unseen;
 };
 
 std::unique_ptr<at::ObserverContext> on_backward(const at::RecordFunction& /*function*/) {
-  if (Busy::here()) return nullptr;
-  with_trace([](Trace& trace) { trace.backward(); });
+  if (OwnCalls::here()) return nullptr;
+  backward(true);
   return std::make_unique<Hidden>();
 }
 
@@ -149,21 +132,21 @@ void on_terminate() {
 // child. The registry registered its handlers before these, so they run after them, since it is locked after
 // the session. The parent's session stays locked in the child, which does not use it.
 void before_fork() {
-  if (agent->trace != nullptr) return agent->trace->lock();
+  if (agent->mode != nullptr) return agent->mode->lock();
   agent->beginning.lock();
   if (!agent->forked) agent->session.load()->lock();
 }
 
 void after_fork() {
-  if (agent->trace != nullptr) return agent->trace->unlock();
+  if (agent->mode != nullptr) return agent->mode->unlock();
   if (!agent->forked) agent->session.load()->unlock();
   agent->beginning.unlock();
 }
 
 void in_child() {
   ++current_generation;
-  if (agent->trace != nullptr) {
-    agent->trace = agent->trace->for_child();
+  if (agent->mode != nullptr) {
+    agent->mode = agent->mode->for_child();
     return forget_watch();
   }
   agent->beginning.unlock();
@@ -174,7 +157,7 @@ void in_child() {
 [[gnu::constructor]] void start() {
   const char* text = std::getenv(kVariable);
   if (text == nullptr) return;
-  const Busy busy;
+  const OwnCalls own;
   try {
     Config config;
     std::istringstream stream(text);
@@ -197,7 +180,7 @@ void in_child() {
   former_terminate = std::set_terminate(on_terminate);
   at::addGlobalCallback(
       at::RecordFunctionCallback(on_script).scopes({at::RecordScope::TORCHSCRIPT_FUNCTION}));
-  if (agent->trace != nullptr) {
+  if (has_mode() && agent->mode->hides_backward()) {
     at::addGlobalCallback(
         at::RecordFunctionCallback(on_backward, after_backward).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   }
@@ -211,39 +194,48 @@ std::uint64_t generation() noexcept {
 }
 
 bool is_recording() noexcept {
-  if (traces()) return agent->trace->logging();
+  if (has_mode()) return agent->mode->recording();
   return is_own_process() && agent->session.load()->attached();
 }
 
 void finish() noexcept {
-  if (traces()) {
-    const Busy busy;
-    return agent->trace->finish();
+  if (has_mode()) {
+    const OwnCalls own;
+    return agent->mode->finish();
   }
   if (!is_own_process()) return;
-  const Busy busy;
+  const OwnCalls own;
   agent->session.load()->finish();
 }
 
 void snapshot() noexcept {
+  if (has_mode()) {
+    const OwnCalls own;
+    return agent->mode->snapshot();
+  }
   if (!is_own_process()) return;
-  const Busy busy;
+  const OwnCalls own;
   agent->session.load()->snapshot();
 }
 
+void backward(bool begins) noexcept {
+  if (!has_mode() || OwnCalls::here()) return;
+  with_mode([&](Mode& mode) { mode.backward(begins); });
+}
+
 bool waits_for_script() noexcept {
-  return traces() && !Busy::here() && agent->trace->waiting();
+  return has_mode() && !OwnCalls::here() && agent->mode->waits_for_script();
 }
 
 c10::IValue called_script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
                           const std::function<c10::IValue()>& original) {
-  return agent->trace->script(method, arguments, original);
+  return agent->mode->script(method, arguments, original);
 }
 
 void found_root(const Module& root) noexcept {
-  if (agent == nullptr || Busy::here()) return;
-  if (agent->trace != nullptr) return with_trace([&](Trace& trace) { trace.found_root(root); });
-  const Busy busy;
+  if (agent == nullptr || OwnCalls::here()) return;
+  if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.found_root(root); });
+  const OwnCalls own;
   try {
     session().learn(root);
   } catch (const std::exception& error) {

@@ -21,9 +21,12 @@ namespace torchtap::preload {
 /// itself.
 void found_root(const torch::nn::Module& root) noexcept;
 
-/// Whether the next call of TorchScript is to be traced.
+/// A function of a backward begins, or ends, in this thread, and concerns the mode.
+void backward(bool begins) noexcept;
+
+/// Whether the next call of TorchScript is to be seen.
 bool waits_for_script() noexcept;
-/// Called in place of the first method of TorchScript; calls `original`, which runs it.
+/// Called in place of a method of TorchScript; calls `original`, which runs it.
 c10::IValue called_script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
                           const std::function<c10::IValue()>& original);
 

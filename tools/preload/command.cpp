@@ -14,6 +14,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include <torchtap/views/report/save.hpp>
+
 #include "../asked.hpp"
 #include "../checks.hpp"
 #include "../which_options.hpp"
@@ -52,6 +54,13 @@ parameters; its first module is called again after all others, with tensors that
 program ends. Operations before the first module's call are not in it, and modules that cannot be seen are not named.
 Each process logs one pass. --keep says which tensors are saved: all, none, or names and patterns ('conv*').
 
+--report FILE measures the program's models instead, as torchtap report does: time, memory, work and gradients of each
+module. FILE ends in .json, .csv or .html; further models are in FILE-2 and so on, further processes in FILE-PID. A
+repeat is a forward pass with the backwards that follow it, whose end is found as a trace's, except that a pass before
+a backward ends by it. Models are known once the program has asked them for their parameters or modules or set them to
+train or eval; a method of TorchScript is a model of its own. One thread is measured at a time. It saves when the
+process ends, and every so many seconds with --every.
+
 The program keeps its own output, exit status and signal handlers. Torchtap prints its messages to stderr after the
 program has ended.
 
@@ -60,6 +69,7 @@ Examples:
   torchtap preload --what grad-output --names 'layer4.*' --not-types 'ReLU|Dropout.*' --reduce abs_max,histogram:64 --save out/ -- ./train
   torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
   torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
+  torchtap preload --report insight.json -- ./program its arguments; torchtap report insight.json
 )";
 
 /// Looks next to the command in a build tree, and in the library folder of an installation.
@@ -174,6 +184,7 @@ void add_command(CLI::App& app) {
   auto config = std::make_shared<Config>();
   auto program = std::make_shared<std::vector<std::string>>();
   auto traced = std::make_shared<std::string>();
+  auto measured = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("preload", "Record inside a program without rebuilding it");
   command->footer(kExamples);
   auto* what = command->add_option("--what", config->what, "What to record")
@@ -193,8 +204,18 @@ void add_command(CLI::App& app) {
   auto* trace =
       command->add_option("--trace", *traced, "Directory: log every operation of one forward pass instead")
           ->check(torchtap::tools::place());
-  for (auto* other : {what, reduce, save, every}) trace->excludes(other);
-  for (const char* name : {"--types", "--not-types", "--names", "--not-names"}) trace->excludes(name);
+  auto* report =
+      command->add_option("--report", *measured, "File (.json, .csv, .html): measure each module instead")
+          ->check(torchtap::tools::place());
+  for (auto* other : {what, reduce, save}) {
+    trace->excludes(other);
+    report->excludes(other);
+  }
+  for (const char* name : {"--types", "--not-types", "--names", "--not-names", "--over", "--elementwise"}) {
+    trace->excludes(name);
+    report->excludes(name);
+  }
+  trace->excludes(every)->excludes(report);
   command
       ->add_option("--keep", config->keep,
                    "Tensors of the trace to keep: all, none, or names such as 'conv*'")
@@ -202,12 +223,18 @@ void add_command(CLI::App& app) {
       ->needs(trace);
   command->add_flag("--overwrite", config->overwrite, "Replace an existing recording");
   command->add_option("program", *program, "The program and its arguments, after --")->required();
-  command->callback([config, program, traced] {
-    if (config->save.empty() && traced->empty()) {
-      throw CLI::RequiredError("--save (or --trace)");
+  command->callback([config, program, traced, measured] {
+    if (config->save.empty() && traced->empty() && measured->empty()) {
+      throw CLI::RequiredError("--save (or --trace, or --report)");
     }
-    config->trace = !traced->empty();
-    if (config->trace) config->save = *traced;
+    if (!traced->empty()) {
+      config->mode = "trace";
+      config->save = *traced;
+    } else if (!measured->empty()) {
+      views::report::check_path(*measured);
+      config->mode = "report";
+      config->save = *measured;
+    }
     std::string shown = config->save;
     while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
     config->save = fs::absolute(config->save).lexically_normal().string();

@@ -3,6 +3,7 @@
 #include <link.h>
 
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 namespace torchtap::preload {
@@ -48,6 +49,13 @@ bool program_uses_torch() noexcept {
   bool found = false;
   dl_iterate_phdr(needs_torch, &found);
   return found;
+}
+
+std::string program_name() {
+  std::string name;
+  std::ifstream stream("/proc/self/comm");
+  std::getline(stream, name);
+  return name;
 }
 
 }  // namespace torchtap::preload

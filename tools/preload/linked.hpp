@@ -1,8 +1,12 @@
 #pragma once
 
+#include <string>
+
 namespace torchtap::preload {
 
 /// Whether any object in this process other than LibTorch and torchtap links LibTorch as a shared library.
 bool program_uses_torch() noexcept;
+/// The name of its executable, as `ps` shows it.
+std::string program_name();
 
 }  // namespace torchtap::preload

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include <torchtap/core/detail/error.hpp>
@@ -27,13 +26,6 @@ using torch::nn::Module;
 
 constexpr std::size_t kMostPaths = 1000;
 constexpr std::size_t kMostInTurn = 64;
-
-std::string program_name() {
-  std::string name;
-  std::ifstream stream("/proc/self/comm");
-  std::getline(stream, name);
-  return name;
-}
 
 /// Distinguishes a module that was created anew from another of its type by the shapes of its own parameters.
 std::string kind_of(const Module& module, const std::string& type) {

@@ -55,6 +55,10 @@ bool move_recording(const std::string& from, const std::string& to, bool overwri
     return !error;
   }
   if (!overwrite) return false;
+  if (!fs::is_directory(to, error)) {  // a report
+    fs::rename(from, to, error);
+    return !error;
+  }
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     storage::detail::remove_folder(from, storage::detail::is_recording_file);
@@ -110,6 +114,13 @@ std::string nearest_to(const tools::Which& which, const Seen& seen) {
   return "there were " + listed(seen.ran_types);
 }
 
+/// "3 samples of 2 modules"
+std::string contents(const Report& report, const Config& config) {
+  if (config.mode == "trace") return counted(report.samples, "tensor");
+  if (config.mode == "report") return counted(report.samples, "repeat");
+  return counted(report.samples, "sample") + " of " + counted(report.modules, "module");
+}
+
 /// The reasons why there is no recording.
 std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
                                  const Ended& program) {
@@ -121,7 +132,11 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
   }
   const Seen seen(reports);
   std::vector<std::string> lines;
-  if (!seen.ran_types.empty()) {
+  if (config.mode == "report" && !seen.ran_types.empty()) {
+    lines.push_back(
+        nothing + "no module that ran (" + listed(seen.ran_types) +
+        ") belongs to a model that the program set to train or eval, or asked for its parameters.");
+  } else if (!seen.ran_types.empty()) {
     lines.push_back(nothing + "no module that ran " + asked_for(config.which) + "; " +
                     nearest_to(config.which, seen) + ".");
   }
@@ -131,7 +146,7 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
         ") are plain variables, which may be destroyed at any moment; only modules in a holder, like "
         "torch::nn::Linear, or a shared pointer can be recorded.");
   }
-  if (seen.uses_script && !config.trace) {
+  if (seen.uses_script && config.mode == "record") {
     lines.push_back(nothing + "the program runs TorchScript; `torchtap record MODEL` records that.");
   }
   if (lines.empty() && !seen.compiled_in.empty()) {
@@ -182,10 +197,10 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
       if (report.directory.empty()) continue;  // a note gives the reason
       if (!itself || report.directory != config.save) {
         lines.push_back(who +
-                        (config.trace ? " logged " + counted(report.samples, "tensor")
-                                      : " recorded " + counted(report.samples, "sample") + " of " +
-                                            counted(report.modules, "module")) +
-                        ": " + show(report.directory));
+                        (config.mode == "trace"    ? " logged "
+                         : config.mode == "report" ? " measured "
+                                                   : " recorded ") +
+                        contents(report, config) + ": " + show(report.directory));
       }
       if (report.samples == 0) {
         lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
@@ -208,11 +223,12 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     lines.push_back(
         how + " and could not save what it had recorded: " +
         (report.directory.empty()
-             ? std::string("it is lost.") + (config.trace ? "" : " --every SECONDS saves it at intervals.")
-             : show(report.directory) + " has the recording as of " + clock_time(report.saved_at) + ", " +
-                   counted(report.samples, "sample") + " of " + counted(report.modules, "module") + "."));
+             ? std::string("it is lost.") +
+                   (config.mode == "trace" ? "" : " --every SECONDS saves it at intervals.")
+             : show(report.directory) + (config.mode == "report" ? " has the report" : " has the recording") +
+                   " as of " + clock_time(report.saved_at) + ", " + contents(report, config) + "."));
   }
-  if (directories.size() > 1 && !config.trace) {
+  if (directories.size() > 1 && config.mode == "record") {
     std::string all;
     for (const auto& directory : directories) all += " " + directory;
     lines.push_back("recordings of the same modules can be merged: torchtap merge" + all + " --save " +

@@ -8,13 +8,13 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "../message.hpp"
+#include "ending.hpp"
 #include "linked.hpp"
 
 namespace torchtap::preload {
@@ -23,18 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 namespace trace = views::trace;
 using Lock = std::lock_guard<std::recursive_mutex>;
-
-std::string program_name() {
-  std::string name;
-  std::ifstream stream("/proc/self/comm");
-  std::getline(stream, name);
-  return name;
-}
-
-/// The memory of a tensor; null if it has none.
-const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
 
 }  // namespace
 
@@ -64,18 +52,18 @@ void Trace::found_root(const torch::nn::Module& root) {
   tree_ = modules.size();
   tracer_.reset();  // parameters may have been replaced since
   tracer_ = std::make_shared<trace::Tracer>(model, options());
-  uncalled_.clear();
+  visible_.clear();
   const auto* calls = model::detail::interposed_calls();
   for (const model::ModuleRef& module : modules) {
-    if (calls != nullptr && calls->cover(module.module())) uncalled_.emplace(&module.module(), module);
+    if (calls != nullptr && calls->cover(module.module())) visible_.emplace(&module.module(), module);
   }
 }
 
 void Trace::called(torch::nn::Module& module) {
   const Lock lock(mutex_);
-  if (state_ == State::logging && operations_ > kMost && thread_ == std::this_thread::get_id()) end();
-  if (state_ == State::waiting && (tracer_ == nullptr || uncalled_.count(&module) != 0)) begin(module);
-  if (state_ == State::logging) uncalled_.erase(&module);
+  if (state_ == State::logging && pass_.operations() > kMost && thread_ == std::this_thread::get_id()) end();
+  if (state_ == State::waiting && (tracer_ == nullptr || visible_.count(&module) != 0)) begin(module);
+  if (state_ == State::logging) pass_.called(module);
 }
 
 void Trace::begin(torch::nn::Module& module) {
@@ -85,80 +73,34 @@ void Trace::begin(torch::nn::Module& module) {
     if (!alone.front().reachable()) return;
     tracer_ = std::make_shared<trace::Tracer>(options());
   }
-  const model::ModuleRef first = alone.empty() ? uncalled_.at(&module) : alone.front();
-  first_ = hooks::attach(first, hooks::Kind::forward_pre, [this](hooks::Event& event) {
-    guarded([&] {
-      const Lock lock(mutex_);
-      if (state_ != State::logging || thread_ != std::this_thread::get_id()) return false;
-      if (!has_inputs_) {
-        take_inputs(event);
-      } else if (begins_again(event)) {
-        end();
-      }
-      return true;
-    });
-  });
+  const model::ModuleRef first = alone.empty() ? visible_.at(&module) : alone.front();
+  Pass::Modules seen;
+  for (const auto& entry : visible_) seen.insert(entry.first);
+  pass_.begin(std::move(seen));
+  first_ = hooks::attach(first, hooks::Kind::forward_pre,
+                         [this](hooks::Event& event) { guarded([&] { called_first(inputs_of(event)); }); });
   thread_ = std::this_thread::get_id();
-  scope_ = std::make_unique<operations::Scope>([this](operations::Event& event) { follow(event); });
+  scope_ = std::make_unique<operations::Scope>([this](operations::Event& event) { pass_.follow(event); });
   tracer_->start();
   state_ = State::logging;
   report_.attached = true;
   tell(false);
+  watch(0);
 }
 
-void Trace::take_inputs(const hooks::Event& event) {
-  const operations::Unseen unseen;
-  has_inputs_ = true;
-  for (std::int64_t i = 0; i < event.inputs().size(); ++i) {
-    const at::Tensor& tensor = event.inputs()[i];
-    if (!tensor.defined()) continue;
-    tracer_->input(tensor);
-    add_computed(tensor);
-  }
-}
-
-bool Trace::begins_again(const hooks::Event& event) const {
-  if (!uncalled_.empty()) return false;
-  for (std::int64_t i = 0; i < event.inputs().size(); ++i) {
-    if (computed_.count(memory_of(event.inputs()[i])) != 0) return false;
-  }
-  return true;
-}
-
-/// Notes what is computed from the inputs of the pass.
-void Trace::follow(operations::Event& event) {
-  const bool from_inputs = guarded([&] { return reads_computed(event); });
-  event.run();
-  if (!from_inputs) return;
-  guarded([&] {
-    const Lock lock(mutex_);
-    for (const c10::IValue& result : event.results()) {
-      operations::for_each_tensor(result, [&](const at::Tensor& tensor) { add_computed(tensor); });
-    }
-    return true;
-  });
-}
-
-bool Trace::reads_computed(const operations::Event& event) {
+void Trace::called_first(const std::vector<at::Tensor>& inputs) {
   const Lock lock(mutex_);
-  ++operations_;
-  bool found = false;
-  for (const c10::IValue& argument : event.arguments()) {
-    operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
-      found = found || computed_.count(memory_of(tensor)) != 0;
-    });
-  }
-  return found;
-}
-
-void Trace::add_computed(const at::Tensor& tensor) {
-  const auto* memory = memory_of(tensor);
-  if (memory != nullptr) computed_.emplace(memory, tensor.storage().getWeakStorageImpl());
+  if (state_ != State::logging || thread_ != std::this_thread::get_id()) return;
+  const operations::Unseen unseen;
+  if (pass_.begins_again(inputs)) return end();
+  if (std::exchange(has_inputs_, true)) return;
+  for (const at::Tensor& input : inputs) tracer_->input(input);
 }
 
 // LibTorch restores the thread's state when the function of the backward returns. So the thread goes on
 // asking the scopes, which are closed; that costs 0.1 us an operation.
-void Trace::backward() {
+void Trace::backward(bool begins) {
+  if (!begins) return;
   const Lock lock(mutex_);
   if (state_ == State::logging && thread_ == std::this_thread::get_id()) end();
 }
@@ -166,10 +108,7 @@ void Trace::backward() {
 c10::IValue Trace::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
                           const std::function<c10::IValue()>& original) {
   std::shared_ptr<trace::Tracer> tracer;
-  guarded([&] {
-    tracer = begin_script(method, arguments);
-    return true;
-  });
+  guarded([&] { tracer = begin_script(method, arguments); });
   if (tracer == nullptr) return original();
   c10::IValue result;
   try {
@@ -181,10 +120,7 @@ c10::IValue Trace::script(const torch::jit::Method& method, const std::vector<c1
     end_script(*tracer, "an exception that is no std::exception");
     throw;
   }
-  guarded([&] {
-    tracer->output(result);
-    return true;
-  });
+  guarded([&] { tracer->output(result); });
   end_script(*tracer, "");
   return result;
 }
@@ -202,6 +138,7 @@ std::shared_ptr<trace::Tracer> Trace::begin_script(const torch::jit::Method& met
   thread_ = {};  // nothing else ends it
   report_.attached = true;
   tell(false);
+  watch(0);
   return tracer_;
 }
 
@@ -210,7 +147,6 @@ void Trace::end_script(trace::Tracer& tracer, const std::string& error) {
   guarded([&] {
     const Lock lock(mutex_);
     if (state_ == State::logging) end();
-    return true;
   });
 }
 
@@ -219,10 +155,9 @@ void Trace::end() {
   first_.remove();
   tracer_->stop();
   scope_.reset();
-  computed_.clear();
-  uncalled_.clear();
+  visible_.clear();
   try {
-    if (operations_ > kMost) {
+    if (pass_.operations() > kMost) {
       report_.notes.push_back(
           c10::str("the pass was cut off after ", kMost, " operations; its end could not be seen."));
     }
@@ -298,7 +233,7 @@ Trace* Trace::for_child() {
   auto* child = new Trace(config_);
   if (state_ == State::waiting) {
     child->tracer_ = std::move(tracer_);
-    child->uncalled_ = std::move(uncalled_);
+    child->visible_ = std::move(visible_);
     child->tree_ = tree_;
     return child;
   }
@@ -306,10 +241,9 @@ Trace* Trace::for_child() {
   if (state_ != State::logging) return child;
   child->guarded([&] {
     first_.remove();
-    if (thread_ != std::this_thread::get_id()) return false;
+    if (thread_ != std::this_thread::get_id()) return;
     tracer_->stop();
     scope_.reset();
-    return true;
   });
   // Other threads, which the child lacks, may hold its locks: it is abandoned, not destroyed.
   new std::shared_ptr<trace::Tracer>(std::move(tracer_));

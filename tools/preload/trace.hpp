@@ -18,13 +18,10 @@
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/trace/tracer.hpp>
 
-#include "../message.hpp"
 #include "config.hpp"
+#include "mode.hpp"
+#include "pass.hpp"
 #include "report.hpp"
-
-namespace torch::jit {
-struct Method;
-}
 
 namespace torchtap::preload {
 
@@ -36,39 +33,32 @@ namespace torchtap::preload {
 ///
 /// - a backward begins;
 /// - the program does to the model what is done between passes (`train`, `eval`, `parameters`);
-/// - the module that was called first is called again, after all that can be seen have been, with tensors
-/// that
-///   the pass did not compute;
+/// - the module that was called first is called again with tensors that the pass did not compute (see
+/// `Pass`);
 /// - `kMost` operations ran, or the process ends.
-class Trace {
+class Trace final : public Mode {
  public:
   explicit Trace(const Config& config);
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// The program asked a model for its parameters or modules, or set its mode.
-  void found_root(const torch::nn::Module& root);
-  /// A module is about to run in this thread.
-  void called(torch::nn::Module& module);
-  /// A function of a backward runs in this thread.
-  void backward();
-  /// Calls `original`, the body of a method of TorchScript, and logs it if it is the first.
+  void found_root(const torch::nn::Module& root) override;
+  void called(torch::nn::Module& module) override;
+  void backward(bool begins) override;
+  bool hides_backward() const noexcept override { return true; }
+  bool waits_for_script() const noexcept override { return state_ == State::waiting; }
+  /// Logs the method if it is the first.
   c10::IValue script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
-                     const std::function<c10::IValue()>& original);
-  /// The process ends.
-  void finish() noexcept;
-  /// Whether no pass has begun yet; whether one is being logged.
-  bool waiting() const noexcept { return state_ == State::waiting; }
-  bool logging() const noexcept { return state_ == State::logging; }
-  /// A sentence for the launcher.
-  void note(const std::string& text);
+                     const std::function<c10::IValue()>& original) override;
+  bool recording() const noexcept override { return state_ == State::logging; }
+  void snapshot() noexcept override {}
+  void finish() noexcept override;
+  void note(const std::string& text) override;
 
-  /// Around a fork, in the parent.
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
-  /// What a forked child goes on with: it logs a pass of its own, unless one had begun. This one stays
-  /// locked, as the child's thread is not the one that locked it.
-  Trace* for_child();
+  void lock() override { mutex_.lock(); }
+  void unlock() override { mutex_.unlock(); }
+  /// A child logs a pass of its own, unless one had begun.
+  Trace* for_child() override;
 
  private:
   enum class State { waiting, logging, done };
@@ -76,11 +66,7 @@ class Trace {
 
   views::trace::Options options() const;
   void begin(torch::nn::Module& module);
-  void take_inputs(const hooks::Event& event);
-  bool begins_again(const hooks::Event& event) const;
-  void follow(operations::Event& event);
-  bool reads_computed(const operations::Event& event);
-  void add_computed(const at::Tensor& tensor);
+  void called_first(const std::vector<at::Tensor>& inputs);
   std::shared_ptr<views::trace::Tracer> begin_script(const torch::jit::Method& method,
                                                      const std::vector<c10::IValue>& arguments);
   void end_script(views::trace::Tracer& tracer, const std::string& error);
@@ -89,33 +75,20 @@ class Trace {
   void save(views::trace::History history);
   void tell(bool ended);
 
-  /// What `function` returns; false if it throws, which the program must not notice.
-  template <class Function>
-  bool guarded(Function&& function) noexcept {
-    try {
-      return function();
-    } catch (const std::exception& error) {
-      note(tools::message_of(error));
-    }
-    return false;
-  }
-
   std::recursive_mutex mutex_;
   const Config config_;
   std::atomic<State> state_{State::waiting};
   std::shared_ptr<views::trace::Tracer> tracer_;
-  /// The modules of the model whose calls can be seen; those that were called are removed.
-  std::unordered_map<const torch::nn::Module*, model::ModuleRef> uncalled_;
+  /// The modules of the model whose calls can be seen.
+  std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible_;
   std::size_t tree_ = 0;  // modules of the model
 
   // Of the pass that is being logged.
   std::thread::id thread_;
   hooks::Handle first_;  // on the module that was called first
   bool has_inputs_ = false;
+  Pass pass_;
   std::unique_ptr<operations::Scope> scope_;
-  /// The memory of its inputs, and of what was computed from them.
-  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> computed_;
-  std::int64_t operations_ = 0;
   Report report_;
 };
 

@@ -17,9 +17,22 @@ Recording& Recording::operator=(Recording&&) noexcept = default;
 Recording::~Recording() = default;
 
 void Recording::phase(Phase next) {
-  TORCH_CHECK_VALUE(attached_ != nullptr,
-                    "report::Recording::phase: the recording has ended, or was moved to another one.");
+  TORCH_CHECK_VALUE(
+      attached_ != nullptr && attached_->session->open,
+      "report::Recording::phase: the repeat has ended; call next(), or record() of the report.");
   attached_->session->set_phase(next);
+}
+
+void Recording::next() {
+  TORCH_CHECK_VALUE(attached_ != nullptr,
+                    "report::Recording::next: the recording was stopped, or moved to another one; call "
+                    "record() of the report.");
+  attached_->session->end();
+  attached_->session->begin();
+}
+
+void Recording::end() noexcept {
+  if (attached_ != nullptr) attached_->session->end();
 }
 
 void Recording::stop() noexcept {
@@ -32,6 +45,13 @@ Report::Report(torch::nn::Module& model, Options options)
 Report::Report(const torch::jit::Module& model, Options options, const std::string& method)
     : session_(std::make_shared<detail::Session>(model::walk_modules(model, method), std::move(options))) {}
 
+Report::Report(const std::vector<model::ModuleRef>& modules, Options options) {
+  TORCH_CHECK_VALUE(!modules.empty() && modules.front().path().empty(),
+                    "report::Report: ", modules.empty() ? "no modules were" : "a part of a model was",
+                    " given; pass all that model::walk_modules finds, the root first.");
+  session_ = std::make_shared<detail::Session>(modules, std::move(options));
+}
+
 Report::~Report() = default;
 Report::Report(Report&&) noexcept = default;
 Report& Report::operator=(Report&&) noexcept = default;
@@ -40,7 +60,7 @@ Recording Report::record() {
   TORCH_CHECK_VALUE(session_ != nullptr,
                     "report::Report::record: this report was moved to another one; use that one.");
   TORCH_CHECK_VALUE(
-      !session_->open,
+      !session_->attached,
       "report::Report::record: a recording of this report is open; let it end before the next begins.");
   return Recording(std::make_unique<detail::Attached>(session_));
 }
@@ -48,7 +68,7 @@ Recording Report::record() {
 Results Report::results() const {
   TORCH_CHECK_VALUE(session_ != nullptr,
                     "report::Report::results: this report was moved to another one; use that one.");
-  TORCH_CHECK_VALUE(!session_->open, "report::Report::results: a recording is open; let it end first.");
+  TORCH_CHECK_VALUE(!session_->open, "report::Report::results: a repeat runs; end it first.");
   return session_->results();
 }
 

@@ -5,8 +5,10 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torchtap/core/api.hpp>
+#include <torchtap/model/module_ref.hpp>
 #include <torchtap/views/report/options.hpp>
 #include <torchtap/views/report/print.hpp>
 #include <torchtap/views/report/results.hpp>
@@ -34,8 +36,9 @@ enum class Phase {
   other,
 };
 
-/// One repeat, from `Report::record` to its end. Belongs to the thread that made it, and ends there, scopes
-/// in reverse order. Move-only. What was measured before an exception counts.
+/// One repeat, from `Report::record` to its end, or several, one after the other. Belongs to the thread that
+/// made it, and is destroyed there, scopes in reverse order. Move-only. What was measured before an exception
+/// counts.
 class [[nodiscard]] TORCHTAP_API Recording {
  public:
   Recording(Recording&&) noexcept;
@@ -43,9 +46,15 @@ class [[nodiscard]] TORCHTAP_API Recording {
   ~Recording();
 
   /// Says what comes now; call it outside of the model. Operations of the backward are told from others by
-  /// themselves; the phase counts for what runs in no module. Throws `c10::ValueError` after `stop`.
+  /// themselves; the phase counts for what runs in no module. Throws `c10::ValueError` if no repeat runs.
   void phase(Phase next);
-  /// Ends the repeat; the destructor does so, too.
+  /// Begins another repeat; ends the one that runs. Call it in the recording's thread: unlike a new recording
+  /// it attaches nothing, so it is cheap in a long loop, and can be called in a hook. Throws
+  /// `c10::ValueError` after `stop`.
+  void next();
+  /// Ends the repeat; hooks stay attached, and measure nothing until `next`. Any thread may call it.
+  void end() noexcept;
+  /// Ends the repeat and detaches; the destructor does so, too.
   void stop() noexcept;
 
  private:
@@ -78,6 +87,9 @@ class TORCHTAP_API Report {
   /// The same for a TorchScript model; modules are hooked around `method`.
   explicit Report(const torch::jit::Module& model, Options options = {},
                   const std::string& method = "forward");
+  /// For modules that `model::walk_modules` found, of which the first is the root. Throws `c10::ValueError`
+  /// for others.
+  explicit Report(const std::vector<model::ModuleRef>& modules, Options options = {});
   ~Report();
   Report(Report&&) noexcept;
   Report& operator=(Report&&) noexcept;
@@ -88,7 +100,7 @@ class TORCHTAP_API Report {
   Recording record();
 
   /// What was measured so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`
-  /// while a recording lives.
+  /// while a repeat runs.
   Results results() const;
 
   /// Writes `results()` to a .json, .csv or .html file. Throws as `results` and `report::save` do.

@@ -69,9 +69,6 @@ struct Direction {
   Work work, self_work;
   /// Of inputs and outputs; in backward, of the gradients.
   NonFinite in, out;
-  /// Whether its time is shared with others that LibTorch differentiates as one: `shared_with` are their
-  /// paths.
-  std::vector<std::string> shared_with;
 };
 
 /// What may be wrong with a module.
@@ -151,7 +148,8 @@ struct Results {
   /// Operations that ran in no module: forward and backward.
   Work outside_forward, outside_backward;
   double outside_forward_seconds = 0, outside_backward_seconds = 0;
-  /// Seconds of the whole run, and those of them that were torchtap's own and are taken out.
+  /// Seconds of the repeats without `Phase::other`, and those of them that were torchtap's own and are taken
+  /// out.
   double seconds = 0, own_seconds = 0;
   /// Peak and what was kept over the whole run.
   Memory forward_memory, backward_memory;

@@ -73,11 +73,13 @@ void Attached::attach() {
   if (s.options.work() || s.options.non_finite() != OnNonFinite::ignore) {
     scope_.emplace([held = session](operations::Event& event) { held->run(event); });
   }
+  s.attached = true;
   s.begin();
 }
 
 void Attached::release() noexcept {
   session->end();
+  session->attached = false;
   scope_.reset();
   nodes_.reset();
   heap_.reset();

@@ -72,7 +72,6 @@ struct Fields<Direction> {
     visitor("self_work", self.self_work);
     visitor("non_finite_in", self.in);
     visitor("non_finite_out", self.out);
-    visitor("shared_with", self.shared_with);
   }
 };
 

@@ -127,21 +127,16 @@ void add_marks(const Results& results, std::vector<std::string>& lines) {
 }
 
 void add_relations(const Results& results, std::vector<std::string>& lines) {
-  std::vector<std::string> shared, together, unreachable;
+  std::vector<std::string> shared, unreachable;
   each_module(results.root, [&](const ModuleRow& module) {
     if (!module.reachable) unreachable.push_back(place(module.path));
     if (!module.aliases.empty()) shared.push_back(place(module.path) + " = " + listed(module.aliases));
-    if (!module.backward.shared_with.empty()) {
-      together.push_back(place(module.path) + " with " + listed(module.backward.shared_with));
-    }
   });
   if (!shared.empty()) lines.push_back("the same module: " + listed(shared));
   if (!unreachable.empty()) {
     lines.push_back("calls cannot be seen, so that work is said of the module around: " +
                     listed(unreachable));
   }
-  if (!together.empty())
-    lines.push_back("differentiated as one, so that they share a backward: " + listed(together));
 }
 
 }  // namespace

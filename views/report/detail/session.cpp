@@ -64,20 +64,30 @@ void Session::begin() {
   for (const TreeNode& node : ledger_.tree) {
     for (const Held& held : node.held) search_.name(held.tensor, held.path, node.module.path(), true);
   }
+  spent_ = 0;
   open = true;
-  began_ = now();
+  phase_began_ = now();
 }
 
 void Session::set_phase(Phase phase) {
   const std::lock_guard lock(mutex_);
+  if (!open) return;
+  count_spent();
   ledger_.set_phase(phase);
+}
+
+/// Adds what passed since the last phase began, unless that is nobody's.
+void Session::count_spent() {
+  const std::int64_t moment = now();
+  if (ledger_.phase() != Phase::other) spent_ += moment - phase_began_;
+  phase_began_ = moment;
 }
 
 void Session::end() noexcept {
   const std::lock_guard lock(mutex_);
   if (!open) return;
   open = false;
-  const double wall = static_cast<double>(now() - began_) * 1e-9;
+  count_spent();
   std::int64_t own = ledger_.thread().own;
   for (const BadHeld& bad : search_.bad_held) {
     for (TreeNode& node : ledger_.tree) {
@@ -90,7 +100,7 @@ void Session::end() noexcept {
   ++recorded_;
   if (ledger_.counts_times) {
     ++repeats_;
-    seconds_ += wall;
+    seconds_ += static_cast<double>(spent_) * 1e-9;
     own_seconds_ += static_cast<double>(own) * 1e-9;
     for (int i = 0; i < 2; ++i)
       outside_seconds_[i] += static_cast<double>(ledger_.outside_nanoseconds[i]) * 1e-9;

@@ -63,7 +63,8 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   const Options options;
   const bool scripted;
   std::vector<hooks::Handle> script_handles;  // stay attached between recordings
-  std::atomic<bool> open{false};
+  std::atomic<bool> attached{false};  // a recording lives
+  std::atomic<bool> open{false};      // a repeat runs
   bool heap_taken = false;  // another report watched LibTorch's allocations
   bool heap_displaced = false;
 
@@ -73,6 +74,7 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   using Key = std::pair<std::uint64_t, std::uint64_t>;
 
   std::int64_t now() const;
+  void count_spent();
   void synchronize(const hooks::Tensors& tensors) const;
   const OperationFacts& facts_of(const operations::Event& event);
   Where where(ThreadFrames& thread);
@@ -106,7 +108,7 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   std::vector<std::unique_ptr<OperationFacts>> old_facts_;
   std::map<std::pair<std::string, std::string>, std::int64_t> not_counted_;  // by function and module
   std::int64_t repeats_ = 0, recorded_ = 0;
-  std::int64_t began_ = 0;
+  std::int64_t phase_began_ = 0, spent_ = 0;  // of the repeat; without `Phase::other`
   double seconds_ = 0, own_seconds_ = 0, outside_seconds_[2] = {0, 0};
   bool raised_ = false;
   std::vector<std::string> notes_;

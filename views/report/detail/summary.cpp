@@ -36,7 +36,6 @@ Direction direction_of(const DirectionSums& sums) {
   direction.self_work = sums.self_work;
   direction.in = sums.in;
   direction.out = sums.out;
-  direction.shared_with = sums.shared_with;
   return direction;
 }
 

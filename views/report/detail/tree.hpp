@@ -28,7 +28,6 @@ struct DirectionSums {
   Memory memory, memory_now;
   Work work, work_now, self_work, self_work_now;
   NonFinite in, out;
-  std::vector<std::string> shared_with;
 };
 
 /// A parameter or buffer.

@@ -229,8 +229,7 @@
         ["moved", work.bytes ? size(work.bytes) + (work.macs ? ", " + plain(work.flops / work.bytes) + " FLOPs a byte" : "") : ""],
         ["operations", work.operations ? exact(work.operations) : ""],
         ["memory", size(memory.peak_bytes) + " peak, " + size(memory.kept_bytes) + " kept, " + counted(memory.allocations, "allocation")],
-        ["not finite in", values(info[way].non_finite_in)], ["not finite out", values(info[way].non_finite_out)],
-        ["shared with", info[way].shared_with.join(", ")]]);
+        ["not finite in", values(info[way].non_finite_in)], ["not finite out", values(info[way].non_finite_out)]]);
     }
     group("Inputs", tensors("input"));
     group("Outputs", tensors("output"));

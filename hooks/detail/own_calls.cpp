@@ -1,0 +1,22 @@
+#include <torchtap/hooks/detail/own_calls.hpp>
+
+namespace torchtap::hooks::detail {
+namespace {
+
+thread_local int depth = 0;
+
+}  // namespace
+
+OwnCalls::OwnCalls() noexcept {
+  ++depth;
+}
+
+OwnCalls::~OwnCalls() {
+  --depth;
+}
+
+bool OwnCalls::here() noexcept {
+  return depth != 0;
+}
+
+}  // namespace torchtap::hooks::detail

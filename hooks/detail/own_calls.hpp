@@ -1,0 +1,19 @@
+#pragma once
+
+#include <torchtap/core/api.hpp>
+
+namespace torchtap::hooks::detail {
+
+/// While it lives, the calls of this thread are torchtap's own: a recording of the whole program (see
+/// `set_called_module`) is not told of them.
+class TORCHTAP_API OwnCalls {
+ public:
+  OwnCalls() noexcept;
+  ~OwnCalls();
+  OwnCalls(const OwnCalls&) = delete;
+  OwnCalls& operator=(const OwnCalls&) = delete;
+  /// Whether one lives in this thread.
+  static bool here() noexcept;
+};
+
+}  // namespace torchtap::hooks::detail

@@ -1,0 +1,154 @@
+// A program that knows nothing of torchtap, and runs models as programs do: in training, with several calls
+// or models in a step, in loops of a cell, in threads, made anew. Prints the results, so that any change is
+// seen.
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(1, 4, 3))};
+  torch::nn::Linear fc{register_module("fc", torch::nn::Linear(4 * 36, 10))};
+  torch::nn::Linear unused{register_module("unused", torch::nn::Linear(2, 2))};
+  bool fails = false;
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor features = torch::relu(conv(x)).flatten(1);
+    if (fails) throw std::runtime_error("half-way");
+    return fc(features);
+  }
+};
+TORCH_MODULE(Net);
+
+struct GeneratorImpl : torch::nn::Module {
+  torch::nn::Linear up{register_module("up", torch::nn::Linear(5, 64))};
+  at::Tensor forward(const at::Tensor& noise) { return torch::tanh(up(noise)).view({-1, 1, 8, 8}); }
+};
+TORCH_MODULE(Generator);
+
+struct CellImpl : torch::nn::Module {
+  torch::nn::Linear in{register_module("in", torch::nn::Linear(3, 6))};
+  torch::nn::Linear state{register_module("state", torch::nn::Linear(6, 6))};
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& h) { return torch::tanh(in(x) + state(h)); }
+};
+TORCH_MODULE(Cell);
+
+at::Tensor images(int step) {
+  return torch::linspace(-1, 0.1 * step, 2 * 64).view({2, 1, 8, 8});
+}
+
+void print(const torch::nn::Module& module) {
+  for (const auto& one : module.named_parameters()) {
+    std::cout << one.key() << ' ' << one.value().sum().item<double>() << ' '
+              << one.value().norm().item<double>() << '\n';
+  }
+}
+
+void train(Net net, int steps, int calls) {
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  for (int step = 0; step < steps; ++step) {
+    at::Tensor loss = torch::zeros({});
+    for (int i = 0; i < calls; ++i) loss = loss + net(images(step + i)).square().mean();
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+  }
+}
+
+void evaluate(Net net, int passes) {
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < passes; ++i) std::cout << net(images(i)).sum().item<double>() << '\n';
+}
+
+void adversaries() {
+  Generator generator;
+  Net critic;
+  torch::optim::SGD of_generator(generator->parameters(), 0.1), of_critic(critic->parameters(), 0.1);
+  for (int step = 0; step < 3; ++step) {
+    critic->zero_grad();
+    (critic(images(step)).mean() - critic(generator(torch::ones({2, 5})).detach()).mean()).backward();
+    of_critic.step();
+    generator->zero_grad();
+    critic(generator(torch::ones({2, 5}))).mean().backward();
+    of_generator.step();
+  }
+  print(*generator);
+  print(*critic);
+}
+
+void sequences() {
+  const torch::NoGradGuard no_grad;
+  Cell cell;
+  cell->eval();
+  for (int sequence = 0; sequence < 4; ++sequence) {
+    at::Tensor h = torch::zeros({1, 6});
+    for (int i = 0; i < 3 + sequence; ++i) h = cell(torch::full({1, 3}, 0.1 * i), h);
+    std::cout << h.sum().item<double>() << '\n';
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "train";
+  at::set_num_threads(1);
+  torch::manual_seed(3);
+  std::cout.precision(17);
+  if (what == "adversaries") {
+    adversaries();
+  } else if (what == "sequences") {
+    sequences();
+  } else if (what == "anew") {
+    for (int i = 0; i < 3; ++i) {
+      Net net;
+      train(net, 2, 1);
+      const std::weak_ptr<torch::nn::Module> left = net.ptr();
+      net = nullptr;
+      std::cout << "alive: " << left.expired() << '\n';
+    }
+  } else {
+    Net net;
+    if (what == "never asked") {
+      evaluate(net, 3);
+    } else if (what == "threads") {
+      net->eval();
+      for (int round = 0; round < 2; ++round) {
+        std::thread([&] { evaluate(net, 3); }).join();
+      }
+    } else if (what == "fork") {
+      net->eval();
+      evaluate(net, 2);
+      if (::fork() == 0) {
+        evaluate(net, 4);
+        std::exit(0);
+      }
+    } else if (what == "fails") {
+      net->train();
+      train(net, 2, 1);
+      net->fails = true;
+      try {
+        train(net, 1, 1);
+      } catch (const std::runtime_error& error) {
+        std::cout << error.what() << '\n';
+      }
+      net->fails = false;
+      train(net, 2, 1);
+    } else {
+      train(net, 5, what == "siamese" ? 2 : 1);
+      net->eval();
+      evaluate(net, 4);
+      if (what == "killed") {
+        std::cout << "waiting" << std::endl;
+        for (;;) ::pause();
+      }
+    }
+    print(*net);
+  }
+  return 6;
+}

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <typeindex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/model/module_ref.hpp>
+#include <torchtap/operations/scope.hpp>
+#include <torchtap/views/report/report.hpp>
+
+#include "config.hpp"
+#include "mode.hpp"
+#include "pass.hpp"
+#include "report.hpp"
+
+namespace torchtap::preload {
+
+/// Measures what the modules of the program's models cost (`torchtap preload --report`).
+///
+/// A repeat is a forward pass with the backwards that follow it. It begins with the first call of a module
+/// that can be seen, or of a method of TorchScript. The next one begins with the next call after a backward,
+/// or after the program set a model to train or eval or asked it for its parameters, or where `Pass` finds
+/// that the first module begins again; the operations between two calls are followed for that only while it
+/// may be needed, which is not in a training loop. One thread is measured at a time.
+class Costs final : public Mode {
+ public:
+  explicit Costs(const Config& config);
+  Costs(const Costs&) = delete;
+  Costs& operator=(const Costs&) = delete;
+
+  void found_root(const torch::nn::Module& root) override;
+  void called(torch::nn::Module& module) override;
+  void backward(bool begins) override;
+  bool hides_backward() const noexcept override { return false; }
+  bool waits_for_script() const noexcept override { return !done_; }
+  c10::IValue script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
+                     const std::function<c10::IValue()>& original) override;
+  bool recording() const noexcept override { return ran_ && !done_; }
+  void snapshot() noexcept override;
+  void finish() noexcept override;
+  void note(const std::string& text) override;
+
+  void lock() override { mutex_.lock(); }
+  void unlock() override { mutex_.unlock(); }
+  /// A child measures its own calls, of the models that the parent knew.
+  Costs* for_child() override;
+
+ private:
+  /// A model of the program.
+  struct Model {
+    std::string type;
+    const torch::nn::Module* address = nullptr;   // null for TorchScript
+    std::weak_ptr<const torch::nn::Module> life;  // expires with it
+    const c10::ivalue::Object* object = nullptr;  // of TorchScript
+    std::string method;
+    std::vector<model::ModuleRef> modules;
+    std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
+    std::unique_ptr<views::report::Report> report;
+    std::optional<views::report::Recording> recording;
+    bool running = false;  // a repeat
+    bool ran = false;
+    bool gone = false;
+    views::report::Results last;  // when it is gone
+  };
+
+  Model* add(std::unique_ptr<Model> found);
+  Model* model_of(const torch::jit::Method& method);
+  void join(Model& model, const void* first, const model::ModuleRef* module);
+  void begin_step(Model& model, const void* first, const model::ModuleRef* module);
+  void begin_pass();
+  void begin_repeat(Model& model);
+  void next_step(const void* first);
+  void end_repeats() noexcept;
+  void stop() noexcept;
+  void called_first(const std::vector<at::Tensor>& inputs);
+  void set_phase(views::report::Phase phase);
+  void let_go_of_the_dead();
+  void add_strangers();
+  bool mine() const noexcept { return thread_ == std::this_thread::get_id(); }
+  void save();
+  std::string file_of(std::size_t number) const;
+  void tell(bool ended);
+
+  std::recursive_mutex mutex_;
+  const Config config_;
+  const std::uint64_t serial_;  // of the process; its hooks are left behind in a child
+  std::vector<std::unique_ptr<Model>> models_;
+  std::unordered_map<const torch::nn::Module*, Model*> models_by_module_;
+  std::unordered_set<const c10::ivalue::Object*> left_out_;
+  std::unordered_map<std::type_index, std::string> strangers_;  // types of modules that ran in no known model
+  std::vector<Model*> order_;                                   // that ran, the first first
+  std::size_t files_ = 0;                                       // that were saved
+  std::atomic<bool> ran_{false}, done_{false}, save_wanted_{false}, other_thread_waits_{false};
+
+  // The step: repeats of all models that run in it, in one thread.
+  std::thread::id thread_;
+  bool open_ = false;
+  bool passed_ = false;       // its pass ended, as far as can be seen
+  bool in_backward_ = false;  // the engine's run is not over
+  std::atomic<int> running_nodes_{0};
+  const void* first_called_ = nullptr;  // a module, or an object of TorchScript
+  Model* first_model_ = nullptr;
+  hooks::Handle first_;
+  Pass pass_;
+  bool follows_ = true;  // operations are followed to find the end of the pass
+  std::int64_t first_calls_ = 0;
+  std::int64_t calls_before_backward_ = 0;  // of the first module; 0 until a backward ended a pass
+  std::unique_ptr<operations::Scope> scope_;
+  std::uint64_t callback_ = 0;
+  std::vector<Model*> step_;  // in the order of their recordings
+  Report report_;
+};
+
+}  // namespace torchtap::preload
