@@ -5,7 +5,6 @@ work are those that the program's text says.
 usage: report.py TORCHTAP PASSES FOREIGN SCRIPTED"""
 import json
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,23 +24,15 @@ def check(condition, what):
         print("FAILED:", what)
 
 
-def run(command, folder, send=None):
-    process = subprocess.Popen(list(map(str, command)), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    head = ""
-    if send is not None:
-        for line in process.stdout:
-            head += line
-            if line == "waiting\n":
-                break
-        process.send_signal(send)
-    out, err = process.communicate(timeout=300)
-    return process.returncode, head + out, err
+def run(command, folder):
+    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout, done.stderr
 
 
-def measured(program, what, folder, name="insight.json", send=None, options=()):
+def measured(program, what, folder, name="insight.json", options=()):
     """The report of a program, which behaves as it does without."""
-    bare = run([program, what], folder, send)
-    done = run([torchtap, "preload", "--report", folder / name, "--overwrite", *options, "--", program, what], folder, send)
+    bare = run([program, what], folder)
+    done = run([torchtap, "preload", "--report", folder / name, "--overwrite", *options, "--", program, what], folder)
     for part, a, b in zip(("exit status", "output"), bare, done):
         check(a == b, f"{what}: another {part}:\n{b}\ninstead of\n{a}")
     path = folder / name
@@ -85,39 +76,41 @@ def check_passes(folder):
     check(calls(modules(report)["unused"]) == 0, "train: a module that never ran")
     check(err == "", f"train: {err}")
 
-    report, _ = measured(passes, "siamese", folder)  # the first step is not known to be one yet
-    check(repeats(report) == 10 and calls(modules(report)["conv"]) == 14, f"siamese: {repeats(report)}")
+    report, _ = measured(passes, "siamese", folder)
+    check(repeats(report) == 9 and calls(modules(report)["conv"]) == 14, f"siamese: {repeats(report)}")
 
     report, _ = measured(passes, "sequences", folder)
     check(repeats(report) == 4 and calls(modules(report)["state"]) == 3 + 4 + 5 + 6, f"sequences: {repeats(report)}")
 
     report, err = measured(passes, "adversaries", folder)
-    check("conv" in modules(report), "adversaries: the critic ran first")
     other = json.load(open(folder / "insight-2.json"))
-    check("up" in modules(other) and "GeneratorImpl" in err or "Generator" in err, f"adversaries: {err}")
-    check(calls(modules(report)["conv"]) == 9 and calls(modules(other)["up"]) == 6, "adversaries: calls")
-    check(repeats(report) == 6 + 1 and repeats(other) == 6, f"adversaries: {repeats(report)}, {repeats(other)} repeats")
+    check("insight-2.json is the report of another model, Net" in err, f"adversaries: {err}")
+    check(calls(modules(other)["conv"]) == 9 and calls(modules(report)["up"]) == 6, "adversaries: calls")
+    check(calls(modules(report)["up"], "backward") == 3, "adversaries: a generator's output that was detached")
+    check(repeats(report) == 6 and repeats(other) == 6, f"adversaries: {repeats(report)}, {repeats(other)} repeats")
 
     report, err = measured(passes, "anew", folder)
     others = [json.load(open(folder / f"insight-{i}.json")) for i in (2, 3)]
     check([repeats(one) for one in (report, *others)] == [2, 2, 2], "anew: a report for each model")
 
+    # The model has a module that never runs, so its first three passes are not told apart.
     report, _ = measured(passes, "threads", folder)
-    check(repeats(report) == 6, f"threads: {repeats(report)} repeats")
+    check((repeats(report), calls(modules(report)["conv"])) == (1 + 3, 6), f"threads: {repeats(report)} repeats")
 
     report, _ = measured(passes, "fails", folder)
     check((repeats(report), calls(modules(report)["conv"]), calls(modules(report)["fc"])) == (5, 5, 4), "fails")
 
     report, _ = measured(passes, "fork", folder)
-    check(repeats(report) == 2, f"fork: {repeats(report)} repeats of the parent")
-    children = [path for path in folder.glob("insight-*.json") if path.stem not in ("insight-2", "insight-3")]
-    check([repeats(json.load(open(path))) for path in children] == [4], f"fork: {children}")
+    check((repeats(report), calls(modules(report)["conv"])) == (1, 2), f"fork: {repeats(report)} repeats of the parent")
+    child, = (path for path in folder.glob("insight-*.json") if path.stem not in ("insight-2", "insight-3"))
+    report = json.load(open(child))
+    check((repeats(report), calls(modules(report)["conv"])) == (4, 4), f"fork: {repeats(report)} repeats of the child")
 
-    for options, send in (((), signal.SIGTERM), (("--every", "0.2"), signal.SIGKILL)):
-        if send == signal.SIGKILL:
-            continue  # when the program is killed depends on the machine
-        report, _ = measured(passes, "killed", folder, send=send, options=options)
-        check(repeats(report) == 9, f"killed: {repeats(report)} repeats")
+    report, _ = measured(passes, "terminated", folder)
+    check(repeats(report) == 9, f"terminated: {repeats(report)} repeats")
+    report, err = measured(passes, "killed", folder, "every.json", ["--every", "0.2"])
+    check(repeats(report) >= 8, f"killed: {repeats(report)} repeats were saved")
+    check("killed by signal 9" in err and "has the report as of" in err, f"killed: {err}")
 
     _, _, err = run([torchtap, "preload", "--report", "none.json", "--", passes, "never asked"], folder)
     check("nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err, f"never asked: {err}")
@@ -131,8 +124,9 @@ def check_models(folder):
     report, err = measured(foreign, "backward", folder)
     found = modules(report)
     convolutions = [info for path, info in found.items() if info["type"] == "Conv2d"]
-    check(len(convolutions) == 20 and all(calls(info) == 3 for info in convolutions), "the convolutions of a ResNet-18")
-    check(repeats(report) == 3, f"backward: {repeats(report)} repeats")
+    # Three steps, and then the first convolution alone.
+    check(sorted(calls(info) for info in convolutions) == [3] * 19 + [4], "the convolutions of a ResNet-18")
+    check(repeats(report) == 4, f"backward: {repeats(report)} repeats")
     check("Linear" in err, f"a module of no model: {err}")
     whole = run([torchtap, "report", folder / "insight.json"], folder)
     check(whole[0] == 0 and "conv1" in whole[1], f"shown: {whole}")

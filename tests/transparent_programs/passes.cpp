@@ -1,9 +1,12 @@
 // A program that knows nothing of torchtap, and runs models as programs do: in training, with several calls
 // or models in a step, in loops of a cell, in threads, made anew. Prints the results, so that any change is
 // seen.
+#include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
@@ -124,10 +127,12 @@ int main(int argc, char** argv) {
     } else if (what == "fork") {
       net->eval();
       evaluate(net, 2);
+      std::cout << std::flush;
       if (::fork() == 0) {
         evaluate(net, 4);
         std::exit(0);
       }
+      ::wait(nullptr);
     } else if (what == "fails") {
       net->train();
       train(net, 2, 1);
@@ -143,8 +148,9 @@ int main(int argc, char** argv) {
       train(net, 5, what == "siamese" ? 2 : 1);
       net->eval();
       evaluate(net, 4);
-      if (what == "killed") {
-        std::cout << "waiting" << std::endl;
+      if (what == "killed" || what == "terminated") {
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        std::raise(what == "killed" ? SIGKILL : SIGTERM);
         for (;;) ::pause();
       }
     }

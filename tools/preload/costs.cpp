@@ -174,6 +174,7 @@ void Costs::join(Model& model, const void* first, const model::ModuleRef* module
   }
   const bool failed = in_backward_ && running_nodes_ == 0;
   if (open_ && (passed_ || failed)) next_step(first);
+  ++events_;
   if (!open_) begin_step(model, first, module);
   if (!model.running) begin_repeat(model);
 }
@@ -203,12 +204,20 @@ void Costs::begin_step(Model& model, const void* first, const model::ModuleRef* 
 }
 
 void Costs::begin_pass() {
-  Pass::Modules visible;
-  for (const auto& entry : first_model_->visible) visible.insert(entry.first);
-  pass_.begin(std::move(visible));
+  Pass::Modules expected = first_model_->called;  // others may never run
+  if (expected.empty()) {
+    for (const auto& entry : first_model_->visible) expected.insert(entry.first);
+  }
+  pass_.begin(std::move(expected));
   passed_ = in_backward_ = false;
   first_calls_ = 0;
   follows_ = !at::GradMode::is_enabled() || calls_before_backward_ == 0;
+}
+
+void Costs::end_pass() {
+  for (const Module* module : pass_.called_modules()) {
+    if (first_model_->visible.count(module) != 0) first_model_->called.insert(module);
+  }
 }
 
 void Costs::begin_repeat(Model& model) {
@@ -257,6 +266,7 @@ void Costs::called_first(const std::vector<at::Tensor>& inputs) {
 
 void Costs::next_step(const void* first) {
   end_repeats();
+  end_pass();
   if (save_wanted_.exchange(false)) save();
   if (other_thread_waits_.exchange(false) || first != first_called_) return stop();
   begin_pass();
@@ -276,6 +286,7 @@ void Costs::stop() noexcept {
     step_.pop_back();
   }
   if (!open_) return;
+  end_pass();
   at::removeCallback(callback_);
   scope_.reset();
   first_.remove();
@@ -295,6 +306,7 @@ void Costs::backward(bool begins) {
   running_nodes_ += begins ? 1 : -1;
   if (!begins) return;
   const Lock lock(mutex_);
+  ++events_;
   if (!open_ || done_ || std::exchange(in_backward_, true)) return;
   calls_before_backward_ = std::max<std::int64_t>(first_calls_, 1);
   set_phase(report::Phase::backward);
@@ -401,10 +413,12 @@ void Costs::snapshot() noexcept {
   guarded([&] {
     const Lock lock(mutex_);
     if (done_ || order_.empty()) return;
-    if (open_ && !passed_) {
+    if (open_ && !passed_ && std::exchange(events_seen_, events_) != events_) {
       save_wanted_ = true;  // the thread that runs saves after this step
       return;
     }
+    // Nothing ran for a whole interval: the pass is over.
+    if (open_) set_phase(report::Phase::other);
     end_repeats();
     save();
     tell(false);
@@ -463,6 +477,7 @@ Costs* Costs::for_child() {
       known->type = model->type;
       known->modules = model->modules;
       known->visible = model->visible;
+      known->called = model->called;
       child->add(std::move(known));
     }
   });

@@ -67,6 +67,7 @@ class Costs final : public Mode {
     std::string method;
     std::vector<model::ModuleRef> modules;
     std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
+    Pass::Modules called;                                                    // of these, in any pass
     std::unique_ptr<views::report::Report> report;
     std::optional<views::report::Recording> recording;
     bool running = false;  // a repeat
@@ -80,6 +81,7 @@ class Costs final : public Mode {
   void join(Model& model, const void* first, const model::ModuleRef* module);
   void begin_step(Model& model, const void* first, const model::ModuleRef* module);
   void begin_pass();
+  void end_pass();
   void begin_repeat(Model& model);
   void next_step(const void* first);
   void end_repeats() noexcept;
@@ -110,7 +112,8 @@ class Costs final : public Mode {
   bool passed_ = false;       // its pass ended, as far as can be seen
   bool in_backward_ = false;  // the engine's run is not over
   std::atomic<int> running_nodes_{0};
-  const void* first_called_ = nullptr;  // a module, or an object of TorchScript
+  std::int64_t events_ = 0, events_seen_ = 0;  // calls and nodes; those at the last snapshot
+  const void* first_called_ = nullptr;         // a module, or an object of TorchScript
   Model* first_model_ = nullptr;
   hooks::Handle first_;
   Pass pass_;

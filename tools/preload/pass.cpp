@@ -41,7 +41,8 @@ void Pass::forget() {
 }
 
 void Pass::called(const torch::nn::Module& module) {
-  if (visible_.erase(&module) != 0) called_.insert(&module);
+  visible_.erase(&module);
+  called_.insert(&module);
 }
 
 bool Pass::begins_again(const std::vector<at::Tensor>& inputs) {
