@@ -3,6 +3,7 @@
 #include <thread>
 
 #include <torchtap/hooks/hooked.hpp>
+#include <torchtap/model/walk.hpp>
 
 #include "support.hpp"
 
@@ -73,7 +74,7 @@ BOOST_AUTO_TEST_CASE(modules_three_deep) {
     auto recording = report.record();
     call(*root, input);
     clock.pass(1000000);  // outside
-    recording.phase(Phase::other);
+    recording.phase(report::Phase::other);
     clock.pass(20000000);
   }
   const auto results = report.results();
@@ -84,6 +85,36 @@ BOOST_AUTO_TEST_CASE(modules_three_deep) {
   BOOST_TEST(results.repeats == 1);
   BOOST_TEST(nanoseconds(results.seconds) == 12 + 300 + 4000 + 11 + 1000000);
   BOOST_TEST(nanoseconds(row(results, "middle").forward.inclusive.first) == 4300);
+}
+
+BOOST_AUTO_TEST_CASE(one_recording_for_a_loop) {
+  const FakeClock clock;
+  const auto root = step(clock, 5, 7);
+  root->add("last", step(clock, 11, 0));
+  Report report(torchtap::model::walk_modules(*root), clock.options());
+  auto recording = report.record();
+  call(*root, input);
+  BOOST_CHECK_EXCEPTION(report.results(), c10::ValueError, torchtap_test::says({"results", "end it"}));
+  recording.next();
+  call(*root, input);
+  call(*root, input);
+  std::thread([&] { recording.end(); }).join();
+  call(*root, input);  // between repeats
+  BOOST_CHECK_EXCEPTION(recording.phase(report::Phase::backward), c10::ValueError,
+                        torchtap_test::says({"phase", "next"}));
+  BOOST_CHECK_EXCEPTION(report.record(), c10::ValueError, torchtap_test::says({"record", "open"}));
+  const auto results = report.results();
+  BOOST_TEST(results.repeats == 2);
+  BOOST_TEST(results.root.forward.inclusive.calls == 3);
+  BOOST_TEST(nanoseconds(results.root.forward.inclusive.min) == 23);
+  BOOST_TEST(nanoseconds(results.root.forward.inclusive.total) == 3 * 23);
+  recording.next();
+  call(*root, input);
+  recording.stop();
+  BOOST_TEST(report.results().repeats == 3);
+  BOOST_CHECK_EXCEPTION(recording.next(), c10::ValueError, torchtap_test::says({"next", "record()"}));
+  BOOST_CHECK_EXCEPTION(Report(std::vector<torchtap::model::ModuleRef>()), c10::ValueError,
+                        torchtap_test::says({"walk_modules"}));
 }
 
 BOOST_AUTO_TEST_CASE(torchtaps_own_time_is_nobodys) {
@@ -299,7 +330,7 @@ BOOST_AUTO_TEST_CASE(calls_at_wrong_times_say_so) {
   Report report(*root, clock.options());
   auto recording = report.record();
   BOOST_CHECK_EXCEPTION(report.record(), c10::ValueError, torchtap_test::says({"record", "open"}));
-  BOOST_CHECK_EXCEPTION(report.results(), c10::ValueError, torchtap_test::says({"results", "open"}));
+  BOOST_CHECK_EXCEPTION(report.results(), c10::ValueError, torchtap_test::says({"results", "end it"}));
   auto moved = std::move(recording);
   BOOST_CHECK_EXCEPTION(recording.phase(report::Phase::backward), c10::ValueError,
                         torchtap_test::says({"phase"}));
