@@ -8,6 +8,9 @@ if(NOT TORCHTAP_AOTI_INCLUDE_DIR)
   return()
 endif()
 
+set(TORCHTAP_PYTHON_DIR "${CMAKE_INSTALL_DATADIR}/torchtap" CACHE STRING
+    "Where torchtap_export.py is installed, below the prefix or absolute")
+
 # The operators alone, which tapped packages need in C++ and in Python. Links LibTorch and nothing of torchtap.
 add_library(torchtap_taps SHARED "${PROJECT_SOURCE_DIR}/exported/detail/operators.cpp")
 add_library(torchtap::taps ALIAS torchtap_taps)
