@@ -26,8 +26,8 @@ void check_file(const std::string& file) {
                     "torchtap_export.compile made.");
 }
 
-/// Packages refer to symbols of the operator library, which a program that was itself loaded at run time may have loaded
-/// for itself alone.
+/// Packages refer to symbols of the operator library, which a program that was itself loaded at run time may
+/// have loaded for itself alone.
 void show_operators() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&detail::exchange_receiver), &info) == 0) return;
@@ -121,9 +121,17 @@ bool Model::tapped() const noexcept {
   return impl_->package->tapped();
 }
 
+std::vector<TapInfo> Model::taps() const {
+  std::vector<TapInfo> taps;
+  for (const detail::Place& place : impl_->package->places()) {
+    const detail::Tapped& module = place.module;
+    taps.push_back({module.path, module.calls, module.inputs, module.outputs, module.replaceable});
+  }
+  return taps;
+}
+
 std::int64_t Model::calls(const std::string& path) const {
-  const detail::Place* const place =
-      path.empty() ? &impl_->package->root() : impl_->package->find(path);
+  const detail::Place* const place = path.empty() ? &impl_->package->root() : impl_->package->find(path);
   TORCH_CHECK_INDEX(place != nullptr, "exported::Model::calls: no module at \"", path, "\" was tapped in \"",
                     file(), "\".");
   return place->module.calls;

@@ -21,8 +21,8 @@ struct Place final : hooks::detail::HookPoint {
   const Tapped module;
 };
 
-/// The modules of one loaded package; several loaders of one file have one each. Shared with the ModuleRefs that name
-/// them.
+/// The modules of one loaded package; several loaders of one file have one each. Shared with the ModuleRefs
+/// that name them.
 class Package : public std::enable_shared_from_this<Package> {
  public:
   Package(std::string file, Listing listing);
@@ -33,6 +33,7 @@ class Package : public std::enable_shared_from_this<Package> {
   bool tapped() const noexcept { return places_.size() > 1; }
   /// The whole model, whose inputs and outputs `run` sees.
   Place& root() noexcept { return places_.front(); }
+  const std::deque<Place>& places() const noexcept { return places_; }
   /// Null if there is none.
   Place* find(std::string_view path) noexcept;
   /// The tapped modules with the root in front.

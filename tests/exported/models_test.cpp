@@ -18,23 +18,27 @@ using tap::recorders::Options;
 
 namespace {
 
-const std::vector<std::string> kFloat{"mlp", "dynamic", "replaceable", "tagger", "transformer", "twice", "resnet18"};
+const std::vector<std::string> kFloat{"mlp",         "dynamic", "replaceable", "tagger",
+                                      "transformer", "twice",   "resnet18"};
 
 /// Compares every sample of a recorder with what Python's hooks of this kind saw. Returns their number.
-std::int64_t compare(const tap::recorders::Recorder& recorder, const Reference& reference, const std::string& kind) {
+std::int64_t compare(const tap::recorders::Recorder& recorder, const Reference& reference,
+                     const std::string& kind) {
   std::int64_t compared = 0;
   for (const auto& module : recorder) {
     for (std::int64_t slot = 0; slot < module.slots(); ++slot) {
       const tap::core::Value samples = module.slot(slot);
       for (std::size_t call = 0; call < samples.list().size(); ++call) {
         const tap::core::Value& sample = samples.list()[call];
-        const at::Tensor expected = reference.seen(kind, module.path(), static_cast<std::int64_t>(call), slot);
+        const at::Tensor expected =
+            reference.seen(kind, module.path(), static_cast<std::int64_t>(call), slot);
         if (sample.is_none()) {
-          BOOST_TEST(!expected.defined(), kind << ' ' << module.path() << " call " << call << " slot " << slot);
+          BOOST_TEST(!expected.defined(),
+                     kind << ' ' << module.path() << " call " << call << " slot " << slot);
           continue;
         }
-        BOOST_TEST(close(sample.tensor(), expected), kind << ' ' << module.path() << " call " << call << " slot "
-                                                          << slot);
+        BOOST_TEST(close(sample.tensor(), expected),
+                   kind << ' ' << module.path() << " call " << call << " slot " << slot);
         ++compared;
       }
     }
@@ -64,7 +68,8 @@ BOOST_DATA_TEST_CASE(give_what_python_hooks_see, boost::unit_test::data::make(kF
 }
 
 BOOST_DATA_TEST_CASE(give_inputs_before_and_after,
-                     boost::unit_test::data::make(std::vector<std::string>{"dynamic", "tagger", "twice"}), name) {
+                     boost::unit_test::data::make(std::vector<std::string>{"dynamic", "tagger", "twice"}),
+                     name) {
   const Reference reference(name);
   Model model(file(name + ".pt2"));
   ForwardPre before(Options().all_tensors(true));
@@ -76,7 +81,8 @@ BOOST_DATA_TEST_CASE(give_inputs_before_and_after,
   BOOST_TEST(compare(after, reference, "in") >= after.size());
 }
 
-BOOST_DATA_TEST_CASE(compute_the_same_bits_with_taps_and_with_recorders, boost::unit_test::data::make(kFloat), name) {
+BOOST_DATA_TEST_CASE(compute_the_same_bits_with_taps_and_with_recorders, boost::unit_test::data::make(kFloat),
+                     name) {
   const Reference reference(name);
   Model plain(file(name + ".plain.pt2")), model(file(name + ".pt2"));
   BOOST_TEST(!plain.tapped());
@@ -146,7 +152,7 @@ BOOST_AUTO_TEST_CASE(follow_dynamic_shapes) {
   ForwardOutput outputs;
   outputs.modules(model, tap::selectors::names("b"));
   for (const std::int64_t batch : {2, 9, 64}) {
-    const at::Tensor x = torch::randn({batch, 16});
+    const at::Tensor x = at::randn({batch, 16});
     BOOST_TEST(identical(model.run({x}), plain.run({x})));
     BOOST_TEST((outputs[0].tensors().back().sizes() == at::IntArrayRef{batch, 32}));
   }
@@ -169,10 +175,11 @@ BOOST_AUTO_TEST_CASE(reduce_as_other_models) {
   moments.modules(model, tap::selectors::names("b"));
   kept.modules(model, tap::selectors::names("b"));
   model.run(reference.inputs());
-  model.run({torch::randn({4, 16})});
+  model.run({at::randn({4, 16})});
   const at::Tensor all = at::cat(kept[0].tensors());
   BOOST_TEST(at::allclose(moments[0].tensor("mean"), all.mean(0).to(moments[0].tensor("mean").dtype())));
-  BOOST_TEST(at::allclose(moments[0].tensor("variance"), all.var(0, false).to(moments[0].tensor("mean").dtype())));
+  BOOST_TEST(
+      at::allclose(moments[0].tensor("variance"), all.var(0, false).to(moments[0].tensor("mean").dtype())));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

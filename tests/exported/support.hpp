@@ -1,7 +1,7 @@
 #pragma once
 
+#include <ATen/ATen.h>
 #include <boost/test/unit_test.hpp>
-#include <torch/torch.h>
 
 #include <string>
 #include <vector>
@@ -54,8 +54,8 @@ inline bool identical(const std::vector<at::Tensor>& a, const std::vector<at::Te
   return true;
 }
 
-/// Equal but for rounding: compiled kernels add in another order than eager ones and keep intermediate results in
-/// registers, of which eager mode rounds those of bfloat16.
+/// Equal but for rounding: compiled kernels add in another order than eager ones and keep intermediate
+/// results in registers, of which eager mode rounds those of bfloat16.
 inline bool close(const at::Tensor& value, const at::Tensor& expected) {
   if (!value.defined() || !expected.defined() || value.sizes() != expected.sizes() ||
       value.dtype() != expected.dtype()) {
