@@ -22,8 +22,8 @@ struct Tapped {
 /// An input of the package.
 struct Input {
   std::string name;
-  std::string dtype;                    ///< "float32"
-  std::vector<std::string> shape;       ///< numbers, and names of dynamic dimensions
+  std::string dtype;               ///< "float32"
+  std::vector<std::string> shape;  ///< numbers, and names of dynamic dimensions
 };
 
 struct Listing {
@@ -33,8 +33,8 @@ struct Listing {
   std::vector<Input> inputs;
 };
 
-/// Reads the text under "torchtap" in the metadata of `file`. Throws `c10::ValueError` if it is damaged or of a
-/// newer version.
+/// Reads the text under "torchtap" in the metadata of `file`. Throws `c10::ValueError` if it is damaged or of
+/// a newer version.
 Listing parse_listing(const std::string& json, const std::string& file);
 
 }  // namespace torchtap::exported::detail

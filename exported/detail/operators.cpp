@@ -50,8 +50,8 @@ Receiver* exchange_receiver(Receiver* receiver) noexcept {
 
 }  // namespace torchtap::exported::detail
 
-// `pt2_compliant_tag`: torch.compile may trace it. `flexible_layout`: it takes strides as they come; otherwise Inductor
-// would copy the inputs of a tap into the layout that eager mode has.
+// `pt2_compliant_tag`: torch.compile may trace it. `flexible_layout`: it takes strides as they come;
+// otherwise Inductor would copy the inputs of a tap into the layout that eager mode has.
 TORCH_LIBRARY(torchtap, library) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag, at::Tag::flexible_layout};
   library.def("tap(Tensor[] xs, str path, str kind) -> ()", tags);
@@ -64,13 +64,13 @@ TORCH_LIBRARY_IMPL(torchtap, CompositeExplicitAutograd, library) {
   library.impl("tap_", torch::CppFunction::makeFromBoxedFunction<&detail::tap<true>>());
 }
 
-// Named after the device for which the calling code was compiled. The last argument stands for the result, of which
-// there is none.
-#define TORCHTAP_TAP(DEVICE)                                                                                       \
-  extern "C" TORCHTAP_API AOTITorchError aoti_torch_##DEVICE##_tap(const AtenTensorHandle* xs, std::int64_t count, \
-                                                                   const char* path, const char* kind,             \
-                                                                   AtenTensorHandle* /*none*/) {                   \
-    return torchtap::exported::detail::tap_handles(xs, count, path, kind, false);                                  \
+// Named after the device for which the calling code was compiled. The last argument stands for the result, of
+// which there is none.
+#define TORCHTAP_TAP(DEVICE)                                                              \
+  extern "C" TORCHTAP_API AOTITorchError aoti_torch_##DEVICE##_tap(                       \
+      const AtenTensorHandle* xs, std::int64_t count, const char* path, const char* kind, \
+      AtenTensorHandle* /*none*/) {                                                       \
+    return torchtap::exported::detail::tap_handles(xs, count, path, kind, false);         \
   }
 TORCHTAP_TAP(cpu)
 TORCHTAP_TAP(cuda)

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the operator library hands over. It is a library of its own, which needs LibTorch alone: Python loads it to
-// compile a tapped model, and a tapped package does not load without it.
+// What the operator library hands over. It is a library of its own, which needs LibTorch alone: Python loads
+// it to compile a tapped model, and a tapped package does not load without it.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,8 +17,8 @@ class Receiver {
  public:
   /// Where the tensors of the tap at `path` go; null if nobody wants them.
   virtual void* wanted(std::string_view path) noexcept = 0;
-  /// `place` is what `wanted` returned. The tensors are the model's own, valid during the call. If `replaceable`, the
-  /// model goes on with what is written to them.
+  /// `place` is what `wanted` returned. The tensors are the model's own, valid during the call. If
+  /// `replaceable`, the model goes on with what is written to them.
   virtual void receive(void* place, std::vector<at::Tensor>& tensors, std::string_view kind,
                        bool replaceable) noexcept = 0;
 

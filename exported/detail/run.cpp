@@ -29,7 +29,8 @@ class Tensors {
     for (const at::Tensor& tensor : before_) versions_.push_back(version_of(tensor));
   }
 
-  /// Adds the tensors to a call's, from `next` on: one for each 'T' of `slots`, and an absent one for each '-'.
+  /// Adds the tensors to a call's, from `next` on: one for each 'T' of `slots`, and an absent one for each
+  /// '-'.
   void collect(std::string_view slots, std::size_t& next, CallTensors& tensors) {
     for (const char slot : slots) {
       if (slot == '-') {
@@ -115,8 +116,8 @@ void Run::fire(Place& place, std::vector<at::Tensor>& tensors, std::string_view 
   if (when == "input") {
     enter(place, tensors, slots, replaceable);
   } else {
-    TORCH_CHECK_VALUE(when == "output", "exported::Model::run: a tap at ", name_of(place), " is of the kind \"",
-                      when, "\"; the kinds are \"input\" and \"output\".");
+    TORCH_CHECK_VALUE(when == "output", "exported::Model::run: a tap at ", name_of(place),
+                      " is of the kind \"", when, "\"; the kinds are \"input\" and \"output\".");
     leave(place, tensors, slots, replaceable);
   }
 }

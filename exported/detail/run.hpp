@@ -26,8 +26,8 @@ class Receiving {
   Receiver* before_;
 };
 
-/// Runs the hooks of a package at its taps. An exception of a hook cannot pass the compiled code, so it is kept, and
-/// the remaining taps of the run do nothing.
+/// Runs the hooks of a package at its taps. An exception of a hook cannot pass the compiled code, so it is
+/// kept, and the remaining taps of the run do nothing.
 class Run final : public Receiver {
  public:
   explicit Run(Package& package) noexcept : package_(package) {}

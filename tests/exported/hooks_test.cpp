@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(see_inputs_and_outputs_of_one_call) {
     }
   }
   model.run(reference.inputs());
-  const std::vector<std::string> expected{"0",    "0embed", "1embed", "2embed", "0lstm", "1lstm",
+  const std::vector<std::string> expected{"0",     "0embed", "1embed", "2embed", "0lstm", "1lstm",
                                           "2lstm", "0tag",   "1tag",   "2tag",   "1",     "2"};
   BOOST_TEST(order == expected, boost::test_tools::per_element());
   handles.clear();
@@ -62,9 +62,9 @@ BOOST_AUTO_TEST_CASE(replace_outputs_and_inputs) {
   norm.modules(model, tap::selectors::names("norm"));
   c.modules(model, tap::selectors::names("c"));
   {
-    const auto handle = tap::hooks::attach(at_path(model, "b"), Kind::forward_output, [](tap::hooks::Event& event) {
-      event.outputs()[0] = at::zeros_like(event.outputs()[0]);
-    });
+    const auto handle = tap::hooks::attach(
+        at_path(model, "b"), Kind::forward_output,
+        [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros_like(event.outputs()[0]); });
     model.run(reference.inputs());
     const at::Tensor y = reference.seen("out", "act");
     BOOST_TEST(at::allclose(norm[0].tensors()[0], at::layer_norm(y, {32}), 1e-4, 1e-5));
@@ -77,8 +77,9 @@ BOOST_AUTO_TEST_CASE(replace_outputs_and_inputs) {
     BOOST_TEST(at::equal(c[0].tensors()[1][0], c[0].tensors()[1][3]));
   }
   {
-    const auto handle = tap::hooks::attach(at_path(model, "c"), Kind::forward_output,
-                                           [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros({2}); });
+    const auto handle =
+        tap::hooks::attach(at_path(model, "c"), Kind::forward_output,
+                           [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros({2}); });
     BOOST_CHECK_EXCEPTION(model.run(reference.inputs()), c10::ValueError,
                           says({"\"c\" (Linear)", "[4, 8]", "[2]", "same shape"}));
   }
@@ -93,8 +94,9 @@ BOOST_AUTO_TEST_CASE(replace_what_the_model_gets_and_returns) {
   const auto in = tap::hooks::attach(model.modules().vector().front(), Kind::forward_pre,
                                      [&](tap::hooks::Event& event) { event.inputs()[0] = zeros; });
   BOOST_TEST(identical(model.run(reference.inputs()), of_zeros));
-  const auto out = tap::hooks::attach(model.modules().vector().front(), Kind::forward,
-                                      [&](tap::hooks::Event& event) { event.outputs()[0] = event.inputs()[0]; });
+  const auto out =
+      tap::hooks::attach(model.modules().vector().front(), Kind::forward,
+                         [&](tap::hooks::Event& event) { event.outputs()[0] = event.inputs()[0]; });
   BOOST_TEST(model.run(reference.inputs())[0].is_same(zeros));
 }
 
@@ -102,9 +104,9 @@ BOOST_AUTO_TEST_CASE(that_write_to_what_is_only_read_are_refused) {
   const Reference reference("mlp");
   Model model(file("mlp.pt2"));
   {
-    const auto handle = tap::hooks::attach(at_path(model, "b"), Kind::forward_output, [](tap::hooks::Event& event) {
-      event.outputs()[0] = at::zeros_like(event.outputs()[0]);
-    });
+    const auto handle = tap::hooks::attach(
+        at_path(model, "b"), Kind::forward_output,
+        [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros_like(event.outputs()[0]); });
     BOOST_CHECK_EXCEPTION(model.run(reference.inputs()), c10::NotImplementedError,
                           says({"replaced", "\"b\" (Linear)", "replace=True"}));
   }
@@ -152,8 +154,9 @@ BOOST_AUTO_TEST_CASE(may_run_another_model) {
   ForwardOutput of_outer, of_inner;
   of_outer.modules(outer, tap::selectors::names("c"));
   of_inner.modules(inner, tap::selectors::names("a"));
-  const auto handle = tap::hooks::attach(at_path(outer, "a"), Kind::forward_output,
-                                         [&](tap::hooks::Event&) { inner.run({at::zeros({4, 16})}); });
+  const auto handle = tap::hooks::attach(at_path(outer, "a"), Kind::forward_output, [&](tap::hooks::Event&) {
+    inner.run({at::zeros({4, 16})});
+  });
   outer.run(reference.inputs());
   BOOST_TEST(of_outer.samples() == 1);
   BOOST_TEST(of_inner.samples() == 1);
@@ -177,17 +180,20 @@ BOOST_AUTO_TEST_CASE(of_kinds_that_cannot_be_are_errors) {
                         says({"Capture::alias", "memory", "Capture::copy"}));
   alias.modules(model, tap::selectors::names(""));  // what the model returns is the caller's
   ForwardOutput unknown;
-  BOOST_CHECK_EXCEPTION(unknown.modules(model, tap::selectors::names("layer9")), c10::Error, says({"layer9", "\"a\""}));
+  BOOST_CHECK_EXCEPTION(unknown.modules(model, tap::selectors::names("layer9")), c10::Error,
+                        says({"layer9", "\"a\""}));
 }
 
 BOOST_AUTO_TEST_CASE(find_bad_files_and_inputs) {
-  BOOST_CHECK_EXCEPTION(Model("nowhere.pt2"), c10::ValueError, says({"nowhere.pt2", "torchtap_export.compile"}));
+  BOOST_CHECK_EXCEPTION(Model("nowhere.pt2"), c10::ValueError,
+                        says({"nowhere.pt2", "torchtap_export.compile"}));
   const TemporaryDirectory folder;
   std::ofstream(folder / "text.pt2") << "no package";
   BOOST_CHECK_EXCEPTION(Model(folder / "text.pt2"), c10::ValueError, says({"text.pt2", "not a zip archive"}));
   Model model(file("mlp.pt2")), dynamic(file("dynamic.pt2"));
   BOOST_CHECK_EXCEPTION(model.run({}), c10::ValueError, says({"1 inputs", "given 0"}));
-  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 15})}), c10::ValueError, says({"[4, 16] float32", "[4, 15] float32"}));
+  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 15})}), c10::ValueError,
+                        says({"[4, 16] float32", "[4, 15] float32"}));
   BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 16}, at::kDouble)}), c10::ValueError, says({"float64"}));
   BOOST_CHECK_EXCEPTION(dynamic.run({at::zeros({3, 15})}), c10::ValueError, says({", 16] float32"}));
   BOOST_CHECK_THROW(model.calls("nowhere"), c10::IndexError);

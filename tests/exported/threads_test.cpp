@@ -1,4 +1,5 @@
-// Packages that run in several threads, several loaders of one file, and the order in which things are destroyed.
+// Packages that run in several threads, several loaders of one file, and the order in which things are
+// destroyed.
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -45,14 +46,16 @@ BOOST_AUTO_TEST_CASE(record_each_call_once) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
-      for (int run = 0; run < kRuns; ++run) wrong += identical(model.run(reference.inputs()), expected) ? 0 : 1;
+      for (int run = 0; run < kRuns; ++run)
+        wrong += identical(model.run(reference.inputs()), expected) ? 0 : 1;
     });
   }
   for (auto& thread : threads) thread.join();
   BOOST_TEST(wrong == 0);
   for (const auto& module : sums) {
     BOOST_TEST(module.samples() == kThreads * kRuns);
-    BOOST_TEST(at::allclose(module.tensor(), reference.seen("out", module.path()) * (kThreads * kRuns), 1e-3, 1e-3));
+    BOOST_TEST(
+        at::allclose(module.tensor(), reference.seen("out", module.path()) * (kThreads * kRuns), 1e-3, 1e-3));
   }
 }
 
