@@ -66,7 +66,8 @@ class TORCHTAP_API Model {
   /// was exported with.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, void* stream = nullptr);
 
-  /// The model at path "", then the tapped modules in the order in which Python lists them.
+  /// The model at path "", then the tapped modules in the order of their first calls, each before those
+  /// inside of it.
   selectors::ModuleView modules() const;
   /// The tapped ones among the model's direct children, counted from 0.
   selectors::ModuleView children() const;

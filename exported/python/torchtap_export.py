@@ -320,7 +320,14 @@ def taps(program):
         one["outputs"] |= when == "output"
     for one in found.values():
         one["calls"] = max(one.pop("_by").values())
-    return list(found.values())
+    # A module before those inside of it, and otherwise as they are called first.
+    first = {}
+    for number, path in enumerate(found):
+        parts = path.split(".")
+        for end in range(1, len(parts) + 1):
+            first.setdefault(".".join(parts[:end]), number)
+    return sorted(found.values(), key=lambda one: [first[".".join(one["path"].split(".")[:end])]
+                                                   for end in range(1, one["path"].count(".") + 2)])
 
 
 def _inputs(program):

@@ -106,6 +106,9 @@ BOOST_AUTO_TEST_CASE(have_the_modules_that_were_tapped) {
   BOOST_TEST(!modules.front().scripted());
   BOOST_TEST(modules.size() == 1 + 1 + 4 + 4 * 2 + 16 + 16 + 8 + 3 * 3 + 1);
   BOOST_TEST(modules[1].path() == "conv1");
+  BOOST_TEST(modules[2].path() == "layer1");
+  BOOST_TEST(modules[3].path() == "layer1.0");
+  BOOST_TEST(modules[4].path() == "layer1.0.conv1");
   BOOST_TEST(modules[1].type() == "Conv2d");
   BOOST_TEST(modules[1].qualified_type() == "torch.nn.modules.conv.Conv2d");
   BOOST_TEST(modules[1].leaf());
