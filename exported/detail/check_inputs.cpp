@@ -1,5 +1,3 @@
-#include <cctype>
-
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/exported/detail/check_inputs.hpp>
 #include <torchtap/storage/dtype.hpp>
@@ -13,16 +11,12 @@ std::string describe(const Input& input) {
   return c10::str('[', shape, "] ", input.dtype);
 }
 
-/// Whether a dimension may have this size: any, if it is dynamic.
-bool fits(const std::string& expected, std::int64_t size) {
-  return std::isdigit(static_cast<unsigned char>(expected.front())) == 0 || expected == std::to_string(size);
-}
-
-bool fits(const Input& expected, const at::Tensor& input) {
-  if (!input.defined() || input.dim() != static_cast<std::int64_t>(expected.shape.size())) return false;
-  if (storage::dtype_name(input.scalar_type()) != expected.dtype) return false;
-  for (std::int64_t i = 0; i < input.dim(); ++i) {
-    if (!fits(expected.shape[static_cast<std::size_t>(i)], input.size(i))) return false;
+bool fits(const ExpectedInput& expected, const at::Tensor& input) {
+  if (!input.defined() || input.dim() != static_cast<std::int64_t>(expected.sizes.size())) return false;
+  if (expected.dtype.has_value() && input.scalar_type() != *expected.dtype) return false;
+  for (std::size_t i = 0; i < expected.sizes.size(); ++i) {
+    const bool is_dynamic = expected.sizes[i] < 0;
+    if (!is_dynamic && expected.sizes[i] != input.size(static_cast<std::int64_t>(i))) return false;
   }
   return true;
 }
@@ -31,11 +25,12 @@ bool fits(const Input& expected, const at::Tensor& input) {
 
 void check_inputs(const Package& package, const std::vector<at::Tensor>& inputs) {
   const auto& expected = package.inputs();
+  const auto& wanted = package.expected_inputs();
   if (expected.empty()) return;
   TORCH_CHECK_VALUE(inputs.size() == expected.size(), "exported::Model::run: \"", package.file(),
                     "\" was exported with ", expected.size(), " inputs and was given ", inputs.size(), ".");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (fits(expected[i], inputs[i])) continue;
+    if (fits(wanted[i], inputs[i])) continue;
     const at::Tensor& given = inputs[i];
     TORCH_CHECK_VALUE(false, "exported::Model::run: input ", i, " (", expected[i].name, ") of \"",
                       package.file(), "\" was exported as ", describe(expected[i]), ", and ",

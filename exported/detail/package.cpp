@@ -3,6 +3,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/exported/detail/package.hpp>
 #include <torchtap/model/detail/node.hpp>
+#include <torchtap/storage/dtype.hpp>
 
 namespace torchtap::exported::detail {
 namespace {
@@ -19,6 +20,15 @@ Tapped whole_model(const Listing& listing) {
   return root;
 }
 
+ExpectedInput expected(const Input& input) {
+  ExpectedInput expected{storage::dtype_of(input.dtype), {}};
+  for (const auto& size : input.shape) {
+    const bool is_number = !size.empty() && size.find_first_not_of("0123456789") == std::string::npos;
+    expected.sizes.push_back(is_number ? std::stoll(size) : -1);  // others are expressions of dynamic sizes
+  }
+  return expected;
+}
+
 std::int64_t depth_of(const std::string& path) {
   return path.empty() ? 0 : 1 + std::count(path.begin(), path.end(), '.');
 }
@@ -27,6 +37,7 @@ std::int64_t depth_of(const std::string& path) {
 
 Package::Package(std::string file, Listing listing)
     : file_(std::move(file)), inputs_(std::move(listing.inputs)) {
+  for (const Input& input : inputs_) expected_inputs_.push_back(expected(input));
   places_.emplace_back(whole_model(listing));
   for (auto& module : listing.modules) {
     const std::string path = module.path;

@@ -2,8 +2,12 @@
 
 // The modules of a package, as hooks find them.
 
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +25,12 @@ struct Place final : hooks::detail::HookPoint {
   const Tapped module;
 };
 
+/// An input as `run` compares it.
+struct ExpectedInput {
+  std::optional<at::ScalarType> dtype;  ///< nothing for one that this LibTorch does not have
+  std::vector<std::int64_t> sizes;      ///< -1 for a dynamic one
+};
+
 /// The modules of one loaded package; several loaders of one file have one each. Shared with the ModuleRefs
 /// that name them.
 class Package : public std::enable_shared_from_this<Package> {
@@ -29,6 +39,7 @@ class Package : public std::enable_shared_from_this<Package> {
 
   const std::string& file() const noexcept { return file_; }
   const std::vector<Input>& inputs() const noexcept { return inputs_; }
+  const std::vector<ExpectedInput>& expected_inputs() const noexcept { return expected_inputs_; }
   /// Whether modules other than the root are tapped.
   bool tapped() const noexcept { return places_.size() > 1; }
   /// The whole model, whose inputs and outputs `run` sees.
@@ -42,6 +53,7 @@ class Package : public std::enable_shared_from_this<Package> {
  private:
   std::string file_;
   std::vector<Input> inputs_;
+  std::vector<ExpectedInput> expected_inputs_;
   mutable std::deque<Place> places_;  // root first; never changed, so threads read it without a lock
   std::unordered_map<std::string_view, Place*> by_path_;
 };

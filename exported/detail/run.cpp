@@ -1,8 +1,10 @@
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/operations_key.hpp>
 #include <torchtap/exported/detail/run.hpp>
 
 namespace torchtap::exported::detail {
@@ -69,6 +71,7 @@ class Tensors {
                       now.defined() ? c10::str(now.sizes(), ' ', now.dtype()) : std::string("none"),
                       "; compiled code needs one of the same shape and dtype.");
     const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard unseen(core::detail::operations_key);
     before.copy_(now);
   }
 

@@ -84,6 +84,11 @@ BOOST_AUTO_TEST_CASE(replace_outputs_and_inputs) {
                           says({"\"c\" (Linear)", "[4, 8]", "[2]", "same shape"}));
   }
   BOOST_TEST(identical(model.run(reference.inputs()), before));
+  const c10::InferenceMode inference;
+  const auto handle = tap::hooks::attach(
+      at_path(model, "c"), Kind::forward_output,
+      [](tap::hooks::Event& event) { event.outputs()[0] = at::zeros_like(event.outputs()[0]); });
+  BOOST_TEST(at::allclose(model.run(reference.inputs())[0], at::full({4, 8}, 1 / 8.0)));
 }
 
 BOOST_AUTO_TEST_CASE(replace_what_the_model_gets_and_returns) {
