@@ -28,7 +28,8 @@ hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_pt
 void check_capture(const model::ModuleRef& module, const Record& record) {
   if (!module.exported() || module == module.root()) return;
   const Options& how = *record.options;
-  const bool copied = how.reduction() != nullptr || (!how.spool_directory().empty() && how.memory_budget() < 0);
+  const bool copied =
+      how.reduction() != nullptr || (!how.spool_directory().empty() && how.memory_budget() < 0);
   TORCH_CHECK_VALUE(how.capture() != Capture::alias || copied, record.describe(),
                     ": Capture::alias was asked for, but an exported model uses the memory of a tensor again "
                     "within the same forward, so the samples would hold other values; use Capture::copy.");

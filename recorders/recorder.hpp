@@ -41,8 +41,8 @@ struct Exchange;
 
 /// Whether `modules()` of a model is a view of its modules, ready for recorders.
 template <class Model>
-using IfListsModules = std::enable_if_t<
-    std::is_same_v<decltype(std::declval<const Model&>().modules()), selectors::ModuleView>>;
+using IfListsModules =
+    std::enable_if_t<std::is_same_v<decltype(std::declval<const Model&>().modules()), selectors::ModuleView>>;
 }  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
