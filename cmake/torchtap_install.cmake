@@ -1,7 +1,8 @@
 # Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 #
 # Uses these components, from which torchtap_package.cmake makes packages: library, dev and tools; distributed and
-# distributed-dev. torchtap::distributed has an export file of its own, so that the package works without it.
+# distributed-dev; exported and exported-dev. torchtap::distributed and torchtap::exported have export files of their
+# own, so that the package works without them.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
@@ -23,6 +24,16 @@ if(TORCHTAP_BUILD_DISTRIBUTED)
           FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev
           FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev)
   install(EXPORT torchtapDistributedTargets NAMESPACE torchtap:: DESTINATION "${package_dir}" COMPONENT distributed-dev)
+endif()
+if(TARGET torchtap_exported)
+  install(TARGETS torchtap_exported torchtap_taps EXPORT torchtapExportedTargets
+          LIBRARY COMPONENT exported NAMELINK_COMPONENT exported-dev
+          ARCHIVE COMPONENT exported-dev
+          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT exported-dev)
+  install(EXPORT torchtapExportedTargets NAMESPACE torchtap:: DESTINATION "${package_dir}" COMPONENT exported-dev)
+  # With the operators, which it loads: what compiles packages needs nothing else of torchtap.
+  install(FILES "${PROJECT_SOURCE_DIR}/exported/python/torchtap_export.py" DESTINATION "${TORCHTAP_PYTHON_DIR}"
+          COMPONENT exported)
 endif()
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"

@@ -6,6 +6,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::hooks {
@@ -18,6 +19,9 @@ int& open_batches() noexcept {
 
 /// Explains why the module cannot be hooked and how to change that.
 std::string way_out(const model::ModuleRef& module) {
+  if (module.exported()) {
+    return "none of its tensors was tapped when the model was exported; tap it with torchtap_export.tapped.";
+  }
   const torch::nn::Module& inside = module.module();
   const std::string type = c10::demangle(typeid(inside).name());
   if (type == "torch::nn::SequentialImpl") {
@@ -33,6 +37,24 @@ std::string way_out(const model::ModuleRef& module) {
               : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
       "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects the modules that can "
       "be hooked in this program.");
+}
+
+/// Throws unless the code of an exported model runs hooks of this kind around the module.
+void check_taps(const model::ModuleRef& module, Kind kind) {
+  TORCH_CHECK_VALUE(kind != Kind::backward_input && kind != Kind::backward_output, "hooks::attach: \"",
+                    module.path(), "\" (", module.type(),
+                    ") is a module of an exported model, in which no gradients are computed: AOTInductor "
+                    "compiles forward alone. Record gradients on the model that was exported.");
+  const model::detail::Taps& taps = *model::detail::Access::node(module).taps;
+  const bool sees_inputs = kind != Kind::forward_output, sees_outputs = kind != Kind::forward_pre;
+  TORCH_CHECK_VALUE(taps.inputs || !sees_inputs, "hooks::attach: the inputs of \"", module.path(), "\" (",
+                    module.type(),
+                    ") were not tapped when the model was exported; export it with "
+                    "torchtap_export.tapped(model, inputs=True).");
+  TORCH_CHECK_VALUE(taps.outputs || !sees_outputs, "hooks::attach: the outputs of \"", module.path(), "\" (",
+                    module.type(),
+                    ") were not tapped when the model was exported; export it with "
+                    "torchtap_export.tapped(model, outputs=True).");
 }
 
 }  // namespace
@@ -82,6 +104,7 @@ Handle attach(const model::ModuleRef& module, Kind kind, Callback callback) {
                     ") has no ", module.method(), ", so it is never called; attach to its submodules.");
   TORCH_CHECK_VALUE(module.reachable(), "hooks::attach: \"", module.path(), "\" (", module.type(),
                     ") cannot be reached: ", way_out(module));
+  if (module.exported()) check_taps(module, kind);
   auto hook = std::make_shared<detail::Hook>();
   hook->kind = kind;
   hook->callback = std::move(callback);

@@ -21,7 +21,7 @@ const std::string& ModuleRef::type() const noexcept {
   return node_->type;
 }
 const std::string& ModuleRef::qualified_type() const noexcept {
-  return scripted() ? node_->qualified_type : node_->type;
+  return scripted() || exported() ? node_->qualified_type : node_->type;
 }
 std::int64_t ModuleRef::depth() const noexcept {
   return node_->depth;
@@ -37,6 +37,9 @@ bool ModuleRef::reachable() const noexcept {
 }
 bool ModuleRef::scripted() const noexcept {
   return node_->script != nullptr;
+}
+bool ModuleRef::exported() const noexcept {
+  return node_->taps.has_value();
 }
 const std::string& ModuleRef::method() const noexcept {
   return node_->method;
@@ -55,6 +58,8 @@ bool ModuleRef::equals(const ModuleRef& other) const noexcept {
 torch::nn::Module& ModuleRef::module() const {
   TORCH_CHECK_TYPE(!scripted(), "model::ModuleRef::module: \"", path(), "\" (", type(),
                    ") is a TorchScript module; call script().");
+  TORCH_CHECK_TYPE(!exported(), "model::ModuleRef::module: \"", path(), "\" (", type(),
+                   ") is a module of an exported model, of which only compiled code is left.");
   return *node_->module;
 }
 

@@ -23,8 +23,9 @@ struct Node;
 struct Access;
 }  // namespace detail
 
-/// A module of a model with its position there: a `torch::nn::Module` or a `torch::jit::Module`. A regular
-/// value, cheap to copy. Made by `walk_modules`, `walk_children`, `find` and `ref`.
+/// A module of a model with its position there: a `torch::nn::Module`, a `torch::jit::Module` or a module of
+/// an `exported::Model`. A regular value, cheap to copy. Made by `walk_modules`, `walk_children`, `find`,
+/// `ref` and `exported::Model::modules`.
 ///
 /// Shares ownership of the module if a `std::shared_ptr` owns it, and never of its parents. Invalid once the
 /// model's structure changes.
@@ -39,8 +40,8 @@ class TORCHTAP_API ModuleRef {
   /// The pretty type name: "Linear" for `torch::nn::LinearImpl` and for
   /// `__torch__.torch.nn.modules.linear.Linear`.
   const std::string& type() const noexcept;
-  /// The full type name of a TorchScript module, "__torch__.torch.nn.modules.linear.Linear"; `type()` for
-  /// other modules.
+  /// The full type name of a TorchScript module, "__torch__.torch.nn.modules.linear.Linear", or of a module
+  /// of an exported model, "torch.nn.modules.linear.Linear"; `type()` for other modules.
   const std::string& qualified_type() const noexcept;
   /// Number of steps from the root: 0 for the root itself.
   std::int64_t depth() const noexcept;
@@ -53,7 +54,9 @@ class TORCHTAP_API ModuleRef {
   bool reachable() const noexcept;
   /// Whether it is a TorchScript module.
   bool scripted() const noexcept;
-  /// The module. Throws `c10::TypeError` for a TorchScript module.
+  /// Whether it is a module of an exported model (`exported::Model`), of which only its code is left.
+  bool exported() const noexcept;
+  /// The module. Throws `c10::TypeError` for one of TorchScript or of an exported model.
   torch::nn::Module& module() const;
   /// The TorchScript module. Throws `c10::TypeError` for any other.
   const torch::jit::Module& script() const;

@@ -15,7 +15,7 @@ namespace {
 /// (`Record::on_forward`). TorchScript has no values of unknown types.
 hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_ptr<Record>& record) {
   const auto& kind = detail::traits(record->kind);
-  if (!kind.gradients || module.scripted()) return {};
+  if (!kind.gradients || module.scripted() || module.exported()) return {};
   if (kind.outputs) {
     return hooks::attach(module, hooks::Kind::forward_output,
                          [record](hooks::Event& event) { record->on_forward(event.outputs()); });
@@ -24,10 +24,22 @@ hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_pt
                        [record](hooks::Event& event) { record->on_forward(event.inputs()); });
 }
 
+/// Throws if samples would share memory that an exported model uses again before its forward ends.
+void check_capture(const model::ModuleRef& module, const Record& record) {
+  if (!module.exported() || module == module.root()) return;
+  const Options& how = *record.options;
+  const bool copied =
+      how.reduction() != nullptr || (!how.spool_directory().empty() && how.memory_budget() < 0);
+  TORCH_CHECK_VALUE(how.capture() != Capture::alias || copied, record.describe(),
+                    ": Capture::alias was asked for, but an exported model uses the memory of a tensor again "
+                    "within the same forward, so the samples would hold other values; use Capture::copy.");
+}
+
 }  // namespace
 
 void Recorder::Attached::hook(const model::ModuleRef& module) {
   const auto& record = subrecorder.record_;
+  check_capture(module, *record);
   handle = hooks::attach(module, detail::traits(record->kind).hook,
                          [record](hooks::Event& event) { record->on_event(event); });
   forward = watch_forward(module, record);

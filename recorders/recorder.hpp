@@ -38,6 +38,11 @@ namespace torchtap::recorders {
 namespace detail {
 class Store;
 struct Exchange;
+
+/// Whether `modules()` of a model is a view of its modules, ready for recorders.
+template <class Model>
+using IfListsModules =
+    std::enable_if_t<std::is_same_v<decltype(std::declval<const Model&>().modules()), selectors::ModuleView>>;
 }  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
@@ -108,6 +113,12 @@ class TORCHTAP_API Recorder {
     return attach(*model.ptr(), selector);
   }
 
+  /// The same for a model that lists its modules itself, as `exported::Model` does.
+  template <class Model, class = detail::IfListsModules<Model>, class = void>
+  Recorder& attach(const Model& model, const selectors::Selector& selector = {}) {
+    return attach(model.modules(), selector);
+  }
+
   /// The same as `attach(model, selector)`, under torchfunc's name.
   Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
   /// The same for a TorchScript model.
@@ -125,6 +136,12 @@ class TORCHTAP_API Recorder {
     return modules(*model.ptr(), selector);
   }
 
+  /// The same for a model that lists its modules itself, as `exported::Model` does.
+  template <class Model, class = detail::IfListsModules<Model>, class = void>
+  Recorder& modules(const Model& model, const selectors::Selector& selector = {}) {
+    return attach(model.modules(), selector);
+  }
+
   /// Attaches to the direct children of `model` that `selector` selects; indices count children. torchfunc's
   /// name.
   Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
@@ -135,6 +152,12 @@ class TORCHTAP_API Recorder {
   template <class Holder, class = typename Holder::ContainedType>
   Recorder& children(const Holder& model, const selectors::Selector& selector = {}) {
     return children(*model.ptr(), selector);
+  }
+
+  /// The same for a model that lists its modules itself, as `exported::Model` does.
+  template <class Model, class = detail::IfListsModules<Model>, class = void>
+  Recorder& children(const Model& model, const selectors::Selector& selector = {}) {
+    return attach(model.children(), selector);
   }
 
   /// Attaches to what an `AnyModule` holds, under the path `name`.

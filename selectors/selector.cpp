@@ -221,7 +221,7 @@ Selector detail::types(std::function<bool(const torch::nn::Module&)> predicate,
                        std::vector<std::string> names) {
   return Selector(
       [predicate = std::move(predicate)](const model::ModuleRef& module) {
-        return !module.scripted() && predicate(module.module());
+        return !module.scripted() && !module.exported() && predicate(module.module());
       },
       "types(" + list(names) + ")");
 }

@@ -15,6 +15,7 @@
 #include "dtypes.hpp"
 #include "json.hpp"
 #include "model.hpp"
+#include "packages.hpp"
 #include "sizes.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
@@ -35,6 +36,9 @@ shared tensor counts once, and packed weights of quantized modules count as para
 (a ModuleList, or a module that a trace never called) cannot be recorded; its type is in brackets. On a narrow
 terminal names are cut and columns left out, as lines below the table say; a file gets everything.
 
+Of a package that AOTInductor compiled (.pt2) the list has the modules that were tapped when it was exported, how often
+one forward calls them, and whether their inputs or outputs can be recorded, or replaced in C++.
+
 )",
                   describe_inputs(), R"(
 
@@ -42,6 +46,7 @@ Examples:
   torchtap list model.pt
   torchtap list model.pt --random 1x3x224x224
   torchtap list model.pt --paths --depth 2
+  torchtap list model.pt2
   torchtap list model.pt --json | jq '.modules[] | select(.type == "Conv2d") | .path'
 
 Exit status: 0, or 2 if the file cannot be read or the model cannot be run.)");
@@ -197,6 +202,15 @@ void list_as_table(const Listing& listing, const Options& options) {
             << bytes_text(whole.bytes - whole.parameter_bytes) << ")\n";
 }
 
+void list_package(const Options& options, bool has_method) {
+  const bool runs = !options.inputs.files.empty() || !options.inputs.random.empty();
+  TORCH_CHECK_VALUE(
+      !runs && !has_method && !options.enable_grad && options.depth < 0,
+      "of a package (.pt2) torchtap list shows what it says about itself; --input, --random, --method, "
+      "--enable-grad and --depth are for TorchScript files.");
+  Package(options.model).list(options.json);
+}
+
 }  // namespace
 
 void add_list(CLI::App& app) {
@@ -204,7 +218,10 @@ void add_list(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("list", "List the modules of a TorchScript file: tree, shapes, sizes");
   command->footer(examples());
-  command->add_option("model", options->model, "A file of torch.jit.script or torch.jit.trace")->required();
+  command
+      ->add_option("model", options->model,
+                   "A file of torch.jit.script or torch.jit.trace, or a tapped package (.pt2)")
+      ->required();
   add_input_options(*command, options->inputs, /*one_call=*/true);
   command->add_option("--depth", options->depth, "Depth limit below the root")->transform(whole_number(0));
   auto* method =
@@ -215,6 +232,10 @@ void add_list(CLI::App& app) {
   command->add_flag("--json", options->json, "Write JSON");
   add_library_option(*command);
   command->callback([options, method] {
+    if (is_package(options->model)) {
+      list_package(*options, method->count() != 0);
+      return;
+    }
     const torch::jit::Module model = load_model(options->model);
     const bool runs = !options->inputs.files.empty() || !options->inputs.random.empty();
     if (method->count() != 0 || runs) find_method(model, options->method);

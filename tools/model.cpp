@@ -40,7 +40,11 @@ std::string what_else(const std::string& path) {
   const auto file = storage::detail::InputFile::open("torchtap", path);
   const storage::detail::ZipReader zip(file);
   if (zip.has_folder("data/aotinductor")) {
-    return c10::str("is an AOTInductor package: compiled code, which has no modules to hook.", kExport);
+    return c10::str(
+        "is an AOTInductor package: compiled code, of which only `torchtap list` and `torchtap record` see "
+        "what was "
+        "tapped when it was exported.",
+        kExport);
   }
   if (zip.has("serialized_exported_program.json") || zip.has_folder("models/") || zip.has("archive_format")) {
     return c10::str(

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "methods.hpp"
 #include "model.hpp"
 #include "outputs.hpp"
+#include "packages.hpp"
 #include "progress.hpp"
 #include "terminal.hpp"
 #include "watch.hpp"
@@ -34,7 +36,8 @@ namespace fs = std::filesystem;
 
 std::string examples() {
   return c10::str(R"(
-Runs a TorchScript file and records the tensors that flow through its modules. Read the recording with `torchtap
+Runs a TorchScript file, or a package that AOTInductor compiled with taps (.pt2), and records the tensors that flow
+through its modules. Read the recording with `torchtap
 show`, with torchtap::storage::load in C++, or with torch.load in Python.
 
 )",
@@ -55,6 +58,7 @@ Examples:
           --reduce mean,histogram:64:-4:4 --over 0 --save maps/
   torchtap record model.pt --random 8x3x224x224 --seed 1 --what input --not-types 'Dropout|StochasticDepth' --save raw/
   torchtap record model.pt --idx3 t10k-images-idx3-ubyte.gz --batch 64 --reduce moments --save stats/
+  torchtap record model.pt2 --input batch.pt --reduce moments --save maps/
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
 
 Exit status: 0; 1 if nothing was recorded, or nothing for one of --names; 2 on errors.)");
@@ -238,10 +242,8 @@ void save(const Run& run) {
 }
 
 /// Calls the model until the inputs end or a signal arrives, then saves.
-void run_model(Run& run, torch::jit::Module& model, const std::string& called, Inputs& inputs,
-               at::Device device) {
+void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const Batch&)>& call_model) {
   const Options& options = run.options;
-  find_method(model, called);  // throws if it does not exist
   const Interrupt interrupt;
   try {
     const at::AutoGradMode mode(run.gradients() || options.enable_grad);
@@ -249,8 +251,7 @@ void run_model(Run& run, torch::jit::Module& model, const std::string& called, I
     while (interrupt.signal() == 0) {
       const auto batch = inputs.next();
       if (!batch) break;
-      const auto result = call(model, called, to_arguments(model, called, *batch, device, run.gradients()),
-                               [&] { run.recorder->detach(); });
+      const auto result = call_model(*batch);
       if (run.gradients()) sum_of_outputs(result).backward();
       ++run.calls;
       progress.advance();
@@ -267,23 +268,52 @@ void run_model(Run& run, torch::jit::Module& model, const std::string& called, I
   run.signal = interrupt.signal();
 }
 
+void attach(Run& run) {
+  run.modules = selectors::select(run.methods.modules, selector_of(run.options.which, run.methods.modules));
+  run.recorder = make_recorder(run.options.what, how_to_record(run));
+  run.recorder->attach(run.modules);
+}
+
+void record_script(Run& run) {
+  const Options& options = run.options;
+  const at::Device device(options.device);
+  torch::jit::Module model = load_model(options.model, device);
+  const std::string called = called_method(model, options.method);
+  find_method(model, called);  // throws if it does not exist
+  model.train(options.train);
+  Inputs inputs(options.inputs);
+  run.methods = find_methods(model, called, options.method);
+  attach(run);
+  run_model(run, inputs, [&](const Batch& batch) {
+    return call(model, called, to_arguments(model, called, batch, device, run.gradients()),
+                [&] { run.recorder->detach(); });
+  });
+}
+
+void record_package(Run& run) {
+  const Options& options = run.options;
+  TORCH_CHECK_VALUE(
+      options.method == "forward" && !options.train && !options.enable_grad,
+      "a package (.pt2) has one method, in the mode in which it was exported, and no gradients; --method, "
+      "--train and --enable-grad are for TorchScript files.");
+  const at::Device device(options.device);
+  const Package package(options.model);
+  Inputs inputs(options.inputs);
+  run.methods.modules = package.modules();
+  attach(run);
+  run_model(run, inputs, [&](const Batch& batch) { return package.call(batch, device); });
+}
+
 /// Returns the signal that ended the run; 0 if none did.
 int record(const Options& options) {
   TORCH_CHECK_VALUE(!options.save.empty(), "--save needs the name of a folder.");
   check_free(options);
-  const at::Device device(options.device);
-  torch::jit::Module model = load_model(options.model, device);
-  const std::string called = called_method(model, options.method);
-  find_method(model, called);
-  model.train(options.train);
-  Inputs inputs(options.inputs);
-
   Run run(options);
-  run.methods = find_methods(model, called, options.method);
-  run.modules = selectors::select(run.methods.modules, selector_of(options.which, run.methods.modules));
-  run.recorder = make_recorder(options.what, how_to_record(run));
-  run.recorder->attach(run.modules);
-  run_model(run, model, called, inputs, device);
+  if (is_package(options.model)) {
+    record_package(run);
+  } else {
+    record_script(run);
+  }
   if (run.signal != 0 && run.recorder->samples() == 0) {
     std::cerr << "torchtap: interrupted after " << run.calls << " calls; nothing was recorded.\n";
     return run.signal;
@@ -302,9 +332,13 @@ int record(const Options& options) {
 
 void add_record(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("record", "Run a TorchScript file and record its modules");
+  CLI::App* command =
+      app.add_subcommand("record", "Run a TorchScript file or a tapped package and record its modules");
   command->footer(examples());
-  command->add_option("model", options->model, "A file of torch.jit.script or torch.jit.trace")->required();
+  command
+      ->add_option("model", options->model,
+                   "A file of torch.jit.script or torch.jit.trace, or a tapped package (.pt2)")
+      ->required();
   add_input_options(*command, options->inputs);
   command->add_option("--what", options->what, "What to record")
       ->check(CLI::IsMember(recorder_names()))

@@ -410,6 +410,12 @@ void Call::after(CallTensors& outputs) {
   outputs.put_back(CallTensors::Of::outputs);
 }
 
+void Call::after(CallTensors& outputs, CallTensors& inputs) {
+  inputs_.clear();
+  if (plan_->sees_inputs) keep_inputs(inputs);
+  after(outputs);
+}
+
 // Gives the module an alias of each input: the alias's gradient is what flowed through this module, without
 // other uses of the same tensor. A view rather than a custom function, so that autograd records the module's
 // in-place operations as it would without hooks.

@@ -107,6 +107,9 @@ class TORCHTAP_API Call {
   /// Runs the forward hooks and attaches gradient hooks to the outputs; may replace the tensors that
   /// `outputs` refers to.
   void after(CallTensors& outputs);
+  /// The same where the memory of the inputs that `before` was given may have been used again: `inputs` are
+  /// those as they are now.
+  void after(CallTensors& outputs, CallTensors& inputs);
 
  private:
   struct Input {

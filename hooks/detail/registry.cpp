@@ -17,7 +17,7 @@ void erase_value(Container& container, const Value& value) {
 }
 
 const void* key_of(const model::ModuleRef& module) {
-  return module.scripted() ? script_key(module) : &module.module();
+  return module.scripted() ? script_key(module) : model::detail::Access::node(module).identity;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,13 @@ struct Doors {
   }
 };
 
+/// Which tensors of a module an exported model hands to hooks; `doors.point` runs them.
+struct Taps {
+  bool inputs = false;
+  bool outputs = false;
+  bool replaceable = false;  ///< whether a hook may replace them
+};
+
 struct Node {
   std::int64_t index = 0;
   std::string path;
@@ -58,6 +66,8 @@ struct Node {
   std::string qualified_type;
   std::string method = "forward";
   bool frozen = false;
+  std::optional<Taps> taps;           // of a module of an exported model, of which no object is left
+  std::shared_ptr<const void> owner;  // of `doors.point` then
   Doors doors;
   std::shared_ptr<const Node> root;  // null for the root itself
 };

@@ -1,0 +1,43 @@
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/exported/detail/check_inputs.hpp>
+#include <torchtap/storage/dtype.hpp>
+
+namespace torchtap::exported::detail {
+namespace {
+
+std::string describe(const Input& input) {
+  std::string shape;
+  for (const auto& size : input.shape) shape += (shape.empty() ? "" : ", ") + size;
+  return c10::str('[', shape, "] ", input.dtype);
+}
+
+bool fits(const ExpectedInput& expected, const at::Tensor& input) {
+  if (!input.defined() || input.dim() != static_cast<std::int64_t>(expected.sizes.size())) return false;
+  if (expected.dtype.has_value() && input.scalar_type() != *expected.dtype) return false;
+  for (std::size_t i = 0; i < expected.sizes.size(); ++i) {
+    const bool is_dynamic = expected.sizes[i] < 0;
+    if (!is_dynamic && expected.sizes[i] != input.size(static_cast<std::int64_t>(i))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_inputs(const Package& package, const std::vector<at::Tensor>& inputs) {
+  const auto& expected = package.inputs();
+  const auto& wanted = package.expected_inputs();
+  if (expected.empty()) return;
+  TORCH_CHECK_VALUE(inputs.size() == expected.size(), "exported::Model::run: \"", package.file(),
+                    "\" was exported with ", expected.size(), " inputs and was given ", inputs.size(), ".");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (fits(wanted[i], inputs[i])) continue;
+    const at::Tensor& given = inputs[i];
+    TORCH_CHECK_VALUE(false, "exported::Model::run: input ", i, " (", expected[i].name, ") of \"",
+                      package.file(), "\" was exported as ", describe(expected[i]), ", and ",
+                      given.defined() ? c10::str(given.sizes(), ' ', storage::dtype_name(given.scalar_type()))
+                                      : std::string("an undefined tensor"),
+                      " was given.");
+  }
+}
+
+}  // namespace torchtap::exported::detail

@@ -1,0 +1,55 @@
+// Reads the list of taps in a package.
+#include <cereal/archives/json.hpp>
+#include <cereal/types/string.hpp>
+#include <cereal/types/vector.hpp>
+
+#include <sstream>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/exported/detail/listing.hpp>
+
+namespace torchtap::exported::detail {
+namespace {
+
+constexpr std::int64_t kFormat = 1;
+
+}  // namespace
+
+template <class Archive>
+void serialize(Archive& archive, Tapped& module) {
+  archive(cereal::make_nvp("path", module.path), cereal::make_nvp("aliases", module.aliases),
+          cereal::make_nvp("type", module.type), cereal::make_nvp("qualified_type", module.qualified_type),
+          cereal::make_nvp("leaf", module.leaf), cereal::make_nvp("calls", module.calls),
+          cereal::make_nvp("inputs", module.inputs), cereal::make_nvp("outputs", module.outputs),
+          cereal::make_nvp("replaceable", module.replaceable));
+}
+
+template <class Archive>
+void serialize(Archive& archive, Input& input) {
+  archive(cereal::make_nvp("name", input.name), cereal::make_nvp("dtype", input.dtype),
+          cereal::make_nvp("shape", input.shape));
+}
+
+Listing parse_listing(const std::string& json, const std::string& file) {
+  Listing listing;
+  std::int64_t format = 0;
+  try {
+    std::istringstream stream(json);
+    cereal::JSONInputArchive archive(stream);
+    archive(cereal::make_nvp("format", format));
+    if (format == kFormat) {
+      archive(cereal::make_nvp("type", listing.type),
+              cereal::make_nvp("qualified_type", listing.qualified_type),
+              cereal::make_nvp("modules", listing.modules), cereal::make_nvp("inputs", listing.inputs));
+    }
+  } catch (const std::exception& error) {
+    TORCH_CHECK_VALUE(false, "exported::Model: the list of taps in \"", file, "\" is damaged: ", error.what(),
+                      ". Compile the model again with torchtap_export.compile.");
+  }
+  TORCH_CHECK_VALUE(format == kFormat, "exported::Model: the list of taps in \"", file, "\" has format ",
+                    format, ", and this torchtap reads format ", kFormat,
+                    "; compile the model with the torchtap_export of the torchtap that loads it.");
+  return listing;
+}
+
+}  // namespace torchtap::exported::detail

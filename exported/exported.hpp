@@ -1,0 +1,5 @@
+#pragma once
+
+/// Includes all public headers of exported/.
+
+#include <torchtap/exported/model.hpp>

@@ -1,0 +1,158 @@
+#include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <fstream>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/exported/detail/check_inputs.hpp>
+#include <torchtap/exported/detail/run.hpp>
+#include <torchtap/exported/model.hpp>
+
+namespace torchtap::exported {
+namespace {
+
+using torch::inductor::AOTIModelPackageLoader;
+
+/// Throws unless the file exists and is a zip archive, which LibTorch's loader says in other words.
+void check_file(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  char head[2] = {};
+  stream.read(head, sizeof head);
+  TORCH_CHECK_VALUE(stream.good(), "exported::Model: \"", file,
+                    "\" cannot be read, or is empty; expected a package (.pt2) that "
+                    "torchtap_export.compile made.");
+  TORCH_CHECK_VALUE(head[0] == 'P' && head[1] == 'K', "exported::Model: \"", file,
+                    "\" is no package: it is not a zip archive. Expected a file (.pt2) that "
+                    "torchtap_export.compile made.");
+}
+
+/// Packages refer to symbols of the operator library, which a program that was itself loaded at run time may
+/// have loaded for itself alone.
+void show_operators() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&detail::exchange_receiver), &info) == 0) return;
+  ::dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);  // never closed
+}
+
+std::unique_ptr<AOTIModelPackageLoader> load(const std::string& file, const std::string& name) {
+  check_file(file);
+  show_operators();
+  try {
+    return std::make_unique<AOTIModelPackageLoader>(file, name);
+  } catch (const c10::Error& error) {
+    TORCH_CHECK_VALUE(false, "exported::Model: cannot load \"", file, "\": ", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    TORCH_CHECK_VALUE(false, "exported::Model: cannot load \"", file, "\": ", error.what());
+  }
+}
+
+std::shared_ptr<detail::Package> list(const std::string& file, AOTIModelPackageLoader& loader) {
+  const auto metadata = loader.get_metadata();
+  const auto found = metadata.find("torchtap");
+  detail::Listing listing;
+  if (found != metadata.end()) listing = detail::parse_listing(found->second, file);
+  return std::make_shared<detail::Package>(file, std::move(listing));
+}
+
+}  // namespace
+
+struct Model::Impl {
+  std::unique_ptr<AOTIModelPackageLoader> loader;
+  std::shared_ptr<detail::Package> package;
+
+  std::vector<at::Tensor> run_hooked(hooks::detail::Call& call, std::vector<at::Tensor> inputs, void* stream);
+};
+
+Model::Model(const std::string& file, const std::string& name) : impl_(std::make_unique<Impl>()) {
+  impl_->loader = load(file, name);
+  impl_->package = list(file, *impl_->loader);
+}
+
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, void* stream) {
+  detail::check_inputs(*impl_->package, inputs);
+  hooks::detail::Gate& gate = impl_->package->root().gate();
+  if (!hooks::detail::is_idle(gate)) {
+    hooks::detail::Call call(gate);
+    if (!call.idle()) return impl_->run_hooked(call, inputs, stream);
+  }
+  const detail::Receiving none(nullptr);  // of a model whose hook runs this one
+  return impl_->loader->run(inputs, stream);
+}
+
+std::vector<at::Tensor> Model::Impl::run_hooked(hooks::detail::Call& call, std::vector<at::Tensor> inputs,
+                                                void* stream) {
+  hooks::detail::CallTensors before;
+  if (call.wants_inputs()) {
+    for (at::Tensor& input : inputs) before.push_back(input);
+    call.before(before);
+    detail::check_inputs(*package, inputs);
+  }
+  std::vector<at::Tensor> outputs;
+  detail::Run run(*package);
+  try {
+    const detail::Receiving receiving(&run);
+    outputs = loader->run(inputs, stream);
+  } catch (...) {
+    run.rethrow();  // what happened first
+    throw;
+  }
+  run.rethrow();
+  if (call.wants_outputs()) {
+    hooks::detail::CallTensors after;
+    for (at::Tensor& output : outputs) after.push_back(output);
+    call.after(after);
+  }
+  return outputs;
+}
+
+selectors::ModuleView Model::modules() const {
+  return selectors::ModuleView(impl_->package->modules(/*children=*/false));
+}
+
+selectors::ModuleView Model::children() const {
+  return selectors::ModuleView(impl_->package->modules(/*children=*/true));
+}
+
+bool Model::tapped() const noexcept {
+  return impl_->package->tapped();
+}
+
+std::vector<TapInfo> Model::taps() const {
+  std::vector<TapInfo> taps;
+  for (const detail::Place& place : impl_->package->places()) {
+    const detail::Tapped& module = place.module;
+    taps.push_back({module.path, module.calls, module.inputs, module.outputs, module.replaceable});
+  }
+  return taps;
+}
+
+std::int64_t Model::calls(const std::string& path) const {
+  const detail::Place* const place = path.empty() ? &impl_->package->root() : impl_->package->find(path);
+  TORCH_CHECK_INDEX(place != nullptr, "exported::Model::calls: no module at \"", path, "\" was tapped in \"",
+                    file(), "\".");
+  return place->module.calls;
+}
+
+std::vector<InputInfo> Model::inputs() const {
+  std::vector<InputInfo> inputs;
+  for (const auto& input : impl_->package->inputs()) inputs.push_back({input.name, input.dtype, input.shape});
+  return inputs;
+}
+
+const std::string& Model::file() const noexcept {
+  return impl_->package->file();
+}
+
+std::unordered_map<std::string, std::string> Model::metadata() const {
+  return impl_->loader->get_metadata();
+}
+
+AOTIModelPackageLoader& Model::loader() noexcept {
+  return *impl_->loader;
+}
+
+}  // namespace torchtap::exported

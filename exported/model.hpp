@@ -1,0 +1,106 @@
+#pragma once
+
+/// Models that AOTInductor compiled into packages (.pt2), with hooks.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/selectors/walk.hpp>
+
+namespace torch::inductor {
+class AOTIModelPackageLoader;
+}
+
+namespace torchtap::exported {
+
+/// An input of a package, as the model was exported with it.
+struct InputInfo {
+  std::string name;
+  std::string dtype;               ///< "float32"
+  std::vector<std::string> shape;  ///< numbers, and the names of dynamic dimensions
+};
+
+/// What of a module was tapped.
+struct TapInfo {
+  std::string path;
+  std::int64_t calls = 0;  ///< in one forward
+  bool inputs = false;
+  bool outputs = false;
+  bool replaceable = false;  ///< whether hooks may replace these tensors
+};
+
+/// A package (.pt2) that `torchtap_export.compile` made in Python, loaded and ready to run. Recorders,
+/// selectors and hooks work on it as on other models:
+///
+///     exported::Model model("m.pt2");
+///     recorders::ForwardOutput maps(reductions::Moments{});
+///     maps.modules(model, selectors::names("layer1.*"));
+///     model.run({x});
+///
+/// It has the modules that were tapped when the model was exported, and the model itself at path "". Tensors
+/// have the shapes and values of the eager model; strides are those that AOTInductor chose.
+///
+/// Any number of threads may call `run`, and attach and remove hooks meanwhile. Several models of one file
+/// have hooks of their own. Move-only.
+class TORCHTAP_API Model {
+ public:
+  /// Loads `name` of the package. Throws `c10::ValueError` that names the file if it is missing or no such
+  /// package, or was compiled for another machine, and if its list of taps is damaged. A package without taps
+  /// may be loaded; only the model as a whole has hooks then.
+  explicit Model(const std::string& file, const std::string& name = "model");
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  /// Runs the model. `inputs` and the result are the flattened tensors of Python's arguments and results;
+  /// `stream` is the CUDA stream, null for the current one.
+  ///
+  /// An exception that a hook throws reaches the caller once the compiled code has returned; no hook is
+  /// called in between. Throws `c10::ValueError` for inputs of another number, dtype or shape than the model
+  /// was exported with.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, void* stream = nullptr);
+
+  /// The model at path "", then the tapped modules in the order of their first calls, each before those
+  /// inside of it.
+  selectors::ModuleView modules() const;
+  /// The tapped ones among the model's direct children, counted from 0.
+  selectors::ModuleView children() const;
+
+  /// Whether any module was tapped.
+  bool tapped() const noexcept;
+  /// What was tapped of each module, in the order of `modules`.
+  std::vector<TapInfo> taps() const;
+  /// How often the module at `path` is called in one forward, as it was exported. Throws `c10::IndexError`.
+  std::int64_t calls(const std::string& path) const;
+  /// The inputs; empty for a package that `torchtap_export` did not compile.
+  std::vector<InputInfo> inputs() const;
+  const std::string& file() const noexcept;
+  /// The package's own metadata.
+  std::unordered_map<std::string, std::string> metadata() const;
+  /// LibTorch's loader, for constants and the like. Hooks do not see what it runs.
+  torch::inductor::AOTIModelPackageLoader& loader() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace torchtap::exported
+
+namespace torchtap::selectors {
+
+/// The modules of an exported model.
+inline ModuleView modules(const exported::Model& model) {
+  return model.modules();
+}
+inline ModuleView children(const exported::Model& model) {
+  return model.children();
+}
+
+}  // namespace torchtap::selectors

@@ -1,0 +1,188 @@
+// What recorders see of packages, compared with Python's hooks on the eager models.
+#include <boost/test/data/test_case.hpp>
+
+#include <torchtap/model/module_ref.hpp>
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/moments.hpp>
+#include <torchtap/selectors/selectors.hpp>
+
+#include "support.hpp"
+
+namespace tap = torchtap;
+using namespace torchtap_test;
+using tap::exported::Model;
+using tap::recorders::ForwardInput;
+using tap::recorders::ForwardOutput;
+using tap::recorders::ForwardPre;
+using tap::recorders::Options;
+
+namespace {
+
+const std::vector<std::string> kFloat{"mlp",         "dynamic", "replaceable", "tagger",
+                                      "transformer", "twice",   "resnet18"};
+
+/// Compares every sample of a recorder with what Python's hooks of this kind saw. Returns their number.
+std::int64_t compare(const tap::recorders::Recorder& recorder, const Reference& reference,
+                     const std::string& kind) {
+  std::int64_t compared = 0;
+  for (const auto& module : recorder) {
+    for (std::int64_t slot = 0; slot < module.slots(); ++slot) {
+      const tap::core::Value samples = module.slot(slot);
+      for (std::size_t call = 0; call < samples.list().size(); ++call) {
+        const tap::core::Value& sample = samples.list()[call];
+        const at::Tensor expected =
+            reference.seen(kind, module.path(), static_cast<std::int64_t>(call), slot);
+        if (sample.is_none() || !sample.tensor().defined()) {
+          BOOST_TEST(!expected.defined(),
+                     kind << ' ' << module.path() << " call " << call << " slot " << slot);
+          continue;
+        }
+        BOOST_TEST(close(sample.tensor(), expected),
+                   kind << ' ' << module.path() << " call " << call << " slot " << slot);
+        ++compared;
+      }
+    }
+  }
+  return compared;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(models)
+
+BOOST_DATA_TEST_CASE(give_what_python_hooks_see, boost::unit_test::data::make(kFloat) + "half", name) {
+  const Reference reference(name);
+  Model model(file(name + ".pt2"));
+  ForwardOutput outputs(Options().all_tensors(true));
+  outputs.modules(model);
+  BOOST_TEST(outputs.size() > 3);
+  const auto result = model.run(reference.inputs());
+  const std::int64_t compared = compare(outputs, reference, "out");
+  BOOST_TEST(compared >= outputs.size());
+  // Every call of every tapped module is there: as many samples as Python's hooks saw.
+  for (const auto& module : outputs) {
+    BOOST_TEST(module.samples() == model.calls(module.path()));
+    BOOST_TEST(!reference.seen("out", module.path(), module.samples()).defined());
+  }
+  for (std::size_t i = 0; i < result.size(); ++i) BOOST_TEST(close(result[i], reference.outputs()[i]));
+}
+
+BOOST_DATA_TEST_CASE(give_inputs_before_and_after,
+                     boost::unit_test::data::make(std::vector<std::string>{"dynamic", "tagger", "twice"}),
+                     name) {
+  const Reference reference(name);
+  Model model(file(name + ".pt2"));
+  ForwardPre before(Options().all_tensors(true));
+  ForwardInput after(Options().all_tensors(true));
+  before.modules(model);
+  after.modules(model);
+  model.run(reference.inputs());
+  BOOST_TEST(compare(before, reference, "pre") >= before.size());
+  BOOST_TEST(compare(after, reference, "in") >= after.size());
+}
+
+BOOST_DATA_TEST_CASE(compute_the_same_bits_with_taps_and_with_recorders, boost::unit_test::data::make(kFloat),
+                     name) {
+  const Reference reference(name);
+  Model plain(file(name + ".plain.pt2")), model(file(name + ".pt2"));
+  BOOST_TEST(!plain.tapped());
+  BOOST_TEST(model.tapped());
+  const auto expected = plain.run(reference.inputs());
+  BOOST_TEST(identical(model.run(reference.inputs()), expected));
+  {
+    ForwardOutput all;
+    all.modules(model);
+    BOOST_TEST(identical(model.run(reference.inputs()), expected));
+  }
+  BOOST_TEST(identical(model.run(reference.inputs()), expected));
+}
+
+BOOST_AUTO_TEST_CASE(have_the_modules_that_were_tapped) {
+  const Model model(file("resnet18.pt2"));
+  const auto modules = tap::selectors::modules(model).vector();
+  BOOST_TEST(modules.front().path() == "");
+  BOOST_TEST(modules.front().type() == "ResNet");
+  BOOST_TEST(modules.front().exported());
+  BOOST_TEST(!modules.front().scripted());
+  BOOST_TEST(modules.size() == 1 + 1 + 4 + 4 * 2 + 16 + 16 + 8 + 3 * 3 + 1);
+  BOOST_TEST(modules[1].path() == "conv1");
+  BOOST_TEST(modules[2].path() == "layer1");
+  BOOST_TEST(modules[3].path() == "layer1.0");
+  BOOST_TEST(modules[4].path() == "layer1.0.conv1");
+  BOOST_TEST(modules[1].type() == "Conv2d");
+  BOOST_TEST(modules[1].qualified_type() == "torch.nn.modules.conv.Conv2d");
+  BOOST_TEST(modules[1].leaf());
+  BOOST_TEST(modules[1].index() == 1);
+  BOOST_TEST((modules[1].root() == modules.front()));
+  BOOST_CHECK_THROW(modules[1].module(), c10::TypeError);
+  BOOST_CHECK_THROW(modules[1].script(), c10::TypeError);
+  BOOST_TEST(tap::selectors::children(model).vector().size() == 6U);  // bn1 and others are not tapped
+  ForwardOutput maps(tap::reductions::Moments{});
+  maps.modules(model, tap::selectors::types("Conv2d") && tap::selectors::names("layer1.*"));
+  BOOST_TEST(maps.size() == 4);
+  maps.children(model, tap::selectors::indices({0}));
+  BOOST_TEST(maps[4].path() == "conv1");
+  maps.attach(model, tap::selectors::names("fc"));
+  BOOST_TEST(maps.size() == 6);
+}
+
+BOOST_AUTO_TEST_CASE(list_a_shared_module_once_and_count_its_calls) {
+  const Reference reference("twice");
+  Model model(file("twice.pt2"));
+  BOOST_TEST(model.calls("act") == 2);
+  BOOST_TEST(model.calls("first") == 1);
+  ForwardOutput outputs;
+  outputs.modules(model, tap::selectors::names("same"));
+  BOOST_TEST(outputs[0].path() == "act");
+  std::vector<std::int64_t> calls;
+  ForwardOutput second(Options().condition([&](const tap::recorders::Sample& sample) {
+    calls.push_back(sample.call_index());
+    return sample.call_index() == 1;
+  }));
+  second.modules(model, tap::selectors::names("act"));
+  for (int i = 0; i < 2; ++i) model.run(reference.inputs());
+  BOOST_TEST(outputs.samples() == 4);
+  BOOST_TEST((calls == std::vector<std::int64_t>{0, 1, 0, 1}));
+  BOOST_TEST(second.samples() == 2);
+  BOOST_TEST(close(second[0].tensors()[0], reference.seen("out", "act", 1)));
+}
+
+BOOST_AUTO_TEST_CASE(follow_dynamic_shapes) {
+  Model model(file("dynamic.pt2")), plain(file("dynamic.plain.pt2"));
+  BOOST_TEST(model.inputs().size() == 1U);
+  BOOST_TEST(model.inputs()[0].dtype == "float32");
+  BOOST_TEST(model.inputs()[0].shape[1] == "16");
+  ForwardOutput outputs;
+  outputs.modules(model, tap::selectors::names("b"));
+  for (const std::int64_t batch : {2, 9, 64}) {
+    const at::Tensor x = at::randn({batch, 16});
+    BOOST_TEST(identical(model.run({x}), plain.run({x})));
+    BOOST_TEST((outputs[0].tensors().back().sizes() == at::IntArrayRef{batch, 32}));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(made_of_a_program_give_the_same) {
+  const Reference reference("mlp");
+  Model model(file("program.pt2"));
+  ForwardOutput outputs;
+  outputs.modules(model);
+  BOOST_TEST(outputs.size() == 6);
+  model.run(reference.inputs());
+  BOOST_TEST(compare(outputs, reference, "out") == 6);
+}
+
+BOOST_AUTO_TEST_CASE(reduce_as_other_models) {
+  const Reference reference("mlp");
+  Model model(file("mlp.pt2"));
+  ForwardOutput moments(tap::reductions::Moments(tap::reductions::MomentsOptions().over({0}))), kept;
+  moments.modules(model, tap::selectors::names("b"));
+  kept.modules(model, tap::selectors::names("b"));
+  model.run(reference.inputs());
+  model.run({at::randn({4, 16})});
+  const at::Tensor all = at::cat(kept[0].tensors());
+  BOOST_TEST(at::allclose(moments[0].tensor("mean"), all.mean(0).to(moments[0].tensor("mean").dtype())));
+  BOOST_TEST(
+      at::allclose(moments[0].tensor("variance"), all.var(0, true).to(moments[0].tensor("mean").dtype())));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
