@@ -1,0 +1,66 @@
+#pragma once
+
+// A reader without tensors.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchtap/views/stream/detail/arena.hpp>
+#include <torchtap/views/stream/detail/local_socket.hpp>
+#include <torchtap/views/stream/subscription.hpp>
+
+namespace torchtap::views::stream::detail {
+
+/// The name of the program that runs, for `Subscription::label`.
+std::string program_name();
+
+/// Asks the publisher at a socket for its status; empty if nobody answers. Throws as `connect` does.
+std::string ask_status(const std::string& path);
+
+/// Not thread-safe.
+class Client {
+ public:
+  /// Waits at most `patience` for a publisher of this name to appear. Throws `c10::ValueError` if there is
+  /// none, or if it refuses.
+  Client(const std::string& name, Subscription subscription, const std::string& directory,
+         std::chrono::nanoseconds patience);
+
+  /// The next frame, valid until the next call; nothing if none came in `timeout`, or at the end. A frame of
+  /// a reader that the publisher waits for lies in the shared memory; others are copied.
+  std::optional<Frame> next(std::chrono::nanoseconds timeout);
+  /// Whether the frame that `next` returned has not been overwritten. If it has, it counts as missed.
+  bool whole() const noexcept { return !holding_ || view_->valid(); }
+  /// Lets the publisher overwrite the frame that `next` returned.
+  void release() noexcept;
+  /// Whether the stream ended, or its program died, and everything was read.
+  bool ended() const noexcept { return ended_; }
+  void subscribe(const Subscription& subscription);
+
+  const Peer& publisher() const noexcept { return publisher_; }
+  std::uint64_t received() const noexcept { return view_->received(); }
+  std::uint64_t missed() const noexcept { return view_->missed(); }
+  bool demoted() const noexcept { return view_->demoted(); }
+
+ private:
+  void connect(const std::string& path, const std::string& name, const std::string& directory,
+               std::chrono::nanoseconds patience);
+  void join(const Subscription& subscription);
+  std::optional<Frame> take();
+  bool listen(std::chrono::nanoseconds at_most);
+
+  std::string name_;
+  Descriptor socket_;
+  Peer publisher_;
+  std::optional<ArenaView> view_;
+  std::vector<char> copy_;
+  std::string refused_;  // what the publisher said last, if it refused
+  std::uint64_t requests_ = 0;
+  bool holding_ = false;  // a frame in the shared memory
+  bool gone_ = false;     // the publisher
+  bool ended_ = false;
+};
+
+}  // namespace torchtap::views::stream::detail
