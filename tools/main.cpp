@@ -18,6 +18,7 @@
 #include "commands.hpp"
 #include "preload/command.hpp"
 #include "recover/command.hpp"
+#include "stream/commands.hpp"
 #include "words.hpp"
 
 namespace {
@@ -128,6 +129,9 @@ int run(int argc, char** argv) {
   tools::add_convert(app);
   tools::add_completion(app);
   recover::add_command(app);
+  stream::add_streams(app);
+  stream::add_tail(app);
+  stream::add_watch(app);
   for (CLI::App* command : app.get_subcommands({})) tools::guard_values(*command);
   try {
     app.parse(argc, argv);

@@ -59,6 +59,7 @@ Examples:
   torchtap preload --types 'Conv2d|Linear' --reduce moments --save out/ -- ./program its arguments
   torchtap preload --what grad-output --names 'layer4.*' --not-types 'ReLU|Dropout.*' --reduce abs_max,histogram:64 --save out/ -- ./train
   torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
+  torchtap preload --stream train -- ./train & torchtap watch train --wait-for 10
   torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
 )";
 
@@ -188,13 +189,18 @@ void add_command(CLI::App& app) {
                  "Reduce elementwise over samples; without this and --over, over all elements")
       ->excludes("--over");
   auto* save = command->add_option("--save", config->save, "Directory of the recording");
+  command->add_option(
+      "--stream", config->stream,
+      "Send what is recorded to readers of this name while the program runs: torchtap watch NAME; "
+      "samples are then not kept, results of --reduce are");
   auto* every = command->add_option("--every", config->every, "Also save the recording every so many seconds")
                     ->check(CLI::PositiveNumber);
   auto* trace =
       command->add_option("--trace", *traced, "Directory: log every operation of one forward pass instead")
           ->check(torchtap::tools::place());
   for (auto* other : {what, reduce, save, every}) trace->excludes(other);
-  for (const char* name : {"--types", "--not-types", "--names", "--not-names"}) trace->excludes(name);
+  for (const char* name : {"--types", "--not-types", "--names", "--not-names", "--stream"})
+    trace->excludes(name);
   command
       ->add_option("--keep", config->keep,
                    "Tensors of the trace to keep: all, none, or names such as 'conv*'")
@@ -203,11 +209,18 @@ void add_command(CLI::App& app) {
   command->add_flag("--overwrite", config->overwrite, "Replace an existing recording");
   command->add_option("program", *program, "The program and its arguments, after --")->required();
   command->callback([config, program, traced] {
-    if (config->save.empty() && traced->empty()) {
-      throw CLI::RequiredError("--save (or --trace)");
+    if (config->save.empty() && traced->empty() && config->stream.empty()) {
+      throw CLI::RequiredError("--save (or --stream or --trace)");
+    }
+    if (!config->save.empty() && !config->stream.empty() && config->reduce.empty()) {
+      throw std::runtime_error(
+          "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or "
+          "save what arrives: torchtap tail " +
+          config->stream + " --save " + config->save + ".");
     }
     config->trace = !traced->empty();
     if (config->trace) config->save = *traced;
+    if (config->save.empty()) run(*config, "", *program);
     std::string shown = config->save;
     while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
     config->save = fs::absolute(config->save).lexically_normal().string();
