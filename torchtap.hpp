@@ -13,4 +13,7 @@
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/version.hpp>
+#if defined(__linux__)
+#include <torchtap/views/stream/stream.hpp>
+#endif
 #include <torchtap/views/trace/trace.hpp>

@@ -33,10 +33,10 @@ Record::~Record() {
 }
 
 void Record::store_in(std::shared_ptr<Store> store) {
+  if (options->stream() != nullptr) source_ = options->stream()->source(id);  // first, as it may throw
   store_ = std::move(store);
   module_ = store_->add(id);
   stream_ = store_->stream(module_);
-  if (options->stream() != nullptr) source_ = options->stream()->source(id);
 }
 
 std::string Record::describe() const {

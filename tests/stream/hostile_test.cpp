@@ -166,6 +166,30 @@ BOOST_AUTO_TEST_CASE(a_forked_child_of_the_program_publishes_nothing_and_holds_n
   ::kill(child, SIGKILL);
 }
 
+BOOST_AUTO_TEST_CASE(a_forked_child_of_a_reader_is_told_so) {
+  const Rendezvous here;
+  Server server("test", here.options());
+  const auto source = server.add({"a", {}, "", Kind::other});
+  Client client = here.reader(Subscription().when_full(WhenFull::wait));
+  publish(server, *source, 0);
+  BOOST_REQUIRE(client.next(20s).has_value());
+  const int status = end_of(in_child([&] {
+    try {
+      if (client.whole() || client.demoted()) ::_exit(2);
+      client.release();
+      client.next(0s);
+    } catch (const c10::ValueError&) {
+      ::_exit(0);
+    }
+    ::_exit(3);
+  }));
+  BOOST_TEST(WIFEXITED(status));
+  BOOST_TEST(WEXITSTATUS(status) == 0);
+  BOOST_TEST(client.whole());
+  publish(server, *source, 1);
+  BOOST_TEST(client.next(20s)->sample == 1U);
+}
+
 BOOST_AUTO_TEST_CASE(readers_cannot_change_the_memory) {
   const Rendezvous here;
   Server server("test", here.options());

@@ -142,6 +142,8 @@ std::optional<Frame> Client::take() {
 }
 
 std::optional<Frame> Client::next(nanoseconds timeout) {
+  TORCH_CHECK_VALUE(forks_ == forks(), kCall, "::next: the process was forked, and the reader of \"", name_,
+                    "\" belongs to the parent; make one in the child.");
   release();
   const auto deadline = deadline_after(timeout);
   nanoseconds pause = kShortest;
@@ -160,7 +162,7 @@ std::optional<Frame> Client::next(nanoseconds timeout) {
 }
 
 void Client::release() noexcept {
-  if (!holding_) return;
+  if (!holding_ || forks_ != forks()) return;
   holding_ = false;
   view_->release();
 }

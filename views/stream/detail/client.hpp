@@ -29,10 +29,11 @@ class Client {
          std::chrono::nanoseconds patience);
 
   /// The next frame, valid until the next call; nothing if none came in `timeout`, or at the end. A frame of
-  /// a reader that the publisher waits for lies in the shared memory; others are copied.
+  /// a reader that the publisher waits for lies in the shared memory; others are copied. Throws
+  /// `c10::ValueError` in a forked child, which does not have the memory.
   std::optional<Frame> next(std::chrono::nanoseconds timeout);
   /// Whether the frame that `next` returned has not been overwritten. If it has, it counts as missed.
-  bool whole() const noexcept { return !holding_ || view_->valid(); }
+  bool whole() const noexcept { return !holding_ || (forks_ == forks() && view_->valid()); }
   /// Lets the publisher overwrite the frame that `next` returned.
   void release() noexcept;
   /// Whether the stream ended, or its program died, and everything was read.
@@ -42,7 +43,7 @@ class Client {
   const Peer& publisher() const noexcept { return publisher_; }
   std::uint64_t received() const noexcept { return view_->received(); }
   std::uint64_t missed() const noexcept { return view_->missed(); }
-  bool demoted() const noexcept { return view_->demoted(); }
+  bool demoted() const noexcept { return forks_ == forks() && view_->demoted(); }
 
  private:
   void connect(const std::string& path, const std::string& name, const std::string& directory,
@@ -60,6 +61,7 @@ class Client {
   std::uint64_t requests_ = 0;
   bool holding_ = false;  // a frame in the shared memory
   bool gone_ = false;     // the publisher
+  const unsigned forks_ = forks();
   bool ended_ = false;
 };
 

@@ -25,6 +25,14 @@ struct Refused {
   std::string why;
 };
 
+/// A reader's text in one line of a status.
+std::string in_line(std::string text) {
+  for (char& letter : text) {
+    if (static_cast<unsigned char>(letter) < ' ') letter = '?';
+  }
+  return text;
+}
+
 }  // namespace
 
 void Server::serve() {
@@ -235,14 +243,14 @@ std::string Server::status() const {
        << options_.bytes << "\nframes\t" << counted.published << "\ndata\t" << counted.bytes
        << "\nwithout_data\t" << counted.without_data << "\nwaited_ns\t" << counted.waited_ns << '\n';
   for (const ReaderState& reader : readers()) {
-    text << "reader\t" << reader.pid << "\nlabel\t" << reader.subscription.label() << "\nlag\t"
+    text << "reader\t" << reader.pid << "\nlabel\t" << in_line(reader.subscription.label()) << "\nlag\t"
          << reader.lag_bytes << "\noffered\t" << reader.offered << "\nreceived\t" << reader.received
          << "\nmissed\t" << reader.missed << "\npolicy\t"
          << (reader.waits     ? "wait"
              : reader.demoted ? "demoted"
                               : "skip")
          << "\nevery\t" << reader.subscription.every() << "\nhz\t" << reader.subscription.hz() << '\n';
-    for (const auto& name : reader.subscription.names()) text << "glob\t" << name << '\n';
+    for (const auto& name : reader.subscription.names()) text << "glob\t" << in_line(name) << '\n';
   }
   std::string whole = text.str();
   if (whole.size() > kMostMessage / 2) whole.resize(kMostMessage / 2);
