@@ -193,6 +193,9 @@ void add_command(CLI::App& app) {
       "--stream", config->stream,
       "Send what is recorded to readers of this name while the program runs: torchtap watch NAME; "
       "samples are then not kept, results of --reduce are");
+  command->add_option("--readers", config->readers, "Wait for so many readers before the first module runs")
+      ->transform(tools::whole_number(0, 64))
+      ->needs("--stream");
   auto* every = command->add_option("--every", config->every, "Also save the recording every so many seconds")
                     ->check(CLI::PositiveNumber);
   auto* trace =

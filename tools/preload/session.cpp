@@ -336,6 +336,7 @@ void Session::tell(bool ended) {
 
 void Session::begin() {
   tell(false);
+  if (streaming_ != nullptr) streaming_->wait_for(config_.readers);
 }
 
 Places Session::leave_to_child() noexcept {

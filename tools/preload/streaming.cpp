@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
@@ -27,6 +29,14 @@ std::shared_ptr<recorders::StreamSource> Streaming::source(const storage::EntryI
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr) begin();
   return stream_->source(id);
+}
+
+void Streaming::wait_for(std::int64_t readers) const {
+  const auto there = [&] {
+    const std::lock_guard lock(mutex_);
+    return !publisher_.has_value() || static_cast<std::int64_t>(publisher_->readers().size()) >= readers;
+  };
+  while (!there()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 void Streaming::end() noexcept {

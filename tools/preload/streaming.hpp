@@ -20,6 +20,8 @@ class Streaming final : public recorders::Stream {
   Streaming(std::string name, std::function<void(std::string)> note);
 
   std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override;
+  /// Waits until there are so many readers.
+  void wait_for(std::int64_t readers) const;
   /// Readers read what there is, and then the end.
   void end() noexcept;
   /// The name under which this process publishes; empty before.

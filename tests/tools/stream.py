@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Tests torchtap record --stream, preload --stream, streams, tail and watch: what arrives against what PyTorch computes.
+
+usage: stream.py TORCHTAP PROGRAM READER_FOLDER    PROGRAM: one that preload can record"""
+import json
+import os
+import pathlib
+import pty
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
+sys.path.insert(0, sys.argv[3])
+import torchtap_reader  # noqa: E402
+
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def start(*arguments):
+    return subprocess.Popen([torchtap, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    check(done.returncode == status,
+          f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+    return done.stdout, done.stderr
+
+
+def wait_for_stream(name):
+    for _ in range(3000):
+        done = subprocess.run([torchtap, "streams", "--json"], capture_output=True, text=True)
+        for stream in json.loads(done.stdout):
+            if stream["name"] == name:
+                return stream
+        time.sleep(0.02)
+    sys.exit(f"{name} did not appear")
+
+
+def finish(process, what, status=0):
+    out, error = process.communicate(timeout=120)
+    check(process.returncode == status, f"{what}: exit status {process.returncode}\n{out}\n{error}")
+    return out, error
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.relu, self.fc = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Linear(4 * 36, 5)
+
+    def forward(self, x):
+        return self.fc(self.relu(self.conv(x)).flatten(1))
+
+
+def make(folder):
+    torch.manual_seed(0)
+    model = Model().eval()
+    file, data = folder / "model.pt", folder / "input.pt"
+    torch.jit.script(model).save(file)
+    inputs = torch.randn(2, 3, 8, 8)
+    torch.save(inputs, data)
+    outputs = {}
+    for name, module in model.named_children():
+        module.register_forward_hook(lambda module, arguments, output, name=name: outputs.update({name: output.clone()}))
+    with torch.no_grad():
+        outputs[""] = model(inputs)
+    return file, data, outputs
+
+
+def check_record(folder, file, data, outputs):
+    recorded = start("record", file, "--input", data, "--stream", "one", "--readers", 1)
+    check(wait_for_stream("one")["readers"] == [], "nobody reads yet")
+    saved = folder / "saved"
+    run("tail", "one", "--save", saved)
+    finish(recorded, "record --stream")
+    manifest = json.load(open(saved / "manifest.json"))
+    check({entry["path"] for entry in manifest["entries"]} == set(outputs), f"entries: {manifest['entries']}")
+    for number, entry in enumerate(manifest["entries"]):
+        tensor = torch.load(saved / f"{number}-0.pt", weights_only=True)[0]
+        check(torch.equal(tensor, outputs[entry["path"]]), f"{entry['path']!r} differs from PyTorch's")
+        check(entry["kind"] == "ForwardOutput", entry)
+    run("show", saved)
+
+
+def check_reduced(folder, file, data, outputs):
+    kept = folder / "kept"
+    recorded = start("record", file, "--input", data, "--names", "conv", "--reduce", "mean", "--save", kept, "--stream", "two",
+                     "--readers", 1)
+    wait_for_stream("two")
+    frames = list(torchtap_reader.Reader("two"))
+    finish(recorded, "record --reduce --stream")
+    check([(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction")
+    check(np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6), frames[0].tensor)
+    check((kept / "manifest.json").exists(), "the reduction was saved, too")
+
+
+def check_lines(file, data):
+    recorded = start("record", file, "--random", "2x3x8x8", "--count", 50, "--stream", "three", "--readers", 2)
+    wait_for_stream("three")
+    tail = start("tail", "three", "--json", "--names", "fc", "--count", 3)
+    watch = start("watch", "three", "--hz", 20, "--names", "conv,fc")
+    lines = [json.loads(line) for line in finish(tail, "tail --json")[0].splitlines()]
+    check(len(lines) == 3 and all(line["path"] == "fc" and line["shape"] == [2, 5] for line in lines), lines)
+    out, error = finish(watch, "watch")
+    finish(recorded, "record --count")
+    check("three: process" in out and "conv" in out and "relu" not in out and "missed" in out, out)
+    check("the program ended" in error, error)
+
+
+def check_errors(folder, file, data):
+    check("nothing says where to" in run("record", file, "--input", data, status=2)[1], "neither --save nor --stream")
+    both = run("record", file, "--input", data, "--stream", "x", "--save", folder / "x", status=2)[1]
+    check("torchtap tail x --save" in both, both)
+    check("no program publishes" in run("tail", "nobody", status=2)[1], "tail of nobody")
+    check("no name of a stream" in run("record", file, "--input", data, "--stream", "a/b", status=2)[1], "a name with a slash")
+    check(run("streams", status=1)[1] == "torchtap: nobody publishes.\n", "streams of nobody")
+
+
+def check_preload(folder):
+    """The same program, recorded and streamed."""
+    kept, spooled = folder / "preloaded", folder / "spooled"
+    os.chdir(folder)
+    run("preload", "--save", kept, "--", program)
+    begun = start("preload", "--stream", "four", "--readers", 1, "--", program)
+    wait_for_stream("four")
+    run("tail", "four", "--save", spooled)
+    _, error = finish(begun, "preload --stream")
+    check('published as "four"' in error, error)
+    run("diff", kept, spooled)
+
+
+def check_terminal(file):
+    """In a terminal: pictures, and the screen as it was afterwards."""
+    recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000, "--stream", "five")
+    wait_for_stream("five")
+    leader, follower = pty.openpty()
+    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
+    watch = subprocess.Popen([torchtap, "watch", "five", "--count", "5", "--hz", "20", "--picture", "conv"], stdout=follower,
+                             stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    os.close(follower)
+    text = b""
+    while select.select([leader], [], [], 60)[0]:
+        try:
+            text += os.read(leader, 65536)
+        except OSError:
+            break
+    check(watch.wait() == 0, "watch in a terminal")
+    recorded.terminate()
+    recorded.communicate()
+    check(text.startswith(b"\x1b[?1049h") and text.rstrip().endswith(b"\x1b[?1049l"), "the terminal is as it was")
+    check("▀".encode() in text and b"\x1b[38;2;" in text, "a picture")
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    os.environ["XDG_RUNTIME_DIR"] = name
+    os.mkdir(folder / "torchtap", 0o700)
+    model = make(folder)
+    check_record(folder, *model)
+    check_reduced(folder, *model)
+    check_lines(*model[:2])
+    check_preload(folder)
+    check_terminal(model[0])
+    check_errors(folder, *model[:2])
+sys.exit(f"{len(failures)} failures" if failures else 0)
