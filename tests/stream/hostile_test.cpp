@@ -298,6 +298,73 @@ BOOST_AUTO_TEST_CASE(nonsense_at_the_door_is_answered_or_ignored) {
   }
 }
 
+// What a publisher hands over is not trusted, either: no crash (ASan), no hang, and only errors that say so.
+BOOST_AUTO_TEST_CASE(damaged_memory_is_an_error_of_the_reader) {
+  constexpr std::uint64_t kCapacity = 1 << 14;
+  const Rendezvous here;
+  std::mt19937_64 random(5);
+  std::size_t frames = 0;
+  std::size_t errors = 0;
+  for (int round = 0; round < 1000; ++round) {
+    const detail::Listener listener("test", here / "test.sock");
+    const auto memory = detail::make_memory("fake", detail::kDataOffset + kCapacity);
+    const auto control = detail::make_memory("fake", detail::kPage);
+    const detail::Mapping mapping(memory, detail::kDataOffset + kCapacity, /*writable=*/true);
+    char* const bytes = mapping.get();
+    const auto put = [&](std::uint64_t at, std::uint64_t value) {
+      std::memcpy(bytes + at, &value, sizeof value);
+    };
+    put(0, detail::kArenaMagic | std::uint64_t{1} << 32);
+    put(8, kCapacity);
+    std::uint64_t end = 0;
+    while (end + 2048 < kCapacity) {  // frames that are right, of which some are damaged then
+      const std::uint64_t numbers[4] = {random(), random(), random(), random()};
+      Frame frame;
+      frame.readers = random() % 4;
+      frame.path = "layer1";
+      frame.dtype = 4;
+      frame.dims = 1;
+      frame.sizes[0] = 4;
+      frame.data = numbers;
+      frame.data_bytes = sizeof numbers;
+      stream::write_header(frame, bytes + detail::kDataOffset + end);
+      end += stream::frame_bytes(frame);
+    }
+    const auto odd = [&](std::uint64_t usual) {
+      const std::uint64_t values[] = {usual,      usual,     usual,      usual, random(),
+                                      UINT64_MAX, kCapacity, usual + 64, 0};
+      return values[random() % std::size(values)];
+    };
+    put(64, odd(end));  // head
+    put(128, odd(0));   // tail
+    put(192, 1);        // closed
+    put(4096, random() % 3);
+    put(4096 + 8, odd(end));
+    put(4096 + 16, odd(10));
+    put(4096 + 40, random() % 2);
+    for (std::uint64_t i = 0; i < random() % 6; ++i) {
+      bytes[detail::kDataOffset + random() % 192 + random() % 3 * 256] = static_cast<char>(random());
+    }
+    std::thread publisher([&] {
+      std::optional<detail::Descriptor> socket;
+      while (!(socket = detail::accept(listener.socket())).has_value()) std::this_thread::yield();
+      std::string packet;
+      while (detail::receive(*socket, packet) == detail::Received::nothing) std::this_thread::yield();
+      detail::send(*socket, detail::write_welcome({detail::kDataOffset + kCapacity, 0, 0}),
+                   {memory.get(), control.get()});
+    });
+    try {
+      Client client = here.reader();
+      for (int i = 0; i < 1000 && !client.ended(); ++i) frames += client.next(1ms).has_value() ? 1 : 0;
+    } catch (const c10::ValueError&) {
+      ++errors;
+    }
+    publisher.join();
+  }
+  BOOST_TEST(frames > 1000U);
+  BOOST_TEST(errors > 100U);
+}
+
 BOOST_AUTO_TEST_CASE(a_publisher_that_is_stopped_does_not_hang_its_readers) {
   const Rendezvous here;
   const pid_t pid = in_child([&] {

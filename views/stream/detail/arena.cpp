@@ -168,6 +168,9 @@ const void* ArenaView::next() {
       jump();
       continue;
     }
+    TORCH_CHECK_VALUE(head - cursor_ <= capacity_, "views::stream: the publisher's memory says that ",
+                      head - cursor_, " bytes are to be read, and has ", capacity_,
+                      "; its program may have overwritten the memory.");
     const std::uint64_t room = capacity_ - offset;
     if (begin.magic == kPaddingMagic) {
       move_to(cursor_ + room);
