@@ -1,6 +1,7 @@
 # Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 #
-# Uses three components, from which torchtap_package.cmake makes packages: library, dev and tools.
+# Uses these components, from which torchtap_package.cmake makes packages: library, dev and tools; distributed and
+# distributed-dev. torchtap::distributed has an export file of its own, so that the package works without it.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
@@ -14,6 +15,14 @@ if(TORCHTAP_BUILD_TRANSPARENT)
           LIBRARY COMPONENT library NAMELINK_COMPONENT dev)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/transparent/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/torchtap/transparent"
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
+endif()
+if(TORCHTAP_BUILD_DISTRIBUTED)
+  install(TARGETS torchtap_distributed EXPORT torchtapDistributedTargets
+          LIBRARY COMPONENT distributed NAMELINK_COMPONENT distributed-dev
+          ARCHIVE COMPONENT distributed-dev
+          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev
+          FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev)
+  install(EXPORT torchtapDistributedTargets NAMESPACE torchtap:: DESTINATION "${package_dir}" COMPONENT distributed-dev)
 endif()
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"

@@ -1,4 +1,4 @@
-# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools. `cmake --workflow --preset deb` makes them,
+# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools; libtorchtap-distributed0.1 and -dev. `cmake --workflow --preset deb` makes them,
 # scripts/check-debs tests them.
 set(so_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
 set(CPACK_GENERATOR DEB)
@@ -10,6 +10,10 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL library dev)
 if(TORCHTAP_BUILD_TOOLS)
   list(APPEND CPACK_COMPONENTS_ALL tools)
+endif()
+
+if(TORCHTAP_BUILD_DISTRIBUTED)
+  list(APPEND CPACK_COMPONENTS_ALL distributed distributed-dev)
 endif()
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -36,6 +40,18 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS graphviz)  # pictures of traces
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records and traces TorchScript models and unchanged programs, and shows, compares, merges and
 converts recordings.")
+
+set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_NAME "libtorchtap-distributed${so_version}")
+set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
+set(CPACK_COMPONENT_DISTRIBUTED_DESCRIPTION "Merges what many processes recorded: the shared library of torchtap::distributed.")
+
+set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_NAME libtorchtap-distributed-dev)
+set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_DEPENDS
+    "libtorchtap-distributed${so_version} ${this_version}, libtorchtap-dev ${this_version}")
+set(CPACK_COMPONENT_DISTRIBUTED-DEV_DESCRIPTION "Headers of torchtap::distributed, which find_package(torchtap COMPONENTS distributed) finds.")
 # The command links libraries of the library package, on which its package depends by name.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
 include(CPack)

@@ -14,6 +14,7 @@
 #include <cereal/types/vector.hpp>
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <torchtap/core/api.hpp>
@@ -44,6 +45,12 @@ struct TORCHTAP_API PackedTensor {
 TORCHTAP_API PackedTensor pack(const at::Tensor& tensor);
 /// Throws `c10::ValueError` if the parts contradict each other, as in a damaged archive.
 TORCHTAP_API at::Tensor unpack(const PackedTensor& packed);
+/// Writes a tensor: packed, or beside the bytes of a `StateWriter`.
+TORCHTAP_API void save(OutputArchive& archive, const at::Tensor& tensor);
+/// Reads what `save` wrote.
+TORCHTAP_API void load(InputArchive& archive, at::Tensor& tensor);
+/// See packed_state.hpp.
+TORCHTAP_API void note_version(OutputArchive& archive, const char* what, std::uint32_t version);
 
 /// Throws `c10::ValueError`: this build cannot read version `found` of the state of `what`.
 [[noreturn]] TORCHTAP_API void unknown_state_version(const char* what, std::uint32_t found,
@@ -69,6 +76,8 @@ std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t cu
   archive(cereal::make_nvp("version", version));
   if constexpr (Archive::is_loading::value) {
     if (version == 0 || version > current) detail::unknown_state_version(what, version, current);
+  } else if constexpr (std::is_base_of_v<OutputArchive, Archive>) {
+    detail::note_version(archive, what, current);
   }
   return version;
 }
@@ -79,14 +88,12 @@ namespace cereal {
 
 template <class Archive>
 void CEREAL_SAVE_FUNCTION_NAME(Archive& archive, const at::Tensor& tensor) {
-  archive(make_nvp("tensor", torchtap::core::detail::pack(tensor)));
+  torchtap::core::detail::save(archive, tensor);
 }
 
 template <class Archive>
 void CEREAL_LOAD_FUNCTION_NAME(Archive& archive, at::Tensor& tensor) {
-  torchtap::core::detail::PackedTensor packed;
-  archive(make_nvp("tensor", packed));
-  tensor = torchtap::core::detail::unpack(packed);
+  torchtap::core::detail::load(archive, tensor);
 }
 
 }  // namespace cereal

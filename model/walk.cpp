@@ -168,16 +168,18 @@ ModuleRef ref(torch::nn::AnyModule& any, const std::string& path) {
 namespace {
 
 ModuleRef find_in(const std::vector<ModuleRef>& modules, const std::string& path) {
-  std::vector<std::string> paths;
-  for (const auto& module : modules) {
-    if (module.path() == path ||
-        std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end()) {
-      return module;
-    }
-    paths.push_back(module.path());
+  const auto found = std::find_if(modules.begin(), modules.end(), [&](const ModuleRef& module) {
+    return module.path() == path ||
+           std::find(module.aliases().begin(), module.aliases().end(), path) != module.aliases().end();
+  });
+  if (found == modules.end()) {
+    std::vector<std::string> paths;
+    paths.reserve(modules.size());
+    for (const auto& module : modules) paths.push_back(module.path());
+    TORCH_CHECK_INDEX(false, "model::find: the model has no module at \"", path, "\"; the nearest are ",
+                      core::detail::quoted(core::detail::nearest(path, paths)), ".");
   }
-  TORCH_CHECK_INDEX(false, "model::find: the model has no module at \"", path, "\"; the nearest are ",
-                    core::detail::quoted(core::detail::nearest(path, paths)), ".");
+  return *found;
 }
 
 }  // namespace

@@ -26,6 +26,10 @@
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/storage/recording.hpp>
 
+namespace torchtap::distributed {
+class Group;
+class Options;
+}  // namespace torchtap::distributed
 namespace torchtap::selectors {
 class ModuleView;
 }
@@ -33,7 +37,8 @@ class ModuleView;
 namespace torchtap::recorders {
 namespace detail {
 class Store;
-}
+struct Exchange;
+}  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
 /// to the i-th module attached, whatever the order in which modules run, and keeps this index when others are
@@ -195,6 +200,15 @@ class TORCHTAP_API Recorder {
   /// if one fails later because of a forward that runs at the same time, the ones before it stay.)
   void merge(const Recorder& other);
 
+  /// Merges with the recorders of the other ranks of `group`, which all have to call it: each then has what
+  /// one recorder would have that had seen the samples of all. See `distributed::merge_ranks`, which it
+  /// calls.
+  ///
+  /// Lies in torchtap::distributed: include <torchtap/distributed/distributed.hpp> and link that.
+  void merge_ranks(const distributed::Group& group);
+  /// The same with options.
+  void merge_ranks(const distributed::Group& group, const distributed::Options& options);
+
   /// Runs `forward` and stops it once every subrecorder has recorded in it, or was called without tensors:
   /// nothing after the last recorded module is computed. Returns true if it was stopped, false if it ran to
   /// its end.
@@ -242,6 +256,7 @@ class TORCHTAP_API Recorder {
 
  private:
   friend class Scope;
+  friend struct detail::Exchange;
   struct Attached;
   using AttachedList = std::vector<std::unique_ptr<Attached>>;  // null where removed
 

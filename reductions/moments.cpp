@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -164,8 +165,7 @@ Moments::Part Moments::part() const {
   return {intake_.taken(), *mean_, *m2_, *m3_, *m4_};
 }
 
-void Moments::combine(const Part& other) {
-  const Part mine = part();
+Moments::Part Moments::combined(const Part& mine, const Part& other) {
   const at::Tensor& na = mine.n;
   const at::Tensor& nb = other.n;
   const at::Tensor n = at::add(na, nb).clamp_min_(1);  // where both are 0, every term below is 0
@@ -194,11 +194,63 @@ void Moments::combine(const Part& other) {
     }
   }
   if (other.m2.defined()) m2.add_(other.m2);
-  mean_ = mean;
-  m2_ = m2;
-  if (m3.defined()) {
-    m3_ = m3;
-    m4_ = m4;
+  return {n, mean, m2, m3, m4};
+}
+
+namespace {
+
+constexpr std::int64_t kBlock =
+    1 << 14;  // elements: what the operations of a merge make of them stays in the cache
+
+bool is_plain(const at::Tensor& tensor, std::int64_t numel) {
+  return !tensor.defined() || (tensor.device().is_cpu() && tensor.scalar_type() == at::kDouble &&
+                               tensor.is_contiguous() && tensor.numel() == numel);
+}
+
+}  // namespace
+
+void Moments::combine(const Part& other) {
+  const Part mine = part();
+  const std::int64_t numel = mine.mean.numel();
+  bool blocks = numel > 2 * kBlock;
+  for (const Part* one : {&mine, &other}) {
+    for (const at::Tensor* tensor : {&one->mean, &one->m2, &one->m3, &one->m4}) {
+      blocks = blocks && is_plain(*tensor, numel);
+    }
+    blocks = blocks && (one->n.dim() == 0 || is_plain(one->n, numel));
+  }
+  Part result;
+  if (!blocks) {
+    result = combined(mine, other);
+  } else {
+    const auto of = [&](const Part& whole, std::int64_t begin, std::int64_t size) {
+      const auto block = [&](const at::Tensor& tensor) {
+        return tensor.defined() ? tensor.view({-1}).narrow(0, begin, size) : tensor;
+      };
+      return Part{whole.n.dim() == 0 ? whole.n : block(whole.n), block(whole.mean), block(whole.m2),
+                  block(whole.m3), block(whole.m4)};
+    };
+    for (auto* tensor : {&result.mean, &result.m2}) *tensor = at::empty_like(mine.mean);
+    if (mine.m3.defined()) {
+      for (auto* tensor : {&result.m3, &result.m4}) *tensor = at::empty_like(mine.mean);
+    }
+    for (std::int64_t begin = 0; begin < numel; begin += kBlock) {
+      const std::int64_t size = std::min(kBlock, numel - begin);
+      const Part done = combined(of(mine, begin, size), of(other, begin, size));
+      const auto put = [&](at::Tensor& whole, const at::Tensor& block) {
+        if (whole.defined()) whole.view({-1}).narrow(0, begin, size).copy_(block);
+      };
+      put(result.mean, done.mean);
+      put(result.m2, done.m2);
+      put(result.m3, done.m3);
+      put(result.m4, done.m4);
+    }
+  }
+  mean_ = result.mean;
+  m2_ = result.m2;
+  if (result.m3.defined()) {
+    m3_ = result.m3;
+    m4_ = result.m4;
   }
 }
 

@@ -74,6 +74,7 @@ class TORCHTAP_API Moments : public Reduction {
   bool fold_small(const Pass& pass) override;
   void take(c10::ArrayRef<Summary> kept);
   Part part() const;
+  static Part combined(const Part& mine, const Part& other);
   void combine(const Part& other);
   void check_kind(const at::Tensor& sample) const;
   void require_real(const char* what) const;

@@ -138,6 +138,7 @@ void Reservoir::merge(const Reservoir& other) {
     }
   }
   std::vector<std::int64_t> indices;
+  indices.reserve(chosen.size());
   for (const auto place : chosen) {
     indices.push_back(place < mine ? indices_[static_cast<std::size_t>(place)]
                                    : other.indices_[static_cast<std::size_t>(place - mine)] + count());

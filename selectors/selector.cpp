@@ -1,18 +1,14 @@
 #include <c10/util/ArrayRef.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <ostream>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/glob.hpp>
 #include <torchtap/selectors/selector.hpp>
 
 namespace torchtap::selectors {
 namespace {
-
-bool has_wildcard(const std::string& pattern) {
-  return pattern.find_first_of("*?[") != std::string::npos;
-}
 
 bool has_path(const model::ModuleRef& module, const std::string& path) {
   return module.path() == path ||
@@ -26,9 +22,8 @@ bool any_path(const model::ModuleRef& module, Test&& test) {
 
 bool matches(const model::ModuleRef& module, const std::string& pattern) {
   if (has_path(module, pattern)) return true;  // also where the name itself has a bracket in it
-  return has_wildcard(pattern) && any_path(module, [&](const std::string& path) {
-           return fnmatch(pattern.c_str(), path.c_str(), 0) == 0;
-         });
+  return core::detail::is_glob(pattern) &&
+         any_path(module, [&](const std::string& path) { return core::detail::matches_glob(pattern, path); });
 }
 
 bool has_type(const model::ModuleRef& module, const std::string& type) {
@@ -174,7 +169,7 @@ Selector names(std::vector<std::string> patterns) {
       },
       std::move(description));
   std::copy_if(patterns.begin(), patterns.end(), std::back_inserter(selector.paths_),
-               [](const std::string& pattern) { return !has_wildcard(pattern); });
+               [](const std::string& pattern) { return !core::detail::is_glob(pattern); });
   selector.required_paths_ = selector.paths_;
   return selector;
 }

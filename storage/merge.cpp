@@ -1,47 +1,25 @@
-// Merges recordings entry by entry.
+// Merges recordings entry by entry, in rounds if there are many.
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/sink.hpp>
-#include <torchtap/storage/detail/entry_info.hpp>
+#include <torchtap/storage/detail/joined.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/save_entries.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/merge.hpp>
-#include <torchtap/storage/recording.hpp>
-#include <torchtap/storage/save.hpp>
 
 namespace torchtap::storage {
 namespace {
 
-struct Part {
-  std::string path;
-  Recording recording;
-};
-
-std::string named(const RecordedEntry& entry) {
-  return detail::named(static_cast<std::size_t>(entry.index()), entry.path());
-}
+using detail::JoinedEntry;
 
 /// Whether the value is a dict by slot, as `Options::all_tensors` makes it.
 bool by_slots(const RecordedEntry& entry) {
   return !entry.keys().empty() && entry.keys().front() == "0";
-}
-
-void check_same(const Part& first, const Part& other) {
-  const auto check = [&](const RecordedEntry& entry, const char* what, const std::string& mine,
-                         const std::string& theirs) {
-    TORCH_CHECK_VALUE(mine == theirs, "merge: cannot merge \"", other.path, "\" into \"", first.path,
-                      "\": ", named(entry), " has the ", what, " \"", mine, "\" in the first and \"", theirs,
-                      "\" in the second; both must have recorded the same modules in the same order.");
-  };
-  TORCH_CHECK_VALUE(first.recording.size() == other.recording.size(), "merge: cannot merge \"", other.path,
-                    "\" into \"", first.path, "\": the first has ", first.recording.size(),
-                    " modules, the second ", other.recording.size(), ".");
-  for (std::size_t i = 0; i < first.recording.size(); ++i) {
-    const auto& mine = first.recording.at(static_cast<std::int64_t>(i));
-    const auto& theirs = other.recording.at(static_cast<std::int64_t>(i));
-    check(mine, "path", mine.path(), theirs.path());
-    check(mine, "kind", mine.kind(), theirs.kind());
-    check(mine, "reduction", mine.reduction(), theirs.reduction());
-  }
 }
 
 void append(core::Value::List& list, const core::Value& value) {
@@ -99,18 +77,19 @@ void reduce(const std::vector<RecordedEntry>& parts, const Restore& restore, Ent
   merged.value = by_slots(parts.front()) ? core::Value(std::move(values)) : values.front().second;
 }
 
-Entry merge_entry(const std::vector<Part>& all, std::size_t index, const Restore& restore) {
-  Entry merged;
+void write_merged(const JoinedEntry& joined, const Restore& restore, detail::EntryWriter& writer) {
   std::vector<RecordedEntry> parts;  // those that recorded something
-  for (const auto& part : all) {
-    const auto& entry = part.recording.at(static_cast<std::int64_t>(index));
+  Entry merged;
+  for (const auto& entry : joined.parts) {
     merged.samples += entry.samples();
     if (entry.samples() != 0) parts.push_back(entry);
   }
-  const auto& first = all.front().recording.at(static_cast<std::int64_t>(index));
-  static_cast<EntryId&>(merged) = first.id();
-  merged.reduction = first.reduction();
+  static_cast<EntryId&>(merged) = joined.parts.front().id();
+  merged.reduction = joined.parts.front().reduction();
   try {
+    const bool spooled = std::any_of(joined.parts.begin(), joined.parts.end(),
+                                     [](const auto& entry) { return !entry.shards().empty(); });
+    if (spooled) return writer.write(detail::with_all_shards(joined));
     if (parts.size() == 1) {
       merged.value = parts.front().value();
       merged.state = parts.front().state();
@@ -119,12 +98,44 @@ Entry merge_entry(const std::vector<Part>& all, std::size_t index, const Restore
     } else if (!parts.empty()) {
       reduce(parts, restore, merged);
     }
+    writer.write(merged);
   } catch (c10::Error& error) {
-    error.add_context("while merging " + named(first));
+    error.add_context("while merging " + detail::named(joined.parts.front()));
     throw;
   }
-  return merged;
 }
+
+/// Merges parts that are few enough to be open at the same time.
+void merge_at_once(const std::vector<std::string>& parts, const std::string& directory,
+                   const Restore& restore, const MergeOptions& options, std::size_t rounds) {
+  const auto joined = detail::joined_by_module(parts, options.all_modules());
+  detail::save_entries(
+      directory, joined.size(),
+      [&](std::size_t i, detail::EntryWriter& writer) {
+        if (options.on_entry()) options.on_entry()(joined.size() * rounds);
+        write_merged(joined[i], restore, writer);
+      },
+      options.save());
+}
+
+/// A recording of the first rounds, gone with this object.
+class Intermediate {
+ public:
+  Intermediate() = default;
+  explicit Intermediate(std::string path) : path_(std::move(path)) {}
+  Intermediate(Intermediate&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  Intermediate& operator=(Intermediate&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~Intermediate() {
+    if (!path_.empty()) detail::remove_folder(path_, detail::is_recording_file);
+  }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
 
 }  // namespace
 
@@ -133,18 +144,31 @@ void merge(const std::vector<std::string>& parts, const std::string& directory, 
   TORCH_CHECK_VALUE(!parts.empty(), "merge: no recordings were given, so there is nothing to merge.");
   TORCH_CHECK_VALUE(restore != nullptr,
                     "merge: the function that restores reductions is empty; pass reductions::restore.");
-  std::vector<Part> all;
-  all.reserve(parts.size());
-  for (const auto& path : parts) all.push_back({path, load(path)});
-  for (const auto& part : all) check_same(all.front(), part);
-  const std::size_t count = all.front().recording.size();
-  save(
-      directory, count,
-      [&](std::size_t i) {
-        if (options.on_entry()) options.on_entry()(count);
-        return merge_entry(all, i, restore);
-      },
-      options.save());
+  TORCH_CHECK_VALUE(options.at_once() >= 2, "merge: at_once is ", options.at_once(),
+                    "; at least 2 parts have to be open at a time.");
+  const auto most = static_cast<std::size_t>(options.at_once());
+  if (parts.size() <= most) return merge_at_once(parts, directory, restore, options, 1);
+  // The last round saves to `directory`, so an error in it leaves that as it is.
+  const detail::Target target = detail::resolve("merge", directory, options.save().mkdir());
+  const std::size_t rounds = (parts.size() - 2) / (most - 1) + 1;
+  MergeOptions between = options;
+  between.save(SaveOptions().mkdir(true).overwrite(true).sync(false));
+  try {
+    Intermediate so_far;
+    std::size_t next = 0;
+    for (std::size_t round = 1; round <= rounds; ++round) {
+      std::vector<std::string> now;
+      if (round > 1) now.push_back(so_far.path());
+      while (now.size() < most && next < parts.size()) now.push_back(parts[next++]);
+      if (round == rounds) return merge_at_once(now, directory, restore, options, rounds);
+      Intermediate merged(c10::str(target.temporary_prefix(), "merge-", ::getpid(), "-", round));
+      merge_at_once(now, merged.path(), restore, between, rounds);
+      so_far = std::move(merged);
+    }
+  } catch (...) {
+    target.undo();
+    throw;
+  }
 }
 
 }  // namespace torchtap::storage

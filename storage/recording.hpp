@@ -34,6 +34,7 @@ namespace detail {
 class InputFile;
 struct Folder;
 struct Description;
+struct EntryAccess;
 }  // namespace detail
 
 class SampleRange;
@@ -120,6 +121,7 @@ class TORCHTAP_API RecordedEntry {
 
  private:
   friend class SampleRange;
+  friend struct detail::EntryAccess;
   detail::InputFile open(const std::string& call, const std::string& name) const;
   std::vector<at::Tensor> read_shard(const RecordedShard& shard) const;
 

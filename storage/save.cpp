@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
@@ -11,6 +13,7 @@
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pt.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/storage/detail/save_entries.hpp>
 #include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/detail/sync_queue.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
@@ -72,36 +75,66 @@ void check_place(const std::string& path, bool overwrite) {
                     "\" is being written to by a recorder that spools; choose another directory.");
 }
 
-/// Calls `write` once, with entry `index`.
-using Each = std::function<void(std::size_t index, const std::function<void(const Entry&)>& write)>;
+using Each = std::function<void(std::size_t index, EntryWriter& writer)>;
 
-/// Writes the files of all entries, and the manifest last.
-void write_files(const Staging& staging, std::size_t count, const Each& each, bool sync) {
-  SyncQueue files("save", sync);
-  Manifest manifest;
-  manifest.created = utc_now();
-  manifest.count = static_cast<std::int64_t>(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    each(i, [&](const Entry& entry) {
-      Description part = describe(entry, i);
-      if (entry.samples > 0) {
-        part.file = std::to_string(i) + ".pt";
-        OutputFile file = files.create(staging, part.file);
-        write_value(file, entry.value, entry.state);
-        part.bytes = static_cast<std::int64_t>(file.size());
-        files.add(std::move(file));
-      }
-      manifest.entries.push_back(std::move(part));
-    });
+/// Writes the files of entries to a staged folder.
+class Writer final : public EntryWriter {
+ public:
+  Writer(const Staging& staging, bool sync) : staging_(staging), files_("save", sync) {}
+
+  void write(const Entry& entry) override {
+    const std::size_t index = manifest_.entries.size();
+    check_entry(entry, index);
+    Description part = describe(entry, index);
+    if (entry.samples > 0) {
+      part.file = std::to_string(index) + ".pt";
+      OutputFile file = files_.create(staging_, part.file);
+      write_value(file, entry.value, entry.state);
+      part.bytes = static_cast<std::int64_t>(file.size());
+      files_.add(std::move(file));
+    }
+    manifest_.entries.push_back(std::move(part));
   }
-  const std::string json = to_json(manifest);
-  OutputFile file = files.create(staging, kManifest);
-  file.write(json.data(), json.size());
-  files.add(std::move(file));
-  files.wait();
-}
 
-void save(const std::string& directory, std::size_t count, const Each& each, const SaveOptions& options) {
+  void write(const ShardedEntry& entry) override {
+    const std::size_t index = manifest_.entries.size();
+    SpooledEntry spooled{entry, {}, entry.dropped};
+    std::map<std::int64_t, std::int64_t> numbers;  // of the next shard of each slot
+    for (const ShardToSave& shard : entry.shards) {
+      ShardName name{static_cast<std::int64_t>(index), std::nullopt, numbers[shard.info.slot]++};
+      if (shard.info.slot >= 0) name.slot = shard.info.slot;
+      ShardInfo info = shard.info;
+      info.file = name.stem() + ".pt";
+      OutputFile file = files_.create(staging_, info.file);
+      shard.write(file);
+      info.bytes = static_cast<std::int64_t>(file.size());
+      files_.add(std::move(file));
+      spooled.shards.push_back(std::move(info));
+    }
+    manifest_.entries.push_back(describe(spooled, index));
+  }
+
+  /// Writes the manifest and waits for the disk.
+  void finish() {
+    manifest_.created = utc_now();
+    manifest_.count = static_cast<std::int64_t>(manifest_.entries.size());
+    const std::string json = to_json(manifest_);
+    OutputFile file = files_.create(staging_, kManifest);
+    file.write(json.data(), json.size());
+    files_.add(std::move(file));
+    files_.wait();
+  }
+
+ private:
+  const Staging& staging_;
+  SyncQueue files_;
+  Manifest manifest_;
+};
+
+}  // namespace
+
+void save_entries(const std::string& directory, std::size_t count, const Each& each,
+                  const SaveOptions& options) {
   const Target target = resolve("save", directory, options.mkdir());
   try {
     put_back(target, is_recording_file, kManifest);
@@ -111,7 +144,9 @@ void save(const std::string& directory, std::size_t count, const Each& each, con
     check_place(target.path(), options.overwrite());
     sweep(target, is_recording_file);
     Staging staging("save", target, is_recording_file);
-    write_files(staging, count, each, options.sync());
+    Writer writer(staging, options.sync());
+    for (std::size_t i = 0; i < count; ++i) each(i, writer);
+    writer.finish();
     staging.put(options.overwrite(), options.sync());
   } catch (...) {
     target.undo();
@@ -119,23 +154,19 @@ void save(const std::string& directory, std::size_t count, const Each& each, con
   }
 }
 
-}  // namespace
 }  // namespace detail
 
 void save(const std::string& directory, const std::vector<Entry>& entries, const SaveOptions& options) {
   for (std::size_t i = 0; i < entries.size(); ++i) detail::check_entry(entries[i], i);
-  detail::save(
-      directory, entries.size(), [&](std::size_t i, const auto& write) { write(entries[i]); }, options);
+  detail::save_entries(
+      directory, entries.size(),
+      [&](std::size_t i, detail::EntryWriter& writer) { writer.write(entries[i]); }, options);
 }
 
 void save(const std::string& directory, std::size_t count, const std::function<Entry(std::size_t)>& make,
           const SaveOptions& options) {
-  const auto each = [&](std::size_t i, const auto& write) {
-    const Entry entry = make(i);
-    detail::check_entry(entry, i);
-    write(entry);
-  };
-  detail::save(directory, count, each, options);
+  detail::save_entries(
+      directory, count, [&](std::size_t i, detail::EntryWriter& writer) { writer.write(make(i)); }, options);
 }
 
 }  // namespace torchtap::storage

@@ -12,6 +12,8 @@ void add_list(CLI::App& app);
 void add_record(CLI::App& app);
 /// `torchtap trace`: runs a model and logs its operations.
 void add_trace(CLI::App& app);
+/// `torchtap report`: runs a model and says what each module costs, or shows a saved report.
+void add_report(CLI::App& app);
 /// `torchtap show`: shows a recording.
 void add_show(CLI::App& app);
 /// `torchtap diff`: compares two recordings, module by module, or two traces.

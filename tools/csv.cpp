@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/detail/units.hpp>
+
 namespace torchtap::tools {
 namespace {
 
@@ -16,13 +18,6 @@ std::string plain(const Json& value) {
   std::string text;
   for (const auto& item : value) text += (text.empty() ? "" : " ") + plain(item);
   return text;
-}
-
-std::string quoted(const std::string& cell) {
-  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
-  std::string text = "\"";
-  for (const char c : cell) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return text + '"';
 }
 
 template <class Visit>
@@ -48,7 +43,7 @@ void print_csv(const Json& rows) {
   }
   const auto line = [&](const auto& cell) {
     for (std::size_t i = 0; i < titles.size(); ++i)
-      std::cout << (i == 0 ? "" : ",") << quoted(cell(titles[i]));
+      std::cout << (i == 0 ? "" : ",") << core::detail::csv_text(cell(titles[i]));
     std::cout << '\n';
   };
   line([](const std::string& title) { return title; });

@@ -6,24 +6,12 @@
 #include <cstdio>
 #include <ostream>
 
+#include <torchtap/core/detail/units.hpp>
+
 #include "table.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {
-namespace {
-
-/// A bar of `length` columns; the last one may be partial.
-std::string bar(double length, bool utf8) {
-  const auto whole = static_cast<std::size_t>(length);
-  if (!utf8) return std::string(static_cast<std::size_t>(std::lround(length)), '#');
-  static const std::array<const char*, 8> parts{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  std::string text;
-  for (std::size_t i = 0; i < whole; ++i) text += "█";
-  return text + parts[static_cast<std::size_t>((length - static_cast<double>(whole)) * 8)];
-}
-
-}  // namespace
-
 std::string sparkline(const std::vector<double>& counts, std::size_t width) {
   static const std::array<const char*, 9> blocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   static const std::array<const char*, 9> ascii{" ", ".", ":", "-", "=", "+", "*", "#", "@"};
@@ -65,7 +53,8 @@ void print_histogram(std::ostream& stream, const std::vector<double>& counts,
       char count[32];
       std::snprintf(count, sizeof count, "%.0f", counts[i]);
       table.add({to_text(edges[i]), to_text(edges[i + 1]), count,
-                 bar(most > 0 ? counts[i] / most * static_cast<double>(widest) : 0, utf8_locale())});
+                 core::detail::bar_text(most > 0 ? counts[i] / most * static_cast<double>(widest) : 0,
+                                        !utf8_locale())});
     }
     return table;
   };

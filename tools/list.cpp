@@ -179,21 +179,22 @@ void list_as_table(const Listing& listing, const Options& options) {
     std::vector<std::string> cells{std::to_string(module.index()), name_of(module, options),
                                    module.has_forward() ? module.type() : "(" + module.type() + ")"};
     if (listing.watch != nullptr) cells.push_back(output_of(listing.watch->at(module.index())));
-    cells.push_back(grouped(sizes.parameters));
+    cells.push_back(count_text(sizes.parameters));
     cells.push_back(share_to_text(share(sizes, whole)));
-    cells.push_back(bytes_to_text(sizes.bytes));
+    cells.push_back(bytes_text(sizes.bytes));
     table.add(std::move(cells));
   }
   table.print(std::cout);
   std::cout << '\n';
   if (listing.watch != nullptr) std::cout << "input       " << to_text(listing.inputs) << '\n';
-  std::cout << "modules     " << grouped(static_cast<std::int64_t>(listing.modules.vector().size())) << '\n'
-            << "parameters  " << grouped(whole.parameters) << " (" << bytes_to_text(whole.parameter_bytes)
-            << ")\n"
-            << "trainable   " << (whole.trainable == whole.parameters ? "all" : grouped(whole.trainable))
+  std::cout << "modules     " << count_text(static_cast<std::int64_t>(listing.modules.vector().size()))
             << '\n'
-            << "buffers     " << grouped(whole.buffers) << " ("
-            << bytes_to_text(whole.bytes - whole.parameter_bytes) << ")\n";
+            << "parameters  " << count_text(whole.parameters) << " (" << bytes_text(whole.parameter_bytes)
+            << ")\n"
+            << "trainable   " << (whole.trainable == whole.parameters ? "all" : count_text(whole.trainable))
+            << '\n'
+            << "buffers     " << count_text(whole.buffers) << " ("
+            << bytes_text(whole.bytes - whole.parameter_bytes) << ")\n";
 }
 
 }  // namespace

@@ -122,6 +122,7 @@ int run(int argc, char** argv) {
   tools::add_list(app);
   tools::add_record(app);
   tools::add_trace(app);
+  tools::add_report(app);
   preload::add_command(app);
   tools::add_show(app);
   tools::add_diff(app);

@@ -29,7 +29,7 @@ void print_table(const std::vector<const Layer*>& layers) {
                std::to_string(entry.samples()), entry.reduction().empty() ? "-" : entry.reduction(),
                values ? entry.dtype() : "-",
                values ? (entry.ragged() ? "ragged" : shape_to_text(entry.shape())) : "-",
-               bytes_to_text(entry.bytes())});
+               bytes_text(entry.bytes())});
   }
   table.print(std::cout);
 }

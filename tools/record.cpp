@@ -23,6 +23,7 @@
 #include "json.hpp"
 #include "methods.hpp"
 #include "model.hpp"
+#include "outputs.hpp"
 #include "progress.hpp"
 #include "terminal.hpp"
 #include "watch.hpp"
@@ -87,21 +88,6 @@ struct Options {
   std::string device = "cpu";
   std::int64_t memory = 1024;  // MiB
 };
-
-void run_backward(const c10::IValue& result) {
-  std::vector<at::Tensor> sums;
-  result.visit([&](const c10::IValue& part) {
-    if (part.isTensor() && part.toTensor().defined() && part.toTensor().requires_grad()) {
-      sums.push_back(part.toTensor().sum());
-    }
-    return false;
-  });
-  TORCH_CHECK_VALUE(!sums.empty(),
-                    "no output of the model has a gradient with respect to its parameters or inputs.");
-  at::Tensor sum = sums.front();
-  for (std::size_t i = 1; i < sums.size(); ++i) sum = sum + sums[i];
-  sum.backward();
-}
 
 void check_free(const Options& options) {
   std::error_code error;
@@ -279,7 +265,7 @@ void run_model(Run& run, torch::jit::Module& model, const std::string& called, I
       if (!batch) break;
       const auto result = call(model, called, to_arguments(model, called, *batch, device, run.gradients()),
                                [&] { run.recorder->detach(); });
-      if (run.gradients()) run_backward(result);
+      if (run.gradients()) sum_of_outputs(result).backward();
       ++run.calls;
       progress.advance();
     }

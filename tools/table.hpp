@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/detail/table.hpp>
+
 /// Tables that fit the terminal.
 namespace torchtap::tools {
 
@@ -13,49 +15,19 @@ namespace torchtap::tools {
 /// terminal on stderr. No limit (SIZE_MAX) for a file, or without a terminal.
 std::size_t line_width();
 
-/// Columns aligned to their widest cell, as far as there is room. Escapes control characters in cells.
-class Table {
+/// A table of the command: as wide as a line, and in ASCII unless the locale uses UTF-8.
+class Table : public core::detail::Table {
  public:
-  enum class Align { left, right };
-  /// The importance of columns that are never left out.
-  static constexpr int kAlways = 100;
-  struct Column {
-    std::string title;
-    Align align = Align::left;
-    /// If there is no room, the least important columns are cut first, and left out first.
-    int importance = kAlways;
-    /// The minimal width to which cells may be cut; 0 for never. The title stays whole.
-    std::size_t least = 0;
-    /// Whether a cut cell keeps its end, where paths differ, instead of its beginning.
-    bool keeps_end = false;
-  };
-
   explicit Table(std::vector<Column> columns);
-  /// Adds a row of one cell per column.
-  void add(std::vector<std::string> cells);
-  /// If there is no room, leaves out columns with the same value in all rows before any other, and states the
-  /// value once in a line under the table.
-  Table& folds_constant_columns(bool folds = true);
-
-  /// The width of the table with all columns.
-  std::size_t width() const;
-  /// Cuts and leaves out columns until the rest fits into `width`. A line under the table names the columns
-  /// left out. Returns the titles of the printed columns.
-  std::set<std::string> print(std::ostream& stream, std::size_t width = line_width()) const;
-
- private:
-  struct Fit;
-
-  bool is_constant(std::size_t column) const;
-  Fit fit(std::size_t width) const;
-
-  std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
-  bool folds_ = false;
+  std::set<std::string> print(std::ostream& stream, std::size_t width = line_width()) const {
+    return core::detail::Table::print(stream, width);
+  }
 };
 
 /// Prints text broken into lines between words; the lines after the first are indented. Escapes control
 /// characters.
-void print_wrapped(std::ostream& stream, const std::string& text, std::size_t width = line_width());
+inline void print_wrapped(std::ostream& stream, const std::string& text, std::size_t width = line_width()) {
+  core::detail::print_wrapped(stream, text, width);
+}
 
 }  // namespace torchtap::tools

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/detail/units.hpp>
+
 /// The abilities of the terminal, and numbers in readable form.
 namespace torchtap::tools {
 
@@ -12,13 +14,12 @@ bool utf8_locale();
 
 /// The shortest form with up to `digits` significant digits: "0.25", "1.5e-09", "nan".
 std::string to_text(double value, int digits = 6);
-/// "1.5 kB", in powers of 1000.
-std::string bytes_to_text(std::int64_t bytes);
+using core::detail::bytes_text;
+using core::detail::count_text;
 /// "8x3x224x224"; "scalar" without dimensions, and "?" for a size of -1.
-std::string shape_to_text(const std::vector<std::int64_t>& shape);
-
-/// "11,689,512".
-std::string grouped(std::int64_t number);
+inline std::string shape_to_text(const std::vector<std::int64_t>& shape) {
+  return core::detail::shape_text(shape, "scalar");
+}
 
 /// The number of columns of the terminal on a descriptor; 0 if it is not a terminal or does not report its
 /// size.

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/glob.hpp>
 #include <torchtap/views/trace/trace.hpp>
 
 #include "checks.hpp"
@@ -135,7 +136,7 @@ History load(const Options& options) {
 }
 
 std::vector<Node> layer_of(const History& history, const std::string& name) {
-  if (name.find_first_of("*?") == std::string::npos) return {history[name]};
+  if (!core::detail::is_glob(name)) return {history[name]};
   const std::vector<Node> found = history.find(name);
   TORCH_CHECK_INDEX(!found.empty(), "--layer ", name, " matches no label and no path of a module.");
   return found;
@@ -259,8 +260,7 @@ void add_trace(CLI::App& app) {
   CLI::App* command = app.add_subcommand("trace", "List, keep and draw every operation of a forward pass");
   command->footer(examples());
   command
-      ->add_option("source", options->source,
-                   "A file of torch.jit.script or torch.jit.trace, or a saved trace")
+      ->add_option("file", options->source, "A file of torch.jit.script or torch.jit.trace, or a saved trace")
       ->required()
       ->check(CLI::ExistingPath);
   add_options_of_runs(*command, *options);

@@ -3,34 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdio>
 #include <string_view>
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
 
 #include "message.hpp"
-#include "utf8.hpp"
 
 namespace torchtap::tools {
 namespace {
 
 /// The endings of exception names.
 constexpr std::array<std::string_view, 3> kErrors{"Error", "Exception", "Exit"};
-
-/// C0, DEL, C1, line and paragraph separators, and characters that change the writing direction.
-bool is_control(char32_t code) {
-  return code < 0x20 || (code >= 0x7F && code < 0xA0) || (code >= 0x200E && code <= 0x200F) ||
-         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
-}
-
-std::string escaped(unsigned char byte) {
-  static constexpr char kLetters[] = "abtnvfr";  // for codes from 7
-  if (byte >= 7 && byte <= 13) return std::string("\\") + kLetters[byte - 7];
-  char text[8];
-  std::snprintf(text, sizeof text, "\\%03o", byte);
-  return text;
-}
 
 using Rule = std::pair<std::string_view, std::string_view>;
 
@@ -91,23 +75,6 @@ std::string for_shells(std::string message) {
 }
 
 }  // namespace
-
-std::string printable(const std::string& text, bool keep_lines) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto [size, code] = character_at(text, at);
-    const bool line = keep_lines && code == '\n';
-    if (size != 0 && (!is_control(code) || line)) {
-      result.append(text, at, size);
-    } else {
-      for (std::size_t i = 0; i < std::max<std::size_t>(size, 1); ++i) {
-        result += escaped(static_cast<unsigned char>(text[at + i]));
-      }
-    }
-    at += std::max<std::size_t>(size, 1);
-  }
-  return result;
-}
 
 std::string counted(std::int64_t number, const std::string& word) {
   return std::to_string(number) + " " + word + (number == 1 ? "" : "s");

@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/detail/characters.hpp>
+
 /// Formats the command's output: text from files, and the library's errors for users of a shell.
 namespace torchtap::tools {
 
-/// Escapes everything in `text` that could move the cursor, change colours or reorder neighbouring text:
-/// control characters and bytes that are not UTF-8, as `ls` and `git` do ("\033", "\n", "\377"). With
-/// `keep_lines`, line breaks stay.
-std::string printable(const std::string& text, bool keep_lines = false);
+using core::detail::printable;
 
 /// "1 module", "2 modules".
 std::string counted(std::int64_t number, const std::string& word);

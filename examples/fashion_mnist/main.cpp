@@ -32,6 +32,7 @@
 #include "classifier.hpp"
 #include "figure.hpp"
 #include "idx.hpp"
+#include "ranks.hpp"
 #include "terminal.hpp"
 
 using namespace torchtap;              // recorders, reductions, selectors, storage
@@ -86,6 +87,14 @@ struct Recorders {
   Recorders(const Recorders&) = delete;  // the conditions capture `tested`
   Recorders& operator=(const Recorders&) = delete;
 
+  /// What was recorded while testing, of all ranks. Each of them trained the whole model.
+  void merge() {
+    ranks::merge(linear_inputs);
+    ranks::merge(relus);
+    ranks::merge(outputs);
+    for (auto& mean : class_means) ranks::merge(mean);
+  }
+
   void save(const std::filesystem::path& folder) const {
     const auto options = storage::SaveOptions().mkdir(true).overwrite(true);
     linear_inputs.save(folder / "linear_inputs", options);
@@ -108,17 +117,19 @@ core::Value parameters_of(const torch::nn::Sequential& classifier) {
 }
 
 /// Tests class by class, so that a recorder can record a single class. Returns the number of correct
-/// predictions.
+/// predictions of this rank.
 std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, std::optional<int>& tested) {
   const torch::NoGradGuard no_grad;
   Progress progress;
   std::int64_t right = 0;
+  int next = 0;  // each rank takes every size()-th batch
   classifier->eval();
   for (int label = 0; label < 10; ++label) {
     tested = label;
     const at::Tensor images = data.images.index_select(0, data.labels.eq(label).nonzero().flatten());
     if (images.size(0) > 0) {  // with few test images, this class may have none
       for (const auto& batch : images.split(kTestBatch)) {
+        if (next++ % ranks::size() != ranks::rank()) continue;
         right += classifier->forward(batch).argmax(1).eq(label).sum().item<std::int64_t>();
       }
     }
@@ -272,7 +283,9 @@ void run(Arguments arguments) {
 
   torch::nn::Sequential classifier = make_classifier();
   Recorders recorded(classifier);
-  recorded.save(folder);  // still empty: fails now rather than after the training if it cannot be written
+  const bool writes = ranks::rank() == 0;
+  // Still empty: fails now rather than after the training if it cannot be written.
+  if (writes) recorded.save(folder);
 
   Progress progress;
   std::int64_t steps = 0;
@@ -285,14 +298,17 @@ void run(Arguments arguments) {
                   static_cast<long long>(step.index + 1), static_cast<long long>(step.count),
                   static_cast<long long>(step.index * arguments.epochs / step.count + 1), smoothed);
     progress.show(step.index, step.count, text);
-    if (step.index == 0 || step.index + 1 == step.count) {  // for check.py, which repeats these two
+    if (writes &&
+        (step.index == 0 || step.index + 1 == step.count)) {  // for check.py, which repeats these two
       const core::Value::Dict all = {
           {"parameters", parameters_of(classifier)}, {"images", step.images}, {"labels", step.labels}};
       if (step.index == 0) storage::save_value(folder / "first_step.pt", all, options);
       if (step.index + 1 == step.count) storage::save_value(folder / "last_step.pt", all, options);
     }
   });
-  const std::int64_t right = test(classifier, test_set, recorded.tested);
+  const std::int64_t right = ranks::sum(test(classifier, test_set, recorded.tested));
+  recorded.merge();
+  if (!writes) return;
   const double accuracy = static_cast<double>(right) / static_cast<double>(arguments.test);
 
   print_table(recorded);

@@ -12,6 +12,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/operations_key.hpp>
 #include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
 namespace torchtap::hooks::detail {
@@ -279,6 +280,10 @@ int rank(const Hook& hook) {
 }
 
 }  // namespace
+
+TORCHTAP_API int call_depth() noexcept {
+  return thread_state().depth;
+}
 
 // Exported for what torchtap loads into programs.
 TORCHTAP_API Hook::Hook() {

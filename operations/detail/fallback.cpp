@@ -1,8 +1,12 @@
 // The fallback that every operation of a thread in a scope goes through.
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
+#include <utility>
+
 #include <torchtap/operations/detail/watcher.hpp>
+#include <torchtap/operations/inside.hpp>
 
 namespace torchtap::operations::detail {
 namespace {
@@ -18,6 +22,9 @@ struct Seen {
   Seen& operator=(const Seen&) = delete;
 };
 
+/// Given to `run_inside`, for the event that runs next in this thread.
+thread_local const Callback* next_inside = nullptr;
+
 /// One operation on its way through the scopes.
 struct Way {
   const c10::OperatorHandle& operation;
@@ -25,6 +32,7 @@ struct Way {
   torch::jit::Stack& stack;
   const Watchers& watchers;
   bool composite;  // composed of operations that scopes at leaf level see in its stead
+  mutable c10::SmallVector<std::shared_ptr<Watcher>, 1> inside{};  // of the operations that this one calls
 
   void from(std::size_t index) const;
   void run() const;
@@ -37,11 +45,24 @@ class Call final : public Event {
   using Event::finish;
 
  private:
-  void proceed() override { way_.from(index_ + 1); }
+  void proceed() override;
 
   const Way& way_;
   std::size_t index_;
 };
+
+void Call::proceed() {
+  const Callback* const callback = std::exchange(next_inside, nullptr);
+  if (callback == nullptr) return way_.from(index_ + 1);
+  const auto watcher = std::make_shared<Watcher>();
+  watcher->callback = *callback;
+  way_.inside.push_back(watcher);
+  struct Deactivate {  // threads that the operation started may know it for longer
+    Watcher& watcher;
+    ~Deactivate() { watcher.active.store(false); }
+  } const deactivate{*watcher};
+  way_.from(index_ + 1);
+}
 
 void Way::from(std::size_t index) const {
   const auto& list = watchers.list;
@@ -59,16 +80,17 @@ void Way::from(std::size_t index) const {
 }
 
 void Way::run() const {
-  if (!composite) {
+  if (!composite && inside.empty()) {
     operation.redispatchBoxed(keys, &stack);
     return;
   }
-  auto leaves = std::make_shared<Watchers>();
-  leaves->leaf = true;
+  auto parts = std::make_shared<Watchers>();
+  parts->leaf = composite;
+  parts->list.assign(inside.begin(), inside.end());
   for (const auto& watcher : watchers.list) {
-    if (watcher->level == Level::leaf) leaves->list.push_back(watcher);
+    if (composite && watcher->level == Level::leaf) parts->list.push_back(watcher);
   }
-  const c10::DebugInfoGuard info(info_kind(), std::move(leaves));
+  const c10::DebugInfoGuard info(info_kind(), std::move(parts));
   const Seen seen;
   operation.redispatchBoxed(keys, &stack);
 }
@@ -116,3 +138,17 @@ void register_fallback() {
 }
 
 }  // namespace torchtap::operations::detail
+
+namespace torchtap::operations {
+
+void run_inside(Event& event, const Callback& inside) {
+  TORCH_CHECK_VALUE(inside != nullptr, "operations::run_inside: the function for the operations inside of ",
+                    event.name(), " is empty; pass one, or call Event::run().");
+  struct Given {  // taken back if the event refuses to run
+    explicit Given(const Callback& callback) { detail::next_inside = &callback; }
+    ~Given() { detail::next_inside = nullptr; }
+  } const given(inside);
+  event.run();
+}
+
+}  // namespace torchtap::operations

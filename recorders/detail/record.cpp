@@ -15,7 +15,11 @@ Awaited*& awaited_in_this_thread() noexcept {
 }
 
 Record::Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone)
-    : id{module.path(), module.aliases(), module.type(), name_of(kind)},
+    : Record(kind, std::move(options),
+             storage::EntryId{module.path(), module.aliases(), module.type(), name_of(kind)}, alone) {}
+
+Record::Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone)
+    : id(std::move(id)),
       kind(kind),
       options(std::move(options)),
       // A transform is the user's code, which only one thread may call at a time.

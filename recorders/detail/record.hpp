@@ -64,6 +64,8 @@ class Record {
  public:
   /// `alone`: one call attached to this module and no other.
   Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
+  /// Of a module that is not in this process.
+  Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();

@@ -13,6 +13,7 @@
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/packed_state.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/options.hpp>
 
@@ -176,7 +177,12 @@ class TORCHTAP_API Intake {
     auto type = static_cast<std::int32_t>(device_.type());
     auto index = static_cast<std::int32_t>(device_.index());
     archive(folding_, count_, shaped_, kept_, dtype, type, index, omitted_);
-    if constexpr (Archive::is_loading::value) restored(dtype, type, index);
+    if constexpr (Archive::is_loading::value) {
+      restored(dtype, type, index);
+      device_ = core::detail::placed(archive, device_);
+    } else if (!any_shape_) {
+      core::detail::note_shape(archive, name_, shaped_, kept_);
+    }
   }
 
  private:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles and runs the code blocks of README.md and docs/, so that none of them is wrong.
 
-    snippets.py generate OUT.cpp [--transparent]      all C++ blocks as one file
+    snippets.py generate OUT.cpp [--transparent] [--distributed]      all C++ blocks as one file
     snippets.py run --program EXE … --work FOLDER     runs them, page by page, and the Python and shell blocks between them
     snippets.py cmake PREFIX                          configures the CMake blocks against an installed torchtap
     snippets.py links                                 follows relative links and anchors
@@ -32,7 +32,8 @@ Code that readers need not see stands in comments of several lines, which begin 
     <!-- snippet-python           Python that is run here
     <!-- snippet-sh               shell that is run here
 
-`<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent.
+`<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent. A page with
+`<!-- snippets: distributed -->` needs torchtap::distributed, and is left out without --distributed.
 """
 import argparse
 import contextlib
@@ -53,6 +54,9 @@ OPTIONS = {"cpp": {"", "global", "continue", "compile"}, "python": {"", "syntax"
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
 
+DISTRIBUTED = "<!-- snippets: distributed -->"
+
+
 class Block:
     def __init__(self, page, line, language, option, text, hidden=""):
         self.page, self.line, self.language, self.option, self.text, self.hidden = page, line, language, option, text, hidden
@@ -68,6 +72,10 @@ def pages():
     return [str(file.relative_to(ROOT)) for file in files]
 
 
+def left_out(page, distributed):
+    return not distributed and DISTRIBUTED in (ROOT / page).read_text().splitlines()
+
+
 def blocks(page):
     """All blocks of a page in order, and whether they need torchtap::transparent."""
     found, option, transparent = [], "", False
@@ -77,6 +85,8 @@ def blocks(page):
         line = lines[i]
         if line.strip() == "<!-- snippets: transparent -->":
             transparent = True
+        elif line.strip() == DISTRIBUTED:
+            pass
         elif marked := re.fullmatch(r"\s*<!-- snippet: (\w+) -->\s*", line):
             option = marked[1]
         elif hidden := re.fullmatch(r"<!-- snippet-(\w+)", line):
@@ -168,11 +178,12 @@ int main(int argc, char** argv) {
 """
 
 
-def generate(out, transparent):
-    text = PRELUDE % ("#include <torchtap/transparent/transparent.hpp>\n" if transparent else "")
+def generate(out, transparent, distributed):
+    text = PRELUDE % ("#include <torchtap/transparent/transparent.hpp>\n" * transparent +
+                      "#include <torchtap/distributed/distributed.hpp>\n" * distributed)
     names = []
     for page in pages():
-        if blocks(page)[1] != transparent:
+        if blocks(page)[1] != transparent or left_out(page, distributed):
             continue
         made, outside = functions(page)
         text += "".join(outside)
@@ -260,6 +271,8 @@ def run(arguments):
         counts[what] = counts.get(what, 0) + 1
 
     for page in pages():
+        if left_out(page, arguments.distributed):
+            continue
         found, transparent = blocks(page)
         program = arguments.transparent if transparent else arguments.program
         folder = work / re.sub(r"\W", "_", page)
@@ -304,8 +317,9 @@ def run(arguments):
 
 def configure(prefix):
     number = 0
+    distributed = any(pathlib.Path(prefix).rglob("torchtapDistributedTargets.cmake"))
     for page in pages():
-        for block in blocks(page)[0]:
+        for block in blocks(page)[0] if not left_out(page, distributed) else ():
             if block.language != "cmake":
                 continue
             text = block.text
@@ -362,7 +376,9 @@ def main():
     one = commands.add_parser("generate")
     one.add_argument("out")
     one.add_argument("--transparent", action="store_true")
+    one.add_argument("--distributed", action="store_true")
     one = commands.add_parser("run")
+    one.add_argument("--distributed", action="store_true")
     one.add_argument("--program")
     one.add_argument("--transparent")
     one.add_argument("--command")
@@ -372,7 +388,7 @@ def main():
     commands.add_parser("links")
     arguments = parser.parse_args()
     if arguments.what == "generate":
-        generate(arguments.out, arguments.transparent)
+        generate(arguments.out, arguments.transparent, arguments.distributed)
     elif arguments.what == "run":
         run(arguments)
     elif arguments.what == "cmake":

@@ -371,7 +371,7 @@ BOOST_AUTO_TEST_CASE(recordings_are_merged_by_their_states) {
   BOOST_TEST(!fs::exists(folder / "reduced"));
   BOOST_CHECK_EXCEPTION(storage::merge({kFixtures + "/1/reduced", kFixtures + "/1/kept"}, folder / "reduced",
                                        torchtap::reductions::restore, options),
-                        c10::ValueError, says({"merge", "modules"}));
+                        c10::ValueError, says({"merge", "(\"slots\") has the reduction"}));
   BOOST_CHECK_THROW(storage::merge({}, folder / "reduced", torchtap::reductions::restore, options),
                     c10::ValueError);
 }

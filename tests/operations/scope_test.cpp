@@ -244,6 +244,35 @@ BOOST_AUTO_TEST_CASE(scopes_nest_and_each_has_its_level) {
              boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(an_event_can_be_looked_into) {
+  const at::Tensor x = torch::rand({2, 3}), w = torch::rand({4, 3});
+  const at::Tensor plain = at::matmul(x, w.t()) + 1;
+  Names outer, inner, deep;
+  {
+    const ops::Scope around([&](ops::Event& event) { outer.push_back(event.name()); });
+    const ops::Callback inside = [&](ops::Event& event) {
+      inner.push_back(event.name());
+      ops::run_inside(event, [&](ops::Event& below) { deep.push_back(below.name()); });
+    };
+    const ops::Scope scope([&](ops::Event& event) { ops::run_inside(event, inside); });
+    const at::Tensor sum = at::matmul(x, w.t()) + 1;
+    {
+      const ops::Unseen unseen;
+      BOOST_TEST(sum.equal(plain));
+    }
+    BOOST_CHECK_THROW(at::matmul(x, x), c10::Error);  // thrown by an operation inside
+    inner.clear();
+    at::layer_norm(x, {3});
+  }
+  x.exp();
+  BOOST_TEST(outer == (Names{"aten::t", "aten::matmul", "aten::add", "aten::matmul", "aten::layer_norm"}),
+             boost::test_tools::per_element());
+  BOOST_TEST(inner == (Names{"aten::native_layer_norm"}), boost::test_tools::per_element());
+  BOOST_TEST((std::find(deep.begin(), deep.end(), "aten::t") == deep.end()));  // what is called below mm
+  const ops::Scope scope([](ops::Event& event) { ops::run_inside(event, nullptr); });
+  BOOST_CHECK_EXCEPTION(x.exp(), c10::ValueError, says({"run_inside", "aten::exp", "empty"}));
+}
+
 BOOST_AUTO_TEST_CASE(what_a_callback_calls_is_not_seen) {
   int calls = 0;
   const ops::Scope scope([&](ops::Event&) {

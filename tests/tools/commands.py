@@ -80,6 +80,15 @@ def check_merge(folder):
     _, errors = run("merge", folder / "mean/1", folder / "mean/2", "--save", folder / "mean/12", status=2)
     check("overwrite" in errors, f"merge: a recording that is there: {errors}")
     run("merge", folder / "mean/1", folder / "mean/2", "--save", folder / "mean/12", "--overwrite")
+    # The modules of all parts, and parts in the order of their numbers.
+    run("merge", folder / "mean/1", manifest.parent, "--save", folder / "stages", "--all-modules")
+    check([entry["path"] for entry, _ in recording(folder / "stages")] == ["", "0", "1", "2", "9"],
+          "merge: the modules of all parts")
+    for number, part in ((2, "1"), (10, "3")):
+        subprocess.run(["cp", "-r", kept / part, folder / f"rank{number}"], check=True)
+    run("merge", folder / "rank10", folder / "rank2", "--by-number", "--save", folder / "by-number")
+    for (_, got), (_, first), (_, last) in zip(*(recording(part) for part in (folder / "by-number", kept / "1", kept / "3"))):
+        check(len(got) == 4 and all(map(torch.equal, got, first + last)), "merge: parts by number")
     state = folder / "mean/damaged"
     subprocess.run(["cp", "-r", folder / "mean/2", state], check=True)
     data = bytearray((state / "0.pt").read_bytes())

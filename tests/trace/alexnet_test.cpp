@@ -78,6 +78,7 @@ BOOST_AUTO_TEST_CASE(finds_by_a_part_of_one_name_only) {
   const trace::History& history = alexnet();
   BOOST_TEST(history["flat"].label() == "flatten_1_15");
   BOOST_TEST(history.find("conv2d_?_*").size() == 5U);
+  BOOST_TEST(history.find("conv2d_[2-4]_*").size() == 3U);
   BOOST_TEST(history.find("features.*").size() == 13U);
   BOOST_CHECK_EXCEPTION(history["conv"], c10::IndexError,
                         says({"\"conv\" finds 5 nodes", "conv2d_1_1", "by label"}));

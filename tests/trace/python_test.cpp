@@ -25,7 +25,11 @@ const Case cases[]{{"alexnet", "program", 22}, {"resnet18", "program", 69}, {"mo
                    {"loop", "leaf", 0},        {"lstm", "leaf", 0},         {"vit", "leaf", 0},
                    {"transformer", "leaf", 0}};
 
-/// Views that the eager model and TorchScript make differently count on neither side.
+/// Newer versions of Python's indexing make no view of a whole dimension, which TorchScript does.
+bool is_whole_slice(const trace::Node& node) {
+  return node.type() == "slice" && node.tensor().sizes() == node.parents().at(0).tensor().sizes();
+}
+
 BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_one,
                      boost::unit_test::data::make(cases), one) {
   at::set_num_threads(1);
@@ -43,9 +47,9 @@ BOOST_DATA_TEST_CASE(a_scripted_model_has_the_operations_and_bits_of_the_eager_o
   for (const trace::Node& node : history) {
     if (node.kind() != trace::NodeKind::operation) continue;
     BOOST_REQUIRE_MESSAGE(next < tensors.size(), node.label() << " is more than Python saw");
-    BOOST_TEST(node.type() == expected.at("names").at(static_cast<std::int64_t>(next)).text(),
-               node.label() << ", which Python calls "
-                            << expected.at("names").at(static_cast<std::int64_t>(next)).text());
+    const std::string& name = expected.at("names").at(static_cast<std::int64_t>(next)).text();
+    if (is_whole_slice(node) && name != "slice") continue;
+    BOOST_TEST(node.type() == name, node.label() << ", which Python calls " << name);
     BOOST_TEST(node.tensor().sizes() == tensors[next].sizes(), node.label());
     BOOST_TEST(torch::equal(node.tensor(), tensors[next]), node.label() << " has other values");
     ++next;

@@ -48,9 +48,8 @@ bool History::contains(const std::string& name) const noexcept {
 
 std::vector<Node> History::find(const std::string& pattern) const {
   std::vector<Node> nodes;
-  const auto found =
-      detail::is_pattern(pattern) ? detail::look_up_all(*graph_, pattern) : detail::look_up(*graph_, pattern);
-  for (const std::int64_t position : found) nodes.emplace_back(graph_, position);
+  for (const std::int64_t position : detail::look_up_all(*graph_, pattern))
+    nodes.emplace_back(graph_, position);
   return nodes;
 }
 

@@ -63,7 +63,7 @@ class TORCHTAP_API History {
   Node at(const std::string& name) const { return (*this)[name]; }
   /// Whether `operator[]` finds a node.
   bool contains(const std::string& name) const noexcept;
-  /// The nodes whose labels or paths match a pattern with `*` and `?`, or that `operator[]` finds; in order.
+  /// The nodes whose labels or paths match a glob, or that `operator[]` finds; in order.
   std::vector<Node> find(const std::string& pattern) const;
 
   std::vector<Node> inputs() const;

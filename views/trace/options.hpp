@@ -60,7 +60,7 @@ class TORCHTAP_API Options {
   /// Keeps all tensors or none. The default is none.
   Options& save(Save what);
   /// Keeps the tensors that these names find: labels ("conv2d_3_7", "conv2d_3"), parts of types ("conv"),
-  /// paths of modules ("features.6"), positions ("7", "-17"), and patterns with `*` and `?` over labels and
+  /// paths of modules ("features.6"), positions ("7", "-17"), and globs over labels and
   /// paths ("conv*").
   /// A name that finds nothing is an error of `Tracer::finish`. Labels are known when the pass has ended:
   /// until then all tensors of the type are held ("conv2d"), for positions and outputs all tensors.

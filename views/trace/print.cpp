@@ -46,6 +46,7 @@ std::string some_of(const std::vector<std::string>& names) {
 
 std::string labels_of(const std::vector<Node>& nodes) {
   std::vector<std::string> labels;
+  labels.reserve(nodes.size());
   for (const Node& node : nodes) labels.push_back(node.label());
   return some_of(labels);
 }
@@ -236,6 +237,7 @@ std::ostream& Node::print(std::ostream& out) const {
   print_function(out, *this);
   const auto print_calls = [&](const char* title, const std::vector<ModuleCall>& calls) {
     std::vector<std::string> texts;
+    texts.reserve(calls.size());
     for (const ModuleCall& call : calls) texts.push_back(call_text(call, *graph_));
     if (!texts.empty()) out << title << joined(texts) << "\n";
   };

@@ -3,12 +3,15 @@
 #include <locale>
 #include <sstream>
 
+#include <torchtap/core/detail/units.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/history.hpp>
 
 namespace torchtap::views::trace {
 namespace {
+
+using core::detail::csv_text;
 
 /// One cell: a text, or what JSON writes without quotes.
 struct Cell {
@@ -109,16 +112,6 @@ const std::vector<Column>& columns() {
       {"source", [](const Node& node) { return Cell{node.source()}; }},
   };
   return all;
-}
-
-std::string csv_text(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char letter : text) {
-    if (letter == '"') quoted += '"';
-    quoted += letter;
-  }
-  return quoted + "\"";
 }
 
 std::string json_text(const std::string& text) {

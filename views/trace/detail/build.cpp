@@ -326,7 +326,7 @@ class Builder {
   void select() {
     std::set<std::int64_t> meant;
     for (const std::string& name : log_.options.names()) {
-      const auto found = is_pattern(name) ? look_up_all(*graph_, name) : look_up(*graph_, name);
+      const auto found = look_up_all(*graph_, name);
       TORCH_CHECK_INDEX(!found.empty(), "trace::Options::save: \"", name,
                         "\" finds nothing in this pass; the nearest are ",
                         core::detail::quoted(nearest_names(*graph_, name)), ".");

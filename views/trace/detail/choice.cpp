@@ -57,7 +57,7 @@ Extent choose_extent(const History& history, const DrawOptions& options) {
   return extent;  // the least that still shows what the model does
 }
 
-Choice::Choice(const History& history, Extent extent) : history_(history), extent_(std::move(extent)) {
+Choice::Choice(const History& history, Extent extent) : history_(history), extent_(extent) {
   if (!extent_.rolled) return;
   first_of_layer_.assign(static_cast<std::size_t>(history.layers()), -1);
   for (const Node& node : history) {

@@ -21,7 +21,7 @@ class Generator {
                         now.seeded_ == seen_.seeded_ && normals() == normals_ &&
                         std::memcmp(now.state_.data(), seen_.state_.data(), 64) == 0;
     if (stayed) return {};
-    const at::Tensor before = state_;
+    at::Tensor before = state_;
     remember();
     return before;
   }

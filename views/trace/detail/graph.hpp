@@ -71,8 +71,8 @@ void connect(Graph& graph);
 /// The positions that a name finds, as `History::operator[]` takes it: those of which it is a name, else
 /// those of which it is a part of one.
 std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name);
-/// The same for a pattern.
-std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& pattern);
+/// The positions that a glob matches; for any other name the same as `look_up`.
+std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& name);
 /// The names that resemble one that finds nothing.
 std::vector<std::string> nearest_names(const Graph& graph, const std::string& name);
 /// The names under which a node is found, the best first.

@@ -99,6 +99,7 @@ class Child {
   /// Throws nothing; `error()` is that of the system, 0 if it runs.
   Child(const std::string& program, std::vector<std::string> arguments, int in, int out, int messages) {
     std::vector<char*> pointers;
+    pointers.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     ::posix_spawn_file_actions_t actions;

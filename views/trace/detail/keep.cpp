@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/glob.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/views/trace/detail/generator.hpp>
 #include <torchtap/views/trace/detail/log.hpp>
@@ -34,8 +35,8 @@ bool is_number(const std::string& text) {
 /// ended.
 bool may_mean(const std::string& name, const std::string& type) {
   if (is_number(name)) return true;
-  if (is_pattern(name)) {
-    const std::string start = name.substr(0, name.find_first_of("*?"));
+  if (core::detail::is_glob(name)) {
+    const std::string start = name.substr(0, name.find_first_of("*?["));
     const std::size_t both = std::min(start.size(), type.size());
     return start.compare(0, both, type, 0, both) == 0;
   }
@@ -66,29 +67,6 @@ class GradientHook final : public torch::autograd::FunctionPreHook {
 };
 
 }  // namespace
-
-bool is_pattern(const std::string& name) {
-  return name.find_first_of("*?") != std::string::npos;
-}
-
-bool matches(const std::string& pattern, const std::string& text) {
-  std::size_t p = 0, t = 0, star = std::string::npos, tried = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] != '*' && pattern[p] == text[t]))) {
-      ++p;
-      ++t;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      tried = t;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      t = ++tried;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string::npos;
-}
 
 bool Log::wanted(const at::Tensor& tensor, const Facts* facts, bool input) {
   static const std::string input_name = "input", outside_name = "outside", root;
@@ -123,7 +101,7 @@ void Log::keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64
   const auto& names = options.names();
   const std::string& path = modules[module].path;
   const auto named = [&](const std::string& name) {
-    if (is_pattern(name)) return matches(name, path);
+    if (core::detail::is_glob(name) && core::detail::matches_glob(name, path)) return true;
     return name.compare(0, path.size(), path) == 0 &&
            (name.size() == path.size() || name[path.size()] == ':');
   };

@@ -237,9 +237,5 @@ struct Log {
 
 /// "conv2d" for "aten::conv2d" and for "aten::_conv2d_": the name in labels.
 std::string type_name(const std::string& function);
-/// Whether a text matches a pattern with `*` and `?`.
-bool matches(const std::string& pattern, const std::string& text);
-/// Whether a name in `Options::save` is a pattern.
-bool is_pattern(const std::string& name);
 
 }  // namespace torchtap::views::trace::detail

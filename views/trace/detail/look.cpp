@@ -29,7 +29,7 @@ std::string tensor_text(const Node& node) {
 
 /// That of the first and the last, if they differ: passes of a layer may have other shapes.
 std::string tensors_text(const std::vector<Node>& nodes) {
-  const std::string first = tensor_text(nodes.front());
+  std::string first = tensor_text(nodes.front());
   for (const Node& node : nodes) {
     if (tensor_text(node) != first) return first + " " + dash + " " + tensor_text(nodes.back());
   }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/glob.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 
 namespace torchtap::views::trace::detail {
@@ -125,10 +126,11 @@ std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name) {
   return {parts.begin(), parts.end()};
 }
 
-std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& pattern) {
+std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& name) {
+  if (!core::detail::is_glob(name) || graph.names.count(name) > 0) return look_up(graph, name);
   std::set<std::int64_t> found;
   for (const auto& [key, positions] : graph.names) {
-    if (matches(pattern, key)) found.insert(positions.begin(), positions.end());
+    if (core::detail::matches_glob(name, key)) found.insert(positions.begin(), positions.end());
   }
   return {found.begin(), found.end()};
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/detail/units.hpp>
+
 namespace torchtap::views::trace::detail {
 
 /// "253.5 KB"; a KB is 1024 bytes.
@@ -25,19 +27,11 @@ inline std::string size_text(std::int64_t bytes) {
   return text + std::string(units[unit]);
 }
 
+using core::detail::count_text;
+
 /// "1x64x55x55"; "()" for a scalar.
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
-  return shape.empty() ? "()" : text;
-}
-
-/// "61,100,840".
-inline std::string count_text(std::int64_t number) {
-  std::string text = std::to_string(number);
-  const std::size_t sign = number < 0 ? 1 : 0;
-  for (std::size_t place = text.size(); place > sign + 3;) text.insert(place -= 3, ",");
-  return text;
+  return core::detail::shape_text(shape, "()");
 }
 
 }  // namespace torchtap::views::trace::detail

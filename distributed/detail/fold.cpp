@@ -1,0 +1,145 @@
+// The step of a merge in which states move and are merged.
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/distributed/detail/protocol.hpp>
+
+namespace torchtap::distributed::detail {
+
+void Protocol::fold() {
+  if (options_.order() == Order::tree) {
+    fold_as_tree();
+  } else {
+    fold_in_order();
+  }
+}
+
+void Protocol::fold_in_order() {
+  if (!root()) {
+    // The root hears of the ranks before this one first.
+    if (offer_.present) send_to(options_.root(), std::move(own_), rank_ + 2);
+    own_.clear();
+    return;
+  }
+  own_.clear();  // the offer has the states themselves
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) {
+      merge_own();
+    } else if (present_[static_cast<std::size_t>(rank)]) {
+      merge_from(rank, 1);
+    }
+  }
+}
+
+/// A binomial tree: rank 2k takes in 2k + 1, then 4k takes in 4k + 2, so that merged ranks are always
+/// neighbours.
+void Protocol::fold_as_tree() {
+  own_.clear();
+  merge_own();
+  int depth = 1;
+  for (int step = 1; step < size_; step *= 2, ++depth) {
+    if (rank_ % (2 * step) == step) {
+      send_to(rank_ - step, failure_.empty() ? packed_total() : std::vector<Parcel>(), depth + 1);
+      total_.clear();
+      total_.resize(modules_.size());
+      break;
+    }
+    if (rank_ + step < size_) merge_from(rank_ + step, depth);
+  }
+  if (options_.root() == 0) return;
+  if (rank_ == 0) {
+    send_to(options_.root(), failure_.empty() ? packed_total() : std::vector<Parcel>(), depth + 1);
+    total_.clear();
+    total_.resize(modules_.size());
+  } else if (root()) {
+    failure_.clear();  // it went up the tree
+    merge_from(0, depth + 1);
+  }
+}
+
+void Protocol::merge_own() {
+  for (std::size_t i = 0; i < offer_.portions.size(); ++i) {
+    try {
+      merge(std::move(offer_.portions[i]), static_cast<std::int64_t>(places_[i]));
+    } catch (const std::exception& error) {
+      if (failure_.empty()) {
+        failure_ = c10::str("rank ", rank_, ": \"", modules_[places_[i]].path, "\": ", text_of(error));
+      }
+    }
+  }
+}
+
+void Protocol::merge_from(int rank, int steps) {
+  const auto each = [&](Parcel parcel) {
+    const Clock::time_point now = Clock::now();
+    if (now - ticked_ > Milliseconds(100)) {
+      links_.control->tick();
+      ticked_ = now;
+    }
+    if (!failure_.empty()) return;
+    const std::int64_t place = parcel.place;
+    try {
+      TORCH_CHECK_VALUE(place >= 0 && static_cast<std::size_t>(place) < total_.size(),
+                        "its state names a module that no rank has; its bytes were damaged on the way.");
+      merge(unpacked(std::move(parcel), offer_.blank.get()), place);
+    } catch (const std::exception& error) {
+      const bool known = place >= 0 && static_cast<std::size_t>(place) < total_.size();
+      failure_ = c10::str("rank ", rank, ": \"", known ? modules_[static_cast<std::size_t>(place)].path : "",
+                          "\": ", text_of(error));
+    }
+  };
+  try {
+    const std::string theirs = recv(*links_.data, rank, patience(steps), each);
+    if (failure_.empty()) failure_ = theirs;
+  } catch (const LinkError& error) {
+    throw LinkError(c10::str("rank ", rank, " did not hand over its state within ",
+                             options_.timeout().count(), " ms, or died (", error.what(), ")"));
+  }
+}
+
+/// As `Recorder::merge` does: `portion` follows what is there.
+void Protocol::merge(Portion portion, std::int64_t place) {
+  auto& total = total_[static_cast<std::size_t>(place)];
+  if (!total.has_value()) {
+    total = std::move(portion);
+    return;
+  }
+  while (total->slots.size() < portion.slots.size()) {
+    total->slots.push_back({offer_.blank != nullptr ? offer_.blank->clone() : nullptr, {}});
+  }
+  for (std::size_t i = 0; i < portion.slots.size(); ++i) {
+    auto& into = total->slots[i];
+    auto& from = portion.slots[i];
+    if (into.sink != nullptr && from.sink != nullptr) {
+      into.sink->merge(*from.sink);
+    } else {
+      into.samples.insert(into.samples.end(), from.samples.begin(), from.samples.end());
+    }
+  }
+  total->samples += portion.samples;
+  total->refused += portion.refused;
+  total->without_tensors += portion.without_tensors;
+}
+
+void Protocol::send_to(int rank, std::vector<Parcel> parcels, int steps) {
+  try {
+    send(*links_.data, std::move(parcels), rank, failure_, patience(steps));
+  } catch (const LinkError& error) {
+    throw LinkError(c10::str("rank ", rank, " did not take this rank's state within ",
+                             options_.timeout().count(), " ms, or died (", error.what(), ")"));
+  }
+}
+
+/// What was merged so far. Takes it away, but for what has no data.
+std::vector<Parcel> Protocol::packed_total() {
+  std::vector<Parcel> parcels;
+  for (std::size_t place = 0; place < total_.size(); ++place) {
+    if (!total_[place].has_value()) continue;
+    parcels.push_back(packed(*total_[place]));
+    parcels.back().place = static_cast<std::int64_t>(place);
+    total_[place].reset();
+  }
+  return parcels;
+}
+
+}  // namespace torchtap::distributed::detail

@@ -1,0 +1,21 @@
+#pragma once
+
+/// The only place that makes a process group, so that Gloo's headers stay in one file.
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <torchtap/distributed/group.hpp>
+
+namespace torchtap::distributed::detail {
+
+/// A group of Gloo that meets in `store`, or the store alone where torchtap was built without Gloo. `local`:
+/// all ranks are on this machine.
+Group connected(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                std::chrono::milliseconds timeout, bool local);
+
+}  // namespace torchtap::distributed::detail

@@ -1,0 +1,290 @@
+// Compares what ranks say of themselves.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/distributed/detail/header.hpp>
+#include <torchtap/version.hpp>
+
+namespace torchtap::distributed::detail {
+namespace {
+
+using core::detail::StateFact;
+
+/// `"layer1"`, or `"layer1" (its 2nd)` where several modules have that path.
+std::string named(const ModuleKey& key) {
+  const std::string path = "\"" + key.path + "\"";
+  return key.number == 0 ? path : c10::str(path, " (number ", key.number, " of that path, from 0)");
+}
+
+/// Compares one value of each rank with that of the first rank that has a recorder.
+template <class Of>
+std::string differs(const std::vector<Header>& headers, const char* what, const Of& of) {
+  const Header* first = nullptr;
+  for (const Header& header : headers) {
+    if (!header.present) continue;
+    if (first == nullptr) first = &header;
+    if (of(header) == of(*first)) continue;
+    return c10::str("rank ", &header - headers.data(), " has the ", what, " ", of(header), ", and rank ",
+                    first - headers.data(), " has ", of(*first), "; all ranks have to have the same");
+  }
+  return "";
+}
+
+std::string options_differ(const std::vector<Header>& headers) {
+  const std::pair<const char*, std::int64_t Header::*> all[] = {
+      {"option root", &Header::root},
+      {"option order", &Header::order},
+      {"option everywhere", &Header::everywhere},
+      {"option same_modules", &Header::same_modules},
+      {"option samples", &Header::samples}};
+  for (const auto& [what, member] : all) {
+    std::string why =
+        differs(headers, what, [member = member](const Header& header) { return header.*member; });
+    if (!why.empty()) return why;
+  }
+  return "";
+}
+
+/// What one rank says of a module, and which rank it is.
+struct Said {
+  std::size_t rank;
+  const ModuleFacts* facts;
+};
+
+std::string facts_differ(const ModuleKey& key, const Said& first, const Said& other) {
+  const auto& mine = first.facts->facts;
+  const auto& theirs = other.facts->facts;
+  // Ranks may have seen different numbers of slots, each of which says the same number of things.
+  for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
+    const StateFact &a = mine[i], &b = theirs[i];
+    if (a.what != b.what || a.version != b.version) {
+      return c10::str("rank ", other.rank, " has for ", named(key), " version ", b.version,
+                      " of the state of ", b.what, ", and rank ", first.rank, " version ", a.version, " of ",
+                      a.what, "; run the same version of torchtap on all ranks");
+    }
+    if (a.shaped && b.shaped && a.shape != b.shape) {
+      return c10::str(
+          "rank ", other.rank, " has for ", named(key), " the rows of shape ", c10::IntArrayRef(b.shape),
+          " in ", b.what, ", and rank ", first.rank, " has ", c10::IntArrayRef(a.shape),
+          "; only samples of one shape can be merged, or fold the dimensions that differ (over, over_all)");
+    }
+  }
+  return "";
+}
+
+using AllSaid = std::map<ModuleKey, std::vector<Said>>;
+
+/// What ranks say of each module, in their order.
+AllSaid said_of(const std::vector<Header>& headers) {
+  AllSaid all;
+  for (std::size_t rank = 0; rank < headers.size(); ++rank) {
+    std::vector<storage::EntryId> ids;
+    for (const auto& module : headers[rank].modules) ids.push_back(module.id);
+    const auto keys = keys_of(ids);
+    for (std::size_t i = 0; i < keys.size(); ++i) all[keys[i]].push_back({rank, &headers[rank].modules[i]});
+  }
+  return all;
+}
+
+std::string recorded_differently(const ModuleKey& key, const Said& first, const Said& other) {
+  const auto says = [&](const std::string& theirs, const std::string& mine, const char* wanted) {
+    return c10::str("rank ", other.rank, " has for ", named(key), " ", theirs, ", and rank ", first.rank,
+                    " has ", mine, "; all ranks have to record ", wanted);
+  };
+  const std::string &kind = other.facts->id.kind, &first_kind = first.facts->id.kind;
+  if (kind != first_kind) return says("the kind " + kind, first_kind, "the same kind");
+  const auto text = [](const std::string& reduction) {
+    return reduction.empty() ? "no reduction" : reduction;
+  };
+  const std::string &reduction = other.facts->reduction, &first_reduction = first.facts->reduction;
+  if (reduction == first_reduction) return "";
+  return says(text(reduction), text(first_reduction), "with the same reduction, configured alike");
+}
+
+std::string modules_differ(const AllSaid& all) {
+  for (const auto& [key, said] : all) {
+    // A rank without samples has no shape to compare with, so each is compared with all before it that
+    // differ.
+    for (std::size_t i = 1; i < said.size(); ++i) {
+      std::string why = recorded_differently(key, said[0], said[i]);
+      for (std::size_t j = 0; why.empty() && j < i; ++j) {
+        why = facts_differ(key, said[j], said[i]);
+        const bool shaped = std::any_of(said[j].facts->facts.begin(), said[j].facts->facts.end(),
+                                        [](const StateFact& fact) { return fact.shaped; });
+        if (shaped) break;  // those after it agree with it
+      }
+      if (!why.empty()) return why;
+    }
+  }
+  return "";
+}
+
+/// A module that a rank lacks although all ranks were to have the same.
+std::string module_missing(const std::vector<Header>& headers, const AllSaid& all) {
+  const bool strict = std::any_of(headers.begin(), headers.end(), [](const Header& header) {
+    return header.present && header.same_modules != 0;
+  });
+  if (!strict) return "";
+  for (const auto& [key, said] : all) {
+    for (std::size_t rank = 0; rank < headers.size(); ++rank) {
+      const auto has = [rank](const Said& one) { return one.rank == rank; };
+      if (!headers[rank].present || std::any_of(said.begin(), said.end(), has)) continue;
+      return c10::str("rank ", rank, " records no module ", named(key), ", and rank ", said[0].rank,
+                      " does; leave out the option same_modules to get the modules of all ranks");
+    }
+  }
+  return "";
+}
+
+std::string kept_too_much(const std::vector<Header>& headers) {
+  std::int64_t bytes = 0, limit = 0;
+  for (std::size_t rank = 0; rank < headers.size(); ++rank) {
+    limit = std::max(limit, headers[rank].samples);
+    for (const auto& module : headers[rank].modules) {
+      if (!module.reduction.empty()) continue;
+      bytes += module.bytes;
+      if (headers[rank].samples == 0) {
+        return c10::str("rank ", rank, " keeps every sample of \"", module.id.path,
+                        "\"; reduce them, ask for samples with the option samples(bytes), or save() on each "
+                        "rank and join "
+                        "the recordings with `torchtap merge`");
+      }
+    }
+  }
+  if (bytes <= limit) return "";
+  return c10::str("the kept samples of all ranks take ", bytes, " bytes, and the option samples allows ",
+                  limit,
+                  "; allow more, or save() on each rank and join the recordings with `torchtap merge`");
+}
+
+}  // namespace
+
+std::string without_stop(std::string text) {
+  while (!text.empty() && (text.back() == '.' || text.back() == ' ' || text.back() == '\n')) text.pop_back();
+  return text;
+}
+
+std::vector<ModuleKey> keys_of(const std::vector<storage::EntryId>& ids) {
+  std::map<std::string, std::int64_t> seen;
+  std::vector<ModuleKey> keys;
+  keys.reserve(ids.size());
+  for (const auto& id : ids) keys.push_back({id.path, seen[id.path]++});
+  return keys;
+}
+
+std::string Header::encoded() const {
+  if (!present) return "";
+  std::ostringstream stream;
+  {
+    core::OutputArchive archive(stream);
+    archive(protocol, library, refusal, kind, reduction, root, order, everywhere, same_modules, samples,
+            modules);
+  }
+  return stream.str();
+}
+
+Header Header::decoded(const std::string& text) {
+  Header header;
+  if (text.empty()) return header;
+  header.present = true;
+  try {
+    std::istringstream stream(text);
+    core::InputArchive archive(stream);
+    archive(header.protocol, header.library);
+    if (header.protocol != kProtocol) {
+      header.refusal = c10::str("it runs torchtap ", header.library, ", which merges in another way than ",
+                                TORCHTAP_VERSION, " here (protocol ", header.protocol, " and ", kProtocol,
+                                "); run the same version on all ranks");
+      return header;
+    }
+    archive(header.refusal, header.kind, header.reduction, header.root, header.order, header.everywhere,
+            header.same_modules, header.samples, header.modules);
+  } catch (const std::exception&) {
+    header.refusal =
+        "what it said of itself cannot be read; other traffic came between, or it is no rank of torchtap";
+    header.modules.clear();
+  }
+  return header;
+}
+
+std::vector<storage::EntryId> united(const std::vector<Header>& headers) {
+  std::vector<storage::EntryId> all;
+  std::set<ModuleKey> seen;
+  for (const Header& header : headers) {
+    std::vector<storage::EntryId> ids;
+    for (const auto& module : header.modules) ids.push_back(module.id);
+    const auto keys = keys_of(ids);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (seen.insert(keys[i]).second) all.push_back(ids[i]);
+    }
+  }
+  return all;
+}
+
+std::string why_not(const std::vector<Header>& headers, int root) {
+  std::string refusals;
+  for (std::size_t rank = 0; rank < headers.size(); ++rank) {
+    if (headers[rank].refusal.empty()) continue;
+    refusals +=
+        c10::str(refusals.empty() ? "" : "; ", "rank ", rank, ": ", without_stop(headers[rank].refusal));
+  }
+  if (!refusals.empty()) return refusals;
+  const Header& chief = headers[static_cast<std::size_t>(root)];
+  const bool any =
+      std::any_of(headers.begin(), headers.end(), [](const Header& header) { return header.present; });
+  if (any && !chief.present) {
+    return c10::str("rank ", root,
+                    " merges and has no recorder; give the option root(rank) a rank that has one");
+  }
+  std::string why = options_differ(headers);
+  if (why.empty() && chief.order == static_cast<std::int64_t>(Order::tree)) {
+    for (std::size_t rank = 0; rank < headers.size(); ++rank) {
+      if (!headers[rank].present) {
+        why = c10::str("rank ", rank,
+                       " has no recorder, and Order::tree needs one on every rank; use Order::ranks");
+      }
+    }
+  }
+  const AllSaid all = said_of(headers);
+  if (why.empty()) why = modules_differ(all);
+  // Of recorders that have no module in common.
+  if (why.empty()) why = differs(headers, "kind", [](const Header& header) { return header.kind; });
+  if (why.empty()) {
+    why = differs(headers, "reduction",
+                  [](const Header& header) { return header.reduction.empty() ? "none" : header.reduction; });
+  }
+  if (why.empty()) why = module_missing(headers, all);
+  if (why.empty()) why = kept_too_much(headers);
+  return why;
+}
+
+std::string Verdict::encoded() const {
+  std::string text;
+  for (int i = 0; i < 8; ++i)
+    text += static_cast<char>((static_cast<std::uint64_t>(error.size()) >> (8 * i)) & 0xFF);
+  return text + error + (lost ? '\1' : '\0') + more;
+}
+
+Verdict Verdict::decoded(const std::string& text) {
+  Verdict verdict;
+  std::uint64_t length = 0;
+  for (std::size_t i = std::min<std::size_t>(8, text.size()); i > 0; --i) {
+    length = (length << 8) | static_cast<unsigned char>(text[i - 1]);
+  }
+  if (text.size() < 9 || length > text.size() - 9) {
+    verdict.error = "what the root decided cannot be read; other traffic came between";
+    return verdict;
+  }
+  const auto size = static_cast<std::size_t>(length);
+  verdict.error = text.substr(8, size);
+  verdict.lost = text[8 + size] != 0;
+  verdict.more = text.substr(9 + size);
+  return verdict;
+}
+
+}  // namespace torchtap::distributed::detail

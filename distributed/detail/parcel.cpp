@@ -1,0 +1,221 @@
+// Packs, sends and receives states.
+#include <ATen/Functions.h>
+
+#include <exception>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/distributed/detail/header.hpp>
+#include <torchtap/distributed/detail/parcel.hpp>
+
+namespace torchtap::distributed::detail {
+namespace {
+
+at::Tensor room_for(const core::detail::TensorPlace& place) {
+  bool sound = place.dtype >= 0 && place.dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions);
+  for (const auto size : place.sizes) sound = sound && size >= 0;
+  if (!sound) throw LinkError("the form of a tensor is damaged; other traffic came between");
+  return at::empty(place.sizes, at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype)));
+}
+
+/// Begins a transfer of each tensor of a parcel.
+template <class Begin>
+std::vector<Transport::Pending> begun(const Parcel& parcel, const Begin& begin) {
+  std::vector<Transport::Pending> pending;
+  pending.reserve(parcel.tensors.size());
+  for (const at::Tensor& tensor : parcel.tensors) pending.push_back(begin(bytes_of(tensor)));
+  return pending;
+}
+
+void finish(const std::vector<Transport::Pending>& pending) {
+  for (const auto& each : pending) each();
+}
+
+}  // namespace
+
+std::int64_t Parcel::bytes() const {
+  std::int64_t bytes = 0;
+  for (const Slot& slot : slots) bytes += static_cast<std::int64_t>(slot.bytes.size());
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+Parcel packed(const Portion& portion) {
+  Parcel parcel;
+  parcel.samples = portion.samples;
+  parcel.refused = portion.refused;
+  parcel.without_tensors = portion.without_tensors;
+  for (const auto& slot : portion.slots) {
+    Parcel::Slot into;
+    std::ostringstream stream;
+    core::detail::StateWriter writer(stream);
+    into.reduced = slot.sink != nullptr;
+    if (into.reduced) {
+      slot.sink->save(writer);
+    } else {
+      writer(slot.samples);
+    }
+    into.bytes = stream.str();
+    into.tensors = static_cast<std::int64_t>(writer.tensors.size());
+    parcel.slots.push_back(std::move(into));
+    for (at::Tensor& tensor : writer.tensors) {
+      parcel.beside.push_back({static_cast<std::int32_t>(tensor.scalar_type()), 0, tensor.sizes().vec()});
+      parcel.tensors.push_back(std::move(tensor));
+    }
+    for (auto& fact : writer.facts) parcel.facts.push_back(std::move(fact));
+  }
+  return parcel;
+}
+
+Portion unpacked(Parcel parcel, const core::Sink* blank) {
+  Portion portion;
+  portion.samples = parcel.samples;
+  portion.refused = parcel.refused;
+  portion.without_tensors = parcel.without_tensors;
+  auto next = parcel.tensors.begin();
+  for (auto& slot : parcel.slots) {
+    const auto end = next + static_cast<std::ptrdiff_t>(slot.tensors);
+    std::istringstream stream(std::move(slot.bytes));
+    core::detail::StateReader reader(stream, {std::make_move_iterator(next), std::make_move_iterator(end)});
+    next = end;
+    Portion::Slot into;
+    if (slot.reduced) {
+      TORCH_CHECK_VALUE(blank != nullptr, "its samples are reduced there and kept here.");
+      into.sink = blank->clone();
+      into.sink->load(reader);
+    } else {
+      reader(into.samples);
+    }
+    TORCH_CHECK_VALUE(reader.finished(),
+                      "its state has more tensors than it should; its bytes were damaged on the way.");
+    portion.slots.push_back(std::move(into));
+  }
+  return portion;
+}
+
+std::string encoded(const std::vector<Parcel>& parcels) {
+  std::ostringstream stream;
+  {
+    core::OutputArchive archive(stream);
+    archive(parcels);
+  }
+  return stream.str();
+}
+
+std::vector<Parcel> decoded(const std::string& text) {
+  std::vector<Parcel> parcels;
+  try {
+    std::istringstream stream(text);
+    core::InputArchive archive(stream);
+    archive(parcels);
+  } catch (const std::exception&) {
+    throw LinkError("a state is damaged; other traffic came between");
+  }
+  for (Parcel& parcel : parcels) {
+    std::int64_t tensors = 0;
+    for (const auto& slot : parcel.slots) tensors += slot.tensors < 0 ? -1 : slot.tensors;
+    if (tensors != static_cast<std::int64_t>(parcel.beside.size())) {
+      throw LinkError("a state is damaged; other traffic came between");
+    }
+  }
+  return parcels;
+}
+
+void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error,
+          const Patience& patience) {
+  Verdict message;
+  message.error = error;
+  if (error.empty()) message.more = encoded(parcels);
+  // The receiver may have to hear of other ranks first.
+  const Milliseconds timeout = patience.timeout * patience.steps;
+  data.send_message(message.encoded(), to, timeout);
+  if (!error.empty()) return;
+  std::vector<std::vector<Transport::Pending>> pending;
+  pending.reserve(parcels.size());
+  for (const Parcel& parcel : parcels) {
+    pending.push_back(begun(parcel, [&](const at::Tensor& bytes) { return data.send(bytes, to, timeout); }));
+  }
+  for (std::size_t i = 0; i < parcels.size(); ++i) {
+    finish(pending[i]);
+    pending[i].clear();
+    parcels[i].tensors.clear();
+  }
+}
+
+std::string recv(Transport& data, int from, const Patience& patience,
+                 const std::function<void(Parcel)>& each) {
+  const Verdict message = Verdict::decoded(data.recv_message(from, patience));
+  if (!message.error.empty()) return message.error;
+  std::vector<Parcel> parcels = decoded(message.more);
+  std::exception_ptr failed;
+  std::vector<Transport::Pending> pending, next;
+  const auto begin = [&](std::size_t i) {
+    for (const auto& place : parcels[i].beside) parcels[i].tensors.push_back(room_for(place));
+    return begun(parcels[i],
+                 [&](const at::Tensor& bytes) { return data.recv(bytes, from, patience.timeout); });
+  };
+  if (!parcels.empty()) next = begin(0);
+  for (std::size_t i = 0; i < parcels.size(); ++i) {
+    pending = std::exchange(next, {});
+    if (i + 1 < parcels.size()) next = begin(i + 1);
+    finish(pending);
+    pending.clear();
+    Parcel arrived = std::move(parcels[i]);
+    if (failed != nullptr) continue;
+    try {
+      each(std::move(arrived));
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  }
+  if (failed != nullptr) std::rethrow_exception(failed);
+  return "";
+}
+
+std::vector<std::int64_t> sizes_of(const std::string& text, const std::vector<Parcel>& parcels) {
+  std::vector<std::int64_t> sizes{static_cast<std::int64_t>(text.size())};
+  for (const Parcel& parcel : parcels) {
+    for (const at::Tensor& tensor : parcel.tensors)
+      sizes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
+  }
+  return sizes;
+}
+
+void hand_out(Transport& data, std::string text, const std::vector<Parcel>& parcels, Milliseconds timeout) {
+  std::vector<Transport::Pending> pending;
+  pending.push_back(
+      data.broadcast(bytes_of(std::make_shared<std::string>(std::move(text))), data.rank(), timeout));
+  for (const Parcel& parcel : parcels) {
+    for (const at::Tensor& tensor : parcel.tensors) {
+      pending.push_back(data.broadcast(bytes_of(tensor), data.rank(), timeout));
+    }
+  }
+  finish(pending);
+}
+
+std::vector<Parcel> take_in(Transport& data, int root, const std::vector<std::int64_t>& sizes,
+                            Milliseconds timeout) {
+  if (sizes.empty()) throw LinkError("the sizes of the result are missing; other traffic came between");
+  const auto text = std::make_shared<std::string>(static_cast<std::size_t>(sizes[0]), '\0');
+  data.broadcast(bytes_of(text), root, timeout)();
+  std::vector<Parcel> parcels = decoded(*text);
+  std::vector<Transport::Pending> pending;
+  for (Parcel& parcel : parcels) {
+    for (const auto& place : parcel.beside) {
+      parcel.tensors.push_back(room_for(place));
+      pending.push_back(data.broadcast(bytes_of(parcel.tensors.back()), root, timeout));
+    }
+  }
+  finish(pending);
+  return parcels;
+}
+
+void pass_by(Transport& data, int root, const std::vector<std::int64_t>& sizes, Milliseconds timeout) {
+  for (const std::int64_t size : sizes) {
+    data.broadcast(at::empty({size}, at::TensorOptions().dtype(at::kByte)), root, timeout)();
+  }
+}
+
+}  // namespace torchtap::distributed::detail

@@ -1,0 +1,104 @@
+// Messages between ranks, and the links of a group.
+#include <ATen/Functions.h>
+#include <ATen/ops/from_blob.h>
+
+#include <utility>
+
+#include <torchtap/distributed/detail/transport.hpp>
+
+namespace torchtap::distributed::detail {
+namespace {
+
+constexpr std::int64_t kLength = 8;
+constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // of a text; more can only be a damaged length
+
+std::string encoded(std::uint64_t length) {
+  std::string bytes;
+  for (std::int64_t i = 0; i < kLength; ++i) bytes += static_cast<char>((length >> (8 * i)) & 0xFF);
+  return bytes;
+}
+
+std::uint64_t decoded(const std::string& bytes) {
+  std::uint64_t length = 0;
+  for (std::size_t i = bytes.size(); i > 0; --i)
+    length = (length << 8) | static_cast<unsigned char>(bytes[i - 1]);
+  if (length > kLongest) throw LinkError("the length of a message is damaged; other traffic came between");
+  return length;
+}
+
+}  // namespace
+
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  return at::from_blob(
+      tensor.data_ptr(), {static_cast<std::int64_t>(tensor.nbytes())}, [tensor](void*) {},
+      at::TensorOptions().dtype(at::kByte));
+}
+
+at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
+  return at::from_blob(
+      text->data(), {static_cast<std::int64_t>(text->size())}, [text](void*) {},
+      at::TensorOptions().dtype(at::kByte));
+}
+
+void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
+  std::vector<Pending> pending{
+      send(bytes_of(std::make_shared<std::string>(encoded(text.size()))), to, timeout)};
+  if (!text.empty()) pending.push_back(send(bytes_of(std::make_shared<std::string>(text)), to, timeout));
+  for (const Pending& each : pending) each();
+}
+
+std::string Transport::recv_message(int from, const Patience& patience) {
+  const auto length = std::make_shared<std::string>(kLength, '\0');
+  recv(bytes_of(length), from, patience.timeout * patience.steps)();
+  const auto text = std::make_shared<std::string>(decoded(*length), '\0');
+  if (!text->empty()) recv(bytes_of(text), from, patience.timeout)();
+  return std::move(*text);
+}
+
+/// Not by the group's broadcast, which fails for all if one rank is dead: the others are to hear of it.
+void Transport::broadcast_message(std::string& text, int root, const Patience& patience) {
+  if (rank() != root) {
+    text = recv_message(root, patience);
+    return;
+  }
+  const at::Tensor length = bytes_of(std::make_shared<std::string>(encoded(text.size())));
+  const at::Tensor bytes = text.empty() ? at::Tensor() : bytes_of(std::make_shared<std::string>(text));
+  std::vector<Pending> pending;
+  for (int to = 0; to < size(); ++to) {
+    if (to == root) continue;
+    try {
+      pending.push_back(send(length, to, patience.timeout));
+      if (bytes.defined()) pending.push_back(send(bytes, to, patience.timeout));
+    } catch (const LinkError&) {  // it is gone; the others are not
+    }
+  }
+  for (const Pending& each : pending) {
+    try {
+      each();
+    } catch (const LinkError&) {
+    }
+  }
+}
+
+Links::Links(std::shared_ptr<Transport> group, c10::intrusive_ptr<c10d::Store> store, int rank, int size)
+    : group_(std::move(group)), store_(std::move(store)), rank_(rank), size_(size) {}
+
+Links::Session Links::open() const {
+  Session session;
+  if (store_ != nullptr) {
+    // Counted in the store, so that merges have prefixes of their own whichever `Group` objects they use.
+    std::int64_t merge = 0;
+    try {
+      merge = store_->add("merges/" + std::to_string(rank_), 1);
+    } catch (const std::exception& error) {
+      throw LinkError(std::string("the store does not answer: ") + error.what());
+    }
+    session.roll = std::make_shared<OverStore>(store_, "merge/" + std::to_string(merge), rank_, size_);
+    session.control = session.roll;
+  }
+  session.data = group_ != nullptr ? group_ : session.control;
+  if (session.control == nullptr) session.control = group_;
+  return session;
+}
+
+}  // namespace torchtap::distributed::detail

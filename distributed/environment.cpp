@@ -1,0 +1,131 @@
+// Reads the variables that launchers set, and meets the other ranks.
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/distributed/detail/gloo.hpp>
+#include <torchtap/distributed/detail/tcp_options.hpp>
+#include <torchtap/distributed/detail/transport.hpp>
+#include <torchtap/distributed/environment.hpp>
+
+namespace torchtap::distributed {
+namespace {
+
+using detail::Clock;
+using detail::Milliseconds;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  TORCH_CHECK_VALUE(
+      value != nullptr && *value != '\0', "from_environment: the variable ", name,
+      " is not set. Start the program with torchrun --no_python, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+      "MASTER_PORT for each process.");
+  return value;
+}
+
+int number(const char* name, int least, int most) {
+  const std::string text = variable(name);
+  int value = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+  TORCH_CHECK_VALUE(
+      end.ec == std::errc() && end.ptr == text.data() + text.size() && value >= least && value <= most,
+      "from_environment: the variable ", name, " is \"", text, "\"; it has to be a number from ", least,
+      " to ", most, ".");
+  return value;
+}
+
+bool set_to_true(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && (std::strcmp(value, "True") == 0 || std::strcmp(value, "1") == 0);
+}
+
+/// Keeps the store until the other ranks are done with it, as it ends with the process that serves it.
+class Meeting final : public detail::Links {
+ public:
+  Meeting(const Group& group, StorePtr store, bool serves, Milliseconds linger)
+      : Links(*group.links()), store_(std::move(store)), serves_(serves), linger_(linger) {}
+  ~Meeting() override {
+    try {
+      std::int64_t left = store_->add("left", 1);
+      const auto end = Clock::now() + linger_;
+      while (serves_ && left < size() && Clock::now() < end) {
+        std::this_thread::sleep_for(Milliseconds(1));
+        left = store_->add("left", 0);
+      }
+    } catch (const std::exception&) {  // who served it has gone
+    }
+  }
+
+ private:
+  StorePtr store_;
+  bool serves_;
+  Milliseconds linger_;
+};
+
+StorePtr client(const std::string& host, c10d::TCPStoreOptions options) {
+  options.isServer = false;
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+/// The store, and whether this process serves it.
+std::pair<StorePtr, bool> tcp_store(int rank, const EnvironmentOptions& options) {
+  const std::string host = variable("MASTER_ADDR");
+  c10d::TCPStoreOptions tcp = detail::tcp_options();
+  tcp.port = static_cast<std::uint16_t>(number("MASTER_PORT", 1, std::numeric_limits<std::uint16_t>::max()));
+  tcp.waitWorkers = false;  // ranks wait for each other when they merge
+  tcp.timeout = options.timeout();
+  try {
+    if (rank == 0 && !set_to_true("TORCHELASTIC_USE_AGENT_STORE")) {
+      try {
+        c10d::TCPStoreOptions server = tcp;
+        server.isServer = true;
+        return {c10::make_intrusive<c10d::TCPStore>(host, server), true};
+      } catch (const std::exception&) {  // the training has a store at that port, which serves us as well
+      }
+    }
+    return {client(host, tcp), false};
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    TORCH_CHECK(false, "from_environment: rank ", rank, " found no store at MASTER_ADDR ", host,
+                ", MASTER_PORT ", tcp.port, " within ", options.timeout().count(),
+                " ms: ", text.substr(0, text.find('\n')), ". Rank 0 serves it and has to run there.");
+  }
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0;
+}
+
+}  // namespace
+
+Group from_environment(const EnvironmentOptions& options) {
+  TORCH_CHECK_VALUE(options.timeout().count() > 0, "from_environment: the timeout is ",
+                    options.timeout().count(), " ms; give a positive one.");
+  const int size = number("WORLD_SIZE", 1, std::numeric_limits<int>::max());
+  const int rank = number("RANK", 0, size - 1);
+  if (size == 1) return {c10::make_intrusive<c10d::HashStore>(), 0, 1};
+  auto [store, serves] = tcp_store(rank, options);
+  store->setTimeout(options.timeout());
+  // Another attempt of torchrun's, or another group of this process, must not read the keys of an earlier
+  // one.
+  const char* const restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  std::string prefix = options.prefix() + "/attempt_" + (restarts != nullptr ? restarts : "0");
+  const std::int64_t groups = store->add(prefix + "/groups/" + std::to_string(rank), 1);
+  prefix += "/" + std::to_string(groups);
+  store = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+  const Group group =
+      detail::connected(store, rank, size, options.timeout(), is_loopback(variable("MASTER_ADDR")));
+  return Group(std::make_shared<Meeting>(group, store, serves, options.linger()));
+}
+
+}  // namespace torchtap::distributed

@@ -1,0 +1,42 @@
+#pragma once
+
+/// A group of the processes that a launcher started.
+
+#include <torch/arg.h>
+
+#include <chrono>
+#include <string>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/distributed/group.hpp>
+
+namespace torchtap::distributed {
+
+/// How `from_environment` makes a group.
+class TORCHTAP_API EnvironmentOptions {
+  /// How long to wait until all ranks have come, and then for each step.
+  TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(5);
+  /// Precedes all keys in the store, so that torchtap never meets other users of it.
+  TORCH_ARG(std::string, prefix) = "torchtap";
+  /// How long rank 0, which serves the store, waits in the destructor of its last `Group` for the other ranks
+  /// to end theirs.
+  TORCH_ARG(std::chrono::milliseconds, linger) = std::chrono::seconds(10);
+};
+
+/// The group of the processes that `torchrun --no_python`, mpirun with these variables or any other launcher
+/// started: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as PyTorch reads them. All processes have to call
+/// it, in the same order.
+///
+/// Ranks meet in a `c10d::TCPStore`. Rank 0 serves it, unless torchrun's agent does or something else in the
+/// same process already listens at that port. Connections between ranks are Gloo's where torchtap was built
+/// with it (`has_gloo`), on the interface GLOO_SOCKET_IFNAME if that is set; otherwise everything goes
+/// through the store. A single rank needs none of the addresses.
+///
+/// Throws `c10::ValueError` if a variable is missing or wrong, and `c10::Error` if the ranks do not come
+/// within the timeout.
+TORCHTAP_API Group from_environment(const EnvironmentOptions& options = {});
+
+/// Whether `from_environment` makes groups of Gloo.
+TORCHTAP_API bool has_gloo() noexcept;
+
+}  // namespace torchtap::distributed

@@ -1,0 +1,72 @@
+#pragma once
+
+/// The ranks that merge what they recorded: a process group of c10d, a store of c10d, or both.
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <memory>
+#include <type_traits>
+
+#include <torchtap/core/api.hpp>
+
+namespace torchtap::distributed {
+
+namespace detail {
+class Links;
+}
+
+/// The ranks of a merge. A regular value; copies refer to the same ranks.
+///
+/// With a process group alone, an error names a rank that died or hangs only on the root, and the group has
+/// to be thrown away after a timeout (Gloo closes its connections). A store beside it makes all ranks name
+/// it, and what fails before data moves leaves the group in order. A store alone needs no group, and is
+/// slower for large states.
+///
+/// All ranks have to call the functions that take a group in the same order. They use send, recv and
+/// broadcast of the group, so no other thread may use the same group meanwhile: give torchtap a group of its
+/// own beside the one that the training uses.
+class TORCHTAP_API Group {
+ public:
+  /// The ranks of `group`: any `c10d::ProcessGroup`, or in LibTorch 2 any `c10d::Backend` (Gloo, NCCL, MPI).
+  /// With NCCL states go through the current CUDA device.
+  template <class T, class = std::enable_if_t<std::is_base_of_v<c10d::ProcessGroup, T> ||
+                                              std::is_base_of_v<c10d::Backend, T>>>
+  Group(const c10::intrusive_ptr<T>& group, const c10::intrusive_ptr<c10d::Store>& store = {})  // NOLINT
+      : Group(base(group), store, 0) {}
+  /// The same for `*group`. The object has to be one that an `intrusive_ptr` owns, as all of c10d's are.
+  template <class T, class = std::enable_if_t<std::is_base_of_v<c10d::ProcessGroup, T> ||
+                                              std::is_base_of_v<c10d::Backend, T>>>
+  Group(T& group, const c10::intrusive_ptr<c10d::Store>& store = {})  // NOLINT
+      : Group(c10::intrusive_ptr<T>::reclaim_copy(&group), store) {}
+  /// The ranks that share `store`, which is what they have instead of a group. Throws `c10::ValueError`
+  /// unless 0 <= rank < size.
+  Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
+
+  /// This process's rank, from 0.
+  int rank() const noexcept;
+  /// The number of ranks.
+  int size() const noexcept;
+
+  /// For the room itself.
+  const std::shared_ptr<detail::Links>& links() const noexcept { return links_; }
+  /// For the room itself.
+  explicit Group(std::shared_ptr<detail::Links> links) : links_(std::move(links)) {}
+
+ private:
+  template <class T>
+  static auto base(const c10::intrusive_ptr<T>& group) {
+    using Base =
+        std::conditional_t<std::is_base_of_v<c10d::ProcessGroup, T>, c10d::ProcessGroup, c10d::Backend>;
+    return c10::intrusive_ptr<Base>(group);
+  }
+  Group(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10::intrusive_ptr<c10d::Store>& store,
+        int);
+  Group(const c10::intrusive_ptr<c10d::Backend>& group, const c10::intrusive_ptr<c10d::Store>& store, int);
+
+  std::shared_ptr<detail::Links> links_;
+};
+
+}  // namespace torchtap::distributed

@@ -1,0 +1,90 @@
+// Merges recorders and single reductions over ranks.
+#include <utility>
+
+#include <torchtap/distributed/detail/protocol.hpp>
+#include <torchtap/distributed/merge.hpp>
+#include <torchtap/recorders/detail/exchange.hpp>
+#include <torchtap/recorders/recorder.hpp>
+
+namespace torchtap::distributed {
+
+using recorders::detail::Exchange;
+using recorders::detail::Portion;
+
+void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options) {
+  detail::Offer offer;
+  offer.present = true;
+  std::vector<Portion> counts;  // what was taken, without the data
+  try {
+    offer.kind = recorder.kind();
+    offer.blank = Exchange::blank(recorder);
+    offer.portions = Exchange::take(recorder);
+    for (const Portion& portion : offer.portions) {
+      Portion count;
+      count.samples = portion.samples;
+      count.refused = portion.refused;
+      count.without_tensors = portion.without_tensors;
+      counts.push_back(std::move(count));
+    }
+  } catch (const std::exception& error) {  // the other ranks are to hear of it
+    offer.portions.clear();
+    offer.refusal = detail::text_of(error);
+  }
+  offer.ready = [&]() -> std::string {
+    const std::string changed = Exchange::changed_since(recorder, counts);
+    return changed.empty()
+               ? ""
+               : changed + " recorded while ranks merged; call merge_ranks when the model does not run";
+  };
+  offer.put = [&](std::vector<Portion> merged) { Exchange::put(recorder, std::move(merged)); };
+  detail::Protocol(group, options, std::move(offer)).run();
+}
+
+void merge_ranks(const Group& group, const Options& options) {
+  detail::Protocol(group, options, {}).run();
+}
+
+void refuse_ranks(const std::string& why, const Group& group, const Options& options) noexcept {
+  try {
+    detail::Offer offer;
+    offer.present = true;
+    offer.refusal = why.empty() ? "it gave no reason" : why;
+    detail::Protocol(group, options, std::move(offer)).run();
+  } catch (...) {  // of which the caller has a reason of its own
+  }
+}
+
+std::unique_ptr<core::Sink> detail::merged_sink(std::unique_ptr<core::Sink> sink, const Group& group,
+                                                const Options& options) {
+  Offer offer;
+  offer.present = true;
+  offer.kind = "reduction";
+  std::unique_ptr<core::Sink> merged;
+  try {
+    offer.blank = sink->fresh();
+    Portion portion;
+    portion.id.kind = offer.kind;
+    portion.samples = sink->count();
+    portion.slots.push_back({std::move(sink), {}});
+    offer.portions.push_back(std::move(portion));
+  } catch (const std::exception& error) {
+    offer.portions.clear();
+    offer.refusal = text_of(error);
+  }
+  offer.put = [&](std::vector<Portion> portions) { merged = std::move(portions.at(0).slots.at(0).sink); };
+  Protocol(group, options, std::move(offer)).run();
+  return merged;
+}
+
+}  // namespace torchtap::distributed
+
+namespace torchtap::recorders {
+
+void Recorder::merge_ranks(const distributed::Group& group) {
+  distributed::merge_ranks(*this, group);
+}
+void Recorder::merge_ranks(const distributed::Group& group, const distributed::Options& options) {
+  distributed::merge_ranks(*this, group, options);
+}
+
+}  // namespace torchtap::recorders

@@ -1,0 +1,77 @@
+#pragma once
+
+/// Merges what the ranks of a group recorded.
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/core/sink.hpp>
+#include <torchtap/distributed/group.hpp>
+#include <torchtap/distributed/options.hpp>
+
+namespace torchtap::recorders {
+class Recorder;
+}
+
+namespace torchtap::distributed {
+
+/// Gives the recorders of all ranks what one recorder would have that had seen the samples of rank 0, then
+/// those of rank 1, and so on: the same bits on every rank.
+///
+/// Every rank of `group` has to call it, or one of the functions below. Modules are joined by their path, in
+/// any order; a recorder that lacks some gets subrecorders for them that are attached to nothing
+/// (`Recorder::replace` attaches them). Reductions that depend on the order of samples (First, Last, EMA,
+/// indices of TopK, Reservoir) follow the order of ranks. Afterwards each rank has the total, so `reset` the
+/// recorders before they record further samples that are to be merged again. The model must not run meanwhile
+/// in a way that the recorder records.
+///
+/// Ranks agree before anything changes: if kinds, reductions, their configurations, the shapes of their rows
+/// or the versions of their states differ, if a rank cannot hand over its state, if samples are kept and not
+/// asked for, or if a merge throws, all ranks throw the same `c10::ValueError`, which names rank and module.
+/// No recorder was changed then, and the next merge works. If a rank died or does not come within
+/// `Options::timeout`, the others throw `c10::Error`; see `Group` for what it names and whether the group can
+/// be used on.
+///
+/// The root receives states in the order of ranks, merges each as it arrives, and hands the result round. It
+/// holds two states besides its own, whatever the number of ranks, and only it computes, so that ranks have
+/// the same bits although their processors differ.
+TORCHTAP_API void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options = {});
+/// Takes part in the merge of the other ranks, in a process that has no recorder. The root needs one.
+TORCHTAP_API void merge_ranks(const Group& group, const Options& options = {});
+/// Takes part with an error, which all ranks then throw, instead of letting them wait for the timeout: for a
+/// process that failed before it could merge. Throws nothing.
+TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group,
+                               const Options& options = {}) noexcept;
+
+namespace detail {
+/// What `sink` becomes; null if nothing was merged.
+TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(std::unique_ptr<core::Sink> sink, const Group& group,
+                                                     const Options& options);
+}  // namespace detail
+
+/// The same for a single reduction, of this library or of your own, which needs cereal's `serialize`.
+///
+///     reductions::Moments moments;
+///     for (…) moments.update(batch);
+///     distributed::merge_ranks(moments, group);
+template <class R, class = std::enable_if_t<core::is_reduction_v<R>>>
+void merge_ranks(R& reduction, const Group& group, const Options& options = {}) {
+  const auto merged = detail::merged_sink(std::make_unique<core::SinkOf<R>>(reduction), group, options);
+  if (merged == nullptr) return;
+  if constexpr (std::is_move_assignable_v<R>) {
+    reduction = std::move(static_cast<core::SinkOf<R>&>(*merged).reduction());
+  } else {  // a fold of a lambda has no assignment
+    std::stringstream bytes;
+    core::detail::StateWriter writer(bytes);
+    merged->save(writer);
+    core::detail::StateReader reader(bytes, std::move(writer.tensors));
+    reader(reduction);
+  }
+}
+
+}  // namespace torchtap::distributed

@@ -1,0 +1,52 @@
+#pragma once
+
+/// What recorders hand over to rooms that bring their data together with that of other processes.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/core/sink.hpp>
+#include <torchtap/storage/entry.hpp>
+
+namespace torchtap::recorders {
+class Recorder;
+}
+
+namespace torchtap::recorders::detail {
+
+/// What one subrecorder recorded.
+struct TORCHTAP_API Portion {
+  /// The data of one slot.
+  struct Slot {
+    std::unique_ptr<core::Sink> sink;  ///< null if every sample is kept
+    std::vector<at::Tensor> samples;
+  };
+
+  storage::EntryId id;
+  std::vector<Slot> slots;
+  std::int64_t samples = 0;
+  std::int64_t refused = 0;
+  std::int64_t without_tensors = 0;
+};
+
+/// Takes the data of a recorder out, and puts data of more processes in its place.
+struct TORCHTAP_API Exchange {
+  /// Copies of what each subrecorder recorded, in order, each as of one moment. Throws `c10::ValueError` if
+  /// samples are spooled, if a value was set by hand, or if the recorder was moved from.
+  static std::vector<Portion> take(const Recorder& recorder);
+  /// The reduction without samples; null if every sample is kept.
+  static std::unique_ptr<core::Sink> blank(const Recorder& recorder);
+  /// The first of the subrecorders that recorded an event since `taken` was taken, as messages name it; "" if
+  /// none did.
+  static std::string changed_since(const Recorder& recorder, const std::vector<Portion>& taken);
+  /// Replaces what the recorder has by `merged`, subrecorder by subrecorder. Further portions become
+  /// subrecorders without a module, which record nothing until `Recorder::replace` gives them one.
+  static void put(Recorder& recorder, std::vector<Portion> merged);
+};
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,28 @@
+#pragma once
+
+/// The entries of several recordings, joined by the module that they are of.
+
+#include <string>
+#include <vector>
+
+#include <torchtap/storage/detail/save_entries.hpp>
+#include <torchtap/storage/recording.hpp>
+
+namespace torchtap::storage::detail {
+
+/// One module's entries, in the order of the recordings that have it.
+struct JoinedEntry {
+  std::vector<RecordedEntry> parts;
+};
+
+/// Loads the recordings and joins their entries: those of the first one in its order, then others. Throws
+/// `c10::ValueError` if reductions differ, and unless `all_modules` if modules do.
+std::vector<JoinedEntry> joined_by_module(const std::vector<std::string>& paths, bool all_modules);
+
+/// The samples of an entry that is spooled in some of the recordings: copies of the files that hold them.
+ShardedEntry with_all_shards(const JoinedEntry& joined);
+
+/// "entry 3 ("layer1.conv")".
+std::string named(const RecordedEntry& entry);
+
+}  // namespace torchtap::storage::detail

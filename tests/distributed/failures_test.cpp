@@ -1,0 +1,143 @@
+// Ranks that cannot merge, die or hang: what the others say, how soon, and that nothing is changed.
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <set>
+
+#include "launch.hpp"
+
+namespace bdata = boost::unit_test::data;
+using torchtap_test::Launch;
+using torchtap_test::RankResult;
+using torchtap_test::run_ranks;
+
+namespace {
+
+std::vector<RankResult> ranks(int size, const std::string& scenario, const std::string& link = "environment",
+                              const std::map<std::string, std::string>& variables = {}) {
+  Launch launch;
+  launch.size = size;
+  launch.scenario = scenario;
+  launch.link = torchtap_test::with_gloo() ? link : "store";
+  launch.variables = variables;
+  return run_ranks(launch);
+}
+
+/// Each rank says `key` with all of `parts`, and nothing was changed.
+void check_error(const std::vector<RankResult>& results, const std::string& key,
+                 const std::vector<std::string>& parts, const std::set<std::size_t>& without = {}) {
+  std::string first;
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    if (without.count(rank) != 0) continue;
+    const std::string text = results[rank].at(key);
+    if (first.empty()) first = text;
+    BOOST_TEST(text == first,
+               "rank " << rank << " says of " << key << ": " << text << "\nand not: " << first);
+    for (const auto& part : parts) {
+      BOOST_TEST(text.find(part) != std::string::npos, key << ": no \"" << part << "\" in: " << text);
+    }
+    if (results[rank].has(key + "-changed")) BOOST_TEST(results[rank].at(key + "-changed") == "no", key);
+  }
+  BOOST_TEST_MESSAGE(key << ": " << first);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(failures)
+
+BOOST_DATA_TEST_CASE(are_the_same_error_on_all_ranks, bdata::make({"environment", "group", "store"}), link) {
+  const auto results = ranks(3, "errors", link);
+  for (const auto& result : results) {
+    BOOST_TEST(result.status == 0);
+    if (result.has("failed")) BOOST_ERROR(result.at("failed"));
+  }
+  check_error(results, "recipe", {"rank 1", "\"layer\"", "Mean", "rank 0", "Moments"});
+  check_error(results, "configuration", {"rank 2", "\"layer\"", "Histogram(32)", "rank 0", "Histogram(64)"});
+  check_error(results, "shape", {"rank 2", "\"layer\"", "[5]", "rank 0", "[4]", "Moments"});
+  check_error(results, "shape-of-last", {"rank 2", "\"layer\"", "[5]", "rank 1", "[4]"});
+  check_error(results, "version", {"rank 1", "\"layer\"", "version 2", "rank 0", "version 1", "Versioned"});
+  check_error(results, "unsaved", {"rank 0", "rank 2", "cannot be saved", "serialize()"});
+  check_error(results, "keeps", {"rank 1", "\"layer\"", "no reduction", "Moments"});
+  check_error(results, "kept", {"rank 0", "\"layer\"", "samples(bytes)", "torchtap merge"});
+  check_error(results, "too-many", {"bytes", "option samples allows 100"});
+  check_error(results, "options", {"rank 2", "everywhere"});
+  check_error(results, "spooled", {"rank 2", "\"layer\"", "spooled", "torchtap merge"});
+  check_error(results, "in-merge", {"rank 1", "\"layer\"", "Every"});
+  check_error(results, "by-hand", {"rank 1", "\"layer\"", "set by hand"});
+  check_error(results, "kind", {"rank 1", "\"layer\"", "ForwardInput", "rank 0", "ForwardOutput"});
+  check_error(results, "modules", {"rank 2", "\"layer\"", "same_modules"});
+  check_error(results, "refused", {"rank 1", "the data set is gone"}, {1});
+  check_error(results, "no-root", {"rank 0", "root(rank)"});
+  check_error(results, "wrong-root", {"rank 9", "0 to 2"});
+  check_error(results, "wrong-timeout", {"positive"});
+  for (const auto& result : results) BOOST_TEST(result.at("works") == "3 1");
+}
+
+BOOST_DATA_TEST_CASE(of_a_killed_or_stopped_rank_come_within_the_timeout,
+                     bdata::make({"killed", "stopped"}) * bdata::make({"environment", "group", "store"}),
+                     scenario, link) {
+  const std::string name = scenario;
+  const auto results = ranks(3, name, link, {{"RANKS_WHO", "1"}});
+  BOOST_TEST(results[1].status == 128 + SIGKILL);
+  for (const std::size_t rank : {0, 2}) {
+    const std::string text = results[rank].at(name);
+    BOOST_TEST(text.substr(0, 5) == "lost ", text);
+    // A group alone tells the other ranks only that it broke.
+    const bool named = rank == 0 || std::string(link) != "group" || !torchtap_test::with_gloo();
+    BOOST_TEST((text.find("rank 1") != std::string::npos || !named), text);
+    BOOST_TEST(std::stod(results[rank].at(name + "-took")) < 6.0);
+    BOOST_TEST(results[rank].at(name + "-state") == "as before");
+    BOOST_TEST_MESSAGE(name << " over " << link << ", rank " << rank << ": " << text);
+  }
+}
+
+BOOST_DATA_TEST_CASE(of_a_dead_root_are_errors, bdata::make({"environment", "group", "store"}), link) {
+  const auto results = ranks(3, "killed", link, {{"RANKS_WHO", "0"}});
+  for (const std::size_t rank : {1, 2}) {
+    const std::string text = results[rank].at("killed");
+    BOOST_TEST(text.substr(0, 5) == "lost ", text);
+    BOOST_TEST(results[rank].at("killed-state") == "as before");
+    BOOST_TEST_MESSAGE("dead root over " << link << ", rank " << rank << ": " << text);
+  }
+}
+
+// Whenever a rank dies: all others have the result, or none.
+BOOST_DATA_TEST_CASE(are_all_or_none_if_a_rank_dies_within, bdata::make({"environment", "group"}), link) {
+  for (const char* after : {"100", "3000", "20000", "60000", "120000", "250000"}) {
+    const auto results = ranks(3, "dies-within", link,
+                               {{"RANKS_WHO", "2"}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "500000"}});
+    const std::string first = results[0].at("within").substr(0, 6),
+                      second = results[1].at("within").substr(0, 6);
+    BOOST_TEST(first == second, "after " << after << " us: " << results[0].at("within") << "\nand "
+                                         << results[1].at("within"));
+    if (first == "merged" && second == "merged") {
+      BOOST_TEST(results[0].at("within-state") == results[1].at("within-state"));
+    } else {
+      for (const std::size_t rank : {0, 1}) BOOST_TEST(results[rank].at("within-state") == "as before");
+    }
+    BOOST_TEST_MESSAGE("dies after " << after << " us over " << link << ": " << results[0].at("within"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(leave_a_group_with_a_store_in_order) {
+  const auto results = ranks(3, "late", "environment", {{"RANKS_WHO", "2"}});
+  for (const auto& result : results) {
+    BOOST_TEST(result.status == 0);
+    BOOST_TEST(result.at("late").find("rank 2") != std::string::npos, result.at("late"));
+    BOOST_TEST(result.at("late-state") == "as before");
+    BOOST_TEST(result.at("again") == "merged");
+    BOOST_TEST(result.at("again-state") == results.front().at("again-state"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(do_not_come_of_a_slow_rank_or_hide_what_a_rank_says) {
+  for (const auto& result : ranks(3, "slow", "group")) BOOST_TEST(result.at("slow") == "merged");
+  const auto results = ranks(3, "throws", "group");
+  for (const std::size_t rank : {0, 2}) {
+    BOOST_TEST(results[rank].at("throws").find("rank 1: rows of the data set are missing") !=
+               std::string::npos);
+    BOOST_TEST(std::stod(results[rank].at("throws-took")) < 1.5);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

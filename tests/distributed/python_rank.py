@@ -1,0 +1,128 @@
+"""A rank of torchtap's in Python, which takes part in merges without data.
+
+usage: python_rank.py [MERGES], with RANK and WORLD_SIZE; the root is rank 0
+
+Without MERGES: two merges over a Gloo group alone that meets in the FileStore RANKS_FILE, of which the second is one that
+ranks refuse. With MERGES: as many, over the group and the store of distributed::from_environment, which MASTER_ADDR and
+MASTER_PORT name.
+"""
+import datetime
+import os
+import sys
+
+import torch
+from torch.distributed import FileStore, PrefixStore, ProcessGroupGloo, TCPStore
+
+TAG = 0x746170
+PIECE = 8 << 20
+TIMEOUT = datetime.timedelta(seconds=60)
+ROOT = 0
+
+
+class OverGroup:
+    """Messages between this rank and the root, over the group: eight bytes with the length, and the data."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def send(self, data):
+        for part in (len(data).to_bytes(8, "little"), data):
+            if part:
+                self.group.send([torch.tensor(list(part), dtype=torch.uint8)], ROOT, TAG).wait()
+
+    def receive(self):
+        length = torch.empty(8, dtype=torch.uint8)
+        self.group.recv([length], ROOT, TAG).wait()
+        data = torch.empty(int.from_bytes(bytes(length.tolist()), "little"), dtype=torch.uint8)
+        for piece in data.split(PIECE) if len(data) else []:
+            self.group.recv([piece], ROOT, TAG).wait()
+        return bytes(data.tolist())
+
+
+class OverStore:
+    """The same over a store: a key with the length, and one for each piece. What the root tells all ranks is read by each
+    of them, and removed by the last."""
+
+    def __init__(self, store, rank, size):
+        merge = store.add(f"merges/{rank}", 1)
+        self.store = PrefixStore(f"merge/{merge}", store)
+        self.rank, self.size, self.sent, self.received = rank, size, 0, 0
+        self.store.set(f"here/{rank}", "\1")
+
+    def send(self, data):
+        key = f"{self.rank}-{ROOT}/{self.sent}"
+        self.sent += 1
+        if data:
+            self.store.set(f"{key}/0", data.decode("latin-1"))  # less than a piece
+        self.store.set(key, str(len(data)))
+
+    def receive(self):
+        key = f"all/{self.received}"
+        self.received += 1
+        length, data = int(self.store.get(key)), b""  # waits for it
+        pieces = 0
+        while len(data) < length:
+            data += self.store.get(f"{key}/{pieces}")
+            pieces += 1
+        if self.store.add(f"{key}/read", 1) == self.size - 1:
+            for name in [f"{key}/{piece}" for piece in range(pieces)] + [f"{key}/read"]:
+                self.store.delete_key(name)
+        return data
+
+
+def take_part(group, control):
+    """As distributed::merge_ranks(group) does in C++. Returns the number of bytes that were handed round."""
+
+    def verdict():
+        data = control.receive()
+        length = int.from_bytes(data[:8], "little")
+        if length:
+            raise RuntimeError(f"merge_ranks: {data[8:8 + length].decode()}. Nothing was changed on any rank.")
+        return data[9:]
+
+    control.send(b"")  # a header of no bytes: no recorder here
+    verdict()
+    sizes = verdict()
+    total = 0
+    for at in range(0, len(sizes), 8):  # the result, which this rank has no use for
+        size = int.from_bytes(sizes[at:at + 8], "little")
+        total += size
+        for piece in torch.empty(size, dtype=torch.uint8).split(PIECE):
+            options = torch.distributed.BroadcastOptions()
+            options.rootRank = ROOT
+            group.broadcast([piece], options).wait()
+    control.send(b"")  # nothing to put in place
+    verdict()
+    return total
+
+
+def client(host, port, size):
+    arguments = (host, port, size, False, TIMEOUT, False)
+    try:
+        return TCPStore(*arguments, use_libuv=False)  # some builds of PyTorch have no libuv
+    except TypeError:  # an older PyTorch, which knows of none
+        return TCPStore(*arguments)
+
+
+def main():
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if len(sys.argv) == 1:
+        store = PrefixStore("gloo", FileStore(os.environ["RANKS_FILE"], size))
+        group = ProcessGroupGloo(store, rank, size, TIMEOUT)
+        print("handed-round", take_part(group, OverGroup(group)))
+        try:
+            take_part(group, OverGroup(group))
+        except RuntimeError as error:
+            print("error", error)
+        return
+    served = client(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size)
+    groups = served.add(f"torchtap/attempt_0/groups/{rank}", 1)
+    store = PrefixStore(f"torchtap/attempt_0/{groups}", served)
+    group = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, TIMEOUT)
+    total = sum(take_part(group, OverStore(store, rank, size)) for _ in range(int(sys.argv[1])))
+    store.add("left", 1)
+    print("handed-round", total)
+
+
+if __name__ == "__main__":
+    main()

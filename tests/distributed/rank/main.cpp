@@ -1,0 +1,65 @@
+// One rank of a test: a process that the tests of torchtap::distributed start several times.
+//
+// usage: rank SCENARIO, with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANKS_LINK and RANKS_FILE
+#include <ATen/Parallel.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#if TORCHTAP_TEST_GLOO
+#include <gloo/transport/device.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#endif
+
+#include "support.hpp"
+
+namespace rank_test {
+
+tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
+  const std::string link = variable("RANKS_LINK");
+  if (link == "environment") {
+    return tap::distributed::from_environment(
+        tap::distributed::EnvironmentOptions().timeout(timeout).linger(std::chrono::seconds(2)));
+  }
+  const int rank = std::stoi(variable("RANK")), size = std::stoi(variable("WORLD_SIZE"));
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::FileStore>(variable("RANKS_FILE"), size);
+  store->setTimeout(std::chrono::seconds(60));
+  if (link == "store") return {store, rank, size};
+#if TORCHTAP_TEST_GLOO
+  using Gloo = c10d::ProcessGroupGloo;
+  const auto options = Gloo::Options::create();
+  options->timeout = timeout;
+  options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
+  const auto group =
+      c10::make_intrusive<Gloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), rank, size, options);
+  if (link == "group") return *group;
+  if (link == "both") return {group, c10::make_intrusive<c10d::PrefixStore>("torchtap", store)};
+#endif
+  throw std::invalid_argument("RANKS_LINK is " + link);
+}
+
+}  // namespace rank_test
+
+int main(int, char** argv) {
+  using namespace rank_test;
+  at::set_num_threads(1);
+  std::map<std::string, Scenario> all;
+  add_merging(all);
+  add_recorders(all);
+  add_errors(all);
+  add_losses(all);
+  const auto found = all.find(argv[1]);
+  if (found == all.end()) {
+    say("failed: there is no scenario ", argv[1]);
+    return 2;
+  }
+  try {
+    found->second();
+  } catch (const c10::Error& error) {
+    say("failed ", error.what_without_backtrace());
+    return 1;
+  } catch (const std::exception& error) {
+    say("failed ", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,212 @@
+// Scenarios: every reduction and combinator, merged by ranks and by one process that merges in the same
+// order.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+#include <torchtap/reductions/reductions.hpp>
+
+#include "support.hpp"
+
+namespace rank_test {
+namespace {
+
+using namespace torchtap::reductions;
+
+/// A stream that drifts, so that a wrong term between ranks cannot cancel out. Rank `rank` has every
+/// `size`-th sample.
+std::vector<at::Tensor> shard(int rank, int size, std::int64_t columns = 6) {
+  const auto generator = at::detail::createCPUGenerator(11);
+  std::vector<at::Tensor> samples;
+  for (int i = 0; i < 56; ++i) {
+    const at::Tensor sample = at::randn({5, columns}, generator) * (1 + i % 3) + 0.25 * i;
+    if (i % size == rank) samples.push_back(sample);
+  }
+  return samples;
+}
+
+/// Compares one reduction, merged by all ranks, with the same merged in this process.
+struct Check {
+  tap::distributed::Group group;
+  tap::distributed::Options options;
+
+  template <class R>
+  void operator()(const std::string& name, const R& blank) const {
+    R mine = fed(blank, group.rank());
+    tap::distributed::merge_ranks(mine, group, options);
+    R expected = fed(blank, 0);
+    for (int rank = 1; rank < group.size(); ++rank) expected.merge(fed(blank, rank));
+    const bool same = state_of(mine) == state_of(expected) && mine.results() == expected.results();
+    say(name, " ", digest(state_of(mine)), " ", same ? "same" : "DIFFERS", " ", mine.count());
+  }
+  template <class R>
+  R fed(const R& blank, int rank) const {
+    R reduction = blank;
+    // The last of several ranks has no data.
+    if (rank != 0 && rank == group.size() - 1) return reduction;
+    for (const at::Tensor& sample : shard(rank, group.size())) reduction.update(sample);
+    return reduction;
+  }
+};
+
+/// A reduction of a user's own.
+class Longest {
+ public:
+  void update(const at::Tensor& sample) {
+    norm_ = std::max(norm_, sample.norm().item<double>());
+    ++count_;
+  }
+  void merge(const Longest& other) {
+    norm_ = std::max(norm_, other.norm_);
+    count_ += other.count_;
+  }
+  std::int64_t count() const { return count_; }
+  tap::core::Results results() const { return {{"norm", at::scalar_tensor(norm_, at::kDouble)}}; }
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(norm_, count_);
+  }
+
+ private:
+  double norm_ = 0;
+  std::int64_t count_ = 0;
+};
+
+void every_reduction(const Check& check) {
+  const ParseOptions rows = ParseOptions().over({0}), elements = ParseOptions().over_all(true);
+  for (const std::string text : {"sum",         "mean",          "moments",
+                                 "moments:2",   "min",           "max",
+                                 "abs_max",     "norm",          "norm:3",
+                                 "count",       "first",         "last",
+                                 "ema",         "ema:0.99",      "histogram:16:-4:4",
+                                 "histogram:8", "log_histogram", "log_histogram:5",
+                                 "quantiles",   "top_k:3",       "reservoir:7"}) {
+    check(text, parse(text));
+    check(text + "-rows", parse(text, rows));
+    check(text + "-elements", parse(text, elements));
+  }
+  for (const std::string text : {"covariance", "gram"}) check(text + "-rows", parse(text, rows));
+  for (const auto& entry : catalogue()) say("catalogue ", entry.name);
+}
+
+void every_combinator(const Check& check) {
+  check("own-moments", Moments(MomentsOptions().over({0})));
+  check("own-covariance", Covariance(CovarianceOptions().over({0})));
+  check("own-quantiles", Quantiles(QuantilesOptions().over_all(true)));
+  check("series", Series(Moments(), LogHistogram(LogHistogramOptions().over_all(true)), Last()));
+  check("any-series", AnySeries({Moments(), Min(), Count()}));
+  check("window", window(4, Mean(MeanOptions().over({0}))));
+  check("over", over({0}, Sum()));
+  check("map", map([](const at::Tensor& x) { return x.abs(); }, Moments()));
+  check("nested", Series(window(3, Max()), over({0}, Series(Mean(), Norm())),
+                         map([](const at::Tensor& x) { return x.exp(); }, Histogram(HistogramOptions(16)))));
+  check("omit", Moments(MomentsOptions().over_all(true).non_finite(NonFinite::omit)));
+  check("own-type", Longest());
+  check("callable",
+        tap::core::Fold([](const at::Tensor& a, const at::Tensor& b) { return at::maximum(a, b); }));
+  // Every n-th sample merges if the ranks before saw a multiple of n.
+  if (56 % check.group.size() == 0) check("every", every(56 / check.group.size(), Mean()));
+}
+
+/// The arithmetic, against plain LibTorch.
+void against_torch(const Check& check) {
+  Moments moments(MomentsOptions().over({0}));
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < check.group.size(); ++rank) {
+    for (const at::Tensor& sample : shard(rank, check.group.size())) {
+      if (rank == check.group.rank()) moments.update(sample);
+      all.push_back(sample);
+    }
+  }
+  tap::distributed::merge_ranks(moments, check.group, check.options);
+  const at::Tensor whole = at::cat(all).to(at::kDouble);
+  const at::Tensor got = moments.results().at("variance").to(at::kDouble);
+  say("variance-error ", ((got - whole.var(0)).abs() / whole.var(0)).max().item<double>());
+  say("variance-count ", moments.count(), " ", whole.size(0));
+}
+
+Check check_of(tap::distributed::Options options) {
+  if (!variable("RANKS_ROOT").empty()) options.root(std::stoi(variable("RANKS_ROOT")));
+  return {make_group(std::chrono::seconds(60)), options.timeout(std::chrono::seconds(60))};
+}
+
+/// Large tensors beside the bytes, of several pieces, and of several modules' kinds.
+void large_states() {
+  const Check check = check_of({});
+  const std::int64_t columns = std::stoll(variable("RANKS_COLUMNS", "3000000"));
+  const auto of = [&](int rank) {
+    Series reduction{Moments(), Max(), First()};
+    for (int i = 0; i < 2; ++i) reduction.update(at::arange(columns, at::kFloat) * (0.001 * (rank + 1)) + i);
+    return reduction;
+  };
+  auto mine = of(check.group.rank());
+  tap::distributed::merge_ranks(mine, check.group, check.options);
+  auto expected = of(0);
+  for (int rank = 1; rank < check.group.size(); ++rank) expected.merge(of(rank));
+  say("bytes ", state_of(expected).size());
+  say("large ", digest(state_of(mine)), " ", state_of(mine) == state_of(expected) ? "same" : "DIFFERS");
+}
+
+/// More than 2 GiB in one state. Compared by element, since bytes of it would take as much again.
+void huge_state() {
+  const Check check = check_of({});
+  const std::int64_t columns = std::stoll(variable("RANKS_COLUMNS"));
+  Sum sum;
+  sum.update(at::full({columns}, static_cast<double>(check.group.rank() + 1), at::kDouble));
+  tap::distributed::merge_ranks(sum, check.group, check.options);
+  const at::Tensor total = sum.results().at("value");
+  const double expected = check.group.size() * (check.group.size() + 1) / 2.0;
+  say("huge ", total.nbytes(), " ", total.eq(expected).all().item<bool>() ? "right" : "WRONG");
+}
+
+void repeated() {
+  const Check check = check_of({});
+  const auto fed =
+      check.fed(Series(Moments(), LogHistogram(), Quantiles(QuantilesOptions().over_all(true)), EMA()),
+                check.group.rank());
+  std::map<std::string, int> digests;
+  for (int i = 0; i < 100; ++i) {
+    auto copy = fed;
+    tap::distributed::merge_ranks(copy, check.group, check.options);
+    ++digests[digest(state_of(copy))];
+  }
+  say("digests ", digests.size(), " ", digests.begin()->first, " ", digests.begin()->second);
+}
+
+}  // namespace
+
+void add_merging(std::map<std::string, Scenario>& all) {
+  all["catalogue"] = [] {
+    const Check check = check_of({});
+    every_reduction(check);
+    every_combinator(check);
+    against_torch(check);
+  };
+  all["combinators"] = [] { every_combinator(check_of({})); };
+  all["tree"] = [] {
+    // Another order of the same merges, so other last bits: compared with plain LibTorch, and among ranks.
+    const Check check = check_of(tap::distributed::Options().order(tap::distributed::Order::tree));
+    against_torch(check);
+    auto last = check.fed(Series(Last(), First(), Count()), check.group.rank());
+    auto expected = check.fed(Series(Last(), First(), Count()), 0);
+    for (int rank = 1; rank < check.group.size(); ++rank) {
+      expected.merge(check.fed(Series(Last(), First(), Count()), rank));
+    }
+    tap::distributed::merge_ranks(last, check.group, check.options);
+    say("order ", digest(state_of(last)), " ", state_of(last) == state_of(expected) ? "same" : "DIFFERS");
+    auto moments = check.fed(Moments(), check.group.rank());
+    tap::distributed::merge_ranks(moments, check.group, check.options);
+    say("moments ", digest(state_of(moments)));
+  };
+  all["root-only"] = [] {
+    const Check check = check_of(tap::distributed::Options().everywhere(false));
+    auto mine = check.fed(Moments(), check.group.rank());
+    const std::string before = state_of(mine);
+    tap::distributed::merge_ranks(mine, check.group, check.options);
+    say("changed ", state_of(mine) == before ? "no" : "yes", " ", mine.count());
+  };
+  all["large"] = large_states;
+  all["huge"] = huge_state;
+  all["repeated"] = repeated;
+}
+
+}  // namespace rank_test

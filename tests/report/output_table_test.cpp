@@ -1,0 +1,193 @@
+// The table for terminals.
+#include <algorithm>
+#include <sstream>
+
+#include <torchtap/core/detail/characters.hpp>
+
+#include "../support.hpp"
+#include "output_support.hpp"
+
+using namespace torchtap_test;
+using report::PrintOptions;
+using torchtap::core::detail::width_of;
+
+namespace {
+
+std::string printed(const Results& results, const PrintOptions& options = {}) {
+  std::ostringstream out;
+  report::print(out, results, options);
+  return out.str();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+/// The first line that has all of `parts`; "" if none has.
+std::string line_with(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& line : lines_of(text)) {
+    const bool all = std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+      return line.find(part) != std::string::npos;
+    });
+    if (all) return line;
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// The text in one line, as sentences are broken anywhere.
+std::string joined(const std::string& text) {
+  std::istringstream in(text);
+  std::string all;
+  for (std::string word; in >> word;) all += word + " ";
+  return all;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(output_table)
+
+BOOST_AUTO_TEST_CASE(resnet_in_80_columns) {
+  const std::string text = printed(resnet18());
+  BOOST_TEST_MESSAGE(text);
+  for (const std::string& line : lines_of(text)) BOOST_TEST(width_of(line) <= 80U, line);
+  BOOST_TEST(!has(text, "\033"));
+  const std::string title = line_with(text, {"ResNet", "8x3x224x224"});
+  BOOST_TEST(has(title, "ResNet, input 8x3x224x224 float32 on cpu; 20 repeats"));
+  const std::string heads = line_with(text, {"module"});
+  for (const char* column : {"output", "params", "MACs", "forward", "backward", "time", "memory"}) {
+    BOOST_TEST(has(heads, column), column);
+  }
+  const std::string conv = line_with(text, {"├─ conv1 Conv2d", "8x64x112x112"});
+  BOOST_TEST(has(conv, "9.41k"));
+  BOOST_TEST(has(conv, "944M"));
+  const std::string whole = line_with(text, {"(the model)"});
+  BOOST_TEST(has(whole, "11.7M"));
+  BOOST_TEST(has(whole, "14.5G"));
+  BOOST_TEST(has(whole, "100%"));
+  BOOST_TEST(has(whole, "████ 100%"));
+  BOOST_TEST(line_with(text, {"│  │  └─ downsample"}) != "");
+  const std::string all = joined(text);
+  BOOST_TEST(has(all, "parameters: 11,689,512, all learnable, 46.8 MB; gradients 46.8 MB; buffers 38.6 kB"));
+  BOOST_TEST(has(all, "median of 20 repeats"));
+  BOOST_TEST(has(all, "14.5 G MACs (29.0 G FLOPs)"));
+  BOOST_TEST(has(all, "182.1 MB at the peak, 172.7 MB kept, 122 allocations"));
+  BOOST_TEST(has(all, "outside of modules: forward 1 operation, 31.0 µs"));
+  BOOST_TEST(has(all, "run: 9.40 s; 12.0 ms were torchtap's own"));
+  BOOST_TEST(has(all, "note: oneDNN's scratch memory"));
+}
+
+BOOST_AUTO_TEST_CASE(more_room_shows_more) {
+  const std::string text = printed(resnet18(), PrintOptions().width(200));
+  BOOST_TEST(has(text, "11,689,512"));
+  BOOST_TEST(has(line_with(text, {"module"}), "own forward"));
+  BOOST_TEST(!has(text, "no room for"));
+  BOOST_TEST(has(line_with(text, {"avgpool"}), "AdaptiveAvgPool2d"));
+  BOOST_TEST(has(printed(resnet18(), PrintOptions().width(50)), "no room for"));
+}
+
+BOOST_AUTO_TEST_CASE(everything_fits_every_width) {
+  std::vector<Results> all{resnet18(), troubled(), nasty(), Results()};
+  for (const Results& results : all) {
+    for (const std::size_t width : {40U, 60U, 80U, 100U, 132U}) {
+      for (const bool ascii : {false, true}) {
+        const std::string text = printed(results, PrintOptions().width(width).ascii(ascii));
+        for (const std::string& line : lines_of(text)) {
+          BOOST_TEST(width_of(line) <= width, width << ": " << width_of(line) << ": " << line);
+        }
+        for (const char letter : text) {
+          const bool control = static_cast<unsigned char>(letter) < 0x20 && letter != '\n';
+          BOOST_TEST(!control);
+        }
+      }
+    }
+  }
+  const std::string plain = printed(resnet18(), PrintOptions().ascii(true));
+  BOOST_TEST(std::all_of(plain.begin(), plain.end(),
+                         [](char letter) { return static_cast<unsigned char>(letter) < 0x80; }));
+  BOOST_TEST(has(plain, "|- conv1"));
+  BOOST_TEST(has(plain, "####"));
+}
+
+BOOST_AUTO_TEST_CASE(troubles_are_said) {
+  const std::string text = printed(troubled());
+  BOOST_TEST_MESSAGE(text);
+  BOOST_TEST(has(line_with(text, {"! │     ├─ bn1"}), "8x512x7x7"));
+  BOOST_TEST(has(line_with(text, {"aux"}), "! └─ aux"));
+  const std::string all = joined(text);
+  BOOST_TEST(has(
+      all, "not finite 1: source weight in layer4.1.bn1, forward of call 1: 1 NaN; weight: 1 of 512 NaN"));
+  BOOST_TEST(has(
+      all, "not finite 2: producer aten::batch_norm in layer4.1.bn1, forward of call 1: 3 NaN and 1 Inf"));
+  BOOST_TEST(has(all, "not finite 4: absorber aten::max_pool2d in the model itself, backward of call 3"));
+  BOOST_TEST(has(all, "non-finite: layer4.1, layer4.1.bn1"));
+  BOOST_TEST(has(all, "dead: layer4.0.relu"));
+  BOOST_TEST(has(all, "never ran: aux"));
+  BOOST_TEST(has(all, "the same module: bn1 = norm, layer9.norm"));
+  BOOST_TEST(has(all, "maxpool with relu"));
+  BOOST_TEST(has(all, "calls cannot be seen, so that work is said of the module around: aux"));
+  BOOST_TEST(has(all, "not counted: my::attention in layer3.1 (4 calls)"));
+}
+
+BOOST_AUTO_TEST_CASE(depth_and_long_trees) {
+  const std::string text = printed(troubled(), PrintOptions().depth(1));
+  BOOST_TEST(has(text, "layer4 +15"));
+  BOOST_TEST(!has(text, "conv2"));
+  const std::string wide = printed(troubled(), PrintOptions().depth(1).width(140));
+  BOOST_TEST(has(line_with(wide, {"layer4"}), "3 inside"));
+  BOOST_TEST(has(line_with(wide, {"aux"}), "never ran"));
+  BOOST_TEST(has(printed(resnet18(), PrintOptions().depth(0)), "(the model) +67"));
+  // All 68 modules are shown by default, and not if only 30 may be.
+  BOOST_TEST(!has(printed(resnet18()), "left out"));
+  const std::string few = printed(resnet18(), PrintOptions().max_rows(30));
+  BOOST_TEST(has(few, "modules below depth 2 are left out"));
+  BOOST_TEST(has(few, "1 +5"));
+  BOOST_TEST(has(few, "0 +8"));
+}
+
+BOOST_AUTO_TEST_CASE(colours_are_only_there_if_asked_for) {
+  const std::string text = printed(troubled(), PrintOptions().colour(true));
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {
+      i = text.find('m', i);
+    } else {
+      plain += text[i];
+    }
+  }
+  BOOST_TEST(plain.size() < text.size());
+  BOOST_TEST(plain == printed(troubled()));
+}
+
+BOOST_AUTO_TEST_CASE(what_was_not_measured_has_no_column) {
+  Results results;
+  results.root.type = "Net";
+  results.root.children.push_back(Builder::leaf("fc", "Linear", 10, {1, 4}, {1, 2}, 8));
+  ModuleRow& fc = results.root.children[0];
+  fc.path = "fc";
+  fc.backward = {};
+  fc.forward.memory = {};
+  const std::string heads = line_with(printed(results), {"module"});
+  BOOST_TEST(has(heads, "forward"));
+  BOOST_TEST(!has(heads, "backward"));
+  BOOST_TEST(!has(heads, "memory"));
+  BOOST_TEST(!has(heads, "mark"));
+  // The model itself has no time; its children's are the whole.
+  BOOST_TEST(has(line_with(printed(results), {"fc"}), "100%"));
+}
+
+BOOST_AUTO_TEST_CASE(wrong_options) {
+  std::ostringstream out;
+  BOOST_CHECK_EXCEPTION(report::print(out, resnet18(), PrintOptions().width(39)), c10::ValueError,
+                        says({"report::print", "width is 39", "at least 40"}));
+  BOOST_CHECK_EXCEPTION(report::print(out, resnet18(), PrintOptions().depth(-1)), c10::ValueError,
+                        says({"report::print", "depth is -1"}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

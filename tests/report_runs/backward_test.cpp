@@ -1,0 +1,216 @@
+// The backward of modules, by the sequence numbers of autograd's nodes.
+#include <torchtap/hooks/hooked.hpp>
+
+#include "support.hpp"
+#include "zoo/resnet.hpp"
+
+namespace {
+
+using namespace support;
+using report::Phase;
+using report::Report;
+
+report::Options times_only() {
+  return report::Options().memory(false).work(false).non_finite(report::OnNonFinite::ignore);
+}
+
+/// Lets a clock pass when its gradient is computed.
+struct SlowBackward : torch::autograd::Function<SlowBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            std::int64_t address) {
+    context->saved_data["clock"] = address;
+    return x.clone();
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list gradients) {
+    const auto* clock = reinterpret_cast<const std::pair<FakeClock, std::int64_t>*>(  // NOLINT
+        context->saved_data["clock"].toInt());
+    clock->first.pass(clock->second);
+    return {gradients[0] * 2, at::Tensor()};
+  }
+};
+
+struct SlowImpl : nn::Module {
+  std::pair<FakeClock, std::int64_t> time;
+  std::shared_ptr<SlowImpl> inside;
+  SlowImpl(const FakeClock& clock, std::int64_t backward) : time(clock, backward) {}
+  at::Tensor forward(at::Tensor x);
+};
+using HookedSlow = torchtap::hooks::Hooked<SlowImpl>;
+at::Tensor SlowImpl::forward(at::Tensor x) {
+  x = SlowBackward::apply(x, reinterpret_cast<std::int64_t>(&time));  // NOLINT
+  if (inside != nullptr) x = static_cast<HookedSlow&>(*inside).forward(x);
+  return x;
+}
+
+BOOST_AUTO_TEST_SUITE(backward)
+
+BOOST_AUTO_TEST_CASE(times_are_exact_in_any_order_with_branches_and_two_calls) {
+  const FakeClock clock;
+  auto left = std::make_shared<HookedSlow>(clock, 100), right = std::make_shared<HookedSlow>(clock, 1000),
+       deep = std::make_shared<HookedSlow>(clock, 7);
+  left->inside = left->register_module("deep", deep);
+  struct DiamondImpl : nn::Module {
+    std::shared_ptr<HookedSlow> left, right;
+    at::Tensor forward(const at::Tensor& x) {
+      return right->forward(x) * left->forward(x) + left->forward(x);
+    }
+  };
+  torchtap::hooks::Hooked<DiamondImpl> model;
+  model.left = model.register_module("left", left);
+  model.right = model.register_module("right", right);
+  Report report(model, clock.options().memory(false));
+  const auto x = torch::ones({3}).requires_grad_();
+  const std::pair<FakeClock, std::int64_t> outside(clock, 50000);
+  {
+    auto recording = report.record();
+    const auto loss =
+        SlowBackward::apply(model.forward(x), reinterpret_cast<std::int64_t>(&outside));  // NOLINT
+    clock.pass(123456);
+    recording.phase(Phase::backward);
+    loss.sum().backward();
+  }
+  const auto results = report.results();
+  const auto check = [&](const std::string& path, std::int64_t inclusive, std::int64_t self) {
+    const auto& backward = row(results, path).backward;
+    BOOST_TEST(nanoseconds(backward.inclusive.median) == inclusive, path);
+    BOOST_TEST(nanoseconds(backward.self.median) == self, path);
+  };
+  check("left.deep", 14, 14);
+  check("left", 214, 200);
+  check("right", 1000, 1000);
+  check("", 1214, 0);
+  BOOST_TEST(row(results, "left").backward.inclusive.calls == 2);
+  BOOST_TEST(nanoseconds(results.outside_backward_seconds) == 50000);
+  BOOST_TEST(x.grad().equal(torch::full({3}, 2.F * (2 + 4 + 4))));
+}
+
+BOOST_AUTO_TEST_CASE(nearly_all_of_a_resnets_backward_finds_its_module) {
+  zoo::ResNet18 net(zoo::ResNet18Options().num_classes(10).width(32));
+  Report report(*net, times_only());
+  double whole = 0;
+  {
+    auto recording = report.record();
+    const auto loss = net(torch::rand({4, 3, 96, 96})).sum();
+    recording.phase(Phase::backward);
+    const auto began = std::chrono::steady_clock::now();
+    loss.backward();
+    whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  }
+  const auto results = report.results();
+  double self = 0;
+  for_each_row(results.root, [&](const report::ModuleRow& row) { self += row.backward.self.total; });
+  BOOST_TEST(results.root.backward.inclusive.total <= whole);
+  BOOST_TEST(self <= whole);
+  if (!row(results, "conv1").reachable) return;
+  BOOST_TEST_MESSAGE("of " << whole << " s, " << results.root.backward.inclusive.total
+                           << " s found their module");
+  BOOST_TEST(results.root.backward.inclusive.total >= 0.8 * whole);
+  for (const char* path : {"conv1", "bn1", "layer1.0.conv2", "layer3.1.bn2", "layer4.0.downsample.0", "fc"}) {
+    BOOST_TEST(row(results, path).backward.self.total > 0, path);
+    BOOST_TEST(row(results, path).backward.self.calls == 1, path);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(torchscript_is_differentiated_module_by_module) {
+  auto model = torch::jit::load(model_file("resnet18"));
+  model.train();
+  for (const auto& parameter : model.parameters()) parameter.requires_grad_();
+  Report report(model, report::Options().memory(false).non_finite(report::OnNonFinite::ignore));
+  for (int i = 0; i < 4; ++i) {  // the first are interpreted, then TorchScript optimises
+    auto recording = report.record();
+    const auto loss = model.forward({torch::rand({1, 3, 64, 64})}).toTensor().sum();
+    recording.phase(Phase::backward);
+    loss.backward();
+    recording.stop();
+    const auto results = report.results();
+    // By hand: 64 filters of 3x7x7 at 32x32 places; the image needs no gradient. The head needs two.
+    BOOST_TEST(row(results, "conv1").backward.work.macs == 64LL * 147 * 32 * 32);
+    BOOST_TEST(row(results, "fc").backward.work.macs == 2 * 512 * 1000);
+    BOOST_TEST(results.root.backward.work.macs == 2 * results.root.forward.work.macs - 64LL * 147 * 32 * 32);
+    BOOST_TEST(results.outside_backward.macs == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_have_shapes_and_parameters_norms) {
+  nn::Sequential model(nn::Linear(4, 3), nn::ReLU(nn::ReLUOptions(true)), nn::Linear(3, 2));
+  {
+    const torch::NoGradGuard no_grad;
+    model[0]->as<nn::Linear>()->bias.fill_(3);  // so that all pass the ReLU
+  }
+  const auto x = torch::rand({5, 4});
+  Report report(*model);
+  {
+    auto recording = report.record();
+    const auto loss = model->forward(x).square().sum();
+    recording.phase(Phase::backward);
+    loss.backward();
+  }
+  const auto results = report.results();
+  const auto& last = row(results, "2");
+  BOOST_REQUIRE(last.input_gradients.size() == 1U);
+  BOOST_TEST(last.input_gradients[0].shape == (std::vector<std::int64_t>{5, 3}),
+             boost::test_tools::per_element());
+  BOOST_REQUIRE(last.output_gradients.size() == 1U);
+  BOOST_TEST(last.output_gradients[0].shape == (std::vector<std::int64_t>{5, 2}),
+             boost::test_tools::per_element());
+  BOOST_TEST(row(results, "0").input_gradients.empty());  // the input needs none
+  BOOST_TEST(row(results, "0").output_gradients.size() == 1U);
+  const auto linear = model[0]->as<nn::Linear>();
+  const double norm = std::sqrt(linear->weight.grad().square().sum().item<double>() +
+                                linear->bias.grad().square().sum().item<double>());
+  BOOST_TEST(std::abs(row(results, "0").gradient_norm - norm) < 1e-4 * norm);
+  BOOST_TEST(row(results, "1").gradient_norm < 0);
+  BOOST_TEST(last.gradient_ratio > 0);
+  BOOST_TEST(row(results, "0").gradient_ratio < 0);
+  BOOST_TEST(linear->weight.grad_fn() == nullptr);
+}
+
+BOOST_AUTO_TEST_CASE(exploding_vanishing_dead_and_never_run) {
+  nn::Sequential model(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4), nn::Linear(4, 4));
+  {
+    const torch::NoGradGuard no_grad;
+    model[0]->as<nn::Linear>()->bias.fill_(-100);  // nothing passes the ReLU
+    model[3]->as<nn::Linear>()->weight.fill_(1e-7);
+  }
+  nn::Module whole("Whole");
+  whole.register_module("model", model.ptr());
+  whole.register_module("unused", nn::Sequential(nn::ReLU()).ptr());
+  Report report(whole);
+  {
+    auto recording = report.record();
+    const auto loss = model->forward(torch::rand({8, 4})).sum();
+    recording.phase(Phase::backward);
+    loss.backward();
+  }
+  const auto results = report.results();
+  const auto marked = [&](const std::string& path, report::Mark mark) {
+    const auto& marks = row(results, path).marks;
+    return std::find(marks.begin(), marks.end(), mark) != marks.end();
+  };
+  BOOST_TEST(row(results, "model.1").zero_fraction == 1);
+  BOOST_TEST(marked("model.1", report::Mark::dead));
+  BOOST_TEST(!marked("model.0", report::Mark::dead));
+  BOOST_TEST(marked("model.0", report::Mark::vanishing));
+  BOOST_TEST(marked("model.3", report::Mark::exploding));  // beside the tiny gradient of model.2
+  BOOST_TEST(!marked("model.2", report::Mark::exploding));
+  BOOST_TEST(marked("unused.0", report::Mark::never_ran));
+  BOOST_TEST(!marked("model", report::Mark::never_ran));
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_left_on_parameters) {
+  nn::Sequential model(nn::Linear(4, 4));
+  const auto weight = model[0]->as<nn::Linear>()->weight;
+  const auto accumulator = torch::autograd::impl::grad_accumulator(weight);
+  {
+    Report report(*model);
+    const auto recording = report.record();
+    BOOST_TEST(accumulator->pre_hooks().size() == 1U);
+    BOOST_CHECK_THROW(model->forward(torch::rand({2, 3})), c10::Error);
+  }
+  BOOST_TEST(accumulator->pre_hooks().empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace

@@ -1,0 +1,116 @@
+// Results as CSV: the fields of JSON's "info", in columns.
+#include <cmath>
+#include <cstdio>
+#include <locale>
+#include <sstream>
+
+#include <torchtap/core/detail/units.hpp>
+#include <torchtap/views/report/detail/fields.hpp>
+#include <torchtap/views/report/detail/names.hpp>
+#include <torchtap/views/report/save.hpp>
+
+namespace torchtap::views::report {
+namespace {
+
+std::string cell(std::int64_t value) {
+  return std::to_string(value);
+}
+std::string cell(bool value) {
+  return value ? "true" : "false";
+}
+std::string cell(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text.precision(17);
+  text << value;
+  return text.str();
+}
+std::string cell(const std::string& value) {
+  return value;
+}
+std::string cell(Mark value) {
+  return detail::name_of(value);
+}
+std::string cell(const std::vector<std::int64_t>& shape) {
+  return core::detail::shape_text(shape, "scalar");
+}
+template <class T>
+std::string cell(const std::vector<T>& values) {
+  std::string text;
+  for (const T& value : values) text += (text.empty() ? "" : "; ") + cell(value);
+  return text;
+}
+
+/// Gives a line: of the names of the fields, or of their values.
+class Line {
+ public:
+  explicit Line(bool titles) : titles_(titles) {}
+
+  template <class T>
+  void operator()(const char* name, const T& value) {
+    write(name, value, 0);
+  }
+  template <class T>
+  void derived(const char* name, const T& value) {
+    (*this)(name, value);
+  }
+  void unknown(const char* name, double value) { add(name, value < 0 ? "" : cell(value)); }
+  void tensors(const std::string& name, const std::vector<TensorInfo>& tensors) {
+    const auto column = [&](const char* what, const auto& field) {
+      std::string text;
+      for (const TensorInfo& tensor : tensors) text += (text.empty() ? "" : "; ") + cell(field(tensor));
+      add(name + what, text);
+    };
+    column("_names", [](const TensorInfo& tensor) { return tensor.name; });
+    column("_shapes", [](const TensorInfo& tensor) { return tensor.shape; });
+    column("_dtypes", [](const TensorInfo& tensor) { return detail::dtype_text(tensor.dtype); });
+    column("_devices", [](const TensorInfo& tensor) { return tensor.device.str(); });
+    column("_bytes", [](const TensorInfo& tensor) { return tensor.bytes; });
+  }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  template <class T>
+  auto write(const char* name, const T& value, int)
+      -> decltype(&detail::Fields<T>::template visit<Line, const T>, void()) {
+    const std::string before = prefix_;
+    prefix_ += std::string(name) + ".";
+    detail::Fields<T>::visit(*this, value);
+    prefix_ = before;
+  }
+  template <class T>
+  void write(const char* name, const T& value, long) {
+    add(name, cell(value));
+  }
+  void add(const std::string& name, const std::string& value) {
+    if (!first_) text_ += ',';
+    first_ = false;
+    text_ += core::detail::csv_text(titles_ ? prefix_ + name : detail::utf8_text(value));
+  }
+
+  bool titles_;
+  bool first_ = true;
+  std::string prefix_, text_;
+};
+
+void add_rows(const ModuleRow& row, std::string& text) {
+  Line line(false);
+  detail::Fields<ModuleRow>::visit(line, row);
+  text += line.text() + "\r\n";
+  for (const ModuleRow& child : row.children) add_rows(child, text);
+}
+
+}  // namespace
+
+std::string csv(const Results& results) {
+  Line titles(true);
+  detail::Fields<ModuleRow>::visit(titles, results.root);
+  std::string text = titles.text() + "\r\n";
+  add_rows(results.root, text);
+  return text;
+}
+
+}  // namespace torchtap::views::report

@@ -1,0 +1,22 @@
+#pragma once
+
+// How many multiply-accumulates an operation makes, by its shapes.
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+
+#include <torchtap/views/report/options.hpp>
+
+namespace torchtap::views::report::detail {
+
+/// The formula of an operation; null if there is none: then it makes none of its own, or those of operations
+/// inside.
+const Formula* built_in_formula(const std::string& name);
+
+/// Whether an operation without a formula may still make many multiply-accumulates: one of another library
+/// than LibTorch, one with quantized weights, a transform or a factorisation.
+bool is_heavy(const std::string& name);
+
+}  // namespace torchtap::views::report::detail

@@ -1,0 +1,44 @@
+#pragma once
+
+// Counts LibTorch's allocations: of the CPU by an allocator around the present one, of other devices by what
+// LibTorch reports to profilers.
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace torchtap::views::report::detail {
+
+/// What is held, counted from the moment at which somebody began to watch.
+struct HeapState {
+  std::int64_t held = 0;
+  std::int64_t peak = 0;  // since the last `read`
+  std::int64_t allocations = 0;
+};
+
+/// While it lives, allocations of all threads are counted. One at a time.
+class HeapWatch {
+ public:
+  /// Null if another one watches.
+  static std::unique_ptr<HeapWatch> begin(bool other_devices);
+  ~HeapWatch();
+  HeapWatch(const HeapWatch&) = delete;
+  HeapWatch& operator=(const HeapWatch&) = delete;
+
+  /// The state now; the next peak counts from here.
+  static HeapState read();
+  /// Whether a profiler of this thread has the place where other devices report.
+  bool displaced() const noexcept { return displaced_; }
+
+ private:
+  explicit HeapWatch(bool other_devices);
+
+  c10::Allocator* before_ = nullptr;
+  std::optional<c10::DebugInfoGuard> reports_;
+  bool displaced_ = false;
+};
+
+}  // namespace torchtap::views::report::detail

@@ -1,0 +1,43 @@
+#pragma once
+
+// The rows of a table of modules.
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <torchtap/views/report/results.hpp>
+
+namespace torchtap::views::report::detail {
+
+/// A module, and where it stands in the tree.
+struct Line {
+  const ModuleRow* module = nullptr;
+  /// What stands before its name: "│  ├─ ".
+  std::string lines;
+  /// How many modules below it are left out.
+  std::int64_t left_out = 0;
+};
+
+/// All modules, in the order of the tree, down to `depth`.
+std::vector<Line> lines_of(const ModuleRow& root, std::int64_t depth, bool ascii);
+/// The depth to which at most `most` modules are shown, but at least 1; `kWholeTree` if these are all.
+std::int64_t depth_for(const ModuleRow& root, std::int64_t most);
+constexpr std::int64_t kWholeTree = std::numeric_limits<std::int64_t>::max();
+
+/// Calls `visit` for each module, in the order of the tree.
+template <class Visit>
+void each_module(const ModuleRow& row, const Visit& visit) {
+  visit(row);
+  for (const ModuleRow& child : row.children) each_module(child, visit);
+}
+
+/// Seconds that a module took in forward and backward, those inside included.
+double seconds_of(const ModuleRow& row);
+/// Seconds of the whole model: the root's, or those of the modules that ran if the root itself did not.
+double whole_seconds(const ModuleRow& root);
+/// The most memory that a module held in either direction.
+std::int64_t peak_of(const ModuleRow& row);
+
+}  // namespace torchtap::views::report::detail

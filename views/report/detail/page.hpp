@@ -1,0 +1,9 @@
+#pragma once
+
+namespace torchtap::views::report::detail {
+
+/// The page without its data, which belongs in place of "<!--data-->". The build makes it of
+/// views/report/page/ (cmake/torchtap_report_page.cmake).
+extern const char* const kPage;
+
+}  // namespace torchtap::views::report::detail

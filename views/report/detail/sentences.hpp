@@ -1,0 +1,18 @@
+#pragma once
+
+// What stands above and below the table, in words.
+
+#include <string>
+#include <vector>
+
+#include <torchtap/views/report/results.hpp>
+
+namespace torchtap::views::report::detail {
+
+/// "ResNet, input 8x3x224x224 float32 on cpu; 20 repeats after 3 to warm up".
+std::string title_of(const Results& results);
+
+/// Sums, findings, marks and notes, each a paragraph.
+std::vector<std::string> sentences_of(const Results& results, bool ascii);
+
+}  // namespace torchtap::views::report::detail

@@ -1,0 +1,256 @@
+// Modules and nodes of autograd as they begin and end.
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/hooks/detail/depth.hpp>
+#include <torchtap/views/report/detail/session.hpp>
+#include <torchtap/views/report/detail/stopped.hpp>
+
+namespace torchtap::views::report::detail {
+namespace {
+
+/// The parameter whose gradient is about to be accumulated in this thread.
+struct Coming {
+  const Session* session = nullptr;
+  std::int64_t module = -1;
+};
+thread_local Coming coming;
+
+}  // namespace
+
+Session::Session(const std::vector<model::ModuleRef>& modules, Options given)
+    : options(std::move(given)), scripted(modules.front().scripted()), ledger_(make_tree(modules)) {
+  TORCH_CHECK_VALUE(options.warmup() >= 0, "report::Report: a warm-up of ", options.warmup(),
+                    " repeats was asked for; pass 0 or more.");
+}
+
+std::int64_t Session::now() const {
+  if (options.clock()) return options.clock()();
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+std::vector<hooks::Handle> Session::attach_all() {
+  std::vector<hooks::Handle> handles;
+  hooks::DeferredCompile batch;
+  const std::weak_ptr<Session> weak = weak_from_this();
+  for (std::size_t i = 0; i < ledger_.tree.size(); ++i) {
+    const model::ModuleRef& module = ledger_.tree[i].module;
+    if (!module.has_forward() || !module.reachable()) continue;
+    const auto index = static_cast<std::int64_t>(i);
+    handles.push_back(hooks::attach(module, hooks::Kind::forward_pre, [weak, index](hooks::Event& event) {
+      if (const auto session = weak.lock()) session->enter(index, event);
+    }));
+    handles.push_back(hooks::attach(module, hooks::Kind::forward_output, [weak, index](hooks::Event& event) {
+      if (const auto session = weak.lock()) session->leave(index, event);
+    }));
+  }
+  batch.commit();
+  return handles;
+}
+
+void Session::begin() {
+  const std::lock_guard lock(mutex_);
+  ledger_.counts_times = recorded_ >= options.warmup();
+  ledger_.begin(std::this_thread::get_id());
+  search_.begin();
+  arrivals_.clear();
+  not_counted_.clear();
+  raised_ = false;
+  for (const TreeNode& node : ledger_.tree) {
+    for (const Held& held : node.held) search_.name(held.tensor, held.path, node.module.path(), true);
+  }
+  open = true;
+  began_ = now();
+}
+
+void Session::set_phase(Phase phase) {
+  const std::lock_guard lock(mutex_);
+  ledger_.set_phase(phase);
+}
+
+void Session::end() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!open) return;
+  open = false;
+  const double wall = static_cast<double>(now() - began_) * 1e-9;
+  std::int64_t own = ledger_.thread().own;
+  for (const BadHeld& bad : search_.bad_held) {
+    for (TreeNode& node : ledger_.tree) {
+      for (const Held& held : node.held) {
+        if (held.path == bad.path) node.parameter_values = bad.values;
+      }
+    }
+  }
+  ledger_.end();
+  ++recorded_;
+  if (ledger_.counts_times) {
+    ++repeats_;
+    seconds_ += wall;
+    own_seconds_ += static_cast<double>(own) * 1e-9;
+    for (int i = 0; i < 2; ++i)
+      outside_seconds_[i] += static_cast<double>(ledger_.outside_nanoseconds[i]) * 1e-9;
+  }
+  ledger_.outside_nanoseconds[0] = ledger_.outside_nanoseconds[1] = 0;
+  search_.forget();
+  arrivals_.clear();
+  try {
+    if (ledger_.ran_backward) measure_gradients();
+  } catch (const std::exception& error) {
+    notes_.push_back(std::string("The gradients' norms are unknown: ") + error.what());
+  }
+}
+
+void Session::measure_gradients() {
+  const core::detail::RecordingMode mode;
+  for (TreeNode& node : ledger_.tree) {
+    node.gradient_squares = -1;
+    node.gradient_elements = 0;
+    for (const Held& held : node.held) {
+      if (held.buffer || !held.tensor.is_leaf() || !held.tensor.grad().defined()) continue;
+      at::Tensor gradient = held.tensor.grad();
+      if (gradient.is_sparse()) gradient = gradient.coalesce()._values();
+      const double norm = gradient.norm().item().toDouble();
+      node.gradient_squares = std::max(node.gradient_squares, 0.0) + norm * norm;
+      node.gradient_elements += held.tensor.numel();
+    }
+  }
+}
+
+void Session::synchronize(const hooks::Tensors& tensors) const {
+  if (!options.synchronize()) return;
+  for (std::int64_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || tensors[i].device().is_cpu() || tensors[i].device().is_meta()) continue;
+    const c10::impl::VirtualGuardImpl device(tensors[i].device().type());
+    device.getStream(tensors[i].device()).synchronize();
+    return;
+  }
+}
+
+void Session::look_at_values(const at::Tensor& tensor, NonFinite& sums) {
+  if (options.non_finite() == OnNonFinite::ignore || search_.finite(tensor)) return;
+  const NonFinite values = count_non_finite(tensor);
+  sums.nan += values.nan;
+  sums.inf += values.inf;
+}
+
+/// Notes at which node of autograd the tensor's gradient will arrive.
+void Session::expect_gradient(std::int64_t module, bool output, std::int64_t slot, const at::Tensor& tensor) {
+  if (!tensor.requires_grad() || !at::GradMode::is_enabled()) return;
+  const auto& node = tensor.grad_fn();
+  if (node == nullptr) return;
+  arrivals_[{node->thread_id(), node->sequence_nr()}].push_back(
+      {module, output, slot, static_cast<std::uint32_t>(tensor.output_nr())});
+}
+
+void Session::enter(std::int64_t module, hooks::Event& event) {
+  if (!open) return;
+  const operations::Unseen unseen;
+  hooks::Tensors& inputs = event.inputs();
+  synchronize(inputs);
+  // Between that of the call around a Sequential and those of its entries, if its own call does not count.
+  const bool counts = hooks::detail::counts_in_depth(ledger_.tree[module].module);
+  const int depth = 2 * hooks::detail::call_depth() + (counts ? 0 : 1);
+  const std::lock_guard lock(mutex_);
+  if (ledger_.phase() == Phase::other) return;
+  const Stopped stopped(*this, ledger_.thread());
+  TreeNode& node = ledger_.tree[module];
+  const bool outermost = stopped.thread.frames.empty();
+  ledger_.enter(stopped.thread, module, stopped.moment(), depth, scripted);
+  node.inputs.clear();
+  guarded([&] { note_inputs(module, inputs, outermost); });
+}
+
+void Session::note_inputs(std::int64_t module, const hooks::Tensors& inputs, bool outermost) {
+  TreeNode& node = ledger_.tree[module];
+  for (std::int64_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    const std::string name = std::to_string(i);
+    node.inputs.push_back(describe(name, inputs[i]));
+    if (outermost) search_.name(inputs[i], "input " + name, node.module.path(), false);
+    look_at_values(inputs[i], node.forward.in);
+    expect_gradient(module, false, i, inputs[i]);
+  }
+}
+
+void Session::leave(std::int64_t module, hooks::Event& event) {
+  if (!open) return;
+  const operations::Unseen unseen;
+  hooks::Tensors& outputs = event.outputs();
+  synchronize(outputs);
+  const std::lock_guard lock(mutex_);
+  if (ledger_.phase() == Phase::other) return;
+  const Stopped stopped(*this, ledger_.thread());
+  if (!ledger_.leave(stopped.thread, module, stopped.moment())) return;
+  ledger_.tree[module].outputs.clear();
+  guarded([&] { note_outputs(module, outputs); });
+}
+
+void Session::note_outputs(std::int64_t module, const hooks::Tensors& outputs) {
+  TreeNode& node = ledger_.tree[module];
+  for (std::int64_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined()) continue;
+    node.outputs.push_back(describe(std::to_string(i), outputs[i]));
+    expect_gradient(module, true, i, outputs[i]);
+    look_at_values(outputs[i], node.forward.out);
+    if (options.non_finite() == OnNonFinite::ignore) continue;
+    const std::int64_t zeros = search_.zeros(outputs[i]);
+    if (zeros < 0) continue;
+    node.zeros += zeros;
+    node.elements += outputs[i].numel();
+  }
+}
+
+void Session::parameter_comes(std::int64_t module) noexcept {
+  coming = {this, module};
+}
+
+void Session::node_begins(const NodeStart& start) {
+  const operations::Unseen unseen;
+  const std::lock_guard lock(mutex_);
+  if (!open || ledger_.phase() == Phase::other) return;
+  const Stopped stopped(*this, ledger_.thread());
+  std::int64_t module = -1, call = -1;
+  if (start.accumulates) {
+    if (coming.session == this) module = coming.module;
+    coming = {};
+  } else {
+    call = ledger_.call_of(start.thread, start.sequence);
+    guarded([&] { note_gradients(start); });
+  }
+  ledger_.enter_node(stopped.thread, module, call, stopped.moment());
+}
+
+/// The gradients of inputs and outputs of modules that arrive at the node.
+void Session::note_gradients(const NodeStart& start) {
+  const auto found = arrivals_.find({start.thread, start.sequence});
+  if (found == arrivals_.end()) return;
+  for (const Arrival& arrival : found->second) {
+    if (arrival.number >= start.gradients.size() || !start.gradients[arrival.number].defined()) continue;
+    const at::Tensor& gradient = start.gradients[arrival.number];
+    TreeNode& node = ledger_.tree[arrival.module];
+    auto& infos = arrival.output ? node.output_gradients : node.input_gradients;
+    TensorInfo info = describe(std::to_string(arrival.slot), gradient);
+    const auto same = std::find_if(infos.begin(), infos.end(),
+                                   [&](const TensorInfo& one) { return one.name == info.name; });
+    if (same == infos.end()) {
+      infos.push_back(std::move(info));
+    } else {
+      *same = std::move(info);
+    }
+    look_at_values(gradient, arrival.output ? node.backward.in : node.backward.out);
+  }
+}
+
+void Session::node_ends() {
+  const std::lock_guard lock(mutex_);
+  if (!open || ledger_.phase() == Phase::other) return;
+  const Stopped stopped(*this, ledger_.thread());
+  ledger_.leave_node(stopped.thread, stopped.moment());
+}
+
+}  // namespace torchtap::views::report::detail

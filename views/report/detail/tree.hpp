@@ -1,0 +1,71 @@
+#pragma once
+
+// The modules of a model, with what is summed up for each.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torchtap/model/walk.hpp>
+#include <torchtap/views/report/results.hpp>
+
+namespace torchtap::views::report::detail {
+
+/// Nanoseconds of one direction: of the repeat that runs, and of all.
+struct TimeSums {
+  std::int64_t now = 0;
+  std::int64_t total = 0;
+  std::int64_t first = -1;
+  std::vector<double> repeats;  // seconds
+};
+
+/// What is summed up for one direction of a module.
+struct DirectionSums {
+  std::int64_t calls = 0, calls_now = 0;
+  TimeSums inclusive, self;
+  Memory memory, memory_now;
+  Work work, work_now, self_work, self_work_now;
+  NonFinite in, out;
+  std::vector<std::string> shared_with;
+};
+
+/// A parameter or buffer.
+struct Held {
+  std::string path;
+  at::Tensor tensor;
+  bool buffer = false;
+  bool first = true;  // false if a module before holds it, too
+};
+
+/// A module of the tree. A shared module stands at its first path.
+struct TreeNode {
+  TreeNode(const model::ModuleRef& ref, std::int64_t index, std::int64_t above) noexcept
+      : module(ref), parent(above), chain{index} {}
+
+  model::ModuleRef module;
+  std::int64_t parent;
+  std::vector<std::int64_t> children;
+  std::vector<std::int64_t> chain;      // itself and the modules around it in the tree, innermost first
+  std::vector<std::int64_t> ancestors;  // all modules around it, by any of its paths
+  std::vector<Held> held;               // its own
+  std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
+  DirectionSums forward, backward;
+  NonFinite parameter_values;
+  std::int64_t zeros = 0, elements = 0;  // of outputs that were looked through
+  double gradient_squares = -1;          // of its own parameters, after the last repeat
+  std::int64_t gradient_elements = 0;
+
+  DirectionSums& direction(bool is_backward) { return is_backward ? backward : forward; }
+};
+
+/// The modules in the order of the walk, the root first.
+std::vector<TreeNode> make_tree(const std::vector<model::ModuleRef>& modules);
+
+/// A tensor without its values.
+TensorInfo describe(const std::string& name, const at::Tensor& tensor);
+/// Elements times their size; 0 for a nested tensor.
+std::int64_t bytes_of(const at::Tensor& tensor);
+
+}  // namespace torchtap::views::report::detail

@@ -1,0 +1,61 @@
+#pragma once
+
+/// What a report measures.
+
+#include <torch/arg.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/operations/event.hpp>
+
+namespace torchtap::views::report {
+
+/// What to do about values that are not finite.
+enum class OnNonFinite {
+  /// Nothing; no tensor is looked through.
+  ignore,
+  /// Note them in `Results::findings`.
+  note,
+  /// Throw `c10::Error` where the first appears, also out of `backward`.
+  raise,
+};
+
+/// The number of multiply-accumulates of one call of an operation, from its arguments and results as the
+/// schema lists them. Several threads may call it at once.
+using Formula =
+    std::function<std::int64_t(const operations::Values& arguments, const operations::Values& results)>;
+
+/// Chained like LibTorch's own options: `Options().memory(false).warmup(3)`.
+class TORCHTAP_API Options {
+ public:
+  /// Nanoseconds since any moment.
+  using Clock = std::function<std::int64_t()>;
+
+  /// Counts the work of the operation of this name ("mylib::scale"), also in place of a formula of
+  /// torchtap's. Throws `c10::ValueError` if the name has no namespace or the function is empty.
+  Options& formula(const std::string& operation, Formula macs);
+  const std::map<std::string, Formula>& formulas() const noexcept { return formulas_; }
+
+  /// Whether to watch LibTorch's allocations. One report of a process can do that at a time.
+  TORCH_ARG(bool, memory) = true;
+  /// Whether to count multiply-accumulates and bytes by operation.
+  TORCH_ARG(bool, work) = true;
+  /// Whether to look through the output of every operation. `Results` know the share of zeros only if so.
+  TORCH_ARG(OnNonFinite, non_finite) = OnNonFinite::note;
+  /// Whether to wait for a module's device before the clock is read. CUDA runs behind the program: without,
+  /// the times are those of the calls.
+  TORCH_ARG(bool, synchronize) = false;
+  /// The first repeats whose times do not count.
+  TORCH_ARG(std::int64_t, warmup) = 0;
+  /// Read in place of the machine's monotonic clock. Nothing is calibrated with a clock of your own.
+  TORCH_ARG(Clock, clock);
+
+ private:
+  std::map<std::string, Formula> formulas_;
+};
+
+}  // namespace torchtap::views::report

@@ -1,0 +1,227 @@
+// Results as a table.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/core/detail/table.hpp>
+#include <torchtap/core/detail/units.hpp>
+#include <torchtap/views/report/detail/lines.hpp>
+#include <torchtap/views/report/detail/names.hpp>
+#include <torchtap/views/report/detail/sentences.hpp>
+#include <torchtap/views/report/detail/units.hpp>
+#include <torchtap/views/report/print.hpp>
+
+namespace torchtap::views::report {
+namespace {
+
+using core::detail::Table;
+using detail::Line;
+
+constexpr std::size_t kNarrowest = 40;
+// From here on there is room for types and marks in columns of their own, and two blanks between columns.
+constexpr std::size_t kWide = 100;
+
+/// One column of the table.
+struct Column {
+  Table::Column title;
+  std::function<std::string(const Line&)> cell;
+  const char* colour = nullptr;  // an escape sequence of terminals
+};
+
+constexpr char kBold[] = "\033[1m";
+constexpr char kDim[] = "\033[2m";
+constexpr char kRed[] = "\033[31m";
+constexpr char kYellow[] = "\033[33m";
+constexpr char kCyan[] = "\033[36m";
+constexpr char kPlain[] = "\033[0m";
+
+std::string name_cell(const Line& line) {
+  const ModuleRow& module = *line.module;
+  return line.lines + (module.path.empty() && module.name.empty() ? "(the model)" : module.name) +
+         (line.left_out > 0 ? " +" + std::to_string(line.left_out) : "");
+}
+
+std::string name_and_type_cell(const Line& line) {
+  return name_cell(line) + " " + line.module->type;
+}
+
+std::string shapes_cell(const std::vector<TensorInfo>& tensors) {
+  if (tensors.empty()) return "-";
+  const std::string first = core::detail::shape_text(tensors.front().shape, "scalar");
+  return tensors.size() == 1 ? first : first + " +" + std::to_string(tensors.size() - 1);
+}
+
+std::string marks_cell(const Line& line) {
+  std::string text;
+  const auto add = [&](const std::string& mark) { text += (text.empty() ? "" : ", ") + mark; };
+  for (const Mark mark : line.module->marks) add(detail::name_of(mark));
+  if (line.left_out == 0) return text;
+  std::int64_t below = 0;
+  detail::each_module(*line.module, [&](const ModuleRow& module) { below += module.marks.empty() ? 0 : 1; });
+  below -= line.module->marks.empty() ? 0 : 1;
+  if (below > 0) add(std::to_string(below) + " inside");
+  return text;
+}
+
+bool ran(const Line& line) {
+  return line.module->forward.inclusive.calls > 0 || line.module->backward.inclusive.calls > 0;
+}
+
+/// The columns for which there are numbers, and how they look.
+class Columns {
+ public:
+  Columns(const Results& results, const PrintOptions& options) : results_(results), options_(options) {
+    detail::each_module(results.root, [&](const ModuleRow& module) {
+      forward_ = forward_ || module.forward.inclusive.calls > 0;
+      backward_ = backward_ || module.backward.inclusive.calls > 0;
+      memory_ = memory_ || detail::peak_of(module) != 0;
+      work_ = work_ || module.forward.work.macs != 0;
+      several_ = several_ || module.forward.inclusive.calls > results.repeats;
+      marks_ = marks_ || !module.marks.empty();
+      parameters_ = parameters_ || module.parameters != 0;
+    });
+  }
+
+  std::vector<Column> get(bool exact) const {
+    const bool wide = options_.width() >= kWide;
+    std::vector<Column> columns;
+    if (marks_ && !wide) {
+      columns.push_back(
+          {{"!"}, [](const Line& line) { return marks_cell(line).empty() ? "" : "!"; }, kYellow});
+    }
+    columns.push_back(
+        {{"module", Table::Align::left, Table::kAlways, 16}, wide ? name_cell : name_and_type_cell});
+    if (wide) {
+      columns.push_back(
+          {{"type", Table::Align::left, 70, 8}, [](const Line& line) { return line.module->type; }, kDim});
+    }
+    columns.push_back({{"output", Table::Align::left, 85, 12},
+                       [](const Line& line) { return shapes_cell(line.module->outputs); }});
+    const auto add = [&](bool any, const char* title, int importance, auto cell,
+                         const char* colour = nullptr) {
+      if (any) columns.push_back({{title, Table::Align::right, importance}, cell, colour});
+    };
+    add(parameters_, "params", 92, [exact](const Line& line) {
+      const std::int64_t number = line.module->parameters;
+      return number == 0 ? "-" : exact ? core::detail::count_text(number) : detail::amount_text(number);
+    });
+    add(work_, "MACs", 88, [](const Line& line) {
+      const std::int64_t macs = line.module->forward.work.macs;
+      return macs == 0 ? "-" : detail::amount_text(macs);
+    });
+    add(forward_, "forward", 96, time(&ModuleRow::forward, &Direction::inclusive));
+    add(backward_, "backward", 94, time(&ModuleRow::backward, &Direction::inclusive));
+    if (forward_ || backward_) columns.push_back(bar());
+    add(memory_, "memory", 90, [](const Line& line) {
+      const std::int64_t peak = detail::peak_of(*line.module);
+      return peak == 0 && !ran(line) ? "-" : detail::size_text(peak);
+    });
+    add(several_, "calls", 40,
+        [](const Line& line) { return core::detail::count_text(line.module->forward.inclusive.calls); });
+    add(forward_, "own forward", 30, time(&ModuleRow::forward, &Direction::self));
+    add(backward_, "own backward", 28, time(&ModuleRow::backward, &Direction::self));
+    if (marks_ && wide) columns.push_back({{"mark", Table::Align::left, 98, 4}, marks_cell, kYellow});
+    return columns;
+  }
+
+ private:
+  std::function<std::string(const Line&)> time(Direction ModuleRow::*direction,
+                                               Times Direction::*times) const {
+    return [direction, times, ascii = options_.ascii()](const Line& line) -> std::string {
+      const Times& found = (line.module->*direction).*times;
+      return found.calls == 0 ? "-" : detail::duration_text(found.median, ascii);
+    };
+  }
+  /// The share of the whole time, drawn and in percent.
+  Column bar() const {
+    const double whole = detail::whole_seconds(results_.root);
+    const std::size_t length = options_.width() < kWide ? 4 : 16;
+    return {{"time", Table::Align::left, 95},
+            [whole, length, ascii = options_.ascii()](const Line& line) {
+              if (!ran(line)) return std::string(length + 4, ' ') + "-";
+              double share = whole > 0 ? detail::seconds_of(*line.module) / whole : 0;
+              if (!std::isfinite(share)) share = 0;
+              const double part = std::clamp(share, 0.0, 1.0);
+              const std::string bar = core::detail::bar_text(part * static_cast<double>(length), ascii);
+              const std::string percent = std::to_string(std::lround(100 * std::min(share, 9.99))) + "%";
+              const std::size_t used = core::detail::width_of(bar) + percent.size();
+              return bar + std::string(length + 5 - std::min(used, length + 5), ' ') + percent;
+            },
+            kCyan};
+  }
+
+  const Results& results_;
+  const PrintOptions& options_;
+  bool forward_ = false, backward_ = false, memory_ = false, work_ = false, several_ = false, marks_ = false,
+       parameters_ = false;
+};
+
+Table make_table(const std::vector<Column>& columns, const std::vector<Line>& lines,
+                 const PrintOptions& options) {
+  std::vector<Table::Column> titles;
+  titles.reserve(columns.size());
+  for (const Column& column : columns) titles.push_back(column.title);
+  Table table(std::move(titles));
+  table.ascii(options.ascii()).gap(options.width() < kWide ? 1 : 2);
+  for (const Line& line : lines) {
+    std::vector<std::string> cells;
+    cells.reserve(columns.size());
+    for (const Column& column : columns) cells.push_back(column.cell(line));
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+/// How cells look: titles bold, what never ran dim, marks of NaN and Inf red.
+Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line>& lines) {
+  return [&](std::ptrdiff_t row, std::size_t column, const std::string& text) {
+    const auto in = [&](const char* colour) { return colour + text + kPlain; };
+    if (row < 0) return in(kBold);
+    const auto& marks = lines[static_cast<std::size_t>(row)].module->marks;
+    const auto has = [&](Mark mark) { return std::find(marks.begin(), marks.end(), mark) != marks.end(); };
+    if (columns[column].colour == kYellow && has(Mark::non_finite)) return in(kRed);
+    if (columns[column].colour != nullptr) return in(columns[column].colour);
+    return has(Mark::never_ran) ? in(kDim) : text;
+  };
+}
+
+}  // namespace
+
+void print(std::ostream& out, const Results& results, const PrintOptions& options) {
+  TORCH_CHECK_VALUE(options.width() >= kNarrowest, "report::print: width is ", options.width(),
+                    "; it should be at least ", kNarrowest, ".");
+  TORCH_CHECK_VALUE(options.depth().value_or(0) >= 0, "report::print: depth is ", options.depth().value_or(0),
+                    "; it should be 0 or more.");
+  const bool chosen = options.depth().has_value();
+  const std::int64_t depth =
+      chosen ? options.depth().value() : detail::depth_for(results.root, options.max_rows());
+  const auto lines = detail::lines_of(results.root, depth, options.ascii());
+  const Columns shown(results, options);
+  std::vector<Column> columns = shown.get(/*exact=*/true);
+  if (make_table(columns, lines, options).width() > options.width()) columns = shown.get(/*exact=*/false);
+  Table table = make_table(columns, lines, options);
+  if (options.colour()) table.paints(paint_of(columns, lines));
+  const auto say = [&](const std::string& text) { core::detail::print_wrapped(out, text, options.width()); };
+  say(detail::title_of(results));
+  out << '\n';
+  table.print(out, options.width());
+  if (!chosen && depth != detail::kWholeTree) {
+    say("modules below depth " + std::to_string(depth) +
+        " are left out (+ says how many); another depth shows more");
+  }
+  out << '\n';
+  for (const std::string& sentence : detail::sentences_of(results, options.ascii())) say(sentence);
+}
+
+std::ostream& operator<<(std::ostream& out, const Results& results) {
+  print(out, results);
+  return out;
+}
+
+}  // namespace torchtap::views::report

@@ -1,0 +1,40 @@
+#pragma once
+
+/// Results as a table for a terminal.
+
+#include <torch/arg.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/views/report/results.hpp>
+
+namespace torchtap::views::report {
+
+/// Chained like LibTorch's own options: `PrintOptions().width(120).depth(2)`.
+class TORCHTAP_API PrintOptions {
+ public:
+  /// Characters in a line, 40 or more. Columns for which there is no room are named under the table.
+  TORCH_ARG(std::size_t, width) = 80;
+  /// Modules nested deeper are left out: 1 shows the root's children. By default all are shown, unless these
+  /// are more than `max_rows`.
+  TORCH_ARG(std::optional<std::int64_t>, depth);
+  /// Above this number of modules the deepest are left out until they fit, and a line says so.
+  TORCH_ARG(std::int64_t, max_rows) = 100;
+  /// Whether the text has colours, which terminals show.
+  TORCH_ARG(bool, colour) = false;
+  /// Whether the tree and the bars are drawn in ASCII; otherwise in UTF-8.
+  TORCH_ARG(bool, ascii) = false;
+};
+
+/// Prints the tree of modules with shapes, parameters, times, memory and work; below it the sums, and all
+/// that was found. Throws `c10::ValueError` for a width below 40 or a negative depth.
+TORCHTAP_API void print(std::ostream& out, const Results& results, const PrintOptions& options = {});
+
+/// Prints with the default options.
+TORCHTAP_API std::ostream& operator<<(std::ostream& out, const Results& results);
+
+}  // namespace torchtap::views::report

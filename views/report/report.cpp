@@ -1,0 +1,55 @@
+// Reports and their recordings.
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/model/walk.hpp>
+#include <torchtap/views/report/detail/session.hpp>
+#include <torchtap/views/report/report.hpp>
+
+namespace torchtap::views::report {
+
+Recording::Recording(std::unique_ptr<detail::Attached> attached) noexcept : attached_(std::move(attached)) {}
+Recording::Recording(Recording&&) noexcept = default;
+Recording& Recording::operator=(Recording&&) noexcept = default;
+Recording::~Recording() = default;
+
+void Recording::phase(Phase next) {
+  TORCH_CHECK_VALUE(attached_ != nullptr,
+                    "report::Recording::phase: the recording has ended, or was moved to another one.");
+  attached_->session->set_phase(next);
+}
+
+void Recording::stop() noexcept {
+  attached_.reset();
+}
+
+Report::Report(torch::nn::Module& model, Options options)
+    : session_(std::make_shared<detail::Session>(model::walk_modules(model), std::move(options))) {}
+
+Report::Report(const torch::jit::Module& model, Options options, const std::string& method)
+    : session_(std::make_shared<detail::Session>(model::walk_modules(model, method), std::move(options))) {}
+
+Report::~Report() = default;
+Report::Report(Report&&) noexcept = default;
+Report& Report::operator=(Report&&) noexcept = default;
+
+Recording Report::record() {
+  TORCH_CHECK_VALUE(session_ != nullptr,
+                    "report::Report::record: this report was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(
+      !session_->open,
+      "report::Report::record: a recording of this report is open; let it end before the next begins.");
+  return Recording(std::make_unique<detail::Attached>(session_));
+}
+
+Results Report::results() const {
+  TORCH_CHECK_VALUE(session_ != nullptr,
+                    "report::Report::results: this report was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(!session_->open, "report::Report::results: a recording is open; let it end first.");
+  return session_->results();
+}
+
+}  // namespace torchtap::views::report

@@ -1,0 +1,103 @@
+#pragma once
+
+/// What each module of a model is and costs.
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/views/report/options.hpp>
+#include <torchtap/views/report/print.hpp>
+#include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/save.hpp>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::jit {
+struct Module;
+}
+
+namespace torchtap::views::report {
+
+namespace detail {
+class Session;
+struct Attached;
+}  // namespace detail
+
+/// The parts of a repeat.
+enum class Phase {
+  forward,
+  backward,
+  /// Charged to nobody: a step of the optimizer, a loader.
+  other,
+};
+
+/// One repeat, from `Report::record` to its end. Belongs to the thread that made it, and ends there, scopes
+/// in reverse order. Move-only. What was measured before an exception counts.
+class [[nodiscard]] TORCHTAP_API Recording {
+ public:
+  Recording(Recording&&) noexcept;
+  Recording& operator=(Recording&&) noexcept;
+  ~Recording();
+
+  /// Says what comes now; call it outside of the model. Operations of the backward are told from others by
+  /// themselves; the phase counts for what runs in no module. Throws `c10::ValueError` after `stop`.
+  void phase(Phase next);
+  /// Ends the repeat; the destructor does so, too.
+  void stop() noexcept;
+
+ private:
+  friend class Report;
+  explicit Recording(std::unique_ptr<detail::Attached> attached) noexcept;
+
+  std::unique_ptr<detail::Attached> attached_;
+};
+
+/// Measures a model:
+///
+///     report::Report report(*model);
+///     for (int repeat = 0; repeat < 20; ++repeat) {
+///       auto recording = report.record();
+///       auto loss = model->forward(x).mean();
+///       recording.phase(report::Phase::backward);
+///       loss.backward();
+///     }
+///     std::cout << report;
+///     report.save("insight.json");
+///
+/// Results and gradients of the model are the same bits as without. A `torch::nn` model has hooks only while
+/// a recording lives; a TorchScript model keeps them until the report goes, because it is compiled with them.
+/// Modules that cannot be hooked in this program are measured as part of the module around them, and
+/// `Results::notes` names them.
+class TORCHTAP_API Report {
+ public:
+  /// For a model; it has to live as long as the report records.
+  explicit Report(torch::nn::Module& model, Options options = {});
+  /// The same for a TorchScript model; modules are hooked around `method`.
+  explicit Report(const torch::jit::Module& model, Options options = {},
+                  const std::string& method = "forward");
+  ~Report();
+  Report(Report&&) noexcept;
+  Report& operator=(Report&&) noexcept;
+
+  /// Begins a repeat: this thread's calls of the model count, and those of the threads that LibTorch starts
+  /// for them. Throws `c10::ValueError` while another recording of this report lives, and as
+  /// `operations::Scope` does.
+  Recording record();
+
+  /// What was measured so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`
+  /// while a recording lives.
+  Results results() const;
+
+  /// Writes `results()` to a .json, .csv or .html file. Throws as `results` and `report::save` do.
+  void save(const std::string& path) const { report::save(results(), path); }
+  /// Prints `results()` as a table of 80 columns; `report::print` has options.
+  friend std::ostream& operator<<(std::ostream& out, const Report& report) { return out << report.results(); }
+
+ private:
+  std::shared_ptr<detail::Session> session_;
+};
+
+}  // namespace torchtap::views::report
