@@ -1,14 +1,12 @@
 """Reads what a program publishes with torchtap: for frame in Reader("resnet", names=["layer1*"]): frame.tensor.mean()
 A frame has path, type, text, result, kind, sample, call, slot, sequence, time_ns, thread, rank and tensor, a numpy array
-(None where the tensor could not be sent; text says why). bfloat16 is read as float32, complex32 as pairs, float8s as
-bytes. docs/format.md specifies all. Needs numpy and Linux."""
+(None if text says why), bfloat16 as float32, complex32 as pairs, float8s as bytes: docs/format.md. Needs numpy and Linux."""
 import mmap, os, select, socket, struct, sys
 import numpy as np
-
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
 DTYPES = dict(enumerate("u1 i1 <i2 <i4 <i8 <f2 <f4 <f8 (2,)<f2 <c8 <c16 ?".split())) | {15: "<u2", 27: "<u2", 28: "<u4", 29: "<u8"}
+POLICIES, PROGRAM = [None, "wait", "skip"], os.path.basename(sys.argv[0]) or "python"
 HEADER = struct.Struct("<4sHHQQQQQQQQIIIHHHHHBBBBbb")
-
 class Frame:
     def __init__(self, data):
         (magic, version, begin, _, self.sequence, self.time_ns, self.sample, self.call, size, _, self.missed, self.thread,
@@ -23,24 +21,26 @@ class Frame:
             flat = np.frombuffer(data, np.uint8, size, begin).view(form.base)
             flat = (flat.astype("<u4") << 16).view("<f4") if dtype == 15 else flat  # bfloat16
             self.tensor = flat.reshape(shape + form.shape)
-
+def subscription(names=(), kinds=(), every=1, hz=0, when_full=None):
+    text = lambda value: struct.pack("<H", len(value.encode())) + value.encode()
+    return (struct.pack("<4sHHIHHQQ", b"TTR1", 1, 0, sum(1 << KINDS.index(kind) for kind in kinds), POLICIES.index(when_full),
+                        len(names), every, int(1e9 / hz) if hz else 0) + b"".join(map(text, [PROGRAM, *names])))
 def read_file(path):
     data, at = memoryview(open(path, "rb").read()), 0
     while at < len(data):
         yield Frame(data[at:])
         at += struct.unpack_from("<Q", data, at + 8)[0]
-
 class Reader:
-    """Iterates until the publisher ends. `when_full`: "wait", "skip" or None, as the publisher likes."""
+    """Iterates until it ends. `when_full`: "wait", "skip", None. "tcp:HOST:PORT" needs torchtap_relay_reader.py beside."""
+    def __new__(cls, name, *wishes, **more):
+        if not name.startswith("tcp:"): return super().__new__(cls)
+        return __import__("torchtap_relay_reader").RelayReader(name, *wishes, **more)
     def __init__(self, name, names=(), kinds=(), every=1, hz=0, when_full=None, directory=None):
-        text = lambda value: struct.pack("<H", len(value.encode())) + value.encode()
         runtime = os.environ.get("XDG_RUNTIME_DIR")
         directory = directory or (runtime + "/torchtap" if runtime else f"/tmp/torchtap-{os.getuid()}")
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(f"{directory}/{name}.sock")
-        self.socket.send(struct.pack("<4sHHIHHQQ", b"TTR1", 1, 0, sum(1 << KINDS.index(kind) for kind in kinds),
-                                     [None, "wait", "skip"].index(when_full), len(names), every, int(1e9 / hz) if hz else 0)
-                         + b"".join(map(text, [os.path.basename(sys.argv[0]) or "python", *names])))
+        self.socket.send(subscription(names, kinds, every, hz, when_full))
         answer, fds, *_ = socket.recv_fds(self.socket, 65536, 2)
         if answer[:4] != b"TTW1": raise ValueError(f"{name} refused: {answer[8:].decode(errors='replace')}")
         self.place, size, self.cursor = struct.unpack_from("<HQQ", answer, 6)

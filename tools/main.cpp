@@ -133,6 +133,8 @@ int run(int argc, char** argv) {
   stream::add_streams(app);
   stream::add_tail(app);
   stream::add_watch(app);
+  stream::add_relay(app);
+  stream::add_video(app);
   for (CLI::App* command : app.get_subcommands({})) tools::guard_values(*command);
   try {
     app.parse(argc, argv);

@@ -73,7 +73,7 @@ void print_json(const std::vector<StreamInfo>& streams) {
 void print_text(const StreamInfo& stream) {
   std::cout << tools::printable(stream.name) << ": process " << stream.pid << ", "
             << tools::counted(stream.counters.published, "frame") << ", "
-            << tools::bytes_to_text(stream.counters.bytes) << ", waited "
+            << tools::bytes_text(stream.counters.bytes) << ", waited "
             << tools::to_text(static_cast<double>(stream.counters.waited_ns) / 1e6, 3) << " ms for readers\n";
   if (stream.readers.empty()) return;
   Table table({{"reader"},
@@ -85,8 +85,8 @@ void print_text(const StreamInfo& stream) {
                {"missed", Table::Align::right}});
   for (const auto& reader : stream.readers) {
     table.add({reader.subscription.label(), std::to_string(reader.pid), wishes_of(reader), policy_of(reader),
-               tools::bytes_to_text(reader.lag_bytes), tools::grouped(reader.received),
-               tools::grouped(reader.missed)});
+               tools::bytes_text(reader.lag_bytes), tools::count_text(reader.received),
+               tools::count_text(reader.missed)});
   }
   table.print(std::cout);
 }

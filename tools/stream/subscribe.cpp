@@ -11,6 +11,7 @@
 #include "../checks.hpp"
 #include "../dtypes.hpp"
 #include "../terminal.hpp"
+#include "token.hpp"
 
 namespace torchtap::stream {
 
@@ -18,7 +19,10 @@ using views::stream::Frame;
 using views::stream::Kind;
 
 void add_subscription(CLI::App& command, Asked& asked) {
-  command.add_option("name", asked.name, "The stream: what the publisher calls itself")->required();
+  command
+      .add_option("name", asked.name,
+                  "The stream: what the publisher calls itself; or tcp:HOST:PORT, where torchtap relay runs")
+      ->required();
   command.add_option("--names", asked.names, "Globs on paths of modules: 'layer1.*'")->delimiter(',');
   command
       .add_option("--what", asked.what,
@@ -38,6 +42,7 @@ void add_subscription(CLI::App& command, Asked& asked) {
       ->check(CLI::NonNegativeNumber);
   command.add_option("--directory", asked.directory,
                      "Where publishers are; by default $XDG_RUNTIME_DIR/torchtap or /tmp/torchtap-UID");
+  command.add_option("--token-file", asked.token_file, "A file with the token that the relay wants");
 }
 
 views::stream::Reader open(const Asked& asked, const std::string& label, views::stream::WhenFull when_full) {
@@ -52,6 +57,7 @@ views::stream::Reader open(const Asked& asked, const std::string& label, views::
   }
   views::stream::ReaderOptions options;
   options.directory(asked.directory);
+  if (!asked.token_file.empty()) options.token(read_token(asked.token_file));
   options.wait(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(asked.wait, 1e9) * 1e9)));
   return views::stream::Reader(asked.name, subscription, options);
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/pictures/pictures.hpp>
 
 #include "../checks.hpp"
 #include "../drawing.hpp"
@@ -17,13 +18,13 @@
 #include "../terminal.hpp"
 #include "../words.hpp"
 #include "commands.hpp"
-#include "picture.hpp"
 #include "subscribe.hpp"
 
 namespace torchtap::stream {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+namespace pictures = views::pictures;
 using tools::Table;
 using views::stream::Frame;
 using views::stream::Reader;
@@ -32,7 +33,7 @@ using views::stream::WhenFull;
 constexpr char kExamples[] = R"(
 Shows what a program publishes, as it runs: a line of statistics for each module, and the maps of one of them as a
 picture, where the terminal has 24-bit colour and UTF-8. The program is never waited for. Values of one sign are drawn in
-viridis, of both signs from blue over white at 0 to red; NaN is magenta, an infinity red. The picture is that of the
+viridis, of both signs from blue over white at 0 to red; NaN is magenta, an infinity orange. The picture is that of the
 first module that has maps; choose it with --picture, or --picture none.
 
 Into a file or a pipe the tables are written one after the other, without pictures. Ends when the program ends, after
@@ -58,7 +59,7 @@ struct Row {
   bool without_data = false;
   Statistics statistics;
   at::Tensor tensor;  // if it may be drawn
-  Range range;
+  pictures::Range range;
 };
 
 struct Size {
@@ -118,9 +119,9 @@ class Watched {
     row.tensor.reset();
     if (!pictures || frame.without_data) return;
     const at::Tensor tensor = views::stream::to_tensor(frame);
-    if (!has_maps(tensor)) return;
-    row.tensor = tensor;
-    row.range.widen(tensor);
+    if (!pictures::has_maps(tensor)) return;
+    row.tensor = pictures::maps_of(tensor);
+    row.range.widen(row.tensor);
   }
   bool empty() const { return rows_.empty(); }
 
@@ -170,14 +171,14 @@ class Watched {
     for (const auto& [key, row] : rows_) {
       const Statistics& found = row.statistics;
       if (row.without_data) {
-        table.add({key.first, row.kind, tools::grouped(static_cast<std::int64_t>(row.sample)), row.form, "",
-                   "", "", "", "", row.text});
+        table.add({key.first, row.kind, tools::count_text(static_cast<std::int64_t>(row.sample)), row.form,
+                   "", "", "", "", "", row.text});
         continue;
       }
-      table.add({key.first, row.kind, tools::grouped(static_cast<std::int64_t>(row.sample)), row.form,
+      table.add({key.first, row.kind, tools::count_text(static_cast<std::int64_t>(row.sample)), row.form,
                  tools::to_text(found.mean, 4), tools::to_text(found.deviation, 4),
                  tools::to_text(found.least, 4), tools::to_text(found.most, 4),
-                 tools::grouped(found.nan + found.infinite), tools::sparkline(found.bins, 16)});
+                 tools::count_text(found.nan + found.infinite), tools::sparkline(found.bins, 16)});
     }
     table.folds_constant_columns();
     table.print(stream, width);
@@ -198,14 +199,13 @@ class Watched {
     const std::size_t rows = std::max(kLeast, size.rows > above + 2 ? size.rows - above - 2 : kLeast);
     const Row& row = entry->second;
     std::size_t shown = 0;
-    const Image image =
-        draw_maps(row.tensor, row.range, size.columns, 2 * std::min(rows, size.rows - 4), shown);
-    std::vector<std::string> lines = half_blocks(image);
-    const auto count = row.tensor.dim() == 2 ? 1 : row.tensor.size(row.tensor.dim() - 3);
+    const pictures::Image image =
+        pictures::draw_maps(row.tensor, row.range, size.columns, 2 * std::min(rows, size.rows - 4), shown);
+    std::vector<std::string> lines = pictures::half_blocks(image);
     lines.insert(lines.begin(),
                  c10::str(tools::printable(entry->first.first), " ", row.form, ", ", shown, " of ",
-                          tools::counted(count, "map"), ", ", tools::to_text(row.range.low(), 3), " … ",
-                          tools::to_text(row.range.high(), 3)));
+                          tools::counted(row.tensor.size(0), "map"), ", ", tools::to_text(row.range.low(), 3),
+                          " … ", tools::to_text(row.range.high(), 3)));
     return lines;
   }
 

@@ -8,6 +8,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
+#include <torchtap/views/stream/detail/remote.hpp>
 #include <torchtap/views/stream/reader.hpp>
 
 namespace torchtap::views::stream {
@@ -26,38 +27,49 @@ at::Tensor to_tensor(const Frame& frame) {
   return tensor;
 }
 
+namespace {
+
+std::unique_ptr<detail::Inlet> open(const std::string& name, const Subscription& subscription,
+                                    const ReaderOptions& options) {
+  if (detail::is_remote(name))
+    return std::make_unique<detail::RemoteClient>(name, subscription, options.token(), options.wait());
+  return std::make_unique<detail::Client>(name, subscription, options.directory(), options.wait());
+}
+
+}  // namespace
+
 Reader::Reader(const std::string& name, const Subscription& subscription, const ReaderOptions& options)
-    : client_(std::make_unique<detail::Client>(name, subscription, options.directory(), options.wait())) {}
+    : inlet_(open(name, subscription, options)) {}
 Reader::Reader(Reader&&) noexcept = default;
 Reader& Reader::operator=(Reader&&) noexcept = default;
 Reader::~Reader() = default;
 
 std::optional<Frame> Reader::next(std::chrono::nanoseconds timeout) {
-  return client_->next(timeout);
+  return inlet_->next(timeout);
 }
 bool Reader::whole() const noexcept {
-  return client_->whole();
+  return inlet_->whole();
 }
 void Reader::release() noexcept {
-  client_->release();
+  inlet_->release();
 }
 bool Reader::ended() const noexcept {
-  return client_->ended();
+  return inlet_->ended();
 }
 void Reader::subscribe(const Subscription& subscription) {
-  client_->subscribe(subscription);
+  inlet_->subscribe(subscription);
 }
 std::int64_t Reader::received() const noexcept {
-  return static_cast<std::int64_t>(client_->received());
+  return static_cast<std::int64_t>(inlet_->received());
 }
 std::int64_t Reader::missed() const noexcept {
-  return static_cast<std::int64_t>(client_->missed());
+  return static_cast<std::int64_t>(inlet_->missed());
 }
 bool Reader::demoted() const noexcept {
-  return client_->demoted();
+  return inlet_->demoted();
 }
 std::int64_t Reader::publisher() const noexcept {
-  return client_->publisher().pid;
+  return inlet_->process();
 }
 
 namespace {

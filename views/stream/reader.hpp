@@ -19,7 +19,7 @@
 
 namespace torchtap::views::stream {
 namespace detail {
-class Client;
+class Inlet;
 }
 
 /// A copy of the tensor in a frame, on the CPU. Throws `c10::ValueError` if the frame has no data, or a dtype
@@ -32,15 +32,19 @@ struct TORCHTAP_API ReaderOptions {
   TORCH_ARG(std::string, directory);
   /// How long to wait for the publisher to appear.
   TORCH_ARG(std::chrono::nanoseconds, wait) = std::chrono::nanoseconds(0);
+  /// What a relay wants readers to know (`RelayOptions::token`).
+  TORCH_ARG(std::string, token);
 };
 
-/// Reads frames of one publisher, of another process or this one. One thread at a time may call it.
+/// Reads frames of one publisher, of another process or this one, or over TCP by way of a `Relay`. One thread
+/// at a time may call it.
 ///
 ///     views::stream::Reader reader("resnet", Subscription().names({"layer1*"}).hz(5));
 ///     while (auto frame = reader.next()) std::cout << frame->path << to_tensor(*frame).mean() << '\n';
 class TORCHTAP_API Reader {
  public:
-  /// Throws `c10::ValueError` if nobody publishes under this name, or the publisher refuses.
+  /// `name` is that of a publisher on this machine, or "tcp:HOST:PORT" of a relay. Throws `c10::ValueError`
+  /// if nobody publishes under this name, or the publisher or relay refuses.
   explicit Reader(const std::string& name, const Subscription& subscription = {},
                   const ReaderOptions& options = {});
   Reader(Reader&&) noexcept;
@@ -59,7 +63,8 @@ class TORCHTAP_API Reader {
   void release() noexcept;
   /// Whether the publisher ended or died, and everything was read.
   bool ended() const noexcept;
-  /// Changes what is wanted. Frames that were published before may still come. Throws as the constructor.
+  /// Changes what is wanted. Frames that were published before may still come. Throws as the constructor. Of
+  /// a relay it waits for no answer, so that `next` throws if the relay refuses.
   void subscribe(const Subscription& subscription);
 
   /// Frames that were read whole, and those that were overwritten before: together all that were for it. The
@@ -72,7 +77,7 @@ class TORCHTAP_API Reader {
   std::int64_t publisher() const noexcept;
 
  private:
-  std::unique_ptr<detail::Client> client_;
+  std::unique_ptr<detail::Inlet> inlet_;
 };
 
 /// A publisher that runs.

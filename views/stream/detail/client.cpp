@@ -10,6 +10,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
+#include <torchtap/views/stream/detail/tcp.hpp>
 
 namespace torchtap::views::stream::detail {
 namespace {
@@ -28,12 +29,6 @@ bool wait_for(const Descriptor& socket, nanoseconds at_most) {
   const auto count = std::max<std::int64_t>(at_most.count(), 0);
   const timespec limit{count / 1000000000, count % 1000000000};
   return ::ppoll(&polled, 1, &limit, nullptr) > 0;
-}
-
-/// The moment `after` from now, or the last one there is.
-Clock::time_point deadline_after(nanoseconds after) {
-  const auto now = Clock::now();
-  return after >= Clock::time_point::max() - now ? Clock::time_point::max() : now + after;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <torchtap/views/stream/detail/arena.hpp>
+#include <torchtap/views/stream/detail/inlet.hpp>
 #include <torchtap/views/stream/detail/local_socket.hpp>
 #include <torchtap/views/stream/subscription.hpp>
 
@@ -21,7 +22,7 @@ std::string program_name();
 std::string ask_status(const std::string& path);
 
 /// Not thread-safe.
-class Client {
+class Client final : public Inlet {
  public:
   /// Waits at most `patience` for a publisher of this name to appear. Throws `c10::ValueError` if there is
   /// none, or if it refuses.
@@ -31,19 +32,19 @@ class Client {
   /// The next frame, valid until the next call; nothing if none came in `timeout`, or at the end. A frame of
   /// a reader that the publisher waits for lies in the shared memory; others are copied. Throws
   /// `c10::ValueError` in a forked child, which does not have the memory.
-  std::optional<Frame> next(std::chrono::nanoseconds timeout);
+  std::optional<Frame> next(std::chrono::nanoseconds timeout) override;
   /// Whether the frame that `next` returned has not been overwritten. If it has, it counts as missed.
-  bool whole() const noexcept { return !holding_ || (forks_ == forks() && view_->valid()); }
+  bool whole() const noexcept override { return !holding_ || (forks_ == forks() && view_->valid()); }
   /// Lets the publisher overwrite the frame that `next` returned.
-  void release() noexcept;
+  void release() noexcept override;
   /// Whether the stream ended, or its program died, and everything was read.
-  bool ended() const noexcept { return ended_; }
-  void subscribe(const Subscription& subscription);
+  bool ended() const noexcept override { return ended_; }
+  void subscribe(const Subscription& subscription) override;
 
-  const Peer& publisher() const noexcept { return publisher_; }
-  std::uint64_t received() const noexcept { return view_->received(); }
-  std::uint64_t missed() const noexcept { return view_->missed(); }
-  bool demoted() const noexcept { return forks_ == forks() && view_->demoted(); }
+  std::uint64_t received() const noexcept override { return view_->received(); }
+  std::uint64_t missed() const noexcept override { return view_->missed(); }
+  bool demoted() const noexcept override { return forks_ == forks() && view_->demoted(); }
+  std::int64_t process() const noexcept override { return publisher_.pid; }
 
  private:
   void connect(const std::string& path, const std::string& name, const std::string& directory,
