@@ -1,6 +1,4 @@
 // Relays: what arrives over TCP, who may read, and what peers that lie, die or stop can do.
-#include <torchtap/views/stream/relay.hpp>
-
 #include <ATen/Functions.h>
 #include <boost/test/unit_test.hpp>
 #include <sys/socket.h>
@@ -14,6 +12,7 @@
 #include <torchtap/views/stream/detail/tcp.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 #include <torchtap/views/stream/reader.hpp>
+#include <torchtap/views/stream/relay.hpp>
 
 #include "transport.hpp"
 
@@ -71,13 +70,14 @@ class False {
           while (!socket) socket = tcp::accept_tcp(listener_);
           tcp::send_all(socket, hello.data(), hello.size(), 10s);
           tcp::Incoming incoming;
-          if (answer.empty() || incoming.fill(socket, tcp::kProof + 8, tcp::deadline_after(10s)) !=
-                                    tcp::Incoming::State::whole)
+          if (answer.empty() ||
+              incoming.fill(socket, tcp::kProof + 8, tcp::deadline_after(10s)) != tcp::Incoming::State::whole)
             return;
           tcp::send_message(socket, tcp::write_status("pid\t7\n"), 10s);
           tcp::send_all(socket, answer.data(), answer.size(), 10s);
           ::shutdown(socket.get(), SHUT_WR);
-          while (incoming.fill(socket, 1, tcp::deadline_after(10s)) == tcp::Incoming::State::whole) incoming.clear();
+          while (incoming.fill(socket, 1, tcp::deadline_after(10s)) == tcp::Incoming::State::whole)
+            incoming.clear();
         }) {}
   ~False() { thread_.join(); }
   std::string name() const { return "tcp:" + tcp::name_of_listener(listener_); }
@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(sha256_as_its_standard_computes_it) {  // FIPS 180-4, RFC 4
              "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   BOOST_TEST(hex(tcp::hmac_sha256("Jefe", "what do ya want for nothing?")) ==
              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  BOOST_TEST(hex(tcp::hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")) ==
+  BOOST_TEST(hex(tcp::hmac_sha256(std::string(131, '\xaa'),
+                                  "Test Using Larger Than Block-Size Key - Hash Key First")) ==
              "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
@@ -260,8 +261,7 @@ BOOST_AUTO_TEST_CASE(readers_that_speak_nonsense_are_refused) {
   const std::string proof = tcp::write_proof({});
   std::string huge("TTM1\xff\xff\xff\x7f", 8);
   std::vector<std::string> sayings{"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n------------------------",
-                                   proof + huge,
-                                   proof + "nonsense, and more of it",
+                                   proof + huge, proof + "nonsense, and more of it",
                                    proof.substr(0, 4) + "\x09" + proof.substr(5)};
   std::mt19937 random(7);
   for (int i = 0; i < 30; ++i) {
@@ -310,7 +310,8 @@ BOOST_AUTO_TEST_CASE(relays_that_lie_are_errors_of_the_reader) {
     while (reader.next(20s).has_value()) continue;
     return reader.ended();
   };
-  for (const char* hello : {"SSH-2.0-OpenSSH_9.2p1 Debian", "TTH1\x02\x00\x00\x00 another version .......", "short", ""}) {
+  for (const char* hello :
+       {"SSH-2.0-OpenSSH_9.2p1 Debian", "TTH1\x02\x00\x00\x00 another version .......", "short", ""}) {
     const False relay(hello);
     BOOST_CHECK_THROW(Reader{relay.name()}, c10::ValueError);
   }
@@ -332,8 +333,9 @@ BOOST_AUTO_TEST_CASE(relays_that_lie_are_errors_of_the_reader) {
   const std::uint64_t length = std::uint64_t{1} << 39;
   std::memcpy(large.data() + 8, &length, sizeof length);
   BOOST_CHECK_EXCEPTION(joined(large), c10::ValueError, says("announced a frame"));
-  BOOST_CHECK_EXCEPTION(joined(good + std::string("TTM1\x10\x00\x00\x00", 8) + tcp::write_refused("go away!")),
-                        c10::ValueError, says("refused: go away!"));
+  BOOST_CHECK_EXCEPTION(
+      joined(good + std::string("TTM1\x10\x00\x00\x00", 8) + tcp::write_refused("go away!")), c10::ValueError,
+      says("refused: go away!"));
 }
 
 BOOST_AUTO_TEST_CASE(damaged_bytes_of_a_relay_are_errors_or_frames) {

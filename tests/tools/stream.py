@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests torchtap record --stream, preload --stream, streams, tail and watch: what arrives against what PyTorch computes.
+"""Tests torchtap record --stream, preload --stream, streams, tail, watch and relay: what arrives against what PyTorch computes.
 
 usage: stream.py TORCHTAP PROGRAM READER_FOLDER    PROGRAM: one that preload can record"""
 import json
@@ -142,6 +142,38 @@ def check_preload(folder):
     run("diff", kept, spooled)
 
 
+def check_relay(folder, file, data):
+    """Over TCP: with a token, by Python, tail and watch."""
+    token = folder / "token"
+    recorded = start("record", file, "--random", "2x3x8x8", "--count", 2000, "--stream", "six", "--readers", 2)
+    wait_for_stream("six")
+    refused = run("relay", "six", "--listen", "0.0.0.0:0", status=2)[1]
+    check("have to know a token" in refused, refused)
+    relay = start("relay", "six", "--listen", "127.0.0.1:0", "--token-file", token)
+    name = relay.stdout.readline().split(" at ")[1].strip()
+    check(name.startswith("tcp:127.0.0.1:") and token.stat().st_mode & 0o777 == 0o600, name)
+    check("wants a token" in run("tail", name, status=2)[1], "tail without the token")
+    try:
+        list(torchtap_reader.Reader(name, token="a token that is wrong"))
+        check(False, "Python with a wrong token")
+    except ValueError as error:
+        check("the token is wrong" in str(error), error)
+    reader = torchtap_reader.Reader(name, names=["fc"], token=token.read_text().strip())
+    tail = start("tail", name, "--token-file", token, "--names", "conv", "--save", folder / "far")
+    frames = list(reader)
+    check(all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc")
+    check(frames and reader.received == len(frames) and reader.received + reader.missed == 2000, (reader.received, reader.missed))
+    out, _ = finish(tail, "tail of a relay")
+    check("1 module" in out, out)
+    check(json.load(open(folder / "far" / "manifest.json"))["entries"][0]["path"] == "conv", "what tail saved")
+    finish(recorded, "record for the relay")
+    _, error = finish(relay, "relay")
+    check("the program ended" in error and "refused 2 connections" in error, error)
+    os.chmod(token, 0o644)
+    check("other users may read" in run("tail", name, "--token-file", token, status=2)[1], "a token for everybody")
+    check("does torchtap relay run there" in run("watch", name, status=2)[1], "a relay that ended")
+
+
 def check_terminal(file):
     """In a terminal: pictures, and the screen as it was afterwards."""
     recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000, "--stream", "five")
@@ -173,6 +205,7 @@ with tempfile.TemporaryDirectory() as name:
     check_reduced(folder, *model)
     check_lines(*model[:2])
     check_preload(folder)
+    check_relay(folder, *model[:2])
     check_terminal(model[0])
     check_errors(folder, *model[:2])
 sys.exit(f"{len(failures)} failures" if failures else 0)

@@ -1,5 +1,3 @@
-#include "film.hpp"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -15,6 +13,7 @@
 #include <torchtap/core/detail/error.hpp>
 
 #include "../terminal.hpp"
+#include "film.hpp"
 
 namespace torchtap::stream {
 namespace {
@@ -32,12 +31,26 @@ std::vector<std::string> encoding_of(const std::string& ending) {
   if (ending == ".gif")
     return {"-vf", "split[a][b];[a]palettegen=stats_mode=diff[p];[b][p]paletteuse=dither=none", "-f", "gif"};
   if (ending == ".webm")
-    return {"-c:v", "libvpx-vp9", "-b:v", "0", "-crf", "30", "-row-mt", "1", "-deadline", "realtime", "-cpu-used", "8",
-            "-pix_fmt", "yuv420p", "-f", "webm"};
+    return {"-c:v",      "libvpx-vp9", "-b:v",      "0", "-crf",     "30",      "-row-mt", "1",
+            "-deadline", "realtime",   "-cpu-used", "8", "-pix_fmt", "yuv420p", "-f",      "webm"};
   if (ending == ".mkv") return {"-c:v", "ffv1", "-f", "matroska"};
   // Fragments: what is on disk can be played, whenever the writer is killed.
-  return {"-c:v", "libx264", "-preset", "veryfast", "-crf", "18", "-pix_fmt", "yuv420p", "-g", "25", "-movflags",
-          "+frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1", "-f", "mp4"};
+  return {"-c:v",
+          "libx264",
+          "-preset",
+          "veryfast",
+          "-crf",
+          "18",
+          "-pix_fmt",
+          "yuv420p",
+          "-g",
+          "25",
+          "-movflags",
+          "+frag_keyframe+empty_moov+default_base_moof",
+          "-flush_packets",
+          "1",
+          "-f",
+          "mp4"};
 }
 
 class Video final : public Film {
@@ -48,9 +61,10 @@ class Video final : public Film {
     int from_child[2];
     TORCH_CHECK(::pipe2(to_child, O_CLOEXEC) == 0 && ::pipe2(from_child, O_CLOEXEC) == 0,
                 "cannot make a pipe to ffmpeg: ", std::strerror(errno), ".");
-    std::vector<std::string> words{"ffmpeg", "-hide_banner", "-loglevel", "error", "-nostdin", "-y", "-f", "rawvideo",
-                                   "-pix_fmt", "rgb24", "-s", c10::str(width, "x", height), "-framerate",
-                                   tools::to_text(fps), "-i", "pipe:0", "-an"};
+    std::vector<std::string> words{
+        "ffmpeg",     "-hide_banner",      "-loglevel", "error",  "-nostdin", "-y",
+        "-f",         "rawvideo",          "-pix_fmt",  "rgb24",  "-s",       c10::str(width, "x", height),
+        "-framerate", tools::to_text(fps), "-i",        "pipe:0", "-an"};
     for (auto& word : encoding_of(ending_of(path))) words.push_back(std::move(word));
     words.push_back("file:" + path);
     std::vector<char*> arguments;
@@ -87,8 +101,8 @@ class Video final : public Film {
       if (written < 0 && errno == EINTR) continue;
       if (written <= 0) {
         const int status = end();
-        TORCH_CHECK(false, "ffmpeg ended", how(status), " while it wrote \"", path_, "\"; the video ends there.",
-                    said_.empty() ? "" : " It said: ", said_);
+        TORCH_CHECK(false, "ffmpeg ended", how(status), " while it wrote \"", path_,
+                    "\"; the video ends there.", said_.empty() ? "" : " It said: ", said_);
       }
       at += written;
       left -= static_cast<std::size_t>(written);
@@ -97,8 +111,8 @@ class Video final : public Film {
 
   void finish() override {
     const int status = end();
-    TORCH_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "ffmpeg ended", how(status), " when it finished \"",
-                path_, "\".", said_.empty() ? "" : " It said: ", said_);
+    TORCH_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "ffmpeg ended", how(status),
+                " when it finished \"", path_, "\".", said_.empty() ? "" : " It said: ", said_);
   }
   std::string place() const override { return path_; }
 
@@ -110,7 +124,8 @@ class Video final : public Film {
   /// Takes what ffmpeg says, so that it never waits for that.
   void hear() {
     char text[1024];
-    for (ssize_t size = ::read(errors_, text, sizeof text); size > 0; size = ::read(errors_, text, sizeof text)) {
+    for (ssize_t size = ::read(errors_, text, sizeof text); size > 0;
+         size = ::read(errors_, text, sizeof text)) {
       if (said_.size() < 4096) said_.append(text, static_cast<std::size_t>(size));
     }
   }

@@ -31,8 +31,8 @@ bool has_ffmpeg();
 /// Whether a file name ends as those of videos that ffmpeg is asked for: .mp4, .mkv, .webm, .gif.
 bool is_video_name(const std::string& path);
 
-/// A video, by a child process of ffmpeg, which ends by itself when this process is killed. A video in mp4 can be played
-/// up to where either was killed.
+/// A video, by a child process of ffmpeg, which ends by itself when this process is killed. A video in mp4
+/// can be played up to where either was killed.
 std::unique_ptr<Film> make_video(const std::string& path, std::size_t width, std::size_t height, double fps);
 /// A folder with 000000.png, 000001.png, …
 std::unique_ptr<Film> make_folder(const std::string& path);

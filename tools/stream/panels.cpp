@@ -11,8 +11,18 @@ namespace torchtap::stream {
 
 namespace pictures = views::pictures;
 
+namespace {
+
+constexpr std::int64_t kLongest = 8;  // times as long as wide
+
+}  // namespace
+
 bool Panels::has_maps(const at::Tensor& tensor) const {
   if (options_.picture == "histogram" || !pictures::has_maps(tensor)) return false;
+  if (tensor.dim() == 2) {  // [8, 1000] is a batch of vectors rather than a map
+    const auto [less, more] = std::minmax(tensor.size(0), tensor.size(1));
+    if (more > kLongest * less) return false;
+  }
   return tensor.dim() < 4 || options_.pick < tensor.size(0);
 }
 
@@ -72,7 +82,8 @@ void Panels::draw_panel(pictures::Image& image, const std::string& title, const 
     const std::size_t bar = std::min<std::size_t>(64 * scale, width / 4);
     for (std::size_t u = 0; u < bar && at + u < width; ++u) {
       for (std::size_t v = 0; v < 7 * scale; ++v)
-        box.set(at + u, line + v, palette(low + (high - low) * static_cast<double>(u) / static_cast<double>(bar)));
+        box.set(at + u, line + v,
+                palette(low + (high - low) * static_cast<double>(u) / static_cast<double>(bar)));
     }
     at += bar;
     rest = to + "   ";

@@ -16,13 +16,13 @@ namespace torchtap::stream {
 
 struct PanelOptions {
   std::size_t width = 1280, height = 720;
-  std::string picture = "auto";   ///< "histogram" for all, or "auto"
-  std::int64_t pick = 0;          ///< which sample of a batch
-  views::pictures::Range range;   ///< of all modules; empty: of each its own
+  std::string picture = "auto";  ///< "histogram" for all, or "auto"
+  std::int64_t pick = 0;         ///< which sample of a batch
+  views::pictures::Range range;  ///< of all modules; empty: of each its own
 };
 
-/// The last tensor of each of some modules, drawn side by side. Modules are told apart by their titles. The first
-/// drawing decides where each of them is; later ones are left out.
+/// The last tensor of each of some modules, drawn side by side. Modules are told apart by their titles. The
+/// first drawing decides where each of them is; later ones are left out.
 class Panels {
  public:
   explicit Panels(PanelOptions options) : options_(std::move(options)) {}

@@ -56,7 +56,8 @@ int relay(const Options& options) {
   const Relay relay(options.name, how);
   std::cout << tools::printable(options.name) << " at tcp:" << relay.address() << std::endl;
   const tools::Interrupt interrupt;
-  while (interrupt.signal() == 0 && !relay.ended()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (interrupt.signal() == 0 && !relay.ended())
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   if (relay.ended()) std::cerr << "torchtap: the program ended.\n";
   if (relay.refused() != 0)
     std::cerr << "torchtap: refused " << tools::counted(relay.refused(), "connection") << ".\n";
@@ -67,10 +68,12 @@ int relay(const Options& options) {
 
 void add_relay(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("relay", "Send what a program publishes to readers on other machines");
+  CLI::App* command =
+      app.add_subcommand("relay", "Send what a program publishes to readers on other machines");
   command->footer(kExamples);
   command->add_option("name", options->name, "The stream: what the publisher calls itself")->required();
-  command->add_option("--listen", options->listen, "HOST:PORT; port 0 is any that is free")->capture_default_str();
+  command->add_option("--listen", options->listen, "HOST:PORT; port 0 is any that is free")
+      ->capture_default_str();
   command->add_option("--token-file", options->token_file, "A file with a token that readers have to know")
       ->check(tools::place());
   command->add_option("--readers", options->readers, "How many readers there may be at once")

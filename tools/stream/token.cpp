@@ -30,15 +30,16 @@ std::string read_token(const std::string& path) {
 
 std::string read_or_make_token(const std::string& path) {
   const int made = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  TORCH_CHECK_VALUE(made >= 0 || errno == EEXIST, "cannot make the file \"", path, "\" for the token: ",
-                    std::strerror(errno), ".");
+  TORCH_CHECK_VALUE(made >= 0 || errno == EEXIST, "cannot make the file \"", path,
+                    "\" for the token: ", std::strerror(errno), ".");
   if (made >= 0) {
     unsigned char random[16];
     const bool drawn = ::getrandom(random, sizeof random, 0) == static_cast<ssize_t>(sizeof random);
     std::string text;
     for (const unsigned byte : random) text += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
     text += '\n';
-    const bool written = drawn && ::write(made, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    const bool written =
+        drawn && ::write(made, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     ::close(made);
     TORCH_CHECK(written, "cannot write the token to \"", path, "\".");
   }

@@ -33,7 +33,7 @@ using views::stream::WhenFull;
 constexpr char kExamples[] = R"(
 Draws what a program publishes, as it comes, or the samples of a recording: the modules side by side, one picture for each
 forward pass or sample. A tensor [C, H, W] is C maps, of a batch [N, C, H, W] those of one sample (--pick), [H, W] is one
-map; any other is a histogram that grows with time. Values of one sign are drawn in viridis, of both signs from blue over
+map, unless it is more than eight times as long as wide; any other is a histogram that grows with time. Values of one sign are drawn in viridis, of both signs from blue over
 white at 0 to red; NaN is magenta, an infinity orange. Each module has its own range of colours, which grows and never
 shrinks (in a recording it is known from the beginning), unless --range fixes one for all.
 
@@ -77,14 +77,15 @@ void understand(Options& options) {
   const bool crossed = end != 0 && end < options.size.size() && options.size[end] == 'x';
   std::size_t last = 0;
   const double height = crossed ? number_at(options.size, end + 1, last) : 0;
-  TORCH_CHECK_VALUE(last == options.size.size() && width >= 64 && height >= 64 && width <= 8192 && height <= 8192,
-                    "--size ", options.size, " is no size of a picture; expected WIDTHxHEIGHT from 64x64 to 8192x8192.");
+  TORCH_CHECK_VALUE(
+      last == options.size.size() && width >= 64 && height >= 64 && width <= 8192 && height <= 8192,
+      "--size ", options.size, " is no size of a picture; expected WIDTHxHEIGHT from 64x64 to 8192x8192.");
   options.panels.width = static_cast<std::size_t>(width) / 2 * 2;  // which the encoders need
   options.panels.height = static_cast<std::size_t>(height) / 2 * 2;
   if (options.range.empty()) return;
   const double low = number_at(options.range, 0, end);
-  TORCH_CHECK_VALUE(end != 0 && end < options.range.size() && options.range[end] == ':', "--range ", options.range,
-                    " is no range; expected LOW:HIGH, such as -1:1.");
+  TORCH_CHECK_VALUE(end != 0 && end < options.range.size() && options.range[end] == ':', "--range ",
+                    options.range, " is no range; expected LOW:HIGH, such as -1:1.");
   const double high = number_at(options.range, end + 1, last);
   TORCH_CHECK_VALUE(last == options.range.size(), "--range ", options.range,
                     " is no range; expected LOW:HIGH, such as -1:1.");
@@ -94,15 +95,18 @@ void understand(Options& options) {
 /// Where the pictures go. Checks that nothing is there.
 class Target {
  public:
-  explicit Target(const Options& options) : options_(options), place_(options.save), video_(is_video_name(place_)) {
+  explicit Target(const Options& options)
+      : options_(options), place_(options.save), video_(is_video_name(place_)) {
     if (video_ && !has_ffmpeg()) {
       place_ = fs::path(place_).replace_extension().string();
       video_ = false;
-      std::cerr << "torchtap: ffmpeg is not installed (apt install ffmpeg); the pictures go to " << place_ << "/.\n";
+      std::cerr << "torchtap: ffmpeg is not installed (apt install ffmpeg); the pictures go to " << place_
+                << "/.\n";
     }
     std::error_code error;
     const bool taken = fs::exists(place_, error) && (video_ || !fs::is_empty(place_, error));
-    TORCH_CHECK_VALUE(options.overwrite || !taken, "\"", place_, "\" already exists; --overwrite replaces it.");
+    TORCH_CHECK_VALUE(options.overwrite || !taken, "\"", place_,
+                      "\" already exists; --overwrite replaces it.");
     TORCH_CHECK_VALUE(!taken || !video_ || fs::is_regular_file(place_, error), "\"", place_,
                       "\" is no file that a video could replace.");
     if (taken && !video_) remove_pictures();
@@ -143,14 +147,16 @@ std::string note_of(const std::string& form, std::int64_t sample) {
 }
 
 /// A recording: sample i of each module in picture i.
-void film_recording(const Options& options, Panels& panels, Target& target, const tools::Interrupt& interrupt) {
+void film_recording(const Options& options, Panels& panels, Target& target,
+                    const tools::Interrupt& interrupt) {
   const storage::Recording recording = storage::load(options.asked.name);
   const auto matches = [&](const storage::RecordedEntry& entry) {
     const auto& globs = options.asked.names;
     if (entry.samples() == 0 || !entry.reduction().empty()) return false;
     bool kind = options.asked.what.empty();
     for (const auto& word : options.asked.what) {
-      for (const auto& known : tools::kKindWords) kind = kind || (word == known.word && entry.kind() == known.kind);
+      for (const auto& known : tools::kKindWords)
+        kind = kind || (word == known.word && entry.kind() == known.kind);
     }
     return kind && (globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
                       return core::detail::matches_glob(glob, entry.path());
@@ -165,9 +171,10 @@ void film_recording(const Options& options, Panels& panels, Target& target, cons
   for (const auto& entry : recording) {
     if (matches(entry)) shown.push_back({entry.path(), entry.samples_range(), {}});
   }
-  TORCH_CHECK_VALUE(!shown.empty(), "\"", options.asked.name,
-                    "\" has no samples of such modules; torchtap show lists what it has. Results of reductions cannot be "
-                    "filmed.");
+  TORCH_CHECK_VALUE(
+      !shown.empty(), "\"", options.asked.name,
+      "\" has no samples of such modules; torchtap show lists what it has. Results of reductions cannot be "
+      "filmed.");
   for (auto& one : shown) {
     if (options.panels.range.empty()) {
       for (const at::Tensor& sample : one.samples) {
@@ -188,7 +195,8 @@ void film_recording(const Options& options, Panels& panels, Target& target, cons
       ++one.next;
     }
     if (!any || (options.count != 0 && target.count() >= options.count)) return;
-    if (i % options.asked.every == 0) target.add(panels.draw(options.asked.name + "   sample " + std::to_string(i)));
+    if (i % options.asked.every == 0)
+      target.add(panels.draw(options.asked.name + "   sample " + std::to_string(i)));
   }
 }
 
@@ -236,7 +244,8 @@ int video(Options& options) {
   }
   target.finish();
   if (panels.left_out() != 0)
-    std::cerr << "torchtap: left out " << tools::counted(static_cast<std::int64_t>(panels.left_out()), "module")
+    std::cerr << "torchtap: left out "
+              << tools::counted(static_cast<std::int64_t>(panels.left_out()), "module")
               << " that came after the first picture; choose with --names.\n";
   if (target.count() != 0)
     std::cout << tools::counted(target.count(), "picture") << " in " << target.place() << '\n';
@@ -254,7 +263,8 @@ void add_video(CLI::App& app) {
   command->add_option("--save", options->save, "FILE.mp4, .mkv, .webm or .gif, or a folder for PNG files")
       ->required()
       ->check(tools::place());
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing video, or the pictures in a folder");
+  command->add_flag("--overwrite", options->overwrite,
+                    "Replace an existing video, or the pictures in a folder");
   command->add_option("--fps", options->fps, "Pictures a second when it is played")
       ->check(CLI::Range(0.1, 240.0))
       ->capture_default_str();
@@ -266,7 +276,8 @@ void add_video(CLI::App& app) {
   command->add_option("--pick", options->panels.pick, "Which sample of a batch is drawn")
       ->transform(tools::whole_number(0))
       ->capture_default_str();
-  command->add_option("--count", options->count, "End after so many pictures")->transform(tools::whole_number(1));
+  command->add_option("--count", options->count, "End after so many pictures")
+      ->transform(tools::whole_number(1));
   command->add_flag("--wait", options->wait, "Let the program wait rather than miss tensors");
   command->callback([options] {
     if (const int signal = video(*options)) {

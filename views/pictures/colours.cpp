@@ -71,8 +71,8 @@ const Colour& viridis(double share) {
 }
 
 Range::Range(double low, double high) : empty_(false), fixed_(true), low_(low), high_(high) {
-  TORCH_CHECK_VALUE(std::isfinite(low) && std::isfinite(high) && low < high, "views::pictures::Range: from ", low,
-                    " to ", high, " is no range; expected two finite numbers, the smaller first.");
+  TORCH_CHECK_VALUE(std::isfinite(low) && std::isfinite(high) && low < high, "views::pictures::Range: from ",
+                    low, " to ", high, " is no range; expected two finite numbers, the smaller first.");
 }
 
 void Range::widen(const at::Tensor& values) {

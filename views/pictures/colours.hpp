@@ -1,7 +1,7 @@
 #pragma once
 
-/// The colours of values: viridis for values of one sign, from blue over white at 0 to red for both, and two colours of
-/// their own for what is not finite.
+/// The colours of values: viridis for values of one sign, from blue over white at 0 to red for both, and two
+/// colours of their own for what is not finite.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,9 +15,9 @@ namespace torchtap::views::pictures {
 inline constexpr Colour kNan{255, 0, 255};
 inline constexpr Colour kInfinite{255, 160, 0};
 
-/// The values that the ends of a colour map stand for: widened by each tensor and never narrowed, so that pictures that
-/// follow each other do not flicker. The outermost thousandth at either end does not count. Any dtype of numbers;
-/// complex ones by their absolute values.
+/// The values that the ends of a colour map stand for: widened by each tensor and never narrowed, so that
+/// pictures that follow each other do not flicker. The outermost thousandth at either end does not count. Any
+/// dtype of numbers; complex ones by their absolute values.
 class TORCHTAP_API Range {
  public:
   Range() = default;

@@ -38,7 +38,8 @@ void HistogramOverTime::add(const at::Tensor& values) {
   }
   if (columns_.size() <= kMostColumns) return;
   std::vector<Column> half;
-  for (std::size_t i = 0; i + 1 < columns_.size(); i += 2) half.push_back(merged(columns_[i], columns_[i + 1]));
+  for (std::size_t i = 0; i + 1 < columns_.size(); i += 2)
+    half.push_back(merged(columns_[i], columns_[i + 1]));
   if (columns_.size() % 2 == 1) half.push_back(columns_.back());
   in_last_ = columns_.size() % 2 == 1 ? in_last_ : 2 * each_;
   columns_ = std::move(half);
@@ -95,7 +96,8 @@ Image HistogramOverTime::draw(const Range& range, std::size_t width, std::size_t
     if (index != last) {
       for (std::size_t y = 0; y < height; ++y) {
         const double low = middle + span / 2 - static_cast<double>(y + 1) * step;
-        // The root shows what is rare beside what is frequent. A tenth of all values in one row is the brightest.
+        // The root shows what is rare beside what is frequent. A tenth of all values in one row is the
+        // brightest.
         const float share = share_between(column, low, low + step) * static_cast<float>(height) / 64;
         drawn[y] = viridis(std::sqrt(std::min(1.0F, share * 6)));
       }

@@ -13,8 +13,9 @@
 
 namespace torchtap::views::pictures {
 
-/// A histogram for each tensor, in a column of its own: time goes to the right, values upwards; what is frequent is
-/// bright. When there are more columns than it keeps, pairs of them become one, so memory is bounded.
+/// A histogram for each tensor, in a column of its own: time goes to the right, values upwards; what is
+/// frequent is bright. When there are more columns than it keeps, pairs of them become one, so memory is
+/// bounded.
 class TORCHTAP_API HistogramOverTime {
  public:
   void add(const at::Tensor& values);

@@ -5,7 +5,8 @@ namespace {
 
 constexpr std::size_t kColumns = 5, kRows = 7;
 
-// The characters from ' ' to '~', 5 x 7 pixels each: a letter for each row, from '0' for 00000 to 'V' for 11111.
+// The characters from ' ' to '~', 5 x 7 pixels each: a letter for each row, from '0' for 00000 to 'V' for
+// 11111.
 // clang-format off
 constexpr char kFont[] =
     "0000000" "4444404" "AA00000" "AAVAVAA" "4FKE5U4" "OP248J3" "CIK8LID" "4400000" "2488842" "8422248" "04LEL40"

@@ -1,4 +1,5 @@
-// A relay is one local reader for each reader elsewhere, so that subscriptions, and what is missed, are theirs.
+// A relay is one local reader for each reader elsewhere, so that subscriptions, and what is missed, are
+// theirs.
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -41,7 +42,8 @@ std::string random_bytes() {
 /// One connection, in a thread of its own.
 class Connection {
  public:
-  Connection(Descriptor socket, const std::string& stream, const RelayOptions& options, std::atomic<bool>& stop)
+  Connection(Descriptor socket, const std::string& stream, const RelayOptions& options,
+             std::atomic<bool>& stop)
       : socket_(std::move(socket)), stream_(stream), options_(options), stop_(stop) {}
 
   bool done() const noexcept { return done_.load(); }
@@ -73,7 +75,8 @@ class Connection {
   }
 
  private:
-  /// Checks that the other end knows the token, and takes its first wish. Memory and time are limited until then.
+  /// Checks that the other end knows the token, and takes its first wish. Memory and time are limited until
+  /// then.
   Subscription introduce() {
     const auto deadline = detail::deadline_after(kHandshake);
     const bool wants_token = !options_.token().empty();
@@ -82,8 +85,9 @@ class Connection {
     detail::send_all(socket_, hello.data(), hello.size(), kHandshake, &stop_);
     const std::string proof = take(detail::kProof, deadline);
     const std::string begin = detail::write_hello("", false);
-    TORCH_CHECK_VALUE(proof.compare(0, begin.size(), begin) == 0, "this is torchtap relay, which speaks version ",
-                      detail::kVersion, " of its protocol; it was greeted in another way");
+    TORCH_CHECK_VALUE(proof.compare(0, begin.size(), begin) == 0,
+                      "this is torchtap relay, which speaks version ", detail::kVersion,
+                      " of its protocol; it was greeted in another way");
     detail::Digest said{};
     std::memcpy(said.data(), proof.data() + begin.size(), said.size());
     TORCH_CHECK_VALUE(!wants_token || detail::same(said, detail::hmac_sha256(options_.token(), nonce)),
@@ -178,8 +182,9 @@ class Connection {
   void finish() {
     ::shutdown(socket_.get(), SHUT_WR);
     const auto deadline = detail::deadline_after(std::chrono::seconds(1));
-    while (!stop_.load() && incoming_.fill(socket_, 4096, std::min(deadline, detail::deadline_after(kGlance))) !=
-                                Arrived::end) {
+    while (!stop_.load() &&
+           incoming_.fill(socket_, 4096, std::min(deadline, detail::deadline_after(kGlance))) !=
+               Arrived::end) {
       incoming_.clear();
       if (std::chrono::steady_clock::now() >= deadline) return;
     }
@@ -286,7 +291,8 @@ Relay::Relay(const std::string& name, const RelayOptions& options) : state_(std:
   const std::string directory = detail::rendezvous(options.directory(), /*make=*/false);
   state_->socket = detail::socket_path(kCall, directory, name);
   TORCH_CHECK_VALUE(!detail::ask_status(state_->socket).empty(), kCall, ": no program publishes \"", name,
-                    "\" in \"", directory, "\"; there: ", core::detail::quoted(detail::names_in(directory)), ".");
+                    "\" in \"", directory, "\"; there: ", core::detail::quoted(detail::names_in(directory)),
+                    ".");
   state_->name = name;
   state_->options = options;
   state_->listener = detail::listen_at(kCall, detail::parse_address(kCall, options.listen()),

@@ -17,8 +17,8 @@ namespace torchtap::views::stream {
 struct TORCHTAP_API RelayOptions {
   /// Where it listens, "HOST:PORT"; port 0 is any that is free.
   TORCH_ARG(std::string, listen) = "127.0.0.1:0";
-  /// What readers have to know, at least 16 characters. Needed for an address that other machines reach. The token
-  /// itself is never sent; tensors are, as they are: nothing is encrypted.
+  /// What readers have to know, at least 16 characters. Needed for an address that other machines reach. The
+  /// token itself is never sent; tensors are, as they are: nothing is encrypted.
   TORCH_ARG(std::string, token);
   /// Where publishers are; `$XDG_RUNTIME_DIR/torchtap` or `/tmp/torchtap-UID` by default.
   TORCH_ARG(std::string, directory);
@@ -28,13 +28,13 @@ struct TORCHTAP_API RelayOptions {
   TORCH_ARG(std::chrono::nanoseconds, patience) = std::chrono::seconds(60);
 };
 
-/// Reads one publisher for any number of readers elsewhere, `Reader("tcp:HOST:PORT")`, in threads of its own, in any
-/// process of the publisher's user. Each reader has its own subscription. No reader is waited for: a slow one misses
-/// frames, and is told how many.
+/// Reads one publisher for any number of readers elsewhere, `Reader("tcp:HOST:PORT")`, in threads of its own,
+/// in any process of the publisher's user. Each reader has its own subscription. No reader is waited for: a
+/// slow one misses frames, and is told how many.
 class TORCHTAP_API Relay {
  public:
-  /// Throws `c10::ValueError` if nobody publishes under this name, for an address that cannot be had, and for one that
-  /// other machines reach if there is no token.
+  /// Throws `c10::ValueError` if nobody publishes under this name, for an address that cannot be had, and for
+  /// one that other machines reach if there is no token.
   explicit Relay(const std::string& name, const RelayOptions& options = {});
   Relay(Relay&&) noexcept;
   Relay& operator=(Relay&&) noexcept;

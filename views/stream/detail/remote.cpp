@@ -41,15 +41,17 @@ RemoteClient::RemoteClient(const std::string& name, Subscription subscription, c
 /// Says the token, if the relay asks for one, so that nobody who listens learns it.
 void RemoteClient::introduce(const std::string& token) {
   const State state = incoming_.fill(socket_, kHello, deadline_after(kAnswer));
-  TORCH_CHECK_VALUE(state == State::whole, kCall, ": \"", name_,
-                    state == State::end ? "\" closed the connection." : "\" does not answer as a relay does.");
+  TORCH_CHECK_VALUE(
+      state == State::whole, kCall, ": \"", name_,
+      state == State::end ? "\" closed the connection." : "\" does not answer as a relay does.");
   const std::string hello = incoming_.text(0, kHello);
   incoming_.clear();
   std::uint32_t magic = 0;
   std::uint16_t numbers[2] = {};
   std::memcpy(&magic, hello.data(), sizeof magic);
   std::memcpy(numbers, hello.data() + 4, sizeof numbers);
-  TORCH_CHECK_VALUE(magic == kHelloMagic, kCall, ": at \"", name_, "\" is something else than torchtap relay.");
+  TORCH_CHECK_VALUE(magic == kHelloMagic, kCall, ": at \"", name_,
+                    "\" is something else than torchtap relay.");
   TORCH_CHECK_VALUE(numbers[0] == kVersion, kCall, ": \"", name_, "\" speaks version ", numbers[0],
                     ", and this torchtap version ", kVersion, ".");
   TORCH_CHECK_VALUE(numbers[1] == 0 || !token.empty(), kCall, ": \"", name_,
@@ -70,7 +72,8 @@ void RemoteClient::await_welcome() {
   incoming_.clear();
   const Message kind = kind_of_message(packet);
   TORCH_CHECK_VALUE(kind != Message::refused, kCall, ": \"", name_, "\" refused: ", read_text(packet), ".");
-  TORCH_CHECK_VALUE(kind == Message::status, kCall, ": \"", name_, "\" answered something that is no welcome.");
+  TORCH_CHECK_VALUE(kind == Message::status, kCall, ": \"", name_,
+                    "\" answered something that is no welcome.");
   obey(packet);
 }
 
@@ -120,8 +123,8 @@ std::optional<Frame> RemoteClient::take(Moment deadline) {
     if (state != State::whole) return std::nullopt;
     const Frame frame = read_frame(incoming_.data(), length);
     TORCH_CHECK_VALUE(
-        !frame.has_checksum || storage::detail::crc32(0, frame.data, frame.data_bytes) == frame.checksum, kCall,
-        ": the data of \"", std::string(frame.path), "\" arrived damaged from \"", name_, "\".");
+        !frame.has_checksum || storage::detail::crc32(0, frame.data, frame.data_bytes) == frame.checksum,
+        kCall, ": the data of \"", std::string(frame.path), "\" arrived damaged from \"", name_, "\".");
     incoming_.clear();
     ++received_;
     missed_ += frame.missed;

@@ -15,8 +15,8 @@ namespace torchtap::views::stream::detail {
 /// Not thread-safe.
 class RemoteClient final : public Inlet {
  public:
-  /// `name` is "tcp:HOST:PORT". Waits at most `patience` for somebody to listen there. Throws `c10::ValueError` if
-  /// nobody does, or the other end refuses or is no relay.
+  /// `name` is "tcp:HOST:PORT". Waits at most `patience` for somebody to listen there. Throws
+  /// `c10::ValueError` if nobody does, or the other end refuses or is no relay.
   RemoteClient(const std::string& name, Subscription subscription, const std::string& token,
                std::chrono::nanoseconds patience);
 

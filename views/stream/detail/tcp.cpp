@@ -107,8 +107,9 @@ Address parse_address(const std::string& call, const std::string& text) {
   if (bracketed) host = host.substr(1, host.size() - 2);
   const bool number = !port.empty() && port.size() <= 5 &&
                       port.find_first_not_of("0123456789") == std::string::npos && std::stoi(port) <= 65535;
-  TORCH_CHECK_VALUE(number && !host.empty() && (bracketed || host.find(':') == std::string::npos), call, ": \"",
-                    text, "\" is no address; expected HOST:PORT, such as 127.0.0.1:7777 or [::1]:7777.");
+  TORCH_CHECK_VALUE(number && !host.empty() && (bracketed || host.find(':') == std::string::npos), call,
+                    ": \"", text,
+                    "\" is no address; expected HOST:PORT, such as 127.0.0.1:7777 or [::1]:7777.");
   return {host, port};
 }
 
@@ -120,8 +121,8 @@ Descriptor listen_at(const std::string& call, const Address& address, bool anywh
   if (!socket) system_error("make a socket", errno);
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const bool listens = ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-                       ::listen(socket.get(), 64) == 0;
+  const bool listens =
+      ::bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(socket.get(), 64) == 0;
   TORCH_CHECK_VALUE(listens, call, ": cannot listen at \"", address.host, ":", address.port,
                     "\": ", std::strerror(errno), ".");
   return socket;
@@ -220,8 +221,9 @@ std::size_t message_length(const char* bytes) {
   std::uint32_t length = 0;
   std::memcpy(&magic, bytes, sizeof magic);
   std::memcpy(&length, bytes + 4, sizeof length);
-  TORCH_CHECK_VALUE(magic == kMessageMagic && length >= 8 && length <= kMostMessage,
-                    "views::stream: the other end of a connection sent something that is no message of this protocol.");
+  TORCH_CHECK_VALUE(
+      magic == kMessageMagic && length >= 8 && length <= kMostMessage,
+      "views::stream: the other end of a connection sent something that is no message of this protocol.");
   return length;
 }
 

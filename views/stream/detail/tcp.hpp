@@ -2,9 +2,10 @@
 
 // TCP for the relay and its readers: addresses, connections, whole messages.
 //
-// The relay begins: "TTH1", u16 version, u16 1 if it wants a token, 16 bytes that it never said before. The reader
-// answers "TTH1", u16 version, u16 0, and the HMAC-SHA256 of these 16 bytes with the token, or zeros. Then each side
-// sends messages ("TTM1", u32 length, a packet as `messages.hpp` writes it), and the relay frames.
+// The relay begins: "TTH1", u16 version, u16 1 if it wants a token, 16 bytes that it never said before. The
+// reader answers "TTH1", u16 version, u16 0, and the HMAC-SHA256 of these 16 bytes with the token, or zeros.
+// Then each side sends messages ("TTM1", u32 length, a packet as `messages.hpp` writes it), and the relay
+// frames.
 
 #include <atomic>
 #include <chrono>
@@ -42,13 +43,14 @@ std::string name_of_listener(const Descriptor& socket);
 std::string name_of_peer(const Descriptor& socket);
 /// The next connection, if there is one.
 Descriptor accept_tcp(const Descriptor& listener);
-/// Connects, and tries again until the deadline while nobody listens. Throws `c10::ValueError` if nobody does.
+/// Connects, and tries again until the deadline while nobody listens. Throws `c10::ValueError` if nobody
+/// does.
 Descriptor connect_tcp(const std::string& call, const Address& address, Moment deadline);
 
-/// Sends all bytes. False if the other end is gone, takes nothing for `patience`, or `stop` says so, which is asked ten
-/// times a second while it waits.
-bool send_all(const Descriptor& socket, const void* bytes, std::size_t size, std::chrono::nanoseconds patience,
-              const std::atomic<bool>* stop = nullptr);
+/// Sends all bytes. False if the other end is gone, takes nothing for `patience`, or `stop` says so, which is
+/// asked ten times a second while it waits.
+bool send_all(const Descriptor& socket, const void* bytes, std::size_t size,
+              std::chrono::nanoseconds patience, const std::atomic<bool>* stop = nullptr);
 bool send_message(const Descriptor& socket, const std::string& packet, std::chrono::nanoseconds patience,
                   const std::atomic<bool>* stop = nullptr);
 
@@ -56,8 +58,8 @@ bool send_message(const Descriptor& socket, const std::string& packet, std::chro
 class Incoming {
  public:
   enum class State { whole, waiting, end };
-  /// Takes bytes until there are `size` since `clear`, the deadline passes, or the connection ends. Memory grows with
-  /// what really comes, whatever a peer announces.
+  /// Takes bytes until there are `size` since `clear`, the deadline passes, or the connection ends. Memory
+  /// grows with what really comes, whatever a peer announces.
   State fill(const Descriptor& socket, std::uint64_t size, Moment deadline);
   const char* data() const noexcept { return bytes_.data(); }
   std::string text(std::size_t from, std::size_t size) const { return {bytes_.data() + from, size}; }
@@ -68,7 +70,8 @@ class Incoming {
   std::uint64_t filled_ = 0;
 };
 
-/// The packet length of the message whose first 8 bytes these are. Throws `c10::ValueError` for anything else.
+/// The packet length of the message whose first 8 bytes these are. Throws `c10::ValueError` for anything
+/// else.
 std::size_t message_length(const char* bytes);
 
 std::string write_hello(const std::string& nonce, bool wants_token);
