@@ -4,10 +4,9 @@
 //   torchtap watch fashion-mnist --picture conv1
 //   torchtap video fashion-mnist --names 'conv*,scores' --save training.mp4
 //
-// usage: fashion_mnist_watched [SAMPLES [READERS]]    waits for so many readers; without arguments it checks itself
+// usage: fashion_mnist_watched [SAMPLES [READERS]]    waits for so many readers; without arguments it checks
+// itself
 #include <torch/torch.h>
-#include <torchtap/recorders/recorders.hpp>
-#include <torchtap/views/stream/stream.hpp>
 #include <unistd.h>
 
 #include <chrono>
@@ -15,6 +14,9 @@
 #include <iostream>
 #include <string>
 #include <thread>
+
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/views/stream/stream.hpp>
 
 #include "../fashion_mnist/classifier.hpp"
 
@@ -38,7 +40,8 @@ double train_and(const Dataset& data, const std::function<void(torch::nn::Sequen
   return loss;
 }
 
-/// The same with a publisher. What the layers do with `image` is sent, and not what they do with the training set.
+/// The same with a publisher. What the layers do with `image` is sent, and not what they do with the training
+/// set.
 double train_watched(const Dataset& data, const at::Tensor& image, stream::Publisher& publisher) {
   bool looking = false;
   auto sent = torchtap::recorders::Options().stream(publisher);
@@ -47,8 +50,8 @@ double train_watched(const Dataset& data, const at::Tensor& image, stream::Publi
   stream::Source loss = publisher.source("loss");
   return train_and(data, [&](torch::nn::Sequential& classifier, const Step& step) {
     if (layers.size() == 0) layers.attach(*classifier);
-    publisher.annotate("step " + std::to_string(step.index) + " of " + std::to_string(step.count) + ", loss " +
-                       std::to_string(step.loss));
+    publisher.annotate("step " + std::to_string(step.index) + " of " + std::to_string(step.count) +
+                       ", loss " + std::to_string(step.loss));
     looking = true;
     {
       const torch::NoGradGuard no_grad;
@@ -80,8 +83,8 @@ bool check() {
   }
   ::rmdir(folder.c_str());
   const double alone = train_and(data, [](torch::nn::Sequential&, const Step&) {});
-  std::cout << frames << " pictures of conv1, " << missed << " missed; loss " << watched << ", alone " << alone
-            << '\n';
+  std::cout << frames << " pictures of conv1, " << missed << " missed; loss " << watched << ", alone "
+            << alone << '\n';
   return frames == 4 && missed == 0 && watched == alone;
 }
 

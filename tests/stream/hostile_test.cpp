@@ -20,7 +20,7 @@
 #include "transport.hpp"
 
 using namespace torchtap_test;
-namespace detail = stream::detail;
+namespace parts = stream::detail;
 
 namespace {
 
@@ -45,22 +45,22 @@ int end_of(pid_t pid) {
 
 /// What a reader gets, for tests that do with it what a reader should not.
 struct Raw {
-  detail::Descriptor socket;
-  std::vector<detail::Descriptor> descriptors;
-  detail::Welcome welcome;
+  parts::Descriptor socket;
+  std::vector<parts::Descriptor> descriptors;
+  parts::Welcome welcome;
 };
 
 Raw join_raw(const Rendezvous& here, const Subscription& subscription) {
   Raw raw;
   int error = 0;
-  raw.socket = detail::connect(here / "test.sock", error);
+  raw.socket = parts::connect(here / "test.sock", error);
   BOOST_REQUIRE(error == 0);
-  BOOST_REQUIRE(detail::send(raw.socket, detail::write_subscribe(subscription)));
+  BOOST_REQUIRE(parts::send(raw.socket, parts::write_subscribe(subscription)));
   std::string packet;
-  while (detail::receive(raw.socket, packet, &raw.descriptors) == detail::Received::nothing) {
+  while (parts::receive(raw.socket, packet, &raw.descriptors) == parts::Received::nothing) {
     std::this_thread::sleep_for(1ms);
   }
-  raw.welcome = detail::read_welcome(packet);
+  raw.welcome = parts::read_welcome(packet);
   BOOST_REQUIRE(raw.descriptors.size() == 2U);
   return raw;
 }
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(publishers_killed_at_any_moment_leave_what_was_whole) {
     BOOST_TEST(WIFSIGNALED(end_of(pid)));
   }
   Server again("test", here.options());  // the socket of the last one is replaced
-  BOOST_TEST(here.reader().publisher().pid == ::getpid());
+  BOOST_TEST(here.reader().process() == ::getpid());
 }
 
 BOOST_AUTO_TEST_CASE(a_forked_child_of_the_program_publishes_nothing_and_holds_nothing) {
@@ -219,8 +219,8 @@ BOOST_AUTO_TEST_CASE(a_reader_that_lies_about_its_place_harms_itself_alone) {
   const auto source = server->add({"a", {}, "", Kind::other});
   Client honest = here.reader(Subscription().when_full(WhenFull::wait));
   const Raw raw = join_raw(here, Subscription().when_full(WhenFull::wait));
-  auto* const control = static_cast<detail::Control*>(
-      ::mmap(nullptr, detail::kPage, PROT_READ | PROT_WRITE, MAP_SHARED, raw.descriptors[1].get(), 0));
+  auto* const control = static_cast<parts::Control*>(
+      ::mmap(nullptr, parts::kPage, PROT_READ | PROT_WRITE, MAP_SHARED, raw.descriptors[1].get(), 0));
   BOOST_REQUIRE(static_cast<void*>(control) != MAP_FAILED);
   const std::uint64_t lies[] = {0, UINT64_MAX, std::uint64_t{1} << 63, 1, 12345, UINT64_MAX - 63};
   for (std::uint64_t i = 0; i < 3000; ++i) {
@@ -234,8 +234,8 @@ BOOST_AUTO_TEST_CASE(a_reader_that_lies_about_its_place_harms_itself_alone) {
   }
   BOOST_TEST(honest.missed() == 0U);
   BOOST_TEST(server->readers()[1].demoted);
-  detail::ask_status(here / "test.sock");
-  ::munmap(control, detail::kPage);
+  parts::ask_status(here / "test.sock");
+  ::munmap(control, parts::kPage);
 }
 
 BOOST_AUTO_TEST_CASE(nonsense_at_the_door_is_answered_or_ignored) {
@@ -245,12 +245,12 @@ BOOST_AUTO_TEST_CASE(nonsense_at_the_door_is_answered_or_ignored) {
   Client honest = here.reader(Subscription().when_full(WhenFull::wait));
   std::mt19937 random(4);
   std::uint64_t sample = 0;
-  std::vector<detail::Descriptor> silent;
+  std::vector<parts::Descriptor> silent;
   std::size_t refused = 0;
   std::size_t welcome = 0;
   for (int round = 0; round < 1000; ++round) {
     int error = 0;
-    auto socket = detail::connect(here / "test.sock", error);
+    auto socket = parts::connect(here / "test.sock", error);
     if (error == EAGAIN) {  // as many wait as the system lets
       std::this_thread::sleep_for(1ms);
       continue;
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(nonsense_at_the_door_is_answered_or_ignored) {
       silent.push_back(std::move(socket));  // says nothing
       continue;
     }
-    std::string packet = detail::write_subscribe(Subscription().names({"a*", "b?"}).hz(5).label("fuzz"));
+    std::string packet = parts::write_subscribe(Subscription().names({"a*", "b?"}).hz(5).label("fuzz"));
     if (round % 3 == 0) {
       packet.assign(1 + random() % 300, '\0');
       for (char& byte : packet) byte = static_cast<char>(random());
@@ -270,16 +270,16 @@ BOOST_AUTO_TEST_CASE(nonsense_at_the_door_is_answered_or_ignored) {
       packet.resize(random() % packet.size() + 1);
     }
     if (round % 7 == 0) packet[4] = 2, packet[5] = 0;  // another version
-    BOOST_REQUIRE(detail::send(socket, packet));
+    BOOST_REQUIRE(parts::send(socket, packet));
     if (round % 2 == 0) {
       pollfd polled{socket.get(), POLLIN, 0};
       BOOST_REQUIRE(::poll(&polled, 1, 20000) == 1);
       std::string answer;
-      std::vector<detail::Descriptor> descriptors;
-      if (detail::receive(socket, answer, &descriptors) == detail::Received::packet) {
-        const auto kind = detail::kind_of_message(answer);
-        refused += kind == detail::Message::refused ? 1 : 0;
-        welcome += kind == detail::Message::welcome ? 1 : 0;
+      std::vector<parts::Descriptor> descriptors;
+      if (parts::receive(socket, answer, &descriptors) == parts::Received::packet) {
+        const auto kind = parts::kind_of_message(answer);
+        refused += kind == parts::Message::refused ? 1 : 0;
+        welcome += kind == parts::Message::welcome ? 1 : 0;
       }
     }
     BOOST_REQUIRE(publish(server, *source, sample, 10));
@@ -306,15 +306,15 @@ BOOST_AUTO_TEST_CASE(damaged_memory_is_an_error_of_the_reader) {
   std::size_t frames = 0;
   std::size_t errors = 0;
   for (int round = 0; round < 1000; ++round) {
-    const detail::Listener listener("test", here / "test.sock");
-    const auto memory = detail::make_memory("fake", detail::kDataOffset + kCapacity);
-    const auto control = detail::make_memory("fake", detail::kPage);
-    const detail::Mapping mapping(memory, detail::kDataOffset + kCapacity, /*writable=*/true);
+    const parts::Listener listener("test", here / "test.sock");
+    const auto memory = parts::make_memory("fake", parts::kDataOffset + kCapacity);
+    const auto control = parts::make_memory("fake", parts::kPage);
+    const parts::Mapping mapping(memory, parts::kDataOffset + kCapacity, /*writable=*/true);
     char* const bytes = mapping.get();
     const auto put = [&](std::uint64_t at, std::uint64_t value) {
       std::memcpy(bytes + at, &value, sizeof value);
     };
-    put(0, detail::kArenaMagic | std::uint64_t{1} << 32);
+    put(0, parts::kArenaMagic | std::uint64_t{1} << 32);
     put(8, kCapacity);
     std::uint64_t end = 0;
     while (end + 2048 < kCapacity) {  // frames that are right, of which some are damaged then
@@ -327,7 +327,7 @@ BOOST_AUTO_TEST_CASE(damaged_memory_is_an_error_of_the_reader) {
       frame.sizes[0] = 4;
       frame.data = numbers;
       frame.data_bytes = sizeof numbers;
-      stream::write_header(frame, bytes + detail::kDataOffset + end);
+      stream::write_header(frame, bytes + parts::kDataOffset + end);
       end += stream::frame_bytes(frame);
     }
     const auto odd = [&](std::uint64_t usual) {
@@ -343,15 +343,15 @@ BOOST_AUTO_TEST_CASE(damaged_memory_is_an_error_of_the_reader) {
     put(4096 + 16, odd(10));
     put(4096 + 40, random() % 2);
     for (std::uint64_t i = 0; i < random() % 6; ++i) {
-      bytes[detail::kDataOffset + random() % 192 + random() % 3 * 256] = static_cast<char>(random());
+      bytes[parts::kDataOffset + random() % 192 + random() % 3 * 256] = static_cast<char>(random());
     }
     std::thread publisher([&] {
-      std::optional<detail::Descriptor> socket;
-      while (!(socket = detail::accept(listener.socket())).has_value()) std::this_thread::yield();
+      std::optional<parts::Descriptor> socket;
+      while (!(socket = parts::accept(listener.socket())).has_value()) std::this_thread::yield();
       std::string packet;
-      while (detail::receive(*socket, packet) == detail::Received::nothing) std::this_thread::yield();
-      detail::send(*socket, detail::write_welcome({detail::kDataOffset + kCapacity, 0, 0}),
-                   {memory.get(), control.get()});
+      while (parts::receive(*socket, packet) == parts::Received::nothing) std::this_thread::yield();
+      parts::send(*socket, parts::write_welcome({parts::kDataOffset + kCapacity, 0, 0}),
+                  {memory.get(), control.get()});
     });
     try {
       Client client = here.reader();
@@ -400,17 +400,17 @@ BOOST_AUTO_TEST_CASE(another_user_is_turned_away, *boost::unit_test::preconditio
     return WEXITSTATUS(end_of(in_child([&] {
       if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(9);
       int error = 0;
-      detail::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
+      parts::Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
       sockaddr_un address{};
       address.sun_family = AF_UNIX;
       std::strcpy(address.sun_path, (here / "test.sock").c_str());
       if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) ::_exit(errno);
-      detail::send(socket, detail::write_subscribe({}));
+      parts::send(socket, parts::write_subscribe({}));
       pollfd polled{socket.get(), POLLIN, 0};
       ::poll(&polled, 1, 20000);
       std::string packet;
       (void)error;
-      ::_exit(detail::receive(socket, packet) == detail::Received::end ? 100 : 101);
+      ::_exit(parts::receive(socket, packet) == parts::Received::end ? 100 : 101);
     })));
   };
   BOOST_TEST(try_as_nobody() == EACCES);  // the directory

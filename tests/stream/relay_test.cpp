@@ -218,15 +218,16 @@ BOOST_AUTO_TEST_CASE(a_slow_reader_elsewhere_misses_frames_and_knows_how_many) {
 
 BOOST_AUTO_TEST_CASE(tokens) {
   BOOST_CHECK_EXCEPTION(Relayed(RelayOptions().listen("0.0.0.0:0")), c10::ValueError,
-                        says("other machines reach \"0.0.0.0\""));
-  BOOST_CHECK_EXCEPTION(Relayed(RelayOptions().token("short")), c10::ValueError, says("at least 16"));
-  BOOST_CHECK_EXCEPTION(Relayed(RelayOptions().listen("here")), c10::ValueError, says("expected HOST:PORT"));
+                        says({"other machines reach \"0.0.0.0\""}));
+  BOOST_CHECK_EXCEPTION(Relayed(RelayOptions().token("short")), c10::ValueError, says({"at least 16"}));
+  BOOST_CHECK_EXCEPTION(Relayed(RelayOptions().listen("here")), c10::ValueError,
+                        says({"expected HOST:PORT"}));
   Relayed relayed(RelayOptions().listen("0.0.0.0:0").token(kToken));
   const std::string address = relayed.relay->address();
   const std::string name = "tcp:127.0.0.1" + address.substr(address.rfind(':'));
-  BOOST_CHECK_EXCEPTION(Reader{name}, c10::ValueError, says("wants a token"));
+  BOOST_CHECK_EXCEPTION(Reader{name}, c10::ValueError, says({"wants a token"}));
   BOOST_CHECK_EXCEPTION(Reader(name, {}, ReaderOptions().token("another token of 26 chars")), c10::ValueError,
-                        says("the token is wrong"));
+                        says({"the token is wrong"}));
   Reader reader(name, {}, ReaderOptions().token(kToken));
   stream::Source source = relayed.publisher->source("a");
   source.publish(at::ones({2}));
@@ -246,12 +247,12 @@ BOOST_AUTO_TEST_CASE(tokens) {
 BOOST_AUTO_TEST_CASE(nobody_to_relay_or_to_read) {
   const Rendezvous here;
   BOOST_CHECK_EXCEPTION(Relay("test", RelayOptions().directory(here.path())), c10::ValueError,
-                        says("no program publishes \"test\""));
+                        says({"no program publishes \"test\""}));
   std::string free;
   { free = tcp::name_of_listener(tcp::listen_at("test", {"127.0.0.1", "0"}, false)); }
-  BOOST_CHECK_EXCEPTION(Reader("tcp:" + free), c10::ValueError, says("does torchtap relay run there?"));
-  BOOST_CHECK_EXCEPTION(Reader("tcp:7777"), c10::ValueError, says("expected HOST:PORT"));
-  BOOST_CHECK_EXCEPTION(Reader("tcp:127.0.0.1:99999"), c10::ValueError, says("expected HOST:PORT"));
+  BOOST_CHECK_EXCEPTION(Reader("tcp:" + free), c10::ValueError, says({"does torchtap relay run there?"}));
+  BOOST_CHECK_EXCEPTION(Reader("tcp:7777"), c10::ValueError, says({"expected HOST:PORT"}));
+  BOOST_CHECK_EXCEPTION(Reader("tcp:127.0.0.1:99999"), c10::ValueError, says({"expected HOST:PORT"}));
 }
 
 BOOST_AUTO_TEST_CASE(readers_that_speak_nonsense_are_refused) {
@@ -289,7 +290,7 @@ BOOST_AUTO_TEST_CASE(a_relay_has_a_limit_of_readers_and_gives_up_those_that_stop
   auto first = std::make_unique<Reader>(relayed.reader());
   Reader second = relayed.reader();
   for (int i = 0; i < 1000 && relayed.relay->readers() < 2; ++i) std::this_thread::sleep_for(5ms);
-  BOOST_CHECK_EXCEPTION(relayed.reader(), c10::ValueError, says("as many readers as it may have"));
+  BOOST_CHECK_EXCEPTION(relayed.reader(), c10::ValueError, says({"as many readers as it may have"}));
   first.reset();
   // The second takes nothing, until the system's buffers are full and the patience is over.
   const at::Tensor tensor = at::zeros({200000});
@@ -323,7 +324,7 @@ BOOST_AUTO_TEST_CASE(relays_that_lie_are_errors_of_the_reader) {
   frame.data_bytes = sizeof number;
   frame.has_checksum = true;
   frame.checksum = 1;  // which is wrong
-  BOOST_CHECK_EXCEPTION(joined(frame_bytes_of(frame)), c10::ValueError, says("arrived damaged"));
+  BOOST_CHECK_EXCEPTION(joined(frame_bytes_of(frame)), c10::ValueError, says({"arrived damaged"}));
   frame.has_checksum = false;
   const std::string good = frame_bytes_of(frame);
   BOOST_TEST(joined(good));
@@ -332,10 +333,10 @@ BOOST_AUTO_TEST_CASE(relays_that_lie_are_errors_of_the_reader) {
   std::string large = good;
   const std::uint64_t length = std::uint64_t{1} << 39;
   std::memcpy(large.data() + 8, &length, sizeof length);
-  BOOST_CHECK_EXCEPTION(joined(large), c10::ValueError, says("announced a frame"));
+  BOOST_CHECK_EXCEPTION(joined(large), c10::ValueError, says({"announced a frame"}));
   BOOST_CHECK_EXCEPTION(
       joined(good + std::string("TTM1\x10\x00\x00\x00", 8) + tcp::write_refused("go away!")), c10::ValueError,
-      says("refused: go away!"));
+      says({"refused: go away!"}));
 }
 
 BOOST_AUTO_TEST_CASE(damaged_bytes_of_a_relay_are_errors_or_frames) {

@@ -2,10 +2,12 @@
 """Tests torchtap record --stream, preload --stream, streams, tail, watch and relay: what arrives against what PyTorch computes.
 
 usage: stream.py TORCHTAP PROGRAM READER_FOLDER    PROGRAM: one that preload can record"""
+import base64
 import json
 import os
 import pathlib
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -120,6 +122,75 @@ def check_lines(file, data):
     check("the program ended" in error, error)
 
 
+def terminal_pictures(answer, *more):
+    """What `watch` writes to a terminal that answers its questions so."""
+    leader, follower = pty.openpty()
+    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
+    watch = subprocess.Popen([torchtap, "watch", "seven", "--count", "6", "--hz", "20", "--picture", "conv", *more], stdin=follower,
+                             stdout=follower, stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    os.close(follower)
+    text, answered = b"", False
+    while select.select([leader], [], [], 60)[0]:
+        try:
+            text += os.read(leader, 1 << 20)
+        except OSError:
+            break
+        if not answered and text.endswith(b"\x1b[c"):
+            os.write(leader, answer)
+            answered = True
+    check(watch.wait() == 0, "watch in a terminal that answers")
+    return text
+
+
+def decode_sixel(data):
+    """The pixels of a sixel picture, as the DEC manual describes it."""
+    head = re.match(rb'\x1bP0;1;0q"1;1;(\d+);(\d+)', data)
+    width, height = map(int, head.groups())
+    image, colours, x, y, colour = np.zeros((height + 6, width, 3), int), {}, 0, 0, 0
+    for token in re.finditer(rb"#(\d+);2;(\d+);(\d+);(\d+)|#(\d+)|!(\d+)(.)|([$-])|([?-~])", data[head.end():-2], re.S):
+        number, red, green, blue, chosen, repeat, repeated, move, letter = token.groups()
+        if number is not None:
+            colours[int(number)] = [int(part) * 255 / 100 for part in (red, green, blue)]
+        elif chosen is not None:
+            colour = int(chosen)
+        elif move is not None:
+            x, y = 0, y + 6 * (move == b"-")
+        else:
+            for _ in range(int(repeat or 1)):
+                for bit in range(6):
+                    if (repeated or letter)[0] - 63 >> bit & 1:
+                        image[y + bit, x] = colours[colour]
+                x += 1
+    return image[:height]
+
+
+def check_graphics(file):
+    """Terminals that answer get kitty's graphics or sixels: the same picture."""
+    recorded = start("record", file, "--random", "1x3x8x8", "--seed", 1, "--count", 100000, "--stream", "seven")
+    wait_for_stream("seven")
+    kitty = terminal_pictures(b"\x1b_Gi=31;OK\x1b\\\x1b[6;20;10t\x1b[?62c")
+    sixel = terminal_pictures(b"\x1b[6;20;10t\x1b[?62;4;22c")
+    blocks = terminal_pictures(b"\x1b[?62;22c")
+    recorded.terminate()
+    recorded.communicate()
+    check("▀".encode() in blocks and b"\x1b_Ga=T" not in blocks and b"\x1bP0" not in blocks, "half blocks")
+    check("▀".encode() not in kitty + sixel, "no half blocks")
+    first = re.search(rb"\x1b_Ga=T,f=24,i=1,p=1,q=2,C=1,s=(\d+),v=(\d+),c=(\d+),r=(\d+),m=.;", kitty)
+    width, height, columns, rows = map(int, first.groups())
+    check((width - 1) // 10 + 1 == columns <= 100 and (height - 1) // 20 + 1 == rows <= 30, (width, height, columns, rows))
+    chunks = re.findall(rb"\x1b_G(?:a=T[^;]*,)?m=([01]);([A-Za-z0-9+/=]*)\x1b\\", kitty[first.start():])
+    last = [more for more, _ in chunks].index(b"0")
+    pixels = base64.b64decode(b"".join(data for _, data in chunks[:last + 1]))
+    check(len(pixels) == 3 * width * height, (len(pixels), width, height))
+    picture = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
+    check(len(np.unique(picture.reshape(-1, 3), axis=0)) > 50, "a picture of many colours")
+    drawn = decode_sixel(re.search(rb"\x1bP0;1;0q.*?\x1b\\", sixel, re.S).group())
+    check(drawn.shape == picture.shape, (drawn.shape, picture.shape))
+    gaps = (picture == 32).all(-1)
+    check(gaps.any() and (np.abs(drawn[gaps] - 32) < 4).all(), "the gaps between maps are where they were")
+    check((np.abs(drawn[~gaps].std() - picture[~gaps].astype(int).std()) < 40), "colours")
+
+
 def check_errors(folder, file, data):
     check("nothing says where to" in run("record", file, "--input", data, status=2)[1], "neither --save nor --stream")
     both = run("record", file, "--input", data, "--stream", "x", "--save", folder / "x", status=2)[1]
@@ -207,5 +278,6 @@ with tempfile.TemporaryDirectory() as name:
     check_preload(folder)
     check_relay(folder, *model[:2])
     check_terminal(model[0])
+    check_graphics(model[0])
     check_errors(folder, *model[:2])
 sys.exit(f"{len(failures)} failures" if failures else 0)

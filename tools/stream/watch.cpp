@@ -18,6 +18,7 @@
 #include "../terminal.hpp"
 #include "../words.hpp"
 #include "commands.hpp"
+#include "graphics.hpp"
 #include "subscribe.hpp"
 
 namespace torchtap::stream {
@@ -34,7 +35,8 @@ constexpr char kExamples[] = R"(
 Shows what a program publishes, as it runs: a line of statistics for each module, and the maps of one of them as a
 picture, where the terminal has 24-bit colour and UTF-8. The program is never waited for. Values of one sign are drawn in
 viridis, of both signs from blue over white at 0 to red; NaN is magenta, an infinity orange. The picture is that of the
-first module that has maps; choose it with --picture, or --picture none.
+first module that has maps; choose it with --picture, or --picture none. Terminals that know kitty's graphics or sixels
+get pixels, others half blocks.
 
 Into a file or a pipe the tables are written one after the other, without pictures. Ends when the program ends, after
 --count tables, or by Ctrl-C.
@@ -48,6 +50,7 @@ Exit status: 0; 1 if no frame came; 2 on errors.)";
 struct Options {
   Asked asked;
   std::string picture;
+  std::string graphics = "auto";
   std::int64_t count = 0;
 };
 
@@ -72,6 +75,12 @@ Size terminal_size() {
   return {size.ws_col, size.ws_row};
 }
 
+/// What is on the screen: lines, and below them a picture in the terminal's own graphics, if it knows any.
+struct Shown {
+  std::vector<std::string> lines;
+  std::string graphics;
+};
+
 /// A screen of its own while the object lives, where stdout is a terminal.
 class Screen {
  public:
@@ -85,7 +94,8 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   bool is_terminal() const noexcept { return is_terminal_; }
-  void show(const std::vector<std::string>& lines) const {
+  void show(const Shown& shown) const {
+    const auto& lines = shown.lines;
     if (!is_terminal_) {
       for (const auto& line : lines) std::cout << line << '\n';
       std::cout << std::endl;
@@ -95,7 +105,9 @@ class Screen {
     std::string text = "\033[?2026h\033[H";  // drawn at once, where the terminal can
     for (std::size_t i = 0; i < std::min(lines.size(), rows); ++i)
       text += (i == 0 ? "" : "\r\n") + lines[i] + "\033[K";
-    std::cout << text << "\033[J\033[?2026l" << std::flush;
+    text += "\033[J";
+    if (!shown.graphics.empty() && lines.size() < rows) text += "\r\n" + shown.graphics;
+    std::cout << text << "\033[?2026l" << std::flush;
   }
 
  private:
@@ -104,7 +116,7 @@ class Screen {
 
 class Watched {
  public:
-  explicit Watched(const Options& options) : options_(options) {}
+  Watched(const Options& options, const Ability& ability) : options_(options), ability_(ability) {}
 
   void add(const Frame& frame, bool pictures) {
     Row& row = rows_[{title_of(frame), std::string(name_of(frame.kind))}];
@@ -125,23 +137,30 @@ class Watched {
   }
   bool empty() const { return rows_.empty(); }
 
-  std::vector<std::string> lines(const Reader& reader, const Size& size) const {
-    std::vector<std::string> lines{heading(reader)};
+  Shown shown(const Reader& reader, const Size& size) const {
+    Shown all;
+    std::vector<std::string>& lines = all.lines;
+    lines.push_back(heading(reader));
     std::ostringstream text;
     print_table(text, size.columns == 0 ? tools::line_width() : size.columns);
     for (const auto& line : split(text.str())) lines.push_back(line);
-    const auto drawn = picture(size, lines.size());
-    const std::size_t most = size.rows > drawn.size() + 1 ? size.rows - drawn.size() - 1 : 1;
+    const Picture drawn = picture(size, lines.size());
+    const std::size_t most = size.rows > drawn.rows + 1 ? size.rows - drawn.rows - 1 : 1;
     if (size.rows != 0 && lines.size() > most) {
       const std::size_t hidden = lines.size() - most;
       lines.resize(most);
       lines.push_back("… " + std::to_string(hidden) + " more; choose with --names");
     }
-    lines.insert(lines.end(), drawn.begin(), drawn.end());
-    return lines;
+    lines.insert(lines.end(), drawn.lines.begin(), drawn.lines.end());
+    all.graphics = drawn.graphics;
+    return all;
   }
 
  private:
+  struct Picture : Shown {
+    std::size_t rows = 0;  // of the screen
+  };
+
   static std::vector<std::string> split(const std::string& text) {
     std::vector<std::string> lines;
     std::istringstream stream(text);
@@ -192,24 +211,36 @@ class Watched {
     return nullptr;
   }
 
-  std::vector<std::string> picture(const Size& size, std::size_t above) const {
+  Picture picture(const Size& size, std::size_t above) const {
     constexpr std::size_t kLeast = 8;
     const auto* const entry = drawn_row();
     if (entry == nullptr || size.rows < kLeast + 4) return {};
     const std::size_t rows = std::max(kLeast, size.rows > above + 2 ? size.rows - above - 2 : kLeast);
     const Row& row = entry->second;
     std::size_t shown = 0;
+    const std::size_t height = std::min(rows, size.rows - 4);
+    const bool blocks = ability_.graphics == Graphics::blocks;
     const pictures::Image image =
-        pictures::draw_maps(row.tensor, row.range, size.columns, 2 * std::min(rows, size.rows - 4), shown);
-    std::vector<std::string> lines = pictures::half_blocks(image);
-    lines.insert(lines.begin(),
-                 c10::str(tools::printable(entry->first.first), " ", row.form, ", ", shown, " of ",
-                          tools::counted(row.tensor.size(0), "map"), ", ", tools::to_text(row.range.low(), 3),
-                          " … ", tools::to_text(row.range.high(), 3)));
-    return lines;
+        pictures::draw_maps(row.tensor, row.range, blocks ? size.columns : size.columns * ability_.cell_width,
+                            blocks ? 2 * height : height * ability_.cell_height, shown);
+    Picture picture;
+    const auto cells = [](std::size_t pixels, std::size_t each) { return (pixels + each - 1) / each; };
+    if (blocks) picture.lines = pictures::half_blocks(image);
+    if (ability_.graphics == Graphics::kitty)
+      picture.graphics = pictures::kitty_graphics(image, cells(image.width, ability_.cell_width),
+                                                  cells(image.height, ability_.cell_height));
+    if (ability_.graphics == Graphics::sixel) picture.graphics = pictures::sixel_graphics(image);
+    picture.rows = 1 + (blocks ? picture.lines.size() : height);
+    picture.lines.insert(
+        picture.lines.begin(),
+        c10::str(tools::printable(entry->first.first), " ", row.form, ", ", shown, " of ",
+                 tools::counted(row.tensor.size(0), "map"), ", ", tools::to_text(row.range.low(), 3), " … ",
+                 tools::to_text(row.range.high(), 3)));
+    return picture;
   }
 
   const Options& options_;
+  const Ability ability_;
   std::map<std::pair<std::string, std::string>, Row> rows_;
 };
 
@@ -218,7 +249,11 @@ int watch(Options& options) {
   if (options.asked.hz == 0) options.asked.hz = 5;
   Reader reader = open(options.asked, "torchtap watch", WhenFull::skip);
   const tools::Interrupt interrupt;
-  Watched watched(options);
+  const bool asks = options.graphics == "auto" && options.picture != "none";
+  Ability ability = asks ? ask_terminal() : Ability();
+  if (options.graphics == "kitty") ability.graphics = Graphics::kitty;
+  if (options.graphics == "sixel") ability.graphics = Graphics::sixel;
+  Watched watched(options, ability);
   const bool colours = tools::utf8_locale() && options.picture != "none";
   {
     const Screen screen;
@@ -237,14 +272,14 @@ int watch(Options& options) {
       }
       due = std::max(due, Clock::now() - pause);
       if (any || screen.is_terminal()) {
-        screen.show(watched.lines(reader, screen.is_terminal() ? terminal_size() : Size{}));
+        screen.show(watched.shown(reader, screen.is_terminal() ? terminal_size() : Size{}));
         ++tables;
       }
       if (reader.ended()) break;
     }
   }
   if (reader.ended()) {
-    for (const auto& line : watched.empty() ? std::vector<std::string>{} : watched.lines(reader, {})) {
+    for (const auto& line : watched.empty() ? std::vector<std::string>{} : watched.shown(reader, {}).lines) {
       if (::isatty(STDOUT_FILENO) != 0) std::cout << line << '\n';  // what was last is left on the screen
     }
     std::cerr << "torchtap: the program ended.\n";
@@ -261,6 +296,9 @@ void add_watch(CLI::App& app) {
   command->footer(kExamples);
   add_subscription(*command, options->asked);
   command->add_option("--picture", options->picture, "The module whose maps are drawn, or none");
+  command->add_option("--graphics", options->graphics, "How the terminal draws; auto asks it")
+      ->check(CLI::IsMember({"auto", "blocks", "kitty", "sixel"}))
+      ->capture_default_str();
   command->add_option("--count", options->count, "End after so many tables")
       ->transform(tools::whole_number(1));
   command->callback([options] {
