@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/remote.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
 #include <torchtap/views/stream/publisher.hpp>

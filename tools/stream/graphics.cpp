@@ -35,7 +35,8 @@ class Raw {
   bool changed_;
 };
 
-/// All terminals answer the last question, which ends with "c", so that nobody waits for those that know no other.
+/// All terminals answer the last question, which ends with "c", so that nobody waits for those that know no
+/// other.
 bool is_complete(const std::string& answer) {
   const std::size_t attributes = answer.rfind("\033[?");
   return attributes != std::string::npos && answer.find('c', attributes) != std::string::npos;
@@ -44,7 +45,8 @@ bool is_complete(const std::string& answer) {
 std::string ask(const std::string& question) {
   const Raw raw;
   std::string answer;
-  if (::write(STDOUT_FILENO, question.data(), question.size()) != static_cast<ssize_t>(question.size())) return answer;
+  if (::write(STDOUT_FILENO, question.data(), question.size()) != static_cast<ssize_t>(question.size()))
+    return answer;
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
   while (!is_complete(answer)) {
     const auto left =
@@ -73,7 +75,8 @@ bool names_sixel(const std::string& answer) {
 Ability ask_terminal() {
   Ability ability;
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) return ability;
-  // A picture of one pixel for kitty, which says whether it could be shown; the size of a character; attributes.
+  // A picture of one pixel for kitty, which says whether it could be shown; the size of a character;
+  // attributes.
   const std::string answer = ask("\033_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\033\\\033[16t\033[c");
   if (answer.find("\033_Gi=31;OK") != std::string::npos) {
     ability.graphics = Graphics::kitty;
@@ -84,7 +87,8 @@ Ability ask_terminal() {
   unsigned height = 0;
   unsigned width = 0;
   winsize size{};
-  if (cell != std::string::npos && std::sscanf(answer.c_str() + cell, "\033[6;%u;%ut", &height, &width) == 2) {
+  if (cell != std::string::npos &&
+      std::sscanf(answer.c_str() + cell, "\033[6;%u;%ut", &height, &width) == 2) {
   } else if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 && size.ws_row != 0) {
     width = size.ws_xpixel / size.ws_col;
     height = size.ws_ypixel / size.ws_row;

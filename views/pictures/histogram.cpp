@@ -96,10 +96,10 @@ Image HistogramOverTime::draw(const Range& range, std::size_t width, std::size_t
     if (index != last) {
       for (std::size_t y = 0; y < height; ++y) {
         const double low = middle + span / 2 - static_cast<double>(y + 1) * step;
-        // The root shows what is rare beside what is frequent. A tenth of all values in one row is the
-        // brightest.
-        const float share = share_between(column, low, low + step) * static_cast<float>(height) / 64;
-        drawn[y] = viridis(std::sqrt(std::min(1.0F, share * 6)));
+        // The root shows what is rare beside what is frequent. Eight times as much as if all values were
+        // evenly spread is the brightest.
+        const float density = share_between(column, low, low + step) * static_cast<float>(height);
+        drawn[y] = viridis(std::sqrt(std::min(1.0F, density / 8)));
       }
       if (column.nan) drawn[0] = drawn[1] = kNan;
       if (column.infinite) drawn[height - 1] = drawn[height - 2] = kInfinite;

@@ -24,7 +24,7 @@ Grid grid_of(std::size_t count, std::size_t h, std::size_t w, std::size_t width,
   for (grid.down = 1;; ++grid.down) {
     grid.width = (w + grid.down - 1) / grid.down;
     grid.height = (h + grid.down - 1) / grid.down;
-    grid.columns = std::clamp<std::size_t>(width / (grid.width + 1), 1, count);
+    grid.columns = std::clamp<std::size_t>((width + 1) / (grid.width + 1), 1, count);
     grid.rows = (count + grid.columns - 1) / grid.columns;
     const bool fits = grid.width <= width && grid.rows * (grid.height + 1) <= height + 1;
     if (fits || (grid.down >= most && grid.width <= width && grid.height <= height) ||
@@ -33,7 +33,7 @@ Grid grid_of(std::size_t count, std::size_t h, std::size_t w, std::size_t width,
   }
   while (grid.down == 1) {  // magnified while there is room
     const std::size_t up = grid.up + 1;
-    const std::size_t columns = std::clamp<std::size_t>(width / (w * up + 1), 1, count);
+    const std::size_t columns = std::clamp<std::size_t>((width + 1) / (w * up + 1), 1, count);
     if (w * up > width || (count + columns - 1) / columns * (h * up + 1) > height + 1) break;
     grid.up = up;
     grid.columns = columns;
