@@ -209,9 +209,10 @@ Incoming::State Incoming::fill(const Descriptor& socket, std::uint64_t size, Mom
     if (got == 0) return State::end;
     if (errno == EINTR) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) return State::end;
-    const auto left = deadline - Clock::now();
-    if (left <= nanoseconds(0)) return State::waiting;
-    wait_for(socket, POLLIN, std::min<nanoseconds>(left, std::chrono::seconds(60)));
+    const Moment now =
+        Clock::now();  // compared before it is subtracted, because the deadline may be the first moment
+    if (now >= deadline) return State::waiting;
+    wait_for(socket, POLLIN, std::min<nanoseconds>(deadline - now, std::chrono::seconds(60)));
   }
   return State::whole;
 }
