@@ -22,6 +22,7 @@ torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.a
 sys.path.insert(0, sys.argv[3])
 import torchtap_reader  # noqa: E402
 
+PROGRAM_ENDS_WITH = 5  # so that its own exit status is seen to be handed on
 failures = []
 
 
@@ -166,7 +167,7 @@ def decode_sixel(data):
 
 def check_graphics(file):
     """Terminals that answer get kitty's graphics or sixels: the same picture."""
-    recorded = start("record", file, "--random", "1x3x8x8", "--seed", 1, "--count", 100000, "--stream", "seven")
+    recorded = start("record", file, "--random", "1x3x8x8", "--seed", 1, "--count", 100000000, "--stream", "seven")
     wait_for_stream("seven")
     kitty = terminal_pictures(b"\x1b_Gi=31;OK\x1b\\\x1b[6;20;10t\x1b[?62c")
     sixel = terminal_pictures(b"\x1b[6;20;10t\x1b[?62;4;22c")
@@ -204,11 +205,11 @@ def check_preload(folder):
     """The same program, recorded and streamed."""
     kept, spooled = folder / "preloaded", folder / "spooled"
     os.chdir(folder)
-    run("preload", "--save", kept, "--", program)
+    run("preload", "--save", kept, "--", program, status=PROGRAM_ENDS_WITH)
     begun = start("preload", "--stream", "four", "--readers", 1, "--", program)
     wait_for_stream("four")
     run("tail", "four", "--save", spooled)
-    _, error = finish(begun, "preload --stream")
+    _, error = finish(begun, "preload --stream", PROGRAM_ENDS_WITH)
     check('published as "four"' in error, error)
     run("diff", kept, spooled)
 
@@ -247,7 +248,7 @@ def check_relay(folder, file, data):
 
 def check_terminal(file):
     """In a terminal: pictures, and the screen as it was afterwards."""
-    recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000, "--stream", "five")
+    recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000000, "--stream", "five")
     wait_for_stream("five")
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
