@@ -13,5 +13,9 @@
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/version.hpp>
+#include <torchtap/views/pictures/pictures.hpp>
 #include <torchtap/views/report/report.hpp>
+#if defined(__linux__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#include <torchtap/views/stream/stream.hpp>
+#endif
 #include <torchtap/views/trace/trace.hpp>

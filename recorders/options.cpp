@@ -49,4 +49,14 @@ Options& Options::memory_budget(std::int64_t bytes, std::string directory, stora
   return *this;
 }
 
+Options& Options::stream(std::shared_ptr<Stream> stream, std::int64_t every) {
+  TORCH_CHECK_VALUE(stream != nullptr,
+                    "recorders::Options::stream: there is no stream; make a publisher first.");
+  TORCH_CHECK_VALUE(every >= 1, "recorders::Options::stream: every ", every,
+                    " is not a number of samples; 1 sends each.");
+  stream_ = std::move(stream);
+  stream_every_ = every;
+  return *this;
+}
+
 }  // namespace torchtap::recorders

@@ -17,6 +17,7 @@
 #include <torchtap/core/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
+#include <torchtap/recorders/stream.hpp>
 #include <torchtap/storage/spool.hpp>
 
 namespace torchtap::recorders {
@@ -158,6 +159,17 @@ class TORCHTAP_API Options {
   std::int64_t memory_budget() const noexcept { return memory_budget_; }
   OverBudget over_budget() const noexcept { return over_budget_; }
 
+  /// Sends samples to `stream` as they come, and keeps none; with a reduction, sends its results after every
+  /// `every`th sample, and keeps folding. Conditions and transforms are called for what somebody wants, so
+  /// that a module which nobody watches costs one question. Without a reduction, `every` takes only the
+  /// events 0, `every`, 2 × `every`, …; readers may ask for less. Throws `c10::ValueError` if there is no
+  /// stream or `every` is not positive. Cannot be combined with a spool, nor without a reduction with a
+  /// memory budget.
+  Options& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
+  /// Null if nothing is sent.
+  const std::shared_ptr<Stream>& stream() const noexcept { return stream_; }
+  std::int64_t stream_every() const noexcept { return stream_every_; }
+
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an
   /// event cannot be recorded, so that the program continues; the event is then not recorded. If the model
   /// runs in several threads, they may call it at the same time. By default the error is thrown.
@@ -182,6 +194,8 @@ class TORCHTAP_API Options {
   storage::SpoolOptions spool_options_;
   std::int64_t memory_budget_ = -1;
   OverBudget over_budget_ = OverBudget::raise;
+  std::shared_ptr<Stream> stream_;
+  std::int64_t stream_every_ = 1;
 };
 
 }  // namespace torchtap::recorders

@@ -23,6 +23,12 @@ Recorder::Recorder(detail::Kind kind, Options options)
                         options_->memory_budget() >= 0,
                     this->kind(),
                     ": spool() keeps every sample and reduction() keeps none; set one of them.");
+  TORCH_CHECK_VALUE(
+      options_->stream() == nullptr || (options_->spool_directory().empty() &&
+                                        (options_->reduction() != nullptr || options_->memory_budget() < 0)),
+      this->kind(),
+      ": stream() sends samples and keeps none, so there is nothing for spool() or "
+      "memory_budget(); attach a second recorder to keep them.");
   store_ = std::make_shared<detail::Store>(options_);
 }
 // Both keep the options, so that `options()` never throws.
@@ -66,6 +72,13 @@ void Recorder::check_not_moved(const char* call) const {
   TORCH_CHECK_VALUE(store_ != nullptr, kind(), "::", call,
                     ": this recorder was moved to another one, which has its modules and what they recorded; "
                     "use that one.");
+}
+
+void Recorder::check_kept(const char* call) const {
+  TORCH_CHECK_VALUE(
+      options_->stream() == nullptr || options_->reduction() != nullptr, kind(), "::", call,
+      ": samples are streamed and not kept; `torchtap tail` writes them as a recording, or attach a "
+      "second recorder without stream().");
 }
 
 const Recorder::AttachedList& Recorder::attached() const noexcept {
@@ -234,6 +247,7 @@ bool Recorder::until_recorded(const std::function<void()>& forward) {
 
 std::vector<storage::Entry> Recorder::entries() const {
   check_not_moved("entries");
+  check_kept("entries");
   TORCH_CHECK_VALUE(
       !store_->spooling(), kind(), "::entries: samples are spooled to \"", options_->spool_directory(),
       "\" and may be larger than memory; call save with that directory, and read it with storage::load.");
@@ -244,6 +258,7 @@ std::vector<storage::Entry> Recorder::entries() const {
 
 void Recorder::save(const std::string& directory, const storage::SaveOptions& options) const {
   check_not_moved("save");
+  check_kept("save");
   TORCH_CHECK_VALUE(!empty(), kind(),
                     "::save: the recorder is attached to nothing, so there is nothing to save in \"",
                     directory, "\"; attach it first.");

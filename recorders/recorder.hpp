@@ -288,6 +288,7 @@ class TORCHTAP_API Recorder {
   std::size_t next_attached(std::size_t position) const noexcept;
   void finish_spool() noexcept;
   void check_not_moved(const char* call) const;
+  void check_kept(const char* call) const;
 
   detail::Kind kind_;
   std::shared_ptr<const Options> options_;

@@ -4,4 +4,5 @@
 
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/recorder.hpp>
+#include <torchtap/recorders/stream.hpp>
 #include <torchtap/recorders/subrecorder.hpp>

@@ -18,6 +18,7 @@
 #include "commands.hpp"
 #include "preload/command.hpp"
 #include "recover/command.hpp"
+#include "stream/commands.hpp"
 #include "words.hpp"
 
 namespace {
@@ -129,6 +130,11 @@ int run(int argc, char** argv) {
   tools::add_convert(app);
   tools::add_completion(app);
   recover::add_command(app);
+  stream::add_streams(app);
+  stream::add_tail(app);
+  stream::add_watch(app);
+  stream::add_relay(app);
+  stream::add_video(app);
   for (CLI::App* command : app.get_subcommands({})) tools::guard_values(*command);
   try {
     app.parse(argc, argv);

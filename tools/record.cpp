@@ -9,10 +9,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <thread>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
+#include <torchtap/views/stream/publisher.hpp>
 
 #include "asked.hpp"
 #include "checks.hpp"
@@ -49,6 +52,9 @@ Patterns of --types and --not-types match short type names ("Conv2d") or, if no 
 ones ("__torch__.torch.nn.modules.conv.Conv2d"). --not-types and --not-names exclude modules that the other options
 select.
 
+--stream NAME sends what is recorded to other programs while the model runs: torchtap watch NAME, torchtap tail NAME,
+python/torchtap_reader.py. Samples are then not kept; results of --reduce are, and are sent after each call.
+
 A module is recorded by the method that the model calls, which may differ from forward. At the end the command names
 modules that were not called, calls without tensors, and quantized tensors, which are left out unless --dequantize is
 given. Ctrl-C and SIGTERM finish the recording after the current call; a second Ctrl-C stops immediately.
@@ -59,6 +65,7 @@ Examples:
   torchtap record model.pt --random 8x3x224x224 --seed 1 --what input --not-types 'Dropout|StochasticDepth' --save raw/
   torchtap record model.pt --idx3 t10k-images-idx3-ubyte.gz --batch 64 --reduce moments --save stats/
   torchtap record model.pt2 --input batch.pt --reduce moments --save maps/
+  torchtap record model.pt --random 8x3x224x224 --count 1000 --stream resnet
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
 
 Exit status: 0; 1 if nothing was recorded, or nothing for one of --names; 2 on errors.)");
@@ -75,6 +82,8 @@ struct Options {
   bool elementwise = false;
   bool all_tensors = false;
   std::string save;
+  std::string stream;
+  std::int64_t readers = 0;
   bool overwrite = false;
   bool train = false;
   bool enable_grad = false;
@@ -118,6 +127,7 @@ struct Run {
   std::vector<model::ModuleRef> modules;  // those recorded, in the recorder's order
   Methods methods;
   Quantized quantized;
+  std::optional<views::stream::Publisher> publisher;
   std::unique_ptr<recorders::Recorder> recorder;
   std::int64_t calls = 0;
   int signal = 0;
@@ -171,6 +181,7 @@ void summarize(Run& run) {
   }
   if (options.json) {
     print({{"saved", options.save},
+           {"streamed", options.stream},
            {"modules", recorder.size()},
            {"calls", run.calls},
            {"samples", recorder.samples()},
@@ -182,7 +193,8 @@ void summarize(Run& run) {
            {"also_called_by", others}});
   } else {
     std::cout << counted(recorder.size(), "module") << ", " << counted(recorder.samples(), "sample") << " of "
-              << counted(run.calls, "call") << " in " << options.save << '\n';
+              << counted(run.calls, "call") << (options.save.empty() ? " to " : " in ")
+              << (options.save.empty() ? "readers of " + options.stream : options.save) << '\n';
   }
   warn(silent, "nothing was recorded of",
        run.gradients() ? "no gradient arrived there." : "the model did not call them.");
@@ -214,8 +226,9 @@ void keep_samples(recorders::Options& how, const Options& options) {
 recorders::Options how_to_record(Run& run) {
   const Options& options = run.options;
   recorders::Options how;
+  if (run.publisher.has_value()) how.stream(*run.publisher).device(at::kCPU);
   if (options.reduce.empty()) {
-    keep_samples(how, options);
+    if (!run.publisher.has_value()) keep_samples(how, options);
   } else {
     how.reduction(make_reduction(options.reduce, options.over, options.elementwise));
   }
@@ -238,6 +251,7 @@ std::string called_method(const torch::jit::Module& model, const std::string& re
 }
 
 void save(const Run& run) {
+  if (run.options.save.empty()) return;
   run.recorder->save(run.options.save, storage::SaveOptions().mkdir(true).overwrite(run.options.overwrite));
 }
 
@@ -258,7 +272,7 @@ void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const B
     }
   } catch (const std::exception& error) {
     std::cerr << "torchtap: batch " << run.calls << ": " << explain(error) << '\n';
-    if (run.recorder->samples() != 0) {
+    if (run.recorder->samples() != 0 && !options.save.empty()) {
       save(run);
       std::cerr << "torchtap: the recording up to there is in " << options.save << ".\n";
     }
@@ -268,8 +282,22 @@ void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const B
   run.signal = interrupt.signal();
 }
 
+/// Publishes, and waits for as many readers as were asked for.
+void publish(Run& run) {
+  const Options& options = run.options;
+  if (options.stream.empty()) return;
+  run.publisher.emplace(options.stream);
+  const Interrupt interrupt;
+  while (static_cast<std::int64_t>(run.publisher->readers().size()) < options.readers &&
+         interrupt.signal() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (interrupt.signal() != 0) end_by(interrupt.signal());
+}
+
 void attach(Run& run) {
   run.modules = selectors::select(run.methods.modules, selector_of(run.options.which, run.methods.modules));
+  publish(run);
   run.recorder = make_recorder(run.options.what, how_to_record(run));
   run.recorder->attach(run.modules);
 }
@@ -306,8 +334,14 @@ void record_package(Run& run) {
 
 /// Returns the signal that ended the run; 0 if none did.
 int record(const Options& options) {
-  TORCH_CHECK_VALUE(!options.save.empty(), "--save needs the name of a folder.");
-  check_free(options);
+  TORCH_CHECK_VALUE(!options.save.empty() || !options.stream.empty(),
+                    "nothing says where to: --save DIRECTORY, or --stream NAME.");
+  TORCH_CHECK_VALUE(
+      options.save.empty() || options.stream.empty() || !options.reduce.empty(),
+      "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or save what "
+      "arrives: torchtap tail ",
+      options.stream, " --save ", options.save, ".");
+  if (!options.save.empty()) check_free(options);
   Run run(options);
   if (is_package(options.model)) {
     record_package(run);
@@ -321,8 +355,8 @@ int record(const Options& options) {
   summarize(run);
   if (run.signal != 0) {
     std::cerr << "torchtap: interrupted after " << run.calls << (run.calls == 1 ? " call" : " calls")
-              << "; the recording up to there is in " << options.save << ".\n";
-  } else if (!has_what_was_named(run)) {
+              << (options.save.empty() ? "" : "; the recording up to there is in " + options.save) << ".\n";
+  } else if (options.stream.empty() && !has_what_was_named(run)) {
     throw CLI::RuntimeError(1);
   }
   return run.signal;
@@ -365,7 +399,12 @@ void add_record(CLI::App& app) {
                     "Record the values of quantized tensors; otherwise they are left out");
   command->add_flag("--all-tensors", options->all_tensors,
                     "Record all tensors of an input or output; otherwise only the first");
-  command->add_option("--save", options->save, "Directory of the recording")->required()->check(place());
+  command->add_option("--save", options->save, "Directory of the recording")->check(place());
+  auto* stream =
+      command->add_option("--stream", options->stream, "Send what is recorded to readers of this name");
+  command->add_option("--readers", options->readers, "Wait for so many readers before the model runs")
+      ->transform(whole_number(0, 64))
+      ->needs(stream);
   command->add_flag("--overwrite", options->overwrite, "Replace an existing recording");
   command
       ->add_option("--memory", options->memory,

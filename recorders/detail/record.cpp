@@ -37,6 +37,7 @@ Record::~Record() {
 }
 
 void Record::store_in(std::shared_ptr<Store> store) {
+  if (options->stream() != nullptr) source_ = options->stream()->source(id);  // first, as it may throw
   store_ = std::move(store);
   module_ = store_->add(id);
   stream_ = store_->stream(module_);
@@ -72,6 +73,7 @@ void Record::record_or_report(hooks::Event& event) {
 
 void Record::record(hooks::Event& event) {
   const Options& how = *options;
+  if (source_ != nullptr && how.reduction() == nullptr) return stream_sample(event);
   if (traits(kind).gradients && !how.all_tensors() && event.slot() != how.tensor()) return;
   if (how.nullary_condition() && !how.nullary_condition()()) {
     refused_.fetch_add(1, std::memory_order_relaxed);
@@ -97,6 +99,7 @@ void Record::record(hooks::Event& event) {
       dropped_.fetch_add(1, std::memory_order_relaxed);
       return;
     }
+    if (source_ != nullptr) stream_results(event);
   } catch (c10::Error& error) {
     error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
     throw;

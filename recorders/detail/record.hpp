@@ -58,8 +58,8 @@ struct RecordData {
 
 /// The data of one subrecorder, shared with its hook, so that either may be destroyed first. Thread-safe.
 ///
-/// Its functions are in five files: record.cpp (events), record_fold.cpp, record_keep.cpp, record_values.cpp
-/// and record_data.cpp.
+/// Its functions are in six files: record.cpp (events), record_fold.cpp, record_keep.cpp, record_stream.cpp,
+/// record_values.cpp and record_data.cpp.
 class Record {
  public:
   /// `alone`: one call attached to this module and no other.
@@ -91,6 +91,7 @@ class Record {
 
   std::int64_t samples() const noexcept { return samples_.load(); }
   std::int64_t events() const noexcept {
+    if (source_ != nullptr && options->reduction() == nullptr) return seen_.load();
     return samples_.load() + refused_.load() + without_tensors() + dropped();
   }
   /// Events that had nothing to record.
@@ -162,6 +163,11 @@ class Record {
   }
   void count_held() noexcept;
 
+  // record_stream.cpp
+  void stream_sample(hooks::Event& event);
+  void stream_results(hooks::Event& event);
+  void send(const at::Tensor& tensor, const StreamSample& sample, std::uint64_t receivers);
+
   // record_values.cpp and record_data.cpp
   core::Value value_of(const SlotData& slot) const;
   core::Value value_locked() const;
@@ -185,6 +191,8 @@ class Record {
   std::shared_ptr<Store> store_;
   std::int64_t module_ = -1;
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
+  std::shared_ptr<StreamSource> source_;      // null unless something is sent
+  std::atomic<std::int64_t> seen_{0};         // events that might have been sent
   std::int64_t held_ = 0;                     // what this record counts in `Store::held`
 };
 

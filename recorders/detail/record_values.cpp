@@ -155,6 +155,8 @@ void Record::reset() {
   slots_.clear();
   count_held();
   if (!options->all_tensors()) slots_.push_back(make_slot());
+  if (source_ != nullptr) seen_.store(0);
+  if (source_ != nullptr && options->reduction() == nullptr) samples_.store(0);  // none were kept
   refused_.store(0);
   without_tensors_.store(0);
   dropped_.store(0);

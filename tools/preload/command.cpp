@@ -68,6 +68,7 @@ Examples:
   torchtap preload --types 'Conv2d|Linear' --reduce moments --save out/ -- ./program its arguments
   torchtap preload --what grad-output --names 'layer4.*' --not-types 'ReLU|Dropout.*' --reduce abs_max,histogram:64 --save out/ -- ./train
   torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
+  torchtap preload --stream train -- ./train & torchtap watch train --wait-for 10
   torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
   torchtap preload --report insight.json -- ./program its arguments; torchtap report insight.json
 )";
@@ -199,6 +200,13 @@ void add_command(CLI::App& app) {
                  "Reduce elementwise over samples; without this and --over, over all elements")
       ->excludes("--over");
   auto* save = command->add_option("--save", config->save, "Directory of the recording");
+  command->add_option(
+      "--stream", config->stream,
+      "Send what is recorded to readers of this name while the program runs: torchtap watch NAME; "
+      "samples are then not kept, results of --reduce are");
+  command->add_option("--readers", config->readers, "Wait for so many readers before the first module runs")
+      ->transform(tools::whole_number(0, 64))
+      ->needs("--stream");
   auto* every = command->add_option("--every", config->every, "Also save the recording every so many seconds")
                     ->check(CLI::PositiveNumber);
   auto* trace =
@@ -211,7 +219,8 @@ void add_command(CLI::App& app) {
     trace->excludes(other);
     report->excludes(other);
   }
-  for (const char* name : {"--types", "--not-types", "--names", "--not-names", "--over", "--elementwise"}) {
+  for (const char* name :
+       {"--types", "--not-types", "--names", "--not-names", "--over", "--elementwise", "--stream"}) {
     trace->excludes(name);
     report->excludes(name);
   }
@@ -224,8 +233,14 @@ void add_command(CLI::App& app) {
   command->add_flag("--overwrite", config->overwrite, "Replace an existing recording");
   command->add_option("program", *program, "The program and its arguments, after --")->required();
   command->callback([config, program, traced, measured] {
-    if (config->save.empty() && traced->empty() && measured->empty()) {
-      throw CLI::RequiredError("--save (or --trace, or --report)");
+    if (config->save.empty() && traced->empty() && measured->empty() && config->stream.empty()) {
+      throw CLI::RequiredError("--save (or --stream, --trace or --report)");
+    }
+    if (!config->save.empty() && !config->stream.empty() && config->reduce.empty()) {
+      throw std::runtime_error(
+          "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or "
+          "save what arrives: torchtap tail " +
+          config->stream + " --save " + config->save + ".");
     }
     if (!traced->empty()) {
       config->mode = "trace";
@@ -235,6 +250,7 @@ void add_command(CLI::App& app) {
       config->mode = "report";
       config->save = *measured;
     }
+    if (config->save.empty()) run(*config, "", *program);
     std::string shown = config->save;
     while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
     config->save = fs::absolute(config->save).lexically_normal().string();

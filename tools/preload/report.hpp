@@ -20,6 +20,7 @@ struct Report {
   bool attached = false;                       ///< it records
   bool ended = false;                          ///< this is its last report
   std::string directory;                       ///< of its recording; empty if there is none
+  std::string stream;                          ///< the name under which it published; empty if it did not
   std::int64_t saved_at = 0;                   ///< seconds since the epoch
   std::int64_t samples = 0;                    ///< in the recording
   std::int64_t modules = 0;                    ///< that have samples
@@ -33,9 +34,9 @@ struct Report {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(process), CEREAL_NVP(program), CEREAL_NVP(attached), CEREAL_NVP(ended),
-            CEREAL_NVP(directory), CEREAL_NVP(saved_at), CEREAL_NVP(samples), CEREAL_NVP(modules),
-            CEREAL_NVP(uses_torch), CEREAL_NVP(uses_script), CEREAL_NVP(ran_types), CEREAL_NVP(ran_paths),
-            CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
+            CEREAL_NVP(directory), CEREAL_NVP(stream), CEREAL_NVP(saved_at), CEREAL_NVP(samples),
+            CEREAL_NVP(modules), CEREAL_NVP(uses_torch), CEREAL_NVP(uses_script), CEREAL_NVP(ran_types),
+            CEREAL_NVP(ran_paths), CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
   }
 };
 

@@ -62,6 +62,11 @@ Session::Session(const Config& config, Places places)
   if (!config_.reduce.empty()) {
     options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
   }
+  if (!config_.stream.empty()) {
+    streaming_ =
+        std::make_shared<Streaming>(config_.stream, [this](std::string text) { note(std::move(text)); });
+    options.stream(streaming_).device(at::kCPU);
+  }
   options.on_error([this](const std::string& path, const std::exception_ptr& error) { fail(path, error); });
   // In a child, hooks of the parent's session remain until they are detached. They must not touch its locks.
   options.condition([serial = serial_] { return serial == generation(); });
@@ -218,7 +223,7 @@ void Session::fail(const std::string& path, const std::exception_ptr& error) {
 
 void Session::snapshot() noexcept {
   const std::lock_guard saving(saving_);
-  if (done_) return;
+  if (done_ || config_.save.empty()) return;
   try {
     std::vector<storage::Entry> entries;
     {
@@ -241,7 +246,12 @@ void Session::finish() noexcept {
     {
       const std::unique_lock lock(mutex_);
       recorder_->detach();
-      if (!recorder_->empty()) entries = recorder_->entries();
+      if (streaming_ != nullptr) {
+        streaming_->end();
+        report_.stream = streaming_->name();
+        report_.samples = recorder_->samples();
+      }
+      if (!recorder_->empty() && !config_.save.empty()) entries = recorder_->entries();
     }
     if (!entries.empty()) save(entries);
   } catch (...) {
@@ -318,6 +328,7 @@ void Session::tell(bool ended) {
 
 void Session::begin() {
   tell(false);
+  if (streaming_ != nullptr) streaming_->wait_for(config_.readers);
 }
 
 Places Session::leave_to_child() noexcept {

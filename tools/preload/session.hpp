@@ -22,6 +22,7 @@
 
 #include "config.hpp"
 #include "report.hpp"
+#include "streaming.hpp"
 #include "trail.hpp"
 
 namespace torchtap::preload {
@@ -100,6 +101,7 @@ class Session {
   const pid_t process_;
   const std::uint64_t serial_;
   const selectors::Selector selector_;
+  std::shared_ptr<Streaming> streaming_;  // null unless samples or results are sent
   std::unique_ptr<recorders::Recorder> recorder_;
 
   std::shared_mutex mutex_;

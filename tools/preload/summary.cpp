@@ -165,6 +165,7 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
 }  // namespace
 
 void settle(std::vector<Report>& reports, const Config& config) {
+  if (config.save.empty()) return;
   Report* only = nullptr;
   for (auto& report : reports) {
     if (!report.attached) continue;
@@ -193,6 +194,8 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (!report.attached) continue;
     any = true;
     if (!report.directory.empty()) directories.push_back(show(report.directory));
+    if (!report.stream.empty()) lines.push_back(who + " published as \"" + report.stream + "\".");
+    if (config.save.empty()) continue;  // nothing was to be saved
     if (report.ended) {
       if (report.directory.empty()) continue;  // a note gives the reason
       if (!itself || report.directory != config.save) {

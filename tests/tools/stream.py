@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Tests torchtap record --stream, preload --stream, streams, tail, watch and relay: what arrives against what PyTorch computes.
+
+usage: stream.py TORCHTAP PROGRAM READER_FOLDER    PROGRAM: one that preload can record"""
+import base64
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
+sys.path.insert(0, sys.argv[3])
+import torchtap_reader  # noqa: E402
+
+PROGRAM_ENDS_WITH = 5  # so that its own exit status is seen to be handed on
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def start(*arguments):
+    return subprocess.Popen([torchtap, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    check(done.returncode == status,
+          f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+    return done.stdout, done.stderr
+
+
+def wait_for_stream(name):
+    for _ in range(3000):
+        done = subprocess.run([torchtap, "streams", "--json"], capture_output=True, text=True)
+        for stream in json.loads(done.stdout):
+            if stream["name"] == name:
+                return stream
+        time.sleep(0.02)
+    sys.exit(f"{name} did not appear")
+
+
+def finish(process, what, status=0):
+    out, error = process.communicate(timeout=120)
+    check(process.returncode == status, f"{what}: exit status {process.returncode}\n{out}\n{error}")
+    return out, error
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.relu, self.fc = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Linear(4 * 36, 5)
+
+    def forward(self, x):
+        return self.fc(self.relu(self.conv(x)).flatten(1))
+
+
+def make(folder):
+    torch.manual_seed(0)
+    model = Model().eval()
+    file, data = folder / "model.pt", folder / "input.pt"
+    torch.jit.script(model).save(file)
+    inputs = torch.randn(2, 3, 8, 8)
+    torch.save(inputs, data)
+    outputs = {}
+    for name, module in model.named_children():
+        module.register_forward_hook(lambda module, arguments, output, name=name: outputs.update({name: output.clone()}))
+    with torch.no_grad():
+        outputs[""] = model(inputs)
+    return file, data, outputs
+
+
+def check_record(folder, file, data, outputs):
+    recorded = start("record", file, "--input", data, "--stream", "one", "--readers", 1)
+    check(wait_for_stream("one")["readers"] == [], "nobody reads yet")
+    saved = folder / "saved"
+    run("tail", "one", "--save", saved)
+    finish(recorded, "record --stream")
+    manifest = json.load(open(saved / "manifest.json"))
+    check({entry["path"] for entry in manifest["entries"]} == set(outputs), f"entries: {manifest['entries']}")
+    for number, entry in enumerate(manifest["entries"]):
+        tensor = torch.load(saved / f"{number}-0.pt", weights_only=True)[0]
+        check(torch.equal(tensor, outputs[entry["path"]]), f"{entry['path']!r} differs from PyTorch's")
+        check(entry["kind"] == "ForwardOutput", entry)
+    run("show", saved)
+
+
+def check_reduced(folder, file, data, outputs):
+    kept = folder / "kept"
+    recorded = start("record", file, "--input", data, "--names", "conv", "--reduce", "mean", "--save", kept, "--stream", "two",
+                     "--readers", 1)
+    wait_for_stream("two")
+    frames = list(torchtap_reader.Reader("two"))
+    finish(recorded, "record --reduce --stream")
+    check([(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction")
+    check(np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6), frames[0].tensor)
+    check((kept / "manifest.json").exists(), "the reduction was saved, too")
+
+
+def check_lines(file, data):
+    recorded = start("record", file, "--random", "2x3x8x8", "--count", 50, "--stream", "three", "--readers", 2)
+    wait_for_stream("three")
+    tail = start("tail", "three", "--json", "--names", "fc", "--count", 3)
+    watch = start("watch", "three", "--hz", 20, "--names", "conv,fc")
+    lines = [json.loads(line) for line in finish(tail, "tail --json")[0].splitlines()]
+    check(len(lines) == 3 and all(line["path"] == "fc" and line["shape"] == [2, 5] for line in lines), lines)
+    out, error = finish(watch, "watch")
+    finish(recorded, "record --count")
+    check("three: process" in out and "conv" in out and "relu" not in out and "missed" in out, out)
+    check("the program ended" in error, error)
+
+
+def terminal_pictures(answer, *more):
+    """What `watch` writes to a terminal that answers its questions so."""
+    leader, follower = pty.openpty()
+    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
+    watch = subprocess.Popen([torchtap, "watch", "seven", "--count", "6", "--hz", "20", "--picture", "conv", *more], stdin=follower,
+                             stdout=follower, stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    os.close(follower)
+    text, answered = b"", False
+    while select.select([leader], [], [], 60)[0]:
+        try:
+            text += os.read(leader, 1 << 20)
+        except OSError:
+            break
+        if not answered and text.endswith(b"\x1b[c"):
+            os.write(leader, answer)
+            answered = True
+    check(watch.wait() == 0, "watch in a terminal that answers")
+    return text
+
+
+def decode_sixel(data):
+    """The pixels of a sixel picture, as the DEC manual describes it."""
+    head = re.match(rb'\x1bP0;1;0q"1;1;(\d+);(\d+)', data)
+    width, height = map(int, head.groups())
+    image, colours, x, y, colour = np.zeros((height + 6, width, 3), int), {}, 0, 0, 0
+    for token in re.finditer(rb"#(\d+);2;(\d+);(\d+);(\d+)|#(\d+)|!(\d+)(.)|([$-])|([?-~])", data[head.end():-2], re.S):
+        number, red, green, blue, chosen, repeat, repeated, move, letter = token.groups()
+        if number is not None:
+            colours[int(number)] = [int(part) * 255 / 100 for part in (red, green, blue)]
+        elif chosen is not None:
+            colour = int(chosen)
+        elif move is not None:
+            x, y = 0, y + 6 * (move == b"-")
+        else:
+            for _ in range(int(repeat or 1)):
+                for bit in range(6):
+                    if (repeated or letter)[0] - 63 >> bit & 1:
+                        image[y + bit, x] = colours[colour]
+                x += 1
+    return image[:height]
+
+
+def check_graphics(file):
+    """Terminals that answer get kitty's graphics or sixels: the same picture."""
+    recorded = start("record", file, "--random", "1x3x8x8", "--seed", 1, "--count", 100000000, "--stream", "seven")
+    wait_for_stream("seven")
+    kitty = terminal_pictures(b"\x1b_Gi=31;OK\x1b\\\x1b[6;20;10t\x1b[?62c")
+    sixel = terminal_pictures(b"\x1b[6;20;10t\x1b[?62;4;22c")
+    blocks = terminal_pictures(b"\x1b[?62;22c")
+    recorded.terminate()
+    recorded.communicate()
+    check("▀".encode() in blocks and b"\x1b_Ga=T" not in blocks and b"\x1bP0" not in blocks, "half blocks")
+    check("▀".encode() not in kitty + sixel, "no half blocks")
+    first = re.search(rb"\x1b_Ga=T,f=24,i=1,p=1,q=2,C=1,s=(\d+),v=(\d+),c=(\d+),r=(\d+),m=.;", kitty)
+    width, height, columns, rows = map(int, first.groups())
+    check((width - 1) // 10 + 1 == columns <= 100 and (height - 1) // 20 + 1 == rows <= 30, (width, height, columns, rows))
+    chunks = re.findall(rb"\x1b_G(?:a=T[^;]*,)?m=([01]);([A-Za-z0-9+/=]*)\x1b\\", kitty[first.start():])
+    last = [more for more, _ in chunks].index(b"0")
+    pixels = base64.b64decode(b"".join(data for _, data in chunks[:last + 1]))
+    check(len(pixels) == 3 * width * height, (len(pixels), width, height))
+    picture = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
+    check(len(np.unique(picture.reshape(-1, 3), axis=0)) > 50, "a picture of many colours")
+    drawn = decode_sixel(re.search(rb"\x1bP0;1;0q.*?\x1b\\", sixel, re.S).group())
+    check(drawn.shape == picture.shape, (drawn.shape, picture.shape))
+    gaps = (picture == 32).all(-1)
+    check(gaps.any() and (np.abs(drawn[gaps] - 32) < 4).all(), "the gaps between maps are where they were")
+    check((np.abs(drawn[~gaps].std() - picture[~gaps].astype(int).std()) < 40), "colours")
+
+
+def check_errors(folder, file, data):
+    check("nothing says where to" in run("record", file, "--input", data, status=2)[1], "neither --save nor --stream")
+    both = run("record", file, "--input", data, "--stream", "x", "--save", folder / "x", status=2)[1]
+    check("torchtap tail x --save" in both, both)
+    check("no program publishes" in run("tail", "nobody", status=2)[1], "tail of nobody")
+    check("no name of a stream" in run("record", file, "--input", data, "--stream", "a/b", status=2)[1], "a name with a slash")
+    check(run("streams", status=1)[1] == "torchtap: nobody publishes.\n", "streams of nobody")
+
+
+def check_preload(folder):
+    """The same program, recorded and streamed."""
+    kept, spooled = folder / "preloaded", folder / "spooled"
+    os.chdir(folder)
+    run("preload", "--save", kept, "--", program, status=PROGRAM_ENDS_WITH)
+    begun = start("preload", "--stream", "four", "--readers", 1, "--", program)
+    wait_for_stream("four")
+    run("tail", "four", "--save", spooled)
+    _, error = finish(begun, "preload --stream", PROGRAM_ENDS_WITH)
+    check('published as "four"' in error, error)
+    run("diff", kept, spooled)
+
+
+def check_relay(folder, file, data):
+    """Over TCP: with a token, by Python, tail and watch."""
+    token = folder / "token"
+    recorded = start("record", file, "--random", "2x3x8x8", "--count", 2000, "--stream", "six", "--readers", 2)
+    wait_for_stream("six")
+    refused = run("relay", "six", "--listen", "0.0.0.0:0", status=2)[1]
+    check("have to know a token" in refused, refused)
+    relay = start("relay", "six", "--listen", "127.0.0.1:0", "--token-file", token)
+    name = relay.stdout.readline().split(" at ")[1].strip()
+    check(name.startswith("tcp:127.0.0.1:") and token.stat().st_mode & 0o777 == 0o600, name)
+    check("wants a token" in run("tail", name, status=2)[1], "tail without the token")
+    try:
+        list(torchtap_reader.Reader(name, token="a token that is wrong"))
+        check(False, "Python with a wrong token")
+    except ValueError as error:
+        check("the token is wrong" in str(error), error)
+    reader = torchtap_reader.Reader(name, names=["fc"], token=token.read_text().strip())
+    tail = start("tail", name, "--token-file", token, "--names", "conv", "--save", folder / "far")
+    frames = list(reader)
+    check(all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc")
+    check(frames and reader.received == len(frames) and reader.received + reader.missed == 2000, (reader.received, reader.missed))
+    out, _ = finish(tail, "tail of a relay")
+    check("1 module" in out, out)
+    check(json.load(open(folder / "far" / "manifest.json"))["entries"][0]["path"] == "conv", "what tail saved")
+    finish(recorded, "record for the relay")
+    _, error = finish(relay, "relay")
+    check("the program ended" in error and "refused 2 connections" in error, error)
+    os.chmod(token, 0o644)
+    check("other users may read" in run("tail", name, "--token-file", token, status=2)[1], "a token for everybody")
+    check("does torchtap relay run there" in run("watch", name, status=2)[1], "a relay that ended")
+
+
+def check_terminal(file):
+    """In a terminal: pictures, and the screen as it was afterwards."""
+    recorded = start("record", file, "--random", "1x3x8x8", "--count", 100000000, "--stream", "five")
+    wait_for_stream("five")
+    leader, follower = pty.openpty()
+    subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
+    watch = subprocess.Popen([torchtap, "watch", "five", "--count", "5", "--hz", "20", "--picture", "conv"], stdout=follower,
+                             stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    os.close(follower)
+    text = b""
+    while select.select([leader], [], [], 60)[0]:
+        try:
+            text += os.read(leader, 65536)
+        except OSError:
+            break
+    check(watch.wait() == 0, "watch in a terminal")
+    recorded.terminate()
+    recorded.communicate()
+    check(text.startswith(b"\x1b[?1049h") and text.rstrip().endswith(b"\x1b[?1049l"), "the terminal is as it was")
+    check("▀".encode() in text and b"\x1b[38;2;" in text, "a picture")
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    os.environ["XDG_RUNTIME_DIR"] = name
+    os.mkdir(folder / "torchtap", 0o700)
+    model = make(folder)
+    check_record(folder, *model)
+    check_reduced(folder, *model)
+    check_lines(*model[:2])
+    check_preload(folder)
+    check_relay(folder, *model[:2])
+    check_terminal(model[0])
+    check_graphics(model[0])
+    check_errors(folder, *model[:2])
+sys.exit(f"{len(failures)} failures" if failures else 0)

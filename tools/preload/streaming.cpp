@@ -1,0 +1,52 @@
+#include "streaming.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+
+namespace torchtap::preload {
+
+Streaming::Streaming(std::string name, std::function<void(std::string)> note)
+    : wanted_(std::move(name)), note_(std::move(note)) {}
+
+void Streaming::begin() {
+  name_ = wanted_;
+  try {
+    publisher_.emplace(name_);
+  } catch (const c10::ValueError&) {  // another process of the program has it
+    name_ = wanted_ + "-" + std::to_string(::getpid());
+    publisher_.emplace(name_);
+    note_("another process publishes as \"" + wanted_ + "\"; this one does as \"" + name_ + "\".");
+  }
+  stream_ = *publisher_;
+}
+
+std::shared_ptr<recorders::StreamSource> Streaming::source(const storage::EntryId& id) {
+  const std::lock_guard lock(mutex_);
+  if (stream_ == nullptr) begin();
+  return stream_->source(id);
+}
+
+void Streaming::wait_for(std::int64_t readers) const {
+  const auto there = [&] {
+    const std::lock_guard lock(mutex_);
+    return !publisher_.has_value() || static_cast<std::int64_t>(publisher_->readers().size()) >= readers;
+  };
+  while (!there()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+void Streaming::end() noexcept {
+  const std::lock_guard lock(mutex_);
+  publisher_.reset();
+}
+
+std::string Streaming::name() const {
+  const std::lock_guard lock(mutex_);
+  return name_;
+}
+
+}  // namespace torchtap::preload

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+/// The subcommands that read what other programs publish.
+namespace torchtap::stream {
+
+/// `torchtap streams`: lists publishers and their readers.
+void add_streams(CLI::App& app);
+/// `torchtap relay NAME`: sends frames on over TCP.
+void add_relay(CLI::App& app);
+/// `torchtap video NAME|RECORDING`: pictures of tensors, as a video or as files.
+void add_video(CLI::App& app);
+/// `torchtap tail NAME`: prints or spools frames as they come.
+void add_tail(CLI::App& app);
+/// `torchtap watch NAME`: statistics and pictures in the terminal, live.
+void add_watch(CLI::App& app);
+
+}  // namespace torchtap::stream

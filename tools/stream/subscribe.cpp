@@ -1,0 +1,117 @@
+#include "subscribe.hpp"
+
+#include <ATen/Functions.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../asked.hpp"
+#include "../checks.hpp"
+#include "../dtypes.hpp"
+#include "../terminal.hpp"
+#include "token.hpp"
+
+namespace torchtap::stream {
+
+using views::stream::Frame;
+using views::stream::Kind;
+
+void add_subscription(CLI::App& command, Asked& asked) {
+  command
+      .add_option("name", asked.name,
+                  "The stream: what the publisher calls itself; or tcp:HOST:PORT, where torchtap relay runs")
+      ->required();
+  command.add_option("--names", asked.names, "Globs on paths of modules: 'layer1.*'")->delimiter(',');
+  command
+      .add_option("--what", asked.what,
+                  "Kinds: pre, input, output, grad-input, grad-output, other; by default all")
+      ->delimiter(',')
+      ->check([] {
+        auto words = tools::recorder_names();
+        words.emplace_back("other");
+        return CLI::IsMember(words);
+      }());
+  command.add_option("--every", asked.every, "Only every so many events of a module")
+      ->transform(tools::whole_number(1))
+      ->capture_default_str();
+  command.add_option("--hz", asked.hz, "At most so many frames of a module in a second")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--wait-for", asked.wait, "Seconds to wait for the publisher to appear")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--directory", asked.directory,
+                     "Where publishers are; by default $XDG_RUNTIME_DIR/torchtap or /tmp/torchtap-UID");
+  command.add_option("--token-file", asked.token_file, "A file with the token that the relay wants");
+}
+
+views::stream::Reader open(const Asked& asked, const std::string& label, views::stream::WhenFull when_full) {
+  views::stream::Subscription subscription;
+  subscription.names(asked.names).every(asked.every).hz(asked.hz).when_full(when_full).label(label);
+  for (const auto& word : asked.what) {
+    Kind kind = Kind::other;
+    for (const auto& known : tools::kKindWords) {
+      if (word == known.word) kind = views::stream::kind_of(known.kind);
+    }
+    subscription.kinds().push_back(kind);
+  }
+  views::stream::ReaderOptions options;
+  options.directory(asked.directory);
+  if (!asked.token_file.empty()) options.token(read_token(asked.token_file));
+  options.wait(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(asked.wait, 1e9) * 1e9)));
+  return views::stream::Reader(asked.name, subscription, options);
+}
+
+std::string title_of(const Frame& frame) {
+  std::string title(frame.path);
+  if (frame.slot != 0) title += "#" + std::to_string(frame.slot);
+  if (!frame.result.empty()) title += ":" + std::string(frame.result);
+  return title;
+}
+
+std::string form_of(const Frame& frame) {
+  const std::vector<std::int64_t> shape(frame.sizes.begin(), frame.sizes.begin() + frame.dims);
+  const bool known = views::stream::element_bytes(frame.dtype) != 0 &&
+                     frame.dtype < static_cast<std::uint8_t>(at::ScalarType::NumOptions);
+  return tools::shape_to_text(shape) + " " +
+         (known ? tools::dtype_name(static_cast<at::ScalarType>(frame.dtype)) : "unknown dtype");
+}
+
+Statistics statistics_of(const Frame& frame, std::size_t bins) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  Statistics found;
+  found.mean = found.deviation = found.least = found.most = kNone;
+  if (frame.without_data) return found;
+  const at::Tensor tensor = views::stream::to_tensor(frame);
+  const at::Tensor real = (tensor.is_complex() ? tensor.abs() : tensor).to(at::kDouble).contiguous();
+  const double* const values = real.data_ptr<double>();
+  found.count = real.numel();
+  double sum = 0;
+  double least = std::numeric_limits<double>::infinity();
+  double most = -least;
+  for (std::int64_t i = 0; i < found.count; ++i) {
+    if (std::isnan(values[i])) ++found.nan;
+    if (std::isinf(values[i])) ++found.infinite;
+    if (!std::isfinite(values[i])) continue;
+    sum += values[i];
+    least = std::min(least, values[i]);
+    most = std::max(most, values[i]);
+  }
+  const std::int64_t finite = found.count - found.nan - found.infinite;
+  if (finite == 0) return found;
+  found.mean = sum / static_cast<double>(finite);
+  found.least = least;
+  found.most = most;
+  double squares = 0;
+  found.bins.assign(bins, 0);
+  const double width = most > least ? static_cast<double>(bins) / (most - least) : 0;
+  for (std::int64_t i = 0; i < found.count; ++i) {
+    if (!std::isfinite(values[i])) continue;
+    squares += (values[i] - found.mean) * (values[i] - found.mean);
+    if (bins != 0) ++found.bins[std::min(bins - 1, static_cast<std::size_t>((values[i] - least) * width))];
+  }
+  found.deviation = std::sqrt(squares / static_cast<double>(finite));
+  return found;
+}
+
+}  // namespace torchtap::stream

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torchtap/views/stream/stream.hpp>
+
+/// What a subcommand reads, and how it is asked for.
+namespace torchtap::stream {
+
+struct Asked {
+  std::string name;
+  std::string directory;
+  std::string token_file;
+  std::vector<std::string> names;
+  std::vector<std::string> what;
+  std::int64_t every = 1;
+  double hz = 0;
+  double wait = 0;  ///< seconds for the publisher to appear
+};
+
+/// Adds the name of the stream, `--names`, `--what`, `--every`, `--hz`, `--wait-for`, `--directory` and
+/// `--token-file`.
+void add_subscription(CLI::App& command, Asked& asked);
+/// Connects. `label` is what `torchtap streams` calls this reader.
+views::stream::Reader open(const Asked& asked, const std::string& label, views::stream::WhenFull when_full);
+
+/// "layer1.0", "layer1.0#1" for slot 1, "layer1.0:mean" for a result.
+std::string title_of(const views::stream::Frame& frame);
+/// "8x3 float32".
+std::string form_of(const views::stream::Frame& frame);
+
+/// What is said of a tensor: of floats and integers; complex numbers by their absolute values.
+struct Statistics {
+  std::int64_t count = 0;  ///< elements
+  std::int64_t nan = 0, infinite = 0;
+  double mean = 0, deviation = 0, least = 0, most = 0;  ///< of the finite ones; NaN if there is none
+  std::vector<double> bins;                             ///< a histogram of the finite ones
+};
+Statistics statistics_of(const views::stream::Frame& frame, std::size_t bins = 0);
+
+}  // namespace torchtap::stream

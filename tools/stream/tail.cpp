@@ -1,0 +1,194 @@
+#include <CLI/CLI.hpp>
+
+#include <ctime>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/spool.hpp>
+
+#include "../checks.hpp"
+#include "../interrupt.hpp"
+#include "../json.hpp"
+#include "../terminal.hpp"
+#include "../words.hpp"
+#include "commands.hpp"
+#include "subscribe.hpp"
+
+namespace torchtap::stream {
+namespace {
+
+using views::stream::Frame;
+using views::stream::Reader;
+using views::stream::WhenFull;
+
+constexpr char kExamples[] = R"(
+Prints a line for each tensor that a program publishes, or with --save writes them all as a recording, which torchtap
+show, diff and convert read, and Python. Results of reductions are entries of their own ("fc:mean"), as are further
+slots ("lstm#1"). With --save the program waits for the disk if it has to (at most 100 ms at once by default, then
+frames are lost); without, or with --skip, it never waits. In either case the number of frames that were missed is exact.
+
+Ends when the program ends, after --count frames, or by Ctrl-C.
+
+Examples:
+  torchtap tail resnet --names 'layer1*' --hz 1
+  torchtap tail resnet --save maps/ --every 100 --count 1000
+  torchtap tail resnet --json | jq .mean
+
+Exit status: 0; 1 if no frame came; 2 on errors.)";
+
+struct Options {
+  Asked asked;
+  std::string save;
+  bool overwrite = false;
+  bool append = false;
+  bool skip = false;
+  bool json = false;
+  std::int64_t count = 0;
+};
+
+std::string time_of(const Frame& frame) {
+  const auto seconds = static_cast<std::time_t>(frame.time_ns / 1000000000);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%H:%M:%S", &local);
+  return c10::str(text, ".", std::to_string(1000 + frame.time_ns / 1000000 % 1000).substr(1));
+}
+
+void print_line(const Frame& frame) {
+  std::cout << time_of(frame) << "  " << tools::printable(title_of(frame)) << "  " << name_of(frame.kind)
+            << ' ' << frame.sample << "  " << form_of(frame);
+  if (frame.without_data) {
+    std::cout << "  no data: " << tools::printable(std::string(frame.text)) << std::endl;
+    return;
+  }
+  const Statistics found = statistics_of(frame);
+  std::cout << "  mean " << tools::to_text(found.mean, 4) << "  std " << tools::to_text(found.deviation, 4)
+            << "  " << tools::to_text(found.least, 4) << " … " << tools::to_text(found.most, 4);
+  if (found.nan != 0) std::cout << "  NaN " << found.nan;
+  if (found.infinite != 0) std::cout << "  Inf " << found.infinite;
+  if (!frame.text.empty()) std::cout << "  " << tools::printable(std::string(frame.text));
+  std::cout << std::endl;
+}
+
+void print_json(const Frame& frame) {
+  const Statistics found = statistics_of(frame);
+  tools::Json line = {
+      {"time_ns", frame.time_ns},
+      {"path", frame.path},
+      {"type", frame.type},
+      {"kind", name_of(frame.kind)},
+      {"sample", frame.sample},
+      {"slot", frame.slot},
+      {"result", frame.result},
+      {"text", frame.text},
+      {"shape", std::vector<std::int64_t>(frame.sizes.begin(), frame.sizes.begin() + frame.dims)},
+      {"data", !frame.without_data},
+      {"mean", tools::to_json(found.mean)},
+      {"std", tools::to_json(found.deviation)},
+      {"min", tools::to_json(found.least)},
+      {"max", tools::to_json(found.most)},
+      {"nan", found.nan},
+      {"inf", found.infinite}};
+  std::cout << line.dump() << std::endl;
+}
+
+/// Frames on their way into a recording.
+class Saved {
+ public:
+  explicit Saved(const Options& options)
+      : spool_(options.save,
+               storage::SpoolOptions().mkdir(true).overwrite(options.overwrite).append(options.append)) {}
+
+  void add(const Frame& frame) {
+    if (frame.without_data) {
+      ++without_data_;
+      return;
+    }
+    const std::string title = title_of(frame);
+    auto& stream = streams_[{title, std::string(name_of(frame.kind))}];
+    if (stream == nullptr) {
+      stream = &spool_.add({title, {}, std::string(frame.type), std::string(name_of(frame.kind))});
+    }
+    spool_.admit(*stream, static_cast<std::int64_t>(frame.data_bytes), storage::WhenFull::wait);
+    stream->append(views::stream::to_tensor(frame));
+  }
+  void finish() { spool_.close(); }
+  std::size_t entries() const { return streams_.size(); }
+  std::int64_t without_data() const { return without_data_; }
+
+ private:
+  storage::Spool spool_;
+  std::map<std::pair<std::string, std::string>, storage::Spool::Stream*> streams_;
+  std::int64_t without_data_ = 0;
+};
+
+void summarize(const Options& options, const Reader& reader, const Saved* saved, std::int64_t taken) {
+  if (saved != nullptr) {
+    std::cout << tools::counted(static_cast<std::int64_t>(saved->entries()), "module") << ", "
+              << tools::counted(taken - saved->without_data(), "frame") << " in " << options.save << '\n';
+    if (saved->without_data() != 0)
+      std::cerr << "torchtap: " << tools::counted(saved->without_data(), "tensor") << " could not be sent.\n";
+  }
+  if (reader.missed() != 0)
+    std::cerr << "torchtap: missed " << tools::counted(reader.missed(), "frame")
+              << (reader.demoted() ? ": the publisher waited too long and went on.\n" : ".\n");
+}
+
+/// The signal that ended it; 0 if none did.
+int tail(const Options& options) {
+  const bool waits = !options.save.empty() && !options.skip;
+  Reader reader = open(options.asked, "torchtap tail", waits ? WhenFull::wait : WhenFull::skip);
+  std::unique_ptr<Saved> saved;
+  if (!options.save.empty()) saved = std::make_unique<Saved>(options);
+  const tools::Interrupt interrupt;
+  std::int64_t taken = 0;
+  while (interrupt.signal() == 0 && !reader.ended() && (options.count == 0 || taken < options.count)) {
+    const auto frame = reader.next(std::chrono::milliseconds(100));
+    if (!frame.has_value()) continue;
+    if (saved != nullptr) {
+      saved->add(*frame);
+    } else if (options.json) {
+      print_json(*frame);
+    } else {
+      print_line(*frame);
+    }
+    ++taken;
+    if (!std::cout.good()) break;
+  }
+  reader.release();
+  if (saved != nullptr) saved->finish();
+  summarize(options, reader, saved.get(), taken);
+  if (interrupt.signal() == 0 && taken == 0) throw CLI::RuntimeError(1);
+  return interrupt.signal();
+}
+
+}  // namespace
+
+void add_tail(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("tail", "Print or save what a program publishes, as it comes");
+  command->footer(kExamples);
+  add_subscription(*command, options->asked);
+  auto* save =
+      command->add_option("--save", options->save, "Directory of a recording")->check(tools::place());
+  auto* overwrite =
+      command->add_flag("--overwrite", options->overwrite, "Replace an existing recording")->needs(save);
+  command->add_flag("--append", options->append, "Continue an existing recording")
+      ->needs(save)
+      ->excludes(overwrite);
+  command->add_flag("--skip", options->skip, "Miss frames rather than let the program wait")->needs(save);
+  command->add_option("--count", options->count, "End after so many frames")
+      ->transform(tools::whole_number(1));
+  command->add_flag("--json", options->json, "Print a JSON object on each line")->excludes(save);
+  command->callback([options] {
+    if (const int signal = tail(*options)) {
+      std::cout << std::flush;
+      tools::end_by(signal);
+    }
+  });
+}
+
+}  // namespace torchtap::stream

@@ -1,0 +1,312 @@
+#include <CLI/CLI.hpp>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/pictures/pictures.hpp>
+
+#include "../checks.hpp"
+#include "../drawing.hpp"
+#include "../interrupt.hpp"
+#include "../table.hpp"
+#include "../terminal.hpp"
+#include "../words.hpp"
+#include "commands.hpp"
+#include "graphics.hpp"
+#include "subscribe.hpp"
+
+namespace torchtap::stream {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace pictures = views::pictures;
+using tools::Table;
+using views::stream::Frame;
+using views::stream::Reader;
+using views::stream::WhenFull;
+
+constexpr char kExamples[] = R"(
+Shows what a program publishes, as it runs: a line of statistics for each module, and the maps of one of them as a
+picture, where the terminal has 24-bit colour and UTF-8. The program is never waited for. Values of one sign are drawn in
+viridis, of both signs from blue over white at 0 to red; NaN is magenta, an infinity orange. The picture is that of the
+first module that has maps; choose it with --picture, or --picture none. Terminals that know kitty's graphics or sixels
+get pixels, others half blocks.
+
+Into a file or a pipe the tables are written one after the other, without pictures. Ends when the program ends, after
+--count tables, or by Ctrl-C.
+
+Examples:
+  torchtap watch resnet --names 'layer*' --hz 5
+  torchtap watch train --what output,grad-output --picture layer1.0
+
+Exit status: 0; 1 if no frame came; 2 on errors.)";
+
+struct Options {
+  Asked asked;
+  std::string picture;
+  std::string graphics = "auto";
+  std::int64_t count = 0;
+};
+
+/// The last frame of a module.
+struct Row {
+  std::string type, kind, form, text;
+  std::uint64_t sample = 0;
+  std::int64_t frames = 0;
+  bool without_data = false;
+  Statistics statistics;
+  at::Tensor tensor;  // if it may be drawn
+  pictures::Range range;
+};
+
+struct Size {
+  std::size_t columns = 0, rows = 0;
+};
+
+Size terminal_size() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_col, size.ws_row};
+}
+
+/// What is on the screen: lines, and below them a picture in the terminal's own graphics, if it knows any.
+struct Shown {
+  std::vector<std::string> lines;
+  std::string graphics;
+};
+
+/// A screen of its own while the object lives, where stdout is a terminal.
+class Screen {
+ public:
+  Screen() : is_terminal_(::isatty(STDOUT_FILENO) != 0) {
+    if (is_terminal_) std::cout << "\033[?1049h\033[?25l" << std::flush;
+  }
+  ~Screen() {
+    if (is_terminal_) std::cout << "\033[?25h\033[?1049l" << std::flush;
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  bool is_terminal() const noexcept { return is_terminal_; }
+  void show(const Shown& shown) const {
+    const auto& lines = shown.lines;
+    if (!is_terminal_) {
+      for (const auto& line : lines) std::cout << line << '\n';
+      std::cout << std::endl;
+      return;
+    }
+    const std::size_t rows = std::max<std::size_t>(terminal_size().rows, 1);
+    std::string text = "\033[?2026h\033[H";  // drawn at once, where the terminal can
+    for (std::size_t i = 0; i < std::min(lines.size(), rows); ++i)
+      text += (i == 0 ? "" : "\r\n") + lines[i] + "\033[K";
+    text += "\033[J";
+    if (!shown.graphics.empty() && lines.size() < rows) text += "\r\n" + shown.graphics;
+    std::cout << text << "\033[?2026l" << std::flush;
+  }
+
+ private:
+  bool is_terminal_;
+};
+
+class Watched {
+ public:
+  Watched(const Options& options, const Ability& ability) : options_(options), ability_(ability) {}
+
+  void add(const Frame& frame, bool pictures) {
+    Row& row = rows_[{title_of(frame), std::string(name_of(frame.kind))}];
+    row.type = frame.type;
+    row.kind = name_of(frame.kind);
+    row.form = form_of(frame);
+    row.text = frame.text;
+    row.sample = frame.sample;
+    row.without_data = frame.without_data;
+    ++row.frames;
+    row.statistics = statistics_of(frame, 64);
+    row.tensor.reset();
+    if (!pictures || frame.without_data) return;
+    const at::Tensor tensor = views::stream::to_tensor(frame);
+    if (!pictures::has_maps(tensor)) return;
+    row.tensor = pictures::maps_of(tensor);
+    row.range.widen(row.tensor);
+  }
+  bool empty() const { return rows_.empty(); }
+
+  Shown shown(const Reader& reader, const Size& size) const {
+    Shown all;
+    std::vector<std::string>& lines = all.lines;
+    lines.push_back(heading(reader));
+    std::ostringstream text;
+    print_table(text, size.columns == 0 ? tools::line_width() : size.columns);
+    for (const auto& line : split(text.str())) lines.push_back(line);
+    const Picture drawn = picture(size, lines.size());
+    const std::size_t most = size.rows > drawn.rows + 1 ? size.rows - drawn.rows - 1 : 1;
+    if (size.rows != 0 && lines.size() > most) {
+      const std::size_t hidden = lines.size() - most;
+      lines.resize(most);
+      lines.push_back("… " + std::to_string(hidden) + " more; choose with --names");
+    }
+    lines.insert(lines.end(), drawn.lines.begin(), drawn.lines.end());
+    all.graphics = drawn.graphics;
+    return all;
+  }
+
+ private:
+  struct Picture : Shown {
+    std::size_t rows = 0;  // of the screen
+  };
+
+  static std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+  }
+
+  std::string heading(const Reader& reader) const {
+    std::string text;
+    for (const auto& entry : rows_) text = entry.second.text.empty() ? text : entry.second.text;
+    return c10::str(tools::printable(options_.asked.name), ": process ", reader.publisher(), ", ",
+                    tools::counted(reader.received(), "frame"), ", missed ", reader.missed(),
+                    text.empty() ? "" : ", " + tools::printable(text));
+  }
+
+  void print_table(std::ostream& stream, std::size_t width) const {
+    Table table({{"module", Table::Align::left, Table::kAlways, 8, true},
+                 {"kind", Table::Align::left, 2},
+                 {"sample", Table::Align::right, 3},
+                 {"tensor", Table::Align::left, 5},
+                 {"mean", Table::Align::right, 9},
+                 {"std", Table::Align::right, 8},
+                 {"min", Table::Align::right, 7},
+                 {"max", Table::Align::right, 7},
+                 {"NaN+Inf", Table::Align::right, 6},
+                 {"values", Table::Align::left, 4}});
+    for (const auto& [key, row] : rows_) {
+      const Statistics& found = row.statistics;
+      if (row.without_data) {
+        table.add({key.first, row.kind, tools::count_text(static_cast<std::int64_t>(row.sample)), row.form,
+                   "", "", "", "", "", row.text});
+        continue;
+      }
+      table.add({key.first, row.kind, tools::count_text(static_cast<std::int64_t>(row.sample)), row.form,
+                 tools::to_text(found.mean, 4), tools::to_text(found.deviation, 4),
+                 tools::to_text(found.least, 4), tools::to_text(found.most, 4),
+                 tools::count_text(found.nan + found.infinite), tools::sparkline(found.bins, 16)});
+    }
+    table.folds_constant_columns();
+    table.print(stream, width);
+  }
+
+  const std::pair<const std::pair<std::string, std::string>, Row>* drawn_row() const {
+    for (const auto& entry : rows_) {
+      const bool asked = options_.picture.empty() || options_.picture == entry.first.first;
+      if (asked && entry.second.tensor.defined()) return &entry;
+    }
+    return nullptr;
+  }
+
+  Picture picture(const Size& size, std::size_t above) const {
+    constexpr std::size_t kLeast = 8;
+    const auto* const entry = drawn_row();
+    if (entry == nullptr || size.rows < kLeast + 4) return {};
+    const std::size_t rows = std::max(kLeast, size.rows > above + 2 ? size.rows - above - 2 : kLeast);
+    const Row& row = entry->second;
+    std::size_t shown = 0;
+    const std::size_t height = std::min(rows, size.rows - 4);
+    const bool blocks = ability_.graphics == Graphics::blocks;
+    const pictures::Image image =
+        pictures::draw_maps(row.tensor, row.range, blocks ? size.columns : size.columns * ability_.cell_width,
+                            blocks ? 2 * height : height * ability_.cell_height, shown);
+    Picture picture;
+    const auto cells = [](std::size_t pixels, std::size_t each) { return (pixels + each - 1) / each; };
+    if (blocks) picture.lines = pictures::half_blocks(image);
+    if (ability_.graphics == Graphics::kitty)
+      picture.graphics = pictures::kitty_graphics(image, cells(image.width, ability_.cell_width),
+                                                  cells(image.height, ability_.cell_height));
+    if (ability_.graphics == Graphics::sixel) picture.graphics = pictures::sixel_graphics(image);
+    picture.rows = 1 + (blocks ? picture.lines.size() : height);
+    picture.lines.insert(
+        picture.lines.begin(),
+        c10::str(tools::printable(entry->first.first), " ", row.form, ", ", shown, " of ",
+                 tools::counted(row.tensor.size(0), "map"), ", ", tools::to_text(row.range.low(), 3), " … ",
+                 tools::to_text(row.range.high(), 3)));
+    return picture;
+  }
+
+  const Options& options_;
+  const Ability ability_;
+  std::map<std::pair<std::string, std::string>, Row> rows_;
+};
+
+/// The signal that ended it; 0 if none did.
+int watch(Options& options) {
+  if (options.asked.hz == 0) options.asked.hz = 5;
+  Reader reader = open(options.asked, "torchtap watch", WhenFull::skip);
+  const tools::Interrupt interrupt;
+  const bool asks = options.graphics == "auto" && options.picture != "none";
+  Ability ability = asks ? ask_terminal() : Ability();
+  if (options.graphics == "kitty") ability.graphics = Graphics::kitty;
+  if (options.graphics == "sixel") ability.graphics = Graphics::sixel;
+  Watched watched(options, ability);
+  const bool colours = tools::utf8_locale() && options.picture != "none";
+  {
+    const Screen screen;
+    const auto pause =
+        std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 / std::min(options.asked.hz, 30.0)));
+    std::int64_t tables = 0;
+    auto due = Clock::now();
+    while (interrupt.signal() == 0 && (options.count == 0 || tables < options.count)) {
+      due += pause;
+      bool any = false;
+      while (Clock::now() < due && interrupt.signal() == 0 && !reader.ended()) {
+        const auto frame = reader.next(
+            std::min<std::chrono::nanoseconds>(due - Clock::now(), std::chrono::milliseconds(100)));
+        if (frame.has_value()) watched.add(*frame, colours && screen.is_terminal());
+        any = any || frame.has_value();
+      }
+      due = std::max(due, Clock::now() - pause);
+      if (any || screen.is_terminal()) {
+        screen.show(watched.shown(reader, screen.is_terminal() ? terminal_size() : Size{}));
+        ++tables;
+      }
+      if (reader.ended()) break;
+    }
+  }
+  if (reader.ended()) {
+    for (const auto& line : watched.empty() ? std::vector<std::string>{} : watched.shown(reader, {}).lines) {
+      if (::isatty(STDOUT_FILENO) != 0) std::cout << line << '\n';  // what was last is left on the screen
+    }
+    std::cerr << "torchtap: the program ended.\n";
+  }
+  if (interrupt.signal() == 0 && watched.empty()) throw CLI::RuntimeError(1);
+  return interrupt.signal();
+}
+
+}  // namespace
+
+void add_watch(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("watch", "Show what a program publishes, live");
+  command->footer(kExamples);
+  add_subscription(*command, options->asked);
+  command->add_option("--picture", options->picture, "The module whose maps are drawn, or none");
+  command->add_option("--graphics", options->graphics, "How the terminal draws; auto asks it")
+      ->check(CLI::IsMember({"auto", "blocks", "kitty", "sixel"}))
+      ->capture_default_str();
+  command->add_option("--count", options->count, "End after so many tables")
+      ->transform(tools::whole_number(1));
+  command->callback([options] {
+    if (const int signal = watch(*options)) {
+      std::cout << std::flush;
+      tools::end_by(signal);
+    }
+  });
+}
+
+}  // namespace torchtap::stream

@@ -1,0 +1,40 @@
+#pragma once
+
+/// The values of a tensor over time, as a heat map that grows.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/views/pictures/colours.hpp>
+#include <torchtap/views/pictures/image.hpp>
+
+namespace torchtap::views::pictures {
+
+/// A histogram for each tensor, in a column of its own: time goes to the right, values upwards; what is
+/// frequent is bright. When there are more columns than it keeps, pairs of them become one, so memory is
+/// bounded.
+class TORCHTAP_API HistogramOverTime {
+ public:
+  void add(const at::Tensor& values);
+  /// The columns so far fill the width. NaN is marked at the top, an infinity at the bottom of its column.
+  Image draw(const Range& range, std::size_t width, std::size_t height) const;
+
+ private:
+  static constexpr std::size_t kBins = 256, kMostColumns = 1024;
+  struct Column {
+    double low = 0, high = 0;  // of the bins
+    std::vector<float> bins;   // shares of the finite values
+    bool nan = false, infinite = false;
+  };
+  static Column merged(const Column& a, const Column& b);
+  static float share_between(const Column& column, double low, double high);
+
+  std::vector<Column> columns_;
+  std::size_t each_ = 1;     // tensors in a column
+  std::size_t in_last_ = 0;  // tensors in the last column
+};
+
+}  // namespace torchtap::views::pictures

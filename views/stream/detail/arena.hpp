@@ -1,0 +1,157 @@
+#pragma once
+
+// The shared memory of a publisher: a ring of frames, each written once for all readers.
+//
+// Positions count bytes from the beginning of the stream and never wrap; a frame at position p lies at
+// p % capacity, and never across the end. The publisher alone writes. A reader maps it read-only, and the
+// seals of the memory keep it from doing anything else, so that no reader can spoil or shorten it.
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include <torchtap/views/stream/detail/descriptor.hpp>
+#include <torchtap/views/stream/frame.hpp>
+
+namespace torchtap::views::stream::detail {
+
+inline constexpr std::size_t kPlaces = 64;                // readers: one bit each in `Frame::readers`
+inline constexpr std::uint32_t kArenaMagic = 0x31415454;  // "TTA1"
+inline constexpr std::uint64_t kPage = 4096;
+inline constexpr std::uint64_t kDataOffset = 2 * kPage;
+
+/// Page 0.
+struct ArenaHead {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint64_t capacity;                         // bytes of the ring, which begins at `kDataOffset`
+  alignas(64) std::atomic<std::uint64_t> head;    // behind the last whole frame
+  alignas(64) std::atomic<std::uint64_t> tail;    // all before it may have been overwritten
+  alignas(64) std::atomic<std::uint64_t> closed;  // 1 when no frame will follow
+};
+
+/// Page 1: one for each place. What the publisher has for the reader there, as of one moment.
+struct alignas(64) Ledger {
+  std::atomic<std::uint64_t> turn;           // odd while the next two are written
+  std::atomic<std::uint64_t> position;       // of the last frame for this reader
+  std::atomic<std::uint64_t> offered;        // how many frames were for this reader
+  std::atomic<std::uint64_t> subscriptions;  // how many of its requests are in force
+  std::atomic<std::uint64_t> demoted;        // 1 when the publisher stopped waiting for it
+  std::atomic<std::uint64_t> waits;          // 1 while the publisher waits for it
+};
+static_assert(sizeof(ArenaHead) <= kPage && sizeof(Ledger) * kPlaces == kPage);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// A page for each reader, which it writes and the publisher does not trust.
+struct Control {
+  std::atomic<std::uint64_t> cursor;    // all before it may be overwritten
+  std::atomic<std::uint64_t> received;  // for `torchtap streams`
+  std::atomic<std::uint64_t> missed;    // for `torchtap streams`
+};
+
+/// Makes shared memory of `size` bytes, which nobody can make longer or shorter. Throws `c10::Error`.
+Descriptor make_memory(const char* name, std::uint64_t size);
+/// Makes all memory of a mapping present now, so that writing to it later neither fails nor waits. Throws
+/// `c10::Error` if there is too little.
+void take_memory(const Descriptor& memory, const Mapping& mapping);
+/// From now on no new mapping of it can be written to, by any process. Throws `c10::Error`.
+void seal_against_writing(const Descriptor& memory);
+
+/// The publisher's side. Its owner locks, except where said.
+class Arena {
+ public:
+  /// Takes the memory. Throws `c10::Error` if the system has too little.
+  explicit Arena(std::uint64_t capacity);
+
+  const Descriptor& memory() const noexcept { return memory_; }
+  std::uint64_t bytes() const noexcept { return mapping_.size(); }
+  std::uint64_t capacity() const noexcept { return capacity_; }
+  /// Behind the last whole frame.
+  std::uint64_t head() const noexcept { return head_; }
+  /// Behind the last room that was given out.
+  std::uint64_t reserved() const noexcept { return reserved_; }
+  Ledger& ledger(std::size_t place) noexcept { return ledgers_[place]; }
+
+  /// How far the ring goes on if a frame of `bytes` bytes is added.
+  std::uint64_t end_after(std::uint64_t bytes) const noexcept { return reserved_ + padding(bytes) + bytes; }
+  /// Gives out room for a frame. What was there becomes invalid.
+  void* reserve(std::uint64_t bytes) noexcept;
+  /// Declares the frame at `room` whole, which is for `readers`. Readers see it when all before it are whole.
+  void commit(const void* room, std::uint64_t readers) noexcept;
+  /// No frame will follow.
+  void close() noexcept { page_->closed.store(1, std::memory_order_release); }
+
+ private:
+  struct Pending {
+    std::uint64_t begin, end;
+    const void* room;
+    std::uint64_t readers;
+    bool whole;
+  };
+  std::uint64_t padding(std::uint64_t bytes) const noexcept;
+  void publish(const Pending& frame) noexcept;
+
+  Descriptor memory_;
+  Mapping mapping_;
+  ArenaHead* page_;
+  Ledger* ledgers_;
+  char* data_;
+  std::uint64_t capacity_;
+  std::uint64_t head_ = 0;
+  std::uint64_t tail_ = 0;
+  std::uint64_t reserved_ = 0;
+  std::vector<Pending> pending_;  // in order; one for each thread that copies at this moment
+};
+
+/// A reader's side: where it is in the ring.
+class ArenaView {
+ public:
+  /// Maps the memory that a publisher handed over. Throws `c10::ValueError` if it is not an arena.
+  ArenaView(const Descriptor& memory, std::uint64_t bytes, const Descriptor& control, std::size_t place,
+            std::uint64_t position);
+
+  /// The next frame for this reader, in place; null if there is none yet. Steps over frames for others, and
+  /// over what was overwritten. Throws `c10::ValueError` if the memory holds anything else.
+  const void* next();
+  /// The length of the frame that `next` returned.
+  std::uint64_t length() const noexcept { return length_; }
+  /// Whether the frame that `next` returned has not been overwritten so far.
+  bool valid() const noexcept;
+  /// Steps over the frame that `next` returned, and lets the publisher overwrite it. False if it was
+  /// overwritten before; it is then missed and not received.
+  bool release() noexcept;
+
+  bool closed() const noexcept { return page_->closed.load(std::memory_order_acquire) != 0; }
+  bool waits() const noexcept { return ledger_->waits.load(std::memory_order_acquire) != 0; }
+  bool demoted() const noexcept { return ledger_->demoted.load(std::memory_order_acquire) != 0; }
+  std::uint64_t subscriptions() const noexcept {
+    return ledger_->subscriptions.load(std::memory_order_acquire);
+  }
+  std::uint64_t received() const noexcept { return received_; }
+  /// How many frames for this reader were overwritten before it read them; exact when there is nothing more
+  /// to read, and whenever it grows.
+  std::uint64_t missed() const noexcept { return missed_; }
+
+ private:
+  struct Offer {
+    std::uint64_t position, offered;
+  };
+  Offer offer() const noexcept;
+  void jump() noexcept;
+  void move_to(std::uint64_t position) noexcept;
+
+  Mapping mapping_;
+  Mapping control_mapping_;
+  const ArenaHead* page_;
+  const Ledger* ledger_;
+  Control* control_;
+  const char* data_;
+  std::uint64_t capacity_;
+  std::uint64_t bit_;
+  std::uint64_t cursor_;
+  std::uint64_t length_ = 0;
+  std::uint64_t received_ = 0;
+  std::uint64_t missed_ = 0;
+};
+
+}  // namespace torchtap::views::stream::detail

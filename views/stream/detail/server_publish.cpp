@@ -1,0 +1,155 @@
+// What the threads of the program do: publish frames.
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/stream/detail/server.hpp>
+#include <torchtap/views/stream/detail/wire.hpp>
+
+namespace torchtap::views::stream::detail {
+namespace {
+
+/// Copied under the lock, which costs less than to take it twice.
+constexpr std::uint64_t kSmall = 16384;
+
+std::uint64_t now_ns(clockid_t clock) noexcept {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000000000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+std::uint32_t number_of_this_thread() noexcept {
+  static std::atomic<std::uint32_t> next{0};
+  static thread_local const std::uint32_t number = next.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
+
+}  // namespace
+
+std::uint64_t SourceState::readers_of(std::uint64_t sample) noexcept {
+  const std::uint64_t wanted = wanted_.load(std::memory_order_acquire);
+  std::uint64_t readers = wanted;
+  std::uint64_t now = 0;
+  for (std::uint64_t left = wanted & rates_.limited.load(std::memory_order_relaxed); left != 0;
+       left &= left - 1) {
+    const auto place = static_cast<std::size_t>(__builtin_ctzll(left));
+    const std::uint64_t every = rates_.every[place].load(std::memory_order_relaxed);
+    const std::uint64_t interval = rates_.interval_ns[place].load(std::memory_order_relaxed);
+    bool due = every <= 1 || sample % every == 0;
+    if (due && interval != 0) {
+      if (now == 0) now = now_ns(CLOCK_MONOTONIC);
+      std::uint64_t last = last_ns_[place].load(std::memory_order_relaxed);
+      due = (last == 0 || now - last >= interval) &&
+            last_ns_[place].compare_exchange_strong(last, now, std::memory_order_relaxed);
+    }
+    if (!due) readers &= ~(left & (~left + 1));
+  }
+  return readers;
+}
+
+bool Server::publish(const SourceState& source, Frame frame, std::uint64_t readers) {
+  if (in_child()) return false;
+  frame.path = source.name.path;
+  frame.type = source.name.type;
+  frame.kind = source.name.kind;
+  frame.thread = number_of_this_thread();
+  frame.rank = options_.rank;
+  std::string why;  // outlives the frame's text
+  std::uint64_t waited_ns = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    readers &= present_;
+    if (readers == 0 || arena_ == nullptr) return false;
+    if (!frame.without_data) frame.text = annotation_;
+    if (frame_bytes(frame) > arena_->capacity() / 2) {
+      why = c10::str("the tensor takes ", frame.data_bytes, " bytes, and the publisher's memory of ",
+                     arena_->capacity(), " bytes has room for half of that");
+      frame.without_data = true;
+      frame.text = why;
+      frame.data_bytes = 0;
+    }
+    if (make_room(lock, frame_bytes(frame), waited_ns)) break;
+  }
+  frame.readers = readers;
+  frame.sequence = counters_.published++;
+  frame.time_ns = now_ns(CLOCK_REALTIME);
+  counters_.bytes += frame.data_bytes;
+  counters_.without_data += frame.without_data ? 1 : 0;
+  auto* const room = static_cast<char*>(arena_->reserve(frame_bytes(frame)));
+  write_header(frame, room);
+  char* const data = room + header_bytes(frame);
+  if (frame.data_bytes <= kSmall) {
+    if (frame.data_bytes != 0) std::memcpy(data, frame.data, frame.data_bytes);
+    arena_->commit(room, readers);
+    return true;
+  }
+  const std::shared_ptr<Arena> arena = arena_;  // also if the last reader leaves meanwhile
+  lock.unlock();
+  std::memcpy(data, frame.data, frame.data_bytes);
+  lock.lock();
+  arena->commit(room, readers);
+  return true;
+}
+
+/// Believes a cursor as far as it is possible: between where it was and the newest frame.
+void Server::follow_cursors() noexcept {
+  std::uint64_t slowest = UINT64_MAX;
+  for (std::uint64_t left = waiting_; left != 0; left &= left - 1) {
+    Place& place = places_[static_cast<std::size_t>(__builtin_ctzll(left))];
+    const auto* const control = reinterpret_cast<const Control*>(place.control.get());
+    const std::uint64_t cursor = control->cursor.load(std::memory_order_acquire);
+    if (cursor <= arena_->head()) place.seen = std::max(place.seen, cursor);
+    slowest = std::min(slowest, place.seen);
+  }
+  limit_ = slowest == UINT64_MAX ? UINT64_MAX : slowest + arena_->capacity();
+}
+
+bool Server::fits(std::uint64_t bytes) noexcept {
+  const std::uint64_t end = arena_->end_after(bytes);
+  if (end - arena_->head() > arena_->capacity()) return false;  // other threads still copy there
+  if (end <= limit_) return true;
+  follow_cursors();
+  return end <= limit_;
+}
+
+/// From now on overwrites what readers in the way of a frame that ends at `end` have not read.
+void Server::demote_in_the_way(std::uint64_t end) noexcept {
+  for (std::uint64_t left = waiting_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(__builtin_ctzll(left));
+    if (places_[index].seen + arena_->capacity() >= end) continue;
+    waiting_ &= ~(std::uint64_t{1} << index);
+    places_[index].demoted = true;
+    arena_->ledger(index).waits.store(0, std::memory_order_release);
+    arena_->ledger(index).demoted.store(1, std::memory_order_release);
+  }
+  limit_ = 0;
+}
+
+/// True if there is room. False after a moment in which the lock was free, and anything may have changed.
+/// Adds to `waited_ns`; when that reaches the limit, demotes the readers in the way.
+bool Server::make_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, std::uint64_t& waited_ns) {
+  if (fits(bytes)) return true;
+  const auto most = static_cast<std::uint64_t>(options_.wait_at_most.count());
+  if (waited_ns >= most) {
+    demote_in_the_way(arena_->end_after(bytes));
+    if (fits(bytes)) return true;
+  }
+  const std::uint64_t begin = now_ns(CLOCK_MONOTONIC);
+  lock.unlock();
+  if (waited_ns < 20000) {
+    ::sched_yield();
+  } else {
+    const timespec nap{0, 50000};
+    ::nanosleep(&nap, nullptr);
+  }
+  lock.lock();
+  const std::uint64_t waited = now_ns(CLOCK_MONOTONIC) - begin;
+  waited_ns += waited;
+  counters_.waited_ns += waited;
+  return false;
+}
+
+}  // namespace torchtap::views::stream::detail

@@ -1,0 +1,186 @@
+// Publishers: tensors for the server.
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <sstream>
+#include <utility>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/views/stream/detail/server.hpp>
+#include <torchtap/views/stream/publisher.hpp>
+
+namespace torchtap::views::stream {
+namespace {
+
+/// Why the bytes of a tensor cannot be sent; empty if they can.
+std::string obstacle(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "the tensor is undefined";
+  if (tensor.layout() != c10::kStrided) return c10::str("the tensor has layout ", tensor.layout());
+  if (tensor.is_quantized()) return "the tensor is quantized; record its values with recorders::dequantized";
+  if (tensor.dim() > static_cast<std::int64_t>(kMostDims))
+    return c10::str("the tensor has ", tensor.dim(), " dimensions");
+  if (!tensor.device().is_cpu())
+    return c10::str("the tensor is on ", tensor.device(), "; record it with Options().device(at::kCPU)");
+  if (!tensor.has_storage()) return "the tensor has no memory of its own";
+  return {};
+}
+
+/// What the frame says of the tensor; `why` outlives it.
+Frame frame_of(const at::Tensor& tensor, const std::string& why) {
+  Frame frame;
+  if (tensor.defined()) {
+    frame.dtype = static_cast<std::uint8_t>(tensor.scalar_type());
+    frame.device_type = static_cast<std::int8_t>(tensor.device().type());
+    frame.device_index = static_cast<std::int8_t>(tensor.device().index());
+    frame.dims = static_cast<std::uint8_t>(std::min<std::int64_t>(tensor.dim(), kMostDims));
+    for (std::size_t i = 0; i < frame.dims; ++i) frame.sizes[i] = tensor.sizes()[i];
+  }
+  frame.without_data = !why.empty();
+  frame.text = why;
+  if (frame.without_data) return frame;
+  frame.data = tensor.data_ptr();
+  frame.data_bytes = tensor.nbytes();
+  return frame;
+}
+
+Kind kind_or_other(const std::string& name) noexcept {
+  for (std::size_t i = 0; i < kKinds; ++i) {
+    if (name_of(static_cast<Kind>(i)) == name) return static_cast<Kind>(i);
+  }
+  return Kind::other;
+}
+
+/// A source of a server, for recorders.
+class ServerSource final : public recorders::StreamSource {
+ public:
+  ServerSource(std::shared_ptr<detail::Server> server, detail::SourceName name)
+      : server_(std::move(server)), state_(server_->add(std::move(name))) {}
+
+  bool wanted() const noexcept override { return state_->wanted(); }
+  std::uint64_t receivers(std::int64_t event) noexcept override {
+    return state_->readers_of(static_cast<std::uint64_t>(event));
+  }
+  void send(const at::Tensor& tensor, const recorders::StreamSample& sample,
+            std::uint64_t receivers) override {
+    const std::string why = obstacle(tensor);
+    const bool as_it_is = !why.empty() || (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg());
+    publish(as_it_is ? tensor : plain(tensor), why, sample, receivers);
+  }
+
+ private:
+  static at::Tensor plain(const at::Tensor& tensor) {
+    const core::detail::RecordingMode quiet;
+    return tensor.detach().resolve_conj().resolve_neg().contiguous();
+  }
+  void publish(const at::Tensor& tensor, const std::string& why, const recorders::StreamSample& sample,
+               std::uint64_t receivers) {
+    Frame frame = frame_of(tensor, why);
+    frame.sample = static_cast<std::uint64_t>(sample.sample);
+    frame.call = static_cast<std::uint64_t>(sample.call);
+    frame.slot = static_cast<std::uint16_t>(std::min<std::int64_t>(sample.slot, UINT16_MAX));
+    frame.result = sample.result;
+    server_->publish(*state_, frame, receivers);
+  }
+
+  std::shared_ptr<detail::Server> server_;
+  std::shared_ptr<detail::SourceState> state_;
+};
+
+/// What recorders see of a publisher.
+class ServerStream final : public recorders::Stream {
+ public:
+  explicit ServerStream(std::shared_ptr<detail::Server> server) : server_(std::move(server)) {}
+  std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override {
+    return std::make_shared<ServerSource>(
+        server_, detail::SourceName{id.path, id.aliases, id.type, kind_or_other(id.kind)});
+  }
+
+ private:
+  std::shared_ptr<detail::Server> server_;
+};
+
+detail::ServerOptions plain(const PublisherOptions& options) {
+  detail::ServerOptions plain;
+  plain.bytes = static_cast<std::uint64_t>(options.bytes());
+  plain.when_full = options.when_full();
+  plain.wait_at_most = options.wait_at_most();
+  plain.directory = options.directory();
+  plain.rank = static_cast<std::uint32_t>(options.rank());
+  return plain;
+}
+
+}  // namespace
+
+struct Source::Counted {
+  std::shared_ptr<recorders::StreamSource> source;
+  std::atomic<std::int64_t> events{0};
+};
+
+Source::Source(std::shared_ptr<recorders::StreamSource> source) : counted_(std::make_shared<Counted>()) {
+  counted_->source = std::move(source);
+}
+
+bool Source::wanted() const noexcept {
+  return counted_->source->wanted();
+}
+
+bool Source::publish(const at::Tensor& tensor) {
+  const std::int64_t event = counted_->events.fetch_add(1, std::memory_order_relaxed);
+  if (!counted_->source->wanted()) return false;
+  const std::uint64_t receivers = counted_->source->receivers(event);
+  if (receivers == 0) return false;
+  recorders::StreamSample sample;
+  sample.sample = event;
+  counted_->source->send(tensor, sample, receivers);
+  return true;
+}
+
+Publisher::Publisher(std::string name, PublisherOptions options)
+    : server_(std::make_shared<detail::Server>(std::move(name), plain(options))) {}
+
+Publisher& Publisher::operator=(Publisher&& other) noexcept {
+  if (this != &other && server_ != nullptr) server_->close();
+  server_ = std::move(other.server_);
+  return *this;
+}
+
+Publisher::~Publisher() {
+  if (server_ != nullptr) server_->close();  // it may live on in sources
+}
+
+Publisher::operator std::shared_ptr<recorders::Stream>() const {
+  return std::make_shared<ServerStream>(server_);
+}
+
+Source Publisher::source(const std::string& path, const std::string& type, Kind kind) {
+  return Source(std::make_shared<ServerSource>(server_, detail::SourceName{path, {}, type, kind}));
+}
+
+void Publisher::annotate(std::string text) {
+  server_->annotate(std::move(text));
+}
+const std::string& Publisher::name() const noexcept {
+  return server_->name();
+}
+std::string Publisher::socket() const {
+  return server_->socket();
+}
+
+std::vector<ReaderInfo> Publisher::readers() const {
+  std::vector<ReaderInfo> all;
+  for (auto& reader : server_->readers()) {
+    all.push_back({reader.pid, std::move(reader.subscription), static_cast<std::int64_t>(reader.lag_bytes),
+                   static_cast<std::int64_t>(reader.offered), static_cast<std::int64_t>(reader.received),
+                   static_cast<std::int64_t>(reader.missed), reader.waits, reader.demoted});
+  }
+  return all;
+}
+
+PublisherCounters Publisher::counters() const {
+  const auto counted = server_->counters();
+  return {static_cast<std::int64_t>(counted.published), static_cast<std::int64_t>(counted.bytes),
+          static_cast<std::int64_t>(counted.without_data), static_cast<std::int64_t>(counted.waited_ns)};
+}
+
+}  // namespace torchtap::views::stream

@@ -1,0 +1,118 @@
+#pragma once
+
+/// Publishing tensors to other processes while a program runs.
+
+#include <ATen/core/Tensor.h>
+#include <torch/arg.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/recorders/stream.hpp>
+#include <torchtap/views/stream/frame.hpp>
+#include <torchtap/views/stream/subscription.hpp>
+
+namespace torchtap::views::stream {
+namespace detail {
+class Server;
+class SourceState;
+}  // namespace detail
+
+/// Chained like LibTorch's own options: `PublisherOptions().bytes(1 << 30)`.
+struct TORCHTAP_API PublisherOptions {
+  /// The shared memory of all readers, from 64 KiB on. It is taken when the first reader comes, and given
+  /// back when the last one has gone. A frame may take half of it.
+  TORCH_ARG(std::int64_t, bytes) = std::int64_t{256} << 20;
+  /// For readers that do not say.
+  TORCH_ARG(WhenFull, when_full) = WhenFull::wait;
+  /// How long one frame waits for all slow readers together. Those in the way are then not waited for again.
+  TORCH_ARG(std::chrono::nanoseconds, wait_at_most) = std::chrono::milliseconds(100);
+  /// Where readers find it; `$XDG_RUNTIME_DIR/torchtap` or `/tmp/torchtap-UID` by default.
+  TORCH_ARG(std::string, directory);
+  /// Goes with each frame.
+  TORCH_ARG(std::int64_t, rank) = 0;
+};
+
+/// A reader, as its publisher knows it.
+struct TORCHTAP_API ReaderInfo {
+  std::int64_t pid = 0;
+  Subscription subscription;
+  std::int64_t lag_bytes = 0;  ///< how far it is behind
+  std::int64_t offered = 0;    ///< frames that were for it
+  std::int64_t received = 0;   ///< of these, as it says
+  std::int64_t missed = 0;     ///< of these, as it says
+  bool waits = false;          ///< the publisher waits for it
+  bool demoted = false;        ///< the publisher waited for it too long, and stopped to
+};
+
+/// What a publisher did so far.
+struct TORCHTAP_API PublisherCounters {
+  std::int64_t published = 0;     ///< frames
+  std::int64_t bytes = 0;         ///< of data
+  std::int64_t without_data = 0;  ///< frames that only say why their tensor could not be sent
+  std::int64_t waited_ns = 0;     ///< time for which threads of the program waited for readers
+};
+
+/// A module, or anything else that has a name, of a publisher. Any number of threads may call it. Cheap to
+/// copy; the copies are one source.
+class TORCHTAP_API Source {
+ public:
+  /// Whether any reader wants it at all: one atomic load. Ask before you compute what nobody wants.
+  bool wanted() const noexcept;
+  /// Publishes a copy of `tensor`, which may be changed afterwards. False if no reader wants it now. A tensor
+  /// that cannot be sent (sparse, quantized, not on the CPU, of more than eight dimensions, larger than half
+  /// of the memory) arrives without data, with a text that says why.
+  bool publish(const at::Tensor& tensor);
+
+ private:
+  friend class Publisher;
+  explicit Source(std::shared_ptr<recorders::StreamSource> source);
+  struct Counted;
+  std::shared_ptr<Counted> counted_;
+};
+
+/// Publishes tensors under a name, by which readers in other processes of this user find it. It costs next to
+/// nothing while there are none: its one thread sleeps. Linux only.
+///
+///     views::stream::Publisher publisher("resnet");
+///     recorders::ForwardOutput maps(recorders::Options().stream(publisher));
+///     maps.attach(*model);
+///
+/// Each frame is written once into shared memory, whoever reads, without a system call. No reader can stop,
+/// change or crash the program: one that reads slowly is waited for at most once for `wait_at_most`, and
+/// one that dies is noticed.
+///
+/// Any number of threads may call it. Recorders may outlive it; nobody then wants what they have. In a forked
+/// child of the program each call does nothing.
+class TORCHTAP_API Publisher {
+ public:
+  /// Throws `c10::ValueError` for a name that another program publishes under or that cannot be one (1 to 64
+  /// letters, digits and `._-+@`), and for a directory that others may enter; `c10::Error` if the system
+  /// refuses.
+  explicit Publisher(std::string name, PublisherOptions options = {});
+  Publisher(Publisher&&) noexcept = default;
+  Publisher& operator=(Publisher&& other) noexcept;
+  ~Publisher();
+
+  /// For `recorders::Options::stream`.
+  operator std::shared_ptr<recorders::Stream>() const;  // NOLINT: so that a publisher can be handed over
+  /// A source that no recorder feeds.
+  Source source(const std::string& path, const std::string& type = "", Kind kind = Kind::other);
+  /// A text that goes with each frame from now on: "epoch 3". At most 4096 bytes of it are sent.
+  void annotate(std::string text);
+
+  const std::string& name() const noexcept;
+  /// The path of the socket.
+  std::string socket() const;
+  std::vector<ReaderInfo> readers() const;
+  PublisherCounters counters() const;
+
+ private:
+  std::shared_ptr<detail::Server> server_;
+};
+
+}  // namespace torchtap::views::stream
