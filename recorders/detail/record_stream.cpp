@@ -15,9 +15,11 @@ void Record::stream_sample(hooks::Event& event) {
   const std::int64_t number = seen_.fetch_add(1, std::memory_order_relaxed);
   const std::int64_t every = options->stream_every();
   // Before anything else: while nobody watches, this is all.
-  const std::uint64_t receivers =
-      source_->wanted() && number % every == 0 ? source_->receivers(number / every) : 0;
-  if (receivers == 0) return stop_if_last();
+  if (!source_->wanted() || number % every != 0) return stop_if_last();
+  // Behind a condition, because the source counts the time since the last event that it was asked for.
+  const bool asks_later = options->condition() || options->nullary_condition();
+  std::uint64_t receivers = asks_later ? 0 : source_->receivers(number / every);
+  if (receivers == 0 && !asks_later) return stop_if_last();
   if (options->nullary_condition() && !options->nullary_condition()()) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return;
@@ -36,6 +38,8 @@ void Record::stream_sample(hooks::Event& event) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
+  if (asks_later) receivers = source_->receivers(number / every);
+  if (receivers == 0) return stop_if_last();
   StreamSample sample;
   sample.sample = number;
   sample.call = event.call_index();

@@ -186,6 +186,27 @@ BOOST_AUTO_TEST_CASE(readers_see_what_the_module_returned) {
   BOOST_TEST((before < 0).any().item<bool>());
 }
 
+// What a condition refuses does not count for a reader that wants so many frames a second.
+BOOST_AUTO_TEST_CASE(conditions_come_before_the_limit_of_frames_a_second) {
+  const TemporaryDirectory here;
+  auto model = small_model();
+  Publisher publisher("test", placed(here));
+  bool looking = false;
+  recorders::ForwardOutput streamed(
+      recorders::Options().stream(publisher).condition([&] { return looking; }));
+  streamed.attach(model);
+  Reader client = reader(here, Subscription().names({"0"}).hz(0.001));
+  const at::Tensor input = torch::randn({2, 3, 8, 8});
+  model->forward(input);
+  looking = true;
+  model->forward(input);
+  model->forward(input);
+  const auto frame = client.next(0s);
+  BOOST_TEST_REQUIRE(frame.has_value());
+  BOOST_TEST(frame->sample == 1U);
+  BOOST_TEST(!client.next(0s).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(nobody_watching_costs_no_call_and_no_allocation) {
   const TemporaryDirectory here;
   auto model = small_model();
