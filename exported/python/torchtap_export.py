@@ -373,7 +373,7 @@ def compile(program, package_path=None, inductor_configs=None):
                          "the list of taps is stored; use another one.")
     configs["aot_inductor.metadata"] = {**metadata, "torchtap": json.dumps(listing)}
     if hasattr(torch._inductor.config.aot_inductor, "custom_ops_to_c_shims"):
-        # Newer versions can call a C function directly, which takes 3 ns instead of 100.
+        # Newer versions can call a C function directly, past the dispatcher.
         shims = dict(configs.get("aot_inductor.custom_ops_to_c_shims") or {})
         arguments = "(const AtenTensorHandle* xs, int64_t count, const char* path, const char* kind, AtenTensorHandle* none)"
         shims[_READ] = [f"AOTITorchError aoti_torch_{device}_tap{arguments}" for device in ("cpu", "cuda")]
