@@ -204,7 +204,7 @@ torch::jit::Module load_model(const std::string& path, at::Device device) {
     return torch::jit::load(path, device);
   } catch (const std::exception& error) {
     const std::string text = message_of(error);
-    TORCH_CHECK_VALUE(false, "\"", path, "\" cannot be loaded: ", missing_library(text), text);
+    C10_THROW_ERROR(ValueError, c10::str("\"", path, "\" cannot be loaded: ", missing_library(text), text));
   }
 }
 
