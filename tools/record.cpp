@@ -334,8 +334,6 @@ void record_package(Run& run) {
 
 /// Returns the signal that ended the run; 0 if none did.
 int record(const Options& options) {
-  TORCH_CHECK_VALUE(!options.save.empty() || !options.stream.empty(),
-                    "nothing says where to: --save DIRECTORY, or --stream NAME.");
   TORCH_CHECK_VALUE(
       options.save.empty() || options.stream.empty() || !options.reduce.empty(),
       "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or save what "
@@ -419,6 +417,7 @@ void add_record(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "Write the summary as JSON");
   command->callback([options] {
+    if (options->save.empty() && options->stream.empty()) throw CLI::RequiredError("--save (or --stream)");
     if (const int signal = record(*options)) {
       std::cout << std::flush;
       end_by(signal);

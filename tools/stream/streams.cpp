@@ -25,6 +25,10 @@ Lists the programs of this user that publish (torchtap::views::stream::Publisher
 preload --stream), and who reads them. A reader that lags holds its program up, at most once for 100 ms by default; it
 is then "demoted": it misses what it does not read in time, and knows how much.
 
+Examples:
+  torchtap streams
+  torchtap streams --json | jq '.[].readers'
+
 Exit status: 0; 1 if nobody publishes; 2 on errors.)";
 
 std::string policy_of(const ReaderInfo& reader) {
