@@ -63,9 +63,9 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   const Options options;
   const bool scripted;
   std::vector<hooks::Handle> script_handles;  // stay attached between recordings
-  std::atomic<bool> attached{false};  // a recording lives
-  std::atomic<bool> open{false};      // a repeat runs
-  bool heap_taken = false;  // another report watched LibTorch's allocations
+  std::atomic<bool> attached{false};          // a recording lives
+  std::atomic<bool> open{false};              // a repeat runs
+  bool heap_taken = false;                    // another report watched LibTorch's allocations
   bool heap_displaced = false;
 
  private:
