@@ -141,11 +141,12 @@ void Server::join(Connection& connection, Subscription subscription) {
   place.peer = peer_of(connection.socket);
   place.subscription = std::move(subscription);
   place.control = std::move(page);
-  place.seen = arena->head();
-  cursors->cursor.store(place.seen);
+  const std::uint64_t position = arena->head();
+  place.seen = position;
+  cursors->cursor.store(position);
   Ledger& ledger = arena->ledger(index);
   ledger.turn.store(0);
-  ledger.position.store(place.seen);
+  ledger.position.store(position);
   ledger.offered.store(0);
   ledger.subscriptions.store(1);
   ledger.demoted.store(0);
@@ -159,7 +160,7 @@ void Server::join(Connection& connection, Subscription subscription) {
   lock.unlock();
   // From here on frames are for it.
   match(index);
-  const Welcome welcome{arena->bytes(), places_[index].seen, static_cast<std::uint16_t>(index)};
+  const Welcome welcome{arena->bytes(), position, static_cast<std::uint16_t>(index)};
   send(connection.socket, write_welcome(welcome), {arena->memory().get(), control.get()});
 }
 
