@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torchtap/views/report/report.hpp>
@@ -29,15 +30,16 @@ struct FakeClock {
 };
 
 /// The row at a path, or at an alias.
-inline const report::ModuleRow& row(const report::ModuleRow& root, const std::string& path) {
+// By value: GCC 14 takes a reference to a temporary path for a reference that dangles.
+inline const report::ModuleRow& row(const report::ModuleRow& root, std::string_view path) {
   if (root.path == path) return root;
   for (const auto& child : root.children) {
-    if (path == child.path || path.compare(0, child.path.size() + 1, child.path + ".") == 0)
+    if (path == child.path || path.substr(0, child.path.size() + 1) == child.path + ".")
       return row(child, path);
   }
-  throw std::runtime_error("no row at " + path);
+  throw std::runtime_error("no row at " + std::string(path));
 }
-inline const report::ModuleRow& row(const report::Results& results, const std::string& path) {
+inline const report::ModuleRow& row(const report::Results& results, std::string_view path) {
   return row(results.root, path);
 }
 
