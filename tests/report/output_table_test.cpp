@@ -83,6 +83,28 @@ BOOST_AUTO_TEST_CASE(resnet_in_80_columns) {
   BOOST_TEST(has(all, "note: oneDNN's scratch memory"));
 }
 
+// As in a program into which the model's own forward was compiled.
+BOOST_AUTO_TEST_CASE(shares_of_a_model_whose_calls_were_not_seen) {
+  Results results;
+  results.repeats = 1;
+  results.root.type = "Net";
+  results.root.backward.inclusive.calls = 1;
+  results.root.backward.inclusive.median = 1e-4;  // of parameters alone
+  for (const char* name : {"a", "b", "c"}) {
+    ModuleRow child;
+    child.path = child.name = name;
+    child.type = "Linear";
+    child.reachable = true;
+    child.forward.inclusive.calls = 1;
+    child.forward.inclusive.median = name[0] == 'c' ? 2e-3 : 1e-3;
+    results.root.children.push_back(child);
+  }
+  const std::string text = printed(results);
+  BOOST_TEST(has(line_with(text, {"(the model)"}), "100%"));
+  BOOST_TEST(has(line_with(text, {"b Linear"}), " 25%"));
+  BOOST_TEST(has(line_with(text, {"c Linear"}), " 50%"));
+}
+
 BOOST_AUTO_TEST_CASE(more_room_shows_more) {
   const std::string text = printed(resnet18(), PrintOptions().width(200));
   BOOST_TEST(has(text, "11,689,512"));

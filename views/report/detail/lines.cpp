@@ -59,14 +59,9 @@ std::int64_t depth_for(const ModuleRow& root, std::int64_t most) {
 }
 
 double seconds_of(const ModuleRow& row) {
-  return row.forward.inclusive.median + row.backward.inclusive.median;
-}
-
-double whole_seconds(const ModuleRow& root) {
-  const double seconds = seconds_of(root);
-  if (seconds > 0) return seconds;
-  double sum = 0;
-  for (const ModuleRow& child : root.children) sum += whole_seconds(child);
+  if (row.forward.inclusive.calls > 0) return row.forward.inclusive.median + row.backward.inclusive.median;
+  double sum = row.forward.self.median + row.backward.self.median;
+  for (const ModuleRow& child : row.children) sum += seconds_of(child);
   return sum;
 }
 

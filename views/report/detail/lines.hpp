@@ -33,10 +33,9 @@ void each_module(const ModuleRow& row, const Visit& visit) {
   for (const ModuleRow& child : row.children) each_module(child, visit);
 }
 
-/// Seconds that a module took in forward and backward, those inside included.
+/// Seconds that a module took in forward and backward, those inside included. If its own calls were not seen,
+/// those of the modules inside.
 double seconds_of(const ModuleRow& row);
-/// Seconds of the whole model: the root's, or those of the modules that ran if the root itself did not.
-double whole_seconds(const ModuleRow& root);
 /// The most memory that a module held in either direction.
 std::int64_t peak_of(const ModuleRow& row);
 
