@@ -1,0 +1,35 @@
+# torchtap::explorer: a model as a live page in the browser (docs/guides/explorer.md). A library of its own, so that the
+# core needs neither a server nor a page.
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/views/explorer/*.cpp")
+add_library(torchtap_explorer ${sources})
+add_library(torchtap::explorer ALIAS torchtap_explorer)
+file(GLOB TORCHTAP_EXPLORER_HEADERS CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/views/explorer/*.hpp")
+file(GLOB internal CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/views/explorer/detail/*.hpp")
+target_sources(torchtap_explorer PUBLIC
+  FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${TORCHTAP_EXPLORER_HEADERS}
+  FILE_SET internal TYPE HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${internal})
+target_link_libraries(torchtap_explorer PUBLIC torchtap)
+set_target_properties(torchtap_explorer PROPERTIES EXPORT_NAME explorer POSITION_INDEPENDENT_CODE ON
+                      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+torchtap_options(torchtap_explorer)
+torchtap_hide_symbols(torchtap_explorer)
+if(TORCHTAP_BUILD_SHARED)
+  torchtap_link_completely(torchtap_explorer)
+endif()
+
+# Beast is headers alone; programs that use torchtap::explorer do not need Boost.
+find_package(Boost 1.74 REQUIRED)
+find_package(Threads REQUIRED)
+target_link_libraries(torchtap_explorer PRIVATE Boost::headers Threads::Threads)
+# Serving needs no debugger's view of Boost, which takes most of the time to compile.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/views/explorer/detail/http_server.cpp" PROPERTIES
+                            COMPILE_OPTIONS "-g0")
+
+# The page: what `npm run build` in views/explorer/web made, as a C++ file. Without it the server answers all but the page.
+file(GLOB page CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/views/explorer/web/dist/*")
+set(assets "${PROJECT_BINARY_DIR}/explorer_assets.cpp")
+add_custom_command(OUTPUT "${assets}"
+                   COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${assets}" "-DFILES=${page}"
+                           -P "${PROJECT_SOURCE_DIR}/cmake/torchtap_explorer_assets.cmake"
+                   DEPENDS ${page} "${PROJECT_SOURCE_DIR}/cmake/torchtap_explorer_assets.cmake" VERBATIM)
+target_sources(torchtap_explorer PRIVATE "${assets}")
