@@ -20,7 +20,7 @@ namespace reductions = torchtap::reductions;
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// Compares with the reduction, which has another path to the counts, and with ATen.
 void check_column(const at::Tensor& tensor) {
@@ -41,7 +41,7 @@ void check_column(const at::Tensor& tensor) {
   BOOST_TEST(column.max == finite.max().item<double>());
   const double scale = finite.abs().sum().item<double>(), squares = (finite * finite).sum().item<double>();
   BOOST_TEST(std::abs(column.sum - finite.sum().item<double>()) <= 1e-5 * scale);
-  BOOST_TEST(std::abs(column.sum_squares - squares) <= 1e-5 * squares);
+  BOOST_TEST((column.sum_squares == squares || std::abs(column.sum_squares - squares) <= 1e-5 * squares));
 
   reductions::LogHistogram histogram(reductions::LogHistogramOptions(parts::mantissa_bits).over_all(true));
   histogram.update(all);
@@ -102,8 +102,8 @@ BOOST_AUTO_TEST_CASE(every_element_of_every_dtype_is_counted_in_its_bin) {
     check_column(torch::randn({4, 1}).to(type).expand({4, 9}));
     check_column(torch::randn({}).to(type));
     check_column(torch::empty({0, 3}).to(type));
-    check_column(torch::tensor({nan, infinity, -infinity, 0.0, -0.0, 1.0, -1.0}).to(type));
-    check_column(torch::tensor({nan}).to(type));
+    check_column(torch::tensor({not_a_number, infinity, -infinity, 0.0, -0.0, 1.0, -1.0}).to(type));
+    check_column(torch::tensor({not_a_number}).to(type));
   }
   for (const auto type : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kBool}) {
     check_column(torch::randint(0, 100, {50, 30}).to(type));
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(columns_are_merged_exactly_and_their_number_is_bounded) {
   std::uint64_t sequence = 0;
   std::size_t most = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
-    const at::Tensor values = step == 321 ? torch::tensor({1.0, nan}) : torch::randn({20});
+    const at::Tensor values = step == 321 ? torch::tensor({1.0, not_a_number}) : torch::randn({20});
     const parts::Column column = column_at(step, values);
     series.add(column, ++sequence);
     total.merge(column);
@@ -330,7 +330,7 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_finite_are_counted_and_harm_nothing) {
   nn::Sequential net(nn::Linear(3, 3), nn::ReLU());
   explorer::Explorer watched(explorer::Options().every(1));
   watched.watch(*net);
-  for (const double value : {1.0, infinity, nan, 2.0}) {
+  for (const double value : {1.0, infinity, not_a_number, 2.0}) {
     net->forward(torch::full({2, 3}, value)).sum().backward();
   }
   const auto* const input = find_series(watched, "0", parts::What::input, 0, 0);

@@ -8,6 +8,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/model/walk.hpp>
+#include <torchtap/views/explorer/detail/export.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
@@ -25,6 +26,7 @@ Explorer& Explorer::operator=(Explorer&& other) noexcept {
   if (this == &other) return *this;
   if (session_ != nullptr) session_->close();
   session_ = std::move(other.session_);
+  server_ = std::move(other.server_);
   return *this;
 }
 
@@ -53,6 +55,17 @@ void Explorer::scalar(const std::string& name, const at::Tensor& value) {
   if (!value.device().is_cpu() && !session_->recording()) return;
   const core::detail::RecordingMode quiet;
   session_->scalar(name, value.item().toDouble());
+}
+
+std::string Explorer::serve(const ServeOptions& options) {
+  TORCH_CHECK_VALUE(server_ == nullptr, "explorer::Explorer::serve: this explorer serves a page already, at ",
+                    server_ == nullptr ? "" : server_->url(), ".");
+  server_ = std::make_unique<Server>(std::vector<std::shared_ptr<detail::Run>>{session_->run()}, options);
+  return server_->url();
+}
+
+void Explorer::export_page(const std::string& file) const {
+  detail::export_page({session_->run()}, file);
 }
 
 std::int64_t Explorer::step() const {

@@ -14,6 +14,7 @@
 #include <torchtap/core/api.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/views/explorer/options.hpp>
+#include <torchtap/views/explorer/serve.hpp>
 
 namespace torch::nn {
 class Module;
@@ -63,6 +64,14 @@ class TORCHTAP_API Explorer {
   /// in steps that are recorded. Throws `c10::ValueError` for several elements.
   void scalar(const std::string& name, const at::Tensor& value);
 
+  /// Shows the run in the browser, from a thread of its own, for as long as this object lives. Returns what
+  /// to open: "http://127.0.0.1:8080/#token=…". Throws as `Server` does, and `c10::ValueError` if it is
+  /// served already.
+  std::string serve(const ServeOptions& options = {});
+  /// Writes the page with all that was recorded so far into one file, which needs neither a server nor a
+  /// network. Throws `c10::Error` if the file cannot be written.
+  void export_page(const std::string& file) const;
+
   /// The number of the current step.
   std::int64_t step() const;
   /// What recording failed at.
@@ -73,6 +82,7 @@ class TORCHTAP_API Explorer {
 
  private:
   std::shared_ptr<detail::Session> session_;
+  std::unique_ptr<Server> server_;
 };
 
 namespace detail {

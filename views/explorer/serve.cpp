@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include <torchtap/views/explorer/detail/export.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/serve.hpp>
@@ -12,7 +13,7 @@ namespace {
 
 detail::Runs opened(const std::vector<std::string>& directories) {
   TORCH_CHECK_VALUE(!directories.empty(),
-                    "explorer::Server: there is nothing to show; pass at least one "
+                    "explorer: there is nothing to show; pass at least one "
                     "directory that Options().save() named.");
   detail::Runs runs;
   for (const std::string& directory : directories)
@@ -34,6 +35,10 @@ Server& Server::operator=(Server&&) noexcept = default;
 
 const std::string& Server::url() const noexcept {
   return server_->url();
+}
+
+void export_page(const std::vector<std::string>& directories, const std::string& file) {
+  detail::export_page(opened(directories), file);
 }
 
 }  // namespace torchtap::views::explorer

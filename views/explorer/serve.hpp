@@ -52,4 +52,8 @@ class TORCHTAP_API Server {
   std::unique_ptr<detail::HttpServer> server_;
 };
 
+/// Writes the page with the runs of these directories into one file, which needs neither a server nor a
+/// network. Throws as `Server` does for the directories, and `c10::Error` if the file cannot be written.
+TORCHTAP_API void export_page(const std::vector<std::string>& directories, const std::string& file);
+
 }  // namespace torchtap::views::explorer

@@ -122,6 +122,8 @@ Column measure(const at::Tensor& tensor) {
   const reductions::Summary total = pass.total();
   column.sum = total.sum;
   column.sum_squares = total.m2 + static_cast<double>(total.taken) * total.mean * total.mean;
+  if (std::isnan(column.sum_squares))
+    column.sum_squares = std::numeric_limits<double>::infinity();  // beyond float64
   if (total.taken == 0) return column;
   column.min = total.min;
   column.max = total.max;

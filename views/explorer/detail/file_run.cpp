@@ -27,7 +27,6 @@ std::int64_t number_at(const rapid::Value& object, const char* name) {
 
 FileRun::FileRun(const std::string& directory, std::size_t columns, std::int64_t memory)
     : Run({}, columns, memory), reader_(directory) {
-  reader_.read([this](FrameKind kind, const std::string& body) { take(kind, body); });
   refresh();
 }
 
