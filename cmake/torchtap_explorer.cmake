@@ -1,13 +1,15 @@
 # torchtap::explorer: a model as a live page in the browser (docs/guides/explorer.md). A library of its own, so that the
 # core needs neither a server nor a page.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/views/explorer/*.cpp")
-add_library(torchtap_explorer ${sources})
+if(TORCHTAP_BUILD_SHARED)
+  add_library(torchtap_explorer SHARED ${sources})
+else()
+  add_library(torchtap_explorer STATIC ${sources})
+endif()
 add_library(torchtap::explorer ALIAS torchtap_explorer)
 file(GLOB TORCHTAP_EXPLORER_HEADERS CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/views/explorer/*.hpp")
-file(GLOB internal CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/views/explorer/detail/*.hpp")
 target_sources(torchtap_explorer PUBLIC
-  FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${TORCHTAP_EXPLORER_HEADERS}
-  FILE_SET internal TYPE HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${internal})
+  FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${TORCHTAP_EXPLORER_HEADERS})
 target_link_libraries(torchtap_explorer PUBLIC torchtap)
 set_target_properties(torchtap_explorer PROPERTIES EXPORT_NAME explorer POSITION_INDEPENDENT_CODE ON
                       VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})

@@ -1,7 +1,8 @@
 # Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 #
 # Uses these components, from which torchtap_package.cmake makes packages: library, dev and tools; distributed and
-# distributed-dev. torchtap::distributed has an export file of its own, so that the package works without it.
+# distributed-dev; explorer and explorer-dev. torchtap::distributed and torchtap::explorer have export files of their own,
+# so that the package works without them.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
@@ -23,6 +24,13 @@ if(TORCHTAP_BUILD_DISTRIBUTED)
           FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev
           FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev)
   install(EXPORT torchtapDistributedTargets NAMESPACE torchtap:: DESTINATION "${package_dir}" COMPONENT distributed-dev)
+endif()
+if(TORCHTAP_BUILD_EXPLORER)
+  install(TARGETS torchtap_explorer EXPORT torchtapExplorerTargets
+          LIBRARY COMPONENT explorer NAMELINK_COMPONENT explorer-dev
+          ARCHIVE COMPONENT explorer-dev
+          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT explorer-dev)
+  install(EXPORT torchtapExplorerTargets NAMESPACE torchtap:: DESTINATION "${package_dir}" COMPONENT explorer-dev)
 endif()
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"

@@ -1,5 +1,5 @@
-# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools; libtorchtap-distributed0.1 and -dev. `cmake --workflow --preset deb` makes them,
-# scripts/check-debs tests them.
+# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools; libtorchtap-distributed0.1 and -dev;
+# libtorchtap-explorer0.1 and -dev. `cmake --workflow --preset deb` makes them, scripts/check-debs tests them.
 set(so_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME torchtap)
@@ -14,6 +14,9 @@ endif()
 
 if(TORCHTAP_BUILD_DISTRIBUTED)
   list(APPEND CPACK_COMPONENTS_ALL distributed distributed-dev)
+endif()
+if(TORCHTAP_BUILD_EXPLORER)
+  list(APPEND CPACK_COMPONENTS_ALL explorer explorer-dev)
 endif()
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -52,6 +55,17 @@ set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_DEPENDS
     "libtorchtap-distributed${so_version} ${this_version}, libtorchtap-dev ${this_version}")
 set(CPACK_COMPONENT_DISTRIBUTED-DEV_DESCRIPTION "Headers of torchtap::distributed, which find_package(torchtap COMPONENTS distributed) finds.")
+
+set(CPACK_DEBIAN_EXPLORER_PACKAGE_NAME "libtorchtap-explorer${so_version}")
+set(CPACK_DEBIAN_EXPLORER_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_EXPLORER_PACKAGE_SHLIBDEPS ON)
+set(CPACK_COMPONENT_EXPLORER_DESCRIPTION "Shows models as they train in the browser: the shared library of torchtap::explorer.")
+
+set(CPACK_DEBIAN_EXPLORER-DEV_PACKAGE_NAME libtorchtap-explorer-dev)
+set(CPACK_DEBIAN_EXPLORER-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_EXPLORER-DEV_PACKAGE_DEPENDS
+    "libtorchtap-explorer${so_version} ${this_version}, libtorchtap-dev ${this_version}")
+set(CPACK_COMPONENT_EXPLORER-DEV_DESCRIPTION "Headers of torchtap::explorer, which find_package(torchtap COMPONENTS explorer) finds.")
 # The command links libraries of the library package, on which its package depends by name.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
 include(CPack)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles and runs the code blocks of README.md and docs/, so that none of them is wrong.
 
-    snippets.py generate OUT.cpp [--transparent] [--distributed]      all C++ blocks as one file
+    snippets.py generate OUT.cpp [--transparent] [--part NAME …]      all C++ blocks as one file
     snippets.py run --program EXE … --work FOLDER     runs them, page by page, and the Python and shell blocks between them
     snippets.py cmake PREFIX                          configures the CMake blocks against an installed torchtap
     snippets.py links                                 follows relative links and anchors
@@ -33,7 +33,8 @@ Code that readers need not see stands in comments of several lines, which begin 
     <!-- snippet-sh               shell that is run here
 
 `<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent. A page with
-`<!-- snippets: distributed -->` needs torchtap::distributed, and is left out without --distributed.
+`<!-- snippets: distributed -->` needs torchtap::distributed, one with `<!-- snippets: explorer -->` torchtap::explorer, and is
+left out without --part distributed, --part explorer.
 """
 import argparse
 import contextlib
@@ -54,7 +55,9 @@ OPTIONS = {"cpp": {"", "global", "continue", "compile"}, "python": {"", "syntax"
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
 
-DISTRIBUTED = "<!-- snippets: distributed -->"
+# Headers of the parts that may not be built.
+PARTS = {"distributed": "torchtap/distributed/distributed.hpp", "explorer": "torchtap/views/explorer/explorer.hpp"}
+MARKS = {f"<!-- snippets: {part} -->": part for part in PARTS}
 
 
 class Block:
@@ -72,8 +75,8 @@ def pages():
     return [str(file.relative_to(ROOT)) for file in files]
 
 
-def left_out(page, distributed):
-    return not distributed and DISTRIBUTED in (ROOT / page).read_text().splitlines()
+def left_out(page, parts):
+    return any(MARKS.get(line) not in (None, *parts) for line in (ROOT / page).read_text().splitlines())
 
 
 def blocks(page):
@@ -85,7 +88,7 @@ def blocks(page):
         line = lines[i]
         if line.strip() == "<!-- snippets: transparent -->":
             transparent = True
-        elif line.strip() == DISTRIBUTED:
+        elif line.strip() in MARKS:
             pass
         elif marked := re.fullmatch(r"\s*<!-- snippet: (\w+) -->\s*", line):
             option = marked[1]
@@ -178,12 +181,12 @@ int main(int argc, char** argv) {
 """
 
 
-def generate(out, transparent, distributed):
+def generate(out, transparent, parts):
     text = PRELUDE % ("#include <torchtap/transparent/transparent.hpp>\n" * transparent +
-                      "#include <torchtap/distributed/distributed.hpp>\n" * distributed)
+                      "".join(f"#include <{PARTS[part]}>\n" for part in parts))
     names = []
     for page in pages():
-        if blocks(page)[1] != transparent or left_out(page, distributed):
+        if blocks(page)[1] != transparent or left_out(page, parts):
             continue
         made, outside = functions(page)
         text += "".join(outside)
@@ -271,7 +274,7 @@ def run(arguments):
         counts[what] = counts.get(what, 0) + 1
 
     for page in pages():
-        if left_out(page, arguments.distributed):
+        if left_out(page, arguments.part):
             continue
         found, transparent = blocks(page)
         program = arguments.transparent if transparent else arguments.program
@@ -317,9 +320,9 @@ def run(arguments):
 
 def configure(prefix):
     number = 0
-    distributed = any(pathlib.Path(prefix).rglob("torchtapDistributedTargets.cmake"))
+    parts = [part for part in PARTS if any(pathlib.Path(prefix).rglob(f"torchtap{part.title()}Targets.cmake"))]
     for page in pages():
-        for block in blocks(page)[0] if not left_out(page, distributed) else ():
+        for block in blocks(page)[0] if not left_out(page, parts) else ():
             if block.language != "cmake":
                 continue
             text = block.text
@@ -376,9 +379,9 @@ def main():
     one = commands.add_parser("generate")
     one.add_argument("out")
     one.add_argument("--transparent", action="store_true")
-    one.add_argument("--distributed", action="store_true")
+    one.add_argument("--part", action="append", default=[], choices=PARTS)
     one = commands.add_parser("run")
-    one.add_argument("--distributed", action="store_true")
+    one.add_argument("--part", action="append", default=[], choices=PARTS)
     one.add_argument("--program")
     one.add_argument("--transparent")
     one.add_argument("--command")
@@ -388,7 +391,7 @@ def main():
     commands.add_parser("links")
     arguments = parser.parse_args()
     if arguments.what == "generate":
-        generate(arguments.out, arguments.transparent, arguments.distributed)
+        generate(arguments.out, arguments.transparent, arguments.part)
     elif arguments.what == "run":
         run(arguments)
     elif arguments.what == "cmake":

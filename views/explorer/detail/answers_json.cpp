@@ -107,56 +107,30 @@ struct FirstBad {
   bool producer = false;
 };
 
-/// Later kinds depend on earlier ones.
-int rank_of(What what) {
-  switch (what) {
-    case What::parameter:
-      return 0;
-    case What::input:
-      return 1;
-    case What::attach:
-    case What::output:
-      return 2;
-    case What::grad_output:
-      return 3;
-    case What::grad_input:
-      return 4;
-    case What::parameter_grad:
-      return 5;
-  }
-  return 6;
-}
-
-FirstBad find_first_bad(const Run& run, const std::vector<std::int32_t>& order) {
+/// Series are numbered as they first came, so in the order of execution. Parameters are read last, and were
+/// used first.
+FirstBad find_first_bad(const Run& run) {
   FirstBad first;
-  std::pair<int, std::int64_t> best{};
-  std::map<std::int32_t, std::int64_t> place;
-  for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int64_t>(i);
-  std::map<std::int32_t, std::int64_t> bad_inputs;  // by call
+  std::map<std::int32_t, std::int64_t> given_bad;  // since which step, by call
   std::int32_t number = -1;
   run.each_series([&](const Series& series) {
     ++number;
     std::optional<std::int64_t> step = series.first_nan;
     if (series.first_inf && (!step || *series.first_inf < *step)) step = series.first_inf;
     if (!step) return;
-    const What what = series.key().what;
-    if (what == What::input || what == What::parameter) {
-      auto& known = bad_inputs.emplace(series.key().call, *step).first->second;
-      known = std::min(known, *step);
+    const SeriesKey& key = series.key();
+    if (key.what == What::input || key.what == What::parameter) {
+      std::int64_t& since = given_bad.emplace(key.call, *step).first->second;
+      since = std::min(since, *step);
     }
-    // Of one step: what ran first, leaves before the calls around them; backward the other way round.
-    const std::int64_t at = place.count(series.key().call) != 0 ? place[series.key().call] : 0;
-    const std::pair<int, std::int64_t> rank{rank_of(what), is_gradient(what) ? -at : at};
-    if (first.step && (*step > *first.step || (*step == *first.step && best <= rank))) return;
-    first.step = step;
-    first.nan = series.first_nan && *series.first_nan == *step;
-    first.series = number;
-    first.key = series.key();
-    best = rank;
+    const bool used_before = key.what == What::parameter && first.key.what != What::parameter;
+    if (first.step && (*step > *first.step || (*step == *first.step && !used_before))) return;
+    first = {step, series.first_nan && *series.first_nan == *step, number, key, false};
   });
   if (!first.step) return first;
-  const auto bad = bad_inputs.find(first.key.call);
-  first.producer = rank_of(first.key.what) > 1 && (bad == bad_inputs.end() || bad->second > *first.step);
+  const bool made = first.key.what != What::input && first.key.what != What::parameter;
+  const auto given = given_bad.find(first.key.call);
+  first.producer = made && (given == given_bad.end() || given->second > *first.step);
   return first;
 }
 
@@ -232,9 +206,7 @@ std::string scalars_json(const Run& run, std::int64_t since) {
 
 std::string health_json(Run& run) {
   const auto names = run.call_names();
-  std::vector<std::int32_t> order;
-  for (const auto& [call, name] : names) order.push_back(call);
-  const FirstBad first = find_first_bad(run, order);
+  const FirstBad first = find_first_bad(run);
   Json json;
   json.begin();
   if (first.step) {

@@ -6,8 +6,10 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <thread>
 
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
@@ -18,7 +20,7 @@ constexpr int most_traces = 64;  // of forwards in a row that might show calls w
 
 /// The forwards of explorers that this thread runs.
 struct Here {
-  Session* session;
+  std::weak_ptr<Session> session;
   std::uint64_t serial;
   std::unique_ptr<Forward> forward;
 };
@@ -86,10 +88,19 @@ std::shared_ptr<const Column> Measured::of(const at::Tensor& tensor) {
 
 Forward& Session::forward_here() {
   for (Here& one : here) {
-    if (one.session == this && one.serial == serial_) return *one.forward;
+    if (one.serial == serial_) return *one.forward;
   }
-  here.push_back({this, serial_, std::make_unique<Forward>()});
+  here.erase(std::remove_if(here.begin(), here.end(), [](const Here& one) { return one.session.expired(); }),
+             here.end());
+  here.push_back({weak_from_this(), serial_, std::make_unique<Forward>()});
   return *here.back().forward;
+}
+
+/// In this thread; other threads do so when they run a model that is watched, or end.
+void Session::forget_forward() noexcept {
+  here.erase(
+      std::remove_if(here.begin(), here.end(), [this](const Here& one) { return one.serial == serial_; }),
+      here.end());
 }
 
 /// A call that cannot be around this one has ended by an exception. TorchScript knows no recursion, and calls
@@ -131,12 +142,21 @@ void Session::enter(std::int32_t module, int depth, hooks::Event& event) {
       open_call(forward, forward.frames.back(), all(event.inputs()));
     }
     if (forward.traced && !forward.scope) {
-      forward.scope = std::make_unique<operations::Scope>(
-          [flow = forward.flow](operations::Event& operation) { flow->run(operation); },
-          operations::Level::leaf);
+      forward.scope = trace(forward.flow);
     }
     pace_.spend(Pace::Clock::now() - began);
   });
+}
+
+/// Has the operations of this thread, and of those that it starts, told to `flow`.
+std::unique_ptr<operations::Scope> Session::trace(const std::shared_ptr<Flow>& flow) const {
+  const auto follow = [flow, counts = root_counts_,
+                       thread = std::this_thread::get_id()](operations::Event& event) {
+    // A forward that threw has left its scope open; what runs now is none of the model's.
+    if (counts && std::this_thread::get_id() == thread && hooks::detail::call_depth() == 0) return;
+    flow->run(event);
+  };
+  return std::make_unique<operations::Scope>(follow, operations::Level::leaf);
 }
 
 /// Decides what this forward is for.
@@ -223,6 +243,7 @@ void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
   });
   const bool trains = done.mode == Mode::train && at::GradMode::is_enabled();
   if (trains) notice_backward(outputs);
+  bool parameters = false;
   {
     const std::lock_guard lock(mutex_);
     const auto mode = static_cast<std::size_t>(done.mode);
@@ -232,8 +253,10 @@ void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
       wanted_traces_[mode] = most_traces;
     }
     if (trains || !done.recorded) return;
-    pace_.end_record();
+    parameters = !any_backward_ && !std::exchange(parameters_read_, true);
   }
+  if (parameters) record_parameters(false);  // nothing else would
+  pace_.end_record();
   write_pace();
   run_->save();
 }
@@ -341,7 +364,8 @@ std::int32_t Session::attached(std::int32_t around, const char* name) {
 
 void attach(const at::Tensor& tensor, const char* name) {
   for (std::size_t i = 0; i < here.size(); ++i) {
-    if (!here[i].forward->frames.empty()) here[i].session->attach(tensor, name);
+    if (here[i].forward->frames.empty()) continue;
+    if (const auto session = here[i].session.lock()) session->attach(tensor, name);
   }
 }
 

@@ -259,7 +259,8 @@ tcp::endpoint endpoint_of(const ServeOptions& options, unsigned port) {
 
 class HttpServer::Machinery {
  public:
-  Machinery(Runs runs, const ServeOptions& options) : acceptor_(context_), timer_(context_) {
+  Machinery(Runs runs, const ServeOptions& options)
+      : acceptor_(context_), timer_(context_), pause_(context_) {
     TORCH_CHECK_VALUE(options.port() >= 0 && options.port() <= 65535,
                       "explorer::ServeOptions::port: expected 0 ", "to 65535, got ", options.port(), ".");
     listen(options);
@@ -308,9 +309,18 @@ class HttpServer::Machinery {
 
   void accept() {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
-      if (!error && shared_->connections < most_connections)
+      if (error) return accept_later();
+      if (shared_->connections < most_connections)
         std::make_shared<Connection>(std::move(socket), shared_)->read();
       accept();
+    });
+  }
+
+  /// Out of descriptors, say.
+  void accept_later() {
+    pause_.expires_after(between_notices);
+    pause_.async_wait([this](error_code error) {
+      if (!error) accept();
     });
   }
 
@@ -353,7 +363,7 @@ class HttpServer::Machinery {
 
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
-  asio::steady_timer timer_;
+  asio::steady_timer timer_, pause_;
   std::shared_ptr<Shared> shared_;
   std::string url_;
   std::thread thread_;

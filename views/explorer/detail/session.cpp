@@ -69,7 +69,23 @@ void Session::watch(const std::vector<model::ModuleRef>& modules, const selector
                     "explorer::Explorer::watch: this explorer watches a model already; make "
                     "another explorer for \"",
                     root.type(), "\".");
+  try {
+    attach_all(modules, selector);
+  } catch (...) {  // as if nobody had called
+    handles_.clear();
+    around_.clear();
+    held_.clear();
+    constants_.clear();
+    run_->with_graph([](Graph& graph) { graph = Graph(); });
+    throw;
+  }
+  ++watching();
+}
+
+void Session::attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector) {
+  const model::ModuleRef& root = modules.front();
   scripted_ = root.scripted();
+  root_counts_ = hooks::detail::counts_in_depth(root);
   if (scripted_) {
     is_training_ = [model = root.script()] { return model.is_training(); };
   } else {
@@ -82,7 +98,6 @@ void Session::watch(const std::vector<model::ModuleRef>& modules, const selector
       attach_to(modules[i], static_cast<std::int32_t>(i));
   }
   batch.commit();
-  ++watching();
 }
 
 void Session::describe(const model::ModuleRef& module) {
@@ -140,8 +155,9 @@ void Session::attach_to(const model::ModuleRef& module, std::int32_t index) {
 }
 
 void Session::close() noexcept {
-  if (handles_.empty()) return;
-  --watching();
+  forget_forward();
+  if (std::exchange(closed_, true)) return;
+  if (!handles_.empty()) --watching();
   guarded([&] {
     hooks::DeferredCompile batch;
     handles_.clear();

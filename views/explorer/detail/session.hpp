@@ -57,6 +57,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   };
 
   // session.cpp
+  void attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector);
   void describe(const model::ModuleRef& module);
   void attach_to(const model::ModuleRef& module, std::int32_t index);
   bool open_step(bool trains);
@@ -77,6 +78,8 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // forward.cpp
   Forward& forward_here();
+  void forget_forward() noexcept;
+  std::unique_ptr<operations::Scope> trace(const std::shared_ptr<Flow>& flow) const;
   void enter(std::int32_t module, int depth, hooks::Event& event);
   void leave(std::int32_t module, hooks::Event& event);
   void begin(Forward& forward);
@@ -93,7 +96,9 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   const std::uint64_t serial_;
   const std::shared_ptr<LiveRun> run_;
+  bool closed_ = false;
   bool scripted_ = false;
+  bool root_counts_ = false;  // in hooks::detail::call_depth
   std::function<bool()> is_training_;
   std::vector<std::vector<std::int32_t>> around_;  // of each module, those above it
   std::vector<Held> held_;
@@ -105,7 +110,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::int64_t step_ = 0, timed_step_ = 0;
   Pace::Clock::time_point timed_ = Pace::Clock::now();
   bool any_forward_ = false, any_backward_ = false, user_steps_ = false;
-  bool backward_seen_ = false, callback_queued_ = false;
+  bool backward_seen_ = false, callback_queued_ = false, parameters_read_ = false;
   std::atomic<bool> recording_{false};
   int wanted_traces_[modes] = {1, 1};      // how many more forwards may be looked at
   std::uint64_t missing_[modes] = {0, 0};  // calls that ran and were not looked at
