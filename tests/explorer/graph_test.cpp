@@ -119,7 +119,7 @@ TORCH_MODULE(Branches);
 
 BOOST_AUTO_TEST_CASE(says_in_how_many_forwards_each_branch_ran) {
   Branches net;
-  explorer::Explorer watched;
+  explorer::Explorer watched(explorer::Options().every(1));  // has time to look again
   watched.watch(*net);
   // The first right branch is noticed by its calls, and the second one is looked at.
   for (const bool left : {true, true, false, false, true, false}) {

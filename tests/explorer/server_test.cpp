@@ -1,8 +1,10 @@
 // The server, as browsers and strangers see it.
 #include <arpa/inet.h>
 #include <boost/test/unit_test.hpp>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -352,6 +354,20 @@ BOOST_AUTO_TEST_CASE(a_server_may_end_while_it_is_asked) {
     Client late(served.port);
     BOOST_TEST(!late.connected());
   }
+}
+
+BOOST_AUTO_TEST_CASE(programs_that_are_started_do_not_get_its_sockets) {
+  const Served served;
+  Client client(served.port);
+  BOOST_TEST(served.open_live(client, "http://" + served.host()).find("101") != std::string::npos);
+  int sockets = 0;
+  for (int descriptor = 3; descriptor < 256; ++descriptor) {
+    struct stat status {};
+    if (::fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) continue;
+    ++sockets;
+    BOOST_TEST((::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+  }
+  BOOST_TEST(sockets >= 3);  // the listening one, and both ends of the client's
 }
 
 BOOST_AUTO_TEST_CASE(two_servers_take_two_ports_and_a_port_that_is_taken_is_an_error) {

@@ -191,14 +191,21 @@ void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
 }
 
 void Flow::run(operations::Event& event) {
+  using Clock = std::chrono::steady_clock;
   Running running;
+  const auto began = Clock::now();
   {
     const std::lock_guard lock(mutex_);
     before(event, running);
   }
+  const auto runs = Clock::now();
   event.run();
-  const std::lock_guard lock(mutex_);
-  after(event, running);
+  const auto ran = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    after(event, running);
+  }
+  own_time_ += ((runs - began) + (Clock::now() - ran)) / std::chrono::nanoseconds(1);
 }
 
 void Flow::before(operations::Event& event, Running& running) {

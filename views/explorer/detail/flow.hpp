@@ -9,6 +9,8 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -37,6 +39,8 @@ class Flow {
   void run(operations::Event& event);
 
   const std::set<Edge>& edges() const noexcept { return edges_; }
+  /// What `run` took beyond the operations.
+  std::chrono::nanoseconds own_time() const noexcept { return std::chrono::nanoseconds(own_time_.load()); }
 
  private:
   using Sources = c10::SmallVector<Port, 4>;  // sorted
@@ -92,6 +96,7 @@ class Flow {
   ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memories_;
   ska::flat_hash_map<std::int32_t, std::set<const void*>> written_in_;  // memories, by call
   std::int64_t events_ = 0;
+  std::atomic<std::int64_t> own_time_{0};  // nanoseconds
 };
 
 }  // namespace torchtap::views::explorer::detail

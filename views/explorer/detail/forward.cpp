@@ -167,7 +167,9 @@ void Session::begin(Forward& forward) {
   forward.recorded = open_step(trains);
   forward.step = step_;
   int& wanted = wanted_traces_[static_cast<std::size_t>(forward.mode)];
-  forward.traced = wanted > 0;
+  // The first forward of a mode, and later ones as time allows.
+  const bool first = !run_->has(forward.mode);
+  forward.traced = wanted > 0 && (first || pace_.affords(Pace::Clock::now()));
   if (!forward.traced) return;
   --wanted;
   forward.flow = std::make_shared<Flow>(constants_);
@@ -234,7 +236,10 @@ void Session::leave(std::int32_t module, hooks::Event& event) {
 void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
   Forward done = std::move(forward);
   forward = Forward();
-  if (done.traced) done.pass.edges = done.flow->edges();
+  if (done.traced) {
+    done.pass.edges = done.flow->edges();
+    pace_.spend(done.flow->own_time());
+  }
   const bool known = run_->with_graph([&](Graph& graph) {
     ModeGraph& of = graph.of(done.mode);
     if (!done.traced) return of.count(done.pass.hash);

@@ -5,6 +5,7 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket.hpp>
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -247,6 +248,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<HttpResponse> response_;
 };
 
+/// A program that this one starts must not hold the port.
+void keep_to_this_process(int descriptor) {
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
 tcp::endpoint endpoint_of(const ServeOptions& options, unsigned port) {
   error_code error;
   const auto address = asio::ip::make_address(options.address(), error);
@@ -301,7 +307,9 @@ class HttpServer::Machinery {
     error_code error, ignored;
     acceptor_.close(ignored);
     acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (error) return error;
+    keep_to_this_process(acceptor_.native_handle());
+    acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     return error;
@@ -310,6 +318,7 @@ class HttpServer::Machinery {
   void accept() {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (error) return accept_later();
+      keep_to_this_process(socket.native_handle());
       if (shared_->connections < most_connections)
         std::make_shared<Connection>(std::move(socket), shared_)->read();
       accept();

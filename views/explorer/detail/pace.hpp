@@ -29,6 +29,10 @@ class Pace {
     if (!fits) --recorded_;
     return fits;
   }
+  /// Whether there is time to look at a forward that need not be looked at.
+  bool affords(Clock::time_point now) const {
+    return every_ > 0 || static_cast<double>(spent_) <= share_ * static_cast<double>(elapsed(now));
+  }
   /// Time that recording took.
   void spend(Clock::duration time) {
     const auto taken = time / std::chrono::nanoseconds(1);
