@@ -11,21 +11,8 @@ endif()
 torchtap_optional(GLOO ${found} libgloo-dev "Connect ranks with Gloo in distributed::from_environment")
 
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/distributed/*.cpp")
-add_library(torchtap_distributed ${sources})
-add_library(torchtap::distributed ALIAS torchtap_distributed)
-file(GLOB TORCHTAP_DISTRIBUTED_HEADERS CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/distributed/*.hpp")
-file(GLOB internal CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/distributed/detail/*.hpp")
-target_sources(torchtap_distributed PUBLIC
-  FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${TORCHTAP_DISTRIBUTED_HEADERS}
-  FILE_SET internal TYPE HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${internal})
-target_link_libraries(torchtap_distributed PUBLIC torchtap)
-set_target_properties(torchtap_distributed PROPERTIES EXPORT_NAME distributed POSITION_INDEPENDENT_CODE ON
-                      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-torchtap_options(torchtap_distributed)
-torchtap_hide_symbols(torchtap_distributed)
-if(TORCHTAP_BUILD_SHARED)
-  torchtap_link_completely(torchtap_distributed)
-endif()
+torchtap_component(distributed DIRECTORY distributed DETAIL SOURCES ${sources}
+                   DESCRIPTION "merges what many processes recorded")
 if(TORCHTAP_WITH_GLOO)
   set_source_files_properties("${PROJECT_SOURCE_DIR}/distributed/gloo.cpp" PROPERTIES
                               COMPILE_DEFINITIONS TORCHTAP_HAVE_GLOO=1)

@@ -1,8 +1,7 @@
 # Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 #
-# Uses these components, from which torchtap_package.cmake makes packages: library, dev and tools; distributed and
-# distributed-dev; exported and exported-dev. torchtap::distributed and torchtap::exported have export files of their
-# own, so that the package works without them.
+# Uses these components, from which torchtap_package.cmake makes packages: library, dev and tools; NAME and NAME-dev for
+# each of TORCHTAP_COMPONENTS. Those have export files of their own, so that the package works without them.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
@@ -17,25 +16,21 @@ if(TORCHTAP_BUILD_TRANSPARENT)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/transparent/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/torchtap/transparent"
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
 endif()
-if(TORCHTAP_BUILD_DISTRIBUTED)
-  install(TARGETS torchtap_distributed EXPORT torchtapDistributedTargets
-          LIBRARY COMPONENT distributed NAMELINK_COMPONENT distributed-dev
-          ARCHIVE COMPONENT distributed-dev
-          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev
-          FILE_SET internal DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT distributed-dev)
-  install(EXPORT torchtapDistributedTargets NAMESPACE torchtap:: DESTINATION "${package_dir}" COMPONENT distributed-dev)
-endif()
+foreach(component IN LISTS TORCHTAP_COMPONENTS)
+  install(TARGETS ${TORCHTAP_COMPONENT_${component}_TARGETS} EXPORT torchtap_${component}
+          LIBRARY COMPONENT ${component} NAMELINK_COMPONENT ${component}-dev
+          ARCHIVE COMPONENT ${component}-dev
+          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT ${component}-dev)
+  install(EXPORT torchtap_${component} NAMESPACE torchtap:: FILE torchtap-${component}-targets.cmake
+          DESTINATION "${package_dir}" COMPONENT ${component}-dev)
+endforeach()
 if(TARGET torchtap_exported)
-  install(TARGETS torchtap_exported torchtap_taps EXPORT torchtapExportedTargets
-          LIBRARY COMPONENT exported NAMELINK_COMPONENT exported-dev
-          ARCHIVE COMPONENT exported-dev
-          FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT exported-dev)
-  install(EXPORT torchtapExportedTargets NAMESPACE torchtap:: DESTINATION "${package_dir}" COMPONENT exported-dev)
   # With the operators, which it loads: what compiles packages needs nothing else of torchtap.
   install(FILES "${PROJECT_SOURCE_DIR}/exported/python/torchtap_export.py" DESTINATION "${TORCHTAP_PYTHON_DIR}"
           COMPONENT exported)
 endif()
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
+list(JOIN TORCHTAP_COMPONENTS " " TORCHTAP_COMPONENTS_SPACED)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/torchtapConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/torchtapConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

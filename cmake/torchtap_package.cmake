@@ -1,6 +1,5 @@
-# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools; libtorchtap-distributed0.1 and -dev;
-# libtorchtap-exported0.1 and -dev where LibTorch can load AOTInductor packages. `cmake --workflow --preset deb` makes them,
-# scripts/check-debs tests them.
+# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools; libtorchtap-NAME0.1 and libtorchtap-NAME-dev for each
+# of TORCHTAP_COMPONENTS. `cmake --workflow --preset deb` makes them, scripts/check-debs tests them.
 set(so_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME torchtap)
@@ -13,13 +12,9 @@ if(TORCHTAP_BUILD_TOOLS)
   list(APPEND CPACK_COMPONENTS_ALL tools)
 endif()
 
-if(TORCHTAP_BUILD_DISTRIBUTED)
-  list(APPEND CPACK_COMPONENTS_ALL distributed distributed-dev)
-endif()
-
-if(TARGET torchtap_exported)
-  list(APPEND CPACK_COMPONENTS_ALL exported exported-dev)
-endif()
+foreach(component IN LISTS TORCHTAP_COMPONENTS)
+  list(APPEND CPACK_COMPONENTS_ALL ${component} ${component}-dev)
+endforeach()
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -42,37 +37,33 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-if(TARGET torchtap_exported)
-  string(APPEND CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS ", libtorchtap-exported${so_version} ${this_version}")
-endif()
+foreach(component IN ITEMS exported explorer)  # which the command links
+  if(TARGET torchtap_${component})
+    string(APPEND CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS ", libtorchtap-${component}${so_version} ${this_version}")
+  endif()
+endforeach()
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS graphviz)  # pictures of traces
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records and traces TorchScript models and unchanged programs, and shows, compares, merges and
 converts recordings.")
 
-set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_NAME "libtorchtap-distributed${so_version}")
-set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-set(CPACK_COMPONENT_DISTRIBUTED_DESCRIPTION "Merges what many processes recorded: the shared library of torchtap::distributed.")
+foreach(component IN LISTS TORCHTAP_COMPONENTS)
+  string(TOUPPER ${component} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME "libtorchtap-${component}${so_version}")
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
+  if(TORCHTAP_COMPONENT_${component}_SUGGESTS)
+    set(CPACK_DEBIAN_${upper}_PACKAGE_SUGGESTS "${TORCHTAP_COMPONENT_${component}_SUGGESTS}")
+  endif()
+  set(CPACK_COMPONENT_${upper}_DESCRIPTION "torchtap::${component} ${TORCHTAP_COMPONENT_${component}_DESCRIPTION}.")
 
-set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_NAME libtorchtap-distributed-dev)
-set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DISTRIBUTED-DEV_PACKAGE_DEPENDS
-    "libtorchtap-distributed${so_version} ${this_version}, libtorchtap-dev ${this_version}")
-set(CPACK_COMPONENT_DISTRIBUTED-DEV_DESCRIPTION "Headers of torchtap::distributed, which find_package(torchtap COMPONENTS distributed) finds.")
-
-set(CPACK_DEBIAN_EXPORTED_PACKAGE_NAME "libtorchtap-exported${so_version}")
-set(CPACK_DEBIAN_EXPORTED_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_EXPORTED_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_EXPORTED_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-set(CPACK_DEBIAN_EXPORTED_PACKAGE_SUGGESTS "python3-torch, python3-setuptools, g++")  # to compile packages
-set(CPACK_COMPONENT_EXPORTED_DESCRIPTION "Records models that AOTInductor compiled: the shared libraries of torchtap::exported, and torchtap_export for Python.")
-
-set(CPACK_DEBIAN_EXPORTED-DEV_PACKAGE_NAME libtorchtap-exported-dev)
-set(CPACK_DEBIAN_EXPORTED-DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_EXPORTED-DEV_PACKAGE_DEPENDS
-    "libtorchtap-exported${so_version} ${this_version}, libtorchtap-dev ${this_version}")
-set(CPACK_COMPONENT_EXPORTED-DEV_DESCRIPTION "Headers of torchtap::exported, which find_package(torchtap COMPONENTS exported) finds.")
+  set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_NAME libtorchtap-${component}-dev)
+  set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_DEPENDS
+      "libtorchtap-${component}${so_version} ${this_version}, libtorchtap-dev ${this_version}")
+  set(CPACK_COMPONENT_${upper}-DEV_DESCRIPTION
+      "Headers of torchtap::${component}, which find_package(torchtap COMPONENTS ${component}) finds.")
+endforeach()
 # The command links libraries of the library package, on which its package depends by name.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
 include(CPack)

@@ -14,6 +14,8 @@ void add_record(CLI::App& app);
 void add_trace(CLI::App& app);
 /// `torchtap report`: runs a model and says what each module costs, or shows a saved report.
 void add_report(CLI::App& app);
+/// `torchtap explore`: shows runs of an explorer in the browser. Where torchtap::explorer is built.
+void add_explore(CLI::App& app);
 /// `torchtap show`: shows a recording.
 void add_show(CLI::App& app);
 /// `torchtap diff`: compares two recordings, module by module, or two traces.

@@ -123,6 +123,9 @@ int run(int argc, char** argv) {
   tools::add_record(app);
   tools::add_trace(app);
   tools::add_report(app);
+#ifdef TORCHTAP_HAVE_EXPLORER
+  tools::add_explore(app);
+#endif
   preload::add_command(app);
   tools::add_show(app);
   tools::add_diff(app);

@@ -33,7 +33,7 @@ Code that readers need not see stands in comments of several lines, which begin 
     <!-- snippet-sh               shell that is run here
 
 `<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent. A page with
-`<!-- snippets: distributed -->` or `<!-- snippets: exported -->` needs that part, and is left out without `--part NAME`.
+`<!-- snippets: NAME -->` needs the part of that name (see PARTS), and is left out without `--part NAME`.
 """
 import argparse
 import contextlib
@@ -54,7 +54,8 @@ OPTIONS = {"cpp": {"", "global", "continue", "compile"}, "python": {"", "syntax"
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
 
-PARTS = ("distributed", "exported")
+# Parts that may not be built, and their folders.
+PARTS = {"distributed": "distributed", "exported": "exported", "explorer": "views/explorer"}
 
 
 class Block:
@@ -181,7 +182,7 @@ int main(int argc, char** argv) {
 
 def generate(out, transparent, parts):
     text = PRELUDE % ("#include <torchtap/transparent/transparent.hpp>\n" * transparent +
-                      "".join(f"#include <torchtap/{part}/{part}.hpp>\n" for part in parts))
+                      "".join(f"#include <torchtap/{PARTS[part]}/{part}.hpp>\n" for part in parts))
     names = []
     for page in pages():
         if blocks(page)[1] != transparent or left_out(page, parts):
@@ -318,7 +319,7 @@ def run(arguments):
 
 def configure(prefix):
     number = 0
-    parts = [part for part in PARTS if any(pathlib.Path(prefix).rglob(f"torchtap{part.capitalize()}Targets.cmake"))]
+    parts = [part for part in PARTS if any(pathlib.Path(prefix).rglob(f"torchtap-{part}-targets.cmake"))]
     for page in pages():
         for block in blocks(page)[0] if not left_out(page, parts) else ():
             if block.language != "cmake":

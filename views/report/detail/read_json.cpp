@@ -5,19 +5,20 @@
 #include <limits>
 #include <type_traits>
 
+#include <torchtap/core/detail/rapidjson.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
-#include <torchtap/views/report/detail/rapidjson.hpp>
 #include <torchtap/views/report/detail/read_json.hpp>
 #include <torchtap/views/report/save.hpp>
 
 namespace torchtap::views::report {
 namespace {
 
-using detail::rapid::Document;
-using detail::rapid::Value;
+using core::detail::rapid::Document;
+using core::detail::rapid::Value;
 
-constexpr unsigned kFlags = detail::rapid::kParseFullPrecisionFlag | detail::rapid::kParseIterativeFlag;
+constexpr unsigned kFlags =
+    core::detail::rapid::kParseFullPrecisionFlag | core::detail::rapid::kParseIterativeFlag;
 constexpr int kDeepest = 1000;  // modules in each other: reading and destroying them is recursive
 
 std::string text_of(const Value& value) {

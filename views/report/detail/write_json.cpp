@@ -2,20 +2,20 @@
 #include <cmath>
 #include <type_traits>
 
+#include <torchtap/core/detail/rapidjson.hpp>
 #include <torchtap/core/detail/units.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
-#include <torchtap/views/report/detail/rapidjson.hpp>
 #include <torchtap/views/report/detail/write_json.hpp>
 #include <torchtap/views/report/save.hpp>
 
 namespace torchtap::views::report {
 namespace {
 
-using detail::rapid::kFormatSingleLineArray;
-using Buffer = detail::rapid::StringBuffer;
-using Json = detail::rapid::PrettyWriter<Buffer>;
+using core::detail::rapid::kFormatSingleLineArray;
+using Buffer = core::detail::rapid::StringBuffer;
+using Json = core::detail::rapid::PrettyWriter<Buffer>;
 
 class Writer {
  public:
@@ -81,7 +81,7 @@ class Writer {
   }
   void text(const std::string& text, bool key = false) {
     const std::string good = detail::utf8_text(text);
-    const auto size = static_cast<detail::rapid::SizeType>(good.size());
+    const auto size = static_cast<core::detail::rapid::SizeType>(good.size());
     if (key) {
       json_.Key(good.data(), size);
     } else {

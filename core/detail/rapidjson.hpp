@@ -4,7 +4,7 @@
 
 #include <cereal/archives/json.hpp>  // sets RapidJSON up: where it asserts, it throws
 
-namespace torchtap::views::report::detail {
+namespace torchtap::core::detail {
 
 #ifdef CEREAL_RAPIDJSON_NAMESPACE
 namespace rapid = CEREAL_RAPIDJSON_NAMESPACE;
@@ -12,4 +12,4 @@ namespace rapid = CEREAL_RAPIDJSON_NAMESPACE;
 namespace rapid = RAPIDJSON_NAMESPACE;  // distributions that build cereal with their own
 #endif
 
-}  // namespace torchtap::views::report::detail
+}  // namespace torchtap::core::detail

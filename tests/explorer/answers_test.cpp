@@ -1,0 +1,258 @@
+// What the page is told of runs: graphs, health, differences, and all of it in one file.
+#include <boost/test/unit_test.hpp>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <sstream>
+
+#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/assets.hpp>
+#include <torchtap/views/explorer/detail/export.hpp>
+#include <torchtap/views/explorer/detail/file_run.hpp>
+
+#include "support.hpp"
+
+using namespace support;
+namespace parts = explorer::detail;
+namespace rapid = torchtap::core::detail::rapid;
+using torchtap_test::says;
+using torchtap_test::TemporaryDirectory;
+
+namespace {
+
+rapid::Document parsed(const std::string& json) {
+  rapid::Document document;
+  document.Parse(json.c_str());
+  BOOST_REQUIRE_MESSAGE(!document.HasParseError(), "no JSON: " << json.substr(0, 200));
+  return document;
+}
+
+/// The call with this path and number in a forward.
+const rapid::Value& call_at(const rapid::Value& graph, const std::string& path, int call) {
+  for (const auto& one : graph["calls"].GetArray()) {
+    if (one["path"].GetString() == path && one["call"].GetInt() == call) return one;
+  }
+  BOOST_REQUIRE_MESSAGE(false, "no call of " << path);
+  throw std::logic_error(path);
+}
+
+/// The logarithm, which is NaN of what is below zero.
+struct LogImpl : nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x.log(); }
+};
+TORCH_MODULE(Log);
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(answers)
+
+BOOST_AUTO_TEST_CASE(a_graph_names_calls_ports_parameters_and_series) {
+  Net net;
+  explorer::Explorer watched(explorer::Options().every(1));
+  watched.watch(*net);
+  for (const int batch : {2, 3}) {
+    const auto [y, z] = net->forward(torch::randn({batch, 3, 8, 8}));
+    y.sum().backward();
+  }
+  auto& run = *watched.session()->run();
+  const rapid::Document graph = parsed(run.graph(Mode::train).json);
+  BOOST_TEST(graph["forwards"].GetInt() == 2);
+  BOOST_TEST(graph["edges"].Size() == expected_edges().size());
+  const rapid::Value& root = graph["calls"][0];
+  BOOST_TEST(root["id"].GetInt() == 0);
+  BOOST_TEST(root["parent"].IsNull());
+  BOOST_TEST(root["type"].GetString() == std::string("Net"));
+  BOOST_TEST(root["inputs"][0]["shape"][0].IsNull());  // 2 and 3
+  BOOST_TEST(root["inputs"][0]["shape"][1].GetInt() == 3);
+  BOOST_TEST(root["outputs"].Size() == 2U);
+  const rapid::Value& fc = call_at(graph, "fc", 0);
+  BOOST_TEST(fc["parent"].GetInt() == 0);
+  BOOST_TEST(fc["name"].GetString() == std::string("fc"));
+  BOOST_TEST(fc["seen"].GetInt() == 2);
+  BOOST_TEST(fc["attributes"].GetString() == std::string("in_features=16, out_features=10, bias=true"));
+  BOOST_TEST(fc["parameters"][0]["name"].GetString() == std::string("weight"));
+  BOOST_TEST(fc["parameters"][0]["shape"][0].GetInt() == 10);
+  BOOST_TEST(fc["parameters"][0]["learnable"].GetBool());
+  const rapid::Document series = parsed(parts::series_json(run));
+  const auto check_series = [&](int id, const std::string& what, int call, const std::string& mode) {
+    BOOST_REQUIRE(id >= 0);
+    const auto& one = series[static_cast<rapid::SizeType>(id)];
+    BOOST_TEST(one["id"].GetInt() == id);
+    BOOST_TEST(one["what"].GetString() == what);
+    BOOST_TEST(one["call"].GetInt() == call);
+    BOOST_TEST(one["mode"].GetString() == mode);
+    BOOST_TEST(one["columns"].GetInt() == 2);
+    BOOST_TEST(one["last"]["step"].GetInt() == 1);
+    BOOST_TEST(one["first_nan"].IsNull());
+  };
+  const int id = fc["id"].GetInt();
+  check_series(fc["series"]["input"][0].GetInt(), "input", id, "train");
+  check_series(fc["series"]["output"][0].GetInt(), "output", id, "train");
+  check_series(fc["series"]["grad_input"][0].GetInt(), "grad_input", id, "train");
+  check_series(fc["series"]["grad_output"][0].GetInt(), "grad_output", id, "train");
+  check_series(fc["parameters"][1]["series"].GetInt(), "parameter", id, "");
+  check_series(fc["parameters"][1]["grad_series"].GetInt(), "parameter_grad", id, "");
+  // The shared ReLU is called twice, in two places.
+  BOOST_TEST(call_at(graph, "stem.relu", 0)["parent"].GetInt() == call_at(graph, "stem", 0)["id"].GetInt());
+  BOOST_TEST(call_at(graph, "stem.relu", 1)["parent"].GetInt() == call_at(graph, "block", 0)["id"].GetInt());
+  // In the order of execution.
+  std::vector<std::string> names;
+  for (const auto& one : graph["calls"].GetArray()) names.emplace_back(one["name"].GetString());
+  const std::vector<std::string> expected{"",      "stem", "c1", "n1",   "relu",
+                                          "block", "c2",   "n2", "down", "relu"};
+  for (std::size_t i = 1; i < expected.size(); ++i) BOOST_TEST(names[i] == expected[i]);
+}
+
+BOOST_AUTO_TEST_CASE(names_are_data_whatever_they_look_like) {
+  struct OddImpl : nn::Module {
+    nn::Linear a{2, 2};
+    std::string name;
+    explicit OddImpl(std::string given) : name(std::move(given)) { register_module(name, a); }
+    at::Tensor forward(const at::Tensor& x) { return a(x); }
+  };
+  TORCH_MODULE(Odd);
+  for (const std::string& name : {std::string("<img src=x onerror=alert(1)>"), std::string("</script>"),
+                                  std::string("\xc3\xbc\xe2\x9c\x93"), std::string("bad \xff byte"),
+                                  std::string(500, 'x'), std::string("\"\\\n")}) {
+    Odd net(name);
+    explorer::Explorer watched(explorer::Options().every(1).name(name));
+    watched.watch(*net);
+    net->forward(torch::randn({1, 2}));
+    const rapid::Document graph = parsed(watched.session()->run()->graph(Mode::train).json);
+    BOOST_TEST(graph["calls"].Size() == 2U);
+    const std::string all = parts::export_json({watched.session()->run()});
+    BOOST_TEST(all.find('<') == std::string::npos);
+    (void)parsed(all);
+    check_no_errors(watched);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_first_nan_leads_to_the_call_that_made_it) {
+  torch::manual_seed(0);
+  nn::Sequential net(nn::Linear(4, 4), Log(), nn::ReLU());
+  {
+    const torch::NoGradGuard no_grad;
+    net->named_parameters()["0.weight"].copy_(torch::eye(4));
+    net->named_parameters()["0.bias"].zero_();
+  }
+  explorer::Explorer watched(explorer::Options().every(1));
+  watched.watch(*net);
+  for (int step = 0; step < 4; ++step)
+    net->forward(torch::full({1, 4}, step == 2 ? -1.0 : 3.0)).sum().backward();
+  auto& run = *watched.session()->run();
+  const rapid::Document health = parsed(parts::health_json(run));
+  const rapid::Document graph = parsed(run.graph(Mode::train).json);
+  const rapid::Value& bad = health["first_bad"];
+  BOOST_TEST(bad["step"].GetInt() == 2);
+  BOOST_TEST(bad["what"].GetString() == std::string("nan"));
+  BOOST_TEST(bad["call"].GetInt() == call_at(graph, "1", 0)["id"].GetInt());
+  BOOST_TEST(bad["producer"].GetBool());
+}
+
+BOOST_AUTO_TEST_CASE(dead_and_vanishing_values_are_marked) {
+  nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4), nn::Tanh());
+  {
+    const torch::NoGradGuard no_grad;
+    net->named_parameters()["0.bias"].fill_(-100);
+    net->named_parameters()["2.bias"].fill_(50);
+  }
+  explorer::Explorer watched(explorer::Options().every(1));
+  watched.watch(*net);
+  for (int step = 0; step < 3; ++step) (net->forward(torch::rand({8, 4})).sum() * 1e4).backward();
+  auto& run = *watched.session()->run();
+  const rapid::Document health = parsed(parts::health_json(run));
+  const rapid::Document graph = parsed(run.graph(Mode::train).json);
+  BOOST_TEST(health["first_bad"].IsNull());
+  std::set<std::string> marks;
+  for (const auto& mark : health["marks"].GetArray()) {
+    for (const auto& call : graph["calls"].GetArray()) {
+      if (call["id"].GetInt() == mark["call"].GetInt())
+        marks.insert(std::string(call["path"].GetString()) + " " + mark["kind"].GetString() + " " +
+                     mark["what"].GetString());
+    }
+  }
+  BOOST_TEST(marks.count("1 dead output") == 1U);
+  BOOST_TEST(marks.count("3 saturated output") == 1U);
+  BOOST_TEST(marks.count("3 exploding grad_output") == 1U);
+  BOOST_TEST(marks.count("0 dead output") == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(of_two_runs_the_module_that_was_changed_comes_first) {
+  const TemporaryDirectory directory;
+  const auto record = [&](const std::string& name, double scale) {
+    torch::manual_seed(1);
+    nn::Sequential net(nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 8));
+    if (scale != 1) {
+      const torch::NoGradGuard no_grad;
+      net->named_parameters()["2.weight"].mul_(scale);
+    }
+    explorer::Explorer watched(explorer::Options().every(1).save(directory / name));
+    watched.watch(*net);
+    for (int step = 0; step < 3; ++step) net->forward(torch::randn({16, 8})).pow(2).mean().backward();
+  };
+  record("a", 1);
+  record("b", 20);
+  record("c", 1);
+  const auto a = std::make_shared<parts::FileRun>(directory / "a"),
+             b = std::make_shared<parts::FileRun>(directory / "b"),
+             c = std::make_shared<parts::FileRun>(directory / "c");
+  const rapid::Document graph = parsed(a->graph(Mode::train).json);
+  const rapid::Document different = parsed(parts::answer({a, b}, "/api/v1/compare?a=r0&b=r1&step=2").body);
+  BOOST_REQUIRE(different.Size() > 10U);
+  const int changed = call_at(graph, "2", 0)["id"].GetInt();
+  int forward = -1;  // the first of those that are no gradient, which differ throughout
+  double before = std::numeric_limits<double>::infinity();
+  for (const auto& pair : different.GetArray()) {
+    const double distance = pair["wasserstein"].IsNumber() ? pair["wasserstein"].GetDouble() : before;
+    BOOST_TEST(distance <= before);
+    before = distance;
+    const std::string what = pair["what"].GetString();
+    if (forward < 0 && what.find("grad") == std::string::npos) forward = pair["call"].GetInt();
+    // In front of the change nothing differs, and behind it everything from the first step on.
+    if (pair["call"].GetInt() < changed && pair["call"].GetInt() != 0 &&
+        what.find("grad") == std::string::npos) {
+      BOOST_TEST(distance == 0);
+      BOOST_TEST(pair["first_step"].IsNull());
+    }
+  }
+  BOOST_TEST((forward == changed || forward == 0));  // its output is that of the whole model
+  const rapid::Document same = parsed(parts::compare_json(*a, *c, 2));
+  for (const auto& pair : same.GetArray()) {
+    BOOST_TEST(pair["wasserstein"].GetDouble() == 0);
+    BOOST_TEST(pair["kl"].GetDouble() < 1e-12);
+    BOOST_TEST(pair["first_step"].IsNull());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_fits_into_one_file) {
+  BOOST_TEST(parts::base64("") == "");
+  BOOST_TEST(parts::base64("f") == "Zg==");
+  BOOST_TEST(parts::base64("fo") == "Zm8=");
+  BOOST_TEST(parts::base64("foo") == "Zm9v");
+  BOOST_TEST(parts::base64("foob") == "Zm9vYg==");
+  const TemporaryDirectory directory;
+  nn::Sequential net(nn::Linear(4, 4));
+  explorer::Explorer watched(explorer::Options().every(1));
+  watched.watch(*net);
+  net->forward(torch::randn({2, 4})).sum().backward();
+  const rapid::Document all = parsed(parts::export_json({watched.session()->run()}));
+  BOOST_TEST(all["runs"].Size() == 1U);
+  BOOST_TEST(all["r0"]["graph"]["train"]["calls"].Size() == 2U);
+  BOOST_TEST(all["r0"]["columns"].GetString() ==
+             parts::base64(parts::columns_bytes(*watched.session()->run(), {})));
+  if (parts::find_asset("/export.html") == nullptr) {
+    BOOST_CHECK_EXCEPTION(watched.export_page(directory / "page.html"), c10::Error,
+                          says({"without the page"}));
+    return;
+  }
+  watched.export_page(directory / "page.html");
+  std::ostringstream page;
+  page << std::ifstream(directory / "page.html").rdbuf();
+  BOOST_TEST(page.str().find("@TORCHTAP_") == std::string::npos);
+  BOOST_TEST(page.str().find("id=\"torchtap-data\">{\"runs\":[") != std::string::npos);
+  BOOST_CHECK_EXCEPTION(watched.export_page(directory / "none/page.html"), c10::Error,
+                        says({"cannot write", "none"}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

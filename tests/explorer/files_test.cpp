@@ -1,0 +1,200 @@
+// Runs in files: read back, followed while they are written, after a kill, and damaged.
+#include <boost/test/unit_test.hpp>
+#include <signal.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/file_run.hpp>
+#include <torchtap/views/explorer/detail/wire.hpp>
+
+#include "support.hpp"
+
+using namespace support;
+namespace parts = explorer::detail;
+using torchtap_test::says;
+using torchtap_test::TemporaryDirectory;
+
+namespace {
+
+void train(nn::Sequential& net, explorer::Explorer& watched, int steps) {
+  for (int step = 0; step < steps; ++step) {
+    const at::Tensor loss = net->forward(torch::randn({4, 6})).pow(2).mean();
+    loss.backward();
+    watched.scalar("loss", loss);
+  }
+}
+
+nn::Sequential small_net() {
+  torch::manual_seed(0);
+  return nn::Sequential(nn::Linear(6, 5), nn::ReLU(), nn::Linear(5, 3));
+}
+
+/// All that the page can ask of a run.
+std::vector<std::string> everything(parts::Run& run) {
+  return {run.graph(parts::Mode::train).json, parts::series_json(run), parts::scalars_json(run, -1),
+          parts::health_json(run)};
+}
+
+/// The bytes of all columns, without the sequence of the series, which counts changes.
+std::map<std::int32_t, std::string> columns_of(parts::Run& run) {
+  std::map<std::int32_t, std::string> result;
+  std::int32_t number = 0;
+  run.each_series([&](const parts::Series& series) {
+    std::string& bytes = result[number++];
+    for (const auto& column : series.columns()) parts::put_column(bytes, column);
+  });
+  return result;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(files)
+
+BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "run1";
+  nn::Sequential net = small_net();
+  std::vector<std::string> written;
+  std::map<std::int32_t, std::string> columns;
+  {
+    explorer::Explorer watched(explorer::Options().every(1).columns(8).save(path));
+    watched.watch(*net);
+    train(net, watched, 30);
+    written = everything(*watched.session()->run());
+    columns = columns_of(*watched.session()->run());
+    check_no_errors(watched);
+  }
+  parts::FileRun run(path, 8);
+  BOOST_TEST(run.info().state == "finished");
+  BOOST_TEST(run.info().name == "run1");
+  BOOST_TEST(run.steps().second == 29);
+  const auto read = everything(run);
+  for (std::size_t i = 0; i < read.size(); ++i) BOOST_TEST(read[i] == written[i]);
+  BOOST_TEST((columns_of(run) == columns));
+  // All of the steps are in the file.
+  const auto zoomed = run.zoom(0, 10, 19);
+  BOOST_REQUIRE(zoomed.size() == 10U);
+  for (std::size_t i = 0; i < 10; ++i) {
+    BOOST_TEST(zoomed[i].first_step == static_cast<std::int64_t>(10 + i));
+    BOOST_TEST(zoomed[i].count == 24U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_is_followed_while_it_is_written) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "run";
+  nn::Sequential net = small_net();
+  auto watched = std::make_unique<explorer::Explorer>(explorer::Options().every(1).save(path));
+  parts::FileRun run(path);
+  BOOST_TEST(run.info().state == "running");
+  watched->watch(*net);
+  for (int round = 1; round <= 3; ++round) {
+    train(net, *watched, 4);
+    run.refresh();
+    BOOST_TEST(run.steps().second == 4 * round - 1);
+    BOOST_TEST((columns_of(run) == columns_of(*watched->session()->run())));
+    BOOST_TEST(run.has(parts::Mode::train));
+  }
+  watched.reset();
+  run.refresh();
+  BOOST_TEST(run.info().state == "finished");
+}
+
+/// Runs in a process of its own, which the test below kills.
+BOOST_AUTO_TEST_CASE(writes_until_it_is_killed, *boost::unit_test::disabled()) {
+  const char* const path = std::getenv("TORCHTAP_TEST_RUN");
+  BOOST_REQUIRE(path != nullptr);
+  nn::Sequential net = small_net();
+  explorer::Explorer watched(explorer::Options().every(1).save(path));
+  watched.watch(*net);
+  for (;;) train(net, watched, 1);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_written_before_a_kill_is_read) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "run";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("TORCHTAP_TEST_RUN", path.c_str(), 1);
+    ::execl("/proc/self/exe", "test", "--run_test=files/writes_until_it_is_killed", "--log_level=nothing",
+            "--report_level=no", static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  BOOST_REQUIRE(child > 0);
+  const std::string file = parts::run_file_path(path);
+  std::error_code missing;
+  for (int i = 0; i < 6000 && !(std::filesystem::file_size(file, missing) > 200000 && !missing); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  BOOST_REQUIRE(WIFSIGNALED(status));
+  parts::FileRun run(path);
+  BOOST_TEST(run.info().state == "crashed");
+  BOOST_TEST(run.steps().second > 3);
+  BOOST_TEST(run.has(parts::Mode::train));
+  // A tail that was cut off in the middle of a frame, wherever, leaves what was complete before.
+  const auto size = std::filesystem::file_size(file);
+  for (const std::uintmax_t less : {1, 5, 9, 300, 5000}) {
+    std::filesystem::resize_file(file, size - less);
+    parts::FileRun cut(path);
+    BOOST_TEST(cut.steps().second > 3);
+    BOOST_TEST(cut.info().state == "crashed");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(damage_is_an_error_that_says_where) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "run";
+  {
+    nn::Sequential net = small_net();
+    explorer::Explorer watched(explorer::Options().every(1).save(path));
+    watched.watch(*net);
+    train(net, watched, 5);
+  }
+  const std::string file = parts::run_file_path(path);
+  const auto size = std::filesystem::file_size(file);
+  for (const double where : {0.1, 0.3, 0.5, 0.7, 0.9}) {
+    const auto at = static_cast<std::streamoff>(where * static_cast<double>(size));
+    std::fstream changed(file, std::ios::in | std::ios::out | std::ios::binary);
+    changed.seekg(at);
+    const char before = static_cast<char>(changed.get());
+    changed.seekp(at);
+    changed.put(static_cast<char>(before ^ 0x10));
+    changed.flush();
+    // A length that was changed may also point beyond the end, as that of a frame that is being written.
+    try {
+      parts::FileRun run(path);
+      BOOST_TEST(run.info().state == "crashed");
+    } catch (const c10::ValueError& error) {
+      BOOST_TEST(says({"is damaged at byte", "truncate"})(error));
+    }
+    changed.seekp(at);
+    changed.put(before);
+  }
+  BOOST_TEST(parts::FileRun(path).info().state == "finished");
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << "something else";
+  BOOST_CHECK_EXCEPTION(parts::FileRun{path}, c10::ValueError, says({"is no run"}));
+  BOOST_CHECK_EXCEPTION(parts::FileRun{directory / "none"}, c10::Error, says({"none", "Options().save()"}));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_is_never_written_over) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "run";
+  { explorer::Explorer watched(explorer::Options().save(path)); }
+  BOOST_CHECK_EXCEPTION(explorer::Explorer(explorer::Options().save(path)), c10::ValueError,
+                        says({"holds a run already", "another directory"}));
+  std::ofstream(directory / "file") << "x";
+  BOOST_CHECK_EXCEPTION(explorer::Explorer(explorer::Options().save(directory / "file")), c10::Error,
+                        says({"cannot make the directory"}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

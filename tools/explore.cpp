@@ -1,0 +1,133 @@
+// `torchtap explore`: runs of an explorer in the browser, or in one file.
+#include <CLI/CLI.hpp>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+#include <vector>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/explorer/explorer.hpp>
+
+#include "checks.hpp"
+#include "commands.hpp"
+#include "inputs.hpp"
+#include "interrupt.hpp"
+#include "model.hpp"
+#include "outputs.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+namespace explorer = views::explorer;
+
+std::string examples() {
+  return c10::str(R"(
+Shows models as they compute, in the browser: the nested graph of calls, and how values, gradients and parameters are
+distributed over time. The sources are directories that Options().save() of an explorer named, finished, killed, or still
+being written; or one TorchScript file, which is run once.
+
+)",
+                  describe_inputs(), R"(
+
+The page is served from this machine to this machine, until Ctrl-C. What is written to a directory meanwhile appears.
+
+Examples:
+  torchtap explore run1
+  torchtap explore run1 run2 --port 9000
+  torchtap explore run1 --export page.html
+  torchtap explore model.pt --random 8x3x224x224 --backward
+
+Exit status: 0; 2 on errors.)");
+}
+
+struct Options {
+  std::vector<std::string> sources;
+  InputOptions inputs;
+  std::string method = "forward";
+  std::string device = "cpu";
+  bool backward = false;
+  bool train = false;
+  std::string export_to;
+  std::int64_t port = 0;
+  std::string address = "127.0.0.1";
+};
+
+void wait_for_the_end() {
+  const Interrupt interrupt;
+  while (interrupt.signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+explorer::ServeOptions serve_options(const Options& options) {
+  return explorer::ServeOptions().port(options.port).address(options.address);
+}
+
+void show_runs(const Options& options, const CLI::App& command) {
+  for (const char* option :
+       {"--input", "--idx3", "--random", "--backward", "--train", "--method", "--device"}) {
+    TORCH_CHECK_VALUE(command.count(option) == 0, "\"", options.sources.front(),
+                      "\" is a directory with a run, which is not run again; omit ", option,
+                      ", or name a TorchScript file.");
+  }
+  if (!options.export_to.empty()) return explorer::export_page(options.sources, options.export_to);
+  const explorer::Server server(options.sources, serve_options(options));
+  std::cout << server.url() << std::endl;
+  wait_for_the_end();
+}
+
+/// One pass of a TorchScript file.
+void show_model(const Options& options) {
+  TORCH_CHECK_VALUE(options.sources.size() == 1,
+                    "a TorchScript file is shown alone; name one file, or directories.");
+  const at::Device device(options.device);
+  torch::jit::Module model = load_model(options.sources.front(), device);
+  const torch::jit::Method method = find_method(model, options.method);
+  model.train(options.train);
+  Inputs inputs(options.inputs);
+  const auto batch = inputs.next();
+  TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
+  explorer::Explorer watched(explorer::Options().every(1).name(options.sources.front()));
+  watched.watch(model, {}, options.method);
+  {
+    const at::AutoGradMode mode(options.backward);
+    const c10::IValue result = method(to_arguments(model, options.method, *batch, device, options.backward));
+    if (options.backward) sum_of_outputs(result).backward();
+  }
+  for (const std::string& error : watched.errors()) std::cerr << "torchtap: " << error << '\n';
+  if (!options.export_to.empty()) return watched.export_page(options.export_to);
+  std::cout << watched.serve(serve_options(options)) << std::endl;
+  wait_for_the_end();
+}
+
+}  // namespace
+
+void add_explore(CLI::App& app) {
+  auto* const command = app.add_subcommand("explore", "Shows a model's runs in the browser");
+  auto options = std::make_shared<Options>();
+  command->add_option("source", options->sources, "Directories with runs, or a TorchScript file")
+      ->required()
+      ->check(CLI::ExistingPath);
+  add_input_options(*command, options->inputs, /*one_call=*/true);
+  command->add_flag("--backward", options->backward, "Also run backward, from the sum of the outputs");
+  command->add_flag("--train", options->train, "Run the model in training mode");
+  command->add_option("--method", options->method, "The method to run")->capture_default_str();
+  command->add_option("--device", options->device, "The device to run on")->capture_default_str();
+  command->add_option("--export", options->export_to, "Write the page with its data to this file instead");
+  command->add_option("--port", options->port, "The port; 0 for the first free one from 8080 on")
+      ->transform(whole_number(0))
+      ->capture_default_str();
+  command->add_option("--address", options->address, "The address to listen on")->capture_default_str();
+  add_library_option(*command);
+  command->footer(examples());
+  command->callback([options, command] {
+    if (std::filesystem::is_directory(options->sources.front())) {
+      show_runs(*options, *command);
+    } else {
+      show_model(*options);
+    }
+  });
+}
+
+}  // namespace torchtap::tools

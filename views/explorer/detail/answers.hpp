@@ -1,0 +1,57 @@
+#pragma once
+
+// What the page asks for, and the answers: JSON, and columns as bytes (docs/format.md has both).
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchtap/views/explorer/detail/run.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+struct Answer {
+  int status = 200;
+  std::string type = "application/json";
+  std::string body;
+  std::string tag;  // for ETag; none if empty
+};
+
+/// "/api/v1/runs/r0/graph?mode=train" in parts.
+struct Request {
+  std::vector<std::string> path;
+  std::map<std::string, std::string> query;
+
+  /// Splits and unescapes. Throws `c10::ValueError` for an escape that is none.
+  static Request parse(const std::string& target);
+};
+
+/// The runs that one page shows: "r0", "r1", …
+using Runs = std::vector<std::shared_ptr<Run>>;
+
+/// The answer to GET of a path below /api/v1. What does not exist is 404, and what cannot be understood 400,
+/// with a sentence as JSON. Throws what a damaged file throws.
+Answer answer(const Runs& runs, const std::string& target);
+
+/// The parts of it, which a page without a server has, too.
+std::string runs_json(const Runs& runs);
+std::string series_json(Run& run);
+std::string scalars_json(const Run& run, std::int64_t since);
+std::string health_json(Run& run);
+std::string compare_json(Run& a, Run& b, std::int64_t step);
+
+struct ColumnsAsked {
+  std::vector<std::int32_t> ids;
+  std::uint64_t since = 0;
+  bool zoom = false;
+  std::int64_t from = 0, to = 0;
+  std::size_t columns = 0;  // the most; 0 for all
+};
+std::string columns_bytes(Run& run, const ColumnsAsked& asked);
+
+/// {"error": "…"}.
+Answer refusal(int status, const std::string& sentence);
+
+}  // namespace torchtap::views::explorer::detail

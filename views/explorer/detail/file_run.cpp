@@ -1,0 +1,166 @@
+// Takes frames of a file in.
+#include <c10/util/Exception.h>
+
+#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/views/explorer/detail/file_run.hpp>
+#include <torchtap/views/explorer/detail/wire.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+namespace rapid = core::detail::rapid;
+
+constexpr unsigned flags = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
+
+std::string text_at(const rapid::Value& object, const char* name) {
+  const auto found = object.FindMember(name);
+  if (found == object.MemberEnd() || !found->value.IsString()) return "";
+  return {found->value.GetString(), found->value.GetStringLength()};
+}
+
+std::int64_t number_at(const rapid::Value& object, const char* name) {
+  const auto found = object.FindMember(name);
+  return found == object.MemberEnd() || !found->value.IsInt64() ? -1 : found->value.GetInt64();
+}
+
+}  // namespace
+
+FileRun::FileRun(const std::string& directory, std::size_t columns, std::int64_t memory)
+    : Run({}, columns, memory), reader_(directory) {
+  refresh();
+}
+
+void FileRun::refresh() {
+  const std::lock_guard lock(reading_);
+  if (ended_) return;
+  const bool written = reader_.has_writer();
+  reader_.read([this](FrameKind kind, const std::string& body) { take(kind, body); });
+  set_state(ended_ ? "finished" : written ? "running" : "crashed");
+}
+
+void FileRun::take(FrameKind kind, const std::string& body) {
+  Bytes bytes(body.data(), body.size());
+  switch (kind) {
+    case FrameKind::info:
+      return take_info(body);
+    case FrameKind::series:
+      return take_series(body);
+    case FrameKind::column: {
+      const auto series = bytes.get<std::int32_t>();
+      TORCH_CHECK_VALUE(series >= 0 && static_cast<std::size_t>(series) < numbers_.size(),
+                        "explorer: ", reader_.path(), " has values of series ", series,
+                        ", which it does not define.");
+      return add(numbers_[static_cast<std::size_t>(series)], get_column(bytes));
+    }
+    case FrameKind::scalar: {
+      const auto step = bytes.get<std::int64_t>();
+      const auto value = bytes.get<double>();
+      return add_scalar(bytes.text(), step, value);
+    }
+    case FrameKind::graph: {
+      const auto mode = bytes.get<std::uint8_t>();
+      TORCH_CHECK_VALUE(mode < modes, "explorer: ", reader_.path(), " has a graph of mode ", int{mode},
+                        ", which this version of torchtap does not know.");
+      const std::lock_guard lock(graph_mutex_);
+      GraphText& graph = graphs_[mode];
+      graph.version = bytes.get<std::int64_t>();
+      graph.json = bytes.rest();
+      graph.tag = std::to_string(crc32c(graph.json.data(), graph.json.size()));
+      return;
+    }
+    case FrameKind::step:
+      return reach(bytes.get<std::int64_t>());
+    case FrameKind::end:
+      ended_ = true;
+      return;
+  }
+  // A frame of a newer version, which may be passed over: those that may not have another format number.
+}
+
+void FileRun::take_series(const std::string& body) {
+  Bytes bytes(body.data(), body.size());
+  const auto number = bytes.get<std::int32_t>();
+  SeriesKey key;
+  key.call = bytes.get<std::int32_t>();
+  const auto what = bytes.get<std::uint8_t>();
+  key.what = static_cast<What>(what);
+  key.index = bytes.get<std::int32_t>();
+  key.mode = bytes.get<std::int32_t>();
+  const std::string name = bytes.text();
+  TORCH_CHECK_VALUE(bytes.good() && what < whats && number == static_cast<std::int32_t>(numbers_.size()),
+                    "explorer: ", reader_.path(), " defines series ", number,
+                    " in a way that this version of torchtap does not know.");
+  numbers_.push_back(series(key, name));
+}
+
+void FileRun::take_info(const std::string& body) {
+  rapid::Document document;
+  document.Parse<flags>(body.data(), body.size());
+  TORCH_CHECK_VALUE(!document.HasParseError() && document.IsObject() && number_at(document, "format") == 1 &&
+                        number_at(document, "mantissa_bits") == mantissa_bits,
+                    "explorer: ", reader_.path(),
+                    " is of a format that this version of torchtap does not read.");
+  const std::lock_guard lock(mutex_);
+  info_.name = text_at(document, "name");
+  info_.program = text_at(document, "program");
+  const auto started = document.FindMember("started");
+  if (started != document.MemberEnd() && started->value.IsNumber())
+    info_.started = started->value.GetDouble();
+}
+
+bool FileRun::has(Mode mode) {
+  const std::lock_guard lock(graph_mutex_);
+  return !graphs_[static_cast<std::size_t>(mode)].json.empty();
+}
+
+std::int64_t FileRun::graph_version() {
+  const std::lock_guard lock(graph_mutex_);
+  return graphs_[0].version + graphs_[1].version;
+}
+
+Run::GraphText FileRun::graph(Mode mode) {
+  const std::lock_guard lock(graph_mutex_);
+  return graphs_[static_cast<std::size_t>(mode)];
+}
+
+std::map<std::int32_t, Run::CallName> FileRun::call_names() {
+  std::map<std::int32_t, CallName> names;
+  for (const Mode mode : {Mode::train, Mode::eval}) {
+    const GraphText text = graph(mode);
+    if (text.json.empty()) continue;
+    rapid::Document document;
+    document.Parse<flags>(text.json.data(), text.json.size());
+    if (document.HasParseError() || !document.IsObject()) continue;
+    const auto calls = document.FindMember("calls");
+    if (calls == document.MemberEnd() || !calls->value.IsArray()) continue;
+    for (const auto& call : calls->value.GetArray()) {
+      if (!call.IsObject()) continue;
+      names[static_cast<std::int32_t>(number_at(call, "id"))] = {
+          text_at(call, "path"), text_at(call, "type"), number_at(call, "call"),
+          static_cast<std::int32_t>(number_at(call, "parent"))};
+    }
+  }
+  return names;
+}
+
+std::vector<Column> FileRun::zoom(std::int32_t series, std::int64_t from, std::int64_t to) {
+  const std::lock_guard lock(reading_);
+  std::vector<Column> found;
+  reader_.scan(FrameKind::column, [&](FrameKind, const std::string& body) {
+    Bytes bytes(body.data(), body.size());
+    const auto number = static_cast<std::size_t>(bytes.get<std::int32_t>());
+    if (number >= numbers_.size() || numbers_[number] != series) return;
+    const auto step = bytes.get<std::int64_t>();
+    if (step < from || step > to) return;
+    Bytes again(body.data() + sizeof(std::int32_t), body.size() - sizeof(std::int32_t));
+    Column column = get_column(again);
+    if (!found.empty() && found.back().last_step == column.first_step) {
+      found.back().merge(column);
+    } else {
+      found.push_back(std::move(column));
+    }
+  });
+  return found;
+}
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,38 @@
+#pragma once
+
+// A run that is read from files: a finished one, one that was killed, or one that another process writes.
+
+#include <array>
+
+#include <torchtap/views/explorer/detail/run_file.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+class FileRun final : public Run {
+ public:
+  /// Reads what there is. Throws as `RunFileReader` does, and `c10::ValueError` for a file that is damaged.
+  explicit FileRun(const std::string& directory, std::size_t columns = 256,
+                   std::int64_t memory = std::int64_t{256} << 20);
+
+  GraphText graph(Mode mode) override;
+  bool has(Mode mode) override;
+  std::int64_t graph_version() override;
+  std::map<std::int32_t, CallName> call_names() override;
+  /// Reads what was written since. Throws `c10::ValueError` for a file that is damaged.
+  void refresh() override;
+  std::vector<Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to) override;
+
+ private:
+  void take(FrameKind kind, const std::string& body);
+  void take_series(const std::string& body);
+  void take_info(const std::string& body);
+
+  std::mutex reading_;
+  RunFileReader reader_;
+  std::mutex graph_mutex_;
+  std::array<GraphText, modes> graphs_;
+  std::vector<std::int32_t> numbers_;  // of series, by the file's numbers
+  bool ended_ = false;
+};
+
+}  // namespace torchtap::views::explorer::detail

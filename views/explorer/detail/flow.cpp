@@ -1,0 +1,242 @@
+// Follows tensors through the operations and calls of a forward.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include <torchtap/views/explorer/detail/flow.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+const void* address(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl();
+}
+
+const void* memory_address(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+}  // namespace
+
+Flow::Known::Known(const at::Tensor& tensor) : alive(tensor.getIntrusivePtr()) {}
+
+Flow::Memory::Memory(const at::Tensor& tensor)
+    : alive(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(tensor.storage().unsafeGetStorageImpl())) {}
+
+Flow::Flow(const Tensors& held) {
+  for (const at::Tensor& tensor : held) {
+    if (tensor.defined()) define(tensor, 0, {});
+  }
+}
+
+void Flow::add(Sources& to, const Sources& more) {
+  if (more.empty()) return;
+  Sources all;
+  std::set_union(to.begin(), to.end(), more.begin(), more.end(), std::back_inserter(all));
+  to = std::move(all);
+}
+
+bool Flow::is_around(std::int32_t call, std::int32_t inner) const {
+  for (;;) {
+    if (inner == call) return true;
+    const auto parent = parents_.find(inner);
+    if (parent == parents_.end()) return false;
+    inner = parent->second;
+  }
+}
+
+/// What the innermost frame that knows the tensor says of it.
+const Flow::Fact* Flow::visible(const Known& known) const {
+  for (auto outer = stack_.rbegin(); outer != stack_.rend(); ++outer) {
+    const auto fact = std::find_if(known.facts.begin(), known.facts.end(),
+                                   [&](const Fact& one) { return one.frame == *outer; });
+    if (fact != known.facts.end()) return &*fact;
+  }
+  return nullptr;
+}
+
+/// Says of a tensor that nobody was seen making that it comes from nowhere known.
+void Flow::settle(const at::Tensor& tensor) {
+  const Known& one = known(tensor);
+  if (one.maker < 0 && visible(one) == nullptr) define(tensor, frame(), {{frame(), Port::unknown}});
+}
+
+/// Sources in a frame around, as the running frame sees them: what it and the frames between were not given,
+/// each captured.
+Flow::Sources Flow::carried(const Sources& sources, std::int32_t from) {
+  if (from == frame() || sources.empty()) return sources;
+  auto inner = std::find(stack_.begin(), stack_.end(), from);
+  if (inner == stack_.end()) return {};
+  Sources here = sources;
+  for (std::int32_t outer = from; ++inner != stack_.end(); outer = *inner) {
+    for (const Port& source : here) edges_.insert({outer, source, {*inner, Port::extra}});
+    here = {{*inner, Port::extra}};
+  }
+  return here;
+}
+
+/// Of a tensor that was made inside of a call and not returned by it.
+Flow::Sources Flow::of_returned_call(const Known& known) {
+  std::int32_t call = known.maker;
+  for (;;) {
+    const auto parent = parents_.find(call);
+    if (parent == parents_.end()) return {};
+    if (is_around(parent->second, frame())) return carried({{call, Port::extra}}, parent->second);
+    call = parent->second;
+  }
+}
+
+Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
+  Sources sources;
+  std::int64_t since = -1;
+  const auto found = tensors_.find(address(tensor));
+  if (found != tensors_.end()) {
+    const Fact* const innermost = visible(*found->second);
+    if (innermost != nullptr) {
+      since = innermost->at;
+      sources = carried(innermost->sources, innermost->frame);
+    } else if (found->second->maker >= 0) {
+      sources = of_returned_call(*found->second);
+    }
+  }
+  const auto memory = memories_.find(memory_address(tensor));
+  if (memory == memories_.end()) return sources;
+  for (const Fact& fact : memory->second->writes) {
+    if (fact.at > since && is_around(fact.frame, frame())) add(sources, carried(fact.sources, fact.frame));
+  }
+  return sources;
+}
+
+Flow::Known& Flow::known(const at::Tensor& tensor) {
+  auto& known = tensors_[address(tensor)];
+  if (known == nullptr) known = std::make_unique<Known>(tensor);
+  return *known;
+}
+
+void Flow::define(const at::Tensor& tensor, std::int32_t frame, const Sources& sources) {
+  auto& facts = known(tensor).facts;
+  const auto same =
+      std::find_if(facts.begin(), facts.end(), [&](const Fact& fact) { return fact.frame == frame; });
+  if (same != facts.end()) {
+    same->at = ++events_;
+    same->sources = sources;
+  } else {
+    facts.push_back({frame, ++events_, sources});
+  }
+}
+
+void Flow::write(const at::Tensor& tensor, std::int32_t frame, const Sources& sources) {
+  const void* const at = memory_address(tensor);
+  if (at == nullptr) return;
+  auto& memory = memories_[at];
+  if (memory == nullptr) memory = std::make_unique<Memory>(tensor);
+  memory->writes.push_back({frame, ++events_, sources});
+  written_in_[frame].insert(at);
+}
+
+void Flow::enter(std::int32_t id, const Tensors& inputs) {
+  const std::lock_guard lock(mutex_);
+  const std::int32_t outer = frame();
+  const bool outermost = stack_.empty();
+  for (std::size_t i = 0; i < inputs.size() && !outermost; ++i) {
+    if (!inputs[i].defined()) continue;
+    settle(inputs[i]);
+    for (const Port& source : sources_of(inputs[i])) {
+      edges_.insert({outer, source, {id, static_cast<std::int32_t>(i)}});
+    }
+  }
+  if (!outermost) parents_[id] = outer;
+  stack_.push_back(id);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined()) define(inputs[i], id, {{id, static_cast<std::int32_t>(i)}});
+  }
+}
+
+void Flow::leave(const Tensors& outputs) {
+  const std::lock_guard lock(mutex_);
+  if (stack_.empty()) return;
+  const std::int32_t call = frame();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined()) continue;
+    settle(outputs[i]);
+    for (const Port& source : sources_of(outputs[i])) {
+      edges_.insert({call, source, {call, static_cast<std::int32_t>(i)}});
+    }
+  }
+  stack_.pop_back();
+  if (stack_.empty()) return;
+  tell_writes(call, outputs);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined()) define(outputs[i], frame(), {{call, static_cast<std::int32_t>(i)}});
+  }
+}
+
+/// What a call changed in place was, for the call around it, changed by that call.
+void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
+  const auto written = written_in_.find(call);
+  if (written == written_in_.end()) return;
+  const std::set<const void*> memories = std::move(written->second);
+  written_in_.erase(written);
+  for (const void* const at : memories) {
+    const auto output = std::find_if(outputs.begin(), outputs.end(), [&](const at::Tensor& tensor) {
+      return tensor.defined() && memory_address(tensor) == at;
+    });
+    const auto port =
+        output == outputs.end() ? Port::extra : static_cast<std::int32_t>(output - outputs.begin());
+    memories_.at(at)->writes.push_back({frame(), ++events_, {{call, port}}});
+    written_in_[frame()].insert(at);
+  }
+}
+
+void Flow::run(operations::Event& event) {
+  using Clock = std::chrono::steady_clock;
+  Running running;
+  const auto began = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    before(event, running);
+  }
+  const auto runs = Clock::now();
+  event.run();
+  const auto ran = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    after(event, running);
+  }
+  own_time_ += ((runs - began) + (Clock::now() - ran)) / std::chrono::nanoseconds(1);
+}
+
+void Flow::before(operations::Event& event, Running& running) {
+  running.facts = &facts_.of(event);
+  const operations::Values arguments = event.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    // What the schema says, and not event.writes(): what norms remember from call to call is no data flow.
+    const auto* const alias = event.schema().arguments()[i].alias_info();
+    const bool written = alias != nullptr && alias->isWrite();
+    const bool reads = !running.facts->shapes_only && !(written && running.facts->overwritten[i]);
+    operations::for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (reads) add(running.sources, sources_of(tensor));
+      if (written) running.written.push_back(tensor);
+    });
+  }
+}
+
+void Flow::after(operations::Event& event, const Running& running) {
+  for (const at::Tensor& tensor : running.written) {
+    write(tensor, frame(), running.sources);
+    define(tensor, frame(), running.sources);
+  }
+  for (const c10::IValue& result : event.results()) {
+    operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
+      const auto same = [&](const at::Tensor& written) { return written.is_same(tensor); };
+      if (std::any_of(running.written.begin(), running.written.end(), same)) return;
+      Known& one = known(tensor);
+      if (one.facts.empty()) one.maker = frame();
+      define(tensor, frame(), running.sources);
+    });
+  }
+}
+
+}  // namespace torchtap::views::explorer::detail

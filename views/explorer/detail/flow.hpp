@@ -1,0 +1,102 @@
+#pragma once
+
+// From which ports of calls each tensor of a forward was computed, told by the operations as they run.
+//
+// A tensor has a set of sources for each frame, that is each running call. A call that begins turns an input
+// into the one source "input i" inside; a call that ends turns an output into "output j of this call"
+// outside. An operation's results have the sources of all its arguments. No autograd is needed.
+
+#include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include <torchtap/operations/event.hpp>
+#include <torchtap/views/explorer/detail/edge.hpp>
+#include <torchtap/views/explorer/detail/facts.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// One forward of a model. Threads that the forward starts may call `run` at once.
+class Flow {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+
+  /// `held` are the parameters and buffers of the model: they come from nowhere.
+  explicit Flow(const Tensors& held);
+
+  /// The call `id`, with these inputs, begins inside of the one that runs. Undefined tensors keep their port.
+  void enter(std::int32_t id, const Tensors& inputs);
+  /// The innermost call returns `outputs`, or ends without.
+  void leave(const Tensors& outputs);
+  /// Runs an operation and notes what it computed from which.
+  void run(operations::Event& event);
+
+  const std::set<Edge>& edges() const noexcept { return edges_; }
+  /// What `run` took beyond the operations.
+  std::chrono::nanoseconds own_time() const noexcept { return std::chrono::nanoseconds(own_time_.load()); }
+
+ private:
+  using Sources = c10::SmallVector<Port, 4>;  // sorted
+
+  /// What is known of a tensor or a memory inside of a frame, from the `at`th event on.
+  struct Fact {
+    std::int32_t frame;
+    std::int64_t at;
+    Sources sources;
+  };
+  /// A tensor, known by its address, which no other tensor gets while this lives.
+  struct Known {
+    explicit Known(const at::Tensor& tensor);
+
+    c10::SmallVector<Fact, 2> facts;
+    std::int32_t maker = -1;  // the call in which an operation made it
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> alive;
+  };
+  /// What was written to a memory, which all its views see.
+  struct Memory {
+    explicit Memory(const at::Tensor& tensor);
+
+    std::vector<Fact> writes;
+    c10::weak_intrusive_ptr<c10::StorageImpl> alive;
+  };
+  struct Running {
+    const OperationFacts* facts;
+    Sources sources;
+    c10::SmallVector<at::Tensor, 2> written;
+  };
+
+  static void add(Sources& to, const Sources& more);
+  std::int32_t frame() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
+  bool is_around(std::int32_t call, std::int32_t inner) const;
+  const Fact* visible(const Known& known) const;
+  void settle(const at::Tensor& tensor);
+  Sources sources_of(const at::Tensor& tensor);
+  Sources carried(const Sources& sources, std::int32_t from);
+  Sources of_returned_call(const Known& known);
+  Known& known(const at::Tensor& tensor);
+  void define(const at::Tensor& tensor, std::int32_t frame, const Sources& sources);
+  void write(const at::Tensor& tensor, std::int32_t frame, const Sources& sources);
+  void tell_writes(std::int32_t call, const Tensors& outputs);
+  void before(operations::Event& event, Running& running);
+  void after(operations::Event& event, const Running& running);
+
+  std::mutex mutex_;
+  FactTable facts_;
+  std::set<Edge> edges_;
+  std::vector<std::int32_t> stack_;
+  ska::flat_hash_map<std::int32_t, std::int32_t> parents_;
+  ska::flat_hash_map<const void*, std::unique_ptr<Known>> tensors_;
+  ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memories_;
+  ska::flat_hash_map<std::int32_t, std::set<const void*>> written_in_;  // memories, by call
+  std::int64_t events_ = 0;
+  std::atomic<std::int64_t> own_time_{0};  // nanoseconds
+};
+
+}  // namespace torchtap::views::explorer::detail

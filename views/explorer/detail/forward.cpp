@@ -1,0 +1,382 @@
+// Calls as they begin and end.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <thread>
+
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/hooks/detail/depth.hpp>
+#include <torchtap/views/explorer/detail/session.hpp>
+#include <torchtap/views/explorer/explorer.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+constexpr int most_traces = 64;  // of forwards in a row that might show calls which were missed
+
+/// The forwards of explorers that this thread runs.
+struct Here {
+  std::weak_ptr<Session> session;
+  std::uint64_t serial;
+  std::unique_ptr<Forward> forward;
+};
+thread_local std::vector<Here> here;
+
+std::vector<at::Tensor> all(const hooks::Tensors& tensors) {
+  std::vector<at::Tensor> result;
+  for (std::int64_t i = 0; i < tensors.size(); ++i) result.push_back(tensors[i]);
+  return result;
+}
+
+std::vector<PortInfo> infos_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<PortInfo> infos;
+  for (const at::Tensor& tensor : tensors) {
+    PortInfo info;
+    if (tensor.defined()) info = {true, tensor.scalar_type(), tensor.sizes().vec()};
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+void mix(std::uint64_t& hash, std::uint64_t event) {
+  hash = (hash ^ event) * 0x9E3779B97F4A7C15ULL;
+  hash ^= hash >> 29U;
+}
+
+/// Calls a function with the gradient of one output of a node; changes nothing.
+template <class Function>
+class Listener final : public torch::autograd::FunctionPreHook {
+ public:
+  Listener(Function function, std::uint32_t output) : function_(std::move(function)), output_(output) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    if (output_ < gradients.size() && gradients[output_].defined()) function_(gradients[output_]);
+    return gradients;
+  }
+
+ private:
+  Function function_;
+  std::uint32_t output_;
+};
+
+template <class Function>
+void listen(torch::autograd::Node& node, std::uint32_t output, Function function) {
+  auto listener = std::make_unique<Listener<Function>>(std::move(function), output);
+#if TORCH_VERSION_MAJOR >= 2
+  node.add_tensor_pre_hook(std::move(listener));
+#else
+  node.add_pre_hook(std::move(listener));
+#endif
+}
+
+}  // namespace
+
+std::shared_ptr<const Column> Measured::of(const at::Tensor& tensor) {
+  const std::int64_t version = tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
+  const void* const address = tensor.unsafeGetTensorImpl();
+  const auto found = known_.find(address);
+  // A tensor of inference mode does not count its versions.
+  if (found != known_.end() && version >= 0 && found->second.version == version) return found->second.column;
+  auto column = std::make_shared<const Column>(measure(tensor));
+  known_.erase(address);
+  known_.emplace(address, One{Weak(tensor.getIntrusivePtr()), version, column});
+  return column;
+}
+
+Forward& Session::forward_here() {
+  for (Here& one : here) {
+    if (one.serial == serial_) return *one.forward;
+  }
+  here.erase(std::remove_if(here.begin(), here.end(), [](const Here& one) { return one.session.expired(); }),
+             here.end());
+  here.push_back({weak_from_this(), serial_, std::make_unique<Forward>()});
+  return *here.back().forward;
+}
+
+/// In this thread; other threads do so when they run a model that is watched, or end.
+void Session::forget_forward() noexcept {
+  here.erase(
+      std::remove_if(here.begin(), here.end(), [this](const Here& one) { return one.serial == serial_; }),
+      here.end());
+}
+
+/// A call that cannot be around this one has ended by an exception. TorchScript knows no recursion, and calls
+/// attributes only.
+void Session::drop_ended(Forward& forward, std::int32_t module, int depth) {
+  const auto& around = around_[static_cast<std::size_t>(module)];
+  const auto ended = [&](const Forward::Frame& frame) {
+    if (!scripted_) return frame.depth >= depth;
+    return std::find(around.begin(), around.end(), frame.module) == around.end();
+  };
+  while (!forward.frames.empty() && ended(forward.frames.back())) {
+    if (forward.frames.size() == 1) return abandon(forward);
+    if (forward.looks()) {
+      close_call(forward, {});
+    } else {
+      forward.frames.pop_back();
+    }
+  }
+}
+
+void Session::abandon(Forward& forward) {
+  forward = Forward();
+}
+
+void Session::enter(std::int32_t module, int depth, hooks::Event& event) {
+  guarded([&] {
+    Forward& forward = forward_here();
+    drop_ended(forward, module, depth);
+    if (forward.frames.empty()) {
+      if (module != 0) return;  // outside of the model
+      begin(forward);
+    }
+    mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
+    forward.frames.push_back({module, depth});
+    if (!forward.looks()) return;
+    const auto began = Pace::Clock::now();
+    {
+      const core::detail::RecordingMode quiet;
+      open_call(forward, forward.frames.back(), all(event.inputs()));
+    }
+    if (forward.traced && !forward.scope) {
+      forward.scope = trace(forward.flow);
+    }
+    pace_.spend(Pace::Clock::now() - began);
+  });
+}
+
+/// Has the operations of this thread, and of those that it starts, told to `flow`.
+std::unique_ptr<operations::Scope> Session::trace(const std::shared_ptr<Flow>& flow) const {
+  const auto follow = [flow, counts = root_counts_,
+                       thread = std::this_thread::get_id()](operations::Event& event) {
+    // A forward that threw has left its scope open; what runs now is none of the model's.
+    if (counts && std::this_thread::get_id() == thread && hooks::detail::call_depth() == 0) return;
+    flow->run(event);
+  };
+  return std::make_unique<operations::Scope>(follow, operations::Level::leaf);
+}
+
+/// Decides what this forward is for.
+void Session::begin(Forward& forward) {
+  const bool trains = is_training_();
+  forward.mode = trains ? Mode::train : Mode::eval;
+  const std::lock_guard lock(mutex_);
+  forward.recorded = open_step(trains);
+  forward.step = step_;
+  int& wanted = wanted_traces_[static_cast<std::size_t>(forward.mode)];
+  // The first forward of a mode, and later ones as time allows.
+  const bool first = !run_->has(forward.mode);
+  forward.traced = wanted > 0 && (first || pace_.affords(Pace::Clock::now()));
+  if (!forward.traced) return;
+  --wanted;
+  forward.flow = std::make_shared<Flow>(constants_);
+}
+
+void Session::open_call(Forward& forward, Forward::Frame& frame, const std::vector<at::Tensor>& inputs) {
+  CallInfo info;
+  info.module = frame.module;
+  info.call = forward.calls_of[frame.module]++;
+  if (forward.frames.size() > 1) {
+    Forward::Frame& outer = forward.frames[forward.frames.size() - 2];
+    info.parent = outer.call;
+    info.nth = outer.counts[frame.module]++;
+  }
+  run_->with_graph([&](Graph& graph) {
+    frame.call = graph.call(info);
+    graph.of(forward.mode).see(frame.call, false, infos_of(inputs));
+  });
+  forward.pass.calls.push_back(frame.call);
+  if (forward.traced) forward.flow->enter(frame.call, inputs);
+  if (forward.recorded) values(forward, frame.call, What::input, inputs);
+}
+
+void Session::close_call(Forward& forward, const std::vector<at::Tensor>& outputs) {
+  const std::int32_t call = forward.frames.back().call;
+  run_->with_graph([&](Graph& graph) { graph.of(forward.mode).see(call, true, infos_of(outputs)); });
+  if (forward.traced) forward.flow->leave(outputs);
+  if (forward.recorded) values(forward, call, What::output, outputs);
+  forward.frames.pop_back();
+}
+
+void Session::leave(std::int32_t module, hooks::Event& event) {
+  guarded([&] {
+    Forward& forward = forward_here();
+    const auto is_this = [&](const Forward::Frame& frame) { return frame.module == module; };
+    if (std::none_of(forward.frames.begin(), forward.frames.end(), is_this)) return;
+    const auto began = Pace::Clock::now();
+    while (!is_this(forward.frames.back())) {  // ended by an exception that the model caught
+      if (forward.looks()) {
+        close_call(forward, {});
+      } else {
+        forward.frames.pop_back();
+      }
+    }
+    mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module));
+    const bool last = forward.frames.size() == 1;
+    const bool looked = forward.looks();
+    std::vector<at::Tensor> outputs;
+    if (last || looked) outputs = all(event.outputs());
+    if (looked) {
+      const core::detail::RecordingMode quiet;
+      close_call(forward, outputs);
+    } else {
+      forward.frames.pop_back();
+    }
+    if (last) {
+      forward.scope.reset();
+      end(forward, outputs);
+    }
+    if (looked) pace_.spend(Pace::Clock::now() - began);
+  });
+}
+
+void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
+  Forward done = std::move(forward);
+  forward = Forward();
+  if (done.traced) {
+    done.pass.edges = done.flow->edges();
+    pace_.spend(done.flow->own_time());
+  }
+  const bool known = run_->with_graph([&](Graph& graph) {
+    ModeGraph& of = graph.of(done.mode);
+    if (!done.traced) return of.count(done.pass.hash);
+    of.add(done.pass);
+    return true;
+  });
+  const bool trains = done.mode == Mode::train && at::GradMode::is_enabled();
+  if (trains) notice_backward(outputs);
+  bool parameters = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto mode = static_cast<std::size_t>(done.mode);
+    if (done.traced && done.pass.hash == missing_[mode]) wanted_traces_[mode] = 0;
+    if (!known) {
+      missing_[mode] = done.pass.hash;
+      wanted_traces_[mode] = most_traces;
+    }
+    if (trains || !done.recorded) return;
+    parameters = !any_backward_ && !std::exchange(parameters_read_, true);
+  }
+  if (parameters) record_parameters(false);  // nothing else would
+  pace_.end_record();
+  write_pace();
+  run_->save();
+}
+
+void Session::values(Forward& forward, std::int32_t call, What what, const std::vector<at::Tensor>& tensors) {
+  const auto mode = static_cast<std::int32_t>(forward.mode);
+  const bool input = what == What::input;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    const auto index = static_cast<std::int32_t>(i);
+    if ((options.record() & (input ? Input : Output)) != 0)
+      value(forward, {call, what, index, mode}, tensors[i]);
+    if ((options.record() & (input ? GradInput : GradOutput)) != 0)
+      want_gradient(forward, {call, input ? What::grad_input : What::grad_output, index, mode}, tensors[i]);
+  }
+}
+
+void Session::value(Forward& forward, const SeriesKey& key, const at::Tensor& tensor) {
+  Column column = *forward.measured.of(tensor);
+  column.first_step = column.last_step = forward.step;
+  run_->add(run_->series(key, ""), column);
+}
+
+/// Asks for the gradient of this version of the tensor, also when it is changed in place later.
+void Session::want_gradient(Forward& forward, const SeriesKey& key, const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return;
+  const auto edge = torch::autograd::impl::gradient_edge(tensor);
+  if (edge.function == nullptr) return;
+  auto& [node, targets] = forward.gradients[{edge.function.get(), edge.input_nr}];
+  if (targets == nullptr) {
+    node = edge.function;
+    targets = std::make_shared<GradientTargets>();
+    targets->session = weak_from_this();
+    targets->step = forward.step;
+    listen(*edge.function, edge.input_nr, [held = targets](const at::Tensor& gradient) {
+      if (const auto session = held->session.lock()) session->gradient(*held, gradient);
+    });
+  }
+  targets->keys.push_back(key);
+}
+
+void Session::gradient(const GradientTargets& targets, const at::Tensor& gradient) {
+  guarded([&] {
+    const auto began = Pace::Clock::now();
+    backward_begins();
+    Column column = measure(gradient);
+    column.first_step = column.last_step = targets.step;
+    for (const SeriesKey& key : targets.keys) run_->add(run_->series(key, ""), column);
+    pace_.spend(Pace::Clock::now() - began);
+  });
+}
+
+/// The next forward after a backward begins a step, whether or not this one is recorded.
+void Session::notice_backward(const std::vector<at::Tensor>& outputs) {
+  for (const at::Tensor& tensor : outputs) {
+    if (!tensor.defined() || !tensor.requires_grad()) continue;
+    const auto edge = torch::autograd::impl::gradient_edge(tensor);
+    if (edge.function == nullptr) continue;
+    listen(*edge.function, edge.input_nr, [weak = weak_from_this()](const at::Tensor&) {
+      if (const auto session = weak.lock()) session->guarded([&] { session->backward_begins(); });
+    });
+  }
+}
+
+/// A tensor that the program names, as a call that returns its input.
+void Session::attach(const at::Tensor& tensor, const char* name) {
+  guarded([&] {
+    Forward& forward = forward_here();
+    if (forward.frames.empty() || !tensor.defined()) return;
+    const std::int32_t module = attached(forward.frames.back().module, name);
+    mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
+    if (!forward.looks()) return;
+    const auto began = Pace::Clock::now();
+    const core::detail::RecordingMode quiet;
+    forward.frames.push_back({module, forward.frames.back().depth});
+    Forward::Frame& frame = forward.frames.back();
+    const bool recorded = std::exchange(forward.recorded, false);  // one series, and not input and output
+    open_call(forward, frame, {tensor});
+    const SeriesKey key{frame.call, What::attach, 0, static_cast<std::int32_t>(forward.mode)};
+    close_call(forward, {tensor});
+    forward.recorded = recorded;
+    if (recorded && (options.record() & Output) != 0) value(forward, key, tensor);
+    if (recorded && (options.record() & GradOutput) != 0)
+      want_gradient(forward, {key.call, What::grad_output, 0, key.mode}, tensor);
+    pace_.spend(Pace::Clock::now() - began);
+  });
+}
+
+/// The module that stands for tensors of this name inside of a module.
+std::int32_t Session::attached(std::int32_t around, const char* name) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = attached_.emplace(std::pair(around, std::string(name)), 0);
+  if (!is_new) return found->second;
+  found->second = run_->with_graph([&](Graph& graph) {
+    ModuleInfo info;
+    const std::string& path = graph.modules[static_cast<std::size_t>(around)].path;
+    info.path = path.empty() ? name : path + "." + name;
+    info.type = "attach";
+    info.name = name;
+    graph.modules.push_back(std::move(info));
+    return static_cast<std::int32_t>(graph.modules.size()) - 1;
+  });
+  return found->second;
+}
+
+void attach(const at::Tensor& tensor, const char* name) {
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (here[i].forward->frames.empty()) continue;
+    if (const auto session = here[i].session.lock()) session->attach(tensor, name);
+  }
+}
+
+std::atomic<int>& watching() noexcept {
+  static std::atomic<int> count{0};
+  return count;
+}
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,74 @@
+#pragma once
+
+// One forward of a watched model, in the thread that runs it.
+
+#include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/operations/scope.hpp>
+#include <torchtap/views/explorer/detail/column.hpp>
+#include <torchtap/views/explorer/detail/flow.hpp>
+#include <torchtap/views/explorer/detail/graph.hpp>
+#include <torchtap/views/explorer/detail/series.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+class Session;
+
+/// Series that get the gradient of one tensor. Known to the graph of autograd.
+struct GradientTargets {
+  std::weak_ptr<Session> session;
+  std::int64_t step = 0;
+  c10::SmallVector<SeriesKey, 2> keys;
+};
+
+/// What was measured of tensors during a forward, so that a module's output, which is the input of the next,
+/// is read once.
+class Measured {
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+ public:
+  /// The values of the tensor as it is now.
+  std::shared_ptr<const Column> of(const at::Tensor& tensor);
+
+ private:
+  struct One {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
+        alive;  // so that no other has its address
+    std::int64_t version;
+    std::shared_ptr<const Column> column;
+  };
+  ska::flat_hash_map<const void*, One> known_;
+};
+
+struct Forward {
+  struct Frame {
+    std::int32_t module;
+    int depth;
+    std::int32_t call = -1;                                   // known if recorded or traced
+    ska::flat_hash_map<std::int32_t, std::int32_t> counts{};  // of calls inside, by module
+  };
+
+  Mode mode = Mode::train;
+  std::int64_t step = 0;
+  bool recorded = false;  // values
+  bool traced = false;    // data flow
+  std::vector<Frame> frames;
+  Pass pass;
+  std::map<std::int32_t, std::int64_t> calls_of;  // of each module so far
+  std::shared_ptr<Flow> flow;
+  std::unique_ptr<operations::Scope> scope;
+  Measured measured;
+  std::map<std::pair<const void*, std::uint32_t>,
+           std::pair<hooks::detail::NodePtr, std::shared_ptr<GradientTargets>>>
+      gradients;  // by node and output
+
+  bool looks() const noexcept { return recorded || traced; }
+};
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,389 @@
+// HTTP and WebSocket by Boost.Beast. Everything but the constructor and destructor runs in one thread.
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/websocket.hpp>
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <torchtap/views/explorer/detail/assets.hpp>
+#include <torchtap/views/explorer/detail/guard.hpp>
+#include <torchtap/views/explorer/detail/http_server.hpp>
+#include <torchtap/views/explorer/detail/notices.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+namespace websocket = beast::websocket;
+using asio::ip::tcp;
+using boost::system::error_code;
+using HttpRequest = http::request<http::string_body>;
+using HttpResponse = http::response<http::string_body>;
+
+constexpr std::size_t most_connections = 256, most_header = 8192, most_body = 4096;
+constexpr auto patience = std::chrono::seconds(30);
+constexpr auto between_notices = std::chrono::milliseconds(200);
+constexpr unsigned first_port = 8080, ports_tried = 100;
+constexpr const char* policy =
+    "default-src 'none'; script-src 'self'; connect-src 'self'; worker-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+std::string text_of(beast::string_view view) {
+  return {view.data(), view.size()};
+}
+
+/// What all connections share.
+struct Shared {
+  Runs runs;
+  Guard guard;
+  std::set<class Viewer*> viewers;
+  std::size_t connections = 0;
+};
+
+HttpResponse respond(const HttpRequest& request, const Answer& answer) {
+  HttpResponse response(static_cast<http::status>(answer.status), request.version());
+  response.set(http::field::content_type, answer.type);
+  response.set(http::field::cache_control, "no-cache");
+  response.set("Content-Security-Policy", policy);
+  response.set("X-Content-Type-Options", "nosniff");
+  response.set("Referrer-Policy", "no-referrer");
+  response.set("Cross-Origin-Resource-Policy", "same-origin");
+  if (!answer.tag.empty()) {
+    const std::string tag = "\"" + answer.tag + "\"";
+    response.set(http::field::etag, tag);
+    if (answer.status == 200 && text_of(request[http::field::if_none_match]) == tag)
+      response.result(http::status::not_modified);
+  }
+  response.keep_alive(request.keep_alive());
+  if (response.result() != http::status::not_modified) response.body() = answer.body;
+  const std::size_t size = response.body().size();
+  if (request.method() == http::verb::head) response.body().clear();
+  if (response.result() != http::status::not_modified) response.content_length(size);
+  return response;
+}
+
+Answer asset_answer(const std::string& target) {
+  const std::string path = target.substr(0, target.find('?'));
+  const Asset* const asset = find_asset(path == "/" ? "/index.html" : path);
+  if (asset != nullptr)
+    return {200, asset->type, {reinterpret_cast<const char*>(asset->data), asset->size}, asset->tag};
+  if (path == "/")
+    return refusal(503,
+                   "This torchtap was built without the explorer's page; the API below /api/v1 answers.");
+  return refusal(404, "There is nothing at this path.");
+}
+
+/// The answer to anything but a WebSocket.
+Answer answer_to(const HttpRequest& request, const Shared& shared) {
+  const std::string target = text_of(request.target());
+  if (!shared.guard.knows_host(text_of(request[http::field::host])))
+    return refusal(421, "This server is not known by that name; add it with ServeOptions::hosts.");
+  const bool api = target.compare(0, 5, "/api/") == 0;
+  if (api && !shared.guard.authorizes(text_of(request[http::field::authorization])))
+    return refusal(403, "The token is missing or wrong; open the address that serve() returned.");
+  if (api && request.method() == http::verb::put)
+    return refusal(403, "This run takes no control from pages.");
+  if (request.method() != http::verb::get && request.method() != http::verb::head)
+    return refusal(405, "Only GET is answered.");
+  if (!api) return asset_answer(target);
+  try {
+    return answer(shared.runs, target);
+  } catch (const c10::Error& error) {
+    return refusal(500, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return refusal(500, error.what());
+  }
+}
+
+/// A page that is told what changed. Keeps itself alive while it waits for something.
+class Viewer : public std::enable_shared_from_this<Viewer> {
+ public:
+  Viewer(beast::tcp_stream stream, std::shared_ptr<Shared> shared)
+      : socket_(std::move(stream)), shared_(std::move(shared)) {
+    ++shared_->connections;
+  }
+  ~Viewer() {
+    --shared_->connections;
+    shared_->viewers.erase(this);
+  }
+  Viewer(const Viewer&) = delete;
+  Viewer& operator=(const Viewer&) = delete;
+
+  void accept(const HttpRequest& request) {
+    beast::get_lowest_layer(socket_).expires_never();  // the WebSocket has a clock of its own
+    auto clock = websocket::stream_base::timeout::suggested(beast::role_type::server);
+    clock.idle_timeout = patience;
+    socket_.set_option(clock);
+    socket_.read_message_max(most_body);
+    socket_.async_accept(request, [self = shared_from_this()](error_code error) {
+      if (!error) self->read();
+    });
+  }
+
+  /// Sends what is new, unless the last notice is still on its way: then the next one says it all.
+  void tell() {
+    if (!admitted_ || writing_) return;
+    text_ = notices_.next(shared_->runs);
+    if (text_.empty()) return;
+    writing_ = true;
+    socket_.text(true);
+    socket_.async_write(asio::buffer(text_), [self = shared_from_this()](error_code error, std::size_t) {
+      self->writing_ = false;
+      if (error) self->admitted_ = false;
+    });
+  }
+
+ private:
+  void read() {
+    socket_.async_read(buffer_, [self = shared_from_this()](error_code error, std::size_t) {
+      if (error) {
+        self->admitted_ = false;
+        return;
+      }
+      const std::string message = beast::buffers_to_string(self->buffer_.data());
+      self->buffer_.consume(self->buffer_.size());
+      if (!self->admitted_ && !self->admit(message)) return;
+      self->read();  // also answers pings and closes
+    });
+  }
+
+  bool admit(const std::string& message) {
+    if (!shared_->guard.is_token(token_in(message))) {
+      socket_.async_close(websocket::close_reason(static_cast<websocket::close_code>(4403), "wrong token"),
+                          [self = shared_from_this()](error_code) {});
+      return false;
+    }
+    admitted_ = true;
+    shared_->viewers.insert(this);
+    tell();
+    return true;
+  }
+
+  websocket::stream<beast::tcp_stream> socket_;
+  std::shared_ptr<Shared> shared_;
+  beast::flat_buffer buffer_;
+  Notices notices_;
+  std::string text_;
+  bool admitted_ = false, writing_ = false;
+};
+
+/// A connection that asks by HTTP, one request after another.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, std::shared_ptr<Shared> shared)
+      : stream_(std::move(socket)), shared_(std::move(shared)) {
+    ++shared_->connections;
+  }
+  ~Connection() { --shared_->connections; }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void read() {
+    parser_ = std::make_unique<http::request_parser<http::string_body>>();
+    parser_->header_limit(most_header);
+    parser_->body_limit(most_body);
+    stream_.expires_after(patience);
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](error_code error, std::size_t) { self->got(error); });
+  }
+
+ private:
+  void got(error_code error) {
+    if (error == http::error::header_limit || error == http::error::body_limit) {
+      HttpRequest request;
+      request.version(11);
+      return write(respond(request, refusal(413, "The request is too large.")), true);
+    }
+    if (error) return close();
+    const HttpRequest& request = parser_->get();
+    if (websocket::is_upgrade(request)) return upgrade(request);
+    HttpResponse response = respond(request, answer_to(request, *shared_));
+    const bool last = response.need_eof();
+    write(std::move(response), last);
+  }
+
+  void upgrade(const HttpRequest& request) {
+    const std::string host = text_of(request[http::field::host]);
+    if (!shared_->guard.knows_host(host))
+      return write(respond(request, refusal(421, "This server is not known by that name.")), true);
+    if (!Guard::is_own(text_of(request[http::field::origin]), host))
+      return write(respond(request, refusal(403, "Pages of other sites may not connect.")), true);
+    if (text_of(request.target()) != "/api/v1/live")
+      return write(respond(request, refusal(404, "There is nothing at this path.")), true);
+    std::make_shared<Viewer>(std::move(stream_), shared_)->accept(request);
+  }
+
+  void write(HttpResponse response, bool last) {
+    response_ = std::make_unique<HttpResponse>(std::move(response));
+    if (last) response_->keep_alive(false);
+    stream_.expires_after(patience);
+    http::async_write(stream_, *response_, [self = shared_from_this(), last](error_code error, std::size_t) {
+      if (error || last) return self->close();
+      self->read();
+    });
+  }
+
+  void close() {
+    error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  beast::tcp_stream stream_;
+  std::shared_ptr<Shared> shared_;
+  beast::flat_buffer buffer_{most_header + most_body};
+  std::unique_ptr<http::request_parser<http::string_body>> parser_;
+  std::unique_ptr<HttpResponse> response_;
+};
+
+/// A program that this one starts must not hold the port.
+void keep_to_this_process(int descriptor) {
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
+tcp::endpoint endpoint_of(const ServeOptions& options, unsigned port) {
+  error_code error;
+  const auto address = asio::ip::make_address(options.address(), error);
+  TORCH_CHECK_VALUE(!error, "explorer::ServeOptions::address: \"", options.address(),
+                    "\" is no IP address; 127.0.0.1 is this machine.");
+  return {address, static_cast<unsigned short>(port)};
+}
+
+}  // namespace
+
+class HttpServer::Machinery {
+ public:
+  Machinery(Runs runs, const ServeOptions& options)
+      : acceptor_(context_), timer_(context_), pause_(context_) {
+    TORCH_CHECK_VALUE(options.port() >= 0 && options.port() <= 65535,
+                      "explorer::ServeOptions::port: expected 0 ", "to 65535, got ", options.port(), ".");
+    listen(options);
+    const unsigned port = acceptor_.local_endpoint().port();
+    shared_ = std::make_shared<Shared>(Shared{std::move(runs), Guard(options, port), {}, 0});
+    const std::string address = options.address();
+    const std::string host = address.find(':') == std::string::npos ? address : "[" + address + "]";
+    url_ = "http://" + (address == "0.0.0.0" || address == "::" ? "localhost" : host) + ":" +
+           std::to_string(port) + "/#token=" + shared_->guard.token();
+    accept();
+    wait();
+    start();
+  }
+  ~Machinery() {
+    context_.stop();
+    thread_.join();
+  }
+  Machinery(const Machinery&) = delete;
+  Machinery& operator=(const Machinery&) = delete;
+
+  const std::string& url() const noexcept { return url_; }
+
+ private:
+  void listen(const ServeOptions& options) {
+    const bool chosen = options.port() != 0;
+    const unsigned first = chosen ? static_cast<unsigned>(options.port()) : first_port;
+    error_code error;
+    for (unsigned port = first; port < first + (chosen ? 1 : ports_tried); ++port) {
+      error = try_port(endpoint_of(options, port));
+      if (!error) return;
+    }
+    TORCH_CHECK(false, "explorer::serve: cannot listen on ", options.address(), ":", first,
+                chosen ? "" : " or the ports behind it", ": ", error.message(),
+                "; choose another one with ServeOptions::port, or 0 for any that is free.");
+  }
+
+  error_code try_port(const tcp::endpoint& endpoint) {
+    error_code error, ignored;
+    acceptor_.close(ignored);
+    acceptor_.open(endpoint.protocol(), error);
+    if (error) return error;
+    keep_to_this_process(acceptor_.native_handle());
+    acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    return error;
+  }
+
+  void accept() {
+    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
+      if (error) return accept_later();
+      keep_to_this_process(socket.native_handle());
+      if (shared_->connections < most_connections)
+        std::make_shared<Connection>(std::move(socket), shared_)->read();
+      accept();
+    });
+  }
+
+  /// Out of descriptors, say.
+  void accept_later() {
+    pause_.expires_after(between_notices);
+    pause_.async_wait([this](error_code error) {
+      if (!error) accept();
+    });
+  }
+
+  /// Tells viewers what is new, at most five times a second.
+  void wait() {
+    timer_.expires_after(between_notices);
+    timer_.async_wait([this](error_code error) {
+      if (error) return;
+      for (const auto& run : shared_->runs) refresh(*run);
+      const std::set<Viewer*> viewers = shared_->viewers;
+      for (Viewer* const viewer : viewers) viewer->tell();
+      wait();
+    });
+  }
+
+  static void refresh(Run& run) {
+    try {
+      run.refresh();
+    } catch (const std::exception&) {
+      run.set_state("damaged");
+    }
+  }
+
+  /// Signals are for the threads of the program.
+  void start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] {
+      while (!context_.stopped()) {
+        try {
+          context_.run();
+        } catch (const std::exception&) {
+          // A connection that ran out of memory, say; the others go on.
+        }
+      }
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  asio::io_context context_{1};
+  tcp::acceptor acceptor_;
+  asio::steady_timer timer_, pause_;
+  std::shared_ptr<Shared> shared_;
+  std::string url_;
+  std::thread thread_;
+};
+
+HttpServer::HttpServer(Runs runs, const ServeOptions& options)
+    : machinery_(std::make_unique<Machinery>(std::move(runs), options)) {}
+HttpServer::~HttpServer() = default;
+
+const std::string& HttpServer::url() const noexcept {
+  return machinery_->url();
+}
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,149 @@
+// JSON, by the library that comes with cereal.
+#include <cmath>
+
+#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/views/explorer/detail/json.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+namespace rapid = core::detail::rapid;
+
+std::string utf8(const std::string& text) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto character = core::detail::character_at(text, at);
+    if (character.bytes == 0) {
+      constexpr const char* digits = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(text[at++]);
+      result += std::string("\\x") + digits[byte >> 4U] + digits[byte & 15U];
+    } else {
+      result.append(text, at, character.bytes);
+      at += character.bytes;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string dtype_text(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Float:
+      return "float32";
+    case c10::ScalarType::Double:
+      return "float64";
+    case c10::ScalarType::Half:
+      return "float16";
+    case c10::ScalarType::BFloat16:
+      return "bfloat16";
+    case c10::ScalarType::Byte:
+      return "uint8";
+    case c10::ScalarType::Char:
+      return "int8";
+    case c10::ScalarType::Short:
+      return "int16";
+    case c10::ScalarType::Int:
+      return "int32";
+    case c10::ScalarType::Long:
+      return "int64";
+    case c10::ScalarType::Bool:
+      return "bool";
+    case c10::ScalarType::ComplexHalf:
+      return "complex32";
+    case c10::ScalarType::ComplexFloat:
+      return "complex64";
+    case c10::ScalarType::ComplexDouble:
+      return "complex128";
+    default:
+      return c10::toString(type);
+  }
+}
+
+struct Json::Writer {
+  rapid::StringBuffer buffer;
+  rapid::Writer<rapid::StringBuffer> json{buffer};
+};
+
+Json::Json() : writer_(std::make_unique<Writer>()) {}
+Json::~Json() = default;
+
+void Json::begin() {
+  writer_->json.StartObject();
+}
+void Json::object(const char* name) {
+  key(name);
+  begin();
+}
+void Json::object(const std::string& name) {
+  object(name.c_str());
+}
+void Json::end() {
+  writer_->json.EndObject();
+}
+void Json::begin_list() {
+  writer_->json.StartArray();
+}
+void Json::list(const char* name) {
+  key(name);
+  begin_list();
+}
+void Json::list(const std::string& name) {
+  list(name.c_str());
+}
+void Json::end_list() {
+  writer_->json.EndArray();
+}
+
+void Json::null(const char* name) {
+  key(name);
+  writer_->json.Null();
+}
+
+void Json::shape(const char* name, const std::vector<std::int64_t>& shape) {
+  list(name);
+  for (const auto size : shape) {
+    if (size < 0) {
+      writer_->json.Null();
+    } else {
+      put(size);
+    }
+  }
+  end_list();
+}
+
+void Json::raw(const std::string& name, const std::string& json) {
+  key(name);
+  writer_->json.RawValue(json.data(), json.size(), rapid::kObjectType);
+}
+
+void Json::item(double value) {
+  if (std::isfinite(value)) {
+    writer_->json.Double(value);
+  } else {
+    item(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+  }
+}
+
+void Json::item(const std::string& value) {
+  const std::string text = utf8(value);
+  writer_->json.String(text.data(), static_cast<rapid::SizeType>(text.size()));
+}
+
+void Json::key(const std::string& name) {
+  const std::string text = utf8(name);
+  writer_->json.Key(text.data(), static_cast<rapid::SizeType>(text.size()));
+}
+void Json::put(bool value) {
+  writer_->json.Bool(value);
+}
+void Json::put(std::int64_t value) {
+  writer_->json.Int64(value);
+}
+
+std::string Json::text() const {
+  return {writer_->buffer.GetString(), writer_->buffer.GetSize()};
+}
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,48 @@
+#pragma once
+
+// The run of this process while it is recorded.
+
+#include <chrono>
+#include <memory>
+
+#include <torchtap/views/explorer/detail/run.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+class LiveRun final : public Run {
+ public:
+  using Run::Run;
+
+  GraphText graph(Mode mode) override;
+  bool has(Mode mode) override;
+  std::int64_t graph_version() override;
+  std::map<std::int32_t, CallName> call_names() override;
+
+  /// From now on everything is also written to a file.
+  void save_to(std::shared_ptr<RunFileWriter> file);
+  /// Writes out what waits, with the graphs if they changed. Throws as the writer does.
+  void save();
+  /// The same, and that the run is finished.
+  void end();
+
+  /// Calls `function(graph)` while no other thread reads or changes it.
+  template <class Function>
+  decltype(auto) with_graph(Function&& function) {
+    const std::lock_guard lock(graph_mutex_);
+    return function(graph_);
+  }
+
+ private:
+  void save_graphs(bool all);
+  /// Differs whenever calls, edges, shapes or series do; empty for a mode that did not run.
+  std::string structure_tag(Mode mode);
+
+  std::mutex graph_mutex_;
+  Graph graph_;
+  std::mutex saving_;
+  std::shared_ptr<RunFileWriter> file_;
+  std::string saved_[modes];  // tags of the graphs in the file
+  std::chrono::steady_clock::time_point graphs_due_;
+};
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,65 @@
+#pragma once
+
+// Decides which steps are recorded, by what recording has cost so far.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include <torchtap/views/explorer/options.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// `allows` and `spend` may be called by several threads.
+class Pace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Pace(const Options& options) : every_(options.every()), share_(options.overhead()) {}
+
+  /// Whether to record this step. The first one always is.
+  bool allows(std::int64_t step, Clock::time_point now) {
+    if (every_ > 0) return step % every_ == 0;
+    if (recorded_++ == 0) {
+      began_ = now;
+      return true;
+    }
+    // As much again as the dearest record took has to fit.
+    const bool fits = static_cast<double>(spent_ + dearest_) <= share_ * static_cast<double>(elapsed(now));
+    if (!fits) --recorded_;
+    return fits;
+  }
+  /// Whether there is time to look at a forward that need not be looked at.
+  bool affords(Clock::time_point now) const {
+    return every_ > 0 || static_cast<double>(spent_) <= share_ * static_cast<double>(elapsed(now));
+  }
+  /// Time that recording took.
+  void spend(Clock::duration time) {
+    const auto taken = time / std::chrono::nanoseconds(1);
+    spent_ += taken;
+    this_record_ += taken;
+  }
+  /// What was spent since the last call was one record.
+  void end_record() {
+    const std::int64_t taken = this_record_.exchange(0);
+    // The first one also measured what happens once, such as the compilation of TorchScript.
+    dearest_ = ends_++ < 2 ? taken : (taken > dearest_ ? taken : dearest_ - (dearest_ - taken) / 8);
+  }
+  /// The share of the time since the first record.
+  double share(Clock::time_point now) const {
+    const auto all = elapsed(now);
+    return all <= 0 ? 0.0 : static_cast<double>(spent_) / static_cast<double>(all);
+  }
+
+ private:
+  std::int64_t elapsed(Clock::time_point now) const { return (now - began_) / std::chrono::nanoseconds(1); }
+
+  std::int64_t every_;
+  double share_;
+  Clock::time_point began_ = Clock::now();
+  std::int64_t recorded_ = 0, ends_ = 0;
+  std::int64_t dearest_ = 0;
+  std::atomic<std::int64_t> spent_{0}, this_record_{0};
+};
+
+}  // namespace torchtap::views::explorer::detail

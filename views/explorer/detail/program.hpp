@@ -1,0 +1,12 @@
+#pragma once
+
+// The program that runs.
+
+#include <string>
+
+namespace torchtap::views::explorer::detail {
+
+/// The name of the program's file; empty if the system does not tell.
+std::string program_name();
+
+}  // namespace torchtap::views::explorer::detail

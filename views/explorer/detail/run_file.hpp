@@ -1,0 +1,87 @@
+#pragma once
+
+// The file of a run: DIRECTORY/explorer/run.tapx, frames of bytes one after another (docs/format.md). It only
+// grows, so a reader may follow it, and what was written before the process was killed can be read.
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include <torchtap/views/explorer/detail/run.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// What a frame holds.
+enum class FrameKind : std::uint8_t {
+  info = 'I',    // JSON
+  series = 'S',  // number, key, name
+  column = 'C',  // series, column
+  scalar = 'V',  // step, value, name
+  graph = 'G',   // mode, version, JSON
+  step = 'T',    // the run has come to this step
+  end = 'E',     // the run is finished
+};
+
+/// DIRECTORY/explorer/run.tapx.
+std::string run_file_path(const std::string& directory);
+
+/// Writes a run. Frames are gathered until `flush`. Any thread may call any function; all of them throw
+/// `c10::Error` if the disk does not take what they write, and do nothing from then on.
+class RunFileWriter {
+ public:
+  /// Throws `c10::ValueError` if the directory holds a run already, `c10::Error` if it cannot be made.
+  RunFileWriter(const std::string& directory, const RunInfo& info);
+  ~RunFileWriter();
+  RunFileWriter(const RunFileWriter&) = delete;
+  RunFileWriter& operator=(const RunFileWriter&) = delete;
+
+  void series(std::int32_t number, const SeriesKey& key, const std::string& name);
+  void column(std::int32_t series, const Column& column);
+  void scalar(const std::string& name, std::int64_t step, double value);
+  void graph(Mode mode, const Run::GraphText& text);
+  void step(std::int64_t step);
+  /// The run is finished.
+  void end();
+  /// Hands everything to the system, which keeps it if the process is killed.
+  void flush();
+
+ private:
+  void frame(FrameKind kind, const std::string& body);
+  void write_out();
+
+  std::mutex mutex_;
+  const std::string path_;
+  int file_ = -1;
+  std::string waiting_;
+};
+
+/// Reads frames as far as they are complete.
+class RunFileReader {
+ public:
+  /// Throws `c10::Error` if there is no such file, `c10::ValueError` if it is no run.
+  explicit RunFileReader(const std::string& directory);
+  ~RunFileReader();
+  RunFileReader(const RunFileReader&) = delete;
+  RunFileReader& operator=(const RunFileReader&) = delete;
+
+  using Function = std::function<void(FrameKind kind, const std::string& body)>;
+
+  /// Calls `function` for each frame that was completed since the last call. Throws `c10::ValueError` for a
+  /// damaged frame, and what `function` throws.
+  void read(const Function& function);
+  /// The same for all frames of one kind up to where `read` has come, from the beginning.
+  void scan(FrameKind kind, const Function& function);
+  /// Whether the process that writes the file still has it open.
+  bool has_writer() const;
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::uint64_t read_from(std::uint64_t at, std::uint64_t end, const Function& function);
+
+  std::string path_;
+  int file_ = -1;
+  std::uint64_t at_ = 0;
+};
+
+}  // namespace torchtap::views::explorer::detail

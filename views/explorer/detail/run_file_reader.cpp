@@ -1,0 +1,114 @@
+// Reads frames.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/explorer/detail/run_file.hpp>
+#include <torchtap/views/explorer/detail/wire.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+constexpr std::uint64_t header_size = 8;
+constexpr std::uint32_t largest_frame = std::uint32_t{1} << 30;
+
+std::uint64_t size_of(int file) {
+  struct stat status {};
+  return ::fstat(file, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+/// As many bytes as there are.
+std::string bytes_at(int file, std::uint64_t at, std::size_t size) {
+  std::string bytes(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::pread(file, bytes.data() + done, size - done, static_cast<off_t>(at + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+}  // namespace
+
+RunFileReader::RunFileReader(const std::string& directory) : path_(run_file_path(directory)) {
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  TORCH_CHECK(file_ >= 0, "explorer: cannot read the run in \"", directory, "\": ", path_, ": ",
+              std::strerror(errno), "; pass a directory that Options().save() named.");
+  const std::string header = bytes_at(file_, 0, header_size);
+  const bool sound = header.size() < header_size || header == std::string("TAPX\1\0\0\0", header_size);
+  if (!sound) ::close(file_);
+  TORCH_CHECK_VALUE(sound, "explorer: ", path_, " is no run of an explorer of this version of torchtap.");
+}
+
+RunFileReader::~RunFileReader() {
+  ::close(file_);
+}
+
+bool RunFileReader::has_writer() const {
+  if (::flock(file_, LOCK_SH | LOCK_NB) != 0) return errno == EWOULDBLOCK;
+  ::flock(file_, LOCK_UN);
+  return false;
+}
+
+void RunFileReader::read(const Function& function) {
+  const std::uint64_t end = size_of(file_);
+  if (at_ == 0 && end < header_size) return;
+  at_ = read_from(std::max(at_, header_size), end, function);
+}
+
+void RunFileReader::scan(FrameKind kind, const Function& function) {
+  if (at_ == 0) return;
+  read_from(header_size, at_, [&](FrameKind found, const std::string& body) {
+    if (found == kind) function(found, body);
+  });
+}
+
+/// Returns where the last complete frame ends.
+std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, const Function& function) {
+  constexpr std::size_t step = std::size_t{1} << 22;
+  std::string bytes;
+  std::size_t used = 0;
+  std::uint64_t fetched = at;
+  const auto have = [&](std::size_t size) {
+    while (bytes.size() - used < size && fetched < end) {
+      bytes.erase(0, used);
+      used = 0;
+      const std::string more =
+          bytes_at(file_, fetched,
+                   static_cast<std::size_t>(std::min<std::uint64_t>(end - fetched, std::max(step, size))));
+      if (more.empty()) return false;
+      fetched += more.size();
+      bytes += more;
+    }
+    return bytes.size() - used >= size;
+  };
+  while (have(8)) {
+    Bytes head(bytes.data() + used, 8);
+    const auto size = head.get<std::uint32_t>(), sum = head.get<std::uint32_t>();
+    if (at + 8 + size > end && size <= largest_frame) break;  // it is being written, or its writer was killed
+    const bool whole = size > 0 && size <= largest_frame && have(8 + size);
+    const char* const payload = bytes.data() + used + 8;
+    const bool sound = whole && crc32c(payload, size) == sum;
+    // A file system that lost power may have room at the end that was never written.
+    if (!sound && size == 0 && sum == 0 && bytes.find_first_not_of('\0', used) == std::string::npos) break;
+    TORCH_CHECK_VALUE(
+        sound, "explorer: ", path_, " is damaged at byte ", at,
+        ": the checksum is not that of the data. What was before it could be read; cut the file ",
+        "off there (truncate -s ", at, ") to see that much.");
+    function(static_cast<FrameKind>(payload[0]), std::string(payload + 1, size - 1));
+    used += 8 + size;
+    at += 8 + size;
+  }
+  return at;
+}
+
+}  // namespace torchtap::views::explorer::detail

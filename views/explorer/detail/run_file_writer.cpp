@@ -1,0 +1,143 @@
+// Writes frames.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/explorer/detail/json.hpp>
+#include <torchtap/views/explorer/detail/run_file.hpp>
+#include <torchtap/views/explorer/detail/wire.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+constexpr std::size_t most_waiting = std::size_t{1} << 20;
+
+int open_new(const std::string& directory, const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  TORCH_CHECK(!error, "explorer::Options::save: cannot make the directory \"", directory,
+              "\": ", error.message(), ".");
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+  TORCH_CHECK_VALUE(file >= 0 || errno != EEXIST, "explorer::Options::save: \"", directory,
+                    "\" holds a run already (", path, "); choose another directory, or remove that file.");
+  TORCH_CHECK(file >= 0, "explorer::Options::save: cannot write ", path, ": ", std::strerror(errno), ".");
+  return file;
+}
+
+}  // namespace
+
+std::string run_file_path(const std::string& directory) {
+  return (std::filesystem::path(directory) / "explorer" / "run.tapx").string();
+}
+
+RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info)
+    : path_(run_file_path(directory)), file_(open_new(directory, path_)) {
+  ::flock(file_, LOCK_EX | LOCK_NB);  // says that the run goes on; where that is not possible, nothing does
+  Json json;
+  json.begin();
+  json.field("format", 1);
+  json.field("name", info.name);
+  json.field("program", info.program);
+  json.field("started", info.started);
+  json.field("mantissa_bits", mantissa_bits);
+  json.end();
+  waiting_ = "TAPX\1\0\0\0";
+  waiting_.resize(8, '\0');
+  frame(FrameKind::info, json.text());
+  flush();
+}
+
+RunFileWriter::~RunFileWriter() {
+  if (file_ < 0) return;
+  try {
+    flush();
+  } catch (const std::exception&) {
+    // The disk took no more; there is nobody to tell.
+  }
+  if (file_ >= 0) ::close(file_);
+}
+
+void RunFileWriter::frame(FrameKind kind, const std::string& body) {
+  std::string payload(1, static_cast<char>(kind));
+  payload += body;
+  const std::lock_guard lock(mutex_);
+  if (file_ < 0) return;
+  put(waiting_, static_cast<std::uint32_t>(payload.size()));
+  put(waiting_, crc32c(payload.data(), payload.size()));
+  waiting_ += payload;
+  if (waiting_.size() >= most_waiting) write_out();
+}
+
+void RunFileWriter::flush() {
+  const std::lock_guard lock(mutex_);
+  write_out();
+}
+
+void RunFileWriter::write_out() {
+  std::size_t done = 0;
+  while (file_ >= 0 && done < waiting_.size()) {
+    const ssize_t written = ::write(file_, waiting_.data() + done, waiting_.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int why = errno;
+      ::close(file_);
+      file_ = -1;
+      TORCH_CHECK(false, "explorer: writing ", path_, " failed: ", std::strerror(why),
+                  ". What was written before can be read; nothing more is.");
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  waiting_.clear();
+}
+
+void RunFileWriter::series(std::int32_t number, const SeriesKey& key, const std::string& name) {
+  std::string body;
+  put(body, number);
+  put(body, key.call);
+  put(body, static_cast<std::uint8_t>(key.what));
+  put(body, key.index);
+  put(body, key.mode);
+  put_text(body, name);
+  frame(FrameKind::series, body);
+}
+
+void RunFileWriter::column(std::int32_t series, const Column& column) {
+  std::string body;
+  put(body, series);
+  put_column(body, column);
+  frame(FrameKind::column, body);
+}
+
+void RunFileWriter::scalar(const std::string& name, std::int64_t step, double value) {
+  std::string body;
+  put(body, step);
+  put(body, value);
+  put_text(body, name);
+  frame(FrameKind::scalar, body);
+}
+
+void RunFileWriter::graph(Mode mode, const Run::GraphText& text) {
+  std::string body;
+  put(body, static_cast<std::uint8_t>(mode));
+  put(body, text.version);
+  body += text.json;
+  frame(FrameKind::graph, body);
+}
+
+void RunFileWriter::step(std::int64_t step) {
+  std::string body;
+  put(body, step);
+  frame(FrameKind::step, body);
+}
+
+void RunFileWriter::end() {
+  frame(FrameKind::end, "");
+  flush();
+}
+
+}  // namespace torchtap::views::explorer::detail

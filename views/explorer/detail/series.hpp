@@ -1,0 +1,74 @@
+#pragma once
+
+// Columns over time, in bounded memory.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <torchtap/views/explorer/detail/column.hpp>
+#include <torchtap/views/explorer/detail/graph.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+enum class What : std::uint8_t { input, output, grad_input, grad_output, parameter, parameter_grad, attach };
+constexpr std::size_t whats = 7;
+/// "grad_input".
+const char* name_of(What what) noexcept;
+
+/// Which tensor a series follows.
+struct SeriesKey {
+  std::int32_t call = 0;
+  What what = What::input;
+  std::int32_t index = 0;
+  std::int32_t mode = 0;  // a Mode; -1 for parameters and their gradients
+
+  friend bool operator<(const SeriesKey& a, const SeriesKey& b) noexcept {
+    return std::tie(a.call, a.what, a.index, a.mode) < std::tie(b.call, b.what, b.index, b.mode);
+  }
+};
+
+/// At most `columns` columns. When they are full, neighbours are merged, exactly, and from then on each
+/// column takes in twice as many steps.
+class Series {
+ public:
+  struct Stamped : Column {
+    std::uint64_t changed = 0;
+  };
+
+  Series(SeriesKey key, std::string name, std::size_t columns);
+
+  const SeriesKey& key() const noexcept { return key_; }
+  const std::string& name() const noexcept { return name_; }
+  /// Values at a step; those of the step before or of the same one only. `sequence` has to grow.
+  void add(const Column& column, std::uint64_t sequence);
+  /// Merges neighbours until there are at most this many. Throws `c10::ValueError` for fewer than 2.
+  void limit(std::size_t columns, std::uint64_t sequence);
+
+  const std::vector<Stamped>& columns() const noexcept { return columns_; }
+  /// Number of steps that a column takes in.
+  std::uint64_t stride() const noexcept { return stride_; }
+  /// When neighbours were merged last.
+  std::uint64_t whole_since() const noexcept { return whole_since_; }
+  /// The values at the last step.
+  const Column& last() const noexcept { return last_; }
+  std::optional<std::int64_t> first_nan, first_inf;
+  /// About.
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void halve(std::uint64_t sequence);
+
+  SeriesKey key_;
+  std::string name_;
+  std::size_t most_;
+  std::vector<Stamped> columns_;
+  std::uint64_t stride_ = 1, whole_since_ = 0;
+  std::uint64_t steps_ = 0;  // in the last column
+  std::size_t bytes_ = 0;
+  Column last_;
+};
+
+}  // namespace torchtap::views::explorer::detail

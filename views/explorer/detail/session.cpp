@@ -1,0 +1,286 @@
+// Attaching, steps, and what is read at the end of backward.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <atomic>
+#include <sstream>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/hooks/detail/depth.hpp>
+#include <torchtap/views/explorer/detail/program.hpp>
+#include <torchtap/views/explorer/detail/run_file.hpp>
+#include <torchtap/views/explorer/detail/session.hpp>
+#include <torchtap/views/explorer/explorer.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+RunInfo info_of(const Options& options) {
+  RunInfo info;
+  info.program = program_name();
+  const std::string& directory = options.save();
+  const std::size_t end = directory.find_last_not_of('/');
+  const std::string base = directory.substr(0, end == std::string::npos ? 0 : end + 1);
+  const std::string last = base.substr(base.find_last_of('/') + 1);
+  info.name = !options.name().empty() ? options.name() : !last.empty() ? last : info.program;
+  info.started = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return info;
+}
+
+/// What the module prints of itself between the first and the last parenthesis, in one line.
+std::string attributes_of(const torch::nn::Module& module) {
+  std::ostringstream out;
+  module.pretty_print(out);
+  std::string text = out.str();
+  const std::size_t open = text.find('('), close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) return "";
+  text = text.substr(open + 1, close - open - 1);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+Session::Session(Options given)
+    : options(std::move(given)),
+      serial_(next_serial()),
+      run_(std::make_shared<LiveRun>(info_of(options), static_cast<std::size_t>(options.columns()),
+                                     options.memory())),
+      pace_(options) {
+  if (!options.save().empty()) run_->save_to(std::make_shared<RunFileWriter>(options.save(), run_->info()));
+}
+
+Session::~Session() {
+  close();
+}
+
+void Session::watch(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector) {
+  const model::ModuleRef& root = modules.front();
+  TORCH_CHECK_VALUE(around_.empty(),
+                    "explorer::Explorer::watch: this explorer watches a model already; make "
+                    "another explorer for \"",
+                    root.type(), "\".");
+  try {
+    attach_all(modules, selector);
+  } catch (...) {  // as if nobody had called
+    handles_.clear();
+    around_.clear();
+    held_.clear();
+    constants_.clear();
+    run_->with_graph([](Graph& graph) { graph = Graph(); });
+    throw;
+  }
+  ++watching();
+}
+
+void Session::attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector) {
+  const model::ModuleRef& root = modules.front();
+  scripted_ = root.scripted();
+  root_counts_ = hooks::detail::counts_in_depth(root);
+  if (scripted_) {
+    is_training_ = [model = root.script()] { return model.is_training(); };
+  } else {
+    is_training_ = [model = &root.module()] { return model->is_training(); };
+  }
+  for (const model::ModuleRef& module : modules) describe(module);
+  hooks::DeferredCompile batch;
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    if (i == 0 || (modules[i].has_forward() && modules[i].reachable() && selector(modules[i])))
+      attach_to(modules[i], static_cast<std::int32_t>(i));
+  }
+  batch.commit();
+}
+
+void Session::describe(const model::ModuleRef& module) {
+  ModuleInfo info;
+  info.path = module.path();
+  info.type = module.type();
+  info.name =
+      module.path().empty() ? module.type() : module.path().substr(module.path().find_last_of('.') + 1);
+  const auto index = static_cast<std::int32_t>(around_.size());
+  const auto hold = [&](const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    constants_.push_back(tensor);
+    ParameterInfo parameter{name, tensor.scalar_type(), tensor.sizes().vec(), tensor.requires_grad()};
+    const auto same =
+        std::find_if(held_.begin(), held_.end(), [&](const Held& one) { return one.tensor.is_same(tensor); });
+    parameter.owner = same == held_.end() ? index : same->module;
+    parameter.position =
+        same == held_.end() ? static_cast<std::int32_t>(info.parameters.size()) : same->position;
+    if (same == held_.end()) held_.push_back({tensor, index, parameter.position, name});
+    info.parameters.push_back(std::move(parameter));
+  };
+  if (module.scripted()) {
+    for (const auto& one : module.script().named_parameters(false)) hold(one.name, one.value);
+    for (const auto& one : module.script().named_buffers(false)) constants_.push_back(one.value);
+  } else {
+    for (const auto& one : module.module().named_parameters(false)) hold(one.key(), one.value());
+    for (const auto& one : module.module().named_buffers(false)) constants_.push_back(one.value());
+    info.attributes = attributes_of(module.module());
+  }
+  std::vector<std::int32_t> around;
+  run_->with_graph([&](Graph& graph) {
+    for (std::size_t i = 0; i < graph.modules.size(); ++i) {
+      const std::string& path = graph.modules[i].path;
+      if (path.empty() || info.path.compare(0, path.size() + 1, path + ".") == 0)
+        around.push_back(static_cast<std::int32_t>(i));
+    }
+    graph.modules.push_back(std::move(info));
+  });
+  around_.push_back(std::move(around));
+}
+
+void Session::attach_to(const model::ModuleRef& module, std::int32_t index) {
+  const std::weak_ptr<Session> weak = weak_from_this();
+  const bool counts = hooks::detail::counts_in_depth(module);
+  handles_.push_back(
+      hooks::attach(module, hooks::Kind::forward_pre, [weak, index, counts](hooks::Event& event) {
+        // Between that of the call around a Sequential and those of its entries, if its own call does not
+        // count.
+        const int depth = 2 * hooks::detail::call_depth() + (counts ? 0 : 1);
+        if (const auto session = weak.lock()) session->enter(index, depth, event);
+      }));
+  handles_.push_back(hooks::attach(module, hooks::Kind::forward_output, [weak, index](hooks::Event& event) {
+    if (const auto session = weak.lock()) session->leave(index, event);
+  }));
+}
+
+void Session::close() noexcept {
+  forget_forward();
+  if (std::exchange(closed_, true)) return;
+  if (!handles_.empty()) --watching();
+  guarded([&] {
+    hooks::DeferredCompile batch;
+    handles_.clear();
+    batch.commit();
+  });
+  run_->set_state("finished");
+  guarded([&] { run_->end(); });
+}
+
+/// A forward begins, and perhaps a step. Whether the forward is recorded. With `mutex_`.
+bool Session::open_step(bool trains) {
+  const bool first = !any_forward_;
+  any_forward_ = true;
+  const bool learns = trains && at::GradMode::is_enabled();
+  const bool opens = first || (!user_steps_ && (any_backward_ ? trains && backward_seen_ : !learns));
+  if (opens) {
+    if (!first) ++step_;
+    backward_seen_ = callback_queued_ = false;
+    run_->reach(step_);
+    recording_ = pace_.allows(step_, Pace::Clock::now());
+    return recording_;
+  }
+  // Between two steps of a training, or within one that is accumulated from several batches.
+  return trains ? recording_.load() : pace_.allows(step_, Pace::Clock::now());
+}
+
+void Session::set_step(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK_VALUE(!any_forward_ || step > step_, "explorer::Explorer::step: steps have to grow; got ", step,
+                    " after ", step_, ".");
+  user_steps_ = true;
+  any_forward_ = true;
+  step_ = step;
+  backward_seen_ = callback_queued_ = false;
+  run_->reach(step_);
+  recording_ = pace_.allows(step_, Pace::Clock::now());
+}
+
+std::int64_t Session::step() const {
+  const std::lock_guard lock(mutex_);
+  return step_;
+}
+
+void Session::scalar(const std::string& name, double value) {
+  run_->add_scalar(name, step(), value);
+}
+
+void Session::backward_begins() {
+  const std::lock_guard lock(mutex_);
+  backward_seen_ = any_backward_ = true;
+  if (!recording_ || callback_queued_) return;
+  callback_queued_ = true;
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto session = weak.lock()) session->end_backward();
+  });
+}
+
+void Session::end_backward() {
+  const auto began = Pace::Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    callback_queued_ = false;
+  }
+  guarded([&] { record_parameters(true); });
+  pace_.spend(Pace::Clock::now() - began);
+  {
+    const std::lock_guard lock(mutex_);
+    pace_.end_record();
+  }
+  guarded([&] {
+    write_pace();
+    run_->save();
+  });
+}
+
+/// What the page shows of the explorer itself.
+void Session::write_pace() {
+  const std::lock_guard lock(mutex_);
+  const auto now = Pace::Clock::now();
+  run_->add_scalar("explorer overhead", step_, pace_.share(now));
+  if (step_ > timed_step_) {
+    const double seconds = std::chrono::duration<double>(now - timed_).count();
+    run_->add_scalar("time per step", step_, seconds / static_cast<double>(step_ - timed_step_));
+  }
+  timed_step_ = step_;
+  timed_ = now;
+}
+
+void Session::record_parameters(bool gradients) {
+  const core::detail::RecordingMode quiet;
+  const std::int64_t at = step();
+  for (const Held& one : held_) {
+    const std::int32_t call =
+        run_->with_graph([&](const Graph& graph) { return graph.first_call(one.module); });
+    if (call < 0) continue;
+    const auto add = [&](What what, const at::Tensor& tensor) {
+      Column column = measure(tensor);
+      column.first_step = column.last_step = at;
+      run_->add(run_->series({call, what, one.position, -1}, one.name), column);
+    };
+    if ((options.record() & Parameter) != 0) add(What::parameter, one.tensor);
+    if (gradients && (options.record() & ParameterGrad) != 0 && one.tensor.grad().defined())
+      add(What::parameter_grad, one.tensor.grad());
+  }
+}
+
+void Session::failed(const char* what) noexcept {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      constexpr std::size_t most = 100;
+      if (std::find(errors_.begin(), errors_.end(), what) != errors_.end()) return;
+      if (errors_.size() < most) errors_.emplace_back(what);
+    }
+    if (options.on_error()) options.on_error()(what);
+  } catch (...) {
+    // There is nobody left to tell.
+  }
+}
+
+std::vector<std::string> Session::errors() const {
+  const std::lock_guard lock(mutex_);
+  return errors_;
+}
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,62 @@
+// Columns as bytes, and their checksum.
+#include <array>
+
+#include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/explorer/detail/wire.hpp>
+
+namespace torchtap::views::explorer::detail {
+namespace {
+
+std::array<std::uint32_t, 256> make_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1U) ^ ((value & 1U) != 0 ? 0x82F63B78U : 0);
+    table[i] = value;
+  }
+  return table;
+}
+
+}  // namespace
+
+void put_column(std::string& to, const Column& column) {
+  put(to, column.first_step);
+  put(to, column.last_step);
+  for (const std::uint64_t number : {column.count, column.nan, column.posinf, column.neginf, column.zeros}) {
+    put(to, static_cast<double>(number));
+  }
+  for (const double number : {column.min, column.max, column.sum, column.sum_squares}) put(to, number);
+  put(to, column.n_bins);
+  to += column.bins;
+}
+
+Column get_column(Bytes& from) {
+  Column column;
+  column.first_step = from.get<std::int64_t>();
+  column.last_step = from.get<std::int64_t>();
+  bool sound = true;
+  for (std::uint64_t* const number :
+       {&column.count, &column.nan, &column.posinf, &column.neginf, &column.zeros}) {
+    const double value = from.get<double>();
+    sound = sound && value >= 0 && value < 9e18;
+    *number = sound ? static_cast<std::uint64_t>(value) : 0;
+  }
+  for (double* const number : {&column.min, &column.max, &column.sum, &column.sum_squares})
+    *number = from.get<double>();
+  column.n_bins = from.get<std::uint32_t>();
+  TORCH_CHECK_VALUE(sound && from.good(), "explorer: expected the statistics of a tensor at a step, got ",
+                    "something else; the file or message is damaged.");
+  column.bins = from.rest();
+  (void)unpack(column.bins, column.n_bins);
+  return column;
+}
+
+std::uint32_t crc32c(const void* data, std::size_t size) noexcept {
+  static const auto table = make_table();
+  const auto* const bytes = static_cast<const unsigned char*>(data);
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (std::size_t i = 0; i < size; ++i) crc = (crc >> 8U) ^ table[(crc ^ bytes[i]) & 0xFFU];
+  return ~crc;
+}
+
+}  // namespace torchtap::views::explorer::detail

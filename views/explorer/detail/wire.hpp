@@ -1,0 +1,20 @@
+#pragma once
+
+// Columns as bytes, the same in files and in messages to the page (docs/format.md).
+
+#include <string>
+
+#include <torchtap/views/explorer/detail/bytes.hpp>
+#include <torchtap/views/explorer/detail/column.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+void put_column(std::string& to, const Column& column);
+/// A column of a file, whose bins are all that is left of `from`. Throws `c10::ValueError` if the bytes are
+/// none.
+Column get_column(Bytes& from);
+
+/// CRC-32C of bytes.
+std::uint32_t crc32c(const void* data, std::size_t size) noexcept;
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,105 @@
+#pragma once
+
+/// A model as it computes, and how its tensors are distributed over time.
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/selectors/selector.hpp>
+#include <torchtap/views/explorer/options.hpp>
+#include <torchtap/views/explorer/serve.hpp>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::jit {
+struct Module;
+}
+
+namespace torchtap::views::explorer {
+
+namespace detail {
+class Session;
+}
+
+/// Watches a model while it trains or runs:
+///
+///     explorer::Explorer explorer(explorer::Options().save("run1"));
+///     explorer.watch(*model);
+///     for (…) { …; explorer.scalar("loss", loss); }
+///
+/// Outputs, gradients and trained weights are the same bits as without. A step begins with the first forward
+/// of the model after a backward, unless `step` says otherwise; forwards in evaluation mode belong to the
+/// training step before them. Several threads may run the model. Modules that cannot be hooked in this
+/// program are not shown, and data flows through the call around them.
+///
+/// Move-only; destroy it in the thread that runs the model, and not while a forward runs.
+class TORCHTAP_API Explorer {
+ public:
+  explicit Explorer(Options options = {});
+  ~Explorer();
+  Explorer(Explorer&&) noexcept;
+  Explorer& operator=(Explorer&&) noexcept;
+
+  /// Watches the model and those of its modules that are selected. Throws `c10::ValueError` if the model
+  /// itself cannot be hooked, or if this explorer watches a model already.
+  void watch(torch::nn::Module& model, const selectors::Selector& selector = {});
+  /// The same for a TorchScript model; modules are hooked around `method`.
+  void watch(const torch::jit::Module& model, const selectors::Selector& selector = {},
+             const std::string& method = "forward");
+
+  /// Says which step begins, for a time axis of one's own. Throws `c10::ValueError` if the number is not
+  /// larger than the one before.
+  void step(std::int64_t number);
+  /// A number of the current step, drawn above all panels.
+  void scalar(const std::string& name, double value);
+  /// The same for a tensor of one element. One that is on a device is read, which waits for the device, only
+  /// in steps that are recorded. Throws `c10::ValueError` for several elements.
+  void scalar(const std::string& name, const at::Tensor& value);
+
+  /// Shows the run in the browser, from a thread of its own, for as long as this object lives. Returns what
+  /// to open: "http://127.0.0.1:8080/#token=…". Throws as `Server` does, and `c10::ValueError` if it is
+  /// served already.
+  std::string serve(const ServeOptions& options = {});
+  /// Writes the page with all that was recorded so far into one file, which needs neither a server nor a
+  /// network. Throws `c10::Error` if the file cannot be written.
+  void export_page(const std::string& file) const;
+
+  /// The number of the current step.
+  std::int64_t step() const;
+  /// What recording failed at.
+  std::vector<std::string> errors() const;
+
+  /// For torchtap itself: what was recorded.
+  const std::shared_ptr<detail::Session>& session() const noexcept { return session_; }
+
+ private:
+  std::shared_ptr<detail::Session> session_;
+  std::unique_ptr<Server> server_;
+};
+
+namespace detail {
+/// Number of explorers that watch a model.
+TORCHTAP_API std::atomic<int>& watching() noexcept;
+TORCHTAP_API void attach(const at::Tensor& tensor, const char* name);
+}  // namespace detail
+
+/// In a forward: makes a node of an intermediate tensor, with its values and gradients. Returns the tensor
+/// itself, whether or not an explorer watches.
+inline const at::Tensor& attach(const at::Tensor& tensor, const char* name) {
+  if (detail::watching().load(std::memory_order_relaxed) != 0) detail::attach(tensor, name);
+  return tensor;
+}
+inline at::Tensor attach(at::Tensor&& tensor, const char* name) {
+  attach(static_cast<const at::Tensor&>(tensor), name);
+  return std::move(tensor);
+}
+
+}  // namespace torchtap::views::explorer

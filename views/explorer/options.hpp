@@ -1,0 +1,64 @@
+#pragma once
+
+/// What an explorer records, how often, and where it puts it.
+
+#include <torch/arg.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <torchtap/core/api.hpp>
+
+namespace torchtap::views::explorer {
+
+/// Kinds of tensors; combine them with `|`.
+enum Record : unsigned {
+  Input = 1,
+  Output = 2,
+  /// The gradient of the loss with respect to a module's inputs, all uses of the tensor included.
+  GradInput = 4,
+  /// The same for its outputs.
+  GradOutput = 8,
+  /// Parameters at the end of backward, that is before the optimizer changes them.
+  Parameter = 16,
+  /// Their gradients, accumulated, at the same moment.
+  ParameterGrad = 32,
+  Everything = 63,
+};
+
+/// Chained like LibTorch's own options: `Options().every(100).save("run1")`.
+class TORCHTAP_API Options {
+ public:
+  using OnError = std::function<void(const std::string& message)>;
+
+  /// Records the steps 0, n, 2n …; the alternative to `overhead`. Throws `c10::ValueError` unless n > 0.
+  Options& every(std::int64_t steps);
+  std::int64_t every() const noexcept { return every_; }
+  /// Chooses the steps by itself, such that recording takes this share of the time on average. Throws
+  /// `c10::ValueError` unless the share is more than 0 and at most 1.
+  Options& overhead(double share);
+  double overhead() const noexcept { return overhead_; }
+  /// The most columns of a series; when they are full, neighbours are merged. Throws `c10::ValueError` for
+  /// fewer than 2.
+  Options& columns(std::int64_t count);
+  std::int64_t columns() const noexcept { return columns_; }
+
+  /// Which tensors have their values recorded: `Input | Output`.
+  TORCH_ARG(unsigned, record) = Everything;
+  /// About how many bytes all columns in memory may take. Above, all series get fewer columns.
+  TORCH_ARG(std::int64_t, memory) = std::int64_t{256} << 20;
+  /// A directory that gets everything in full resolution; none if empty. It is made if it does not exist.
+  TORCH_ARG(std::string, save);
+  /// What the page calls the run; the name of the directory or of the program if empty.
+  TORCH_ARG(std::string, name);
+  /// Called when recording fails, which the model never notices. `Explorer::errors` lists the failures, too.
+  TORCH_ARG(OnError, on_error);
+
+ private:
+  std::int64_t every_ = 0;
+  double overhead_ = 0.02;
+  std::int64_t columns_ = 256;
+};
+
+}  // namespace torchtap::views::explorer
