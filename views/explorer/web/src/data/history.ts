@@ -1,0 +1,46 @@
+// The columns of one series, in order of steps, as updates come in.
+
+import { mergeColumns, type Column } from "./column";
+import type { Update } from "./decode";
+
+export class History {
+  columns: Column[] = [];
+  sequence = 0;
+  /** Grows with each change, so that pictures of it can be kept until then. */
+  version = 0;
+
+  apply(update: Update): void {
+    if (update.replace) this.columns = [];
+    for (const c of update.columns) this.put(c);
+    this.sequence = Math.max(this.sequence, update.sequence);
+    this.version++;
+  }
+
+  private put(c: Column): void {
+    const at = this.find(c.first);
+    if (at >= 0 && this.columns[at]!.first === c.first) this.columns[at] = c;
+    else this.columns.splice(at + 1, 0, c);
+  }
+
+  /** The index of the last column that begins at or before a step; -1 if there is none. */
+  private find(step: number): number {
+    let lo = 0, hi = this.columns.length;
+    while (lo < hi) {
+      const mid = (lo + hi) >> 1;
+      if (this.columns[mid]!.first <= step) lo = mid + 1; else hi = mid;
+    }
+    return lo - 1;
+  }
+
+  /** The column shown at a step: the last that begins at or before it, else the first. */
+  at(step: number): Column | null { return this.columns[Math.max(0, this.find(step))] ?? null; }
+
+  /** Columns that reach into the range. */
+  within(from: number, to: number): Column[] {
+    const start = Math.max(0, this.find(from));
+    const end = this.find(to) + 1;
+    return this.columns.slice(this.columns[start] && this.columns[start]!.last < from ? start + 1 : start, end);
+  }
+
+  all(): Column | null { return mergeColumns(this.columns); }
+}
