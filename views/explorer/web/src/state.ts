@@ -118,6 +118,24 @@ export function expandAll(): void {
   const model = a.value?.model.value;
   if (model) open.value = new Set([...model.children.keys()].map(id => model.key(id)));
 }
+/** Opens the outer modules as long as what is shown stays small. */
+export function openSome(): void {
+  const model = a.value?.model.value;
+  if (!model?.root) return;
+  const now = new Set<string>();
+  let seen = model.childrenOf(model.root.id).length;
+  let level = model.childrenOf(model.root.id);
+  while (level.length) {
+    const inside = level.flatMap(call => [...model.childrenOf(call.id)]);
+    if (!inside.length || seen + inside.length > FEW) break;
+    for (const call of level) if (model.canOpen(call.id)) now.add(model.key(call.id));
+    seen += inside.length;
+    level = inside;
+  }
+  open.value = now;
+}
+const FEW = 26;
+
 export function collapseAll(): void { open.value = new Set(); }
 
 export async function choose(run: string, other: string | null): Promise<void> {

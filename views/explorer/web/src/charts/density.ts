@@ -8,7 +8,7 @@ import type { ValueScale } from "./scale";
  * The share of the finite elements in each row, without zeros, from the lowest value to the highest. Rows at the ends
  * take no share of what lies beyond them.
  */
-export function density(column: Column, scale: ValueScale, rows: number, into = new Float32Array(rows)): Float32Array {
+export function density(column: Column, scale: ValueScale, rows: number, into: Float32Array = new Float32Array(rows)): Float32Array {
   into.fill(0);
   const total = finite(column);
   if (!total) return into;

@@ -238,9 +238,11 @@ class Painter {
       const port = (out ? call.outputs : call.inputs)[k];
       setFont(c, 11);
       c.textBaseline = "middle";
+      c.textAlign = "center";
       c.fillStyle = palette.soft;
       const many = (out ? call.outputs : call.inputs).length > 1;
-      c.fillText(`${k < 0 ? "captured" : out ? "output" : "input"}${many && k >= 0 ? " " + k : ""}${port ? "  " + shapeText(port.shape) : ""}`, x + 11, y + 0.5);
+      c.fillText(`${k < 0 ? "captured" : out ? "output" : "input"}${many && k >= 0 ? " " + k : ""}${port ? "  " + shapeText(port.shape) : ""}`, x, y + (out ? 16 : -15));
+      c.textAlign = "left";
     }
     c.globalAlpha = 1;
   }

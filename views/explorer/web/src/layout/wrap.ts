@@ -24,8 +24,7 @@ export function wrap(draft: Draft, pairs: Int32Array, spacing: Spacing): Wrapped
   const rows = top.length, height = rows ? bottom[rows - 1]! : 0;
   const whole = extent(draft, 0, rows);
   const width = whole[1] - whole[0];
-  const wanted = Math.round(Math.sqrt(height / ((width + 40) * spacing.aspect)));
-  const starts = height > 560 && height > 2.3 * width && wanted > 1 ? cut(draft, pairs, wanted) : [0];
+  const starts = height > 560 && height > 2.1 * width ? bestCut(draft, pairs, spacing, width, height) : [0];
 
   const columnOf = new Int32Array(rows);
   starts.forEach((start, c) => columnOf.fill(c, start));
@@ -46,6 +45,26 @@ export function wrap(draft: Draft, pairs: Int32Array, spacing: Spacing): Wrapped
   });
   return { columnOf, dx, dy, width: right, height: lowest + (several ? TURN : 0), floor: lowest, ceiling: several ? TURN : 0,
     lane: (e, column) => lanes[column]! + passing[column]!.indexOf(e) * spacing.lane };
+}
+
+/** The cut whose columns fill a screen best: fewer of them unless more are clearly better. */
+function bestCut(draft: Draft, pairs: Int32Array, spacing: Spacing, width: number, height: number): number[] {
+  const about = Math.max(2, Math.round(Math.sqrt(height / ((width + 40) * spacing.aspect))));
+  let best = [0], least = Math.max(width / spacing.aspect, height);
+  const first = about > 12 ? about : 2, last = about > 12 ? about : about + 3;
+  for (let wanted = first; wanted <= last; wanted++) {
+    const starts = cut(draft, pairs, wanted);
+    let wide = 0, high = 0;
+    starts.forEach((start, c) => {
+      const end = starts[c + 1] ?? draft.top.length;
+      const [min, max] = extent(draft, start, end);
+      wide += max - min + (c ? 2 * spacing.gap : 0);
+      high = Math.max(high, draft.bottom[end - 1]! - draft.top[start]!);
+    });
+    const size = Math.max(wide / spacing.aspect, high + 2 * TURN);
+    if (size < 0.88 * least) { best = starts; least = size; }
+  }
+  return best;
 }
 
 /** The first rows of the columns, about equally high. */
