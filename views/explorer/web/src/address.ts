@@ -61,7 +61,7 @@ export function writeAddress(): void {
     put("vs", state.b.value?.run.id ?? "", "");
     put("mode", state.mode.value, "train");
     const all = model !== null && model !== undefined && state.open.value.size > 40 && state.open.value.size >= model.children.size - 1;
-    put("open", all ? "*" : join(state.open.value), "");
+    put("open", all ? "*" : join(state.open.value), "\0");
     put("panels", join(state.pinned.value), "");
     put("hide", join(state.hidden.value), "");
     put("show", join(state.shown.value), "");

@@ -67,8 +67,12 @@ function paintStrip(column: Column, scale: ValueScale, line: Float32Array, strip
   }
   const broken = column.nan + column.posinf + column.neginf;
   if (broken) {
-    // NaN and infinities have no place on the axis: a red bar from the top, as high as their share.
-    const high = Math.max(4, Math.round(height * broken / Math.max(1, column.count)));
-    for (let y = 0; y < high; y++) { strip[4 * y] = red[0]!; strip[4 * y + 1] = red[1]!; strip[4 * y + 2] = red[2]!; strip[4 * y + 3] = 255; }
+    // NaN and infinities have no place on the axis: a red bar from the top, as high as their share, with a bold edge.
+    const high = Math.max(5, Math.round(height * broken / Math.max(1, column.count)));
+    for (let y = 0; y < high; y++) {
+      const bold = y < 5 || y >= high - 1;
+      for (let c = 0; c < 3; c++) strip[4 * y + c] = red[c]!;
+      strip[4 * y + 3] = bold ? 255 : 90;
+    }
   }
 }

@@ -53,23 +53,28 @@ export function drawSingle(frame: Frame, column: Column | null, other: Column | 
   const bins = Math.max(24, Math.min(72, Math.floor(width / 7))), left = SIDE, wide = width - 2 * SIDE, floor = height - FLOOR;
   const mine = column && finite(column) ? heights(column, scale, bins) : null;
   const theirs = other && finite(other) ? heights(other, scale, bins) : null;
-  const top = Math.max(mine ? peak(mine) : 0, theirs ? peak(theirs) : 0);
+  const top = Math.max(mine ? crest(mine, scale) : 0, theirs ? crest(theirs, scale) : 0);
   if (!top) { nothing(frame, column ? "no finite element at this step" : "no data yet"); return; }
   const unit = (floor - 10) / top, step = wide / bins;
   if (mine) {
     for (let i = 0; i < bins; i++) {
-      const h = mine[i]! * unit;
+      const h = Math.min(mine[i]! * unit, floor - 6);
       if (h < 0.3) continue;
-      c.fillStyle = rampColour(kind, palette.dark, (palette.dark ? 0.45 : 0.35) + 0.4 * Math.sqrt(mine[i]! / top));
+      c.fillStyle = rampColour(kind, palette.dark, (palette.dark ? 0.45 : 0.35) + 0.4 * Math.sqrt(Math.min(1, mine[i]! / top)));
       c.beginPath();
       c.roundRect(left + i * step + 0.5, floor - h, Math.max(1, step - 1), h, [Math.min(2.5, h), Math.min(2.5, h), 0, 0]);
       c.fill();
+      if (mine[i]! > top) {
+        // Cut off: a gap says that the bar is higher.
+        c.fillStyle = palette.surface;
+        c.fillRect(left + i * step - 1, 17, step + 2, 3);
+      }
     }
   }
   if (theirs) {
     c.beginPath();
     theirs.forEach((v, i) => {
-      const y = floor - v * unit;
+      const y = floor - Math.min(v * unit, floor - 6);
       if (i === 0) c.moveTo(left, y);
       c.lineTo(left + i * step, y);
       c.lineTo(left + (i + 1) * step, y);
@@ -80,6 +85,14 @@ export function drawSingle(frame: Frame, column: Column | null, other: Column | 
   }
   c.fillStyle = palette.strong;
   c.fillRect(left, floor, wide, 1);
+}
+
+/** The highest bin, but not much above the others if it is that of zeros, which would flatten all else. */
+function crest(values: Float32Array, scale: ValueScale): number {
+  const zero = Math.floor(scale.at(0) * values.length);
+  let others = 0;
+  values.forEach((v, i) => { if (i !== zero) others = Math.max(others, v); });
+  return others > 0 && (values[zero] ?? 0) > 2.5 * others ? 1.35 * others : peak(values);
 }
 
 /** Hills of sampled columns, the newest in front; returns the step of the hill at each height, for clicks. */

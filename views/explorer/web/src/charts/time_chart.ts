@@ -26,11 +26,12 @@ export class TimeChart {
   private image: { key: string; canvas: HTMLCanvasElement } | null = null;
   private dragged = false;
 
-  constructor(host: HTMLElement, width: number, height: number) {
+  /** `steps`: whether the axis of steps is written out. */
+  constructor(private readonly host: HTMLElement, width: number, height: number, steps: boolean) {
     this.plot = new uPlot({
       width, height, padding: [4, 8, 0, 0], legend: { show: false },
       scales: { x: { time: false, range: () => this.span() }, y: { range: [0, 1] } },
-      axes: [this.xAxis(), this.yAxis()],
+      axes: [steps ? this.xAxis() : { ...this.xAxis(), size: 2, ticks: { show: false }, values: () => [] }, this.yAxis()],
       series: [{}, { show: false }],
       cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false, dist: 4 },
         sync: { key: "steps", scales: ["x", null], setSeries: false },
@@ -73,6 +74,9 @@ export class TimeChart {
 
   show(drawing: Drawing): void {
     this.drawing = drawing;
+    const { scale } = drawing;
+    // For tests, which compare pixels with values.
+    this.host.dataset.axis = [scale.from, scale.to, scale.unit].join();
     this.plot.setData([[drawing.span.from, drawing.span.to], [null, null]], true);
     // The axis of values runs from 0 to 1 for uPlot, which therefore does not see that its ticks have changed.
     this.plot.redraw(false, true);

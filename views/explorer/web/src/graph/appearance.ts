@@ -128,7 +128,13 @@ const badges = computed<Map<number, Badge>>(() => {
     if (!at) continue;
     const old = result.get(at.id);
     if (old && RANK.indexOf(old.kind) <= RANK.indexOf(mark.kind)) continue;
-    result.set(at.id, { kind: mark.kind, value: toNumber(mark.value), inside: at.id !== mark.call });
+    result.set(at.id, { kind: mark.kind, value: toNumber(mark.value), inside: at.id !== mark.call, first: old?.first ?? false });
+  }
+  const first = run.health.value.first_bad;
+  if (first && first.step <= state.shownStep.value) {
+    let at = model.byId.get(first.call);
+    while (at && !closed.has(at.id)) at = at.parent === null ? undefined : model.byId.get(at.parent);
+    if (at) result.set(at.id, { kind: first.what, value: 1, inside: at.id !== first.call, first: true });
   }
   return result;
 });

@@ -30,10 +30,13 @@ export class Camera {
     this.y = wy - sy / this.k;
   }
 
-  /** The whole scene, but small ones no larger than life. */
-  fit(box: Box, animated: boolean, margin = 28): void {
-    const k = Math.min(1.15, Math.max(LEAST, Math.min((this.width - 2 * margin) / box.w, (this.height - 2 * margin) / box.h)));
-    this.go([box.x + box.w / 2 - this.width / 2 / k, box.y + box.h / 2 - this.height / 2 / k, k], animated);
+  /** The whole scene clear of the buttons over it, but small ones not much larger than life. */
+  fit(box: Box, animated: boolean): void {
+    const small = this.width < 500;
+    const [left, right, top, bottom] = small ? [14, 14, 62, 66] : [58, 22, 22, 62];
+    const wide = this.width - left - right, high = this.height - top - bottom;
+    const k = Math.min(1.15, Math.max(LEAST, Math.min(wide / box.w, high / box.h)));
+    this.go([box.x + box.w / 2 - (left + wide / 2) / k, box.y + box.h / 2 - (top + high / 2) / k, k], animated);
   }
 
   /** A comfortable view of one node; keeps the zoom where it is comfortable already. */

@@ -10,7 +10,8 @@ import { trace } from "./lines";
 import type { Stage } from "./stage";
 import { fitted, setFont } from "./text";
 
-export interface Badge { kind: MarkKind; value: number; inside: boolean }
+/** `first`: here values were not finite for the first time. */
+export interface Badge { kind: MarkKind; value: number; inside: boolean; first: boolean }
 
 /** All that decides how nodes look besides their places. */
 export interface Look {
@@ -279,7 +280,8 @@ class Painter {
     c.clip();
     if (!statistic) {
       c.fillStyle = colour;
-      c.globalAlpha *= palette.dark ? 0.1 : 0.06;
+      // Without readable words the colour has to say more.
+      c.globalAlpha *= (palette.dark ? 0.1 : 0.06) + 0.34 * Math.max(0, Math.min(1, (0.5 - k) / 0.2));
       c.fillRect(x, y, w, h);
       c.globalAlpha = this.alpha(i);
     }
@@ -386,9 +388,17 @@ class Painter {
       c.globalAlpha = 1;
       c.lineWidth /= 3;
       c.stroke();
-      if (k < 0.42) continue;
+      const broken = badge.kind === "nan" || badge.kind === "inf";
+      if (badge.first && k < 0.42) {
+        // The one to look at is seen from any distance.
+        c.fillStyle = colour;
+        c.beginPath();
+        c.arc(x + w, y, 6 / k, 0, 7);
+        c.fill();
+      }
+      if (k < 0.42 || (broken && !badge.first)) continue;
       setFont(c, 9.5, 700);
-      const text = BADGE[badge.kind], wide = c.measureText(text).width + 12;
+      const text = badge.first ? `first ${BADGE[badge.kind]}` : BADGE[badge.kind], wide = c.measureText(text).width + 12;
       c.fillStyle = colour;
       c.beginPath();
       c.roundRect(x + w - wide - 6, y - 8, wide, 16, 8);

@@ -10,9 +10,10 @@ export function placeColumns(graph: Rows, widths: Widths): Float64Array {
   const size = graph.above.length;
   if (graph.rows.every(row => row.length === 1)) return new Float64Array(size);
   const conflicts = findConflicts(graph, widths.bend);
+  const chains = findChains(graph, widths.bend);
   const results: Float64Array[] = [];
   for (const down of [true, false]) {
-    for (const leftToRight of [true, false]) results.push(align(graph, widths, conflicts, down, leftToRight));
+    for (const leftToRight of [true, false]) results.push(align(graph, chains, widths, conflicts, down, leftToRight));
   }
   let narrow = 0, least = Infinity;
   const spans = results.map(xs => span(xs, widths));
@@ -63,10 +64,10 @@ function findConflicts({ rows, above }: Rows, bend: Uint8Array): Set<number> {
   return result;
 }
 
-function align(graph: Rows, widths: Widths, conflicts: Set<number>, down: boolean, leftToRight: boolean): Float64Array {
+function align(graph: Rows, chains: Chains, widths: Widths, conflicts: Set<number>, down: boolean, leftToRight: boolean): Float64Array {
   const size = graph.above.length;
   const rows = (down ? graph.rows : graph.rows.slice().reverse()).map(row => leftToRight ? row : row.slice().reverse());
-  const near = down ? graph.above : graph.below;
+  const near = down ? chains.above : chains.below;
   const place = new Int32Array(size), root = new Int32Array(size), next = new Int32Array(size);
   for (const row of rows) row.forEach((v, i) => { place[v] = i; root[v] = next[v] = v; });
   for (const row of rows) {
@@ -88,6 +89,27 @@ function align(graph: Rows, widths: Widths, conflicts: Set<number>, down: boolea
     }
   }
   return compact(rows, root, widths, leftToRight);
+}
+
+interface Chains { above: number[][]; below: number[][] }
+
+/** A chain stays straight where edges that skip a part of it begin or end: those do not align with it there. */
+function findChains({ above, below }: Rows, bend: Uint8Array): Chains {
+  const up = above.map(others => preferred(others, bend)), down = below.map(others => preferred(others, bend));
+  const agreed = (mine: number[][], theirs: number[][]) =>
+    mine.map((others, v) => bend[v] && others.length === 1 && !theirs[others[0]!]!.includes(v) ? [] : others);
+  return { above: agreed(up, down), below: agreed(down, up) };
+}
+
+function preferred(others: number[], bend: Uint8Array): number[] {
+  if (others.length < 2) return others;
+  let node = -1;
+  for (const u of others) {
+    if (bend[u]) continue;
+    if (node >= 0) return others;
+    node = u;
+  }
+  return node >= 0 ? [node] : others;
 }
 
 /** Blocks of aligned nodes as close as widths allow, then moved towards what follows where there is room. */

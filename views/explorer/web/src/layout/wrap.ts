@@ -17,6 +17,10 @@ export interface Wrapped {
 }
 
 const MOST_CROSSING = 6, TURN = 26;
+/** Lower frames are cut only where a single edge passes: several lines turning back are harder to follow than a long chain. */
+const LOW = 1600;
+/** A column of ports alone would be odd. */
+const LEAST = 60;
 
 /** Columns begin where few edges pass from one row to the next. */
 export function wrap(draft: Draft, pairs: Int32Array, spacing: Spacing): Wrapped {
@@ -88,7 +92,7 @@ function cut({ rank, at, top, bottom }: Draft, pairs: Int32Array, wanted: number
     const left = bottom[rows - 1]! - top[row]!;
     // Stop before a row that would reach further over the goal than this one falls short of it.
     const next = bottom[row]! - top[starts[starts.length - 1]!]!;
-    if (now <= MOST_CROSSING && next - goal > goal - high && left > goal * 0.3) starts.push(row);
+    if (now <= (bottom[rows - 1]! < LOW ? 1 : MOST_CROSSING) && next - goal > goal - high && left > Math.max(LEAST, goal * 0.3) && high > LEAST) starts.push(row);
   }
   return starts;
 }

@@ -9,7 +9,7 @@ import { Icon } from "./icons";
 import { SeriesView } from "./series";
 
 const FIRST = new Set(["output0", "grad_output0", "attach0", "parameter0"]);
-const NAMES: Record<state.View, string> = { heat: "Heat map", ridge: "Ridgeline", bands: "Percentiles", single: "One step" };
+const NAMES: Record<state.View, string> = { heat: "Heat map", ridge: "Ridges", bands: "Percentiles", single: "Step" };
 
 function slotKey(key: string, slot: Slot): string { return `${key}|${slot.what}|${slot.index}`; }
 function isShown(key: string, slot: Slot): boolean {

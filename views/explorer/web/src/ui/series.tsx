@@ -34,8 +34,8 @@ export function SeriesView({ slot, mine, other, width }: { slot: Slot; mine: Pai
         <span class="series-title">{slot.title}</span>
         <Numbers mine={mine} />
       </div>
-      {shown === "heat" && <TimePlot columns={columns} version={version + "a"} height={other ? 78 : 116} {...common} name={other ? mine.run.run.name : ""} />}
-      {shown === "heat" && other && <TimePlot columns={others} version={version + "b"} height={78} {...common} name={other.run.run.name} />}
+      {shown === "heat" && <TimePlot columns={columns} version={version + "a"} height={other ? 66 : 116} {...common} steps={!other} name={other ? mine.run.run.name : ""} />}
+      {shown === "heat" && other && <TimePlot columns={others} version={version + "b"} height={86} {...common} name={other.run.run.name} />}
       {shown === "bands" && <TimePlot columns={columns} others={others} bands version={version} height={132} {...common} />}
       {shown === "ridge" && <Hills columns={columns} others={others} ridge height={210} {...common} />}
       {shown === "single" && <Hills columns={columns} others={others} height={132} {...common} />}
@@ -50,21 +50,21 @@ function Numbers({ mine }: { mine: Pair }) {
   return (
     <span class="numbers" title={`${formatCount(column.count)} elements, ${formatValue(column.min)} to ${formatValue(column.max)}, ` +
       (column.last > column.first ? `steps ${column.first} to ${column.last}` : `step ${column.first}`)}>
-      {finite(column) > 0 && <>{formatValue(mean(column))} <i>±</i> {formatValue(std(column))}</>}
-      {column.zeros > 0 && <> <i>·</i> {formatShare(column.zeros, column.count)} zero</>}
-      {column.nan > 0 && <b class="bad"> · {formatShare(column.nan, column.count)} NaN</b>}
-      {broken > column.nan && <b class="bad"> · {formatShare(broken - column.nan, column.count)} Inf</b>}
+      {finite(column) > 0 && <span>{formatValue(mean(column))} <i>±</i> {formatValue(std(column))}</span>}
+      {column.zeros > 0 && <span>{formatShare(column.zeros, column.count)} zero</span>}
+      {column.nan > 0 && <b class="bad">{formatShare(column.nan, column.count)} NaN</b>}
+      {broken > column.nan && <b class="bad">{formatShare(broken - column.nan, column.count)} Inf</b>}
     </span>
   );
 }
 
 interface PlotProps { columns: readonly Column[]; others?: readonly Column[]; bands?: boolean; version: string; height: number;
-  width: number; scale: ValueScale; kind: Family; name?: string }
+  width: number; scale: ValueScale; kind: Family; name?: string; steps?: boolean }
 
-function TimePlot({ columns, others = [], bands = false, version, height, width, scale, kind, name = "" }: PlotProps) {
+function TimePlot({ columns, others = [], bands = false, version, height, width, scale, kind, name = "", steps = true }: PlotProps) {
   const host = useRef<HTMLDivElement>(null), chart = useRef<TimeChart | null>(null);
   useEffect(() => {
-    const made = chart.current = new TimeChart(host.current!, width, height);
+    const made = chart.current = new TimeChart(host.current!, width, height, steps);
     const stop = effect(() => { const step = state.shownStep.value; void state.shownRange.value; made.mark(step); });
     return () => { stop(); made.end(); chart.current = null; };
   }, []);

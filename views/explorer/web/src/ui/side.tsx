@@ -79,7 +79,7 @@ function Findings() {
       {bad && (
         <button class="finding-first" onClick={goToFirstBad}>
           <span class="kicker"><Icon name="warn" size={13} /> First {bad.what === "nan" ? "NaN" : "infinity"} · step {bad.step}</span>
-          <b>{badCall ? label(badCall) : `call ${bad.call}`}</b>
+          <b>{badCall ? badCall.path.split(".").slice(-2).join(".") || label(badCall) : `call ${bad.call}`}</b>
           <span>{badCall?.path || badCall?.type}</span>
           <span class="soft">{bad.producer ? "It made it: all that came in was finite." : "It was seen here first."}</span>
         </button>)}
