@@ -1,13 +1,14 @@
 // The canvas of the graph: draws when something changed, and turns pointer and keys into changes of the state.
 
-import { effect, signal } from "@preact/signals";
+import { effect, signal, untracked } from "@preact/signals";
 import { lay, laid } from "../layout/client";
 import * as state from "../state";
 import { palette } from "../theme";
 import { Camera } from "./camera";
 import { appearance, wantShapes } from "./appearance";
 import { distance } from "./lines";
-import { paint } from "./paint";
+import { Far } from "./far";
+import { paint, type Look } from "./paint";
 import { Stage } from "./stage";
 
 export interface Hover { call: number; port: number; edge: number; x: number; y: number }
@@ -25,6 +26,8 @@ export class GraphController {
   private readonly undo: (() => void)[] = [];
   private readonly pointers = new Map<number, { x: number; y: number }>();
   private frame = 0;
+  private readonly far = new Far();
+  private sharpen: ReturnType<typeof setTimeout> | undefined;
   private hovered = -1;
   private hoveredEdge = -1;
   private fitNext = true;
@@ -50,7 +53,7 @@ export class GraphController {
     watch.observe(canvas.parentElement!);
     this.undo.push(() => watch.disconnect());
     this.undo.push(effect(() => { const model = state.a.value?.model.value; if (model) lay(model, state.open.value); }));
-    this.undo.push(effect(() => { if (laid.value) this.take(); }));
+    this.undo.push(effect(() => { if (laid.value) untracked(() => this.take()); }));
     this.undo.push(effect(() => this.reveal()));
     this.undo.push(effect(() => {
       // Everything that drawing reads; the drawing itself happens in the next frame.
@@ -76,9 +79,17 @@ export class GraphController {
     const model = state.a.value?.model.value;
     const start = performance.now();
     const id = (key: string) => model?.byKey.get(key)?.id ?? -1;
-    paint(this.context, devicePixelRatio, this.stage, this.camera, { palette: palette(state.dark.value),
-      selected: id(state.selected.value), hovered: this.hovered, hoveredEdge: this.hoveredEdge,
-      pinned: new Set(state.pinned.value.map(id)), ...appearance.value });
+    const look: Look = { palette: palette(state.dark.value), selected: id(state.selected.value), hovered: this.hovered,
+      hoveredEdge: this.hoveredEdge, pinned: new Set(state.pinned.value.map(id)), ...appearance.value };
+    const key = [appearance.value, this.stage.laid, state.selected.value, state.pinned.value, this.hovered, this.hoveredEdge, look.palette];
+    if (!changing && Far.wanted(this.stage, this.camera)) {
+      if (!this.far.paint(this.context, devicePixelRatio, this.stage, this.camera, look, key)) {
+        clearTimeout(this.sharpen);
+        this.sharpen = setTimeout(() => { this.far.forget(); this.redraw(); }, 140);
+      }
+    } else {
+      paint(this.context, devicePixelRatio, this.stage, this.camera, look);
+    }
     this.drawn.push(performance.now() - start);
     if (this.drawn.length > 600) this.drawn.shift();
     cameraMoved.value++;

@@ -120,6 +120,7 @@ class Painter {
     c.beginPath();
     if (h * k > 40) c.roundRect(x, y, w, h, RADIUS + 3); else c.rect(x, y, w, h);
     c.fill();
+    if (h * k < 12 && !this.look.fill) { c.globalAlpha = 1; return; }
     const statistic = this.look.fill?.(call.id);
     c.lineWidth = Math.min(1.2 / k, 3);
     c.strokeStyle = statistic ?? (this.isActive(i) ? palette.accent : palette.line);

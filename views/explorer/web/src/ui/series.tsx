@@ -47,13 +47,16 @@ function Numbers({ mine }: { mine: Pair }) {
   const column = mine.run.history(mine.id)?.at(state.shownStep.value);
   if (!column) return <span class="numbers">…</span>;
   const broken = column.nan + column.posinf + column.neginf;
+  const parts = [
+    finite(column) > 0 && <span>{formatValue(mean(column))} <i>±</i> {formatValue(std(column))}</span>,
+    column.zeros > 0 && <span>{formatShare(column.zeros, column.count)} zero</span>,
+    column.nan > 0 && <b class="bad">{formatShare(column.nan, column.count)} NaN</b>,
+    broken > column.nan && <b class="bad">{formatShare(broken - column.nan, column.count)} Inf</b>,
+  ].filter(Boolean);
   return (
     <span class="numbers" title={`${formatCount(column.count)} elements, ${formatValue(column.min)} to ${formatValue(column.max)}, ` +
       (column.last > column.first ? `steps ${column.first} to ${column.last}` : `step ${column.first}`)}>
-      {finite(column) > 0 && <span>{formatValue(mean(column))} <i>±</i> {formatValue(std(column))}</span>}
-      {column.zeros > 0 && <span>{formatShare(column.zeros, column.count)} zero</span>}
-      {column.nan > 0 && <b class="bad">{formatShare(column.nan, column.count)} NaN</b>}
-      {broken > column.nan && <b class="bad">{formatShare(broken - column.nan, column.count)} Inf</b>}
+      {parts.map((part, i) => <>{i > 0 && " · "}{part}</>)}
     </span>
   );
 }
