@@ -25,7 +25,8 @@ function complain(problem: unknown): void {
 /** Runs may begin while the page is open. */
 async function refreshRuns(): Promise<void> {
   state.runs.value = await state.source.runs();
-  if (!state.a.value && state.runs.value.length) await state.choose(wanted.run ?? "", wanted.vs);
+  // Before its first forward a run has no mode and no graph.
+  if (!state.a.value && state.runs.value.some(r => r.modes.length)) await state.choose(wanted.run ?? "", wanted.vs);
 }
 
 let wanted: ReturnType<typeof readAddress> = { run: null, vs: null };

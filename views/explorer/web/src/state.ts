@@ -140,7 +140,7 @@ export function collapseAll(): void { open.value = new Set(); }
 
 export async function choose(run: string, other: string | null): Promise<void> {
   const of = (id: string | null) => runs.value.find(r => r.id === id) ?? null;
-  const first = of(run) ?? runs.value[0];
+  const first = of(run) ?? runs.value.find(r => r.modes.length) ?? runs.value[0];
   if (!first) return;
   const second = other === first.id ? null : of(other);
   const make = async (r: Run | null, old: RunData | null): Promise<RunData | null> => {

@@ -48,7 +48,8 @@ export interface Series {
 export type Scalars = Record<string, [number, Loose][]>;
 
 export type MarkKind = "dead" | "saturated" | "vanishing" | "exploding" | "update_ratio" | "nan" | "inf";
-export interface Mark { call: number; kind: MarkKind; value: Loose; since: number }
+/** `what` says in which of the call's series it was noticed. */
+export interface Mark { call: number; kind: MarkKind; what?: Kind; value: Loose; since: number }
 export interface FirstBad { step: number; what: "nan" | "inf"; call: number; series: number; producer: boolean }
 export interface Health { first_bad: FirstBad | null; marks: Mark[] }
 

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { Column } from "./column";
 import { History } from "./history";
 import { Index, Model } from "./model";
-import type { Health, Notice, Run, Scalars } from "./protocol";
+import type { Health, Mark, Notice, Run, Scalars } from "./protocol";
 import type { Source } from "./source";
 
 const BATCH = 48;
@@ -27,6 +27,8 @@ export class RunData {
   private again = false;
   private slow: ReturnType<typeof setTimeout> | undefined;
   private scalarsUntil = -1;
+  private toldGraph = -1;
+  private graphStale = false;
 
   constructor(private readonly source: Source, public run: Run) {}
 
@@ -35,8 +37,9 @@ export class RunData {
     const [graph, series, health] = await Promise.all(
       [this.source.graph(this.run.id, mode), this.source.series(this.run.id), this.source.health(this.run.id)]);
     this.model.value = new Model(graph);
+    this.toldGraph = graph.version;
     this.index.value = new Index(series);
-    this.health.value = health;
+    this.health.value = oneEach(health);
     await this.loadScalars();
     this.changed.value++;
   }
@@ -138,14 +141,18 @@ export class RunData {
   notice({ step, graph, changed, state }: Notice): void {
     const moved = step !== this.run.step || state !== this.run.state;
     this.run = { ...this.run, step, state };
-    const stale = graph >= 0 && graph !== this.model.value?.graph.version;
+    const stale = graph >= 0 && graph !== this.toldGraph;
+    if (stale) this.toldGraph = graph;
     if (!moved && !stale && !changed?.length) return;
     this.changed.value++;
     this.asked = new Set();
     void this.fetch(changed ? new Set(changed) : this.ids());
+    this.graphStale ||= stale || graph < 0;
     this.slow ??= setTimeout(() => {
       this.slow = undefined;
-      void this.refresh(stale || graph < 0);
+      const graphToo = this.graphStale;
+      this.graphStale = false;
+      void this.refresh(graphToo);
     }, stale ? 0 : REFRESH_MS);
   }
 
@@ -153,7 +160,7 @@ export class RunData {
     try {
       const [series, health] = await Promise.all([this.source.series(this.run.id), this.source.health(this.run.id)]);
       this.index.value = new Index(series);
-      this.health.value = health;
+      this.health.value = oneEach(health);
       await this.loadScalars();
       if (graphToo) {
         const graph = await this.source.graph(this.run.id, this.mode);
@@ -165,4 +172,14 @@ export class RunData {
       // The connection is gone; its state is shown, and the next notice asks again.
     }
   }
+}
+
+/** A call may have the same finding in several series; the earliest stands for them. */
+function oneEach({ first_bad, marks }: Health): Health {
+  const kept = new Map<string, Mark>();
+  for (const mark of marks) {
+    const key = `${mark.call} ${mark.kind}`, old = kept.get(key);
+    if (!old || mark.since < old.since) kept.set(key, mark);
+  }
+  return { first_bad, marks: [...kept.values()] };
 }

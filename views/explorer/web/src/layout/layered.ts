@@ -113,7 +113,8 @@ function finish(draft: Draft, count: number, columns: Wrapped): Placed {
       const px = route[2 * i]! + dx[column]!, py = route[2 * i + 1]! + dy[column]!;
       if (column !== last) {
         const lane = columns.lane(e, last);
-        points.push(points[points.length - 2]!, columns.floor, lane, columns.floor, lane, columns.ceiling, px, columns.ceiling);
+        const floor = columns.floor[last]!;
+        points.push(points[points.length - 2]!, floor, lane, floor, lane, columns.ceiling, px, columns.ceiling);
         last = column;
       }
       points.push(px, py);

@@ -10,8 +10,8 @@ export interface Draft {
 
 export interface Wrapped {
   columnOf: Int32Array; dx: number[]; dy: number[]; width: number; height: number;
-  /** Where lines turn back, below all columns and above them. */
-  floor: number; ceiling: number;
+  /** Where lines turn back, below each column and above all. */
+  floor: number[]; ceiling: number;
   /** Where edge `e` runs up behind a column. */
   lane: (e: number, column: number) => number;
 }
@@ -34,7 +34,7 @@ export function wrap(draft: Draft, pairs: Int32Array, spacing: Spacing): Wrapped
   starts.forEach((start, c) => columnOf.fill(c, start));
   const passing = passers(pairs, draft.rank, columnOf, starts.length);
   const several = starts.length > 1;
-  const dx: number[] = [], dy: number[] = [], lanes: number[] = [];
+  const dx: number[] = [], dy: number[] = [], lanes: number[] = [], floor: number[] = [];
   let right = 0, lowest = 0;
   starts.forEach((start, c) => {
     const end = starts[c + 1] ?? rows;
@@ -42,12 +42,13 @@ export function wrap(draft: Draft, pairs: Int32Array, spacing: Spacing): Wrapped
     dx.push(right - min);
     dy.push((several ? TURN : 0) - (top[start] ?? 0));
     right += max - min;
-    lowest = Math.max(lowest, (rows ? bottom[end - 1]! : 0) + dy[c]!);
+    floor.push((rows ? bottom[end - 1]! : 0) + dy[c]!);
+    lowest = Math.max(lowest, floor[c]!);
     if (c + 1 === starts.length) return;
     lanes.push(right + spacing.gap);
     right += 2 * spacing.gap + Math.max(0, passing[c]!.length - 1) * spacing.lane;
   });
-  return { columnOf, dx, dy, width: right, height: lowest + (several ? TURN : 0), floor: lowest, ceiling: several ? TURN : 0,
+  return { columnOf, dx, dy, width: right, height: lowest + (several ? TURN : 0), floor, ceiling: several ? TURN : 0,
     lane: (e, column) => lanes[column]! + passing[column]!.indexOf(e) * spacing.lane };
 }
 

@@ -23,7 +23,7 @@ export function App() {
       <Top />
       <Side />
       <Divider of={state.sideWidth} from="left" least={180} most={480} />
-      <main>{run ? <GraphPane /> : <div class="waiting">{state.runs.value.length ? "Loading …" : "Waiting for the first forward …"}</div>}</main>
+      <main>{run ? <GraphPane /> : <div class="waiting">{state.runs.value.some(r => r.modes.length) ? "Loading …" : "Waiting for the first forward …"}</div>}</main>
       <Divider of={state.panelWidth} from="right" least={300} most={1000} />
       <Panels />
       <Scrubber />

@@ -36,8 +36,10 @@ export function SeriesView({ slot, mine, other, width }: { slot: Slot; mine: Pai
       </div>
       {shown === "heat" && <TimePlot columns={columns} version={version + "a"} height={other ? 66 : 116} {...common} steps={!other} name={other ? mine.run.run.name : ""} />}
       {shown === "heat" && other && <TimePlot columns={others} version={version + "b"} height={86} {...common} name={other.run.run.name} />}
+      {other && (shown === "bands" || shown === "single") && <div class="versus"><i class={kind} />{mine.run.run.name}<i class="line" />{other.run.run.name}</div>}
       {shown === "bands" && <TimePlot columns={columns} others={others} bands version={version} height={132} {...common} />}
-      {shown === "ridge" && <Hills columns={columns} others={others} ridge height={210} {...common} />}
+      {shown === "ridge" && <Hills columns={columns} ridge height={other ? 170 : 210} {...common} name={other ? mine.run.run.name : ""} />}
+      {shown === "ridge" && other && <Hills columns={others} ridge height={170} {...common} name={other.run.run.name} />}
       {shown === "single" && <Hills columns={columns} others={others} height={132} {...common} />}
     </div>
   );
@@ -80,7 +82,7 @@ function TimePlot({ columns, others = [], bands = false, version, height, width,
   return <div class="plot" ref={host}>{name && <span class="plot-name">{name}</span>}</div>;
 }
 
-function Hills({ columns, others, ridge = false, height, width, scale, kind }: Omit<PlotProps, "version"> & { ridge?: boolean }) {
+function Hills({ columns, others, ridge = false, height, width, scale, kind, name = "" }: Omit<PlotProps, "version"> & { ridge?: boolean }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const rows = useRef<{ y: number; step: number }[]>([]);
   const step = state.shownStep.value, dark = state.dark.value;
@@ -100,5 +102,5 @@ function Hills({ columns, others, ridge = false, height, width, scale, kind }: O
     const found = rows.current.find(row => row.y >= e.offsetY);
     if (ridge && found) state.setStep(found.step);
   };
-  return <canvas class="hills" ref={canvas} onClick={click} />;
+  return <div class="plot">{name && <span class="plot-name">{name}</span>}<canvas class="hills" ref={canvas} onClick={click} /></div>;
 }

@@ -1,7 +1,7 @@
 // The side bar: search, tree, findings, differences between two runs.
 
 import { batch } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { compareHere } from "../data/compare";
 import { found } from "../graph/appearance";
 import { formatValue } from "../charts/scale";
@@ -95,7 +95,7 @@ function Findings() {
               return call && (
                 <button key={m.call} class="finding" onClick={() => { state.setStep(Math.max(m.since, state.shownStep.value)); state.reveal(m.call); }}>
                   <span class="row-name">{call.path || label(call)}{call.call > 0 && <i> · {call.call + 1}</i>}</span>
-                  <span class="soft mono">{kind === "nan" || kind === "inf" ? `from ${m.since}` : formatValue(toNumber(m.value))}</span>
+                  <span class="soft mono">{m.what && m.what !== "output" ? `${m.what.replace("parameter_grad", "∂ parameter").replace("grad_", "∂ ")} · ` : ""}{kind === "nan" || kind === "inf" ? `from ${m.since}` : formatValue(toNumber(m.value))}</span>
                 </button>);
             })}
           </section>);
@@ -109,12 +109,13 @@ function Findings() {
 function Differences() {
   const one = state.a.value, two = state.b.value, model = one?.model.value;
   const step = state.step.value;
+  const [done, setDone] = useState(false);
   useEffect(() => {
     if (!one || !two) return;
     let stale = false;
     const timer = setTimeout(async () => {
       const found = await state.source.compare(one.run.id, two.run.id, step) ?? await compareHere(state.source, one, two, step);
-      if (!stale) state.differences.value = found;
+      if (!stale) { state.differences.value = found; setDone(true); }
     }, 150);
     return () => { stale = true; clearTimeout(timer); };
   }, [one, two, step]);
@@ -131,11 +132,11 @@ function Differences() {
           <button key={`${d.a}`} class="difference" data-call={d.call} onClick={() => show(d)}>
             <span class="difference-bar"><i class={kind} style={{ width: `${Math.max(2, 100 * d.wasserstein / most)}%` }} /></span>
             <span class="row-name">{call.path || label(call)}</span>
-            <span class="soft">{one.index.value.byId.get(d.a)?.name || d.what.replace("_", " of ")}</span>
+            <span class="soft">{one.index.value.byId.get(d.a)?.name || d.what.replace("parameter_grad", "∂ parameter").replace("grad_", "∂ ")}</span>
             <span class="mono">{formatValue(d.wasserstein)}</span>
           </button>);
       })}
-      {!list.length && <p class="soft note">Comparing …</p>}
+      {!list.length && <p class="soft note">{done ? "No module of both has been recorded in both." : "Comparing …"}</p>}
     </div>
   );
 }
