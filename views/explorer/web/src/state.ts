@@ -93,12 +93,6 @@ export function pin(key: string): void {
 }
 export function unpin(key: string): void { pinned.value = pinned.value.filter(k => k !== key); }
 export function togglePin(key: string): void { if (pinned.value.includes(key)) unpin(key); else pin(key); }
-export function movePin(key: string, before: string | null): void {
-  const rest = pinned.value.filter(k => k !== key);
-  const at = before === null ? rest.length : rest.indexOf(before);
-  pinned.value = [...rest.slice(0, at), key, ...rest.slice(at)];
-}
-
 /** Opens what is around a call, so that it can be seen, and selects it. */
 export function reveal(id: number): void {
   const model = a.value?.model.value;
@@ -116,8 +110,10 @@ export const revealed = signal({ id: -1, again: 0 });
 
 export function expandAll(): void {
   const model = a.value?.model.value;
-  if (model) open.value = new Set([...model.children.keys()].map(id => model.key(id)));
+  if (model) batch(() => { open.value = new Set([...model.children.keys()].map(id => model.key(id))); wholeAsked.value++; });
 }
+/** The next layout is shown as a whole. */
+export const wholeAsked = signal(0);
 /** Opens the outer modules as long as what is shown stays small. */
 export function openSome(): void {
   const model = a.value?.model.value;
@@ -136,7 +132,7 @@ export function openSome(): void {
 }
 const FEW = 26;
 
-export function collapseAll(): void { open.value = new Set(); }
+export function collapseAll(): void { batch(() => { open.value = new Set(); wholeAsked.value++; }); }
 
 export async function choose(run: string, other: string | null): Promise<void> {
   const of = (id: string | null) => runs.value.find(r => r.id === id) ?? null;

@@ -33,7 +33,7 @@ export class Camera {
   /** The whole scene clear of the buttons over it, but small ones not much larger than life. */
   fit(box: Box, animated: boolean): void {
     const small = this.width < 500;
-    const [left, right, top, bottom] = small ? [14, 14, 62, 66] : [58, 22, 22, 62];
+    const [left, right, top, bottom] = small ? [14, 14, 62, 66] : [58, 22, 22, 100];
     const wide = this.width - left - right, high = this.height - top - bottom;
     const k = Math.min(1.15, Math.max(LEAST, Math.min(wide / box.w, high / box.h)));
     this.go([box.x + box.w / 2 - (left + wide / 2) / k, box.y + box.h / 2 - (top + high / 2) / k, k], animated);

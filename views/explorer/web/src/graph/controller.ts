@@ -33,6 +33,7 @@ export class GraphController {
   private fitNext = true;
   private hold: { call: number; sx: number; sy: number } | null = null;
   private shownReveal = 0;
+  private wholeShown = state.wholeAsked.value;
   private down: { x: number; y: number; node: number; moved: boolean; touch: boolean } | null = null;
   private lastTap = { at: 0, node: -1 };
 
@@ -131,6 +132,9 @@ export class GraphController {
     if (this.fitNext || (other && !version)) {
       this.fitNext = this.camera.width <= 1;
       this.fit(false);
+    } else if (state.wholeAsked.value !== this.wholeShown) {
+      this.wholeShown = state.wholeAsked.value;
+      this.fit(next.scene.call.length < 2500);
     } else if (this.hold) {
       const at = this.stage.nodeOf.get(this.hold.call);
       if (at !== undefined) {

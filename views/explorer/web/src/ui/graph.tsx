@@ -1,6 +1,7 @@
 // The graph with what lies over it: buttons, legend, minimap, tooltip.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { label } from "../data/model";
 import { legend, TITLES } from "../graph/appearance";
 import { cameraMoved, GraphController } from "../graph/controller";
 import { laid } from "../layout/client";
@@ -32,10 +33,40 @@ export function GraphPane() {
         <button id="collapse-all" title="Close every module (C)" onClick={state.collapseAll}><Icon name="collapse" /></button>
       </div>
       <LegendBox />
+      <Chosen />
       <Minimap />
       <Tooltip />
     </div>
   );
+}
+
+/** What a finger has chosen, and what can be done with it. */
+function Chosen() {
+  const key = state.selected.value, model = state.a.value?.model.value, call = model?.byKey.get(key);
+  if (!call || !model) return null;
+  return (
+    <div class="chosen">
+      <span><b>{label(call)}</b> <i>{call.type}</i></span>
+      {model.canOpen(call.id) && <button onClick={() => controller?.toggle(call.id)}>{state.open.value.has(key) ? "Close" : "Open"}</button>}
+      <button onClick={() => { state.pin(key); state.pane.value = "panels"; }}>Panel</button>
+    </div>
+  );
+}
+
+const MOST_TYPES = 7;
+
+/** The kinds of modules in sight, most frequent first. */
+function Types() {
+  const it = laid.value, dark = state.dark.value;
+  const types = useMemo(() => {
+    const count = new Map<string, number>();
+    it?.scene.call.forEach((id, i) => {
+      const type = it.scene.port[i]! < 0 && !(it.scene.flags[i]! & 1) ? it.model.byId.get(id)?.type : undefined;
+      if (type) count.set(type, (count.get(type) ?? 0) + 1);
+    });
+    return [...count].sort((x, y) => y[1] - x[1]).slice(0, MOST_TYPES).map(([type]) => type);
+  }, [it]);
+  return <div class="types">{types.map(type => <span key={type}><i style={{ background: typeColour(type, dark) }} />{type}</span>)}</div>;
 }
 
 function LegendBox() {
@@ -46,6 +77,7 @@ function LegendBox() {
         <select id="colour" value={state.colour.value} onChange={e => { state.colour.value = e.currentTarget.value as state.Colour; }}>
           {state.COLOURS.map(c => (c !== "difference" || state.b.value) && <option key={c} value={c}>{TITLES[c]}</option>)}
         </select></label>
+      {!it && <Types />}
       {it && (
         <div class="legend-ramp">
           <span>{formatValue(it.from)}</span>

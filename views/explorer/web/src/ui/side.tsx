@@ -33,7 +33,7 @@ export function Side() {
       <div class="tabs" role="tablist">
         {tab("modules", "Modules", 0)}
         {tab("findings", "Findings", marks, !!bad)}
-        {state.b.value && tab("differences", "Differences", state.differences.value.length)}
+        {state.b.value && tab("differences", "Differences", 0)}
       </div>
       {state.sideTab.value === "modules" && <Tree />}
       {state.sideTab.value === "findings" && <Findings />}
@@ -113,10 +113,11 @@ function Differences() {
   useEffect(() => {
     if (!one || !two) return;
     let stale = false;
-    const timer = setTimeout(async () => {
+    const compare = async () => {
       const found = await state.source.compare(one.run.id, two.run.id, step) ?? await compareHere(state.source, one, two, step);
       if (!stale) { state.differences.value = found; setDone(true); }
-    }, 150);
+    };
+    const timer = setTimeout(() => void compare().catch(problem => { one.error.value = String(problem.message ?? problem); }), 150);
     return () => { stale = true; clearTimeout(timer); };
   }, [one, two, step]);
   if (!one || !two || !model) return <div class="list" />;
