@@ -25,6 +25,7 @@ export class TimeChart {
   private drawing: Drawing | null = null;
   private image: { key: string; canvas: HTMLCanvasElement } | null = null;
   private dragged = false;
+  private ticks: number[] = [];
 
   /** `steps`: whether the axis of steps is written out. */
   constructor(private readonly host: HTMLElement, width: number, height: number, steps: boolean) {
@@ -57,8 +58,11 @@ export class TimeChart {
   private yAxis(): uPlot.Axis {
     return { size: AXIS, gap: 4, font: `10.5px ${FONT}`, stroke: () => this.colour("soft"), grid: { show: false },
       ticks: { stroke: () => this.colour("grid"), size: 3, width: 1 },
-      splits: u => this.drawing ? this.drawing.scale.ticks(Math.max(2, Math.floor(u.over.clientHeight / 26))).map(v => this.drawing!.scale.at(v)) : [],
-      values: (_, splits) => splits.map(v => this.drawing ? formatValue(round(this.drawing.scale.value(v))) : "") };
+      splits: u => {
+        this.ticks = this.drawing?.scale.ticks(Math.max(2, Math.floor(u.over.clientHeight / 26))) ?? [];
+        return this.ticks.map(v => this.drawing!.scale.at(v));
+      },
+      values: (_, splits) => splits.map((_split, i) => formatValue(this.ticks[i] ?? NaN)) };
   }
 
   private select(u: uPlot): void {
@@ -126,6 +130,3 @@ export class TimeChart {
 
   end(): void { this.plot.destroy(); }
 }
-
-/** Undoes the rounding of going to the axis and back. */
-function round(v: number): number { return Math.abs(v) < 1e-30 ? 0 : +v.toPrecision(6); }

@@ -1,6 +1,6 @@
 // The columns of one series, in order of steps, as updates come in.
 
-import { mergeColumns, type Column } from "./column";
+import type { Column } from "./column";
 import type { Update } from "./decode";
 
 export class History {
@@ -35,12 +35,8 @@ export class History {
   /** The column shown at a step: the last that begins at or before it, else the first. */
   at(step: number): Column | null { return this.columns[Math.max(0, this.find(step))] ?? null; }
 
-  /** Columns that reach into the range. */
+  /** Columns in the range and the next one on either side, so that a picture reaches to its ends. */
   within(from: number, to: number): Column[] {
-    const start = Math.max(0, this.find(from));
-    const end = this.find(to) + 1;
-    return this.columns.slice(this.columns[start] && this.columns[start]!.last < from ? start + 1 : start, end);
+    return this.columns.slice(Math.max(0, this.find(from)), this.find(to) + 2);
   }
-
-  all(): Column | null { return mergeColumns(this.columns); }
 }

@@ -60,9 +60,25 @@ export class RunData {
     if (any) this.scalars.value = merged;
   }
 
-  /** The columns of a series, in the shown range if they came; empty until they come. */
-  history(id: number): History | undefined { return this.detail.get(id) ?? this.overview.get(id); }
-  at(id: number, step: number): Column | null { return this.overview.get(id)?.at(step) ?? null; }
+  /** All columns of a series; undefined until they come. */
+  history(id: number): History | undefined { return this.overview.get(id); }
+
+  /** Changes whenever the columns do. */
+  version(id: number): string { return `${this.run.id}.${id}.${this.overview.get(id)?.version ?? 0}.${this.detail.get(id)?.columns.length ?? ""}`; }
+
+  /** The columns to draw in a range: at full resolution if they came, with the next ones on either side. */
+  columns(id: number, from: number, to: number): readonly Column[] {
+    const rough = this.overview.get(id)?.within(from, to) ?? [], fine = this.detail.get(id)?.columns;
+    if (!fine?.length) return rough;
+    const first = fine[0]!.first, last = fine[fine.length - 1]!.last;
+    return [...rough.filter(c => c.last < first), ...fine, ...rough.filter(c => c.first > last)];
+  }
+
+  /** The column shown at a step. */
+  at(id: number, step: number): Column | null {
+    const fine = this.detail.get(id)?.at(step);
+    return fine && fine.first <= step ? fine : this.overview.get(id)?.at(step) ?? null;
+  }
 
   /** Keeps these series up to date for `owner`, until it wants others. */
   want(owner: string, ids: Iterable<number>): void {

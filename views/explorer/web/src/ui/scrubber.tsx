@@ -9,7 +9,9 @@ import * as state from "../state";
 import { palette, type Palette } from "../theme";
 import { Icon } from "./icons";
 
-const hiddenScalars = signal<ReadonlySet<string>>(new Set(["time per step", "explorer overhead"]));
+/** What the explorer itself measures: shown last, and drawn only if one asks for it. */
+const OWN = ["time per step", "explorer overhead"];
+const hiddenScalars = signal<ReadonlySet<string>>(new Set(OWN));
 const playing = signal(false);
 const FLOOR = 17, HUES = ["value", "gradient", "parameter"] as const;
 
@@ -32,7 +34,7 @@ export function Scrubber() {
   }, []);
   const run = state.a.value, other = state.b.value;
   const [from, to] = state.shownRange.value, step = state.shownStep.value, dark = state.dark.value;
-  const names = Object.keys(run?.scalars.value ?? {});
+  const names = Object.keys(run?.scalars.value ?? {}).sort((x, y) => OWN.indexOf(x) - OWN.indexOf(y));
   const colours = palette(dark);
   useEffect(() => {
     const it = canvas.current!, ratio = devicePixelRatio, c = it.getContext("2d")!;

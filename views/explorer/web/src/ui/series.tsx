@@ -14,7 +14,7 @@ import { palette } from "../theme";
 interface Pair { run: RunData; id: number }
 
 function columnsOf({ run, id }: Pair, range: readonly [number, number]): readonly Column[] {
-  return run.history(id)?.within(range[0], range[1]) ?? [];
+  return run.columns(id, range[0], range[1]);
 }
 
 /** `other` is the same series in the run that is compared. */
@@ -22,7 +22,7 @@ export function SeriesView({ slot, mine, other, width }: { slot: Slot; mine: Pai
   void mine.run.changed.value;
   void other?.run.changed.value;
   const range = state.shownRange.value, kind = family(slot.what), shown = state.view.value;
-  const version = [mine, other].map(p => p ? `${p.run.run.id}.${p.id}.${p.run.history(p.id)?.version ?? 0}` : "").join();
+  const version = [mine, other].map(p => p ? p.run.version(p.id) : "").join();
   const columns = useMemo(() => columnsOf(mine, range), [version, range[0], range[1], mine.run]);
   const others = useMemo(() => other ? columnsOf(other, range) : [], [version, range[0], range[1], other?.run]);
   const scale = useMemo(() => fitScale([...columns, ...others], state.scale.value), [columns, others, state.scale.value]);
@@ -46,7 +46,8 @@ export function SeriesView({ slot, mine, other, width }: { slot: Slot; mine: Pai
 }
 
 function Numbers({ mine }: { mine: Pair }) {
-  const column = mine.run.history(mine.id)?.at(state.shownStep.value);
+  void mine.run.changed.value;
+  const column = mine.run.at(mine.id, state.shownStep.value);
   if (!column) return <span class="numbers">…</span>;
   const broken = column.nan + column.posinf + column.neginf;
   const parts = [

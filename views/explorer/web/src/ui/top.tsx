@@ -38,7 +38,7 @@ export function Top() {
         <Icon name="warn" size={14} /><span>first {bad.what === "nan" ? "NaN" : "Inf"} at step {bad.step}</span></button>}
       {now?.control && <Control />}
       {now && <span class={`state ${now.state} ${state.connection.value}`} title={`The program is ${now.state}; the page is ${CONNECTION[state.connection.value]}`}>
-        <i /><span class="state-word">{state.connection.value === "lost" ? "reconnecting" : now.state === "running" ? "live" : now.state}</span>
+        <i /><span class="state-word">{state.connection.value === "lost" ? "reconnecting" : state.connection.value === "file" ? "saved" : now.state === "running" ? "live" : now.state}</span>
         <b id="step-now">step {now.step.toLocaleString("en-US").replace(/,/g, " ")}</b></span>}
       <button class="quiet" id="theme" title={`Colours: ${state.theme.value}`} onClick={() => { state.theme.value = state.dark.value ? "light" : "dark"; }}>
         <Icon name={state.dark.value ? "sun" : "moon"} /></button>

@@ -157,8 +157,10 @@ test("a history takes new columns, replaces those of the same step, and starts a
   assert.equal(history.at(11)!.first, 8);
   assert.equal(history.at(-5)!.first, 0);
   assert.equal(history.at(1e9)!.first, 12);
-  assert.deepEqual(history.within(3, 9).map(c => c.first), [4, 8]);
-  assert.deepEqual(history.within(9, 9).map(c => c.first), [8]);
+  assert.deepEqual(history.within(3, 9).map(c => c.first), [2, 4, 8, 12]);
+  assert.deepEqual(history.within(8, 8).map(c => c.first), [8, 12]);
+  assert.deepEqual(history.within(-9, -8).map(c => c.first), [0]);
+  assert.deepEqual(history.within(50, 60).map(c => c.first), [12]);
   const version = history.version;
   put([[0, 7, 3], [8, 15, 3]], true);
   assert.deepEqual(seen(), [[0, 7, 3], [8, 15, 3]]);
