@@ -129,7 +129,7 @@ test("names are text: markup, 500 characters, any script", async () => {
   assert.equal(await page.$$eval("#app img, #app script, #app b[onmouseover]", found => found.length), 0);
   const keys = await page.$$eval("[data-panel]", panels => panels.map(p => p.dataset.panel));
   assert.deepEqual(keys, names.map(name => `${name}#0`));
-  await waitFor(page, () => location.hash.includes("panels="));
+  await waitFor(page, n => new URLSearchParams(location.hash.slice(1)).get("panels")?.split("|").length === n, names.length);
   await page.reload();
   await ready(page);
   assert.deepEqual(await page.$$eval("[data-panel]", panels => panels.map(p => p.dataset.panel)), keys, "the address brings all of them back");
