@@ -6,7 +6,7 @@ import type { MarkKind } from "../data/protocol";
 import { HEADER, portNumber } from "../layout/nested";
 import { typeColour, type Palette } from "../theme";
 import type { Camera } from "./camera";
-import { trace } from "./lines";
+import { drawEdges } from "./paint_edges";
 import type { Stage } from "./stage";
 import { fitted, setFont } from "./text";
 
@@ -53,10 +53,10 @@ function dots(context: CanvasRenderingContext2D, camera: Camera, palette: Palett
 
 class Painter {
   private readonly model: Model;
-  private readonly left: number;
-  private readonly top: number;
-  private readonly right: number;
-  private readonly bottom: number;
+  readonly left: number;
+  readonly top: number;
+  readonly right: number;
+  readonly bottom: number;
 
   constructor(private readonly c: CanvasRenderingContext2D, ratio: number, private readonly stage: Stage,
               private readonly camera: Camera, private readonly look: Look) {
@@ -74,7 +74,7 @@ class Painter {
       if (!this.seen(i)) continue;
       if (scene.flags[i]! & 1) this.frame(i); else closed.push(i);
     }
-    if (k > 0.05) this.edges();
+    if (k > 0.05) drawEdges(this.c, this.stage, this.camera, this.look, this);
     const bars = new Map<string, number[]>();
     for (const i of closed) {
       if (scene.port[i]! >= 0) { if (k > 0.2) this.port(i); continue; }
@@ -156,73 +156,6 @@ class Painter {
     return scene.port[i]! < 0 && (scene.call[i] === this.look.selected || i === this.look.hovered && !(scene.flags[i]! & 1));
   }
 
-  private edges(): void {
-    const { c, stage, look, camera } = this;
-    const { scene } = stage.laid!;
-    const { edges } = this.model.graph;
-    const { palette } = look;
-    const active = look.selected >= 0 ? look.selected : -1;
-    const hover = look.hovered >= 0 && scene.port[look.hovered]! < 0 ? scene.call[look.hovered]! : -1;
-    const special: number[] = [];
-    c.globalAlpha = stage.progress < 1 ? Math.max(0, stage.progress * 1.6 - 0.6) : look.found ? 0.4 : 1;
-    c.lineWidth = Math.max(1.3, Math.min(0.9 / camera.k, 4));
-    c.strokeStyle = palette.edge;
-    c.lineJoin = "round";
-    c.beginPath();
-    for (let e = 0; e < scene.edge.length; e++) {
-      const begin = scene.begin[e]!, end = scene.begin[e + 1]!;
-      if (!this.edgeSeen(scene.points, begin, end)) continue;
-      const edge = edges[scene.edge[e]!]!;
-      const lit = e === look.hoveredEdge || edge.from.call === active || edge.to.call === active ||
-        edge.from.call === hover || edge.to.call === hover;
-      if (lit || edge.kind !== "data" || edge.seen < this.model.graph.forwards) special.push(e);
-      if (!lit && edge.kind === "data" && edge.seen >= this.model.graph.forwards) trace(c, scene.points, begin, end);
-    }
-    c.stroke();
-    if (camera.k > 0.4) this.heads(scene.edge.length);
-    for (const e of special) {
-      const edge = edges[scene.edge[e]!]!;
-      const lit = e === look.hoveredEdge || [edge.from.call, edge.to.call].some(id => id === active || id === hover);
-      c.save();
-      c.strokeStyle = lit ? palette.accent : palette.edge;
-      c.lineWidth *= lit ? 1.7 : 1;
-      if (edge.kind === "hidden") c.setLineDash([7, 4]);
-      if (edge.kind === "captured") c.setLineDash([2, 4]);
-      if (edge.kind === "unknown") c.setLineDash([2, 7]);
-      c.globalAlpha *= lit ? 1 : edge.kind === "unknown" ? 0.5 : 0.3 + 0.7 * Math.min(1, edge.seen / Math.max(1, this.model.graph.forwards));
-      c.beginPath();
-      trace(c, scene.points, scene.begin[e]!, scene.begin[e + 1]!);
-      c.stroke();
-      c.restore();
-    }
-    c.globalAlpha = 1;
-  }
-
-  private edgeSeen(points: Float32Array, begin: number, end: number): boolean {
-    let minX = Infinity, maxX = -Infinity, minY = Infinity, maxY = -Infinity;
-    for (let i = begin; i < end; i += 2) {
-      minX = Math.min(minX, points[i]!); maxX = Math.max(maxX, points[i]!);
-      minY = Math.min(minY, points[i + 1]!); maxY = Math.max(maxY, points[i + 1]!);
-    }
-    const slack = 30;
-    return minX - slack < this.right && maxX + slack > this.left && minY - slack < this.bottom && maxY + slack > this.top &&
-      (maxX - minX + maxY - minY) * this.camera.k > 1.5;
-  }
-
-  private heads(count: number): void {
-    const { c } = this;
-    const { scene } = this.stage.laid!;
-    c.fillStyle = this.look.palette.edge;
-    c.beginPath();
-    for (let e = 0; e < count; e++) {
-      const at = scene.begin[e + 1]! - 2;
-      const x = scene.points[at]!, y = scene.points[at + 1]!;
-      if (x < this.left || x > this.right || y < this.top || y > this.bottom) continue;
-      c.moveTo(x, y); c.lineTo(x - 3.6, y - 6.5); c.lineTo(x + 3.6, y - 6.5);
-    }
-    c.fill();
-  }
-
   private port(i: number): void {
     const { c, stage, look: { palette } } = this;
     const { scene } = stage.laid!;
@@ -271,12 +204,17 @@ class Painter {
       c.fill();
       c.stroke();
     }
-    if (k > 0.5 && !palette.dark) { c.shadowColor = palette.shadow; c.shadowBlur = 7 * k; c.shadowOffsetY = 2 * k; }
+    if (k > 0.5 && !palette.dark && !group) {
+      // A blurred shadow of the canvas costs more than all the rest of a node.
+      c.fillStyle = palette.shadow;
+      c.beginPath();
+      c.roundRect(x - 0.5, y + 0.5, w + 1, h + 1.5, RADIUS);
+      c.fill();
+    }
     c.fillStyle = statistic ?? palette.surface;
     c.beginPath();
     c.roundRect(x, y, w, h, RADIUS);
     c.fill();
-    c.shadowColor = "transparent";
     c.save();
     c.clip();
     if (!statistic) {
