@@ -1,0 +1,132 @@
+// A server as the source of data: requests with a token, notices over a WebSocket, else by asking once a second.
+
+import { decode, type Update } from "./decode";
+import type { Control, Difference, Graph, Health, Notice, Run, Scalars, Series } from "./protocol";
+import { NeedsToken, type ColumnQuery, type Connection, type Source } from "./source";
+
+const WRONG_TOKEN = 4403;
+const POLL_MS = 1000;
+
+export class HttpSource implements Source {
+  readonly live = true;
+  constructor(private readonly base: string, private readonly token: string) {}
+
+  private async get(path: string, init: RequestInit = {}): Promise<Response> {
+    const response = await fetch(this.base + path,
+      { ...init, headers: { Authorization: `Bearer ${this.token}`, ...init.headers }, credentials: "omit" });
+    if (response.status === 401 || response.status === 403) throw new NeedsToken("the server wants another token");
+    if (!response.ok) throw new Error(`${path.split("?")[0]}: the server answered ${response.status} ${response.statusText}`);
+    return response;
+  }
+  private async json<T>(path: string): Promise<T> { return (await this.get(path)).json() as Promise<T>; }
+  private static run(id: string): string { return `runs/${encodeURIComponent(id)}`; }
+
+  runs(): Promise<Run[]> { return this.json("runs"); }
+  graph(run: string, mode: string): Promise<Graph> {
+    return this.json(`${HttpSource.run(run)}/graph?mode=${encodeURIComponent(mode)}`);
+  }
+  series(run: string): Promise<Series[]> { return this.json(`${HttpSource.run(run)}/series`); }
+  scalars(run: string, since: number): Promise<Scalars> { return this.json(`${HttpSource.run(run)}/scalars?since=${since}`); }
+  health(run: string): Promise<Health> { return this.json(`${HttpSource.run(run)}/health`); }
+
+  async columns(run: string, ids: readonly number[], query: ColumnQuery): Promise<Update[]> {
+    let path = `${HttpSource.run(run)}/columns?ids=${ids.join()}`;
+    for (const [name, value] of Object.entries(query)) if (value !== undefined) path += `&${name}=${value}`;
+    return decode(await (await this.get(path)).arrayBuffer());
+  }
+
+  compare(a: string, b: string, step: number | null): Promise<Difference[]> {
+    const at = step === null ? "" : `&step=${step}`;
+    return this.json(`compare?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}${at}`);
+  }
+
+  async control(run: string, change: Control): Promise<void> {
+    await this.get(`${HttpSource.run(run)}/control`,
+      { method: "PUT", body: JSON.stringify(change), headers: { "Content-Type": "application/json" } });
+  }
+
+  listen(onNotice: (notice: Notice) => void, onConnection: (state: Connection) => void): () => void {
+    return new Listener(this, new URL(this.base + "live", location.href), this.token, onNotice, onConnection).end;
+  }
+}
+
+/** Keeps a WebSocket open while the page is seen. Without one, asks for the runs until there is one again. */
+class Listener {
+  private socket: WebSocket | null = null;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private poll: ReturnType<typeof setInterval> | undefined;
+  private failures = 0;
+  private ended = false;
+
+  constructor(private readonly source: HttpSource, private readonly url: URL, private readonly token: string,
+              private readonly onNotice: (notice: Notice) => void,
+              private readonly onConnection: (state: Connection) => void) {
+    this.url.protocol = this.url.protocol === "https:" ? "wss:" : "ws:";
+    document.addEventListener("visibilitychange", this.look);
+    this.connect();
+  }
+
+  readonly end = (): void => {
+    this.ended = true;
+    document.removeEventListener("visibilitychange", this.look);
+    this.stop();
+  };
+
+  /** A hidden page costs the server nothing. */
+  private readonly look = (): void => {
+    if (document.hidden) this.stop();
+    else if (!this.socket) { this.failures = 0; this.connect(); }
+  };
+
+  private stop(): void {
+    clearTimeout(this.timer);
+    clearInterval(this.poll);
+    this.poll = undefined;
+    const socket = this.socket;
+    this.socket = null;
+    socket?.close();
+  }
+
+  private connect(): void {
+    if (this.ended || document.hidden) return;
+    const socket = this.socket = new WebSocket(this.url);
+    let heard = false;
+    socket.onopen = () => socket.send(JSON.stringify({ token: this.token }));
+    socket.onmessage = ({ data }) => {
+      if (!heard) {
+        heard = true;
+        this.failures = 0;
+        clearInterval(this.poll);
+        this.poll = undefined;
+        this.onConnection("live");
+      }
+      this.onNotice(JSON.parse(data as string) as Notice);
+    };
+    socket.onclose = ({ code }) => {
+      if (this.socket !== socket) return;
+      this.socket = null;
+      if (this.ended || code === WRONG_TOKEN) { this.onConnection("lost"); return; }
+      this.failures++;
+      this.startPolling();
+      this.timer = setTimeout(() => this.connect(), Math.min(8000, 250 * 2 ** this.failures));
+    };
+  }
+
+  private startPolling(): void {
+    if (this.poll !== undefined) return;
+    const ask = async () => {
+      try {
+        const runs = await this.source.runs();
+        if (this.poll === undefined) return;
+        this.onConnection("polling");
+        for (const { id, step, state } of runs) {
+          this.onNotice({ run: id, step, graph: -1, sequence: -1, changed: null, state });
+        }
+      } catch {
+        if (this.poll !== undefined) this.onConnection("lost");
+      }
+    };
+    this.poll = setInterval(ask, POLL_MS);
+    void ask();
+  }
+}

@@ -1,0 +1,70 @@
+// The protocol between a server and this page, version 1. Numbers that may not be finite come as strings.
+
+export type Loose = number | "nan" | "inf" | "-inf";
+
+export interface Run {
+  id: string; name: string; program: string; state: "running" | "finished" | "crashed";
+  first_step: number; step: number; started: number; modes: string[]; control: boolean;
+}
+
+/** A tensor that went through a port; a dimension that varied is null. */
+export interface Port { dtype: string; shape: (number | null)[] }
+
+export interface Parameter {
+  name: string; shape: number[]; dtype: string; learnable: boolean; series: number;
+}
+
+export type PortKind = "input" | "output" | "grad_input" | "grad_output";
+export type Kind = PortKind | "parameter" | "parameter_grad" | "attach";
+
+/** One call of a module; the root has id 0, attached tensors have the type "attach". */
+export interface Call {
+  id: number; parent: number | null; path: string; call: number; type: string; name: string; seen: number;
+  inputs: Port[]; outputs: Port[]; parameters: Parameter[]; attributes: string;
+  series: Partial<Record<Kind, number[]>>;
+}
+
+export interface End { call: number; port: number }
+
+/** Drawn inside of the call `frame`. An end at the frame itself is its input (from) or output (to). */
+export interface Edge {
+  frame: number; from: End; to: End; kind: "data" | "hidden" | "captured" | "unknown"; seen: number;
+}
+
+export interface Graph { version: number; mode: string; forwards: number; calls: Call[]; edges: Edge[] }
+
+export interface Last {
+  step: number; count: number; nan: number; posinf: number; neginf: number; zeros: number;
+  min: Loose; max: Loose; mean: Loose; std: Loose; norm: Loose;
+}
+
+export interface Series {
+  id: number; call: number; what: Kind; index: number; name: string;
+  /** The mode of the forwards that it is of; "" for parameters. */
+  mode?: string; columns: number; stride: number;
+  last: Last | null; first_nan: number | null; first_inf: number | null;
+}
+
+export type Scalars = Record<string, [number, Loose][]>;
+
+export type MarkKind = "dead" | "saturated" | "vanishing" | "exploding" | "update_ratio" | "nan" | "inf";
+/** `what` says in which of the call's series it was noticed. */
+export interface Mark { call: number; kind: MarkKind; what?: Kind; value: Loose; since: number }
+export interface FirstBad { step: number; what: "nan" | "inf"; call: number; series: number; producer: boolean }
+export interface Health { first_bad: FirstBad | null; marks: Mark[] }
+
+export interface Difference {
+  a: number; b: number; call: number; what: Kind; index: number; wasserstein: number; kl: number;
+  first_step: number | null;
+}
+
+export interface Notice {
+  run: string; step: number; graph: number; sequence: number; changed: number[] | null; state: Run["state"];
+}
+
+export interface Control { every?: number; paused?: boolean }
+
+export function toNumber(value: Loose | null | undefined): number {
+  if (typeof value === "number") return value;
+  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : NaN;
+}
