@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(what_was_written_before_a_kill_is_read) {
   BOOST_TEST(run.info().state == "crashed");
   BOOST_TEST(run.steps().second > 3);
   BOOST_TEST(run.has(parts::Mode::train));
-  // A tail that was cut off in the middle of a frame, wherever, leaves what was complete before.
+  // A tail that was cut off in the middle of a block, wherever, leaves what was complete before.
   const auto size = std::filesystem::file_size(file);
   for (const std::uintmax_t less : {1, 5, 9, 300, 5000}) {
     std::filesystem::resize_file(file, size - less);
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(damage_is_an_error_that_says_where) {
     changed.seekp(at);
     changed.put(static_cast<char>(before ^ 0x10));
     changed.flush();
-    // A length that was changed may also point beyond the end, as that of a frame that is being written.
+    // A length that was changed may also point beyond the end, as that of a block that is being written.
     try {
       parts::FileRun run(path);
       BOOST_TEST(run.info().state == "crashed");

@@ -48,10 +48,10 @@ BOOST_AUTO_TEST_CASE(of_a_net_with_everything_in_inference_mode) {
 /// What a ResNet-18 of torchvision's names is made of.
 std::set<std::string> resnet_edges() {
   std::set<std::string> edges;
-  const auto chain = [&](const std::string& frame, const std::vector<std::string>& calls) {
+  const auto chain = [&](const std::string& caller, const std::vector<std::string>& calls) {
     for (std::size_t i = 0; i <= calls.size(); ++i) {
       const std::string from = i == 0 ? "In0" : calls[i - 1] + ".0";
-      edges.insert(frame + ": " + from + " -> " + (i == calls.size() ? "Out0" : calls[i] + ".0"));
+      edges.insert(caller + ": " + from + " -> " + (i == calls.size() ? "Out0" : calls[i] + ".0"));
     }
   };
   const auto leaves = [&](const std::string& prefix, const std::vector<std::string>& calls) {

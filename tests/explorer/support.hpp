@@ -136,18 +136,18 @@ inline std::set<std::string> edges_of(const explorer::Explorer& explorer, Mode m
       const std::string text = module.path.empty() ? "net" : whole ? module.path : module.name;
       return info.call == 0 ? text : text + "#" + std::to_string(info.call);
     };
-    const auto port = [&](const explorer::detail::Port& port, std::int32_t frame, bool from) {
-      const std::string number = port.port >= 0                 ? std::to_string(port.port)
-                                 : port.port == -2              ? "unknown"
-                                 : (port.call == frame) == from ? "captured"
-                                                                : "hidden";
-      if (port.call != frame) return name(port.call) + "." + number;
+    const auto port = [&](const explorer::detail::Port& port, std::int32_t caller, bool from) {
+      const std::string number = port.port >= 0                  ? std::to_string(port.port)
+                                 : port.port == -2               ? "unknown"
+                                 : (port.call == caller) == from ? "captured"
+                                                                 : "hidden";
+      if (port.call != caller) return name(port.call) + "." + number;
       return std::string(from ? "In" : "Out") + number;
     };
     std::set<std::string> edges;
     for (const auto& [edge, seen] : of.edge_counts()) {
-      std::string text = name(edge.frame, true) + ": " + port(edge.from, edge.frame, true) + " -> " +
-                         port(edge.to, edge.frame, false);
+      std::string text = name(edge.caller, true) + ": " + port(edge.from, edge.caller, true) + " -> " +
+                         port(edge.to, edge.caller, false);
       if (seen != of.forwards())
         text += " (" + std::to_string(seen) + " of " + std::to_string(of.forwards()) + ")";
       edges.insert(std::move(text));

@@ -26,22 +26,22 @@ struct Port {
   }
 };
 
-/// Data flows from one port to another, inside of the call `frame`.
+/// Data flows from one port to another, inside of the call `caller`.
 struct Edge {
-  std::int32_t frame = 0;
+  std::int32_t caller = 0;
   Port from, to;
 
   friend bool operator<(const Edge& a, const Edge& b) noexcept {
-    return std::tie(a.frame, a.from, a.to) < std::tie(b.frame, b.from, b.to);
+    return std::tie(a.caller, a.from, a.to) < std::tie(b.caller, b.from, b.to);
   }
   friend bool operator==(const Edge& a, const Edge& b) noexcept {
-    return a.frame == b.frame && a.from == b.from && a.to == b.to;
+    return a.caller == b.caller && a.from == b.from && a.to == b.to;
   }
 
   /// "data", "hidden", "captured" or "unknown".
   const char* kind() const noexcept {
     if (from.port == Port::unknown) return "unknown";
-    if (to.port == Port::extra || (from.port == Port::extra && from.call == frame)) return "captured";
+    if (to.port == Port::extra || (from.port == Port::extra && from.call == caller)) return "captured";
     return from.port == Port::extra ? "hidden" : "data";
   }
 };

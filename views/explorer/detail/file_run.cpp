@@ -1,4 +1,4 @@
-// Takes frames of a file in.
+// Takes blocks of a file in.
 #include <c10/util/Exception.h>
 
 #include <torchtap/core/detail/rapidjson.hpp>
@@ -34,30 +34,30 @@ void FileRun::refresh() {
   const std::lock_guard lock(reading_);
   if (ended_) return;
   const bool written = reader_.has_writer();
-  reader_.read([this](FrameKind kind, const std::string& body) { take(kind, body); });
+  reader_.read([this](BlockKind kind, const std::string& body) { take(kind, body); });
   set_state(ended_ ? "finished" : written ? "running" : "crashed");
 }
 
-void FileRun::take(FrameKind kind, const std::string& body) {
+void FileRun::take(BlockKind kind, const std::string& body) {
   Bytes bytes(body.data(), body.size());
   switch (kind) {
-    case FrameKind::info:
+    case BlockKind::info:
       return take_info(body);
-    case FrameKind::series:
+    case BlockKind::series:
       return take_series(body);
-    case FrameKind::column: {
+    case BlockKind::column: {
       const auto series = bytes.get<std::int32_t>();
       TORCH_CHECK_VALUE(series >= 0 && static_cast<std::size_t>(series) < numbers_.size(),
                         "explorer: ", reader_.path(), " has values of series ", series,
                         ", which it does not define.");
       return add(numbers_[static_cast<std::size_t>(series)], get_column(bytes));
     }
-    case FrameKind::scalar: {
+    case BlockKind::scalar: {
       const auto step = bytes.get<std::int64_t>();
       const auto value = bytes.get<double>();
       return add_scalar(bytes.text(), step, value);
     }
-    case FrameKind::graph: {
+    case BlockKind::graph: {
       const auto mode = bytes.get<std::uint8_t>();
       TORCH_CHECK_VALUE(mode < modes, "explorer: ", reader_.path(), " has a graph of mode ", int{mode},
                         ", which this version of torchtap does not know.");
@@ -68,13 +68,13 @@ void FileRun::take(FrameKind kind, const std::string& body) {
       graph.tag = std::to_string(crc32c(graph.json.data(), graph.json.size()));
       return;
     }
-    case FrameKind::step:
+    case BlockKind::step:
       return reach(bytes.get<std::int64_t>());
-    case FrameKind::end:
+    case BlockKind::end:
       ended_ = true;
       return;
   }
-  // A frame of a newer version, which may be passed over: those that may not have another format number.
+  // A block of a newer version, which may be passed over: those that may not have another format number.
 }
 
 void FileRun::take_series(const std::string& body) {
@@ -146,7 +146,7 @@ std::map<std::int32_t, Run::CallName> FileRun::call_names() {
 std::vector<Column> FileRun::zoom(std::int32_t series, std::int64_t from, std::int64_t to) {
   const std::lock_guard lock(reading_);
   std::vector<Column> found;
-  reader_.scan(FrameKind::column, [&](FrameKind, const std::string& body) {
+  reader_.scan(BlockKind::column, [&](BlockKind, const std::string& body) {
     Bytes bytes(body.data(), body.size());
     const auto number = static_cast<std::size_t>(bytes.get<std::int32_t>());
     if (number >= numbers_.size() || numbers_[number] != series) return;

@@ -23,7 +23,7 @@ class FileRun final : public Run {
   std::vector<Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to) override;
 
  private:
-  void take(FrameKind kind, const std::string& body);
+  void take(BlockKind kind, const std::string& body);
   void take_series(const std::string& body);
   void take_info(const std::string& body);
 

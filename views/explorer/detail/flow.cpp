@@ -47,11 +47,11 @@ bool Flow::is_around(std::int32_t call, std::int32_t inner) const {
   }
 }
 
-/// What the innermost frame that knows the tensor says of it.
+/// What the innermost caller that knows the tensor says of it.
 const Flow::Fact* Flow::visible(const Known& known) const {
   for (auto outer = stack_.rbegin(); outer != stack_.rend(); ++outer) {
     const auto fact = std::find_if(known.facts.begin(), known.facts.end(),
-                                   [&](const Fact& one) { return one.frame == *outer; });
+                                   [&](const Fact& one) { return one.caller == *outer; });
     if (fact != known.facts.end()) return &*fact;
   }
   return nullptr;
@@ -60,13 +60,13 @@ const Flow::Fact* Flow::visible(const Known& known) const {
 /// Says of a tensor that nobody was seen making that it comes from nowhere known.
 void Flow::settle(const at::Tensor& tensor) {
   const Known& one = known(tensor);
-  if (one.maker < 0 && visible(one) == nullptr) define(tensor, frame(), {{frame(), Port::unknown}});
+  if (one.maker < 0 && visible(one) == nullptr) define(tensor, caller(), {{caller(), Port::unknown}});
 }
 
-/// Sources in a frame around, as the running frame sees them: what it and the frames between were not given,
-/// each captured.
+/// Sources in a caller around, as the running caller sees them: what it and the callers between were not
+/// given, each captured.
 Flow::Sources Flow::carried(const Sources& sources, std::int32_t from) {
-  if (from == frame() || sources.empty()) return sources;
+  if (from == caller() || sources.empty()) return sources;
   auto inner = std::find(stack_.begin(), stack_.end(), from);
   if (inner == stack_.end()) return {};
   Sources here = sources;
@@ -83,7 +83,7 @@ Flow::Sources Flow::of_returned_call(const Known& known) {
   for (;;) {
     const auto parent = parents_.find(call);
     if (parent == parents_.end()) return {};
-    if (is_around(parent->second, frame())) return carried({{call, Port::extra}}, parent->second);
+    if (is_around(parent->second, caller())) return carried({{call, Port::extra}}, parent->second);
     call = parent->second;
   }
 }
@@ -96,7 +96,7 @@ Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
     const Fact* const innermost = visible(*found->second);
     if (innermost != nullptr) {
       since = innermost->at;
-      sources = carried(innermost->sources, innermost->frame);
+      sources = carried(innermost->sources, innermost->caller);
     } else if (found->second->maker >= 0) {
       sources = of_returned_call(*found->second);
     }
@@ -104,7 +104,7 @@ Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
   const auto memory = memories_.find(memory_address(tensor));
   if (memory == memories_.end()) return sources;
   for (const Fact& fact : memory->second->writes) {
-    if (fact.at > since && is_around(fact.frame, frame())) add(sources, carried(fact.sources, fact.frame));
+    if (fact.at > since && is_around(fact.caller, caller())) add(sources, carried(fact.sources, fact.caller));
   }
   return sources;
 }
@@ -115,30 +115,30 @@ Flow::Known& Flow::known(const at::Tensor& tensor) {
   return *known;
 }
 
-void Flow::define(const at::Tensor& tensor, std::int32_t frame, const Sources& sources) {
+void Flow::define(const at::Tensor& tensor, std::int32_t caller, const Sources& sources) {
   auto& facts = known(tensor).facts;
   const auto same =
-      std::find_if(facts.begin(), facts.end(), [&](const Fact& fact) { return fact.frame == frame; });
+      std::find_if(facts.begin(), facts.end(), [&](const Fact& fact) { return fact.caller == caller; });
   if (same != facts.end()) {
     same->at = ++events_;
     same->sources = sources;
   } else {
-    facts.push_back({frame, ++events_, sources});
+    facts.push_back({caller, ++events_, sources});
   }
 }
 
-void Flow::write(const at::Tensor& tensor, std::int32_t frame, const Sources& sources) {
+void Flow::write(const at::Tensor& tensor, std::int32_t caller, const Sources& sources) {
   const void* const at = memory_address(tensor);
   if (at == nullptr) return;
   auto& memory = memories_[at];
   if (memory == nullptr) memory = std::make_unique<Memory>(tensor);
-  memory->writes.push_back({frame, ++events_, sources});
-  written_in_[frame].insert(at);
+  memory->writes.push_back({caller, ++events_, sources});
+  written_in_[caller].insert(at);
 }
 
 void Flow::enter(std::int32_t id, const Tensors& inputs) {
   const std::lock_guard lock(mutex_);
-  const std::int32_t outer = frame();
+  const std::int32_t outer = caller();
   const bool outermost = stack_.empty();
   for (std::size_t i = 0; i < inputs.size() && !outermost; ++i) {
     if (!inputs[i].defined()) continue;
@@ -157,7 +157,7 @@ void Flow::enter(std::int32_t id, const Tensors& inputs) {
 void Flow::leave(const Tensors& outputs) {
   const std::lock_guard lock(mutex_);
   if (stack_.empty()) return;
-  const std::int32_t call = frame();
+  const std::int32_t call = caller();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined()) continue;
     settle(outputs[i]);
@@ -169,7 +169,7 @@ void Flow::leave(const Tensors& outputs) {
   if (stack_.empty()) return;
   tell_writes(call, outputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].defined()) define(outputs[i], frame(), {{call, static_cast<std::int32_t>(i)}});
+    if (outputs[i].defined()) define(outputs[i], caller(), {{call, static_cast<std::int32_t>(i)}});
   }
 }
 
@@ -185,8 +185,8 @@ void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
     });
     const auto port =
         output == outputs.end() ? Port::extra : static_cast<std::int32_t>(output - outputs.begin());
-    memories_.at(at)->writes.push_back({frame(), ++events_, {{call, port}}});
-    written_in_[frame()].insert(at);
+    memories_.at(at)->writes.push_back({caller(), ++events_, {{call, port}}});
+    written_in_[caller()].insert(at);
   }
 }
 
@@ -225,16 +225,16 @@ void Flow::before(operations::Event& event, Running& running) {
 
 void Flow::after(operations::Event& event, const Running& running) {
   for (const at::Tensor& tensor : running.written) {
-    write(tensor, frame(), running.sources);
-    define(tensor, frame(), running.sources);
+    write(tensor, caller(), running.sources);
+    define(tensor, caller(), running.sources);
   }
   for (const c10::IValue& result : event.results()) {
     operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
       const auto same = [&](const at::Tensor& written) { return written.is_same(tensor); };
       if (std::any_of(running.written.begin(), running.written.end(), same)) return;
       Known& one = known(tensor);
-      if (one.facts.empty()) one.maker = frame();
-      define(tensor, frame(), running.sources);
+      if (one.facts.empty()) one.maker = caller();
+      define(tensor, caller(), running.sources);
     });
   }
 }

@@ -2,7 +2,7 @@
 
 // From which ports of calls each tensor of a forward was computed, told by the operations as they run.
 //
-// A tensor has a set of sources for each frame, that is each running call. A call that begins turns an input
+// A tensor has a set of sources for each caller, that is each running call. A call that begins turns an input
 // into the one source "input i" inside; a call that ends turns an output into "output j of this call"
 // outside. An operation's results have the sources of all its arguments. No autograd is needed.
 
@@ -45,9 +45,9 @@ class Flow {
  private:
   using Sources = c10::SmallVector<Port, 4>;  // sorted
 
-  /// What is known of a tensor or a memory inside of a frame, from the `at`th event on.
+  /// What is known of a tensor or a memory inside of a caller, from the `at`th event on.
   struct Fact {
-    std::int32_t frame;
+    std::int32_t caller;
     std::int64_t at;
     Sources sources;
   };
@@ -73,7 +73,7 @@ class Flow {
   };
 
   static void add(Sources& to, const Sources& more);
-  std::int32_t frame() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
+  std::int32_t caller() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
   bool is_around(std::int32_t call, std::int32_t inner) const;
   const Fact* visible(const Known& known) const;
   void settle(const at::Tensor& tensor);
@@ -81,8 +81,8 @@ class Flow {
   Sources carried(const Sources& sources, std::int32_t from);
   Sources of_returned_call(const Known& known);
   Known& known(const at::Tensor& tensor);
-  void define(const at::Tensor& tensor, std::int32_t frame, const Sources& sources);
-  void write(const at::Tensor& tensor, std::int32_t frame, const Sources& sources);
+  void define(const at::Tensor& tensor, std::int32_t caller, const Sources& sources);
+  void write(const at::Tensor& tensor, std::int32_t caller, const Sources& sources);
   void tell_writes(std::int32_t call, const Tensors& outputs);
   void before(operations::Event& event, Running& running);
   void after(operations::Event& event, const Running& running);

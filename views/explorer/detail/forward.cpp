@@ -107,16 +107,16 @@ void Session::forget_forward() noexcept {
 /// attributes only.
 void Session::drop_ended(Forward& forward, std::int32_t module, int depth) {
   const auto& around = around_[static_cast<std::size_t>(module)];
-  const auto ended = [&](const Forward::Frame& frame) {
-    if (!scripted_) return frame.depth >= depth;
-    return std::find(around.begin(), around.end(), frame.module) == around.end();
+  const auto ended = [&](const Forward::OpenCall& running) {
+    if (!scripted_) return running.depth >= depth;
+    return std::find(around.begin(), around.end(), running.module) == around.end();
   };
-  while (!forward.frames.empty() && ended(forward.frames.back())) {
-    if (forward.frames.size() == 1) return abandon(forward);
+  while (!forward.open.empty() && ended(forward.open.back())) {
+    if (forward.open.size() == 1) return abandon(forward);
     if (forward.looks()) {
       close_call(forward, {});
     } else {
-      forward.frames.pop_back();
+      forward.open.pop_back();
     }
   }
 }
@@ -129,17 +129,17 @@ void Session::enter(std::int32_t module, int depth, hooks::Event& event) {
   guarded([&] {
     Forward& forward = forward_here();
     drop_ended(forward, module, depth);
-    if (forward.frames.empty()) {
+    if (forward.open.empty()) {
       if (module != 0) return;  // outside of the model
       begin(forward);
     }
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
-    forward.frames.push_back({module, depth});
+    forward.open.push_back({module, depth});
     if (!forward.looks()) return;
     const auto began = Pace::Clock::now();
     {
       const core::detail::RecordingMode quiet;
-      open_call(forward, forward.frames.back(), all(event.inputs()));
+      open_call(forward, forward.open.back(), all(event.inputs()));
     }
     if (forward.traced && !forward.scope) {
       forward.scope = trace(forward.flow);
@@ -175,47 +175,47 @@ void Session::begin(Forward& forward) {
   forward.flow = std::make_shared<Flow>(constants_);
 }
 
-void Session::open_call(Forward& forward, Forward::Frame& frame, const std::vector<at::Tensor>& inputs) {
+void Session::open_call(Forward& forward, Forward::OpenCall& running, const std::vector<at::Tensor>& inputs) {
   CallInfo info;
-  info.module = frame.module;
-  info.call = forward.calls_of[frame.module]++;
-  if (forward.frames.size() > 1) {
-    Forward::Frame& outer = forward.frames[forward.frames.size() - 2];
+  info.module = running.module;
+  info.call = forward.calls_of[running.module]++;
+  if (forward.open.size() > 1) {
+    Forward::OpenCall& outer = forward.open[forward.open.size() - 2];
     info.parent = outer.call;
-    info.nth = outer.counts[frame.module]++;
+    info.nth = outer.counts[running.module]++;
   }
   run_->with_graph([&](Graph& graph) {
-    frame.call = graph.call(info);
-    graph.of(forward.mode).see(frame.call, false, infos_of(inputs));
+    running.call = graph.call(info);
+    graph.of(forward.mode).see(running.call, false, infos_of(inputs));
   });
-  forward.pass.calls.push_back(frame.call);
-  if (forward.traced) forward.flow->enter(frame.call, inputs);
-  if (forward.recorded) values(forward, frame.call, What::input, inputs);
+  forward.pass.calls.push_back(running.call);
+  if (forward.traced) forward.flow->enter(running.call, inputs);
+  if (forward.recorded) values(forward, running.call, What::input, inputs);
 }
 
 void Session::close_call(Forward& forward, const std::vector<at::Tensor>& outputs) {
-  const std::int32_t call = forward.frames.back().call;
+  const std::int32_t call = forward.open.back().call;
   run_->with_graph([&](Graph& graph) { graph.of(forward.mode).see(call, true, infos_of(outputs)); });
   if (forward.traced) forward.flow->leave(outputs);
   if (forward.recorded) values(forward, call, What::output, outputs);
-  forward.frames.pop_back();
+  forward.open.pop_back();
 }
 
 void Session::leave(std::int32_t module, hooks::Event& event) {
   guarded([&] {
     Forward& forward = forward_here();
-    const auto is_this = [&](const Forward::Frame& frame) { return frame.module == module; };
-    if (std::none_of(forward.frames.begin(), forward.frames.end(), is_this)) return;
+    const auto is_this = [&](const Forward::OpenCall& running) { return running.module == module; };
+    if (std::none_of(forward.open.begin(), forward.open.end(), is_this)) return;
     const auto began = Pace::Clock::now();
-    while (!is_this(forward.frames.back())) {  // ended by an exception that the model caught
+    while (!is_this(forward.open.back())) {  // ended by an exception that the model caught
       if (forward.looks()) {
         close_call(forward, {});
       } else {
-        forward.frames.pop_back();
+        forward.open.pop_back();
       }
     }
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module));
-    const bool last = forward.frames.size() == 1;
+    const bool last = forward.open.size() == 1;
     const bool looked = forward.looks();
     std::vector<at::Tensor> outputs;
     if (last || looked) outputs = all(event.outputs());
@@ -223,7 +223,7 @@ void Session::leave(std::int32_t module, hooks::Event& event) {
       const core::detail::RecordingMode quiet;
       close_call(forward, outputs);
     } else {
-      forward.frames.pop_back();
+      forward.open.pop_back();
     }
     if (last) {
       forward.scope.reset();
@@ -330,17 +330,17 @@ void Session::notice_backward(const std::vector<at::Tensor>& outputs) {
 void Session::attach(const at::Tensor& tensor, const char* name) {
   guarded([&] {
     Forward& forward = forward_here();
-    if (forward.frames.empty() || !tensor.defined()) return;
-    const std::int32_t module = attached(forward.frames.back().module, name);
+    if (forward.open.empty() || !tensor.defined()) return;
+    const std::int32_t module = attached(forward.open.back().module, name);
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
     if (!forward.looks()) return;
     const auto began = Pace::Clock::now();
     const core::detail::RecordingMode quiet;
-    forward.frames.push_back({module, forward.frames.back().depth});
-    Forward::Frame& frame = forward.frames.back();
+    forward.open.push_back({module, forward.open.back().depth});
+    Forward::OpenCall& running = forward.open.back();
     const bool recorded = std::exchange(forward.recorded, false);  // one series, and not input and output
-    open_call(forward, frame, {tensor});
-    const SeriesKey key{frame.call, What::attach, 0, static_cast<std::int32_t>(forward.mode)};
+    open_call(forward, running, {tensor});
+    const SeriesKey key{running.call, What::attach, 0, static_cast<std::int32_t>(forward.mode)};
     close_call(forward, {tensor});
     forward.recorded = recorded;
     if (recorded && (options.record() & Output) != 0) value(forward, key, tensor);
@@ -369,7 +369,7 @@ std::int32_t Session::attached(std::int32_t around, const char* name) {
 
 void attach(const at::Tensor& tensor, const char* name) {
   for (std::size_t i = 0; i < here.size(); ++i) {
-    if (here[i].forward->frames.empty()) continue;
+    if (here[i].forward->open.empty()) continue;
     if (const auto session = here[i].session.lock()) session->attach(tensor, name);
   }
 }

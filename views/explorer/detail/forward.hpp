@@ -47,7 +47,7 @@ class Measured {
 };
 
 struct Forward {
-  struct Frame {
+  struct OpenCall {
     std::int32_t module;
     int depth;
     std::int32_t call = -1;                                   // known if recorded or traced
@@ -58,7 +58,7 @@ struct Forward {
   std::int64_t step = 0;
   bool recorded = false;  // values
   bool traced = false;    // data flow
-  std::vector<Frame> frames;
+  std::vector<OpenCall> open;
   Pass pass;
   std::map<std::int32_t, std::int64_t> calls_of;  // of each module so far
   std::shared_ptr<Flow> flow;

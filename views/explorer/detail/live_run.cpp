@@ -97,7 +97,7 @@ class GraphWriter {
 
   void write_edge(const Edge& edge, std::int64_t seen) {
     json_.begin();
-    json_.field("frame", edge.frame);
+    json_.field("caller", edge.caller);
     for (const bool from : {true, false}) {
       const Port& port = from ? edge.from : edge.to;
       json_.object(from ? "from" : "to");

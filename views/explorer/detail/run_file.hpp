@@ -1,6 +1,6 @@
 #pragma once
 
-// The file of a run: DIRECTORY/explorer/run.tapx, frames of bytes one after another (docs/format.md). It only
+// The file of a run: DIRECTORY/explorer/run.tapx, blocks of bytes one after another (docs/format.md). It only
 // grows, so a reader may follow it, and what was written before the process was killed can be read.
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace torchtap::views::explorer::detail {
 
-/// What a frame holds.
-enum class FrameKind : std::uint8_t {
+/// What a block holds.
+enum class BlockKind : std::uint8_t {
   info = 'I',    // JSON
   series = 'S',  // number, key, name
   column = 'C',  // series, column
@@ -26,7 +26,7 @@ enum class FrameKind : std::uint8_t {
 /// DIRECTORY/explorer/run.tapx.
 std::string run_file_path(const std::string& directory);
 
-/// Writes a run. Frames are gathered until `flush`. Any thread may call any function; all of them throw
+/// Writes a run. Blocks are gathered until `flush`. Any thread may call any function; all of them throw
 /// `c10::Error` if the disk does not take what they write, and do nothing from then on.
 class RunFileWriter {
  public:
@@ -47,7 +47,7 @@ class RunFileWriter {
   void flush();
 
  private:
-  void frame(FrameKind kind, const std::string& body);
+  void block(BlockKind kind, const std::string& body);
   void write_out();
 
   std::mutex mutex_;
@@ -56,7 +56,7 @@ class RunFileWriter {
   std::string waiting_;
 };
 
-/// Reads frames as far as they are complete.
+/// Reads blocks as far as they are complete.
 class RunFileReader {
  public:
   /// Throws `c10::Error` if there is no such file, `c10::ValueError` if it is no run.
@@ -65,13 +65,13 @@ class RunFileReader {
   RunFileReader(const RunFileReader&) = delete;
   RunFileReader& operator=(const RunFileReader&) = delete;
 
-  using Function = std::function<void(FrameKind kind, const std::string& body)>;
+  using Function = std::function<void(BlockKind kind, const std::string& body)>;
 
-  /// Calls `function` for each frame that was completed since the last call. Throws `c10::ValueError` for a
-  /// damaged frame, and what `function` throws.
+  /// Calls `function` for each block that was completed since the last call. Throws `c10::ValueError` for a
+  /// damaged block, and what `function` throws.
   void read(const Function& function);
-  /// The same for all frames of one kind up to where `read` has come, from the beginning.
-  void scan(FrameKind kind, const Function& function);
+  /// The same for all blocks of one kind up to where `read` has come, from the beginning.
+  void scan(BlockKind kind, const Function& function);
   /// Whether the process that writes the file still has it open.
   bool has_writer() const;
   const std::string& path() const noexcept { return path_; }

@@ -1,4 +1,4 @@
-// Reads frames.
+// Reads blocks.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ namespace torchtap::views::explorer::detail {
 namespace {
 
 constexpr std::uint64_t header_size = 8;
-constexpr std::uint32_t largest_frame = std::uint32_t{1} << 30;
+constexpr std::uint32_t largest_block = std::uint32_t{1} << 30;
 
 std::uint64_t size_of(int file) {
   struct stat status {};
@@ -65,14 +65,14 @@ void RunFileReader::read(const Function& function) {
   at_ = read_from(std::max(at_, header_size), end, function);
 }
 
-void RunFileReader::scan(FrameKind kind, const Function& function) {
+void RunFileReader::scan(BlockKind kind, const Function& function) {
   if (at_ == 0) return;
-  read_from(header_size, at_, [&](FrameKind found, const std::string& body) {
+  read_from(header_size, at_, [&](BlockKind found, const std::string& body) {
     if (found == kind) function(found, body);
   });
 }
 
-/// Returns where the last complete frame ends.
+/// Returns where the last complete block ends.
 std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, const Function& function) {
   constexpr std::size_t step = std::size_t{1} << 22;
   std::string bytes;
@@ -94,8 +94,8 @@ std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, cons
   while (have(8)) {
     Bytes head(bytes.data() + used, 8);
     const auto size = head.get<std::uint32_t>(), sum = head.get<std::uint32_t>();
-    if (at + 8 + size > end && size <= largest_frame) break;  // it is being written, or its writer was killed
-    const bool whole = size > 0 && size <= largest_frame && have(8 + size);
+    if (at + 8 + size > end && size <= largest_block) break;  // it is being written, or its writer was killed
+    const bool whole = size > 0 && size <= largest_block && have(8 + size);
     const char* const payload = bytes.data() + used + 8;
     const bool sound = whole && crc32c(payload, size) == sum;
     // A file system that lost power may have room at the end that was never written.
@@ -104,7 +104,7 @@ std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, cons
         sound, "explorer: ", path_, " is damaged at byte ", at,
         ": the checksum is not that of the data. What was before it could be read; cut the file ",
         "off there (truncate -s ", at, ") to see that much.");
-    function(static_cast<FrameKind>(payload[0]), std::string(payload + 1, size - 1));
+    function(static_cast<BlockKind>(payload[0]), std::string(payload + 1, size - 1));
     used += 8 + size;
     at += 8 + size;
   }

@@ -1,4 +1,4 @@
-// Writes frames.
+// Writes blocks.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info)
   json.end();
   waiting_ = "TAPX\1\0\0\0";
   waiting_.resize(8, '\0');
-  frame(FrameKind::info, json.text());
+  block(BlockKind::info, json.text());
   flush();
 }
 
@@ -62,7 +62,7 @@ RunFileWriter::~RunFileWriter() {
   if (file_ >= 0) ::close(file_);
 }
 
-void RunFileWriter::frame(FrameKind kind, const std::string& body) {
+void RunFileWriter::block(BlockKind kind, const std::string& body) {
   std::string payload(1, static_cast<char>(kind));
   payload += body;
   const std::lock_guard lock(mutex_);
@@ -103,14 +103,14 @@ void RunFileWriter::series(std::int32_t number, const SeriesKey& key, const std:
   put(body, key.index);
   put(body, key.mode);
   put_text(body, name);
-  frame(FrameKind::series, body);
+  block(BlockKind::series, body);
 }
 
 void RunFileWriter::column(std::int32_t series, const Column& column) {
   std::string body;
   put(body, series);
   put_column(body, column);
-  frame(FrameKind::column, body);
+  block(BlockKind::column, body);
 }
 
 void RunFileWriter::scalar(const std::string& name, std::int64_t step, double value) {
@@ -118,7 +118,7 @@ void RunFileWriter::scalar(const std::string& name, std::int64_t step, double va
   put(body, step);
   put(body, value);
   put_text(body, name);
-  frame(FrameKind::scalar, body);
+  block(BlockKind::scalar, body);
 }
 
 void RunFileWriter::graph(Mode mode, const Run::GraphText& text) {
@@ -126,17 +126,17 @@ void RunFileWriter::graph(Mode mode, const Run::GraphText& text) {
   put(body, static_cast<std::uint8_t>(mode));
   put(body, text.version);
   body += text.json;
-  frame(FrameKind::graph, body);
+  block(BlockKind::graph, body);
 }
 
 void RunFileWriter::step(std::int64_t step) {
   std::string body;
   put(body, step);
-  frame(FrameKind::step, body);
+  block(BlockKind::step, body);
 }
 
 void RunFileWriter::end() {
-  frame(FrameKind::end, "");
+  block(BlockKind::end, "");
   flush();
 }
 

@@ -85,7 +85,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void begin(Forward& forward);
   void end(Forward& forward, const std::vector<at::Tensor>& outputs);
   void abandon(Forward& forward);
-  void open_call(Forward& forward, Forward::Frame& frame, const std::vector<at::Tensor>& inputs);
+  void open_call(Forward& forward, Forward::OpenCall& running, const std::vector<at::Tensor>& inputs);
   void close_call(Forward& forward, const std::vector<at::Tensor>& outputs);
   void drop_ended(Forward& forward, std::int32_t module, int depth);
   void values(Forward& forward, std::int32_t call, What what, const std::vector<at::Tensor>& tensors);

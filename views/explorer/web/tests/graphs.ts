@@ -8,8 +8,8 @@ export function call(id: number, parent: number | null, path: string, type: stri
     series: { input: [-1], output: [-1], grad_input: [-1], grad_output: [-1] } };
 }
 
-export function edge(frame: number, from: number, to: number, fromPort = 0, toPort = 0): Edge {
-  return { frame, from: { call: from, port: fromPort }, to: { call: to, port: toPort }, kind: "data", seen: 1 };
+export function edge(caller: number, from: number, to: number, fromPort = 0, toPort = 0): Edge {
+  return { caller, from: { call: from, port: fromPort }, to: { call: to, port: toPort }, kind: "data", seen: 1 };
 }
 
 /** Stages of residual blocks of layers: `stages` * (1 + `blocks` * 7) + 1 calls, each block with a skip. */

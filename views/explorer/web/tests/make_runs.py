@@ -139,7 +139,7 @@ class Tracer:
 
     def connect(self, frame, sources, to):
         for call, port in sorted(sources):
-            self.edges.append({"frame": frame, "from": {"call": call, "port": port},
+            self.edges.append({"caller": frame, "from": {"call": call, "port": port},
                                "to": {"call": to[0], "port": to[1]}, "kind": "data"})
 
 

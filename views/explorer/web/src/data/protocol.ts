@@ -26,9 +26,9 @@ export interface Call {
 
 export interface End { call: number; port: number }
 
-/** Drawn inside of the call `frame`. An end at the frame itself is its input (from) or output (to). */
+/** Drawn inside of the call `caller`. An end at the caller itself is its input (from) or output (to). */
 export interface Edge {
-  frame: number; from: End; to: End; kind: "data" | "hidden" | "captured" | "unknown"; seen: number;
+  caller: number; from: End; to: End; kind: "data" | "hidden" | "captured" | "unknown"; seen: number;
 }
 
 export interface Graph { version: number; mode: string; forwards: number; calls: Call[]; edges: Edge[] }

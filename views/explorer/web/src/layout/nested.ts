@@ -54,8 +54,8 @@ export class Nested {
       if (list) list.push(id); else this.children.set(parent, [id]);
     }
     edges.forEach((edge, e) => {
-      const list = this.edgesOf.get(edge.frame);
-      if (list) list.push(e); else this.edgesOf.set(edge.frame, [e]);
+      const list = this.edgesOf.get(edge.caller);
+      if (list) list.push(e); else this.edgesOf.set(edge.caller, [e]);
     });
   }
 

@@ -66,7 +66,7 @@ function end(model: Model, edge: Edge, which: "from" | "to"): string {
   const { call, port } = edge[which];
   const it = model.byId.get(call);
   if (!it) return "?";
-  if (call === edge.frame) return port < 0 ? `from around ${label(it)}` : `${which === "from" ? "input" : "output"} ${port} of ${label(it)}`;
+  if (call === edge.caller) return port < 0 ? `from around ${label(it)}` : `${which === "from" ? "input" : "output"} ${port} of ${label(it)}`;
   return label(it);
 }
 
@@ -75,7 +75,7 @@ const MEANS: Record<Edge["kind"], string> = { data: "", hidden: "a tensor that t
 
 function EdgeTip({ edge, model }: { edge: Edge; model: Model }) {
   const from = model.byId.get(edge.from.call);
-  const port = edge.from.call === edge.frame ? from?.inputs[edge.from.port] : from?.outputs[edge.from.port];
+  const port = edge.from.call === edge.caller ? from?.inputs[edge.from.port] : from?.outputs[edge.from.port];
   return (
     <>
       <div class="tip-title"><b>{end(model, edge, "from")}</b> → <b>{end(model, edge, "to")}</b></div>

@@ -40,7 +40,7 @@ test("opening three levels and closing all shows what the graph has", () => serv
   }
   const edges = await page.evaluate(() => [...window.torchtapGraph.stage.laid.scene.edge]);
   const frames = new Set([0, ...opened]);
-  assert.deepEqual(edges.sort((a, b) => a - b), graphOf(runs[0]).edges.flatMap((e, i) => frames.has(e.frame) ? [i] : []));
+  assert.deepEqual(edges.sort((a, b) => a - b), graphOf(runs[0]).edges.flatMap((e, i) => frames.has(e.caller) ? [i] : []));
   await page.click("#collapse-all");
   await waitFor(page, n => window.torchtapGraph.stage.nodeOf.size === n, inside(0).length);
   await page.click("#expand-all");

@@ -17,7 +17,7 @@ function call(id, parent, path, type, name = path.split(".").pop()) {
   return { id, parent, path, call: 0, type, name, seen: 1, inputs: [{ dtype: "float32", shape: [8, 16] }], outputs: [{ dtype: "float32", shape: [8, 16] }],
     parameters: [], attributes: "", series: { input: [-1], output: [-1], grad_input: [-1], grad_output: [-1] } };
 }
-const edge = (frame, from, to) => ({ frame, from: { call: from, port: 0 }, to: { call: to, port: 0 }, kind: "data", seen: 1 });
+const edge = (caller, from, to) => ({ caller, from: { call: from, port: 0 }, to: { call: to, port: 0 }, kind: "data", seen: 1 });
 
 function made(calls, edges) {
   return { run: { id: "r0", name: "made up", program: "test", state: "finished", first_step: 0, step: 1, started: 0, modes: ["train"], control: false },

@@ -38,10 +38,10 @@ function check(graph: Graph, scene: Scene): void {
     });
   }
   for (let e = 0; e < scene.edge.length; e++) {
-    const { frame, from, to } = graph.edges[scene.edge[e]!]!;
+    const { caller, from, to } = graph.edges[scene.edge[e]!]!;
     const end = (side: { call: number; port: number }, out: boolean) => {
-      if (side.call !== frame) return at.get(side.call)!;
-      for (let i = 0; i < scene.call.length; i++) if (scene.call[i] === frame && scene.port[i] === portCode(side.port, out ? 1 : 0)) return i;
+      if (side.call !== caller) return at.get(side.call)!;
+      for (let i = 0; i < scene.call.length; i++) if (scene.call[i] === caller && scene.port[i] === portCode(side.port, out ? 1 : 0)) return i;
       return -1;
     };
     const a = end(from, false), b = end(to, true);
