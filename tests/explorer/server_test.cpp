@@ -15,6 +15,7 @@
 
 #include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/bytes.hpp>
+#include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/wire.hpp>
 #include <torchtap/views/explorer/serve.hpp>
 
@@ -91,15 +92,15 @@ struct Response {
 struct Served {
   nn::Sequential net{nn::Linear(6, 5), nn::ReLU(), nn::Linear(5, 3)};
   explorer::Explorer watched{explorer::Options().every(1).name("run <1>")};
-  std::unique_ptr<explorer::Server> server;
+  std::unique_ptr<parts::HttpServer> server;
   unsigned port = 0;
   std::string token;
 
   Served() {
     watched.watch(*net);
     train(3);
-    server = std::make_unique<explorer::Server>(
-        std::vector<std::shared_ptr<parts::Run>>{watched.session()->run()});
+    server =
+        std::make_unique<parts::HttpServer>(parts::Runs{watched.session()->run()}, explorer::ServeOptions());
     std::smatch found;
     const std::string url = server->url();
     BOOST_REQUIRE(
@@ -374,15 +375,15 @@ BOOST_AUTO_TEST_CASE(two_servers_take_two_ports_and_a_port_that_is_taken_is_an_e
   const Served one, two;
   BOOST_TEST(one.port != two.port);
   BOOST_TEST(one.token != two.token);
-  const auto runs = std::vector<std::shared_ptr<parts::Run>>{one.watched.session()->run()};
+  const parts::Runs runs{one.watched.session()->run()};
   BOOST_CHECK_EXCEPTION(
-      explorer::Server(runs, explorer::ServeOptions().port(one.port)), c10::Error,
+      parts::HttpServer(runs, explorer::ServeOptions().port(one.port)), c10::Error,
       says({"cannot listen on 127.0.0.1:" + std::to_string(one.port), "ServeOptions::port"}));
-  BOOST_CHECK_EXCEPTION(explorer::Server(runs, explorer::ServeOptions().port(70000)), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(parts::HttpServer(runs, explorer::ServeOptions().port(70000)), c10::ValueError,
                         says({"70000"}));
-  BOOST_CHECK_EXCEPTION(explorer::Server(runs, explorer::ServeOptions().address("nowhere")), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(parts::HttpServer(runs, explorer::ServeOptions().address("nowhere")), c10::ValueError,
                         says({"nowhere", "127.0.0.1"}));
-  BOOST_CHECK_EXCEPTION(explorer::Server(runs, explorer::ServeOptions().token("short")), c10::ValueError,
+  BOOST_CHECK_EXCEPTION(parts::HttpServer(runs, explorer::ServeOptions().token("short")), c10::ValueError,
                         says({"at least 16"}));
   BOOST_CHECK_EXCEPTION(explorer::Server(std::vector<std::string>{}), c10::ValueError,
                         says({"nothing to show"}));

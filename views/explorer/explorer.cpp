@@ -9,6 +9,7 @@
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
+#include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
@@ -60,7 +61,7 @@ void Explorer::scalar(const std::string& name, const at::Tensor& value) {
 std::string Explorer::serve(const ServeOptions& options) {
   TORCH_CHECK_VALUE(server_ == nullptr, "explorer::Explorer::serve: this explorer serves a page already, at ",
                     server_ == nullptr ? "" : server_->url(), ".");
-  server_ = std::make_unique<Server>(std::vector<std::shared_ptr<detail::Run>>{session_->run()}, options);
+  server_ = std::make_unique<detail::HttpServer>(detail::Runs{session_->run()}, options);
   return server_->url();
 }
 

@@ -82,7 +82,7 @@ class TORCHTAP_API Explorer {
 
  private:
   std::shared_ptr<detail::Session> session_;
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<detail::HttpServer> server_;
 };
 
 namespace detail {

@@ -24,10 +24,7 @@ detail::Runs opened(const std::vector<std::string>& directories) {
 }  // namespace
 
 Server::Server(const std::vector<std::string>& directories, const ServeOptions& options)
-    : Server(opened(directories), options) {}
-
-Server::Server(std::vector<std::shared_ptr<detail::Run>> runs, const ServeOptions& options)
-    : server_(std::make_unique<detail::HttpServer>(std::move(runs), options)) {}
+    : server_(std::make_unique<detail::HttpServer>(opened(directories), options)) {}
 
 Server::~Server() = default;
 Server::Server(Server&&) noexcept = default;

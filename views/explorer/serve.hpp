@@ -15,7 +15,6 @@ namespace torchtap::views::explorer {
 
 namespace detail {
 class HttpServer;
-class Run;
 }  // namespace detail
 
 /// Where a page is served, and to whom: `ServeOptions().port(8080)`.
@@ -39,8 +38,6 @@ class TORCHTAP_API Server {
   /// `c10::Error` if a directory has none, if the port is taken or cannot be listened on, `c10::ValueError`
   /// for a damaged file or wrong options.
   explicit Server(const std::vector<std::string>& directories, const ServeOptions& options = {});
-  /// For torchtap itself: shows these.
-  explicit Server(std::vector<std::shared_ptr<detail::Run>> runs, const ServeOptions& options = {});
   ~Server();
   Server(Server&&) noexcept;
   Server& operator=(Server&&) noexcept;
