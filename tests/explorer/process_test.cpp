@@ -56,6 +56,19 @@ int in_child(Function&& function) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/// One that no other test looks for.
+unsigned free_port() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ::bind(probe, reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(probe);
+  return ntohs(address.sin_port);
+}
+
 /// A model that is served and saved.
 struct Program {
   TemporaryDirectory directory;
@@ -67,8 +80,8 @@ struct Program {
     watched = std::make_unique<explorer::Explorer>(explorer::Options().every(1).save(path()));
     watched->watch(*net);
     train(3);
-    const std::string url = watched->serve();
-    port = static_cast<unsigned>(std::stoul(url.substr(url.rfind(':', url.find('#')) + 1)));
+    port = free_port();
+    watched->serve(explorer::ServeOptions().port(port));
   }
   std::string path() const { return directory / "run"; }
   std::string file() const { return parts::run_file_path(path()); }

@@ -7,8 +7,11 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <set>
@@ -206,8 +209,8 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
 /// A connection that asks by HTTP, one request after another.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, std::shared_ptr<Shared> shared)
-      : stream_(std::move(socket)), kept_(stream_.socket().native_handle()), shared_(std::move(shared)) {
+  Connection(tcp::socket socket, KeptHere kept, std::shared_ptr<Shared> shared)
+      : stream_(std::move(socket)), kept_(std::move(kept)), shared_(std::move(shared)) {
     ++shared_->connections;
   }
   ~Connection() { --shared_->connections; }
@@ -326,23 +329,44 @@ class HttpServer::Machinery {
   error_code try_port(const tcp::endpoint& endpoint) {
     error_code error, ignored;
     kept_ = {};
+    const NoForks here_alone;
     acceptor_.close(ignored);
     acceptor_.open(endpoint.protocol(), error);
     if (error) return error;
-    kept_ = KeptHere(acceptor_.native_handle());
+    kept_ = KeptHere(acceptor_.native_handle(), here_alone);
     acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) acceptor_.native_non_blocking(true, error);
     return error;
   }
 
   void accept() {
-    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
-      if (error) return accept_later();
-      if (shared_->connections < most_connections)
-        std::make_shared<Connection>(std::move(socket), shared_)->read();
+    acceptor_.async_wait(tcp::acceptor::wait_read, [this](error_code error) {
+      if (error || !take_connection()) return accept_later();
       accept();
     });
+  }
+
+  /// Whether there was nothing wrong. By hand, because Asio's accept leaves moments in which a child or
+  /// another program could get the socket.
+  bool take_connection() {
+    tcp::socket socket(context_);
+    KeptHere kept;
+    {
+      const NoForks here_alone;
+      const int descriptor =
+          ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (descriptor < 0) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
+      kept = KeptHere(descriptor, here_alone);
+      error_code error;
+      socket.assign(acceptor_.local_endpoint().protocol(), descriptor, error);
+      if (error) ::close(descriptor);
+      if (error) return false;
+    }
+    if (shared_->connections < most_connections)
+      std::make_shared<Connection>(std::move(socket), std::move(kept), shared_)->read();
+    return true;
   }
 
   /// Out of descriptors, say.

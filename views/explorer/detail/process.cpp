@@ -62,13 +62,19 @@ std::uint64_t forks() noexcept {
   return here.forks.load(std::memory_order_relaxed);
 }
 
-KeptHere::KeptHere(int descriptor) : descriptor_(descriptor) {
+NoForks::NoForks() {
+  watched_process().mutex.lock();
+}
+
+NoForks::~NoForks() {
+  process().mutex.unlock();
+}
+
+KeptHere::KeptHere(int descriptor, const NoForks&) : descriptor_(descriptor) {
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return;
-  Process& here = watched_process();
-  const std::lock_guard lock(here.mutex);
-  here.kept.push_back({descriptor, status.st_dev, status.st_ino});
+  process().kept.push_back({descriptor, status.st_dev, status.st_ino});
 }
 
 KeptHere::~KeptHere() {

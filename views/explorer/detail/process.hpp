@@ -19,13 +19,24 @@ class MadeHere {
   std::uint64_t forks_ = forks();
 };
 
+/// While it lives, this process does not fork. Then a descriptor can be opened and kept without a child in
+/// between.
+class NoForks {
+ public:
+  NoForks();
+  ~NoForks();
+  NoForks(const NoForks&) = delete;
+  NoForks& operator=(const NoForks&) = delete;
+};
+
 /// Keeps an open descriptor from other programs and processes: `exec` closes it, and so does a forked child,
 /// before it does anything else. A child that held it would keep the port taken, or the run's file locked,
 /// after the parent has ended. Whoever opened the descriptor closes it, after this object is gone.
 class KeptHere {
  public:
   KeptHere() = default;
-  explicit KeptHere(int descriptor);
+  explicit KeptHere(int descriptor) : KeptHere(descriptor, NoForks()) {}
+  KeptHere(int descriptor, const NoForks&);
   ~KeptHere();
   KeptHere(KeptHere&& other) noexcept;
   KeptHere& operator=(KeptHere&& other) noexcept;
