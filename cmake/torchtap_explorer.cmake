@@ -14,10 +14,14 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/views/explorer/detail/http_se
                             COMPILE_OPTIONS "-g0;-Wno-tsan")
 
 # The page: what `npm run build` in views/explorer/web made, as a C++ file. Without it the server answers all but the page.
+# Where gzip is there, it is sent packed.
+find_program(TORCHTAP_GZIP gzip)
+mark_as_advanced(TORCHTAP_GZIP)
 file(GLOB page CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/views/explorer/web/dist/*")
 set(assets "${PROJECT_BINARY_DIR}/explorer_assets.cpp")
 add_custom_command(OUTPUT "${assets}"
                    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${assets}" "-DFILES=${page}"
+                           "-DGZIP=${TORCHTAP_GZIP}"
                            -P "${PROJECT_SOURCE_DIR}/cmake/torchtap_explorer_assets.cmake"
                    DEPENDS ${page} "${PROJECT_SOURCE_DIR}/cmake/torchtap_explorer_assets.cmake" VERBATIM)
 target_sources(torchtap_explorer PRIVATE "${assets}")

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include <torchtap/views/explorer/detail/answers.hpp>
@@ -184,6 +185,52 @@ BOOST_AUTO_TEST_CASE(damage_is_an_error_that_says_where) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << "something else";
   BOOST_CHECK_EXCEPTION(parts::FileRun{path}, c10::ValueError, says({"is no run"}));
   BOOST_CHECK_EXCEPTION(parts::FileRun{directory / "none"}, c10::Error, says({"none", "Options().save()"}));
+}
+
+/// Blocks whose checksum is right, whatever is in them, as a program that means harm would write them.
+BOOST_AUTO_TEST_CASE(any_content_is_read_or_refused) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "run", file = parts::run_file_path(path);
+  {
+    nn::Sequential net = small_net();
+    explorer::Explorer watched(explorer::Options().every(1).save(path));
+    watched.watch(*net);
+    train(net, watched, 3);
+  }
+  std::vector<std::pair<parts::BlockKind, std::string>> blocks;
+  parts::RunFileReader(path).read(
+      [&](parts::BlockKind kind, const std::string& body) { blocks.emplace_back(kind, body); });
+  BOOST_REQUIRE(blocks.size() > 50U);
+  std::mt19937 random(5);
+  int read = 0, refused = 0;
+  for (int round = 0; round < 1500; ++round) {
+    std::string bytes = parts::run_file_head();
+    const std::size_t victim = random() % blocks.size();
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      auto [kind, body] = blocks[i];
+      if (i == victim) {
+        for (unsigned changes = 1 + random() % 4; changes-- > 0 && !body.empty();)
+          body[random() % body.size()] = static_cast<char>(random());
+        if (round % 5 == 0) body.resize(random() % (body.size() + 1));
+        if (round % 7 == 0) body += std::string(random() % 40, static_cast<char>(random()));
+        if (round % 11 == 0) kind = blocks[random() % blocks.size()].first;
+      }
+      parts::put_block(bytes, kind, body);
+    }
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+    try {
+      parts::FileRun run(path, 8);
+      everything(run);
+      parts::runs_json({});
+      parts::columns_bytes(run, {});
+      run.zoom(0, 0, 100);
+      ++read;
+    } catch (const c10::Error&) {
+      ++refused;
+    }
+  }
+  BOOST_TEST(read > 50);
+  BOOST_TEST(refused > 50);
 }
 
 BOOST_AUTO_TEST_CASE(a_run_is_never_written_over) {

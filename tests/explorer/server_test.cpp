@@ -1,174 +1,20 @@
 // The server, as browsers and strangers see it.
-#include <arpa/inet.h>
 #include <boost/test/unit_test.hpp>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/time.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
-#include <random>
+#include <cstdlib>
+#include <fstream>
 #include <regex>
-#include <thread>
 
-#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/bytes.hpp>
-#include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/wire.hpp>
-#include <torchtap/views/explorer/serve.hpp>
 
-#include "support.hpp"
+#include "client.hpp"
 
 using namespace support;
-namespace parts = explorer::detail;
 using torchtap_test::says;
-
-namespace {
-
-/// A connection to a server on this machine.
-class Client {
- public:
-  explicit Client(unsigned port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const timeval patience{20, 0};
-    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    connected_ = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  }
-  ~Client() { ::close(socket_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  bool connected() const { return connected_; }
-  void send(const std::string& bytes) {
-    std::size_t done = 0;
-    while (done < bytes.size()) {
-      const ssize_t sent = ::send(socket_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-      if (sent <= 0) return;
-      done += static_cast<std::size_t>(sent);
-    }
-  }
-  /// What comes until `enough(so far)`, or until the other side closes.
-  template <class Function>
-  std::string receive(Function&& enough) {
-    std::string all = std::move(left_);
-    left_.clear();
-    char part[65536];
-    while (!enough(all)) {
-      const ssize_t got = ::recv(socket_, part, sizeof(part), 0);
-      if (got <= 0) break;
-      all.append(part, static_cast<std::size_t>(got));
-    }
-    return all;
-  }
-  std::string receive_all() {
-    return receive([](const std::string&) { return false; });
-  }
-  std::size_t receive_exactly(std::size_t size, std::string& to) {
-    std::string all = receive([&](const std::string& so_far) { return so_far.size() >= size; });
-    left_ = all.size() > size ? all.substr(size) : "";
-    to = all.substr(0, size);
-    return to.size();
-  }
-
- private:
-  int socket_;
-  bool connected_;
-  std::string left_;
-};
-
-struct Response {
-  int status = 0;
-  std::string head, body;
-
-  bool has(const std::string& header) const { return head.find(header) != std::string::npos; }
-};
-
-/// A server of a net that trained.
-struct Served {
-  nn::Sequential net{nn::Linear(6, 5), nn::ReLU(), nn::Linear(5, 3)};
-  explorer::Explorer watched{explorer::Options().every(1).name("run <1>")};
-  std::unique_ptr<parts::HttpServer> server;
-  unsigned port = 0;
-  std::string token;
-
-  Served() {
-    watched.watch(*net);
-    train(3);
-    server =
-        std::make_unique<parts::HttpServer>(parts::Runs{watched.session()->run()}, explorer::ServeOptions());
-    std::smatch found;
-    const std::string url = server->url();
-    BOOST_REQUIRE(
-        std::regex_match(url, found, std::regex("http://127\\.0\\.0\\.1:(\\d+)/#token=([0-9a-f]{32})")));
-    port = static_cast<unsigned>(std::stoul(found[1]));
-    token = found[2];
-  }
-  void train(int steps) {
-    for (int step = 0; step < steps; ++step) {
-      const at::Tensor loss = net->forward(torch::randn({4, 6})).pow(2).mean();
-      loss.backward();
-      watched.scalar("loss", loss);
-    }
-  }
-  std::string host() const { return "127.0.0.1:" + std::to_string(port); }
-  std::string authorization() const { return "Authorization: Bearer " + token + "\r\n"; }
-  Response ask(const std::string& text) const {
-    Client client(port);
-    client.send(text);
-    const std::string all = client.receive_all();
-    Response response;
-    const std::size_t end = all.find("\r\n\r\n");
-    if (all.size() < 12 || end == std::string::npos) return response;
-    response.status = std::stoi(all.substr(9, 3));
-    response.head = all.substr(0, end + 2);
-    response.body = all.substr(end + 4);
-    return response;
-  }
-  Response get(const std::string& path, const std::string& headers) const {
-    return ask("GET " + path + " HTTP/1.1\r\nHost: " + host() + "\r\nConnection: close\r\n" + headers +
-               "\r\n");
-  }
-  Response get(const std::string& path) const { return get(path, authorization()); }
-
-  /// A WebSocket: the answer to its handshake.
-  std::string open_live(Client& client, const std::string& origin) const {
-    client.send("GET /api/v1/live HTTP/1.1\r\nHost: " + host() + "\r\nOrigin: " + origin +
-                "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
-    std::string head, byte;
-    while (head.find("\r\n\r\n") == std::string::npos && client.receive_exactly(1, byte) == 1) head += byte;
-    return head;
-  }
-};
-
-/// A text message from a client, masked by zeros.
-std::string frame(const std::string& text) {
-  std::string bytes = "\x81";
-  bytes += static_cast<char>(0x80 | text.size());
-  return bytes + std::string(4, '\0') + text;
-}
-
-/// The next message of a server: its first byte and its payload.
-std::pair<int, std::string> next_message(Client& client) {
-  std::string head, payload;
-  if (client.receive_exactly(2, head) < 2) return {0, ""};
-  std::size_t size = static_cast<unsigned char>(head[1]);
-  if (size == 126) {
-    std::string more;
-    client.receive_exactly(2, more);
-    size = static_cast<std::size_t>(static_cast<unsigned char>(more[0])) << 8U |
-           static_cast<unsigned char>(more[1]);
-  }
-  client.receive_exactly(size, payload);
-  return {static_cast<unsigned char>(head[0]), payload};
-}
-
-}  // namespace
+using torchtap_test::TemporaryDirectory;
 
 BOOST_AUTO_TEST_SUITE(server)
 
@@ -309,66 +155,79 @@ BOOST_AUTO_TEST_CASE(viewers_without_the_token_or_from_elsewhere_are_turned_away
   BOOST_TEST(served.open_live(silent, "http://" + served.host()).find("101") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(many_viewers_of_whom_some_never_read_do_no_harm) {
-  Served served;
-  std::vector<std::unique_ptr<Client>> viewers;
-  for (int i = 0; i < 200; ++i) {
-    viewers.push_back(std::make_unique<Client>(served.port));
-    BOOST_REQUIRE(served.open_live(*viewers.back(), "http://" + served.host()).find("101") !=
-                  std::string::npos);
-    viewers.back()->send(frame("{\"token\":\"" + served.token + "\"}"));
-  }
-  served.train(5);
-  for (int i = 0; i < 200; i += 2)
-    BOOST_REQUIRE(next_message(*viewers[static_cast<std::size_t>(i)]).first == 0x81);
-  BOOST_TEST(served.get("/api/v1/runs").status == 200);
-}
-
-BOOST_AUTO_TEST_CASE(nonsense_is_survived) {
+BOOST_AUTO_TEST_CASE(the_page_is_sent_packed_to_those_who_can_unpack_it) {
   const Served served;
-  std::mt19937 random(7);
-  const std::string good = "GET /api/v1/runs/r0/columns?ids=0,1&since=0 HTTP/1.1\r\nHost: " + served.host() +
-                           "\r\n" + served.authorization() + "\r\n";
-  for (int i = 0; i < 200; ++i) {
-    std::string bad = good;
-    for (unsigned changes = random() % 8; changes-- > 0;)
-      bad[random() % bad.size()] = static_cast<char>(random());
-    if (i % 5 == 0) bad.resize(random() % bad.size());
-    Client client(served.port);
-    client.send(bad);
-    if (i % 3 == 0) client.receive([](const std::string& so_far) { return !so_far.empty(); });
-  }
-  BOOST_TEST(served.get("/api/v1/runs").status == 200);
+  const parts::Asset* const script = parts::find_asset("/app.js");
+  BOOST_REQUIRE(script != nullptr);
+  const std::string plain(reinterpret_cast<const char*>(script->data), script->size);
+  const Response whole = served.get("/app.js", "");
+  BOOST_TEST(whole.status == 200);
+  BOOST_TEST((whole.body == plain));
+  BOOST_TEST(!whole.has("Content-Encoding"));
+  BOOST_TEST(whole.has("Vary: Accept-Encoding"));
+  BOOST_REQUIRE(script->packed != nullptr);  // gzip is where these tests are built
+  const Response packed = served.get("/app.js", "Accept-Encoding: deflate, gzip, br\r\n");
+  BOOST_TEST(packed.has("Content-Encoding: gzip"));
+  BOOST_TEST(packed.body.size() < plain.size() / 2);
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "app.js.gz", std::ios::binary) << packed.body;
+  BOOST_REQUIRE(std::system(("gzip -d " + (directory / "app.js.gz")).c_str()) == 0);
+  std::ifstream in(directory / "app.js", std::ios::binary);
+  BOOST_TEST((std::string(std::istreambuf_iterator<char>(in), {}) == plain));
+  // Each form has a tag of its own.
+  std::smatch tag;
+  BOOST_REQUIRE(std::regex_search(packed.head, tag, std::regex("ETag: (\\S+)")));
+  const std::string known = "If-None-Match: " + tag[1].str() + "\r\n";
+  BOOST_TEST(served.get("/app.js", "Accept-Encoding: gzip\r\n" + known).status == 304);
+  BOOST_TEST(served.get("/app.js", known).status == 200);
 }
 
-BOOST_AUTO_TEST_CASE(a_server_may_end_while_it_is_asked) {
-  for (int i = 0; i < 5; ++i) {
-    Served served;
-    std::atomic<bool> done{false};
-    std::thread asker([&] {
-      while (!done) served.get("/api/v1/runs/r0/series");
+BOOST_AUTO_TEST_CASE(the_newer_loopback_address_works_as_well) {
+  const Served served(explorer::ServeOptions().address("::1"));
+  BOOST_TEST(served.v6);
+  BOOST_TEST(served.get("/api/v1/runs").status == 200);
+  BOOST_TEST(served.get("/").status == 200);
+  BOOST_TEST(served
+                 .ask("GET / HTTP/1.1\r\nHost: localhost:" + std::to_string(served.port) +
+                      "\r\nConnection: close\r\n\r\n")
+                 .status == 200);
+  Client viewer(served.port, true);
+  BOOST_TEST(served.open_live(viewer, "http://" + served.host()).find("101") != std::string::npos);
+  viewer.send(frame("{\"token\":\"" + served.token + "\"}"));
+  BOOST_TEST(next_message(viewer).first == 0x81);
+}
+
+BOOST_AUTO_TEST_CASE(pages_change_how_often_is_recorded_only_if_they_may) {
+  Served served(explorer::ServeOptions().control(true));
+  const std::string known = served.authorization() + served.origin();
+  BOOST_TEST(served.get("/api/v1/runs").body.find("\"control\":true,\"every\":1,\"paused\":false") !=
+             std::string::npos);
+  const auto recorded = [&] {
+    std::vector<std::int64_t> steps;
+    served.watched.session()->run()->each_series([&](const parts::Series& series) {
+      if (!steps.empty() || series.key().what != parts::What::output) return;
+      for (const auto& column : series.columns()) steps.push_back(column.first_step);
     });
-    served.train(3);
-    done = true;
-    served.server.reset();
-    asker.join();
-    Client late(served.port);
-    BOOST_TEST(!late.connected());
-  }
-}
-
-BOOST_AUTO_TEST_CASE(programs_that_are_started_do_not_get_its_sockets) {
-  const Served served;
-  Client client(served.port);
-  BOOST_TEST(served.open_live(client, "http://" + served.host()).find("101") != std::string::npos);
-  int sockets = 0;
-  for (int descriptor = 3; descriptor < 256; ++descriptor) {
-    struct stat status {};
-    if (::fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) continue;
-    ++sockets;
-    BOOST_TEST((::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
-  }
-  BOOST_TEST(sockets >= 3);  // the listening one, and both ends of the client's
+    return steps;
+  };
+  BOOST_TEST(served.put("{\"paused\":true}", known).status == 200);
+  served.train(3);  // 3, 4, 5
+  BOOST_TEST((recorded() == std::vector<std::int64_t>{0, 1, 2}));
+  const Response changed = served.put("{\"every\":4,\"paused\":false}", known);
+  BOOST_TEST(changed.body == "{\"every\":4,\"paused\":false}");
+  served.train(7);  // up to 12
+  BOOST_TEST((recorded() == std::vector<std::int64_t>{0, 1, 2, 8, 12}));
+  for (const char* const bad : {"", "[]", "{}", "{\"every\":-1}", "{\"every\":1.5}", "{\"paused\":1}",
+                                "{\"stop\":true}", "{\"every\":2,\"paused\":\"no\"}"})
+    BOOST_TEST(served.put(bad, known).status == 400, bad);
+  BOOST_TEST(served.put("{\"paused\":true}", served.authorization()).status == 403);
+  BOOST_TEST(served.put("{\"paused\":true}", served.origin()).status == 403);
+  BOOST_TEST(
+      served.put("{\"paused\":true}", served.authorization() + "Origin: http://evil.example\r\n").status ==
+      403);
+  BOOST_TEST(served.get("/api/v1/runs").body.find("\"every\":4,\"paused\":false") != std::string::npos);
+  const Served closed;
+  BOOST_TEST(closed.put("{\"paused\":true}", closed.authorization() + closed.origin()).status == 403);
 }
 
 BOOST_AUTO_TEST_CASE(two_servers_take_two_ports_and_a_port_that_is_taken_is_an_error) {

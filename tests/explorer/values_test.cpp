@@ -343,7 +343,8 @@ BOOST_AUTO_TEST_CASE(values_that_are_not_finite_are_counted_and_harm_nothing) {
 BOOST_AUTO_TEST_CASE(the_share_of_the_time_is_kept) {
   using Clock = parts::Pace::Clock;
   using std::chrono::milliseconds;
-  parts::Pace pace(explorer::Options().overhead(0.02));
+  const parts::Control control(0);
+  parts::Pace pace(explorer::Options().overhead(0.02), control);
   Clock::time_point now{};
   Clock::duration spent{};
   int recorded = 0;

@@ -25,4 +25,11 @@ Options& Options::columns(std::int64_t count) {
   return *this;
 }
 
+Options& Options::disk(std::int64_t bytes) {
+  TORCH_CHECK_VALUE(
+      bytes >= 0, "explorer::Options::disk: expected a number of bytes, or 0 for no bound, got ", bytes, ".");
+  disk_ = bytes;
+  return *this;
+}
+
 }  // namespace torchtap::views::explorer

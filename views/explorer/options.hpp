@@ -43,6 +43,11 @@ class TORCHTAP_API Options {
   /// fewer than 2.
   Options& columns(std::int64_t count);
   std::int64_t columns() const noexcept { return columns_; }
+  /// About how many bytes the file of `save` may take; 0, the default, for any number. When it is larger,
+  /// neighbouring columns in it are merged until it is half as large, for which half as much again is needed
+  /// for a moment. One column of each series is kept in any case. Throws `c10::ValueError` for less than 0.
+  Options& disk(std::int64_t bytes);
+  std::int64_t disk() const noexcept { return disk_; }
 
   /// Which tensors have their values recorded: `Input | Output`.
   TORCH_ARG(unsigned, record) = Everything;
@@ -59,6 +64,7 @@ class TORCHTAP_API Options {
   std::int64_t every_ = 0;
   double overhead_ = 0.02;
   std::int64_t columns_ = 256;
+  std::int64_t disk_ = 0;
 };
 
 }  // namespace torchtap::views::explorer

@@ -29,6 +29,8 @@ class TORCHTAP_API ServeOptions {
   /// Names by which browsers may call this machine, besides "localhost" and the address; for a page behind a
   /// proxy.
   TORCH_ARG(std::vector<std::string>, hosts);
+  /// Lets pages that know the token change how often the run of this program is recorded, and pause it.
+  TORCH_ARG(bool, control) = false;
 };
 
 /// A page that shows runs, until it is destroyed. One thread answers all viewers.

@@ -58,13 +58,6 @@ T number(const Request& request, const char* name, T otherwise) {
   return found == request.query.end() ? otherwise : number<T>(found->second, name);
 }
 
-std::shared_ptr<Run> run_named(const Runs& runs, const std::string& name) {
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (name == "r" + std::to_string(i)) return runs[i];
-  }
-  return nullptr;
-}
-
 Answer columns_answer(Run& run, const Request& request) {
   ColumnsAsked asked;
   const auto ids = request.query.find("ids");
@@ -77,7 +70,7 @@ Answer columns_answer(Run& run, const Request& request) {
   asked.from = number<std::int64_t>(request, "from", 0);
   asked.to = number<std::int64_t>(request, "to", last_step);
   asked.columns = number<std::size_t>(request, "columns", 0);
-  return {200, "application/octet-stream", columns_bytes(run, asked), ""};
+  return {200, "application/octet-stream", columns_bytes(run, asked), "", ""};
 }
 
 Answer of_run(Run& run, const std::string& what, const Request& request) {
@@ -88,25 +81,25 @@ Answer of_run(Run& run, const std::string& what, const Request& request) {
       return refusal(400, "mode is train or eval, got \"" + name + "\".");
     const Run::GraphText text = run.graph(name == "train" ? Mode::train : Mode::eval);
     if (text.json.empty()) return refusal(404, "The model did not run in mode " + name + ".");
-    return {200, "application/json", text.json, text.tag};
+    return {200, "application/json", text.json, text.tag, ""};
   }
-  if (what == "series") return {200, "application/json", series_json(run), ""};
+  if (what == "series") return {200, "application/json", series_json(run), "", ""};
   if (what == "scalars")
     return {
         200, "application/json",
         scalars_json(run, number<std::int64_t>(request, "since", std::numeric_limits<std::int64_t>::min())),
-        ""};
-  if (what == "health") return {200, "application/json", health_json(run), ""};
+        "", ""};
+  if (what == "health") return {200, "application/json", health_json(run), "", ""};
   if (what == "columns") return columns_answer(run, request);
   return refusal(404, "There is no \"" + what + "\" of a run.");
 }
 
-Answer find(const Runs& runs, const std::string& target) {
+Answer find(const Runs& runs, const std::string& target, bool control) {
   const Request request = Request::parse(target);
   const auto& path = request.path;
   const std::size_t size = path.size();
   if (size < 3 || path[0] != "api" || path[1] != "v1") return refusal(404, "There is nothing at this path.");
-  if (size == 3 && path[2] == "runs") return {200, "application/json", runs_json(runs), ""};
+  if (size == 3 && path[2] == "runs") return {200, "application/json", runs_json(runs, control), "", ""};
   if (size == 3 && path[2] == "compare") {
     const auto named = [&](const char* name) {
       const auto found = request.query.find(name);
@@ -115,7 +108,7 @@ Answer find(const Runs& runs, const std::string& target) {
     const auto a = named("a"), b = named("b");
     if (a == nullptr || b == nullptr) return refusal(404, "compare needs two runs, as in ?a=r0&b=r1.");
     return {200, "application/json", compare_json(*a, *b, number<std::int64_t>(request, "step", last_step)),
-            ""};
+            "", ""};
   }
   if (size != 5 || path[2] != "runs") return refusal(404, "There is nothing at this path.");
   const auto run = run_named(runs, path[3]);
@@ -124,6 +117,13 @@ Answer find(const Runs& runs, const std::string& target) {
 }
 
 }  // namespace
+
+std::shared_ptr<Run> run_named(const Runs& runs, const std::string& name) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (name == "r" + std::to_string(i)) return runs[i];
+  }
+  return nullptr;
+}
 
 Request Request::parse(const std::string& target) {
   Request request;
@@ -142,12 +142,12 @@ Answer refusal(int status, const std::string& sentence) {
   json.begin();
   json.field("error", sentence);
   json.end();
-  return {status, "application/json", json.text(), ""};
+  return {status, "application/json", json.text(), "", ""};
 }
 
-Answer answer(const Runs& runs, const std::string& target) {
+Answer answer(const Runs& runs, const std::string& target, bool control) {
   try {
-    return find(runs, target);
+    return find(runs, target, control);
   } catch (const c10::ValueError& error) {
     return refusal(400, error.what_without_backtrace());
   }

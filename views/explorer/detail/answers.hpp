@@ -16,7 +16,8 @@ struct Answer {
   int status = 200;
   std::string type = "application/json";
   std::string body;
-  std::string tag;  // for ETag; none if empty
+  std::string tag;       // for ETag; none if empty
+  std::string encoding;  // "gzip", or "identity" where it could be packed; none if empty
 };
 
 /// "/api/v1/runs/r0/graph?mode=train" in parts.
@@ -33,10 +34,18 @@ using Runs = std::vector<std::shared_ptr<Run>>;
 
 /// The answer to GET of a path below /api/v1. What does not exist is 404, and what cannot be understood 400,
 /// with a sentence as JSON. Throws what a damaged file throws.
-Answer answer(const Runs& runs, const std::string& target);
+/// `control` tells whether pages may change how often runs record.
+Answer answer(const Runs& runs, const std::string& target, bool control = false);
 
-/// The parts of it, which a page without a server has, too.
-std::string runs_json(const Runs& runs);
+/// The answer to PUT of /api/v1/runs/RUN/control with {"every": 100, "paused": false}, either of which may be
+/// missing. 400 with a sentence for anything else, 403 for a run that is not recorded by this process.
+Answer control_answer(const Runs& runs, const std::string& target, const std::string& body);
+
+/// The run "r0"; null if there is none of that name.
+std::shared_ptr<Run> run_named(const Runs& runs, const std::string& name);
+
+/// The parts of an answer, which a page without a server has, too.
+std::string runs_json(const Runs& runs, bool control = false);
 std::string series_json(Run& run);
 std::string scalars_json(const Run& run, std::int64_t since);
 std::string health_json(Run& run);

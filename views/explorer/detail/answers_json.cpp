@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -136,7 +137,7 @@ FirstBad find_first_bad(const Run& run) {
 
 }  // namespace
 
-std::string runs_json(const Runs& runs) {
+std::string runs_json(const Runs& runs, bool control) {
   Json json;
   json.begin_list();
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -156,7 +157,12 @@ std::string runs_json(const Runs& runs) {
       if (run.has(mode)) json.item(name_of(mode));
     }
     json.end_list();
-    json.field("control", false);
+    const Control* const changes = control && info.state == "running" ? run.control() : nullptr;
+    json.field("control", changes != nullptr);
+    if (changes != nullptr) {
+      json.field("every", changes->every());
+      json.field("paused", changes->paused());
+    }
     json.end();
   }
   json.end_list();
@@ -181,6 +187,11 @@ std::string series_json(Run& run) {
     write_last(json, series.last());
     write_step(json, "first_nan", series.first_nan);
     write_step(json, "first_inf", series.first_inf);
+    if (series.update()) {
+      json.field("update_ratio", series.update()->ratio);
+    } else {
+      json.null("update_ratio");
+    }
     json.end();
   });
   json.end_list();
@@ -230,6 +241,8 @@ std::string health_json(Run& run) {
     if (series.first_inf)
       marks.push_back({"inf", static_cast<double>(series.last().posinf + series.last().neginf) / count,
                        *series.first_inf});
+    if (const auto& update = series.update(); update && update->since)
+      marks.push_back({"update_ratio", update->ratio, *update->since});
     for (const Mark& mark : marks) {
       json.begin();
       json.field("call", series.key().call);

@@ -11,7 +11,9 @@ struct Asset {
   const char* type;  // "text/javascript; charset=utf-8"
   const unsigned char* data;
   std::size_t size;
-  const char* tag;  // a hash, for ETag
+  const char* tag;              // a hash, for ETag
+  const unsigned char* packed;  // the same by gzip; null if it was not there when the library was built
+  std::size_t packed_size;
 };
 
 /// The file at a path; null if there is none. Defined by a source that CMake makes.

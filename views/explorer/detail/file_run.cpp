@@ -33,8 +33,20 @@ FileRun::FileRun(const std::string& directory, std::size_t columns, std::int64_t
 void FileRun::refresh() {
   const std::lock_guard lock(reading_);
   if (ended_) return;
-  const bool written = reader_.has_writer();
-  reader_.read([this](BlockKind kind, const std::string& body) { take(kind, body); });
+  bool written = reader_.has_writer();
+  const auto read = [this] {
+    reader_.read([this](BlockKind kind, const std::string& body) { take(kind, body); });
+  };
+  if (reader_.replaced()) {
+    reader_.reopen();
+    written = reader_.has_writer();
+    numbers_.clear();
+    restart();
+    read();
+    renew();
+  } else {
+    read();
+  }
   set_state(ended_ ? "finished" : written ? "running" : "crashed");
 }
 
@@ -46,11 +58,13 @@ void FileRun::take(BlockKind kind, const std::string& body) {
     case BlockKind::series:
       return take_series(body);
     case BlockKind::column: {
-      const auto series = bytes.get<std::int32_t>();
-      TORCH_CHECK_VALUE(series >= 0 && static_cast<std::size_t>(series) < numbers_.size(),
-                        "explorer: ", reader_.path(), " has values of series ", series,
-                        ", which it does not define.");
-      return add(numbers_[static_cast<std::size_t>(series)], get_column(bytes));
+      const std::int32_t series = take_number(bytes);
+      return add(series, get_column(bytes));
+    }
+    case BlockKind::update: {
+      const std::int32_t series = take_number(bytes);
+      const auto step = bytes.get<std::int64_t>();
+      return add_update(series, step, bytes.get<double>());
     }
     case BlockKind::scalar: {
       const auto step = bytes.get<std::int64_t>();
@@ -75,6 +89,15 @@ void FileRun::take(BlockKind kind, const std::string& body) {
       return;
   }
   // A block of a newer version, which may be passed over: those that may not have another format number.
+}
+
+/// A series that was defined before, by its number here.
+std::int32_t FileRun::take_number(Bytes& bytes) const {
+  const auto series = bytes.get<std::int32_t>();
+  TORCH_CHECK_VALUE(series >= 0 && static_cast<std::size_t>(series) < numbers_.size(),
+                    "explorer: ", reader_.path(), " has values of series ", series,
+                    ", which it does not define.");
+  return numbers_[static_cast<std::size_t>(series)];
 }
 
 void FileRun::take_series(const std::string& body) {

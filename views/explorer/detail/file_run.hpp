@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include <torchtap/views/explorer/detail/bytes.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -25,6 +26,7 @@ class FileRun final : public Run {
  private:
   void take(BlockKind kind, const std::string& body);
   void take_series(const std::string& body);
+  std::int32_t take_number(Bytes& bytes) const;
   void take_info(const std::string& body);
 
   std::mutex reading_;

@@ -168,6 +168,7 @@ std::unique_ptr<operations::Scope> Session::trace(const std::shared_ptr<Flow>& f
 void Session::begin(Forward& forward) {
   const bool trains = is_training_();
   forward.mode = trains ? Mode::train : Mode::eval;
+  compare_parameters();
   const std::lock_guard lock(mutex_);
   forward.recorded = open_step(trains);
   forward.step = step_;

@@ -5,11 +5,13 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket.hpp>
 #include <c10/util/Exception.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <set>
@@ -20,6 +22,7 @@
 #include <torchtap/views/explorer/detail/guard.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/notices.hpp>
+#include <torchtap/views/explorer/detail/process.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
@@ -49,6 +52,7 @@ std::string text_of(beast::string_view view) {
 struct Shared {
   Runs runs;
   Guard guard;
+  bool control;
   std::set<class Viewer*> viewers;
   std::size_t connections = 0;
 };
@@ -67,6 +71,8 @@ HttpResponse respond(const HttpRequest& request, const Answer& answer) {
     if (answer.status == 200 && text_of(request[http::field::if_none_match]) == tag)
       response.result(http::status::not_modified);
   }
+  if (!answer.encoding.empty()) response.set(http::field::vary, "Accept-Encoding");
+  if (answer.encoding == "gzip") response.set(http::field::content_encoding, "gzip");
   response.keep_alive(request.keep_alive());
   if (response.result() != http::status::not_modified) response.body() = answer.body;
   const std::size_t size = response.body().size();
@@ -75,15 +81,35 @@ HttpResponse respond(const HttpRequest& request, const Answer& answer) {
   return response;
 }
 
-Answer asset_answer(const std::string& target) {
+/// Whether the client reads what gzip packed. "gzip;q=0" would be a way to say no that no browser uses.
+bool reads_gzip(const HttpRequest& request) {
+  return http::token_list(request[http::field::accept_encoding]).exists("gzip");
+}
+
+Answer asset_answer(const std::string& target, bool packed) {
   const std::string path = target.substr(0, target.find('?'));
   const Asset* const asset = find_asset(path == "/" ? "/index.html" : path);
+  if (asset != nullptr && packed && asset->packed != nullptr)
+    return {200,
+            asset->type,
+            {reinterpret_cast<const char*>(asset->packed), asset->packed_size},
+            std::string(asset->tag) + "-gzip",
+            "gzip"};
   if (asset != nullptr)
-    return {200, asset->type, {reinterpret_cast<const char*>(asset->data), asset->size}, asset->tag};
+    return {
+        200, asset->type, {reinterpret_cast<const char*>(asset->data), asset->size}, asset->tag, "identity"};
   if (path == "/")
     return refusal(503,
                    "This torchtap was built without the explorer's page; the API below /api/v1 answers.");
   return refusal(404, "There is nothing at this path.");
+}
+
+Answer put_answer(const HttpRequest& request, const Shared& shared) {
+  if (!shared.control)
+    return refusal(403, "Pages may look only; the program would allow more by ServeOptions().control(true).");
+  if (!Guard::is_own(text_of(request[http::field::origin]), text_of(request[http::field::host])))
+    return refusal(403, "Pages of other sites change nothing here.");
+  return control_answer(shared.runs, text_of(request.target()), request.body());
 }
 
 /// The answer to anything but a WebSocket.
@@ -94,13 +120,12 @@ Answer answer_to(const HttpRequest& request, const Shared& shared) {
   const bool api = target.compare(0, 5, "/api/") == 0;
   if (api && !shared.guard.authorizes(text_of(request[http::field::authorization])))
     return refusal(403, "The token is missing or wrong; open the address that serve() returned.");
-  if (api && request.method() == http::verb::put)
-    return refusal(403, "This run takes no control from pages.");
+  if (api && request.method() == http::verb::put) return put_answer(request, shared);
   if (request.method() != http::verb::get && request.method() != http::verb::head)
     return refusal(405, "Only GET is answered.");
-  if (!api) return asset_answer(target);
+  if (!api) return asset_answer(target, reads_gzip(request));
   try {
-    return answer(shared.runs, target);
+    return answer(shared.runs, target, shared.control);
   } catch (const c10::Error& error) {
     return refusal(500, error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -111,8 +136,8 @@ Answer answer_to(const HttpRequest& request, const Shared& shared) {
 /// A page that is told what changed. Keeps itself alive while it waits for something.
 class Viewer : public std::enable_shared_from_this<Viewer> {
  public:
-  Viewer(beast::tcp_stream stream, std::shared_ptr<Shared> shared)
-      : socket_(std::move(stream)), shared_(std::move(shared)) {
+  Viewer(beast::tcp_stream stream, KeptHere kept, std::shared_ptr<Shared> shared)
+      : socket_(std::move(stream)), kept_(std::move(kept)), shared_(std::move(shared)) {
     ++shared_->connections;
   }
   ~Viewer() {
@@ -173,6 +198,7 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
   }
 
   websocket::stream<beast::tcp_stream> socket_;
+  KeptHere kept_;
   std::shared_ptr<Shared> shared_;
   beast::flat_buffer buffer_;
   Notices notices_;
@@ -183,8 +209,8 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
 /// A connection that asks by HTTP, one request after another.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, std::shared_ptr<Shared> shared)
-      : stream_(std::move(socket)), shared_(std::move(shared)) {
+  Connection(tcp::socket socket, KeptHere kept, std::shared_ptr<Shared> shared)
+      : stream_(std::move(socket)), kept_(std::move(kept)), shared_(std::move(shared)) {
     ++shared_->connections;
   }
   ~Connection() { --shared_->connections; }
@@ -223,7 +249,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       return write(respond(request, refusal(403, "Pages of other sites may not connect.")), true);
     if (text_of(request.target()) != "/api/v1/live")
       return write(respond(request, refusal(404, "There is nothing at this path.")), true);
-    std::make_shared<Viewer>(std::move(stream_), shared_)->accept(request);
+    std::make_shared<Viewer>(std::move(stream_), std::move(kept_), shared_)->accept(request);
   }
 
   void write(HttpResponse response, bool last) {
@@ -242,16 +268,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   beast::tcp_stream stream_;
+  KeptHere kept_;
   std::shared_ptr<Shared> shared_;
   beast::flat_buffer buffer_{most_header + most_body};
   std::unique_ptr<http::request_parser<http::string_body>> parser_;
   std::unique_ptr<HttpResponse> response_;
 };
-
-/// A program that this one starts must not hold the port.
-void keep_to_this_process(int descriptor) {
-  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-}
 
 tcp::endpoint endpoint_of(const ServeOptions& options, unsigned port) {
   error_code error;
@@ -271,7 +293,8 @@ class HttpServer::Machinery {
                       "explorer::ServeOptions::port: expected 0 ", "to 65535, got ", options.port(), ".");
     listen(options);
     const unsigned port = acceptor_.local_endpoint().port();
-    shared_ = std::make_shared<Shared>(Shared{std::move(runs), Guard(options, port), {}, 0});
+    shared_ =
+        std::make_shared<Shared>(Shared{std::move(runs), Guard(options, port), options.control(), {}, 0});
     const std::string address = options.address();
     const std::string host = address.find(':') == std::string::npos ? address : "[" + address + "]";
     url_ = "http://" + (address == "0.0.0.0" || address == "::" ? "localhost" : host) + ":" +
@@ -305,24 +328,45 @@ class HttpServer::Machinery {
 
   error_code try_port(const tcp::endpoint& endpoint) {
     error_code error, ignored;
+    kept_ = {};
+    const NoForks here_alone;
     acceptor_.close(ignored);
     acceptor_.open(endpoint.protocol(), error);
     if (error) return error;
-    keep_to_this_process(acceptor_.native_handle());
+    kept_ = KeptHere(acceptor_.native_handle(), here_alone);
     acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) acceptor_.native_non_blocking(true, error);
     return error;
   }
 
   void accept() {
-    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
-      if (error) return accept_later();
-      keep_to_this_process(socket.native_handle());
-      if (shared_->connections < most_connections)
-        std::make_shared<Connection>(std::move(socket), shared_)->read();
+    acceptor_.async_wait(tcp::acceptor::wait_read, [this](error_code error) {
+      if (error || !take_connection()) return accept_later();
       accept();
     });
+  }
+
+  /// Whether there was nothing wrong. By hand, because Asio's accept leaves moments in which a child or
+  /// another program could get the socket.
+  bool take_connection() {
+    tcp::socket socket(context_);
+    KeptHere kept;
+    {
+      const NoForks here_alone;
+      const int descriptor =
+          ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (descriptor < 0) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
+      kept = KeptHere(descriptor, here_alone);
+      error_code error;
+      socket.assign(acceptor_.local_endpoint().protocol(), descriptor, error);
+      if (error) ::close(descriptor);
+      if (error) return false;
+    }
+    if (shared_->connections < most_connections)
+      std::make_shared<Connection>(std::move(socket), std::move(kept), shared_)->read();
+    return true;
   }
 
   /// Out of descriptors, say.
@@ -372,6 +416,7 @@ class HttpServer::Machinery {
 
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
+  KeptHere kept_;
   asio::steady_timer timer_, pause_;
   std::shared_ptr<Shared> shared_;
   std::string url_;
@@ -380,7 +425,10 @@ class HttpServer::Machinery {
 
 HttpServer::HttpServer(Runs runs, const ServeOptions& options)
     : machinery_(std::make_unique<Machinery>(std::move(runs), options)) {}
-HttpServer::~HttpServer() = default;
+/// A forked child has no thread to wait for, and closed the descriptors when it began.
+HttpServer::~HttpServer() {
+  if (!made_here_) (void)machinery_.release();
+}
 
 const std::string& HttpServer::url() const noexcept {
   return machinery_->url();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/process.hpp>
 #include <torchtap/views/explorer/serve.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -24,6 +25,7 @@ class HttpServer {
  private:
   class Machinery;
   std::unique_ptr<Machinery> machinery_;
+  MadeHere made_here_;
 };
 
 }  // namespace torchtap::views::explorer::detail

@@ -4,19 +4,24 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 
+#include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/detail/run.hpp>
 
 namespace torchtap::views::explorer::detail {
 
 class LiveRun final : public Run {
  public:
-  using Run::Run;
+  /// `every` as in `Options`; the others as in `Run`.
+  LiveRun(RunInfo info, std::size_t columns, std::int64_t memory, std::int64_t every = 0)
+      : Run(std::move(info), columns, memory), control_(every) {}
 
   GraphText graph(Mode mode) override;
   bool has(Mode mode) override;
   std::int64_t graph_version() override;
   std::map<std::int32_t, CallName> call_names() override;
+  Control* control() override { return &control_; }
 
   /// From now on everything is also written to a file.
   void save_to(std::shared_ptr<RunFileWriter> file);
@@ -37,6 +42,7 @@ class LiveRun final : public Run {
   /// Differs whenever calls, edges, shapes or series do; empty for a mode that did not run.
   std::string structure_tag(Mode mode);
 
+  Control control_;
   std::mutex graph_mutex_;
   Graph graph_;
   std::mutex saving_;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/options.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -15,13 +16,16 @@ class Pace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Pace(const Options& options) : every_(options.every()), share_(options.overhead()) {}
+  /// `control` has to outlive it.
+  Pace(const Options& options, const Control& control) : control_(control), share_(options.overhead()) {}
 
   /// Whether to record this step. The first one always is.
   bool allows(std::int64_t step, Clock::time_point now) {
-    if (every_ > 0) return step % every_ == 0;
+    if (control_.paused()) return false;
+    if (const std::int64_t every = control_.every(); every > 0) return step % every == 0;
     if (recorded_++ == 0) {
       began_ = now;
+      spent_ = 0;
       return true;
     }
     // As much again as the dearest record took has to fit.
@@ -31,7 +35,7 @@ class Pace {
   }
   /// Whether there is time to look at a forward that need not be looked at.
   bool affords(Clock::time_point now) const {
-    return every_ > 0 || static_cast<double>(spent_) <= share_ * static_cast<double>(elapsed(now));
+    return control_.every() > 0 || static_cast<double>(spent_) <= share_ * static_cast<double>(elapsed(now));
   }
   /// Time that recording took.
   void spend(Clock::duration time) {
@@ -39,6 +43,8 @@ class Pace {
     spent_ += taken;
     this_record_ += taken;
   }
+  /// The same for time that is not taken by each record.
+  void spend_apart(Clock::duration time) { spent_ += time / std::chrono::nanoseconds(1); }
   /// What was spent since the last call was one record.
   void end_record() {
     const std::int64_t taken = this_record_.exchange(0);
@@ -54,7 +60,7 @@ class Pace {
  private:
   std::int64_t elapsed(Clock::time_point now) const { return (now - began_) / std::chrono::nanoseconds(1); }
 
-  std::int64_t every_;
+  const Control& control_;
   double share_;
   Clock::time_point began_ = Clock::now();
   std::int64_t recorded_ = 0, ends_ = 0;

@@ -53,6 +53,14 @@ void Run::limit_memory() {
   }
 }
 
+void Run::add_update(std::int32_t series, std::int64_t step, double ratio) {
+  const std::lock_guard lock(mutex_);
+  const auto index = static_cast<std::size_t>(series);
+  series_[index]->add_update(step, ratio);
+  changed_[index] = ++sequence_;
+  if (file_ != nullptr) file_->update(series, step, ratio);
+}
+
 void Run::add_scalar(const std::string& name, std::int64_t step, double value) {
   const std::lock_guard lock(mutex_);
   if (file_ != nullptr) file_->scalar(name, step, value);
@@ -76,6 +84,26 @@ void Run::reach(std::int64_t step) {
   step_ = step;
   ++sequence_;
   if (file_ != nullptr) file_->step(step);
+}
+
+void Run::restart() {
+  const std::lock_guard lock(mutex_);
+  series_.clear();
+  changed_.clear();
+  index_.clear();
+  scalars_.clear();
+  reached_ = false;
+  bytes_ = 0;
+  ++sequence_;
+}
+
+void Run::renew() {
+  const std::lock_guard lock(mutex_);
+  ++sequence_;
+  for (std::size_t i = 0; i < series_.size(); ++i) {
+    series_[i]->renew(sequence_);
+    changed_[i] = sequence_;
+  }
 }
 
 void Run::write_to(std::shared_ptr<RunFileWriter> file) {

@@ -14,6 +14,7 @@
 
 namespace torchtap::views::explorer::detail {
 
+class Control;
 class RunFileWriter;
 
 struct RunInfo {
@@ -49,6 +50,8 @@ class Run {
     std::int32_t parent = -1;
   };
   virtual std::map<std::int32_t, CallName> call_names() = 0;
+  /// How often it records; null if this process does not record it.
+  virtual Control* control() { return nullptr; }
   /// Reads what came since, if the run is read from files.
   virtual void refresh() {}
   /// Columns whose first step lies in the range, in the best resolution that there is.
@@ -60,6 +63,8 @@ class Run {
   std::int32_t series(const SeriesKey& key, const std::string& name);
   /// Values at the step `column.first_step`.
   void add(std::int32_t series, const Column& column);
+  /// The optimizer's step that belongs to this one changed the parameter by this much, relative to its norm.
+  void add_update(std::int32_t series, std::int64_t step, double ratio);
   void add_scalar(const std::string& name, std::int64_t step, double value);
   /// The run has come to this step.
   void reach(std::int64_t step);
@@ -86,6 +91,10 @@ class Run {
   std::vector<std::int32_t> changed(std::uint64_t since) const;
 
  protected:
+  /// Forgets series, scalars and steps. What has come again afterwards, `renew` has sent again.
+  void restart();
+  void renew();
+
   mutable std::mutex mutex_;  // of everything below
   RunInfo info_;
 

@@ -1,13 +1,15 @@
 #pragma once
 
 // The file of a run: DIRECTORY/explorer/run.tapx, blocks of bytes one after another (docs/format.md). It only
-// grows, so a reader may follow it, and what was written before the process was killed can be read.
+// grows, so a reader may follow it, and what was written before the process was killed can be read. Where its
+// size is bounded, a smaller one takes its place from time to time.
 
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
 
+#include <torchtap/views/explorer/detail/process.hpp>
 #include <torchtap/views/explorer/detail/run.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -18,6 +20,7 @@ enum class BlockKind : std::uint8_t {
   series = 'S',  // number, key, name
   column = 'C',  // series, column
   scalar = 'V',  // step, value, name
+  update = 'U',  // series, step, ratio
   graph = 'G',   // mode, version, JSON
   step = 'T',    // the run has come to this step
   end = 'E',     // the run is finished
@@ -26,12 +29,19 @@ enum class BlockKind : std::uint8_t {
 /// DIRECTORY/explorer/run.tapx.
 std::string run_file_path(const std::string& directory);
 
+/// What a file begins with.
+std::string run_file_head();
+void put_block(std::string& to, BlockKind kind, const std::string& body);
+/// Throws `c10::Error` if the disk does not take it.
+void write_all(int file, const std::string& bytes, const std::string& path);
+
 /// Writes a run. Blocks are gathered until `flush`. Any thread may call any function; all of them throw
 /// `c10::Error` if the disk does not take what they write, and do nothing from then on.
 class RunFileWriter {
  public:
-  /// Throws `c10::ValueError` if the directory holds a run already, `c10::Error` if it cannot be made.
-  RunFileWriter(const std::string& directory, const RunInfo& info);
+  /// The file is thinned when it is larger than `most` bytes; 0 for never. Throws `c10::ValueError` if the
+  /// directory holds a run already, `c10::Error` if it cannot be made.
+  RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t most = 0);
   ~RunFileWriter();
   RunFileWriter(const RunFileWriter&) = delete;
   RunFileWriter& operator=(const RunFileWriter&) = delete;
@@ -39,20 +49,28 @@ class RunFileWriter {
   void series(std::int32_t number, const SeriesKey& key, const std::string& name);
   void column(std::int32_t series, const Column& column);
   void scalar(const std::string& name, std::int64_t step, double value);
+  void update(std::int32_t series, std::int64_t step, double ratio);
   void graph(Mode mode, const Run::GraphText& text);
   void step(std::int64_t step);
   /// The run is finished.
   void end();
-  /// Hands everything to the system, which keeps it if the process is killed.
+  /// Hands everything to the system, which keeps it if the process is killed. Thins the file if it is due;
+  /// throws what `thin` throws, and goes on with the file as it was.
   void flush();
 
  private:
   void block(BlockKind kind, const std::string& body);
   void write_out();
 
+  void thin_out();
+
   std::mutex mutex_;
   const std::string path_;
+  const std::int64_t most_;
   int file_ = -1;
+  KeptHere kept_;
+  const MadeHere made_here_;
+  std::uint64_t size_ = 0, due_;  // due to be thinned at that size
   std::string waiting_;
 };
 
@@ -61,6 +79,9 @@ class RunFileReader {
  public:
   /// Throws `c10::Error` if there is no such file, `c10::ValueError` if it is no run.
   explicit RunFileReader(const std::string& directory);
+  struct OfFile {};
+  /// The same for the file itself.
+  RunFileReader(const std::string& path, OfFile);
   ~RunFileReader();
   RunFileReader(const RunFileReader&) = delete;
   RunFileReader& operator=(const RunFileReader&) = delete;
@@ -72,11 +93,16 @@ class RunFileReader {
   void read(const Function& function);
   /// The same for all blocks of one kind up to where `read` has come, from the beginning.
   void scan(BlockKind kind, const Function& function);
+  /// Whether another file has taken the place of this one.
+  bool replaced() const;
+  /// Opens the file that has that place, of which nothing is read yet. Throws as the constructor does.
+  void reopen();
   /// Whether the process that writes the file still has it open.
   bool has_writer() const;
   const std::string& path() const noexcept { return path_; }
 
  private:
+  void open();
   std::uint64_t read_from(std::uint64_t at, std::uint64_t end, const Function& function);
 
   std::string path_;

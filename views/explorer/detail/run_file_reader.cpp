@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
@@ -39,18 +40,38 @@ std::string bytes_at(int file, std::uint64_t at, std::size_t size) {
 
 }  // namespace
 
-RunFileReader::RunFileReader(const std::string& directory) : path_(run_file_path(directory)) {
+RunFileReader::RunFileReader(const std::string& directory)
+    : RunFileReader(run_file_path(directory), OfFile{}) {}
+
+RunFileReader::RunFileReader(const std::string& path, OfFile) : path_(path) {
+  open();
+}
+
+void RunFileReader::reopen() {
+  ::close(file_);
+  at_ = 0;
+  open();
+}
+
+bool RunFileReader::replaced() const {
+  struct stat here {
+  }, there{};
+  return ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 &&
+         (here.st_ino != there.st_ino || here.st_dev != there.st_dev);
+}
+
+void RunFileReader::open() {
   file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  TORCH_CHECK(file_ >= 0, "explorer: cannot read the run in \"", directory, "\": ", path_, ": ",
-              std::strerror(errno), "; pass a directory that Options().save() named.");
+  TORCH_CHECK(file_ >= 0, "explorer: cannot read the run ", path_, ": ", std::strerror(errno),
+              "; pass a directory that Options().save() named.");
   const std::string header = bytes_at(file_, 0, header_size);
-  const bool sound = header.size() < header_size || header == std::string("TAPX\1\0\0\0", header_size);
-  if (!sound) ::close(file_);
+  const bool sound = header.size() < header_size || header == run_file_head();
+  if (!sound) ::close(std::exchange(file_, -1));
   TORCH_CHECK_VALUE(sound, "explorer: ", path_, " is no run of an explorer of this version of torchtap.");
 }
 
 RunFileReader::~RunFileReader() {
-  ::close(file_);
+  if (file_ >= 0) ::close(file_);
 }
 
 bool RunFileReader::has_writer() const {

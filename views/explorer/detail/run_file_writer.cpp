@@ -3,13 +3,16 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
+#include <torchtap/views/explorer/detail/run_file_thin.hpp>
 #include <torchtap/views/explorer/detail/wire.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -35,8 +38,34 @@ std::string run_file_path(const std::string& directory) {
   return (std::filesystem::path(directory) / "explorer" / "run.tapx").string();
 }
 
-RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info)
-    : path_(run_file_path(directory)), file_(open_new(directory, path_)) {
+std::string run_file_head() {
+  return {"TAPX\1\0\0\0", 8};
+}
+
+void put_block(std::string& to, BlockKind kind, const std::string& body) {
+  std::string payload(1, static_cast<char>(kind));
+  payload += body;
+  put(to, static_cast<std::uint32_t>(payload.size()));
+  put(to, crc32c(payload.data(), payload.size()));
+  to += payload;
+}
+
+void write_all(int file, const std::string& bytes, const std::string& path) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written = ::write(file, bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    TORCH_CHECK(written >= 0, "explorer: writing ", path, " failed: ", std::strerror(errno), ".");
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t most)
+    : path_(run_file_path(directory)),
+      most_(most),
+      file_(open_new(directory, path_)),
+      kept_(file_),
+      due_(static_cast<std::uint64_t>(most)) {
   ::flock(file_, LOCK_EX | LOCK_NB);  // says that the run goes on; where that is not possible, nothing does
   Json json;
   json.begin();
@@ -46,53 +75,56 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info)
   json.field("started", info.started);
   json.field("mantissa_bits", mantissa_bits);
   json.end();
-  waiting_ = "TAPX\1\0\0\0";
-  waiting_.resize(8, '\0');
+  waiting_ = run_file_head();
   block(BlockKind::info, json.text());
   flush();
 }
 
 RunFileWriter::~RunFileWriter() {
-  if (file_ < 0) return;
+  if (file_ < 0 || !made_here_) return;  // a forked child has closed it
   try {
     flush();
   } catch (const std::exception&) {
     // The disk took no more; there is nobody to tell.
   }
+  kept_ = {};
   if (file_ >= 0) ::close(file_);
 }
 
 void RunFileWriter::block(BlockKind kind, const std::string& body) {
-  std::string payload(1, static_cast<char>(kind));
-  payload += body;
   const std::lock_guard lock(mutex_);
   if (file_ < 0) return;
-  put(waiting_, static_cast<std::uint32_t>(payload.size()));
-  put(waiting_, crc32c(payload.data(), payload.size()));
-  waiting_ += payload;
+  put_block(waiting_, kind, body);
   if (waiting_.size() >= most_waiting) write_out();
 }
 
 void RunFileWriter::flush() {
   const std::lock_guard lock(mutex_);
   write_out();
+  if (most_ > 0 && size_ > due_ && file_ >= 0) thin_out();
 }
 
 void RunFileWriter::write_out() {
-  std::size_t done = 0;
-  while (file_ >= 0 && done < waiting_.size()) {
-    const ssize_t written = ::write(file_, waiting_.data() + done, waiting_.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int why = errno;
-      ::close(file_);
-      file_ = -1;
-      TORCH_CHECK(false, "explorer: writing ", path_, " failed: ", std::strerror(why),
-                  ". What was written before can be read; nothing more is.");
-    }
-    done += static_cast<std::size_t>(written);
+  if (file_ < 0) return;
+  try {
+    write_all(file_, waiting_, path_);
+  } catch (const c10::Error& error) {
+    kept_ = {};
+    ::close(std::exchange(file_, -1));
+    TORCH_CHECK(false, error.what_without_backtrace(),
+                " What was written before can be read; nothing more is.");
   }
+  size_ += waiting_.size();
   waiting_.clear();
+}
+
+void RunFileWriter::thin_out() {
+  due_ = std::max(due_, 2 * size_);  // if it fails
+  const int smaller = thin(path_, most_, size_);
+  kept_ = {};
+  ::close(std::exchange(file_, smaller));
+  kept_ = KeptHere(file_);
+  due_ = std::max(static_cast<std::uint64_t>(most_), 2 * size_);
 }
 
 void RunFileWriter::series(std::int32_t number, const SeriesKey& key, const std::string& name) {
@@ -119,6 +151,14 @@ void RunFileWriter::scalar(const std::string& name, std::int64_t step, double va
   put(body, value);
   put_text(body, name);
   block(BlockKind::scalar, body);
+}
+
+void RunFileWriter::update(std::int32_t series, std::int64_t step, double ratio) {
+  std::string body;
+  put(body, series);
+  put(body, step);
+  put(body, ratio);
+  block(BlockKind::update, body);
 }
 
 void RunFileWriter::graph(Mode mode, const Run::GraphText& text) {

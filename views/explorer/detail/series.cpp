@@ -62,6 +62,16 @@ void Series::add(const Column& column, std::uint64_t sequence) {
   if (!same_step) ++steps_;
 }
 
+void Series::add_update(std::int64_t step, double ratio) {
+  if (!update_) update_.emplace();
+  update_->ratio = ratio;
+  if (in_proportion(ratio)) {
+    update_->since.reset();
+  } else if (!update_->since) {
+    update_->since = step;
+  }
+}
+
 /// Merges pairs. Without an even number, the last one stays, and takes in more.
 void Series::halve(std::uint64_t sequence) {
   std::vector<Stamped> halved;

@@ -52,9 +52,21 @@ class Series {
   std::uint64_t stride() const noexcept { return stride_; }
   /// When neighbours were merged last.
   std::uint64_t whole_since() const noexcept { return whole_since_; }
+  /// Has all columns sent again.
+  void renew(std::uint64_t sequence) noexcept { whole_since_ = sequence; }
   /// The values at the last step.
   const Column& last() const noexcept { return last_; }
   std::optional<std::int64_t> first_nan, first_inf;
+
+  /// How much the optimizer changes a parameter, relative to its norm.
+  struct Update {
+    double ratio = 0;                   // of the last step for which it is known
+    std::optional<std::int64_t> since;  // from this step on it was out of proportion each time
+  };
+  void add_update(std::int64_t step, double ratio);
+  /// Neither more than a tenth in one step, nor so little that float32 loses it to rounding.
+  static bool in_proportion(double ratio) noexcept { return ratio >= 6e-8 && ratio <= 0.1; }
+  const std::optional<Update>& update() const noexcept { return update_; }
   /// About.
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -69,6 +81,7 @@ class Series {
   std::uint64_t steps_ = 0;  // in the last column
   std::size_t bytes_ = 0;
   Column last_;
+  std::optional<Update> update_;
 };
 
 }  // namespace torchtap::views::explorer::detail

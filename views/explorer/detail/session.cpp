@@ -54,9 +54,10 @@ Session::Session(Options given)
     : options(std::move(given)),
       serial_(next_serial()),
       run_(std::make_shared<LiveRun>(info_of(options), static_cast<std::size_t>(options.columns()),
-                                     options.memory())),
-      pace_(options) {
-  if (!options.save().empty()) run_->save_to(std::make_shared<RunFileWriter>(options.save(), run_->info()));
+                                     options.memory(), options.every())),
+      pace_(options, *run_->control()) {
+  if (!options.save().empty())
+    run_->save_to(std::make_shared<RunFileWriter>(options.save(), run_->info(), options.disk()));
 }
 
 Session::~Session() {
@@ -163,7 +164,8 @@ void Session::close() noexcept {
     handles_.clear();
     batch.commit();
   });
-  run_->set_state("finished");
+  compare_parameters();
+  if (made_here_) run_->set_state("finished");
   guarded([&] { run_->end(); });
 }
 
@@ -184,7 +186,18 @@ bool Session::open_step(bool trains) {
   return trains ? recording_.load() : pace_.allows(step_, Pace::Clock::now());
 }
 
+/// The optimizer has changed what was kept at the end of the backward before.
+void Session::compare_parameters() noexcept {
+  guarded([&] {
+    const auto began = Pace::Clock::now();
+    updates_.compare(*run_);
+    pace_.spend(Pace::Clock::now() - began);
+  });
+}
+
 void Session::set_step(std::int64_t step) {
+  if (!made_here_) return;
+  compare_parameters();
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_VALUE(!any_forward_ || step > step_, "explorer::Explorer::step: steps have to grow; got ", step,
                     " after ", step_, ".");
@@ -202,6 +215,7 @@ std::int64_t Session::step() const {
 }
 
 void Session::scalar(const std::string& name, double value) {
+  if (!made_here_) return;
   run_->add_scalar(name, step(), value);
 }
 
@@ -229,7 +243,9 @@ void Session::end_backward() {
   }
   guarded([&] {
     write_pace();
+    const auto saving = Pace::Clock::now();
     run_->save();
+    pace_.spend_apart(Pace::Clock::now() - saving);
   });
 }
 
@@ -254,9 +270,11 @@ void Session::record_parameters(bool gradients) {
         run_->with_graph([&](const Graph& graph) { return graph.first_call(one.module); });
     if (call < 0) continue;
     const auto add = [&](What what, const at::Tensor& tensor) {
+      const std::int32_t series = run_->series({call, what, one.position, -1}, one.name);
       Column column = measure(tensor);
       column.first_step = column.last_step = at;
-      run_->add(run_->series({call, what, one.position, -1}, one.name), column);
+      run_->add(series, column);
+      if (gradients && what == What::parameter) updates_.keep(series, tensor, at);
     };
     if ((options.record() & Parameter) != 0) add(What::parameter, one.tensor);
     if (gradients && (options.record() & ParameterGrad) != 0 && one.tensor.grad().defined())

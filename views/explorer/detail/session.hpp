@@ -16,6 +16,8 @@
 #include <torchtap/views/explorer/detail/forward.hpp>
 #include <torchtap/views/explorer/detail/live_run.hpp>
 #include <torchtap/views/explorer/detail/pace.hpp>
+#include <torchtap/views/explorer/detail/process.hpp>
+#include <torchtap/views/explorer/detail/updates.hpp>
 #include <torchtap/views/explorer/options.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -64,9 +66,11 @@ class Session final : public std::enable_shared_from_this<Session> {
   void end_backward();
   void record_parameters(bool gradients);
   void write_pace();
+  void compare_parameters() noexcept;
   void failed(const char* what) noexcept;
   template <class Function>
   void guarded(Function&& function) noexcept {
+    if (!made_here_) return;  // in a forked child, which records nothing
     try {
       function();
     } catch (const c10::Error& error) {
@@ -94,6 +98,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::int32_t attached(std::int32_t around, const char* name);
   void notice_backward(const std::vector<at::Tensor>& outputs);
 
+  const MadeHere made_here_;
   const std::uint64_t serial_;
   const std::shared_ptr<LiveRun> run_;
   bool closed_ = false;
@@ -102,6 +107,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::function<bool()> is_training_;
   std::vector<std::vector<std::int32_t>> around_;  // of each module, those above it
   std::vector<Held> held_;
+  Updates updates_;
   std::vector<at::Tensor> constants_;  // parameters and buffers
   std::vector<hooks::Handle> handles_;
 

@@ -1,6 +1,7 @@
 // Runs the tests with node's own runner.
 //
-// usage: node tests/run.mjs unit | browser [NAME…]   names of test files, all if none are given
+// usage: node tests/run.mjs unit | browser | live [NAME…]   names of test files, all if none are given
+//   live: with the program that TORCHTAP_PAGE_SERVER names, built of tests/explorer_page
 
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync } from "node:fs";
@@ -21,7 +22,7 @@ if (kind === "unit") {
 } else {
   files = files.map(f => join(folder, f));
   const runs = join(scratch, "runs");
-  if (!existsSync(join(runs, "r2/columns.bin"))) {
+  if (kind === "browser" && !existsSync(join(runs, "r2/columns.bin"))) {
     console.log("training a small network, to have something to show …");
     const made = spawnSync(process.env.PYTHON ?? "/usr/bin/python3", [join(here, "make_runs.py"), runs, "--steps", "120"], { stdio: "inherit" });
     if (made.status !== 0) throw new Error("tests/make_runs.py failed; it needs python3-torch and dataset-fashion-mnist");

@@ -20,7 +20,7 @@ export function split(buffer) {
   let at = 16;
   const varint = () => { while (buffer[at++] & 128); };
   for (let n = view.getUint32(12, true); n > 0; n--) {
-    const id = view.getUint32(at, true), count = view.getUint32(at + 12, true);
+    const id = view.getUint32(at, true), count = view.getUint32(at + 12, true) & 0x7fffffff;  // but for the mark of what is whole
     at += 16;
     const columns = [];
     for (let i = 0; i < count; i++) {

@@ -4,7 +4,9 @@ export type Loose = number | "nan" | "inf" | "-inf";
 
 export interface Run {
   id: string; name: string; program: string; state: "running" | "finished" | "crashed";
-  first_step: number; step: number; started: number; modes: string[]; control: boolean;
+  first_step: number; step: number; started: number; modes: string[];
+  /** With how often it records, 0 for as often as its overhead allows, if pages may change that. */
+  control: boolean; every?: number; paused?: boolean;
 }
 
 /** A tensor that went through a port; a dimension that varied is null. */
@@ -43,6 +45,8 @@ export interface Series {
   /** The mode of the forwards that it is of; "" for parameters. */
   mode?: string; columns: number; stride: number;
   last: Last | null; first_nan: number | null; first_inf: number | null;
+  /** By how much the optimizer changed a parameter last, relative to its norm. */
+  update_ratio?: Loose | null;
 }
 
 export type Scalars = Record<string, [number, Loose][]>;

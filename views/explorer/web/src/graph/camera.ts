@@ -32,8 +32,8 @@ export class Camera {
 
   /** The whole scene clear of the buttons over it, but small ones not much larger than life. */
   fit(box: Box, animated: boolean): void {
-    const small = this.width < 500;
-    const [left, right, top, bottom] = small ? [14, 14, 62, 66] : [58, 22, 22, 100];
+    // As in app.css: buttons lie in a row where the window is narrow, and the legend folds where it is narrower still.
+    const [left, right, top] = innerWidth <= 1180 ? [14, 14, 62] : [58, 22, 22], bottom = innerWidth <= 760 ? 66 : 100;
     const wide = this.width - left - right, high = this.height - top - bottom;
     const k = Math.min(1.15, Math.max(LEAST, Math.min(wide / box.w, high / box.h)));
     this.go([box.x + box.w / 2 - (left + wide / 2) / k, box.y + box.h / 2 - (top + high / 2) / k, k], animated);

@@ -1,6 +1,7 @@
 // The bar at the top: runs, state, findings, theme.
 
 import { useState } from "preact/hooks";
+import type { Run } from "../data/protocol";
 import * as state from "../state";
 import { goToFirstBad } from "./side";
 import { Icon, Logo } from "./icons";
@@ -36,7 +37,7 @@ export function Top() {
       <span class="spring" />
       {bad && <button id="first-bad" class="alarm" onClick={goToFirstBad} title="Go to the module that made it">
         <Icon name="warn" size={14} /><span>first {bad.what === "nan" ? "NaN" : "Inf"} at step {bad.step}</span></button>}
-      {now?.control && <Control />}
+      {now?.control && <Control key={now.id} now={now} />}
       {now && <span class={`state ${now.state} ${state.connection.value}`} title={`The program is ${now.state}; the page is ${CONNECTION[state.connection.value]}`}>
         <i /><span class="state-word">{state.connection.value === "lost" ? "reconnecting" : state.connection.value === "file" ? "saved" : now.state === "running" ? "live" : now.state}</span>
         <b id="step-now">step {now.step.toLocaleString("en-US").replace(/,/g, " ")}</b></span>}
@@ -48,13 +49,15 @@ export function Top() {
 }
 
 /** Logging can be made rarer or paused where the program allows it. */
-function Control() {
-  const [paused, setPaused] = useState(false);
+function Control({ now }: { now: Run }) {
+  const [paused, setPaused] = useState(now.paused ?? false);
   const send = (change: { every?: number; paused?: boolean }) => void state.source.control(state.a.value!.run.id, change)
     .catch(problem => { state.a.value!.error.value = String(problem.message); });
   return (
     <span class="control">
-      <label>every <input type="number" min="1" step="1" placeholder="auto" onChange={e => { const n = +e.currentTarget.value; if (n >= 1) send({ every: Math.round(n) }); }} /></label>
+      <label title="Log every so many steps; empty: as often as the overhead allows">every <input type="number" min="1" step="1" placeholder="auto"
+        defaultValue={now.every ? String(now.every) : ""}
+        onChange={e => { const n = Math.round(+e.currentTarget.value); if (n >= 0) send({ every: n }); }} /></label>
       <button class="quiet" title={paused ? "Log again" : "Pause logging"} onClick={() => { send({ paused: !paused }); setPaused(!paused); }}>
         <Icon name={paused ? "play" : "pause"} size={14} /></button>
     </span>

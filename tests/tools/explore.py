@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Tests torchtap explore: finished, killed and growing runs over HTTP, exported pages, its end by signals, its errors.
+
+usage: explore.py TORCHTAP EXPLORER_PAGE_SERVER"""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import torch
+
+torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
+data = os.environ.get("TORCHTAP_FASHION_MNIST", "/usr/share/datasets/fashion-mnist")
+if not pathlib.Path(data, "train-images-idx3-ubyte.gz").exists():
+    print(f"skipped: there is no Fashion-MNIST in {data} (apt install dataset-fashion-mnist)")
+    sys.exit(0)
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def start(*arguments):
+    """The command and the address that it prints."""
+    command = subprocess.Popen([torchtap, "explore", *map(str, arguments)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    return command, command.stdout.readline().strip()
+
+
+def end(command, sent=signal.SIGINT):
+    command.send_signal(sent)
+    out, err = command.communicate(timeout=60)
+    check((command.returncode, out, err) == (0, "", ""), f"ends by {sent}: {command.returncode} {out} {err}")
+
+
+def ask(address, path):
+    base, token = address.split("#token=")
+    request = urllib.request.Request(f"{base}api/v1/{path}", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
+
+
+def wrong(*arguments):
+    done = subprocess.run([torchtap, "explore", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    check(done.returncode == 2, f"{arguments} exits with {done.returncode}")
+    return done.stderr
+
+
+def until(condition, what):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    check(False, what)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    work = pathlib.Path(folder)
+    training = subprocess.Popen([program, data, str(work)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    training.stdout.readline()
+
+    def train(steps):
+        training.stdin.write(f"train {steps}\n")
+        training.stdin.flush()
+        check(training.stdout.readline() == "trained\n", "trains")
+
+    # One that another process writes, and two finished ones.
+    command, address = start(work / "r0", work / "r1", work / "r2")
+    check(re.fullmatch(r"http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}", address), f"address: {address}")
+    runs = ask(address, "runs")
+    check([run["name"] for run in runs] == ["lr=0.05", "overflow", "changed"], f"names: {runs}")
+    check([run["state"] for run in runs] == ["running", "finished", "finished"], f"states: {runs}")
+    check([run["control"] for run in runs] == [False] * 3, "files take no control")
+    train(4)
+    until(lambda: ask(address, "runs")[0]["step"] == 15, "what is written meanwhile appears")
+    bad = ask(address, "runs/r1/health")["first_bad"]
+    graph = ask(address, "runs/r1/graph?mode=train")
+    check(bad["step"] == 7 and bad["producer"], f"first bad: {bad}")
+    check(next(call["path"] for call in graph["calls"] if call["id"] == bad["call"]) == "layer3.0.conv1", "who made it")
+    differences = ask(address, "compare?a=r0&b=r2&step=0")
+    first = next(call["path"] for call in graph["calls"] if call["id"] == differences[0]["call"])
+    check(first == "layer4.1.bn2", f"what differs most: {first}")
+
+    # A killed writer.
+    training.kill()
+    training.wait()
+    until(lambda: ask(address, "runs")[0]["state"] == "crashed", "a killed run is told")
+    check(ask(address, "runs")[0]["step"] == 15, "all of its steps are there")
+    check(ask(address, "runs/r0/series")[0]["columns"] == 16, "and their columns")
+
+    # A port that is taken, and the ends of the first two.
+    port = address.split(":")[2].split("/")[0]
+    check("ServeOptions::port" in wrong(work / "r1", "--port", port), "a port that is taken is an error")
+    end(command)
+    command, address = start(work / "r1", "--port", port)
+    check(address.startswith(f"http://127.0.0.1:{port}/"), "the port is free again")
+    waiting = socket.create_connection(("127.0.0.1", int(port)))  # in the middle of a request
+    waiting.sendall(b"GET / HTTP/1.1\r\nHost:")
+    end(command, signal.SIGTERM)
+    check(waiting.recv(100) == b"", "its connections end with it")
+    try:
+        urllib.request.urlopen(address, timeout=5)
+        check(False, "nobody answers any more")
+    except urllib.error.URLError:
+        pass
+
+    # One file.
+    done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", work / "page.html"],
+                          capture_output=True, text=True, timeout=120)
+    check((done.returncode, done.stdout, done.stderr) == (0, "", ""), f"export: {done}")
+    page = (work / "page.html").read_text()
+    held = json.loads(re.search(r'<script[^>]*id="torchtap-data"[^>]*>(.*?)</script>', page, re.S)[1])
+    check([run["name"] for run in held["runs"]] == ["overflow", "changed"], "both runs are in the page")
+    check(held["r0"]["health"]["first_bad"] == bad, "with their health")
+
+    # TorchScript.
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    torch.jit.script(model).save(str(work / "model.pt"))
+    command, address = start(work / "model.pt", "--random", "3x4", "--backward", "--address", "::1")
+    check(address.startswith("http://[::1]:"), f"the other loopback address: {address}")
+    graph = ask(address, "runs/r0/graph?mode=eval")
+    check([call["path"] for call in graph["calls"]] == ["", "0", "1", "2"], f"calls: {graph['calls']}")
+    check(graph["calls"][1]["inputs"][0]["shape"] == [3, 4], "shapes")
+    kinds = {series["what"] for series in ask(address, "runs/r0/series")}
+    check({"output", "grad_output", "parameter", "parameter_grad"} <= kinds, f"series: {kinds}")
+    end(command)
+
+    # What is wrong.
+    check("omit --backward" in wrong(work / "r1", "--backward"), "a run is not run again")
+    check("no run" in wrong(work) or "cannot read the run" in wrong(work), "a directory without a run")
+    file = work / "r1/explorer/run.tapx"
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 0x10
+    file.write_bytes(damaged)
+    check("is damaged at byte" in wrong(work / "r1"), "a damaged file")
+    check("is no IP address" in wrong(work / "r2", "--address", "nowhere"), "an address that is none")
+
+if failures:
+    sys.exit(1)
+print("torchtap explore does what it should")

@@ -1,0 +1,38 @@
+#pragma once
+
+// By how much a step of the optimizer changes each parameter.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include <torchtap/views/explorer/detail/run.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// Compares weights before and after the optimizer's step. A copy is kept in between, of at most
+/// `most_elements` of each: all of them, or as many at even distances, which give the ratio to a percent or
+/// so. Parameters of one dimension are passed over: biases begin at zero, and may change by any factor. Any
+/// thread may call any function.
+class Updates {
+ public:
+  static constexpr std::int64_t most_elements = std::int64_t{1} << 16;
+
+  /// Keeps the values at the end of the backward of a step.
+  void keep(std::int32_t series, const at::Tensor& parameter, std::int64_t step);
+  /// Tells the run by how much each parameter that was kept has changed since, |after - before| / |before|,
+  /// unless it has not, or this is no number. Forgets the copies.
+  void compare(Run& run);
+
+ private:
+  struct Before {
+    at::Tensor parameter, values;
+    std::int64_t step;
+  };
+  std::mutex mutex_;
+  std::map<std::int32_t, Before> kept_;
+};
+
+}  // namespace torchtap::views::explorer::detail
