@@ -168,7 +168,8 @@ void Session::begin(Forward& forward) {
   forward.step = step_;
   int& wanted = wanted_traces_[static_cast<std::size_t>(forward.mode)];
   // The first forward of a mode, and later ones as time allows.
-  const bool first = !run_->has(forward.mode);
+  const bool first =
+      run_->with_graph([&](const Graph& graph) { return graph.of(forward.mode).traced() == 0; });
   forward.traced = wanted > 0 && (first || pace_.affords(Pace::Clock::now()));
   if (!forward.traced) return;
   --wanted;
