@@ -10,7 +10,7 @@
 #include <regex>
 #include <string>
 
-#include <torchtap/views/explorer/serve.hpp>
+#include <torchtap/views/explorer/detail/http_server.hpp>
 
 #include "support.hpp"
 

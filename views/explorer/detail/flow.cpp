@@ -136,6 +136,15 @@ void Flow::write(const at::Tensor& tensor, std::int32_t caller, const Sources& s
   written_in_[caller].insert(at);
 }
 
+/// The ports of a call at which a tensor is, of which there may be several: attention(x, x, x).
+Flow::Sources Flow::ports_of(std::int32_t call, const Tensors& tensors, const at::Tensor& tensor) {
+  Sources ports;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].is_same(tensor)) ports.push_back({call, static_cast<std::int32_t>(i)});
+  }
+  return ports;
+}
+
 void Flow::enter(std::int32_t id, const Tensors& inputs) {
   const std::lock_guard lock(mutex_);
   const std::int32_t outer = caller();
@@ -149,8 +158,8 @@ void Flow::enter(std::int32_t id, const Tensors& inputs) {
   }
   if (!outermost) parents_[id] = outer;
   stack_.push_back(id);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined()) define(inputs[i], id, {{id, static_cast<std::int32_t>(i)}});
+  for (const at::Tensor& input : inputs) {
+    if (input.defined()) define(input, id, ports_of(id, inputs, input));
   }
 }
 
@@ -168,8 +177,8 @@ void Flow::leave(const Tensors& outputs) {
   stack_.pop_back();
   if (stack_.empty()) return;
   tell_writes(call, outputs);
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].defined()) define(outputs[i], caller(), {{call, static_cast<std::int32_t>(i)}});
+  for (const at::Tensor& output : outputs) {
+    if (output.defined()) define(output, caller(), ports_of(call, outputs, output));
   }
 }
 

@@ -73,6 +73,7 @@ class Flow {
   };
 
   static void add(Sources& to, const Sources& more);
+  static Sources ports_of(std::int32_t call, const Tensors& tensors, const at::Tensor& tensor);
   std::int32_t caller() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
   bool is_around(std::int32_t call, std::int32_t inner) const;
   const Fact* visible(const Known& known) const;
