@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/stream/detail/bulk_copy.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
@@ -115,7 +116,7 @@ bool Server::publish(const SourceState& source, Frame frame, std::uint64_t reade
   }
   const std::shared_ptr<Arena> arena = arena_;  // also if the last reader leaves meanwhile
   lock.unlock();
-  std::memcpy(data, frame.data, frame.data_bytes);
+  bulk_copy(data, frame.data, frame.data_bytes);
   lock.lock();
   arena->commit(room, readers);
   return true;
