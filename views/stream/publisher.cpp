@@ -7,6 +7,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/views/stream/detail/device_copies.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
@@ -20,8 +21,7 @@ std::string obstacle(const at::Tensor& tensor) {
   if (tensor.is_quantized()) return "the tensor is quantized; record its values with recorders::dequantized";
   if (tensor.dim() > static_cast<std::int64_t>(kMostDims))
     return c10::str("the tensor has ", tensor.dim(), " dimensions");
-  if (!tensor.device().is_cpu())
-    return c10::str("the tensor is on ", tensor.device(), "; record it with Options().device(at::kCPU)");
+  if (tensor.is_meta()) return "the tensor is on meta, where it has no data";
   if (!tensor.has_storage()) return "the tensor has no memory of its own";
   return {};
 }
@@ -39,7 +39,7 @@ Frame frame_of(const at::Tensor& tensor, const std::string& why) {
   frame.without_data = !why.empty();
   frame.text = why;
   if (frame.without_data) return frame;
-  frame.data = tensor.data_ptr();
+  if (tensor.is_cpu()) frame.data = tensor.data_ptr();
   frame.data_bytes = tensor.nbytes();
   return frame;
 }
@@ -54,8 +54,9 @@ Kind kind_or_other(const std::string& name) noexcept {
 /// A source of a server, for recorders.
 class ServerSource final : public recorders::StreamSource {
  public:
-  ServerSource(std::shared_ptr<detail::Server> server, detail::SourceName name)
-      : server_(std::move(server)), state_(server_->add(std::move(name))) {}
+  ServerSource(std::shared_ptr<detail::Server> server, std::shared_ptr<detail::DeviceCopies> copies,
+               detail::SourceName name)
+      : server_(std::move(server)), copies_(std::move(copies)), state_(server_->add(std::move(name))) {}
 
   bool wanted() const noexcept override { return state_->wanted(); }
   std::uint64_t receivers(std::int64_t event) noexcept override {
@@ -64,8 +65,12 @@ class ServerSource final : public recorders::StreamSource {
   void send(const at::Tensor& tensor, const recorders::StreamSample& sample,
             std::uint64_t receivers) override {
     const std::string why = obstacle(tensor);
-    const bool as_it_is = !why.empty() || (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg());
-    publish(as_it_is ? tensor : plain(tensor), why, sample, receivers);
+    // Behind its predecessors that a device still copies.
+    const bool later =
+        (why.empty() && !tensor.is_cpu()) || state_->under_way.load(std::memory_order_acquire) != 0;
+    const bool as_it_is =
+        later || !why.empty() || (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg());
+    publish(as_it_is ? tensor : plain(tensor), why, later, sample, receivers);
   }
 
  private:
@@ -73,31 +78,38 @@ class ServerSource final : public recorders::StreamSource {
     const core::detail::RecordingMode quiet;
     return tensor.detach().resolve_conj().resolve_neg().contiguous();
   }
-  void publish(const at::Tensor& tensor, const std::string& why, const recorders::StreamSample& sample,
-               std::uint64_t receivers) {
+  void publish(const at::Tensor& tensor, const std::string& why, bool later,
+               const recorders::StreamSample& sample, std::uint64_t receivers) {
     Frame frame = frame_of(tensor, why);
     frame.sample = static_cast<std::uint64_t>(sample.sample);
     frame.call = static_cast<std::uint64_t>(sample.call);
     frame.slot = static_cast<std::uint16_t>(std::min<std::int64_t>(sample.slot, UINT16_MAX));
     frame.result = sample.result;
-    server_->publish(*state_, frame, receivers);
+    if (later) {
+      copies_->send(state_, tensor, frame, receivers);
+    } else {
+      server_->publish(*state_, frame, receivers);
+    }
   }
 
   std::shared_ptr<detail::Server> server_;
+  std::shared_ptr<detail::DeviceCopies> copies_;
   std::shared_ptr<detail::SourceState> state_;
 };
 
 /// What recorders see of a publisher.
 class ServerStream final : public recorders::Stream {
  public:
-  explicit ServerStream(std::shared_ptr<detail::Server> server) : server_(std::move(server)) {}
+  ServerStream(std::shared_ptr<detail::Server> server, std::shared_ptr<detail::DeviceCopies> copies)
+      : server_(std::move(server)), copies_(std::move(copies)) {}
   std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override {
     return std::make_shared<ServerSource>(
-        server_, detail::SourceName{id.path, id.aliases, id.type, kind_or_other(id.kind)});
+        server_, copies_, detail::SourceName{id.path, id.aliases, id.type, kind_or_other(id.kind)});
   }
 
  private:
   std::shared_ptr<detail::Server> server_;
+  std::shared_ptr<detail::DeviceCopies> copies_;
 };
 
 detail::ServerOptions plain(const PublisherOptions& options) {
@@ -137,24 +149,32 @@ bool Source::publish(const at::Tensor& tensor) {
 }
 
 Publisher::Publisher(std::string name, PublisherOptions options)
-    : server_(std::make_shared<detail::Server>(std::move(name), plain(options))) {}
+    : server_(std::make_shared<detail::Server>(std::move(name), plain(options))),
+      copies_(std::make_shared<detail::DeviceCopies>(server_)) {}
 
 Publisher& Publisher::operator=(Publisher&& other) noexcept {
-  if (this != &other && server_ != nullptr) server_->close();
+  if (this != &other) close();
   server_ = std::move(other.server_);
+  copies_ = std::move(other.copies_);
   return *this;
 }
 
 Publisher::~Publisher() {
-  if (server_ != nullptr) server_->close();  // it may live on in sources
+  close();
+}
+
+void Publisher::close() noexcept {
+  if (server_ == nullptr) return;
+  copies_->close();  // what is on its way is published first
+  server_->close();  // both may live on in sources
 }
 
 Publisher::operator std::shared_ptr<recorders::Stream>() const {
-  return std::make_shared<ServerStream>(server_);
+  return std::make_shared<ServerStream>(server_, copies_);
 }
 
 Source Publisher::source(const std::string& path, const std::string& type, Kind kind) {
-  return Source(std::make_shared<ServerSource>(server_, detail::SourceName{path, {}, type, kind}));
+  return Source(std::make_shared<ServerSource>(server_, copies_, detail::SourceName{path, {}, type, kind}));
 }
 
 void Publisher::annotate(std::string text) {

@@ -18,6 +18,7 @@
 
 namespace torchtap::views::stream {
 namespace detail {
+class DeviceCopies;
 class Server;
 class SourceState;
 }  // namespace detail
@@ -64,8 +65,10 @@ class TORCHTAP_API Source {
   /// Whether any reader wants it at all: one atomic load. Ask before you compute what nobody wants.
   bool wanted() const noexcept;
   /// Publishes a copy of `tensor`, which may be changed afterwards. False if no reader wants it now. A tensor
-  /// that cannot be sent (sparse, quantized, not on the CPU, of more than eight dimensions, larger than half
-  /// of the memory) arrives without data, with a text that says why.
+  /// of another device is copied by the device, and published when that is done; this call does not wait for
+  /// it. A tensor that cannot be sent (sparse, quantized, of more than eight dimensions, larger than half of
+  /// the memory, on a device that cannot tell when a copy is done) arrives without data, with a text that
+  /// says why.
   bool publish(const at::Tensor& tensor);
 
  private:
@@ -85,6 +88,11 @@ class TORCHTAP_API Source {
 /// Each frame is written once into shared memory, whoever reads, without a system call. No reader can stop,
 /// change or crash the program: one that reads slowly is waited for at most once for `wait_at_most`, and
 /// one that dies is noticed.
+///
+/// Tensors of devices arrive when the device has copied them, behind all that the same source sent before. A
+/// thread of the publisher waits for that; it exists from the first such tensor on. At most `bytes / 2` of
+/// them are on their way: then a frame for a reader that is waited for waits, at most `wait_at_most`, and any
+/// that finds no room arrives without data and says so. The destructor waits for them, at most 2 seconds.
 ///
 /// Any number of threads may call it. Recorders may outlive it; nobody then wants what they have. In a forked
 /// child of the program each call does nothing.
@@ -112,7 +120,10 @@ class TORCHTAP_API Publisher {
   PublisherCounters counters() const;
 
  private:
+  void close() noexcept;
+
   std::shared_ptr<detail::Server> server_;
+  std::shared_ptr<detail::DeviceCopies> copies_;
 };
 
 }  // namespace torchtap::views::stream

@@ -1,6 +1,4 @@
 // Makes and ends servers, and what programs ask of them.
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +7,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
+#include <torchtap/views/stream/detail/thread.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
 namespace torchtap::views::stream::detail {
@@ -35,19 +34,7 @@ Server::Server(std::string name, ServerOptions options)
       call, socket_path(call, rendezvous(options_.directory, /*make=*/true), name_));
   wake_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) system_error("make an eventfd", errno);
-  // Signals are for the program's threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { serve(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread_.native_handle(), "torchtap-stream");
+  thread_ = start_thread("torchtap-stream", [this] { serve(); });
 }
 
 Server::~Server() {

@@ -52,6 +52,15 @@ struct ServerCounters {
   std::uint64_t waited_ns = 0;
 };
 
+/// When a thread of the program handed over a tensor that is published later, by another thread.
+struct HandOver {
+  std::uint64_t time_ns = 0;
+  std::uint32_t thread = 0;
+  std::uint64_t joins = 0;  // readers that came later do not get it
+  bool waits = false;       // the publisher waits for one of its readers
+  std::string annotation;
+};
+
 class Server {
  public:
   /// Throws `c10::ValueError` for a name that is taken or cannot be one, and `c10::Error` if the system
@@ -68,7 +77,19 @@ class Server {
   /// Publishes `frame`, whose `sample`, `call`, `slot`, `result`, form and data the caller set, for `readers`
   /// (`SourceState::readers_of`). Waits as long as `wait_at_most` says for readers that read slowly. False if
   /// these are gone.
-  bool publish(const SourceState& source, Frame frame, std::uint64_t readers);
+  bool publish(const SourceState& source, Frame frame, std::uint64_t readers) {
+    return publish(source, frame, readers, nullptr);
+  }
+  /// The same for a frame that was handed over at an earlier moment, with the time, the thread and the
+  /// annotation of that moment, for those `readers` that were there.
+  bool publish(const SourceState& source, Frame frame, std::uint64_t readers, const HandOver* handed);
+  /// What `publish` needs to know later of a frame for `readers` that is handed over now.
+  HandOver hand_over(std::uint64_t readers) const;
+  /// The most bytes that a frame may take.
+  std::uint64_t most_bytes() const noexcept { return options_.bytes / 2; }
+  std::chrono::nanoseconds wait_at_most() const noexcept { return options_.wait_at_most; }
+  /// Adds to the time for which threads of the program waited.
+  void count_wait(std::chrono::nanoseconds time);
   /// The text that goes with each frame from now on.
   void annotate(std::string text);
   std::vector<ReaderState> readers() const;
@@ -81,6 +102,7 @@ class Server {
  private:
   struct Place {
     bool taken = false;
+    std::uint64_t joined = 0;     // how many readers came before it
     std::uint64_t free_from = 0;  // not taken again while frames before this position are unfinished
     Peer peer;
     Subscription subscription;
@@ -102,6 +124,7 @@ class Server {
   bool waits_for(const Subscription& subscription) const noexcept {
     return subscription.when_full().value_or(options_.when_full) == WhenFull::wait;
   }
+  std::uint64_t there_at(const HandOver& handed, std::uint64_t readers) const noexcept;
   void demote_in_the_way(std::uint64_t end) noexcept;
 
   // server_serve.cpp
@@ -131,6 +154,7 @@ class Server {
   std::array<Place, kPlaces> places_;
   std::uint64_t present_ = 0;  // bit `i`: there is a reader in place `i`
   std::uint64_t waiting_ = 0;  // bit `i`: the publisher waits for it
+  std::uint64_t joins_ = 0;    // readers that ever came
   std::uint64_t limit_ = 0;    // up to which the ring is known to be free
   std::string annotation_;
   ServerCounters counters_;

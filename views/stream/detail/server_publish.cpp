@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/views/stream/detail/bulk_copy.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
@@ -50,20 +51,47 @@ std::uint64_t SourceState::readers_of(std::uint64_t sample) noexcept {
   return readers;
 }
 
-bool Server::publish(const SourceState& source, Frame frame, std::uint64_t readers) {
+HandOver Server::hand_over(std::uint64_t readers) const {
+  HandOver handed;
+  handed.time_ns = now_ns(CLOCK_REALTIME);
+  handed.thread = number_of_this_thread();
+  const std::lock_guard lock(mutex_);
+  handed.joins = joins_;
+  handed.waits = (readers & waiting_) != 0;
+  handed.annotation = annotation_;
+  return handed;
+}
+
+/// Those of `readers` that were there at an earlier moment: another reader may have their place by now.
+std::uint64_t Server::there_at(const HandOver& handed, std::uint64_t readers) const noexcept {
+  std::uint64_t there = readers;
+  for (std::uint64_t left = readers; left != 0; left &= left - 1) {
+    if (places_[static_cast<std::size_t>(__builtin_ctzll(left))].joined >= handed.joins)
+      there &= ~(left & (~left + 1));
+  }
+  return there;
+}
+
+void Server::count_wait(std::chrono::nanoseconds time) {
+  const std::lock_guard lock(mutex_);
+  counters_.waited_ns += static_cast<std::uint64_t>(time.count());
+}
+
+bool Server::publish(const SourceState& source, Frame frame, std::uint64_t readers, const HandOver* handed) {
   if (in_child()) return false;
   frame.path = source.name.path;
   frame.type = source.name.type;
   frame.kind = source.name.kind;
-  frame.thread = number_of_this_thread();
+  frame.thread = handed != nullptr ? handed->thread : number_of_this_thread();
   frame.rank = options_.rank;
   std::string why;  // outlives the frame's text
   std::uint64_t waited_ns = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
     readers &= present_;
+    if (handed != nullptr) readers = there_at(*handed, readers);
     if (readers == 0 || arena_ == nullptr) return false;
-    if (!frame.without_data) frame.text = annotation_;
+    if (!frame.without_data) frame.text = handed != nullptr ? handed->annotation : annotation_;
     if (frame_bytes(frame) > arena_->capacity() / 2) {
       why = c10::str("the tensor takes ", frame.data_bytes, " bytes, and the publisher's memory of ",
                      arena_->capacity(), " bytes has room for half of that");
@@ -75,7 +103,7 @@ bool Server::publish(const SourceState& source, Frame frame, std::uint64_t reade
   }
   frame.readers = readers;
   frame.sequence = counters_.published++;
-  frame.time_ns = now_ns(CLOCK_REALTIME);
+  frame.time_ns = handed != nullptr ? handed->time_ns : now_ns(CLOCK_REALTIME);
   counters_.bytes += frame.data_bytes;
   counters_.without_data += frame.without_data ? 1 : 0;
   auto* const room = static_cast<char*>(arena_->reserve(frame_bytes(frame)));
@@ -88,7 +116,7 @@ bool Server::publish(const SourceState& source, Frame frame, std::uint64_t reade
   }
   const std::shared_ptr<Arena> arena = arena_;  // also if the last reader leaves meanwhile
   lock.unlock();
-  std::memcpy(data, frame.data, frame.data_bytes);
+  bulk_copy(data, frame.data, frame.data_bytes);
   lock.lock();
   arena->commit(room, readers);
   return true;

@@ -138,6 +138,7 @@ void Server::join(Connection& connection, Subscription subscription) {
   Place& place = places_[index];
   place = {};
   place.taken = true;
+  place.joined = joins_++;
   place.peer = peer_of(connection.socket);
   place.subscription = std::move(subscription);
   place.control = std::move(page);

@@ -41,6 +41,10 @@ class SourceState {
   /// the time for those that limit frames a second.
   std::uint64_t readers_of(std::uint64_t sample) noexcept;
 
+  /// How many tensors of it were handed over and are not published yet, because a device has to copy them
+  /// first. Those that follow wait behind them.
+  std::atomic<std::uint32_t> under_way{0};
+
   /// For the service thread.
   std::uint64_t wanted_by() const noexcept { return wanted_.load(std::memory_order_relaxed); }
   void set_wanted(std::uint64_t readers) noexcept { wanted_.store(readers, std::memory_order_relaxed); }

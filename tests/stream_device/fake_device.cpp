@@ -1,0 +1,310 @@
+// The devices: allocator, operations, streams and events.
+#include "fake_device.hpp"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+#include <torch/torch.h>
+#include <torch/version.h>
+
+#if TORCH_VERSION_MAJOR >= 2
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#else
+#include <ATen/detail/CUDAHooksInterface.h>
+#endif
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace torchtap_test::fake {
+namespace {
+
+struct Work {
+  std::mutex running;  // one thread at a time is the device
+  std::deque<std::function<void()>> jobs;
+  std::int64_t submitted = 0;
+  std::int64_t done = 0;
+};
+
+struct State {
+  std::mutex mutex;
+  Work work[2];
+  std::atomic<std::int64_t> synchronizations{0}, events{0}, recorded{0}, wrong_device{0}, bytes{0}, pinned{0};
+  std::atomic<Failing> failing{Failing::nothing};
+};
+
+State& state() {
+  static State* const made = new State;
+  return *made;
+}
+
+thread_local c10::DeviceIndex current = 0;
+
+void submit(c10::DeviceIndex index, std::function<void()> job) {
+  const std::lock_guard lock(state().mutex);
+  Work& work = state().work[index];
+  work.jobs.push_back(std::move(job));
+  ++work.submitted;
+}
+
+void synchronize(c10::DeviceIndex index) {
+  ++state().synchronizations;
+  run(index);
+}
+
+// Memory.
+
+constexpr std::size_t kSize = 64;  // in front of the memory: how much it is
+
+/// Overwrites what is freed, so that a copy that comes too late is wrong.
+void give_back(void* memory) {
+  if (memory == nullptr) return;
+  char* const whole = static_cast<char*>(memory) - kSize;
+  std::int64_t size = 0;
+  std::memcpy(&size, whole, sizeof size);
+  std::memset(memory, 0xDD, static_cast<std::size_t>(size));
+  state().bytes -= size;
+  std::free(whole);
+}
+
+void* take(std::size_t size) {
+  char* const whole = static_cast<char*>(std::malloc(kSize + size));
+  if (whole == nullptr) throw std::bad_alloc();
+  const auto noted = static_cast<std::int64_t>(size);
+  std::memcpy(whole, &noted, sizeof noted);
+  state().bytes += noted;
+  return whole + kSize;
+}
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+#define TORCHTAP_TEST_ALLOCATE                                                   \
+  void copy_data(void* to, const void* from, std::size_t count) const override { \
+    default_copy_data(to, from, count);                                          \
+  }                                                                              \
+  c10::DataPtr allocate(std::size_t size) override
+#else
+#define TORCHTAP_TEST_ALLOCATE c10::DataPtr allocate(std::size_t size) const override
+#endif
+
+struct DeviceMemory final : c10::Allocator {
+  TORCHTAP_TEST_ALLOCATE {
+    void* const memory = size == 0 ? nullptr : take(size);
+    return {memory, memory, &give_back, device(current)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+};
+
+/// Holds nothing when it is new, so that bytes which no copy has written are seen.
+struct PinnedMemory final : c10::Allocator {
+  TORCHTAP_TEST_ALLOCATE {
+    TORCH_CHECK(pins(), "this device cannot pin memory");
+    ++state().pinned;
+    void* const memory = size == 0 ? nullptr : std::malloc(size);
+    if (memory != nullptr) std::memset(memory, 0xEE, size);
+    return {memory, memory, &std::free, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+};
+
+DeviceMemory device_memory;
+PinnedMemory pinned_memory;
+
+#if TORCH_VERSION_MAJOR >= 2
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const { return true; }
+  bool isAvailable() const { return true; }
+  bool isPinnedPtr(const void*) const override { return false; }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+};
+const bool hooked = [] {
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  return true;
+}();
+#else
+// LibTorch 1.13 asks CUDA alone for pinned memory.
+struct Hooks final : at::CUDAHooksInterface {
+  explicit Hooks(at::CUDAHooksArgs) {}
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
+};
+#endif
+
+// Operations.
+
+/// The tensor's memory as a CPU tensor, which does not own it: a device's job has addresses, too.
+at::Tensor memory_of(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
+                       at::TensorOptions(tensor.scalar_type()));
+}
+
+at::Tensor empty(at::IntArrayRef sizes, c10::optional<at::ScalarType> dtype, c10::optional<at::Layout>,
+                 c10::optional<at::Device> where, c10::optional<bool>,
+                 c10::optional<at::MemoryFormat> format) {
+  const c10::DeviceGuard guard(where.value_or(device(current)));
+  return at::detail::empty_generic(sizes, &device_memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   dtype.value_or(at::kFloat), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, c10::optional<at::ScalarType> dtype,
+                         c10::optional<at::Layout>, c10::optional<at::Device> where, c10::optional<bool>) {
+  const c10::DeviceGuard guard(where.value_or(device(current)));
+  return at::detail::empty_strided_generic(sizes, strides, &device_memory,
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           dtype.value_or(at::kFloat));
+}
+
+at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  TORCH_CHECK(state().failing != Failing::copies || !to.is_cpu(), "copies fail here");
+  const c10::DeviceIndex index = to.is_cpu() ? from.device().index() : to.device().index();
+  if (to.numel() == 0) return to;
+  submit(index, [a = memory_of(to), b = memory_of(from)]() mutable { a.copy_(b); });
+  const bool waits = from.is_cpu() || (to.is_cpu() && !non_blocking);
+  if (waits) synchronize(index);
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  at::Tensor target = to;
+  return copy_(target, from, false);
+}
+
+at::Tensor& fill_(at::Tensor& tensor, const at::Scalar& value) {
+  submit(tensor.device().index(), [memory = memory_of(tensor), value]() mutable { memory.fill_(value); });
+  return tensor;
+}
+
+at::Tensor view(const at::Tensor& tensor, at::IntArrayRef sizes) {
+  return at::native::view(tensor, sizes);
+}
+
+at::Tensor as_strided(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                      c10::optional<std::int64_t> offset) {
+  return at::native::as_strided_tensorimpl(tensor, sizes, strides, offset);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("copy_", &copy_);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("fill_.Scalar", &fill_);
+  m.impl("view", &view);
+  m.impl("as_strided", &as_strided);
+}
+
+void on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(operation, stack);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>());
+}
+
+// Streams and events.
+
+struct FakeEvent {
+  c10::DeviceIndex index;
+  std::int64_t done_after;
+};
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
+  c10::Device exchangeDevice(c10::Device to) const override {
+    return device(std::exchange(current, to.index()));
+  }
+  c10::Device getDevice() const override { return device(current); }
+  void setDevice(c10::Device to) const override { current = to.index(); }
+  void uncheckedSetDevice(c10::Device to) const noexcept override { current = to.index(); }
+  c10::Stream getStream(c10::Device of) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, of.has_index() ? of : device(current));
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 2; }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    if (event == nullptr) return;
+    delete static_cast<FakeEvent*>(event);
+    --state().events;
+  }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    TORCH_CHECK(state().failing != Failing::events, "this device has no events");
+    if (*event == nullptr) {
+      *event = new FakeEvent{};
+      ++state().events;
+    }
+    const std::lock_guard lock(state().mutex);
+    *static_cast<FakeEvent*>(*event) = {stream.device().index(),
+                                        state().work[stream.device().index()].submitted};
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void* event) const override {
+    TORCH_CHECK(state().failing != Failing::questions, "the device is lost");
+    const auto& asked = *static_cast<FakeEvent*>(event);
+    if (asked.index != current) ++state().wrong_device;
+    const std::lock_guard lock(state().mutex);
+    return state().work[asked.index].done >= asked.done_after;
+  }
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize(stream.device().index()); }
+  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override { ++state().recorded; }
+};
+
+const c10::impl::DeviceGuardImplRegistrar registrar(c10::DeviceType::PrivateUse1, new Guard);
+
+}  // namespace
+
+at::Tensor on_device(const at::Tensor& tensor, int index) {
+  return tensor.to(device(index));
+}
+
+void run(int index, std::int64_t count) {
+  Work& work = state().work[index];
+  const std::lock_guard running(work.running);
+  for (; count > 0; --count) {
+    std::function<void()> job;
+    {
+      const std::lock_guard lock(state().mutex);
+      if (work.jobs.empty()) return;
+      job = std::move(work.jobs.front());
+      work.jobs.pop_front();
+    }
+    job();
+    const std::lock_guard lock(state().mutex);
+    ++work.done;
+  }
+}
+
+std::int64_t waiting(int index) {
+  const std::lock_guard lock(state().mutex);
+  return static_cast<std::int64_t>(state().work[index].jobs.size());
+}
+
+Counters counters() {
+  State& now = state();
+  return {now.synchronizations, now.events, now.recorded, now.wrong_device, now.bytes, now.pinned};
+}
+
+void fail(Failing what) {
+  state().failing = what;
+}
+
+bool pins() {
+  return std::getenv("TORCHTAP_TEST_UNPINNED") == nullptr;
+}
+
+}  // namespace torchtap_test::fake
+
+#if TORCH_VERSION_MAJOR < 2
+namespace at {
+using CUDAHooks = torchtap_test::fake::Hooks;  // LibTorch looks for this name
+REGISTER_CUDA_HOOKS(CUDAHooks)
+}  // namespace at
+#endif

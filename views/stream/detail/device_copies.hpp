@@ -1,0 +1,56 @@
+#pragma once
+
+// Tensors of devices on their way to readers: copied without the program's threads, published in order.
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include <torchtap/views/stream/detail/server.hpp>
+#include <torchtap/views/stream/frame.hpp>
+
+namespace torchtap::views::stream::detail {
+
+/// A thread waits until the device has copied a tensor, and then publishes it. It exists from the first
+/// tensor on. Any number of threads may call it; in a forked child each call does nothing.
+class DeviceCopies {
+ public:
+  /// At the end, a device may take so long for what it has not copied.
+  static constexpr std::chrono::seconds kPatience{2};
+
+  explicit DeviceCopies(std::shared_ptr<Server> server);
+  DeviceCopies(const DeviceCopies&) = delete;
+  DeviceCopies& operator=(const DeviceCopies&) = delete;
+  ~DeviceCopies();
+
+  /// Publishes `tensor` when it is copied, behind all that was sent before; a tensor on the CPU, and a frame
+  /// that has no data and says why, when that is published. `frame` is as `Server::publish` wants it. Its
+  /// text and result need not outlive the call.
+  ///
+  /// The tensors on their way take at most the memory of the largest frame. If there is no room, waits for
+  /// some if one of the readers is waited for, for as long as `wait_at_most` says; then the frame arrives
+  /// without data and says why. So does one that cannot be copied. Throws `std::bad_alloc` alone.
+  void send(const std::shared_ptr<SourceState>& source, const at::Tensor& tensor, const Frame& frame,
+            std::uint64_t readers);
+  /// Publishes what is on its way, for which it waits for `kPatience` at most. What the device has not copied
+  /// by then arrives without data and says why. Idempotent.
+  void close() noexcept;
+
+ private:
+  struct Item;
+  struct Queue;
+
+  bool has_ended() const;
+  bool has_thread();
+  bool take_room(std::uint64_t bytes, bool waits);
+  void give_room(std::uint64_t bytes);
+  void run() noexcept;
+  void finish(Item& item) noexcept;
+
+  const std::shared_ptr<Server> server_;
+  Queue* const queue_;  // a forked child does not destroy what a thread of its parent waits for
+};
+
+}  // namespace torchtap::views::stream::detail

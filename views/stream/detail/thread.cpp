@@ -1,0 +1,28 @@
+// Starts threads.
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+#include <torchtap/views/stream/detail/thread.hpp>
+
+namespace torchtap::views::stream::detail {
+
+std::thread start_thread(const char* name, std::function<void()> run) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  try {
+    thread = std::thread(std::move(run));
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace torchtap::views::stream::detail
