@@ -20,7 +20,7 @@ constexpr std::int64_t kLongest = 8;  // times as long as wide
 bool Panels::has_maps(const at::Tensor& tensor) const {
   if (options_.picture == "histogram" || !pictures::has_maps(tensor)) return false;
   if (tensor.dim() == 2) {  // [8, 1000] is a batch of vectors rather than a map
-    const auto [less, more] = std::minmax(tensor.size(0), tensor.size(1));
+    const auto [less, more] = std::minmax({tensor.size(0), tensor.size(1)});
     if (more > kLongest * less) return false;
   }
   return tensor.dim() < 4 || options_.pick < tensor.size(0);
