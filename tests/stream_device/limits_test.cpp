@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 
 #include "streaming.hpp"
 
@@ -193,24 +194,31 @@ BOOST_AUTO_TEST_CASE(a_reader_that_comes_later_gets_nothing_of_before) {
 
 BOOST_AUTO_TEST_CASE(a_forked_child_leaves_the_copies_to_its_parent) {
   Streaming streaming;
-  auto source = streaming.publisher->source("hand");
+  std::optional<stream::Source> source = streaming.publisher->source("hand");
   auto client = streaming.reader();
-  BOOST_TEST(source.publish(of_bytes(400, 7)));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(20);  // so that a child that hangs ends
-    source.publish(torch::ones({3}));
-    streaming.publisher->annotate("child");
-    streaming.publisher.reset();
-    ::_exit(0);
-  }
-  int status = 1;
-  BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
-  BOOST_TEST(status == 0);
+  const auto fork = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);  // so that a child that hangs ends
+      source->publish(torch::ones({3}));
+      streaming.publisher->annotate("child");
+      streaming.publisher.reset();
+      source.reset();  // the last that has the copies
+      ::_exit(0);
+    }
+    int status = 1;
+    BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+    BOOST_TEST(status == 0);
+  };
+  BOOST_TEST(source->publish(of_bytes(400, 7)));
+  fork();  // while the thread waits for the device
   fake::run();
   const auto frame = client.next(20s);
   BOOST_REQUIRE(frame.has_value());
   BOOST_TEST(holds(*frame, torch::full({100}, 7.0)));
   BOOST_TEST(frame->text == "");
   BOOST_TEST(!client.next(20ms).has_value());
+  fork();  // while it waits for something to do
+  BOOST_TEST(source->publish(torch::ones({3})));
+  BOOST_TEST(client.next(20s).has_value());
 }
