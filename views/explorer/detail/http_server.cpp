@@ -18,11 +18,10 @@
 #include <thread>
 #include <utility>
 
-#include <torchtap/views/explorer/detail/assets.hpp>
-#include <torchtap/views/explorer/detail/guard.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/notices.hpp>
 #include <torchtap/views/explorer/detail/process.hpp>
+#include <torchtap/views/explorer/detail/site.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
@@ -50,9 +49,7 @@ std::string text_of(beast::string_view view) {
 
 /// What all connections share.
 struct Shared {
-  Runs runs;
-  Guard guard;
-  bool control;
+  Site site;
   std::set<class Viewer*> viewers;
   std::size_t connections = 0;
 };
@@ -81,56 +78,16 @@ HttpResponse respond(const HttpRequest& request, const Answer& answer) {
   return response;
 }
 
-/// Whether the client reads what gzip packed. "gzip;q=0" would be a way to say no that no browser uses.
-bool reads_gzip(const HttpRequest& request) {
-  return http::token_list(request[http::field::accept_encoding]).exists("gzip");
-}
-
-Answer asset_answer(const std::string& target, bool packed) {
-  const std::string path = target.substr(0, target.find('?'));
-  const Asset* const asset = find_asset(path == "/" ? "/index.html" : path);
-  if (asset != nullptr && packed && asset->packed != nullptr)
-    return {200,
-            asset->type,
-            {reinterpret_cast<const char*>(asset->packed), asset->packed_size},
-            std::string(asset->tag) + "-gzip",
-            "gzip"};
-  if (asset != nullptr)
-    return {
-        200, asset->type, {reinterpret_cast<const char*>(asset->data), asset->size}, asset->tag, "identity"};
-  if (path == "/")
-    return refusal(503,
-                   "This torchtap was built without the explorer's page; the API below /api/v1 answers.");
-  return refusal(404, "There is nothing at this path.");
-}
-
-Answer put_answer(const HttpRequest& request, const Shared& shared) {
-  if (!shared.control)
-    return refusal(403, "Pages may look only; the program would allow more by ServeOptions().control(true).");
-  if (!Guard::is_own(text_of(request[http::field::origin]), text_of(request[http::field::host])))
-    return refusal(403, "Pages of other sites change nothing here.");
-  return control_answer(shared.runs, text_of(request.target()), request.body());
-}
-
-/// The answer to anything but a WebSocket.
-Answer answer_to(const HttpRequest& request, const Shared& shared) {
-  const std::string target = text_of(request.target());
-  if (!shared.guard.knows_host(text_of(request[http::field::host])))
-    return refusal(421, "This server is not known by that name; add it with ServeOptions::hosts.");
-  const bool api = target.compare(0, 5, "/api/") == 0;
-  if (api && !shared.guard.authorizes(text_of(request[http::field::authorization])))
-    return refusal(403, "The token is missing or wrong; open the address that serve() returned.");
-  if (api && request.method() == http::verb::put) return put_answer(request, shared);
-  if (request.method() != http::verb::get && request.method() != http::verb::head)
-    return refusal(405, "Only GET is answered.");
-  if (!api) return asset_answer(target, reads_gzip(request));
-  try {
-    return answer(shared.runs, target, shared.control);
-  } catch (const c10::Error& error) {
-    return refusal(500, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return refusal(500, error.what());
-  }
+Asked asked_by(const HttpRequest& request) {
+  const auto header = [&](http::field name) { return text_of(request[name]); };
+  // "gzip;q=0" would be a way to say no that no browser uses.
+  return {text_of(request.method_string()),
+          text_of(request.target()),
+          header(http::field::host),
+          header(http::field::origin),
+          header(http::field::authorization),
+          request.body(),
+          http::token_list(request[http::field::accept_encoding]).exists("gzip")};
 }
 
 /// A page that is told what changed. Keeps itself alive while it waits for something.
@@ -161,7 +118,7 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
   /// Sends what is new, unless the last notice is still on its way: then the next one says it all.
   void tell() {
     if (!admitted_ || writing_) return;
-    text_ = notices_.next(shared_->runs);
+    text_ = notices_.next(shared_->site.runs);
     if (text_.empty()) return;
     writing_ = true;
     socket_.text(true);
@@ -186,7 +143,7 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
   }
 
   bool admit(const std::string& message) {
-    if (!shared_->guard.is_token(token_in(message))) {
+    if (!shared_->site.guard.is_token(token_in(message))) {
       socket_.async_close(websocket::close_reason(static_cast<websocket::close_code>(4403), "wrong token"),
                           [self = shared_from_this()](error_code) {});
       return false;
@@ -236,14 +193,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (error) return close();
     const HttpRequest& request = parser_->get();
     if (websocket::is_upgrade(request)) return upgrade(request);
-    HttpResponse response = respond(request, answer_to(request, *shared_));
+    HttpResponse response = respond(request, shared_->site.answer(asked_by(request)));
     const bool last = response.need_eof();
     write(std::move(response), last);
   }
 
   void upgrade(const HttpRequest& request) {
     const std::string host = text_of(request[http::field::host]);
-    if (!shared_->guard.knows_host(host))
+    if (!shared_->site.guard.knows_host(host))
       return write(respond(request, refusal(421, "This server is not known by that name.")), true);
     if (!Guard::is_own(text_of(request[http::field::origin]), host))
       return write(respond(request, refusal(403, "Pages of other sites may not connect.")), true);
@@ -294,11 +251,11 @@ class HttpServer::Machinery {
     listen(options);
     const unsigned port = acceptor_.local_endpoint().port();
     shared_ =
-        std::make_shared<Shared>(Shared{std::move(runs), Guard(options, port), options.control(), {}, 0});
+        std::make_shared<Shared>(Shared{{std::move(runs), Guard(options, port), options.control()}, {}, 0});
     const std::string address = options.address();
     const std::string host = address.find(':') == std::string::npos ? address : "[" + address + "]";
     url_ = "http://" + (address == "0.0.0.0" || address == "::" ? "localhost" : host) + ":" +
-           std::to_string(port) + "/#token=" + shared_->guard.token();
+           std::to_string(port) + "/#token=" + shared_->site.guard.token();
     accept();
     wait();
     start();
@@ -382,7 +339,7 @@ class HttpServer::Machinery {
     timer_.expires_after(between_notices);
     timer_.async_wait([this](error_code error) {
       if (error) return;
-      for (const auto& run : shared_->runs) refresh(*run);
+      for (const auto& run : shared_->site.runs) refresh(*run);
       const std::set<Viewer*> viewers = shared_->viewers;
       for (Viewer* const viewer : viewers) viewer->tell();
       wait();

@@ -177,7 +177,8 @@ void RunFileWriter::step(std::int64_t step) {
 
 void RunFileWriter::end() {
   block(BlockKind::end, "");
-  flush();
+  const std::lock_guard lock(mutex_);
+  write_out();
 }
 
 }  // namespace torchtap::views::explorer::detail

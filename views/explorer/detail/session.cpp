@@ -188,6 +188,7 @@ bool Session::open_step(bool trains) {
 
 /// The optimizer has changed what was kept at the end of the backward before.
 void Session::compare_parameters() noexcept {
+  if (updates_.empty()) return;
   guarded([&] {
     const auto began = Pace::Clock::now();
     updates_.compare(*run_);

@@ -38,6 +38,11 @@ void Updates::keep(std::int32_t series, const at::Tensor& parameter, std::int64_
   kept_[series] = {parameter, std::move(values), step};
 }
 
+bool Updates::empty() const {
+  const std::lock_guard lock(mutex_);
+  return kept_.empty();
+}
+
 void Updates::compare(Run& run) {
   std::map<std::int32_t, Before> kept;
   {

@@ -25,13 +25,14 @@ class Updates {
   /// Tells the run by how much each parameter that was kept has changed since, |after - before| / |before|,
   /// unless it has not, or this is no number. Forgets the copies.
   void compare(Run& run);
+  bool empty() const;
 
  private:
   struct Before {
     at::Tensor parameter, values;
     std::int64_t step;
   };
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::int32_t, Before> kept_;
 };
 

@@ -1,0 +1,27 @@
+#pragma once
+
+// What a server shows, and to whom: everything about an answer but the bytes of HTTP.
+
+#include <string>
+
+#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/guard.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// A request, with those of its headers that matter.
+struct Asked {
+  std::string method;  // "GET"
+  std::string target, host, origin, authorization, body;
+  bool reads_gzip = false;
+};
+
+struct Site {
+  Runs runs;
+  Guard guard;
+  bool control;  // whether pages may change how often runs record
+
+  Answer answer(const Asked& asked) const;
+};
+
+}  // namespace torchtap::views::explorer::detail
