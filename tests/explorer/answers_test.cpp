@@ -29,9 +29,9 @@ rapid::Document parsed(const std::string& json) {
 }
 
 /// The call with this path and number in a forward.
-const rapid::Value& call_at(const rapid::Value& graph, const std::string& path, int call) {
+const rapid::Value& call_at(const rapid::Value& graph, const char* path, int call) {
   for (const auto& one : graph["calls"].GetArray()) {
-    if (one["path"].GetString() == path && one["call"].GetInt() == call) return one;
+    if (std::string(one["path"].GetString()) == path && one["call"].GetInt() == call) return one;
   }
   BOOST_REQUIRE_MESSAGE(false, "no call of " << path);
   throw std::logic_error(path);

@@ -87,14 +87,14 @@ class TORCHTAP_API Explorer {
 
 namespace detail {
 /// Number of explorers that watch a model.
-TORCHTAP_API std::atomic<int>& watching() noexcept;
+TORCHTAP_API extern std::atomic<int> watching;
 TORCHTAP_API void attach(const at::Tensor& tensor, const char* name);
 }  // namespace detail
 
 /// In a forward: makes a node of an intermediate tensor, with its values and gradients. Returns the tensor
 /// itself, whether or not an explorer watches.
 inline const at::Tensor& attach(const at::Tensor& tensor, const char* name) {
-  if (detail::watching().load(std::memory_order_relaxed) != 0) detail::attach(tensor, name);
+  if (detail::watching.load(std::memory_order_relaxed) != 0) detail::attach(tensor, name);
   return tensor;
 }
 inline at::Tensor attach(at::Tensor&& tensor, const char* name) {

@@ -380,9 +380,6 @@ void attach(const at::Tensor& tensor, const char* name) {
   }
 }
 
-std::atomic<int>& watching() noexcept {
-  static std::atomic<int> count{0};
-  return count;
-}
+std::atomic<int> watching{0};
 
 }  // namespace torchtap::views::explorer::detail

@@ -80,7 +80,7 @@ void Session::watch(const std::vector<model::ModuleRef>& modules, const selector
     run_->with_graph([](Graph& graph) { graph = Graph(); });
     throw;
   }
-  ++watching();
+  ++watching;
 }
 
 void Session::attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector) {
@@ -158,7 +158,7 @@ void Session::attach_to(const model::ModuleRef& module, std::int32_t index) {
 void Session::close() noexcept {
   forget_forward();
   if (std::exchange(closed_, true)) return;
-  if (!handles_.empty()) --watching();
+  if (!handles_.empty()) --watching;
   guarded([&] {
     hooks::DeferredCompile batch;
     handles_.clear();
