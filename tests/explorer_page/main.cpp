@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
@@ -74,14 +75,14 @@ class Training {
 
 struct Page {
   std::vector<std::shared_ptr<Run>> runs;
-  std::unique_ptr<explorer::Server> server;
+  std::unique_ptr<explorer::detail::HttpServer> server;
   std::string url;
 
   void start() {
     auto options = explorer::ServeOptions().token(token).control(true);
     // The second time at the same place.
     if (!url.empty()) options.port(std::stol(url.substr(url.rfind(':', url.find('#')) + 1)));
-    server = std::make_unique<explorer::Server>(runs, options);
+    server = std::make_unique<explorer::detail::HttpServer>(runs, options);
     url = server->url();
   }
 };
