@@ -1,15 +1,13 @@
-// The program that runs, as Linux tells it.
-#include <fstream>
+// The program that runs, as it was called.
+#include <errno.h>
 
 #include <torchtap/views/explorer/detail/program.hpp>
 
 namespace torchtap::views::explorer::detail {
 
 std::string program_name() {
-  std::ifstream in("/proc/self/comm");
-  std::string name;
-  std::getline(in, name);
-  return name;
+  const char* const name = ::program_invocation_short_name;  // the kernel's has 15 characters at most
+  return name == nullptr ? "" : name;
 }
 
 }  // namespace torchtap::views::explorer::detail
