@@ -121,7 +121,12 @@ void Session::drop_ended(Forward& forward, std::int32_t module, int depth) {
   }
 }
 
+/// The forward threw. If it was looked at, the next one has to be in its place.
 void Session::abandon(Forward& forward) {
+  if (forward.traced) {
+    const std::lock_guard lock(mutex_);
+    ++wanted_traces_[static_cast<std::size_t>(forward.mode)];
+  }
   forward = Forward();
 }
 
@@ -167,7 +172,7 @@ void Session::begin(Forward& forward) {
   forward.recorded = open_step(trains);
   forward.step = step_;
   int& wanted = wanted_traces_[static_cast<std::size_t>(forward.mode)];
-  // The first forward of a mode, and later ones as time allows.
+  // The first forward of a mode that returns, and later ones as time allows.
   const bool first = !run_->has(forward.mode);
   forward.traced = wanted > 0 && (first || pace_.affords(Pace::Clock::now()));
   if (!forward.traced) return;
