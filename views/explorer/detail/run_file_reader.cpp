@@ -39,7 +39,8 @@ std::string bytes_at(int file, std::uint64_t at, std::size_t size) {
 
 }  // namespace
 
-RunFileReader::RunFileReader(const std::string& directory) : path_(run_file_path(directory)) {
+RunFileReader::RunFileReader(const std::string& directory, std::int64_t number)
+    : path_(run_file_path(directory, number)) {
   file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   TORCH_CHECK(file_ >= 0, "explorer: cannot read the run in \"", directory, "\": ", path_, ": ",
               std::strerror(errno), "; pass a directory that Options().save() named.");

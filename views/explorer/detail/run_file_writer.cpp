@@ -31,13 +31,16 @@ int open_new(const std::string& directory, const std::string& path) {
 
 }  // namespace
 
-std::string run_file_path(const std::string& directory) {
-  return (std::filesystem::path(directory) / "explorer" / "run.tapx").string();
+RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t number)
+    : path_(run_file_path(directory, number)), file_(open_new(directory, path_)) {
+  ::flock(file_, LOCK_EX | LOCK_NB);  // says that the run goes on; where that is not possible, nothing does
+  waiting_ = "TAPX\1\0\0\0";
+  waiting_.resize(8, '\0');
+  this->info(info);
+  flush();
 }
 
-RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info)
-    : path_(run_file_path(directory)), file_(open_new(directory, path_)) {
-  ::flock(file_, LOCK_EX | LOCK_NB);  // says that the run goes on; where that is not possible, nothing does
+void RunFileWriter::info(const RunInfo& info) {
   Json json;
   json.begin();
   json.field("format", 1);
@@ -46,10 +49,7 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info)
   json.field("started", info.started);
   json.field("mantissa_bits", mantissa_bits);
   json.end();
-  waiting_ = "TAPX\1\0\0\0";
-  waiting_.resize(8, '\0');
   block(BlockKind::info, json.text());
-  flush();
 }
 
 RunFileWriter::~RunFileWriter() {
