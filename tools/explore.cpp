@@ -26,8 +26,8 @@ namespace explorer = views::explorer;
 std::string examples() {
   return c10::str(R"(
 Shows models as they compute, in the browser: the nested graph of calls, and how values, gradients and parameters are
-distributed over time. The sources are directories that Options().save() of an explorer named, finished, killed, or still
-being written; or one TorchScript file, which is run once.
+distributed over time. The sources are directories that Options().save() of an explorer named, or torchtap preload --explore --save,
+finished, killed, or still being written, with all their runs; or one TorchScript file, which is run once.
 
 )",
                   describe_inputs(), R"(

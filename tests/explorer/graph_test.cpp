@@ -248,12 +248,4 @@ BOOST_AUTO_TEST_CASE(a_forward_that_throws_leaves_no_trace) {
   check_no_errors(watched);
 }
 
-BOOST_AUTO_TEST_CASE(says_why_a_model_cannot_be_watched) {
-  Net net, other;
-  explorer::Explorer watched;
-  watched.watch(*net);
-  BOOST_CHECK_EXCEPTION(watched.watch(*other), c10::ValueError,
-                        torchtap_test::says({"explorer::Explorer::watch", "another explorer"}));
-}
-
 BOOST_AUTO_TEST_SUITE_END()

@@ -127,8 +127,8 @@ inline std::set<std::string> expected_edges() {
 }
 
 /// "block: n2.0 -> relu#1.0", with the number of forwards behind if it is not that of all.
-inline std::set<std::string> edges_of(const explorer::Explorer& explorer, Mode mode) {
-  return explorer.session()->run()->with_graph([&](const explorer::detail::Graph& graph) {
+inline std::set<std::string> edges_of_session(const explorer::detail::Session& session, Mode mode) {
+  return session.run()->with_graph([&](const explorer::detail::Graph& graph) {
     const auto& of = graph.of(mode);
     const auto name = [&](std::int32_t call, bool whole = false) {
       const auto& info = graph.calls[static_cast<std::size_t>(call)];
@@ -154,6 +154,10 @@ inline std::set<std::string> edges_of(const explorer::Explorer& explorer, Mode m
     }
     return edges;
   });
+}
+
+inline std::set<std::string> edges_of(const explorer::Explorer& explorer, Mode mode) {
+  return edges_of_session(*explorer.session(), mode);
 }
 
 /// Fails with what is missing and what is too much.

@@ -24,6 +24,18 @@ int main(int argc, char** argv) {
     if (ending == "backward") scores.sum().backward();
     std::cout << scores << std::endl;
   }
+  if (ending == "train") {
+    net->train();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    for (int i = 0; i < 4; ++i) {
+      optimizer.zero_grad();
+      net(images * (i + 1)).square().mean().backward();
+      optimizer.step();
+    }
+    for (const auto& one : net->named_parameters()) {  // to the bit
+      std::cout << one.key() << ' ' << one.value().view(at::kInt).sum().item<std::int64_t>() << '\n';
+    }
+  }
   torch::save(net->conv1(images), "conv1.pt");
   if (ending == "exit") std::exit(7);
   if (ending == "throw") throw std::runtime_error("as told");

@@ -124,6 +124,9 @@ int main(int argc, char** argv) {
       for (int round = 0; round < 2; ++round) {
         std::thread([&] { evaluate(net, 3); }).join();
       }
+    } else if (what == "evaluated") {
+      net->eval();
+      evaluate(net, 6);
     } else if (what == "fork") {
       net->eval();
       evaluate(net, 2);

@@ -22,6 +22,9 @@
 #include "config.hpp"
 #include "costs.hpp"
 #include "ending.hpp"
+#ifdef TORCHTAP_HAVE_EXPLORER
+#include "explore.hpp"
+#endif
 #include "session.hpp"
 #include "trace.hpp"
 
@@ -39,6 +42,10 @@ struct Agent {
       mode = new Trace(config);
     } else if (config.mode == "report") {
       mode = new Costs(config);
+#ifdef TORCHTAP_HAVE_EXPLORER
+    } else if (config.mode == "explore") {
+      mode = new Explore(config);
+#endif
     } else {
       session = new Session(config, {});
     }

@@ -19,6 +19,7 @@
 #include "../asked.hpp"
 #include "../checks.hpp"
 #include "../which_options.hpp"
+#include "announcements.hpp"
 #include "config.hpp"
 #include "report.hpp"
 #include "summary.hpp"
@@ -61,6 +62,12 @@ a backward ends by it. Models are known once the program has asked them for thei
 train or eval; a method of TorchScript is a model of its own. One thread is measured at a time. It saves when the
 process ends, and every so many seconds with --every.
 
+--explore shows the program's models in the browser while they train, as torchtap explore does with --save DIR
+afterwards. The address is said when the first model runs; the page lives as long as the program. Models are known as
+for --report, and a forward ends as a trace does, a training step's by its backward. The model's own call has the inputs
+of its first module and no outputs. Each process has a page, and a directory, of its own: DIR-PID. The run is written as
+it goes, so it survives any end of the program.
+
 The program keeps its own output, exit status and signal handlers. Torchtap prints its messages to stderr after the
 program has ended.
 
@@ -71,6 +78,7 @@ Examples:
   torchtap preload --stream train -- ./train & torchtap watch train --wait-for 10
   torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
   torchtap preload --report insight.json -- ./program its arguments; torchtap report insight.json
+  torchtap preload --explore --save run1 -- ./train its arguments; torchtap explore run1
 )";
 
 /// Looks next to the command in a build tree, and in the library folder of an installation.
@@ -162,12 +170,19 @@ int find_program(const std::string& program) {
     const Reports folder;
     config.reports = folder.path();
     const Environment environment;
-    ended = supervise([&] {
-      become(config, environment, program);
-      // For example, a script whose interpreter does not exist.
-      std::cerr << "torchtap: cannot run " << program[0] << ": " << std::strerror(errno) << std::endl;
-      ::_exit(126);
-    });
+    Announcements announcements(folder.path());
+    const auto say = [&] {
+      for (const auto& line : announcements.fresh()) std::cerr << "torchtap: " << line << std::endl;
+    };
+    ended = supervise(
+        [&] {
+          become(config, environment, program);
+          // For example, a script whose interpreter does not exist.
+          std::cerr << "torchtap: cannot run " << program[0] << ": " << std::strerror(errno) << std::endl;
+          ::_exit(126);
+        },
+        config.mode == "explore" ? std::function<void()>(say) : nullptr);
+    say();
     config.process = ended.process;
     auto reports = read_reports(folder.path());
     settle(reports, config);
@@ -181,11 +196,92 @@ int find_program(const std::string& program) {
 
 }  // namespace
 
+namespace {
+
+void prepare_explorer(Config& config, const std::string& port) {
+#ifdef TORCHTAP_HAVE_EXPLORER
+  config.mode = "explore";
+  config.port = std::stoll(port);
+#else
+  static_cast<void>(config);
+  static_cast<void>(port);
+  throw std::runtime_error(
+      "--explore needs torchtap::explorer, without which this torchtap was built "
+      "(-DTORCHTAP_BUILD_EXPLORER=ON, needs Boost's headers).");
+#endif
+}
+
+/// What an explorer wrote into the directory before.
+void remove_run(const std::string& directory) {
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(directory + "/explorer", error)) {
+    if (file.path().extension() == ".tapx") fs::remove(file.path());
+  }
+}
+
+/// Something else instead of a recording.
+struct Chosen {
+  std::string trace, report;  // where to
+  bool explores = false;
+  std::string port;
+};
+
+/// Runs the program. Throws `std::runtime_error` for options that do not go together.
+[[noreturn]] void start(Config& config, const Chosen& chosen, std::vector<std::string>& program) {
+  if (config.save.empty() && chosen.trace.empty() && chosen.report.empty() && config.stream.empty() &&
+      !chosen.explores) {
+    throw CLI::RequiredError("--save (or --stream, --trace, --report or --explore)");
+  }
+  if (!config.save.empty() && !config.stream.empty() && config.reduce.empty()) {
+    throw std::runtime_error(
+        "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or "
+        "save what arrives: torchtap tail " +
+        config.stream + " --save " + config.save + ".");
+  }
+  if (chosen.explores) prepare_explorer(config, chosen.port);
+  if (!chosen.trace.empty()) {
+    config.mode = "trace";
+    config.save = chosen.trace;
+  } else if (!chosen.report.empty()) {
+    views::report::check_path(chosen.report);
+    config.mode = "report";
+    config.save = chosen.report;
+  }
+  if (config.save.empty()) run(config, "", program);
+  std::string shown = config.save;
+  while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
+  config.save = fs::absolute(config.save).lexically_normal().string();
+  if (config.save.size() > 1 && config.save.back() == '/') config.save.pop_back();
+  if (!config.overwrite && fs::exists(config.save) && !fs::is_empty(config.save)) {
+    throw std::runtime_error(config.save + " already exists; --overwrite replaces a recording.");
+  }
+  if (chosen.explores) remove_run(config.save);
+  run(config, shown, program);
+}
+
+/// The options of one kind of result do not go with another.
+void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* explore,
+                const std::vector<CLI::Option*>& of_recordings, CLI::Option* save) {
+  for (CLI::Option* option : {trace, report, explore}) {
+    for (CLI::Option* other : of_recordings) {
+      if (option != report || other->get_name() != "--every") option->excludes(other);
+    }
+    for (const char* name :
+         {"--types", "--not-types", "--names", "--not-names", "--over", "--elementwise", "--stream"}) {
+      option->excludes(name);
+    }
+  }
+  trace->excludes(save)->excludes(report);
+  report->excludes(save);
+  explore->excludes(trace)->excludes(report);
+}
+
+}  // namespace
+
 void add_command(CLI::App& app) {
   auto config = std::make_shared<Config>();
   auto program = std::make_shared<std::vector<std::string>>();
-  auto traced = std::make_shared<std::string>();
-  auto measured = std::make_shared<std::string>();
+  auto chosen = std::make_shared<Chosen>();
   CLI::App* command = app.add_subcommand("preload", "Record inside a program without rebuilding it");
   command->footer(kExamples);
   auto* what = command->add_option("--what", config->what, "What to record")
@@ -210,21 +306,21 @@ void add_command(CLI::App& app) {
   auto* every = command->add_option("--every", config->every, "Also save the recording every so many seconds")
                     ->check(CLI::PositiveNumber);
   auto* trace =
-      command->add_option("--trace", *traced, "Directory: log every operation of one forward pass instead")
+      command
+          ->add_option("--trace", chosen->trace, "Directory: log every operation of one forward pass instead")
           ->check(torchtap::tools::place());
   auto* report =
-      command->add_option("--report", *measured, "File (.json, .csv, .html): measure each module instead")
+      command
+          ->add_option("--report", chosen->report, "File (.json, .csv, .html): measure each module instead")
           ->check(torchtap::tools::place());
-  for (auto* other : {what, reduce, save}) {
-    trace->excludes(other);
-    report->excludes(other);
-  }
-  for (const char* name :
-       {"--types", "--not-types", "--names", "--not-names", "--over", "--elementwise", "--stream"}) {
-    trace->excludes(name);
-    report->excludes(name);
-  }
-  trace->excludes(every)->excludes(report);
+  auto* explore =
+      command
+          ->add_flag(
+              "--explore{0}", chosen->port,
+              "Show the program's models as a live page instead; --explore=PORT for one port, otherwise "
+              "the first free one from 8080 on")
+          ->transform(tools::whole_number(0, 65535));
+  keep_apart(trace, report, explore, {what, reduce, every}, save);
   command
       ->add_option("--keep", config->keep,
                    "Tensors of the trace to keep: all, none, or names such as 'conv*'")
@@ -232,33 +328,9 @@ void add_command(CLI::App& app) {
       ->needs(trace);
   command->add_flag("--overwrite", config->overwrite, "Replace an existing recording");
   command->add_option("program", *program, "The program and its arguments, after --")->required();
-  command->callback([config, program, traced, measured] {
-    if (config->save.empty() && traced->empty() && measured->empty() && config->stream.empty()) {
-      throw CLI::RequiredError("--save (or --stream, --trace or --report)");
-    }
-    if (!config->save.empty() && !config->stream.empty() && config->reduce.empty()) {
-      throw std::runtime_error(
-          "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or "
-          "save what arrives: torchtap tail " +
-          config->stream + " --save " + config->save + ".");
-    }
-    if (!traced->empty()) {
-      config->mode = "trace";
-      config->save = *traced;
-    } else if (!measured->empty()) {
-      views::report::check_path(*measured);
-      config->mode = "report";
-      config->save = *measured;
-    }
-    if (config->save.empty()) run(*config, "", *program);
-    std::string shown = config->save;
-    while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
-    config->save = fs::absolute(config->save).lexically_normal().string();
-    if (config->save.size() > 1 && config->save.back() == '/') config->save.pop_back();
-    if (!config->overwrite && fs::exists(config->save) && !fs::is_empty(config->save)) {
-      throw std::runtime_error(config->save + " already exists; --overwrite replaces a recording.");
-    }
-    run(*config, shown, *program);
+  command->callback([config, program, chosen, explore] {
+    chosen->explores = explore->count() > 0;
+    start(*config, *chosen, *program);
   });
 }
 

@@ -22,8 +22,10 @@ struct Config {
   std::string reduce;              ///< text for `reductions::Named`; empty: keep every sample
   std::vector<std::int64_t> over;  ///< the dimensions that count as rows
   bool elementwise = false;        ///< each sample is a row; otherwise, without `over`, each element is
-  std::string mode = "record";     ///< or trace: log the first forward; or report: measure modules
-  std::vector<std::string> keep;   ///< of a trace: names of tensors, or all or none; empty: all
+  /// Or trace: log the first forward; or report: measure modules; or explore: show models as a live page.
+  std::string mode = "record";
+  std::int64_t port = 0;          ///< of the page; 0 for a free one
+  std::vector<std::string> keep;  ///< of a trace: names of tensors, or all or none; empty: all
   std::string save;          ///< output directory, or file of a report; absolute; empty: nothing is saved
   std::string stream;        ///< name under which samples or results are sent; empty: they are not
   std::int64_t readers = 0;  ///< for which the program waits before its first module runs
@@ -36,8 +38,9 @@ struct Config {
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(what), CEREAL_NVP(which.types), CEREAL_NVP(which.not_types), CEREAL_NVP(which.names),
             CEREAL_NVP(which.not_names), CEREAL_NVP(reduce), CEREAL_NVP(over), CEREAL_NVP(elementwise),
-            CEREAL_NVP(mode), CEREAL_NVP(keep), CEREAL_NVP(save), CEREAL_NVP(stream), CEREAL_NVP(readers),
-            CEREAL_NVP(overwrite), CEREAL_NVP(every), CEREAL_NVP(process), CEREAL_NVP(reports));
+            CEREAL_NVP(mode), CEREAL_NVP(port), CEREAL_NVP(keep), CEREAL_NVP(save), CEREAL_NVP(stream),
+            CEREAL_NVP(readers), CEREAL_NVP(overwrite), CEREAL_NVP(every), CEREAL_NVP(process),
+            CEREAL_NVP(reports));
   }
 };
 

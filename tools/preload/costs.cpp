@@ -11,17 +11,16 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <iostream>
 #include <set>
 
 #include <torchtap/model/detail/interposed.hpp>
-#include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "../message.hpp"
 #include "agent.hpp"
 #include "ending.hpp"
 #include "linked.hpp"
+#include "ownership.hpp"
 
 namespace torchtap::preload {
 namespace {
@@ -32,29 +31,6 @@ using torch::nn::Module;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 constexpr std::size_t kMostModels = 16;
-
-/// The modules of a walk, without a share in them: the program's models must not live longer because of us.
-std::vector<model::ModuleRef> without_ownership(const std::vector<model::ModuleRef>& modules) {
-  std::vector<model::ModuleRef> refs;
-  std::shared_ptr<const model::detail::Node> root;
-  for (const model::ModuleRef& module : modules) {
-    auto node = std::make_shared<model::detail::Node>(model::detail::Access::node(module));
-    node->keep = nullptr;
-    node->root = root;
-    if (root == nullptr) root = node;
-    refs.push_back(model::detail::Access::make(std::move(node)));
-  }
-  return refs;
-}
-
-/// Expires with the model. A model on the stack lives as long as the first part of it that is not.
-std::weak_ptr<const Module> life_of(const std::vector<model::ModuleRef>& modules) {
-  for (const model::ModuleRef& module : modules) {
-    auto life = module.module().weak_from_this();
-    if (!life.expired()) return life;
-  }
-  return {};
-}
 
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments) {
   std::vector<at::Tensor> tensors;
@@ -485,11 +461,7 @@ Costs* Costs::for_child() {
 }
 
 void Costs::tell(bool ended) {
-  report_.ended = ended;
-  report_.uses_torch = program_uses_torch();
-  if (write(report_, config_.reports) || !ended) return;
-  // The launcher is gone, so print the notes here.
-  for (const auto& line : report_.notes) std::cerr << "torchtap: " << line << std::endl;
+  preload::tell(report_, config_.reports, ended);
 }
 
 }  // namespace torchtap::preload

@@ -33,6 +33,8 @@ class Pass {
   /// that never run are noticed after a few calls. Call it for every call of the first module, before its
   /// body.
   bool begins_again(const std::vector<at::Tensor>& inputs);
+  /// Whether modules that can be seen were not called yet.
+  bool expects_others() const noexcept { return !visible_.empty(); }
   /// Runs an operation, and follows what is computed from the pass's inputs.
   void follow(operations::Event& event);
   /// A tensor was computed in the pass, or is its input.

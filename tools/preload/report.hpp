@@ -43,6 +43,9 @@ struct Report {
 /// Writes the report into `folder` atomically, replacing an earlier one of the same process. Returns false on
 /// failure.
 bool write(const Report& report, const std::string& folder) noexcept;
+/// Completes the report and leaves it to the launcher. `ended`: it is the last one, whose notes are printed
+/// here if the launcher is gone.
+void tell(Report& report, const std::string& folder, bool ended);
 /// The report of one process; its `process` is 0 if there is no readable report.
 Report read_report(const std::string& folder, std::int64_t process) noexcept;
 /// All readable reports, ordered by process.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <iostream>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/model/detail/interposed.hpp>
@@ -315,15 +314,11 @@ void Session::tell(bool ended) {
     const std::shared_lock lock(mutex_);
     report = report_;
     report.attached = attached();
-    report.ended = ended;
-    report.uses_torch = program_uses_torch();
     report.uses_script = uses_script_;
     for (const auto& entry : places_.compiled_in) report.compiled_in.insert(entry.first);
     report.notes = notes();
   }
-  if (write(report, config_.reports) || !ended) return;
-  // The launcher is gone, so print the notes here.
-  for (const auto& line : report.notes) std::cerr << "torchtap: " << line << std::endl;
+  preload::tell(report, config_.reports, ended);
 }
 
 void Session::begin() {

@@ -118,6 +118,8 @@ std::string nearest_to(const tools::Which& which, const Seen& seen) {
 std::string contents(const Report& report, const Config& config) {
   if (config.mode == "trace") return counted(report.samples, "tensor");
   if (config.mode == "report") return counted(report.samples, "repeat");
+  if (config.mode == "explore")
+    return counted(report.samples, "step") + " of " + counted(report.modules, "model");
   return counted(report.samples, "sample") + " of " + counted(report.modules, "module");
 }
 
@@ -132,7 +134,7 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
   }
   const Seen seen(reports);
   std::vector<std::string> lines;
-  if (config.mode == "report" && !seen.ran_types.empty()) {
+  if ((config.mode == "report" || config.mode == "explore") && !seen.ran_types.empty()) {
     lines.push_back(
         nothing + "no module that ran (" + listed(seen.ran_types) +
         ") belongs to a model that the program set to train or eval, or asked for its parameters.");
@@ -213,7 +215,10 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
       continue;
     }
     if (!itself && runs(report)) {
-      lines.push_back(who + " is still running and saves its recording when it ends: " +
+      lines.push_back(who +
+                      (config.mode == "explore"
+                           ? " is still running and goes on with its run: "
+                           : " is still running and saves its recording when it ends: ") +
                       show(report.directory.empty() ? config.save + "-" + std::to_string(report.process)
                                                     : report.directory));
       continue;
@@ -222,6 +227,10 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (itself && WIFSIGNALED(program.status)) {
       const int number = WTERMSIG(program.status);
       how = "the program was killed by signal " + std::to_string(number) + " (" + ::strsignal(number) + ")";
+    }
+    if (config.mode == "explore") {
+      lines.push_back(how + ": " + show(report.directory) + " has the run as far as it was written.");
+      continue;
     }
     lines.push_back(
         how + " and could not save what it had recorded: " +

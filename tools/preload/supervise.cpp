@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <stdexcept>
 #include <string>
 
@@ -70,7 +71,7 @@ class Witness {
 
 }  // namespace
 
-Ended supervise(const std::function<void()>& program) {
+Ended supervise(const std::function<void()>& program, const std::function<void()>& meanwhile) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, &before);
@@ -95,8 +96,12 @@ Ended supervise(const std::function<void()>& program) {
 
   for (;;) {
     siginfo_t info;
-    const int number = ::sigwaitinfo(&all, &info);
-    if (number < 0) continue;
+    constexpr timespec pause{0, 100000000};
+    const int number = meanwhile ? ::sigtimedwait(&all, &info, &pause) : ::sigwaitinfo(&all, &info);
+    if (number < 0) {
+      if (meanwhile) meanwhile();
+      continue;
+    }
     if (number == SIGCHLD) {
       int status = 0;
       if (::waitpid(process, &status, WNOHANG | WUNTRACED) != process) continue;

@@ -14,8 +14,8 @@ struct Ended {
 
 /// Runs `program`, which must exec or exit, in a child process and waits for it. Behaves as if the program
 /// ran in this process: forwards signals sent to this process (those sent to the whole group reach the
-/// program anyway), and stops when the program stops.
-Ended supervise(const std::function<void()>& program);
+/// program anyway), and stops when the program stops. `meanwhile` is called about ten times a second.
+Ended supervise(const std::function<void()>& program, const std::function<void()>& meanwhile = {});
 
 /// Ends this process as `program` ended, with the same status or signal.
 [[noreturn]] void end_as(const Ended& program);

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <iostream>
 
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/walk.hpp>
@@ -252,11 +251,7 @@ Trace* Trace::for_child() {
 }
 
 void Trace::tell(bool ended) {
-  report_.ended = ended;
-  report_.uses_torch = program_uses_torch();
-  if (write(report_, config_.reports) || !ended) return;
-  // The launcher is gone, so print the notes here.
-  for (const auto& line : report_.notes) std::cerr << "torchtap: " << line << std::endl;
+  preload::tell(report_, config_.reports, ended);
 }
 
 }  // namespace torchtap::preload

@@ -26,10 +26,11 @@ struct Module;
 namespace torchtap::views::explorer {
 
 namespace detail {
+class Group;
 class Session;
-}
+}  // namespace detail
 
-/// Watches a model while it trains or runs:
+/// Watches models while they train or run:
 ///
 ///     explorer::Explorer explorer(explorer::Options().save("run1"));
 ///     explorer.watch(*model);
@@ -40,7 +41,9 @@ class Session;
 /// training step before them. Several threads may run the model. Modules that cannot be hooked in this
 /// program are not shown, and data flows through the call around them.
 ///
-/// Move-only; destroy it in the thread that runs the model, and not while a forward runs.
+/// Each model that is watched is a run of its own, with steps of its own; all are shown by the same page.
+///
+/// Move-only; destroy it in the thread that runs the models, and not while a forward runs.
 class TORCHTAP_API Explorer {
  public:
   explicit Explorer(Options options = {});
@@ -48,23 +51,25 @@ class TORCHTAP_API Explorer {
   Explorer(Explorer&&) noexcept;
   Explorer& operator=(Explorer&&) noexcept;
 
-  /// Watches the model and those of its modules that are selected. Throws `c10::ValueError` if the model
-  /// itself cannot be hooked, or if this explorer watches a model already.
-  void watch(torch::nn::Module& model, const selectors::Selector& selector = {});
+  /// Watches the model and those of its modules that are selected. If there are several models, the page
+  /// shows each as this name, or as its type if that is empty. Throws `c10::ValueError` if the model itself
+  /// cannot be hooked, or if this explorer watches it already.
+  void watch(torch::nn::Module& model, const selectors::Selector& selector = {},
+             const std::string& name = "");
   /// The same for a TorchScript model; modules are hooked around `method`.
   void watch(const torch::jit::Module& model, const selectors::Selector& selector = {},
-             const std::string& method = "forward");
+             const std::string& method = "forward", const std::string& name = "");
 
-  /// Says which step begins, for a time axis of one's own. Throws `c10::ValueError` if the number is not
-  /// larger than the one before.
+  /// Says which step of all models begins, for a time axis of one's own. Throws `c10::ValueError` if the
+  /// number is not larger than the one before.
   void step(std::int64_t number);
-  /// A number of the current step, drawn above all panels.
+  /// A number of the current step, drawn above all panels of each model.
   void scalar(const std::string& name, double value);
   /// The same for a tensor of one element. One that is on a device is read, which waits for the device, only
   /// in steps that are recorded. Throws `c10::ValueError` for several elements.
   void scalar(const std::string& name, const at::Tensor& value);
 
-  /// Shows the run in the browser, from a thread of its own, for as long as this object lives. Returns what
+  /// Shows the runs in the browser, from a thread of its own, for as long as this object lives. Returns what
   /// to open: "http://127.0.0.1:8080/#token=…". Throws as `Server` does, and `c10::ValueError` if it is
   /// served already.
   std::string serve(const ServeOptions& options = {});
@@ -72,17 +77,17 @@ class TORCHTAP_API Explorer {
   /// network. Throws `c10::Error` if the file cannot be written.
   void export_page(const std::string& file) const;
 
-  /// The number of the current step.
+  /// The number of the current step of the model that was watched first.
   std::int64_t step() const;
   /// What recording failed at.
   std::vector<std::string> errors() const;
 
-  /// For torchtap itself: what was recorded.
-  const std::shared_ptr<detail::Session>& session() const noexcept { return session_; }
+  /// For torchtap itself: what was recorded of the first model, and of all.
+  std::shared_ptr<detail::Session> session() const;
+  detail::Group& group() const noexcept { return *group_; }
 
  private:
-  std::shared_ptr<detail::Session> session_;
-  std::unique_ptr<detail::HttpServer> server_;
+  std::unique_ptr<detail::Group> group_;
 };
 
 namespace detail {

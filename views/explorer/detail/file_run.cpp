@@ -25,8 +25,8 @@ std::int64_t number_at(const rapid::Value& object, const char* name) {
 
 }  // namespace
 
-FileRun::FileRun(const std::string& directory, std::size_t columns, std::int64_t memory)
-    : Run({}, columns, memory), reader_(directory) {
+FileRun::FileRun(const std::string& directory, std::size_t columns, std::int64_t memory, std::int64_t number)
+    : Run({}, columns, memory), reader_(directory, number) {
   refresh();
 }
 

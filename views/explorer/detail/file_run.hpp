@@ -13,7 +13,7 @@ class FileRun final : public Run {
  public:
   /// Reads what there is. Throws as `RunFileReader` does, and `c10::ValueError` for a file that is damaged.
   explicit FileRun(const std::string& directory, std::size_t columns = 256,
-                   std::int64_t memory = std::int64_t{256} << 20);
+                   std::int64_t memory = std::int64_t{256} << 20, std::int64_t number = 1);
 
   GraphText graph(Mode mode) override;
   bool has(Mode mode) override;

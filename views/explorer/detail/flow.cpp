@@ -201,6 +201,7 @@ void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
 
 void Flow::run(operations::Event& event) {
   using Clock = std::chrono::steady_clock;
+  if (stopped_) return event.run();
   Running running;
   const auto began = Clock::now();
   {

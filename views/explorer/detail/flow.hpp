@@ -35,8 +35,9 @@ class Flow {
   void enter(std::int32_t id, const Tensors& inputs);
   /// The innermost call returns `outputs`, or ends without.
   void leave(const Tensors& outputs);
-  /// Runs an operation and notes what it computed from which.
+  /// Runs an operation and notes what it computed from which, until `stop` was called.
   void run(operations::Event& event);
+  void stop() noexcept { stopped_ = true; }
 
   const std::set<Edge>& edges() const noexcept { return edges_; }
   /// What `run` took beyond the operations.
@@ -98,6 +99,7 @@ class Flow {
   ska::flat_hash_map<std::int32_t, std::set<const void*>> written_in_;  // memories, by call
   std::int64_t events_ = 0;
   std::atomic<std::int64_t> own_time_{0};  // nanoseconds
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace torchtap::views::explorer::detail

@@ -10,6 +10,7 @@
 
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
+#include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
@@ -17,20 +18,6 @@ namespace torchtap::views::explorer::detail {
 namespace {
 
 constexpr int most_traces = 64;  // of forwards in a row that might show calls which were missed
-
-/// The forwards of explorers that this thread runs.
-struct Here {
-  std::weak_ptr<Session> session;
-  std::uint64_t serial;
-  std::unique_ptr<Forward> forward;
-};
-thread_local std::vector<Here> here;
-
-std::vector<at::Tensor> all(const hooks::Tensors& tensors) {
-  std::vector<at::Tensor> result;
-  for (std::int64_t i = 0; i < tensors.size(); ++i) result.push_back(tensors[i]);
-  return result;
-}
 
 std::vector<PortInfo> infos_of(const std::vector<at::Tensor>& tensors) {
   std::vector<PortInfo> infos;
@@ -40,11 +27,6 @@ std::vector<PortInfo> infos_of(const std::vector<at::Tensor>& tensors) {
     infos.push_back(std::move(info));
   }
   return infos;
-}
-
-void mix(std::uint64_t& hash, std::uint64_t event) {
-  hash = (hash ^ event) * 0x9E3779B97F4A7C15ULL;
-  hash ^= hash >> 29U;
 }
 
 /// Calls a function with the gradient of one output of a node; changes nothing.
@@ -74,6 +56,12 @@ void listen(torch::autograd::Node& node, std::uint32_t output, Function function
 
 }  // namespace
 
+std::vector<at::Tensor> all(const hooks::Tensors& tensors) {
+  std::vector<at::Tensor> result;
+  for (std::int64_t i = 0; i < tensors.size(); ++i) result.push_back(tensors[i]);
+  return result;
+}
+
 std::shared_ptr<const Column> Measured::of(const at::Tensor& tensor) {
   const std::int64_t version = tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
   const void* const address = tensor.unsafeGetTensorImpl();
@@ -84,23 +72,6 @@ std::shared_ptr<const Column> Measured::of(const at::Tensor& tensor) {
   known_.erase(address);
   known_.emplace(address, One{Weak(tensor.getIntrusivePtr()), version, column});
   return column;
-}
-
-Forward& Session::forward_here() {
-  for (Here& one : here) {
-    if (one.serial == serial_) return *one.forward;
-  }
-  here.erase(std::remove_if(here.begin(), here.end(), [](const Here& one) { return one.session.expired(); }),
-             here.end());
-  here.push_back({weak_from_this(), serial_, std::make_unique<Forward>()});
-  return *here.back().forward;
-}
-
-/// In this thread; other threads do so when they run a model that is watched, or end.
-void Session::forget_forward() noexcept {
-  here.erase(
-      std::remove_if(here.begin(), here.end(), [this](const Here& one) { return one.serial == serial_; }),
-      here.end());
 }
 
 /// A call that cannot be around this one has ended by an exception. TorchScript knows no recursion, and calls
@@ -127,6 +98,7 @@ void Session::abandon(Forward& forward) {
     const std::lock_guard lock(mutex_);
     ++wanted_traces_[static_cast<std::size_t>(forward.mode)];
   }
+  Here::close_scopes_inside(forward);
   forward = Forward();
 }
 
@@ -135,8 +107,9 @@ void Session::enter(std::int32_t module, int depth, hooks::Event& event) {
     Forward& forward = forward_here();
     drop_ended(forward, module, depth);
     if (forward.open.empty()) {
-      if (module != 0) return;  // outside of the model
+      if (module != 0 && !hides_root_) return;  // outside of the model
       begin(forward);
+      if (hides_root_) begin_hidden_root(forward, event);
     }
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
     forward.open.push_back({module, depth});
@@ -169,8 +142,11 @@ void Session::begin(Forward& forward) {
   const bool trains = is_training_();
   forward.mode = trains ? Mode::train : Mode::eval;
   compare_parameters();
+  forward.learns = trains && at::GradMode::is_enabled();
+  forward.counts = root_counts_;
+  forward.began = Here::next();
   const std::lock_guard lock(mutex_);
-  forward.recorded = open_step(trains);
+  forward.recorded = open_step(trains, forward.learns);
   forward.step = step_;
   int& wanted = wanted_traces_[static_cast<std::size_t>(forward.mode)];
   // The first forward of a mode that returns, and later ones as time allows.
@@ -252,8 +228,7 @@ void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
     of.add(done.pass);
     return true;
   });
-  const bool trains = done.mode == Mode::train && at::GradMode::is_enabled();
-  if (trains) notice_backward(outputs);
+  if (done.learns) notice_backward(outputs);
   bool parameters = false;
   {
     const std::lock_guard lock(mutex_);
@@ -263,7 +238,7 @@ void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
       missing_[mode] = done.pass.hash;
       wanted_traces_[mode] = most_traces;
     }
-    if (trains || !done.recorded) return;
+    if (done.learns || !done.recorded) return;
     parameters = !any_backward_ && !std::exchange(parameters_read_, true);
   }
   if (parameters) record_parameters(false);  // nothing else would
@@ -374,9 +349,10 @@ std::int32_t Session::attached(std::int32_t around, const char* name) {
 }
 
 void attach(const at::Tensor& tensor, const char* name) {
-  for (std::size_t i = 0; i < here.size(); ++i) {
-    if (here[i].forward->open.empty()) continue;
-    if (const auto session = here[i].session.lock()) session->attach(tensor, name);
+  for (std::size_t i = 0; i < Here::all().size(); ++i) {
+    const Here& one = Here::all()[i];
+    if (one.forward->open.empty() || one.is_stale()) continue;
+    if (const auto session = one.session.lock()) session->attach(tensor, name);
   }
 }
 

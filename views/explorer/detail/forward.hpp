@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <torchtap/hooks/detail/call.hpp>
+#include <torchtap/hooks/event.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/explorer/detail/column.hpp>
 #include <torchtap/views/explorer/detail/flow.hpp>
@@ -19,6 +20,15 @@
 namespace torchtap::views::explorer::detail {
 
 class Session;
+
+/// Takes an event into a hash.
+inline void mix(std::uint64_t& hash, std::uint64_t event) {
+  hash = (hash ^ event) * 0x9E3779B97F4A7C15ULL;
+  hash ^= hash >> 29U;
+}
+
+/// The tensors of a call.
+std::vector<at::Tensor> all(const hooks::Tensors& tensors);
 
 /// Series that get the gradient of one tensor. Known to the graph of autograd.
 struct GradientTargets {
@@ -56,8 +66,11 @@ struct Forward {
 
   Mode mode = Mode::train;
   std::int64_t step = 0;
-  bool recorded = false;  // values
-  bool traced = false;    // data flow
+  std::int64_t began = 0;  // grows with each forward of this thread
+  bool counts = false;     // its root's calls, in hooks::detail::call_depth
+  bool learns = false;     // in training mode, with gradients
+  bool recorded = false;   // values
+  bool traced = false;     // data flow
   std::vector<OpenCall> open;
   Pass pass;
   std::map<std::int32_t, std::int64_t> calls_of;  // of each module so far

@@ -1,5 +1,6 @@
 // HTTP and WebSocket by Boost.Beast. Everything but the constructor and destructor runs in one thread.
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -244,8 +245,8 @@ tcp::endpoint endpoint_of(const ServeOptions& options, unsigned port) {
 
 class HttpServer::Machinery {
  public:
-  Machinery(Runs runs, const ServeOptions& options)
-      : acceptor_(context_), timer_(context_), pause_(context_) {
+  Machinery(Runs runs, const ServeOptions& options, Appeared appeared)
+      : acceptor_(context_), timer_(context_), pause_(context_), appeared_(std::move(appeared)) {
     TORCH_CHECK_VALUE(options.port() >= 0 && options.port() <= 65535,
                       "explorer::ServeOptions::port: expected 0 ", "to 65535, got ", options.port(), ".");
     listen(options);
@@ -268,6 +269,9 @@ class HttpServer::Machinery {
   Machinery& operator=(const Machinery&) = delete;
 
   const std::string& url() const noexcept { return url_; }
+  void add(std::shared_ptr<Run> run) {
+    asio::post(context_, [this, added = std::move(run)] { shared_->site.runs.push_back(added); });
+  }
 
  private:
   void listen(const ServeOptions& options) {
@@ -339,11 +343,18 @@ class HttpServer::Machinery {
     timer_.expires_after(between_notices);
     timer_.async_wait([this](error_code error) {
       if (error) return;
+      look_for_more();
       for (const auto& run : shared_->site.runs) refresh(*run);
       const std::set<Viewer*> viewers = shared_->viewers;
       for (Viewer* const viewer : viewers) viewer->tell();
       wait();
     });
+  }
+
+  void look_for_more() {
+    if (!appeared_) return;
+    const Runs more = appeared_();
+    shared_->site.runs.insert(shared_->site.runs.end(), more.begin(), more.end());
   }
 
   static void refresh(Run& run) {
@@ -375,13 +386,14 @@ class HttpServer::Machinery {
   tcp::acceptor acceptor_;
   KeptHere kept_;
   asio::steady_timer timer_, pause_;
+  Appeared appeared_;
   std::shared_ptr<Shared> shared_;
   std::string url_;
   std::thread thread_;
 };
 
-HttpServer::HttpServer(Runs runs, const ServeOptions& options)
-    : machinery_(std::make_unique<Machinery>(std::move(runs), options)) {}
+HttpServer::HttpServer(Runs runs, const ServeOptions& options, Appeared appeared)
+    : machinery_(std::make_unique<Machinery>(std::move(runs), options, std::move(appeared))) {}
 /// A forked child has no thread to wait for, and closed the descriptors when it began.
 HttpServer::~HttpServer() {
   if (!made_here_) (void)machinery_.release();
@@ -389,6 +401,10 @@ HttpServer::~HttpServer() {
 
 const std::string& HttpServer::url() const noexcept {
   return machinery_->url();
+}
+
+void HttpServer::add(std::shared_ptr<Run> run) {
+  machinery_->add(std::move(run));
 }
 
 }  // namespace torchtap::views::explorer::detail

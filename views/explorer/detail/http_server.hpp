@@ -2,6 +2,7 @@
 
 // Answers browsers, in one thread of its own. Only http_server.cpp knows Boost.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,14 +14,19 @@ namespace torchtap::views::explorer::detail {
 
 class HttpServer {
  public:
-  /// Throws as `Server` does.
-  HttpServer(Runs runs, const ServeOptions& options);
+  /// Runs that are new.
+  using Appeared = std::function<Runs()>;
+
+  /// Asks `appeared` every so often, in its own thread. Throws as `Server` does.
+  HttpServer(Runs runs, const ServeOptions& options, Appeared appeared = {});
   /// Ends all connections.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   const std::string& url() const noexcept;
+  /// Shows this run, too.
+  void add(std::shared_ptr<Run> run);
 
  private:
   class Machinery;

@@ -2,9 +2,12 @@
 
 // Decides which steps are recorded, by what recording has cost so far.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/options.hpp>
@@ -16,8 +19,10 @@ class Pace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `control` has to outlive it.
-  Pace(const Options& options, const Control& control) : control_(control), share_(options.overhead()) {}
+  /// `control` has to outlive it. `models` share the time that the options allow; one if there is no number.
+  Pace(const Options& options, const Control& control,
+       std::shared_ptr<const std::atomic<int>> models = nullptr)
+      : control_(control), share_(options.overhead()), models_(std::move(models)) {}
 
   /// Whether to record this step. The first one always is.
   bool allows(std::int64_t step, Clock::time_point now) {
@@ -29,13 +34,14 @@ class Pace {
       return true;
     }
     // As much again as the dearest record took has to fit.
-    const bool fits = static_cast<double>(spent_ + dearest_) <= share_ * static_cast<double>(elapsed(now));
+    const bool fits = static_cast<double>(spent_ + dearest_) <= allowed() * static_cast<double>(elapsed(now));
     if (!fits) --recorded_;
     return fits;
   }
   /// Whether there is time to look at a forward that need not be looked at.
   bool affords(Clock::time_point now) const {
-    return control_.every() > 0 || static_cast<double>(spent_) <= share_ * static_cast<double>(elapsed(now));
+    return control_.every() > 0 ||
+           static_cast<double>(spent_) <= allowed() * static_cast<double>(elapsed(now));
   }
   /// Time that recording took.
   void spend(Clock::duration time) {
@@ -58,10 +64,12 @@ class Pace {
   }
 
  private:
+  double allowed() const { return share_ / std::max(1, models_ == nullptr ? 1 : models_->load()); }
   std::int64_t elapsed(Clock::time_point now) const { return (now - began_) / std::chrono::nanoseconds(1); }
 
   const Control& control_;
   double share_;
+  std::shared_ptr<const std::atomic<int>> models_;
   Clock::time_point began_ = Clock::now();
   std::int64_t recorded_ = 0, ends_ = 0;
   std::int64_t dearest_ = 0;

@@ -128,6 +128,21 @@ void Run::set_state(const std::string& state) {
   info_.state = state;
 }
 
+void Run::set_name(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  info_.name = name;
+  ++sequence_;
+  if (file_ == nullptr) return;
+  file_->info(info_);
+  file_->flush();  // the run may be finished
+}
+
+void Run::set_memory(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  memory_ = bytes;
+  limit_memory();
+}
+
 RunInfo Run::info() const {
   const std::lock_guard lock(mutex_);
   return info_;

@@ -69,6 +69,9 @@ class Run {
   /// The run has come to this step.
   void reach(std::int64_t step);
   void set_state(const std::string& state);
+  void set_name(const std::string& name);
+  /// About how many bytes all columns may take from now on.
+  void set_memory(std::int64_t bytes);
 
   RunInfo info() const;
   std::pair<std::int64_t, std::int64_t> steps() const;  // the first and the last

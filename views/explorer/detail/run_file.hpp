@@ -2,12 +2,14 @@
 
 // The file of a run: DIRECTORY/explorer/run.tapx, blocks of bytes one after another (docs/format.md). It only
 // grows, so a reader may follow it, and what was written before the process was killed can be read. Where its
-// size is bounded, a smaller one takes its place from time to time.
+// size is bounded, a smaller one takes its place from time to time. Further models of the same explorer are
+// in run-2.tapx and so on.
 
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <torchtap/views/explorer/detail/process.hpp>
 #include <torchtap/views/explorer/detail/run.hpp>
@@ -26,8 +28,10 @@ enum class BlockKind : std::uint8_t {
   end = 'E',     // the run is finished
 };
 
-/// DIRECTORY/explorer/run.tapx.
-std::string run_file_path(const std::string& directory);
+/// DIRECTORY/explorer/run.tapx, or run-2.tapx for number 2.
+std::string run_file_path(const std::string& directory, std::int64_t number = 1);
+/// The numbers of the runs that a directory has, sorted.
+std::vector<std::int64_t> runs_in(const std::string& directory);
 
 /// What a file begins with.
 std::string run_file_head();
@@ -40,12 +44,14 @@ void write_all(int file, const std::string& bytes, const std::string& path);
 class RunFileWriter {
  public:
   /// The file is thinned when it is larger than `most` bytes; 0 for never. Throws `c10::ValueError` if the
-  /// directory holds a run already, `c10::Error` if it cannot be made.
-  RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t most = 0);
+  /// directory holds a run of this number already, `c10::Error` if it cannot be made.
+  RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t number = 1,
+                std::int64_t most = 0);
   ~RunFileWriter();
   RunFileWriter(const RunFileWriter&) = delete;
   RunFileWriter& operator=(const RunFileWriter&) = delete;
 
+  void info(const RunInfo& info);
   void series(std::int32_t number, const SeriesKey& key, const std::string& name);
   void column(std::int32_t series, const Column& column);
   void scalar(const std::string& name, std::int64_t step, double value);
@@ -78,7 +84,7 @@ class RunFileWriter {
 class RunFileReader {
  public:
   /// Throws `c10::Error` if there is no such file, `c10::ValueError` if it is no run.
-  explicit RunFileReader(const std::string& directory);
+  explicit RunFileReader(const std::string& directory, std::int64_t number = 1);
   struct OfFile {};
   /// The same for the file itself.
   RunFileReader(const std::string& path, OfFile);

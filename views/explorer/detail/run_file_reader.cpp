@@ -40,8 +40,8 @@ std::string bytes_at(int file, std::uint64_t at, std::size_t size) {
 
 }  // namespace
 
-RunFileReader::RunFileReader(const std::string& directory)
-    : RunFileReader(run_file_path(directory), OfFile{}) {}
+RunFileReader::RunFileReader(const std::string& directory, std::int64_t number)
+    : RunFileReader(run_file_path(directory, number), OfFile{}) {}
 
 RunFileReader::RunFileReader(const std::string& path, OfFile) : path_(path) {
   open();

@@ -34,10 +34,6 @@ int open_new(const std::string& directory, const std::string& path) {
 
 }  // namespace
 
-std::string run_file_path(const std::string& directory) {
-  return (std::filesystem::path(directory) / "explorer" / "run.tapx").string();
-}
-
 std::string run_file_head() {
   return {"TAPX\1\0\0\0", 8};
 }
@@ -60,13 +56,20 @@ void write_all(int file, const std::string& bytes, const std::string& path) {
   }
 }
 
-RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t most)
-    : path_(run_file_path(directory)),
+RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, std::int64_t number,
+                             std::int64_t most)
+    : path_(run_file_path(directory, number)),
       most_(most),
       file_(open_new(directory, path_)),
       kept_(file_),
       due_(static_cast<std::uint64_t>(most)) {
   ::flock(file_, LOCK_EX | LOCK_NB);  // says that the run goes on; where that is not possible, nothing does
+  waiting_ = run_file_head();
+  this->info(info);
+  flush();
+}
+
+void RunFileWriter::info(const RunInfo& info) {
   Json json;
   json.begin();
   json.field("format", 1);
@@ -75,9 +78,7 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, 
   json.field("started", info.started);
   json.field("mantissa_bits", mantissa_bits);
   json.end();
-  waiting_ = run_file_head();
   block(BlockKind::info, json.text());
-  flush();
 }
 
 RunFileWriter::~RunFileWriter() {

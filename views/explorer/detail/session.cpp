@@ -41,6 +41,7 @@ std::string attributes_of(const torch::nn::Module& module) {
   std::ostringstream out;
   module.pretty_print(out);
   std::string text = out.str();
+  if (text == module.name()) return "";  // which may be one in "(anonymous namespace)"
   const std::size_t open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close < open) return "";
   text = text.substr(open + 1, close - open - 1);
@@ -48,32 +49,38 @@ std::string attributes_of(const torch::nn::Module& module) {
   return text;
 }
 
+/// By which a model is known again.
+const void* address_of(const model::ModuleRef& root) {
+  return root.scripted() ? static_cast<const void*>(root.script()._ivalue().get())
+                         : static_cast<const void*>(&root.module());
+}
+
 }  // namespace
 
-Session::Session(Options given)
+Session::Session(Options given, Place place)
     : options(std::move(given)),
       serial_(next_serial()),
       run_(std::make_shared<LiveRun>(info_of(options), static_cast<std::size_t>(options.columns()),
                                      options.memory(), options.every())),
-      pace_(options, *run_->control()) {
-  if (!options.save().empty())
-    run_->save_to(std::make_shared<RunFileWriter>(options.save(), run_->info(), options.disk()));
+      pace_(options, *run_->control(), std::move(place.models)) {
+  if (options.save().empty()) return;
+  run_->save_to(std::make_shared<RunFileWriter>(options.save(), run_->info(), place.number, options.disk()));
 }
 
 Session::~Session() {
   close();
 }
 
-void Session::watch(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector) {
+void Session::watch(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector,
+                    BeforeCall before_call) {
   const model::ModuleRef& root = modules.front();
-  TORCH_CHECK_VALUE(around_.empty(),
-                    "explorer::Explorer::watch: this explorer watches a model already; make "
-                    "another explorer for \"",
-                    root.type(), "\".");
+  before_call_ = std::move(before_call);
+  hides_root_ = before_call_ != nullptr && !(root.has_forward() && root.reachable());
   try {
     attach_all(modules, selector);
   } catch (...) {  // as if nobody had called
     handles_.clear();
+    root_ = nullptr;
     around_.clear();
     held_.clear();
     constants_.clear();
@@ -86,8 +93,10 @@ void Session::watch(const std::vector<model::ModuleRef>& modules, const selector
 void Session::attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector) {
   const model::ModuleRef& root = modules.front();
   scripted_ = root.scripted();
-  root_counts_ = hooks::detail::counts_in_depth(root);
+  root_counts_ = !hides_root_ && hooks::detail::counts_in_depth(root);
+  root_ = address_of(root);
   if (scripted_) {
+    method_ = root.method();
     is_training_ = [model = root.script()] { return model.is_training(); };
   } else {
     is_training_ = [model = &root.module()] { return model->is_training(); };
@@ -95,10 +104,16 @@ void Session::attach_all(const std::vector<model::ModuleRef>& modules, const sel
   for (const model::ModuleRef& module : modules) describe(module);
   hooks::DeferredCompile batch;
   for (std::size_t i = 0; i < modules.size(); ++i) {
-    if (i == 0 || (modules[i].has_forward() && modules[i].reachable() && selector(modules[i])))
-      attach_to(modules[i], static_cast<std::int32_t>(i));
+    const bool wanted =
+        i == 0 ? !hides_root_ : modules[i].has_forward() && modules[i].reachable() && selector(modules[i]);
+    if (wanted) attach_to(modules[i], static_cast<std::int32_t>(i));
   }
   batch.commit();
+}
+
+bool Session::watches(const model::ModuleRef& root) const {
+  return !closed_ && root_ != nullptr && root_ == address_of(root) &&
+         (!scripted_ || method_ == root.method());
 }
 
 void Session::describe(const model::ModuleRef& module) {
@@ -143,6 +158,14 @@ void Session::describe(const model::ModuleRef& module) {
 void Session::attach_to(const model::ModuleRef& module, std::int32_t index) {
   const std::weak_ptr<Session> weak = weak_from_this();
   const bool counts = hooks::detail::counts_in_depth(module);
+  if (before_call_ && !scripted_) {
+    handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre,
+                                     [weak, called = &module.module()](hooks::Event& event) {
+                                       const auto session = weak.lock();
+                                       if (session != nullptr)
+                                         session->guarded([&] { session->before_call_(*called, event); });
+                                     }));
+  }
   handles_.push_back(
       hooks::attach(module, hooks::Kind::forward_pre, [weak, index, counts](hooks::Event& event) {
         // Between that of the call around a Sequential and those of its entries, if its own call does not
@@ -169,11 +192,22 @@ void Session::close() noexcept {
   guarded([&] { run_->end(); });
 }
 
+void Session::let_go() noexcept {
+  close();
+  held_.clear();
+  constants_.clear();
+}
+
+void Session::leave_to_parent() noexcept {
+  forget_forward();
+  // Not those of TorchScript: threads that the child lacks may hold the locks of its compiler.
+  if (!std::exchange(closed_, true) && !scripted_) handles_.clear();
+}
+
 /// A forward begins, and perhaps a step. Whether the forward is recorded. With `mutex_`.
-bool Session::open_step(bool trains) {
+bool Session::open_step(bool trains, bool learns) {
   const bool first = !any_forward_;
   any_forward_ = true;
-  const bool learns = trains && at::GradMode::is_enabled();
   const bool opens = first || (!user_steps_ && (any_backward_ ? trains && backward_seen_ : !learns));
   if (opens) {
     if (!first) ++step_;
@@ -196,12 +230,15 @@ void Session::compare_parameters() noexcept {
   });
 }
 
-void Session::set_step(std::int64_t step) {
-  if (!made_here_) return;
-  compare_parameters();
+void Session::check_step(std::int64_t step) const {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_VALUE(!any_forward_ || step > step_, "explorer::Explorer::step: steps have to grow; got ", step,
                     " after ", step_, ".");
+}
+
+void Session::set_step(std::int64_t step) {
+  compare_parameters();
+  const std::lock_guard lock(mutex_);
   user_steps_ = true;
   any_forward_ = true;
   step_ = step;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/core/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/views/explorer/detail/forward.hpp>
@@ -22,20 +23,48 @@
 
 namespace torchtap::views::explorer::detail {
 
+/// Called in the thread of a call of a module, before it; see `Session::watch`.
+using BeforeCall = std::function<void(const torch::nn::Module& module, const hooks::Event& call)>;
+
+/// One model.
 class Session final : public std::enable_shared_from_this<Session> {
  public:
-  explicit Session(Options options);
+  /// Among the models of an explorer.
+  struct Place {
+    std::int64_t number = 1;
+    std::shared_ptr<const std::atomic<int>> models;  // how many there are; null for one
+  };
+
+  Session(Options options, Place place);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// `modules` begins with the root.
-  void watch(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector);
+  /// `modules` begins with the root. With `before_call` the calls of the root need not be seen, as in a
+  /// program that is not rebuilt: a forward begins with the first call of a module in a thread, and ends when
+  /// `end_forward` says so, which `before_call` may call.
+  void watch(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector,
+             BeforeCall before_call = {});
+  /// Whether it watches this root, and is not closed.
+  bool watches(const model::ModuleRef& root) const;
   /// Takes the hooks off; the run is finished.
-  void close() noexcept;
+  TORCHTAP_API void close() noexcept;
+  /// The same for a model that does not live any more: keeps no parameters of it.
+  TORCHTAP_API void let_go() noexcept;
+  /// In a forked child: records nothing from now on.
+  void leave_to_parent() noexcept;
 
+  /// The forward of a root that cannot be seen is over, in this thread. If it was not a `whole` one, it is
+  /// forgotten, and the next one is looked at in its place.
+  TORCHTAP_API void end_forward(bool whole = true) noexcept;
+  /// The same, as a function of a backward begins in this thread. LibTorch restores the thread's state after
+  /// that, so the scope of the forward is left open, and closed by the next forward or `end_forward`.
+  TORCHTAP_API void backward_follows() noexcept;
+
+  /// Throws as `Explorer::step` does.
+  void check_step(std::int64_t step) const;
   void set_step(std::int64_t step);
-  std::int64_t step() const;
+  TORCHTAP_API std::int64_t step() const;
   void scalar(const std::string& name, double value);
   /// Whether the current step is recorded.
   bool recording() const noexcept { return recording_; }
@@ -48,6 +77,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void backward_begins();
 
   const std::shared_ptr<LiveRun>& run() const noexcept { return run_; }
+  bool hides_root() const noexcept { return hides_root_; }
   const Options options;
 
  private:
@@ -62,7 +92,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector);
   void describe(const model::ModuleRef& module);
   void attach_to(const model::ModuleRef& module, std::int32_t index);
-  bool open_step(bool trains);
+  bool open_step(bool trains, bool learns);
   void end_backward();
   void record_parameters(bool gradients);
   void write_pace();
@@ -80,9 +110,16 @@ class Session final : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // forward.cpp
+  // here.cpp
   Forward& forward_here();
   void forget_forward() noexcept;
+
+  // hidden_root.cpp
+  void begin_hidden_root(Forward& forward, const hooks::Event& event);
+  void finish_hidden_root(Forward& forward);
+  void close_scope() noexcept;
+
+  // forward.cpp
   std::unique_ptr<operations::Scope> trace(const std::shared_ptr<Flow>& flow) const;
   void enter(std::int32_t module, int depth, hooks::Event& event);
   void leave(std::int32_t module, hooks::Event& event);
@@ -102,6 +139,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   const std::uint64_t serial_;
   const std::shared_ptr<LiveRun> run_;
   bool closed_ = false;
+  BeforeCall before_call_;
+  bool hides_root_ = false;     // its calls cannot be seen
+  const void* root_ = nullptr;  // a module, or an object of TorchScript
+  std::string method_;
   bool scripted_ = false;
   bool root_counts_ = false;  // in hooks::detail::call_depth
   std::function<bool()> is_training_;

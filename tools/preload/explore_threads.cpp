@@ -1,0 +1,157 @@
+// Where forwards begin and end.
+#include "explore_threads.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace torchtap::preload {
+namespace {
+
+using torch::nn::Module;
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+}  // namespace
+
+/// Ends the forwards of a thread that ends. A pointer can be used until the very end of the thread.
+struct Explore::ThreadEnd {
+  static thread_local Thread* thread;
+  ~ThreadEnd() {
+    if (thread == nullptr) return;
+    if (Explore* const owner = thread->owner; owner != nullptr) {
+      owner->guarded([&] {
+        const Lock lock(owner->mutex_);
+        if (!owner->done_) close(*thread, 0);
+        owner->threads_.erase(thread);
+      });
+    }
+    delete std::exchange(thread, nullptr);
+  }
+};
+thread_local Explore::Thread* Explore::ThreadEnd::thread = nullptr;
+
+Explore::Thread* Explore::Thread::here() noexcept {
+  return ThreadEnd::thread;
+}
+
+void Explore::Thread::leave_to_parent() noexcept {
+  for (; !running.empty(); running.pop_back()) learn(*running.back());
+  in_backward = backward_elsewhere = false;
+  owner = nullptr;
+}
+
+Explore::Thread& Explore::thread_here() {
+  if (ThreadEnd::thread == nullptr) {
+    // Scopes restore what LibTorch keeps for the thread, so that has to be destroyed after them.
+    static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
+    ThreadEnd::thread = new Thread();
+    thread_local const ThreadEnd end;
+    static_cast<void>(end);
+  }
+  if (ThreadEnd::thread->owner != this) {
+    ThreadEnd::thread->owner = this;
+    threads_.insert(ThreadEnd::thread);
+  }
+  return *ThreadEnd::thread;
+}
+
+/// A module that can be seen is called in this thread. Before the hooks of the explorer.
+void Explore::before(Model& model, const Module& module, const hooks::Event& call) {
+  // What the session keeps for the thread has to be destroyed after what we keep.
+  if (Thread::here() == nullptr) model.session->end_forward();
+  Thread& thread = thread_here();
+  if (thread.backward_elsewhere.exchange(false)) end_in_backward(thread);
+  if (std::exchange(thread.in_backward, false)) close(thread, 0);
+  const std::vector<at::Tensor> inputs = inputs_of(call);
+  auto& running = thread.running;
+  const auto find = [&] {
+    return std::find_if(running.begin(), running.end(),
+                        [&](const auto& one) { return one->model == &model; });
+  };
+  auto found = find();
+  if (found != running.end() && begins_again(**found, module, inputs)) {
+    // One of which it is not known what it calls was several, for as long as that was waited for.
+    const bool several = (*found)->scope != nullptr && (*found)->pass->expects_others();
+    close(thread, static_cast<std::size_t>(found - running.begin()), !several);
+    found = running.end();
+  }
+  if (found == running.end()) {
+    open(thread, model, module, inputs);
+    found = running.end() - 1;
+  }
+  (*found)->pass->called(module);
+}
+
+bool Explore::begins_again(Running& running, const Module& module, const std::vector<at::Tensor>& inputs) {
+  if (&module != running.first) return false;
+  ++running.first_calls;
+  if (running.scope == nullptr) {
+    // A training loop's pass ends by its backward, unless it calls the model as for a validation.
+    constexpr std::int64_t kMore = 4;
+    Model& model = *running.model;
+    std::int64_t& before_backward = model.calls_before_backward[running.trains];
+    if (running.first_calls <= kMore * before_backward) return false;
+    before_backward = 0;
+    return true;
+  }
+  const operations::Unseen unseen;
+  return running.pass->begins_again(inputs);
+}
+
+void Explore::open(Thread& thread, Model& model, const Module& first, const std::vector<at::Tensor>& inputs) {
+  model.session->end_forward();
+  auto running = std::make_unique<Running>();
+  running->model = &model;
+  running->session = model.session;
+  running->first = &first;
+  running->trains = model.address->is_training();
+  running->pass->begin(model.called.empty() ? model.visible : model.called);  // others may never run
+  if (!at::GradMode::is_enabled() || model.calls_before_backward[running->trains] == 0) {
+    running->scope = std::make_unique<operations::Scope>(
+        [pass = running->pass](operations::Event& event) { pass->follow(event); });
+    const operations::Unseen unseen;
+    running->pass->begins_again(inputs);
+  }
+  thread.running.push_back(std::move(running));
+}
+
+/// Ends forwards of this thread, the innermost first. Unless the first of them was a `whole` one, it does not
+/// count.
+void Explore::close(Thread& thread, std::size_t from, bool whole) {
+  while (thread.running.size() > from) {
+    Running& last = *thread.running.back();
+    last.session->end_forward(whole || thread.running.size() > from + 1);
+    last.scope.reset();
+    learn(last);
+    thread.running.pop_back();
+  }
+}
+
+/// Which modules a forward calls.
+void Explore::learn(const Running& running) {
+  for (const Module* module : running.pass->called_modules()) {
+    if (running.model->visible.count(module) != 0) running.model->called.insert(module);
+  }
+}
+
+/// Scopes are closed later: LibTorch restores the state of the thread when a function of a backward returns.
+void Explore::end_in_backward(Thread& thread) {
+  if (std::exchange(thread.in_backward, true)) return;
+  for (auto one = thread.running.rbegin(); one != thread.running.rend(); ++one) {
+    Running& running = **one;
+    running.model->calls_before_backward[running.trains] = running.first_calls;
+    running.session->backward_follows();
+  }
+}
+
+void Explore::backward(bool begins) {
+  if (!begins || done_) return;
+  const Lock lock(mutex_);
+  if (Thread* const thread = Thread::here(); thread != nullptr) return end_in_backward(*thread);
+  for (Thread* const thread : threads_) thread->backward_elsewhere = true;
+}
+
+}  // namespace torchtap::preload

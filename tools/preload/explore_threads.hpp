@@ -1,0 +1,25 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "explore.hpp"
+
+namespace torchtap::preload {
+
+/// The forwards that a thread runs, the innermost last. Theirs is the order in which scopes have to be
+/// closed.
+struct Explore::Thread {
+  Explore* owner = nullptr;
+  std::vector<std::unique_ptr<Running>> running;
+  bool in_backward = false;                     // its forwards ended as a backward began
+  std::atomic<bool> backward_elsewhere{false};  // in a thread of LibTorch's, as for other devices
+
+  /// That of this thread; null if it runs no forward.
+  static Thread* here() noexcept;
+  /// In a forked child: the parent goes on with the forwards.
+  void leave_to_parent() noexcept;
+};
+
+}  // namespace torchtap::preload

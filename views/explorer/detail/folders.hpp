@@ -1,0 +1,30 @@
+#pragma once
+
+// Directories with runs.
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/views/explorer/detail/answers.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// The runs in directories, also those that appear later, as an explorer watches further models.
+class Folders {
+ public:
+  /// Throws `c10::ValueError` if there are no directories.
+  explicit Folders(std::vector<std::string> directories);
+
+  /// The runs of all directories. Throws as `FileRun` does, also for a directory that has none.
+  Runs open();
+  /// Those that appeared since and can be read, which may be none.
+  Runs appeared();
+
+ private:
+  std::vector<std::string> directories_;
+  std::set<std::pair<std::string, std::int64_t>> known_;
+};
+
+}  // namespace torchtap::views::explorer::detail

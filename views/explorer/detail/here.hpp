@@ -1,0 +1,32 @@
+#pragma once
+
+// The forwards that a thread runs.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <torchtap/views/explorer/detail/forward.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// One model's forward in this thread.
+struct Here {
+  std::weak_ptr<Session> session;
+  std::uint64_t serial;
+  std::unique_ptr<Forward> forward;
+  std::unique_ptr<operations::Scope> left_open{};  // of a forward that ended in a backward
+
+  /// Whether it threw, as another one that began later does not run inside of it.
+  bool is_stale() const;
+
+  /// Those of this thread.
+  static std::vector<Here>& all();
+  /// Numbers forwards in the order in which they begin.
+  static std::int64_t next();
+  /// Forwards that began inside of one that threw: closes their scopes, the innermost first, as scopes have
+  /// to be.
+  static void close_scopes_inside(const Forward& forward);
+};
+
+}  // namespace torchtap::views::explorer::detail

@@ -1,0 +1,75 @@
+// Forwards of a root whose calls cannot be seen: where they begin and end is told from outside.
+#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/views/explorer/detail/here.hpp>
+#include <torchtap/views/explorer/detail/session.hpp>
+
+namespace torchtap::views::explorer::detail {
+
+/// The scope of a forward that ended in a backward, which is over by now.
+void Session::close_scope() noexcept {
+  for (Here& one : Here::all()) {
+    if (one.serial == serial_) one.left_open.reset();
+  }
+}
+
+/// The call of the root, which is given what its first module is given.
+void Session::begin_hidden_root(Forward& forward, const hooks::Event& event) {
+  close_scope();
+  constexpr int outermost = -1;
+  mix(forward.pass.hash, 1);
+  forward.open.push_back({0, outermost});
+  if (!forward.looks()) return;
+  const core::detail::RecordingMode quiet;
+  open_call(forward, forward.open.back(), all(event.inputs()));
+}
+
+/// What it returned is not known.
+void Session::finish_hidden_root(Forward& forward) {
+  const auto began = Pace::Clock::now();
+  const bool looked = forward.looks();
+  {
+    const core::detail::RecordingMode quiet;
+    while (!forward.open.empty()) {
+      if (looked) {
+        close_call(forward, {});
+      } else {
+        forward.open.pop_back();
+      }
+    }
+  }
+  mix(forward.pass.hash, 0);
+  end(forward, {});
+  if (looked) pace_.spend(Pace::Clock::now() - began);
+}
+
+void Session::end_forward(bool whole) noexcept {
+  if (!hides_root_) return;
+  guarded([&] {
+    close_scope();
+    Forward& forward = forward_here();
+    if (forward.open.empty()) return;
+    forward.scope.reset();
+    if (!whole) return abandon(forward);
+    finish_hidden_root(forward);
+  });
+}
+
+void Session::backward_follows() noexcept {
+  if (!hides_root_) return;
+  guarded([&] {
+    Forward& forward = forward_here();
+    const bool learned = !forward.open.empty() && forward.learns;
+    if (!forward.open.empty()) {
+      if (forward.flow != nullptr) forward.flow->stop();
+      for (Here& one : Here::all()) {
+        if (one.serial == serial_) one.left_open = std::move(forward.scope);
+      }
+      finish_hidden_root(forward);
+    }
+    if (!learned) return;
+    const std::lock_guard lock(mutex_);
+    backward_seen_ = any_backward_ = true;
+  });
+}
+
+}  // namespace torchtap::views::explorer::detail
