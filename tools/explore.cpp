@@ -55,8 +55,7 @@ struct Options {
   std::string address = "127.0.0.1";
 };
 
-void wait_for_the_end() {
-  const Interrupt interrupt;
+void wait_for(const Interrupt& interrupt) {
   while (interrupt.signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
@@ -72,9 +71,10 @@ void show_runs(const Options& options, const CLI::App& command) {
                       ", or name a TorchScript file.");
   }
   if (!options.export_to.empty()) return explorer::export_page(options.sources, options.export_to);
+  const Interrupt interrupt;  // before anybody can know that there is something to interrupt
   const explorer::Server server(options.sources, serve_options(options));
   std::cout << server.url() << std::endl;
-  wait_for_the_end();
+  wait_for(interrupt);
 }
 
 /// One pass of a TorchScript file.
@@ -97,8 +97,9 @@ void show_model(const Options& options) {
   }
   for (const std::string& error : watched.errors()) std::cerr << "torchtap: " << error << '\n';
   if (!options.export_to.empty()) return watched.export_page(options.export_to);
+  const Interrupt interrupt;
   std::cout << watched.serve(serve_options(options)) << std::endl;
-  wait_for_the_end();
+  wait_for(interrupt);
 }
 
 }  // namespace

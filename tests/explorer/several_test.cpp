@@ -162,12 +162,12 @@ BOOST_AUTO_TEST_CASE(a_directory_has_a_file_for_each_and_all_are_shown) {
     BOOST_TEST(runs[i]->info().state == "running");
     const auto& run = sessions[i]->run();
     graphs.push_back(run->graph(Mode::train).json);
-    series.push_back(parts::series_json(*run));
   }
   const std::string page = directory / "page.html";
   watched->export_page(page);
   BOOST_TEST(text_of(page).find("gan: judge") != std::string::npos);
   watched.reset();
+  for (const auto& session : sessions) series.push_back(parts::series_json(*session->run()));
   const parts::Runs read = parts::Folders({path}).open();
   BOOST_REQUIRE(read.size() == 2U);
   for (std::size_t i = 0; i < 2; ++i) {
