@@ -108,7 +108,10 @@ with tempfile.TemporaryDirectory() as folder:
     waiting = socket.create_connection(("127.0.0.1", int(port)))  # in the middle of a request
     waiting.sendall(b"GET / HTTP/1.1\r\nHost:")
     end(command, signal.SIGTERM)
-    check(waiting.recv(100) == b"", "its connections end with it")
+    try:
+        check(waiting.recv(100) == b"", "its connections end with it")
+    except ConnectionResetError:  # what it had not read yet makes it so
+        pass
     try:
         urllib.request.urlopen(address, timeout=5)
         check(False, "nobody answers any more")
