@@ -295,7 +295,7 @@ def check_completion(folder):
             continue
         text, _ = run(command, "--help")
         check("Examples:" in text, f"{command} --help has examples")
-        options = {word.strip(",") for line in text.splitlines() if line.startswith("  -") for word in line.split("  ")[1].split(" ")[0].split(",")}
+        options = {word.strip(",").split("[")[0] for line in text.splitlines() if line.startswith("  -") for word in line.split("  ")[1].split(" ")[0].split(",")}
         missing = {word for word in options if word.startswith("--")} - set(completed(f"torchtap {command} --"))
         check(not missing, f"completion of {command}: without {missing}")
     check(completed("torchtap convert --to ") == ["npy", "safetensors", "csv"], "completion of choices")

@@ -259,6 +259,15 @@ struct Chosen {
   run(config, shown, program);
 }
 
+/// Shows what may follow --explore.
+class Help : public CLI::Formatter {
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, positional);
+    const std::size_t at = name.find("{0}");
+    return at == std::string::npos ? name : name.replace(at, 3, "[=PORT]");
+  }
+};
+
 /// The options of one kind of result do not go with another.
 void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* explore,
                 const std::vector<CLI::Option*>& of_recordings, CLI::Option* save) {
@@ -283,6 +292,7 @@ void add_command(CLI::App& app) {
   auto program = std::make_shared<std::vector<std::string>>();
   auto chosen = std::make_shared<Chosen>();
   CLI::App* command = app.add_subcommand("preload", "Record inside a program without rebuilding it");
+  command->formatter(std::make_shared<Help>());
   command->footer(kExamples);
   auto* what = command->add_option("--what", config->what, "What to record")
                    ->check(CLI::IsMember(tools::recorder_names()))
