@@ -137,6 +137,14 @@ def check_passes(folder):
     (cell,), _ = shown(passes, "sequences", folder)
     check(cell.forwards("eval") == 4, f"sequences: {cell.forwards('eval')} forwards")
 
+    # When the first module is seen for the first time, the Sequential around it has begun.
+    (net,), _ = shown(passes, "stemmed", folder)
+    same(net.edges("train"), {
+        "net: In0 -> stem.0", "stem: In0 -> stem.0.0", "stem.0: In0 -> Out0", "stem: stem.0.0 -> stem.1.0",
+        "stem.1: In0 -> Out0", "stem: stem.1.0 -> stem.2.0", "stem.2: In0 -> Out0", "stem: stem.2.0 -> Out0",
+        "net: stem.0 -> fc.0", "fc: In0 -> Out0"}, "stemmed")
+    check((net.forwards("train"), net.step) == (3, 2), f"stemmed: {net.forwards('train')} forwards, step {net.step}")
+
     (generator, critic), _ = shown(passes, "adversaries", folder)
     names = {one.info["name"]: one for one in (generator, critic)}
     check(set(names) == {"passes: Generator", "passes: Net"}, f"adversaries: {set(names)}")

@@ -29,6 +29,15 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+/// Begins with a Sequential.
+struct StemmedImpl : torch::nn::Module {
+  torch::nn::Sequential stem{register_module(
+      "stem", torch::nn::Sequential(torch::nn::Conv2d(1, 2, 3), torch::nn::ReLU(), torch::nn::Flatten()))};
+  torch::nn::Linear fc{register_module("fc", torch::nn::Linear(2 * 36, 10))};
+  at::Tensor forward(const at::Tensor& x) { return fc(stem->forward(x)); }
+};
+TORCH_MODULE(Stemmed);
+
 struct GeneratorImpl : torch::nn::Module {
   torch::nn::Linear up{register_module("up", torch::nn::Linear(5, 64))};
   at::Tensor forward(const at::Tensor& noise) { return torch::tanh(up(noise)).view({-1, 1, 8, 8}); }
@@ -62,6 +71,17 @@ void train(Net net, int steps, int calls) {
     loss.backward();
     optimizer.step();
   }
+}
+
+void stemmed() {
+  Stemmed net;
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    net(images(step)).square().mean().backward();
+    optimizer.step();
+  }
+  print(*net);
 }
 
 void evaluate(Net net, int passes) {
@@ -107,6 +127,8 @@ int main(int argc, char** argv) {
     adversaries();
   } else if (what == "sequences") {
     sequences();
+  } else if (what == "stemmed") {
+    stemmed();
   } else if (what == "anew") {
     for (int i = 0; i < 3; ++i) {
       Net net;

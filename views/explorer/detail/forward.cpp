@@ -106,11 +106,13 @@ void Session::enter(std::int32_t module, int depth, hooks::Event& event) {
   guarded([&] {
     Forward& forward = forward_here();
     drop_ended(forward, module, depth);
+    if (hides_root_ && !joined_) close_missed(forward, module);
     if (forward.open.empty()) {
       if (module != 0 && !hides_root_) return;  // outside of the model
       begin(forward);
       if (hides_root_) begin_hidden_root(forward, event);
     }
+    if (hides_root_ && !joined_) open_missed(forward, module, depth, event);
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
     forward.open.push_back({module, depth});
     if (!forward.looks()) return;
@@ -204,6 +206,7 @@ void Session::leave(std::int32_t module, hooks::Event& event) {
     if (looked) {
       const core::detail::RecordingMode quiet;
       close_call(forward, outputs);
+      if (!last && forward.open.back().missed) forward.open.back().last = outputs;
     } else {
       forward.open.pop_back();
     }

@@ -62,6 +62,8 @@ struct Forward {
     int depth;
     std::int32_t call = -1;                                   // known if recorded or traced
     ska::flat_hash_map<std::int32_t, std::int32_t> counts{};  // of calls inside, by module
+    bool missed = false;                                      // it had begun before it could be seen
+    std::vector<at::Tensor> last{};                           // then: what the last call inside returned
   };
 
   Mode mode = Mode::train;

@@ -1,4 +1,6 @@
 // Forwards of a root whose calls cannot be seen: where they begin and end is told from outside.
+#include <algorithm>
+
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
@@ -23,10 +25,51 @@ void Session::begin_hidden_root(Forward& forward, const hooks::Event& event) {
   open_call(forward, forward.open.back(), all(event.inputs()));
 }
 
+/// The hooks of the first forward were put in when its first module was called, which may lie inside of a
+/// Sequential that had begun before: it was given what its first entry is given.
+void Session::open_missed(Forward& forward, std::int32_t module, int depth, const hooks::Event& event) {
+  for (const std::int32_t around : around_[static_cast<std::size_t>(module)]) {
+    const auto is_this = [&](const Forward::OpenCall& running) { return running.module == around; };
+    if (!hooked_[static_cast<std::size_t>(around)] ||
+        std::any_of(forward.open.begin(), forward.open.end(), is_this)) {
+      continue;
+    }
+    mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(around) + 1);
+    forward.open.push_back({around, depth - 1});
+    forward.open.back().missed = true;
+    if (!forward.looks()) continue;
+    const core::detail::RecordingMode quiet;
+    open_call(forward, forward.open.back(), all(event.inputs()));
+  }
+}
+
+/// Their ends cannot be seen either: they are over when a module outside of them is called, or the forward
+/// is, and returned what their last entry did. `next` is that module, or -1.
+void Session::close_missed(Forward& forward, std::int32_t next) {
+  while (!forward.open.empty() && forward.open.back().missed) {
+    const std::int32_t module = forward.open.back().module;
+    if (next >= 0) {
+      const auto& around = around_[static_cast<std::size_t>(next)];
+      if (std::find(around.begin(), around.end(), module) != around.end()) return;
+    }
+    mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module));
+    const std::vector<at::Tensor> outputs = std::move(forward.open.back().last);
+    if (!forward.looks()) {
+      forward.open.pop_back();
+      continue;
+    }
+    const core::detail::RecordingMode quiet;
+    close_call(forward, outputs);
+    if (!forward.open.empty() && forward.open.back().missed) forward.open.back().last = outputs;
+  }
+}
+
 /// What it returned is not known.
 void Session::finish_hidden_root(Forward& forward) {
   const auto began = Pace::Clock::now();
   const bool looked = forward.looks();
+  close_missed(forward, -1);
+  joined_ = true;
   {
     const core::detail::RecordingMode quiet;
     while (!forward.open.empty()) {

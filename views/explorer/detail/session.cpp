@@ -82,6 +82,7 @@ void Session::watch(const std::vector<model::ModuleRef>& modules, const selector
     handles_.clear();
     root_ = nullptr;
     around_.clear();
+    hooked_.clear();
     held_.clear();
     constants_.clear();
     run_->with_graph([](Graph& graph) { graph = Graph(); });
@@ -106,6 +107,7 @@ void Session::attach_all(const std::vector<model::ModuleRef>& modules, const sel
   for (std::size_t i = 0; i < modules.size(); ++i) {
     const bool wanted =
         i == 0 ? !hides_root_ : modules[i].has_forward() && modules[i].reachable() && selector(modules[i]);
+    hooked_.push_back(wanted);
     if (wanted) attach_to(modules[i], static_cast<std::int32_t>(i));
   }
   batch.commit();

@@ -116,6 +116,8 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // hidden_root.cpp
   void begin_hidden_root(Forward& forward, const hooks::Event& event);
+  void open_missed(Forward& forward, std::int32_t module, int depth, const hooks::Event& event);
+  void close_missed(Forward& forward, std::int32_t next);
   void finish_hidden_root(Forward& forward);
   void close_scope() noexcept;
 
@@ -140,8 +142,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<LiveRun> run_;
   bool closed_ = false;
   BeforeCall before_call_;
-  bool hides_root_ = false;     // its calls cannot be seen
-  const void* root_ = nullptr;  // a module, or an object of TorchScript
+  bool hides_root_ = false;          // its calls cannot be seen
+  std::atomic<bool> joined_{false};  // a forward of such a root was there from its beginning
+  std::vector<bool> hooked_;         // by module
+  const void* root_ = nullptr;       // a module, or an object of TorchScript
   std::string method_;
   bool scripted_ = false;
   bool root_counts_ = false;  // in hooks::detail::call_depth
