@@ -127,6 +127,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 const bool hooked = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks);
+  c10::register_privateuse1_backend(
+      "fake");  // newer LibTorchs ask only a backend that has a name for pinned memory
   return true;
 }();
 #else
