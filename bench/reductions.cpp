@@ -188,6 +188,16 @@ void moments_elementwise(benchmark::State& state) {
 }
 BENCHMARK(moments_elementwise)->Unit(benchmark::kMillisecond);
 
+// The same elements as channels-last, as networks of convolutions have them.
+void moments_elementwise_channels_last(benchmark::State& state) {
+  const at::Tensor x = normal({32, 64, 32, 64}).contiguous(at::MemoryFormat::ChannelsLast);
+  tap::Moments moments;
+  moments.update(x);
+  for (auto _ : state) moments.update(x);
+  set_bytes(state, kElementwiseBytes);
+}
+BENCHMARK(moments_elementwise_channels_last)->Unit(benchmark::kMillisecond);
+
 void triad(benchmark::State& state, std::int64_t bytes) {
   const std::int64_t n = bytes / 24;
   const at::Tensor b = at::ones({n}, at::kDouble), c = at::ones({n}, at::kDouble);

@@ -26,6 +26,14 @@ bool is_plain(c10::ScalarType type) {
          (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16);
 }
 
+/// The elements of `sample` side by side in the order of its dimensions: `ordered` holds them in `order`.
+at::Tensor in_order(const at::Tensor& sample, const std::vector<std::int64_t>& order,
+                    const at::Tensor& ordered) {
+  if (std::is_sorted(order.begin(), order.end())) return ordered;
+  const core::detail::RecordingMode quiet;
+  return sample.detach().contiguous();
+}
+
 }  // namespace
 
 Pass::Pass(const at::Tensor& sample) : sample_(sample) {
@@ -202,13 +210,14 @@ Summary Pass::total() const {
 
 bool Pass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3,
                         at::Tensor& m4) const {
-  if (!plain_ || !std::is_sorted(order_.begin(), order_.end())) return false;
-  const auto type = sample_.scalar_type();
-  const char* x = static_cast<const char*>(contiguous().data_ptr());
-  const auto item = static_cast<std::int64_t>(contiguous().element_size());
+  if (!plain_) return false;
+  const at::Tensor sample = in_order(sample_, order_, contiguous());
+  const auto type = sample.scalar_type();
+  const char* x = static_cast<const char*>(sample.data_ptr());
+  const auto item = static_cast<std::int64_t>(sample.element_size());
   double* const to[] = {mean.data_ptr<double>(), m2.data_ptr<double>(), m3.data_ptr<double>(),
                         m4.data_ptr<double>()};
-  at::parallel_for(0, contiguous().numel(), detail::kSmall, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, sample.numel(), detail::kSmall, [&](std::int64_t begin, std::int64_t end) {
     detail::kernels()->fold_moments(type, x + begin * item, static_cast<std::size_t>(end - begin), count,
                                     to[0] + begin, to[1] + begin, to[2] + begin, to[3] + begin);
   });
@@ -216,12 +225,13 @@ bool Pass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tens
 }
 
 bool Pass::fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const {
-  if (!plain_ || !std::is_sorted(order_.begin(), order_.end())) return false;
-  const auto* const x = static_cast<const char*>(contiguous().data_ptr());
-  const auto item = static_cast<std::int64_t>(contiguous().element_size());
+  if (!plain_) return false;
+  const at::Tensor sample = in_order(sample_, order_, contiguous());
+  const auto* const x = static_cast<const char*>(sample.data_ptr());
+  const auto item = static_cast<std::int64_t>(sample.element_size());
   double* const to[] = {mean.data_ptr<double>(), m2.data_ptr<double>()};
-  at::parallel_for(0, contiguous().numel(), detail::kSmall, [&](std::int64_t begin, std::int64_t end) {
-    detail::fold_variance({sample_.scalar_type(), x + begin * item, end - begin}, count, to[0] + begin,
+  at::parallel_for(0, sample.numel(), detail::kSmall, [&](std::int64_t begin, std::int64_t end) {
+    detail::fold_variance({sample.scalar_type(), x + begin * item, end - begin}, count, to[0] + begin,
                           to[1] + begin);
   });
   return true;

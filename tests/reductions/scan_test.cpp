@@ -295,6 +295,33 @@ BOOST_AUTO_TEST_CASE(elementwise_moments_are_those_of_operations) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(elementwise_moments_do_not_depend_on_the_order_in_memory) {
+  at::manual_seed(0);
+  const auto channels_last = [](const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); };
+  const auto transposed = [](const at::Tensor& x) { return x.transpose(0, 3).contiguous().transpose(0, 3); };
+  const auto sliced = [](const at::Tensor& x) { return at::cat({x, x}, 3).slice(3, 0, x.size(3)); };
+  for (const auto type : kTypes) {
+    for (const std::int64_t order : {2, 4}) {
+      // Small and large samples; one in each of the orders.
+      for (const std::vector<std::int64_t>& sizes :
+           {std::vector<std::int64_t>{2, 3, 4, 5}, std::vector<std::int64_t>{4, 32, 20, 30}}) {
+        Moments contiguous{MomentsOptions().order(order)}, mixed{MomentsOptions().order(order)};
+        for (int i = 0; i < 2; ++i) {
+          for (const std::function<at::Tensor(const at::Tensor&)>& reorder :
+               {std::function<at::Tensor(const at::Tensor&)>(channels_last), {transposed}, {sliced}}) {
+            const at::Tensor x = at::randn(sizes).to(type), other = reorder(x);
+            BOOST_TEST_REQUIRE(!other.is_contiguous());
+            contiguous.update(x);
+            mixed.update(other);
+          }
+        }
+        for (const auto& [name, tensor] : contiguous.results())
+          BOOST_TEST(mixed.results().at(name).equal(tensor), name << ' ' << type << ' ' << order);
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(values_on_an_edge_count_where_the_edge_says) {
   for (const auto type : kTypes) {
     for (const auto& [bins, low, high] :
