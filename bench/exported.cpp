@@ -1,12 +1,15 @@
-// What taps cost that nobody listens to: runs packages of one model in turns, the first of them without taps,
-// in one thread.
+// What taps cost that nobody listens to: runs packages of one model in turns, in one thread, and compares
+// each with the first in the same round. The first is run twice a round, so that its second line says how
+// much of this is noise.
 //
-// usage: bench_exported ROUNDS PACKAGE…, made by bench/python/exported.py; prints a line a package
+// usage: bench_exported ROUNDS UNTAPPED TAPPED…, made by bench/python/exported.py; prints a line a package,
+// and a last one for the last package with moments of all that is tapped
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,66 +23,67 @@ namespace {
 
 using torchtap::exported::Model;
 
-/// CPU time of this thread, which other processes of the machine hardly disturb.
+/// CPU time of this thread in microseconds, which other processes of the machine hardly disturb.
 double now() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
 }
 
-struct Times {
-  std::string name;
-  std::vector<double> us;
+double run(Model& model, const at::Tensor& x) {
+  const double begin = now();
+  model.run({x});
+  return now() - begin;
+}
 
-  double median() {
-    std::nth_element(us.begin(), us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2), us.end());
-    return us[us.size() / 2];
-  }
-  double least() const { return *std::min_element(us.begin(), us.end()); }
-};
+/// Prints the median of `us` and that of its ratios to `baseline` in the same round, with the interval that
+/// holds the ratios' median with a probability of 95 % (by the order statistics of a binomial distribution).
+void print(const std::string& name, std::size_t tapped, std::vector<double> us,
+           const std::vector<double>& baseline) {
+  std::vector<double> ratios(us.size());
+  for (std::size_t i = 0; i < us.size(); ++i) ratios[i] = us[i] / baseline[i];
+  std::sort(us.begin(), us.end());
+  std::sort(ratios.begin(), ratios.end());
+  const auto rounds = static_cast<double>(ratios.size());
+  const auto at = [&ratios](double index) {
+    return ratios[static_cast<std::size_t>(std::clamp(index, 0.0, static_cast<double>(ratios.size() - 1)))];
+  };
+  const double half = 0.98 * std::sqrt(rounds);
+  std::printf("%-32s %3zu modules tapped  median %8.0f us   of the first %.4f (%.4f to %.4f)\n", name.c_str(),
+              tapped, us[us.size() / 2], at(rounds / 2), at(std::floor(rounds / 2 - half)),
+              at(std::ceil(rounds / 2 + half)));
+}
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 3) {
-    std::fputs("usage: bench_exported ROUNDS PACKAGE…\n", stderr);
+  if (count < 4) {
+    std::fputs("usage: bench_exported ROUNDS UNTAPPED TAPPED…\n", stderr);
     return 2;
   }
   at::set_num_threads(1);
-  const int rounds = std::max(1, std::atoi(arguments[1]));
+  const auto rounds = static_cast<std::size_t>(std::max(1, std::atoi(arguments[1])));
   const at::Tensor x = at::randn({2, 3, 64, 64});
+  std::vector<std::string> names{arguments[2]};
+  names.insert(names.end(), arguments + 2, arguments + count);
   std::vector<Model> models;
-  std::vector<Times> times;
-  for (int i = 2; i < count; ++i) {
-    models.emplace_back(arguments[i]);
-    times.push_back({arguments[i], {}});
-    models.back().run({x});
-  }
-  for (int round = 0; round < rounds; ++round) {
+  for (const auto& name : names) run(models.emplace_back(name), x);
+  std::vector<std::vector<double>> us(names.size(), std::vector<double>(rounds));
+  for (std::size_t round = 0; round < rounds; ++round) {
+    // Each begins a round as often as the others.
     for (std::size_t i = 0; i < models.size(); ++i) {
-      const double begin = now();
-      models[i].run({x});
-      times[i].us.push_back(now() - begin);
+      const std::size_t turn = (round + i) % models.size();
+      us[turn][round] = run(models[turn], x);
     }
   }
-  // Last, with moments of all that is tapped.
-  Times recorded{times.back().name + " recorded", {}};
+  for (std::size_t i = 1; i < models.size(); ++i) print(names[i], models[i].taps().size() - 1, us[i], us[0]);
+
   torchtap::recorders::ForwardOutput moments(torchtap::reductions::Moments{});
   moments.modules(models.back());
-  for (int round = 0; round < rounds; ++round) {
-    const double begin = now();
-    models.back().run({x});
-    recorded.us.push_back(now() - begin);
+  std::vector<double> plain(rounds), recorded(rounds);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    plain[round] = run(models.front(), x);
+    recorded[round] = run(models.back(), x);
   }
-  times.push_back(std::move(recorded));
-  const double median = times.front().median(), least = times.front().least();
-  for (auto& one : times) {
-    std::printf(
-        "%-40s %5zu taps  median %9.0f us (%+5.1f %%)  least %9.0f us (%+5.1f %%)\n", one.name.c_str(),
-        models[std::min<std::size_t>(static_cast<std::size_t>(&one - times.data()), models.size() - 1)]
-                .taps()
-                .size() -
-            1,
-        one.median(), 100 * (one.median() / median - 1), one.least(), 100 * (one.least() / least - 1));
-  }
+  print(names.back() + " recorded", models.back().taps().size() - 1, recorded, plain);
 }

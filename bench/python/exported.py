@@ -14,6 +14,7 @@ import torchvision
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 torch.manual_seed(0)
+torch.set_num_threads(1)  # kernels with threads of their own wait for the slowest one
 model = torchvision.models.resnet18(weights=None).eval()
 x = torch.randn(2, 3, 64, 64)
 for name, context in (("none", contextlib.nullcontext()), ("kernels", tt.tapped(model, types=["Conv2d", "Linear"])),
