@@ -1,5 +1,6 @@
 // Calls without tensors, and tensors that cannot be kept.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <sstream>

@@ -1,5 +1,6 @@
 // Keeps the forwards of a thread.
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <utility>
