@@ -38,7 +38,7 @@ Spool::Spool(const std::string& directory, const SpoolOptions& options) : impl_(
 }
 
 Spool::~Spool() {
-  if (impl_->guard.in_child()) {
+  if (!impl_->made_here) {
     // The writer thread does not exist in a child process, and the objects that wait for it can be neither
     // used nor destroyed.
     (void)impl_.release();
@@ -82,7 +82,7 @@ Spool::Stream& Spool::add(const EntryId& id) {
 }
 
 void Spool::withdraw(std::int64_t count) noexcept {
-  if (impl_->guard.in_child()) return;
+  if (!impl_->made_here) return;
   const std::lock_guard disk_lock(impl_->disk);
   const std::lock_guard lock(impl_->streams_mutex);
   for (; count > 0 && !impl_->streams.empty(); --count) {

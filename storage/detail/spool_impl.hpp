@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/core/detail/process.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/disk.hpp>
-#include <torchtap/storage/detail/fork_guard.hpp>
 #include <torchtap/storage/detail/shard.hpp>
 #include <torchtap/storage/spool.hpp>
 
@@ -91,7 +91,7 @@ struct Spool::Impl {
   detail::Descriptor journal;
   std::uint64_t journal_size = 0;
   std::string created;
-  detail::ForkGuard guard;
+  const core::detail::MadeHere made_here;
 
   std::mutex streams_mutex;
   std::deque<std::unique_ptr<Stream>> streams;

@@ -8,8 +8,8 @@ using detail::kPiece;
 using detail::Piece;
 
 void Spool::Impl::check(const char* call) const {
-  TORCH_CHECK(!guard.in_child(), call, ": this process is a child (fork) of the one that spools to \"",
-              directory, "\", and only the parent can write there; spool to another directory here.");
+  TORCH_CHECK(made_here, call, ": this process is a child (fork) of the one that spools to \"", directory,
+              "\", and only the parent can write there; spool to another directory here.");
   TORCH_CHECK_VALUE(!closed.load(std::memory_order_relaxed), call, ": \"", directory,
                     "\" was closed; nothing can be appended any more.");
 }

@@ -222,7 +222,7 @@ struct Relay::State {
   std::atomic<std::int64_t> readers{0};
   std::atomic<std::int64_t> refused{0};
   std::thread thread;
-  const unsigned forks = detail::forks();
+  const core::detail::MadeHere made_here;
 
   void run();
   void collect(std::list<Served>& all);
@@ -309,7 +309,7 @@ Relay& Relay::operator=(Relay&& other) noexcept {
 
 Relay::~Relay() {
   if (state_ == nullptr) return;
-  if (state_->forks != detail::forks()) {  // a forked child has none of the threads
+  if (!state_->made_here) {  // a forked child has none of the threads
     state_->thread.detach();
     return;
   }

@@ -19,9 +19,9 @@
 #include <thread>
 #include <utility>
 
+#include <torchtap/core/detail/process.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/notices.hpp>
-#include <torchtap/views/explorer/detail/process.hpp>
 #include <torchtap/views/explorer/detail/site.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -94,7 +94,7 @@ Asked asked_by(const HttpRequest& request) {
 /// A page that is told what changed. Keeps itself alive while it waits for something.
 class Viewer : public std::enable_shared_from_this<Viewer> {
  public:
-  Viewer(beast::tcp_stream stream, KeptHere kept, std::shared_ptr<Shared> shared)
+  Viewer(beast::tcp_stream stream, core::detail::KeptHere kept, std::shared_ptr<Shared> shared)
       : socket_(std::move(stream)), kept_(std::move(kept)), shared_(std::move(shared)) {
     ++shared_->connections;
   }
@@ -156,7 +156,7 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
   }
 
   websocket::stream<beast::tcp_stream> socket_;
-  KeptHere kept_;
+  core::detail::KeptHere kept_;
   std::shared_ptr<Shared> shared_;
   beast::flat_buffer buffer_;
   Notices notices_;
@@ -167,7 +167,7 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
 /// A connection that asks by HTTP, one request after another.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, KeptHere kept, std::shared_ptr<Shared> shared)
+  Connection(tcp::socket socket, core::detail::KeptHere kept, std::shared_ptr<Shared> shared)
       : stream_(std::move(socket)), kept_(std::move(kept)), shared_(std::move(shared)) {
     ++shared_->connections;
   }
@@ -226,7 +226,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   beast::tcp_stream stream_;
-  KeptHere kept_;
+  core::detail::KeptHere kept_;
   std::shared_ptr<Shared> shared_;
   beast::flat_buffer buffer_{most_header + most_body};
   std::unique_ptr<http::request_parser<http::string_body>> parser_;
@@ -290,11 +290,11 @@ class HttpServer::Machinery {
   error_code try_port(const tcp::endpoint& endpoint) {
     error_code error, ignored;
     kept_ = {};
-    const NoForks here_alone;
+    const core::detail::NoForks here_alone;
     acceptor_.close(ignored);
     acceptor_.open(endpoint.protocol(), error);
     if (error) return error;
-    kept_ = KeptHere(acceptor_.native_handle(), here_alone);
+    kept_ = core::detail::KeptHere(acceptor_.native_handle(), here_alone);
     acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
@@ -313,13 +313,13 @@ class HttpServer::Machinery {
   /// another program could get the socket.
   bool take_connection() {
     tcp::socket socket(context_);
-    KeptHere kept;
+    core::detail::KeptHere kept;
     {
-      const NoForks here_alone;
+      const core::detail::NoForks here_alone;
       const int descriptor =
           ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (descriptor < 0) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
-      kept = KeptHere(descriptor, here_alone);
+      kept = core::detail::KeptHere(descriptor, here_alone);
       error_code error;
       socket.assign(acceptor_.local_endpoint().protocol(), descriptor, error);
       if (error) ::close(descriptor);
@@ -384,7 +384,7 @@ class HttpServer::Machinery {
 
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
-  KeptHere kept_;
+  core::detail::KeptHere kept_;
   asio::steady_timer timer_, pause_;
   Appeared appeared_;
   std::shared_ptr<Shared> shared_;

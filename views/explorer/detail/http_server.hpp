@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include <torchtap/core/detail/process.hpp>
 #include <torchtap/views/explorer/detail/answers.hpp>
-#include <torchtap/views/explorer/detail/process.hpp>
 #include <torchtap/views/explorer/serve.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -31,7 +31,7 @@ class HttpServer {
  private:
   class Machinery;
   std::unique_ptr<Machinery> machinery_;
-  MadeHere made_here_;
+  core::detail::MadeHere made_here_;
 };
 
 }  // namespace torchtap::views::explorer::detail

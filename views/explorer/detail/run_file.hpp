@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/explorer/detail/process.hpp>
+#include <torchtap/core/detail/process.hpp>
 #include <torchtap/views/explorer/detail/run.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -74,8 +74,8 @@ class RunFileWriter {
   const std::string path_;
   const std::int64_t most_;
   int file_ = -1;
-  KeptHere kept_;
-  const MadeHere made_here_;
+  core::detail::KeptHere kept_;
+  const core::detail::MadeHere made_here_;
   std::uint64_t size_ = 0, due_;  // due to be thinned at that size
   std::string waiting_;
 };

@@ -124,7 +124,7 @@ void RunFileWriter::thin_out() {
   const int smaller = thin(path_, most_, size_);
   kept_ = {};
   ::close(std::exchange(file_, smaller));
-  kept_ = KeptHere(file_);
+  kept_ = core::detail::KeptHere(file_);
   due_ = std::max(static_cast<std::uint64_t>(most_), 2 * size_);
 }
 

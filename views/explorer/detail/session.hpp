@@ -12,12 +12,12 @@
 #include <vector>
 
 #include <torchtap/core/api.hpp>
+#include <torchtap/core/detail/process.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/views/explorer/detail/forward.hpp>
 #include <torchtap/views/explorer/detail/live_run.hpp>
 #include <torchtap/views/explorer/detail/pace.hpp>
-#include <torchtap/views/explorer/detail/process.hpp>
 #include <torchtap/views/explorer/detail/updates.hpp>
 #include <torchtap/views/explorer/options.hpp>
 
@@ -137,7 +137,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::int32_t attached(std::int32_t around, const char* name);
   void notice_backward(const std::vector<at::Tensor>& outputs);
 
-  const MadeHere made_here_;
+  const core::detail::MadeHere made_here_;
   const std::uint64_t serial_;
   const std::shared_ptr<LiveRun> run_;
   bool closed_ = false;

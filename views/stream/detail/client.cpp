@@ -137,7 +137,7 @@ std::optional<Frame> Client::take() {
 }
 
 std::optional<Frame> Client::next(nanoseconds timeout) {
-  TORCH_CHECK_VALUE(forks_ == forks(), kCall, "::next: the process was forked, and the reader of \"", name_,
+  TORCH_CHECK_VALUE(made_here_, kCall, "::next: the process was forked, and the reader of \"", name_,
                     "\" belongs to the parent; make one in the child.");
   release();
   const auto deadline = deadline_after(timeout);
@@ -157,7 +157,7 @@ std::optional<Frame> Client::next(nanoseconds timeout) {
 }
 
 void Client::release() noexcept {
-  if (!holding_ || forks_ != forks()) return;
+  if (!holding_ || !made_here_) return;
   holding_ = false;
   view_->release();
 }

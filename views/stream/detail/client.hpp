@@ -34,7 +34,7 @@ class Client final : public Inlet {
   /// `c10::ValueError` in a forked child, which does not have the memory.
   std::optional<Frame> next(std::chrono::nanoseconds timeout) override;
   /// Whether the frame that `next` returned has not been overwritten. If it has, it counts as missed.
-  bool whole() const noexcept override { return !holding_ || (forks_ == forks() && view_->valid()); }
+  bool whole() const noexcept override { return !holding_ || (made_here_ && view_->valid()); }
   /// Lets the publisher overwrite the frame that `next` returned.
   void release() noexcept override;
   /// Whether the stream ended, or its program died, and everything was read.
@@ -43,7 +43,7 @@ class Client final : public Inlet {
 
   std::uint64_t received() const noexcept override { return view_->received(); }
   std::uint64_t missed() const noexcept override { return view_->missed(); }
-  bool demoted() const noexcept override { return forks_ == forks() && view_->demoted(); }
+  bool demoted() const noexcept override { return made_here_ && view_->demoted(); }
   std::int64_t process() const noexcept override { return publisher_.pid; }
 
  private:
@@ -62,7 +62,7 @@ class Client final : public Inlet {
   std::uint64_t requests_ = 0;
   bool holding_ = false;  // a frame in the shared memory
   bool gone_ = false;     // the publisher
-  const unsigned forks_ = forks();
+  const core::detail::MadeHere made_here_;
   bool ended_ = false;
 };
 

@@ -3,36 +3,32 @@
 // Descriptors and mappings that belong to this process alone.
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <utility>
 
-namespace torchtap::views::stream::detail {
+#include <torchtap/core/detail/process.hpp>
 
-/// How many times this process was forked since the first call: different in a child.
-unsigned forks() noexcept;
+namespace torchtap::views::stream::detail {
 
 /// An open descriptor. A forked child closes its copy at once, so that the death of the process that opened
 /// it is noticed at the other end.
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int fd);
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)), forks_(other.forks_) {}
+  explicit Descriptor(int fd) : kept_(fd) {}
+  Descriptor(Descriptor&& other) noexcept = default;
   Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    std::swap(forks_, other.forks_);
+    std::swap(kept_, other.kept_);
     return *this;
   }
   ~Descriptor() { close(); }
 
-  int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-  void close() noexcept;
+  int get() const noexcept { return kept_.get(); }
+  explicit operator bool() const noexcept { return get() >= 0; }
+  void close() noexcept { kept_.close(); }
 
  private:
-  int fd_ = -1;
-  unsigned forks_ = 0;
+  core::detail::KeptHere kept_;
 };
 
 /// Memory that was mapped. A forked child does not have it.
@@ -42,11 +38,11 @@ class Mapping {
   /// Maps the first `size` bytes. Throws `c10::Error` if the system refuses.
   Mapping(const Descriptor& descriptor, std::size_t size, bool writable);
   Mapping(Mapping&& other) noexcept
-      : at_(std::exchange(other.at_, nullptr)), size_(other.size_), forks_(other.forks_) {}
+      : at_(std::exchange(other.at_, nullptr)), size_(other.size_), made_here_(other.made_here_) {}
   Mapping& operator=(Mapping&& other) noexcept {
     std::swap(at_, other.at_);
     std::swap(size_, other.size_);
-    std::swap(forks_, other.forks_);
+    std::swap(made_here_, other.made_here_);
     return *this;
   }
   ~Mapping();
@@ -57,7 +53,7 @@ class Mapping {
  private:
   char* at_ = nullptr;
   std::size_t size_ = 0;
-  unsigned forks_ = 0;
+  core::detail::MadeHere made_here_;
 };
 
 /// Throws a `c10::Error`: "views::stream: cannot WHAT: the system's words".

@@ -113,7 +113,7 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-Listener::Listener(const std::string& call, std::string path) : path_(std::move(path)), forks_(forks()) {
+Listener::Listener(const std::string& call, std::string path) : path_(std::move(path)) {
   const Descriptor lock = lock_directory(path_);
   const sockaddr_un address = address_of(path_);
   const Descriptor probe = new_socket();
@@ -136,7 +136,7 @@ Listener::Listener(const std::string& call, std::string path) : path_(std::move(
 }
 
 Listener::~Listener() {
-  if (forks_ != forks()) return;
+  if (!made_here_) return;
   const Descriptor lock = lock_directory(path_);
   struct stat status {};
   if (::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_)

@@ -133,7 +133,7 @@ std::optional<Frame> RemoteClient::take(Moment deadline) {
 }
 
 std::optional<Frame> RemoteClient::next(std::chrono::nanoseconds timeout) {
-  TORCH_CHECK_VALUE(forks_ == forks(), kCall, "::next: the process was forked, and the reader of \"", name_,
+  TORCH_CHECK_VALUE(made_here_, kCall, "::next: the process was forked, and the reader of \"", name_,
                     "\" belongs to the parent; make one in the child.");
   if (ended_) return std::nullopt;
   try {

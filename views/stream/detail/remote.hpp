@@ -44,7 +44,7 @@ class RemoteClient final : public Inlet {
   std::uint64_t received_ = 0;
   std::uint64_t missed_ = 0;
   std::int64_t process_ = 0;
-  const unsigned forks_ = forks();
+  const core::detail::MadeHere made_here_;
   bool ended_ = false;
 };
 

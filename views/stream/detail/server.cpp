@@ -28,7 +28,7 @@ ServerOptions checked(ServerOptions options) {
 }  // namespace
 
 Server::Server(std::string name, ServerOptions options)
-    : name_(std::move(name)), options_(checked(std::move(options))), forks_(forks()) {
+    : name_(std::move(name)), options_(checked(std::move(options))) {
   const char* const call = "views::stream::Publisher";
   listener_ = std::make_unique<Listener>(
       call, socket_path(call, rendezvous(options_.directory, /*make=*/true), name_));

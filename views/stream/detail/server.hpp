@@ -97,7 +97,7 @@ class Server {
   /// Ends the stream: readers read what there is, and then its end. Idempotent.
   void close() noexcept;
   /// Whether this is a forked child of the process that made it, where each call does nothing.
-  bool in_child() const noexcept { return forks() != forks_; }
+  bool in_child() const noexcept { return !made_here_; }
 
  private:
   struct Place {
@@ -140,7 +140,7 @@ class Server {
 
   const std::string name_;
   const ServerOptions options_;
-  const unsigned forks_;
+  const core::detail::MadeHere made_here_;
   std::unique_ptr<Listener> listener_;
   Descriptor wake_;
   std::atomic<bool> closed_{false};

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/views/explorer/detail/process.hpp>
+#include <torchtap/core/detail/process.hpp>
 
-namespace torchtap::views::explorer::detail {
+namespace torchtap::core::detail {
 namespace {
 
 /// A descriptor, and what it meant when it was kept: its number may be that of something else by now.
@@ -71,33 +71,33 @@ NoForks::~NoForks() {
 }
 
 KeptHere::KeptHere(int descriptor, const NoForks&) : descriptor_(descriptor) {
+  if (descriptor < 0) return;
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return;
   process().kept.push_back({descriptor, status.st_dev, status.st_ino});
 }
 
-KeptHere::~KeptHere() {
-  forget();
-}
-
-KeptHere::KeptHere(KeptHere&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+KeptHere::KeptHere(KeptHere&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), made_here_(other.made_here_) {}
 
 KeptHere& KeptHere::operator=(KeptHere&& other) noexcept {
   if (this == &other) return *this;
-  forget();
+  forget(false);
   descriptor_ = std::exchange(other.descriptor_, -1);
+  made_here_ = other.made_here_;
   return *this;
 }
 
-void KeptHere::forget() noexcept {
+void KeptHere::forget(bool close) noexcept {
   const int mine = std::exchange(descriptor_, -1);
-  if (mine < 0) return;
-  Process& here = watched_process();
-  const std::lock_guard lock(here.mutex);
-  const auto found = std::find_if(here.kept.begin(), here.kept.end(),
-                                  [&](const Kept& one) { return one.descriptor == mine; });
-  if (found != here.kept.end()) here.kept.erase(found);
+  if (mine < 0 || !made_here_) return;  // in a child, the number may be another file's
+  const NoForks here_alone;
+  auto& kept = process().kept;
+  kept.erase(
+      std::remove_if(kept.begin(), kept.end(), [&](const Kept& one) { return one.descriptor == mine; }),
+      kept.end());
+  if (close) ::close(mine);
 }
 
-}  // namespace torchtap::views::explorer::detail
+}  // namespace torchtap::core::detail
