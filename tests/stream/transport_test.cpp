@@ -77,6 +77,26 @@ BOOST_AUTO_TEST_CASE(readers_share_one_copy_and_none_costs_another_a_frame) {
   BOOST_TEST(last > 0U);
 }
 
+// Programs wait for their readers before they publish.
+BOOST_AUTO_TEST_CASE(a_reader_that_is_listed_gets_the_next_frame_of_every_source) {
+  const Rendezvous here;
+  for (int round = 0; round < 5; ++round) {
+    Server server("test", here.options());
+    std::vector<std::shared_ptr<SourceState>> sources;  // so many that telling them of a reader takes a while
+    for (int i = 0; i < 5000; ++i) sources.push_back(server.add({"layer", {}, "", Kind::other}));
+    std::thread program([&] {
+      while (server.readers().empty()) {
+      }
+      publish(server, *sources.back(), 7);
+    });
+    Client client = here.reader(Subscription().when_full(WhenFull::wait));
+    program.join();
+    const auto first = client.next(0s);
+    BOOST_TEST_REQUIRE(first.has_value());
+    BOOST_TEST(first->sample == 7U);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(received_and_missed_are_all_that_was_published) {
   const Rendezvous here;
   for (int round = 0; round < 20; ++round) {

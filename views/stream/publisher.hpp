@@ -116,6 +116,7 @@ class TORCHTAP_API Publisher {
   const std::string& name() const noexcept;
   /// The path of the socket.
   std::string socket() const;
+  /// The readers that have joined: each gets the next frame of every source that it wants.
   std::vector<ReaderInfo> readers() const;
   PublisherCounters counters() const;
 

@@ -90,6 +90,7 @@ ServerCounters Server::counters() const {
 std::vector<ReaderState> Server::readers() const {
   std::vector<ReaderState> all;
   if (in_child()) return all;
+  const std::lock_guard sources_lock(sources_mutex_);  // one that joins counts when all sources know it
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < kPlaces; ++i) {
     const Place& place = places_[i];

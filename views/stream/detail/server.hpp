@@ -92,6 +92,7 @@ class Server {
   void count_wait(std::chrono::nanoseconds time);
   /// The text that goes with each frame from now on.
   void annotate(std::string text);
+  /// Those that have joined: each gets the next frame of every source that it wants.
   std::vector<ReaderState> readers() const;
   ServerCounters counters() const;
   /// Ends the stream: readers read what there is, and then its end. Idempotent.
@@ -145,7 +146,7 @@ class Server {
   Descriptor wake_;
   std::atomic<bool> closed_{false};
 
-  std::mutex sources_mutex_;  // taken before `mutex_`
+  mutable std::mutex sources_mutex_;  // taken before `mutex_`
   std::vector<std::weak_ptr<SourceState>> sources_;
   Rates rates_;
 
