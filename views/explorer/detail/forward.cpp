@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
@@ -48,10 +49,11 @@ template <class Function>
 void listen(torch::autograd::Node& node, std::uint32_t output, Function function) {
   auto listener = std::make_unique<Listener<Function>>(std::move(function), output);
 #if TORCH_VERSION_MAJOR >= 2
-  node.add_tensor_pre_hook(std::move(listener));
-#else
-  node.add_pre_hook(std::move(listener));
+  // A leaf's node calls the hooks of its tensor, which stay when the graph is gone, instead of these.
+  if (dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) == nullptr)
+    return node.add_tensor_pre_hook(std::move(listener));
 #endif
+  node.add_pre_hook(std::move(listener));
 }
 
 }  // namespace
