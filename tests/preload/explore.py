@@ -42,10 +42,10 @@ class Run:
         check(data[:8] == b"TAPX\1\0\0\0", f"{path}: the first bytes")
         self.graphs, self.step, self.ended, self.scalars, self.columns, self.series = {}, None, False, {}, {}, {}
         at = 8
-        while at + 8 <= len(data):
-            size, _ = struct.unpack_from("<II", data, at)
-            kind, body = chr(data[at + 8]), data[at + 9:at + 8 + size]
-            at += 8 + size
+        while at + 12 <= len(data):
+            size, = struct.unpack_from("<I", data, at)
+            kind, body = chr(data[at + 12]), data[at + 13:at + 12 + size]
+            at += 12 + size
             if kind == "I":
                 self.info = json.loads(body)
             elif kind == "G":

@@ -17,6 +17,7 @@ namespace torchtap::views::explorer::detail {
 namespace {
 
 constexpr std::uint64_t header_size = 8;
+constexpr std::size_t head_size = 12;  // of a block
 constexpr std::uint32_t largest_block = std::uint32_t{1} << 30;
 
 std::uint64_t size_of(int file) {
@@ -112,13 +113,15 @@ std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, cons
     }
     return bytes.size() - used >= size;
   };
-  while (have(8)) {
-    Bytes head(bytes.data() + used, 8);
-    const auto size = head.get<std::uint32_t>(), sum = head.get<std::uint32_t>();
-    if (at + 8 + size > end && size <= largest_block) break;  // it is being written, or its writer was killed
-    const bool whole = size > 0 && size <= largest_block && have(8 + size);
-    const char* const payload = bytes.data() + used + 8;
-    const bool sound = whole && crc32c(payload, size) == sum;
+  while (have(head_size)) {
+    Bytes head(bytes.data() + used, head_size);
+    const auto size = head.get<std::uint32_t>(), sum = head.get<std::uint32_t>(),
+               own = head.get<std::uint32_t>();
+    bool sound = own == crc32c(bytes.data() + used, 8) && size > 0 && size <= largest_block;
+    if (sound && at + head_size + size > end) break;  // it is being written, or its writer was killed
+    sound = sound && have(head_size + size);
+    const char* const payload = bytes.data() + used + head_size;
+    sound = sound && crc32c(payload, size) == sum;
     // A file system that lost power may have room at the end that was never written.
     if (!sound && size == 0 && sum == 0 && bytes.find_first_not_of('\0', used) == std::string::npos) break;
     TORCH_CHECK_VALUE(
@@ -126,8 +129,8 @@ std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, cons
         ": the checksum is not that of the data. What was before it could be read; cut the file ",
         "off there (truncate -s ", at, ") to see that much.");
     function(static_cast<BlockKind>(payload[0]), std::string(payload + 1, size - 1));
-    used += 8 + size;
-    at += 8 + size;
+    used += head_size + size;
+    at += head_size + size;
   }
   return at;
 }

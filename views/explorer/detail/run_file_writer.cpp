@@ -41,9 +41,11 @@ std::string run_file_head() {
 void put_block(std::string& to, BlockKind kind, const std::string& body) {
   std::string payload(1, static_cast<char>(kind));
   payload += body;
-  put(to, static_cast<std::uint32_t>(payload.size()));
-  put(to, crc32c(payload.data(), payload.size()));
-  to += payload;
+  std::string head;
+  put(head, static_cast<std::uint32_t>(payload.size()));
+  put(head, crc32c(payload.data(), payload.size()));
+  put(head, crc32c(head.data(), head.size()));
+  to += head + payload;
 }
 
 void write_all(int file, const std::string& bytes, const std::string& path) {
