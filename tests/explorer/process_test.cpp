@@ -56,7 +56,6 @@ int in_child(Function&& function) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// One that no other test looks for.
 /// Below those that the system gives to connections of other processes, and other ones in each test process.
 unsigned free_port() {
   for (unsigned port = 20000 + static_cast<unsigned>(::getpid()) % 12000; port < 32768; ++port) {
@@ -138,16 +137,21 @@ BOOST_AUTO_TEST_CASE(a_forked_child_has_neither_sockets_nor_file_and_records_not
 
 BOOST_AUTO_TEST_CASE(a_child_that_outlives_its_parent_keeps_neither_port_nor_lock) {
   auto program = std::make_unique<Program>();
-  int until[2];
+  int since[2], until[2];
+  BOOST_REQUIRE(::pipe(since) == 0);
   BOOST_REQUIRE(::pipe(until) == 0);
+  char byte = 0;
   const pid_t child = ::fork();
   if (child == 0) {
-    char byte = 0;
     ::alarm(60);
     ::close(until[1]);
+    ::close(since[1]);
     ::_exit(::read(until[0], &byte, 1) == 0 ? 0 : 1);
   }
   ::close(until[0]);
+  ::close(since[1]);
+  BOOST_REQUIRE(::read(since[0], &byte, 1) == 0);  // until the child runs, it has what its parent had
+  ::close(since[0]);
   const unsigned port = program->port;
   const std::string path = program->path();
   {
