@@ -77,9 +77,9 @@ std::string without_mangling(const std::vector<std::string>& atoms) {
   return name;
 }
 
-class Walk {
+class ScriptWalk {
  public:
-  Walk(const ScriptModule& root, const std::string& method) : method_(method) {
+  ScriptWalk(const ScriptModule& root, const std::string& method) : method_(method) {
     TORCH_CHECK_VALUE(!method.empty() && (method == "forward" || !detail::implements(method, "forward")),
                       "model::walk_modules: \"", method,
                       "\" does not name a separate method; expected \"forward\", which includes forward1, "
@@ -141,13 +141,13 @@ class Walk {
 }  // namespace
 
 std::vector<ModuleRef> walk_modules(const ScriptModule& root, const std::string& method) {
-  Walk walk(root, method);
+  ScriptWalk walk(root, method);
   walk.visit_children(root, "", 1, /*recursive=*/true);
   return walk.finish(/*skip=*/0);
 }
 
 std::vector<ModuleRef> walk_children(const ScriptModule& root, const std::string& method) {
-  Walk walk(root, method);
+  ScriptWalk walk(root, method);
   walk.visit_children(root, "", 1, /*recursive=*/false);
   return walk.finish(/*skip=*/1);
 }

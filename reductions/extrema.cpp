@@ -5,12 +5,15 @@
 #include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/extrema.hpp>
 
 namespace torchtap::reductions {
 namespace {
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+using detail::kInfinity;
+
 }
 
 Extremum::Extremum(Kind kind, const char* name, detail::Folding folding)

@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/bin_counts.hpp>
 #include <torchtap/reductions/detail/bin_range.hpp>
+#include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/histogram.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using detail::kInfinity;
+
 constexpr std::int64_t kLowest = -1022;  // least exponent: the smallest normal float64
 
 /// 2^e exactly, for int64 e in [-1022, 1023], built from the bits of a float64; pow() may be off by one ulp.

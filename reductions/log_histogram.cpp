@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -12,8 +12,8 @@
 namespace torchtap::reductions {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using detail::kInfinity;
+using detail::kNaN;
 
 detail::BitBins checked(std::int64_t mantissa_bits) {
   TORCH_CHECK_VALUE(mantissa_bits >= 0 && mantissa_bits <= 7,

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/moments.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using detail::kNaN;
 
 at::Tensor squared(const at::Tensor& x) {
   return x.is_complex() ? at::view_as_real(x).square().sum(-1) : x.square();

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/reductions/detail/columns.hpp>
+#include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
 #include <torchtap/reductions/quantiles.hpp>
@@ -13,8 +13,9 @@
 namespace torchtap::reductions {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+using detail::kInfinity;
+using detail::kNaN;
+
 constexpr std::int64_t kLeast = 8;  // values in the smallest level
 
 constexpr std::int64_t kBatch = 4;  // times `size`: samples with more rows are sorted and thinned out at once

@@ -15,7 +15,7 @@
 namespace torchtap::reductions::detail {
 namespace {
 
-constexpr std::int64_t kChunk = 32;  // elements that are compared before any of them is taken
+constexpr std::int64_t kCompared = 32;  // elements that are compared before any of them is taken
 
 /// Calls `f` with a null pointer to the C++ type of a list's values.
 template <class F>
@@ -86,8 +86,8 @@ void offer_row(const Best& best, const T* x, std::int64_t from, std::int64_t n, 
     }
   };
   std::int64_t i = 0;
-  for (; i + kChunk <= n; i += kChunk) {
-    if (any_may_beat<kLargest>(x + i, last + i, kChunk)) take(i, i + kChunk);
+  for (; i + kCompared <= n; i += kCompared) {
+    if (any_may_beat<kLargest>(x + i, last + i, kCompared)) take(i, i + kCompared);
   }
   take(i, n);
 }
@@ -101,11 +101,11 @@ void offer_elements(const Best& best, const T* x, std::int64_t n, std::int64_t i
     }
   };
   std::int64_t i = 0;
-  for (; i + kChunk <= n; i += kChunk) {
+  for (; i + kCompared <= n; i += kCompared) {
     const T least = *last;
     unsigned char any = 0;
-    for (std::int64_t j = i; j < i + kChunk; ++j) any |= may_beat<kLargest>(x[j], least) ? 1 : 0;
-    if (any != 0) take(i, i + kChunk);
+    for (std::int64_t j = i; j < i + kCompared; ++j) any |= may_beat<kLargest>(x[j], least) ? 1 : 0;
+    if (any != 0) take(i, i + kCompared);
   }
   take(i, n);
 }

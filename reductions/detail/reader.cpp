@@ -13,10 +13,10 @@
 namespace torchtap::reductions::detail {
 namespace {
 
-constexpr std::int64_t kPiece = 65536;  // elements: about 20 us, and enough pieces for all threads
-constexpr std::int64_t kUnits = 64;     // with this many units, kept elements need not be split further
-constexpr std::int64_t kShortRun = 32;  // elements: below, the call overhead exceeds the summing
-constexpr std::int64_t kNarrow = 64;    // columns: below, several rows are read as one
+constexpr std::int64_t kReadAtOnce = 65536;  // elements: about 20 us, and enough pieces for all threads
+constexpr std::int64_t kUnits = 64;          // with this many units, kept elements need not be split further
+constexpr std::int64_t kShortRun = 32;       // elements: below, the call overhead exceeds the summing
+constexpr std::int64_t kNarrow = 64;         // columns: below, several rows are read as one
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) {
   return (whole + part - 1) / part;
@@ -104,7 +104,7 @@ class Reader {
     const auto [outer, kept, inner, columns] = layout_;
     kept_ = kept;
     // Counts need not be combined in order, so larger pieces work as well.
-    const std::int64_t whole = read_.summarize ? kPiece : 16 * kPiece;
+    const std::int64_t whole = read_.summarize ? kReadAtOnce : 16 * kReadAtOnce;
     const std::int64_t width = std::clamp<std::int64_t>(whole / inner, 1, kept);
     const std::int64_t ranges = parts(kept, width);
     const std::int64_t segments = inner >= 2 * whole ? parts(inner, whole) : 1;
@@ -171,7 +171,7 @@ class Reader {
     const std::int64_t tiles = parts(columns * together, width);
     const std::int64_t rows = inner / together;  // the remaining inner % together rows are narrow
     const std::int64_t segments =
-        std::clamp<std::int64_t>(rows * width / (4 * kPiece), 1, parts(kUnits, kept * tiles));
+        std::clamp<std::int64_t>(rows * width / (4 * kReadAtOnce), 1, parts(kUnits, kept * tiles));
     const std::int64_t segment = parts(rows, segments);
     const std::int64_t groups = std::clamp<std::int64_t>(parts(kUnits, kept * tiles * segments), 1, outer);
     const std::int64_t group = parts(outer, groups);
@@ -233,7 +233,7 @@ void read(const at::Tensor& contiguous, Read& read) {
 
 void parallel(std::int64_t units, std::int64_t elements,
               const std::function<void(std::int64_t, std::int64_t)>& f) {
-  at::parallel_for(0, units, elements < kPiece ? units : 1, f);
+  at::parallel_for(0, units, elements < kReadAtOnce ? units : 1, f);
 }
 
 }  // namespace torchtap::reductions::detail

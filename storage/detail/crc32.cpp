@@ -13,7 +13,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{1} << 18;  // stays in the cache between checksum and disk
+constexpr std::size_t kCopied = std::size_t{1} << 18;  // stays in the cache between checksum and disk
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 16>;
 
@@ -99,7 +99,7 @@ std::uint32_t Checksum::finish() {
 }
 
 bool Checksum::step() {
-  const std::size_t piece = std::min(kChunk, available_ - at_);
+  const std::size_t piece = std::min(kCopied, available_ - at_);
   crc_ = crc32(crc_, data_ + at_, piece);
   at_ += piece;
   return piece != 0;

@@ -17,12 +17,12 @@
 namespace torchtap::storage::detail {
 namespace {
 
-constexpr std::int64_t kSchema = 1;
+constexpr std::int64_t kJournalSchema = 1;
 constexpr std::uint64_t kLargestJournal = std::uint64_t{1} << 32;
 constexpr int kDeepest = 8;
 
 struct Head {
-  std::int64_t schema = kSchema;
+  std::int64_t schema = kJournalSchema;
   std::string library = library_version();
   std::string created;
 
@@ -109,7 +109,7 @@ void take(Journal& journal, const InputFile& file, const std::string& json, std:
   const std::string what = json.substr(0, json.find(':'));
   if (what == "{\"recording\"") {
     const auto head = parse<Head>(json, "recording");
-    check_format(file, "schema version", head.schema, kSchema);
+    check_format(file, "schema version", head.schema, kJournalSchema);
     journal.library = head.library;
     journal.created = head.created;
   } else if (what == "{\"entry\"") {

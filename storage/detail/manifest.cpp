@@ -12,7 +12,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-constexpr std::int64_t kSchema = 2;
+constexpr std::int64_t kManifestSchema = 2;
 constexpr std::int64_t kUnspooledSchema = 1;  // still written for recordings without shards
 constexpr std::uint64_t kLargestManifest = std::uint64_t{1} << 30;
 constexpr int kDeepestManifest = 16;
@@ -23,7 +23,7 @@ std::string to_json(Manifest manifest) {
   manifest.library = library_version();
   const bool spooled = std::any_of(manifest.entries.begin(), manifest.entries.end(),
                                    [](const auto& entry) { return !entry.shards.empty(); });
-  manifest.schema = spooled ? kSchema : kUnspooledSchema;
+  manifest.schema = spooled ? kManifestSchema : kUnspooledSchema;
   std::ostringstream stream;
   {
     cereal::JSONOutputArchive archive(stream);
@@ -42,7 +42,7 @@ Manifest from_json(const InputFile& file) {
     std::istringstream stream(text);
     cereal::JSONInputArchive archive(stream);
     archive(cereal::make_nvp("schema", manifest.schema));
-    if (manifest.schema >= 1 && manifest.schema <= kSchema) {
+    if (manifest.schema >= 1 && manifest.schema <= kManifestSchema) {
       archive(cereal::make_nvp("library", manifest.library), cereal::make_nvp("created", manifest.created),
               cereal::make_nvp("count", manifest.count), cereal::make_nvp("entries", manifest.entries));
     }
@@ -53,7 +53,7 @@ Manifest from_json(const InputFile& file) {
         "it is not the manifest of a recording, or it is damaged: it is not JSON, or a field is missing or "
         "of another type");
   }
-  check_format(file, "schema version", manifest.schema, kSchema);
+  check_format(file, "schema version", manifest.schema, kManifestSchema);
   return manifest;
 }
 
