@@ -4,4 +4,5 @@
 
 #include <torchtap/operations/event.hpp>
 #include <torchtap/operations/inside.hpp>
+#include <torchtap/operations/region.hpp>
 #include <torchtap/operations/scope.hpp>
