@@ -10,8 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -127,8 +130,15 @@ BOOST_AUTO_TEST_CASE(publishers_killed_at_any_moment_leave_what_was_whole) {
       }
     }
     BOOST_TEST(client.ended());
+    BOOST_TEST(client.broken().find("was killed or crashed") != std::string::npos);
     BOOST_TEST(WIFSIGNALED(end_of(pid)));
   }
+  // Its socket is still there, and nobody is told of it.
+  BOOST_TEST(fs::exists(here / "test.sock"));
+  const Server living("living", here.options());
+  BOOST_CHECK_EXCEPTION(here.reader({}, "nobody"), c10::ValueError, [](const c10::Error& error) {
+    return std::string(error.what()).find("there: \"living\".") != std::string::npos;
+  });
   Server again("test", here.options());  // the socket of the last one is replaced
   BOOST_TEST(here.reader().process() == ::getpid());
 }
@@ -338,6 +348,9 @@ BOOST_AUTO_TEST_CASE(damaged_memory_is_an_error_of_the_reader) {
     put(64, odd(end));  // head
     put(128, odd(0));   // tail
     put(192, 1);        // closed
+    const std::uint64_t epoch[] = {1, 0, 0, kCapacity};
+    const std::uint64_t damaged = random() % 16;
+    for (std::uint64_t i = 0; i < 4; ++i) put(256 + 8 * i, damaged == i ? odd(epoch[i]) : epoch[i]);
     put(4096, random() % 3);
     put(4096 + 8, odd(end));
     put(4096 + 16, odd(10));
@@ -385,6 +398,51 @@ BOOST_AUTO_TEST_CASE(a_publisher_that_is_stopped_does_not_hang_its_readers) {
   while (client.next(20s)) {
   }
   BOOST_TEST(client.ended());
+}
+
+// Anybody may have made /tmp/torchtap-UID first, with anything in it.
+BOOST_AUTO_TEST_CASE(folders_of_others_are_passed_over) {
+  const TemporaryDirectory runtime;
+  const std::string home = runtime / "home";
+  const std::string ours = runtime / "torchtap";
+  fs::create_directory(home);
+  const char* const variables[] = {"XDG_RUNTIME_DIR", "HOME"};
+  std::optional<std::string> before[2];
+  for (int i = 0; i < 2; ++i) {
+    if (const char* const value = ::getenv(variables[i])) before[i] = value;
+  }
+  ::setenv(variables[0], runtime.path().c_str(), 1);
+  ::setenv(variables[1], home.c_str(), 1);
+  const auto is_used = [&] {
+    const auto looked = parts::meeting_places("");
+    const bool read = std::find(looked.begin(), looked.end(), ours) != looked.end();
+    const std::string made = parts::rendezvous("");  // throws nothing
+    struct stat status {};
+    BOOST_TEST(::lstat(made.c_str(), &status) == 0);
+    BOOST_TEST((status.st_uid == ::geteuid() && (status.st_mode & 0777) == 0700U));
+    BOOST_TEST((made == ours) == read);
+    return read;
+  };
+  BOOST_TEST(parts::rendezvous("") == ours);
+  BOOST_TEST(is_used());
+  BOOST_REQUIRE(::chmod(ours.c_str(), 0755) == 0);
+  BOOST_TEST(!is_used());
+  BOOST_CHECK_EXCEPTION(parts::rendezvous(ours), c10::ValueError, says({"nobody else may enter"}));
+  BOOST_CHECK_EXCEPTION(parts::meeting_places(ours), c10::ValueError, says({"nobody else may enter"}));
+  fs::remove(ours);
+  fs::create_directory_symlink(home, ours);
+  BOOST_TEST(!is_used());
+  fs::remove(ours);
+  if (::geteuid() == 0) {
+    BOOST_REQUIRE(::mkdir(ours.c_str(), 0700) == 0);
+    BOOST_REQUIRE(::chown(ours.c_str(), 65534, 65534) == 0);
+    BOOST_TEST(!is_used());
+    BOOST_TEST(parts::meeting_places(ours).front() == ours);  // root named it
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (before[i].has_value()) ::setenv(variables[i], before[i]->c_str(), 1);
+    if (!before[i].has_value()) ::unsetenv(variables[i]);
+  }
 }
 
 // Only root can be somebody else.

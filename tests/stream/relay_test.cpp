@@ -1,7 +1,10 @@
 // Relays: what arrives over TCP, who may read, and what peers that lie, die or stop can do.
 #include <ATen/Functions.h>
 #include <boost/test/unit_test.hpp>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -153,6 +156,7 @@ BOOST_AUTO_TEST_CASE(tensors_arrive_over_tcp_as_they_were) {
   relayed.publisher.reset();
   BOOST_TEST(!all.next(20s).has_value());
   BOOST_TEST(all.ended());
+  BOOST_TEST(all.broken() == "");
   BOOST_TEST(all.received() == 13);
   BOOST_TEST(all.missed() == 0);
   for (int i = 0; i < 1000 && !relayed.relay->ended(); ++i) std::this_thread::sleep_for(10ms);
@@ -290,7 +294,6 @@ BOOST_AUTO_TEST_CASE(a_relay_has_a_limit_of_readers_and_gives_up_those_that_stop
   stream::Source source = relayed.publisher->source("a");
   auto first = std::make_unique<Reader>(relayed.reader());
   Reader second = relayed.reader();
-  for (int i = 0; i < 1000 && relayed.relay->readers() < 2; ++i) std::this_thread::sleep_for(5ms);
   BOOST_CHECK_EXCEPTION(relayed.reader(), c10::ValueError, says({"as many readers as it may have"}));
   first.reset();
   // The second takes nothing, until the system's buffers are full and the patience is over.
@@ -303,6 +306,109 @@ BOOST_AUTO_TEST_CASE(a_relay_has_a_limit_of_readers_and_gives_up_those_that_stop
   Reader third = relayed.reader();
   source.publish(at::ones({1}));
   BOOST_TEST(third.next(20s).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(of_many_readers_at_once_as_many_are_let_in_as_may_be) {
+  Relayed relayed(RelayOptions().readers(2));
+  std::atomic<int> refused{0};
+  std::atomic<int> other{0};
+  std::vector<std::unique_ptr<Reader>> in(8);
+  std::vector<std::thread> threads;
+  for (auto& place : in) {
+    threads.emplace_back([&] {
+      try {
+        place = std::make_unique<Reader>(relayed.reader());
+      } catch (const c10::ValueError& error) {
+        ++(says({"as many readers as it may have"})(error) ? refused : other);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  BOOST_TEST(refused == 6);
+  BOOST_TEST(other == 0);
+  BOOST_TEST(relayed.relay->readers() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(strangers_who_say_nothing_keep_nobody_out) {
+  Relayed relayed(RelayOptions().readers(1).token(kToken));
+  std::vector<tcp::Descriptor> mute;
+  for (int i = 0; i < 80; ++i) mute.push_back(relayed.connect());
+  stream::Source source = relayed.publisher->source("a");
+  Reader reader = relayed.reader({}, ReaderOptions().token(kToken));
+  source.publish(at::ones({2}));
+  BOOST_TEST(reader.next(20s)->path == "a");
+  BOOST_TEST(all_of(mute.front()).find("TTE1") == std::string::npos);  // it was closed
+}
+
+BOOST_AUTO_TEST_CASE(a_stream_that_breaks_off_is_no_stream_that_ended) {
+  const auto why = [](Reader& reader) {
+    while (reader.next(20s).has_value()) continue;
+    BOOST_TEST(reader.ended());
+    return reader.broken();
+  };
+  {
+    Relayed relayed;  // the relay is stopped
+    Reader reader = relayed.reader();
+    BOOST_TEST(reader.broken() == "");
+    relayed.relay.reset();
+    BOOST_TEST(why(reader) == "the relay was stopped");
+  }
+  {
+    const Rendezvous here;  // the program is killed
+    const pid_t program = ::fork();
+    if (program == 0) {
+      Publisher publisher("test", PublisherOptions().directory(here.path()));
+      ::pause();
+    }
+    Reader local("test", {}, ReaderOptions().directory(here.path()).wait(20s));
+    Relay relay("test", RelayOptions().directory(here.path()));
+    Reader far("tcp:" + relay.address());
+    ::kill(program, SIGKILL);
+    for (Reader* reader : {&local, &far}) {
+      const std::string said = why(*reader);
+      BOOST_TEST(said.find("process " + std::to_string(program)) != std::string::npos, said);
+      BOOST_TEST(said.find("was killed or crashed") != std::string::npos, said);
+    }
+    ::waitpid(program, nullptr, 0);
+  }
+  {
+    const double number = 3;  // the relay is killed: the connection ends after a whole frame
+    Frame frame;
+    frame.dtype = 7;
+    frame.data = &number;
+    frame.data_bytes = sizeof number;
+    const False relay(hello_of(false), frame_bytes_of(frame));
+    Reader reader(relay.name());
+    BOOST_TEST(why(reader).find("the connection to the relay at \"tcp:127.0.0.1:") == 0U);
+    BOOST_TEST(reader.received() == 1);
+  }
+}
+
+// A cable that is cut ends no connection.
+BOOST_AUTO_TEST_CASE(a_relay_that_is_silent_is_lost) {
+  Relayed relayed(RelayOptions().heartbeat(20ms));
+  Reader heard(relayed.name(), {}, ReaderOptions().silence(2s));
+  std::atomic<bool> stop{false};
+  const auto listener = tcp::listen_at("test", {"127.0.0.1", "0"}, false);
+  std::thread silent([&] {
+    tcp::Descriptor socket;
+    while (!socket) socket = tcp::accept_tcp(listener);
+    const std::string hello = hello_of(false);
+    tcp::send_all(socket, hello.data(), hello.size(), 10s);
+    tcp::send_message(socket, tcp::write_status("pid\t7\n"), 10s);
+    while (!stop) std::this_thread::sleep_for(1ms);
+  });
+  Reader reader("tcp:" + tcp::name_of_listener(listener), {}, ReaderOptions().silence(300ms));
+  BOOST_TEST(!reader.next().has_value());
+  BOOST_TEST(reader.ended());
+  BOOST_TEST(reader.broken().find("nothing came from the relay") == 0U, reader.broken());
+  stop = true;
+  silent.join();
+  BOOST_TEST(!heard.next(2500ms).has_value());  // nothing was published, and the relay lives
+  BOOST_TEST(!heard.ended());
+  stream::Source source = relayed.publisher->source("a");
+  source.publish(at::ones({2}));
+  BOOST_TEST(heard.next(20s)->path == "a");
 }
 
 BOOST_AUTO_TEST_CASE(relays_that_lie_are_errors_of_the_reader) {

@@ -33,6 +33,7 @@ BOOST_AUTO_TEST_CASE(a_reader_gets_every_frame_whole_and_in_order) {
   BOOST_TEST((read_all(client) == numbers(1, 20000)));
   forward.join();
   BOOST_TEST(client.ended());
+  BOOST_TEST(client.broken() == "");
   BOOST_TEST(client.received() == 20000U);
   BOOST_TEST(client.missed() == 0U);
   BOOST_TEST(!client.demoted());
@@ -311,6 +312,27 @@ BOOST_AUTO_TEST_CASE(threads_publish_at_the_same_time) {
   std::map<std::uint32_t, int> threads;
   for (const auto& entry : thread_of) ++threads[entry.second];
   BOOST_TEST(threads.size() == 8U);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_are_not_utf8_are_replaced) {
+  const Rendezvous here;
+  Server server("test", here.options());
+  const auto source = server.add({"m\xC3\xA4ps.\xFF", {"al\xFEias"}, "Conv\xED\xA0\x80", Kind::other});
+  server.annotate("caf\xE9");
+  Client client = here.reader(Subscription().names({"m\xC3\xA4ps.*"}).label("\xFFlabel"));
+  const std::string bad = "\xEF\xBF\xBD";
+  Frame frame;
+  frame.dims = 1;
+  frame.result = "mean\xFF";
+  BOOST_TEST(server.publish(*source, frame, source->readers_of(0)));
+  const auto got = client.next(20s);
+  BOOST_TEST_REQUIRE(got.has_value());
+  BOOST_TEST(got->path == "m\xC3\xA4ps." + bad);
+  BOOST_TEST(got->type == "Conv" + bad + bad + bad);
+  BOOST_TEST(got->text == "caf" + bad);
+  BOOST_TEST(got->result == "mean" + bad);
+  BOOST_TEST(stream::detail::ask_status(here / "test.sock").find("label\t" + bad + "label\n") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_name_belongs_to_one_program) {

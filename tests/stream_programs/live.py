@@ -3,29 +3,29 @@ publishes.
 
 usage: live.py PUBLISHER FOLDER_OF_THE_READER
 """
+import fcntl
 import os
 import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
 
 publisher = sys.argv[1]
+REAL_GROUPS = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"), ("/sys/fs/cgroup", "memory.max", "memory.current")
 sys.path.insert(0, sys.argv[2])
 import torchtap_reader  # noqa: E402
 
 
 def reader(folder, name="test", **wishes):
-    for _ in range(1000):
-        try:
-            return torchtap_reader.Reader(name, directory=folder, **wishes)
-        except (FileNotFoundError, ConnectionRefusedError):
-            time.sleep(0.01)
-    sys.exit("no publisher appeared")
+    return torchtap_reader.Reader(name, directory=folder, wait=20, **wishes)
 
 
 def start(folder, *arguments):
@@ -33,8 +33,8 @@ def start(folder, *arguments):
 
 
 def check_every_frame(folder):
-    for elements in (3, 1000, 200000):
-        program = start(folder, 1, 300, elements)
+    for elements, memory in (3, 8), (1000, 8), (200000, 8), (100000, 64):  # the last two need more than the first reader gets
+        program = start(folder, 1, 300, elements, 0, memory)
         frames = 0
         source = reader(folder, when_full="wait")
         for frame in source:
@@ -70,12 +70,148 @@ def check_subscription(folder):
 def check_killed(folder):
     program = start(folder, 1, 1000000, 1000, 2000)
     frames = 0
-    for frame in reader(folder):
-        frames += 1
-        if frames == 20:
-            program.send_signal(signal.SIGKILL)
-    assert frames >= 20  # and it ended
+    try:
+        for frame in reader(folder):
+            frames += 1
+            if frames == 20:
+                program.send_signal(signal.SIGKILL)
+        sys.exit("a program that was killed ended well")
+    except EOFError as error:
+        assert f"process {program.pid}" in str(error) and "killed" in str(error), error
+    assert frames >= 20
     program.wait()
+
+
+def raises(kind, words, call):
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), error
+    else:
+        sys.exit(f"nobody said {words!r}")
+
+
+def fake(folder, answer, descriptors=()):
+    """Somebody who answers the first reader of "fake" so, and goes."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"{folder}/fake.sock")
+    listener.listen()
+
+    def serve():
+        connection, _ = listener.accept()
+        connection.recv(65536)
+        if answer:
+            socket.send_fds(connection, [answer], list(descriptors))
+        connection.close()
+        listener.close()
+        os.unlink(f"{folder}/fake.sock")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def memory(size, sealed=True):
+    descriptor = os.memfd_create("fake", os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    if sealed:
+        fcntl.fcntl(descriptor, 1033, 2 | 4)
+    return descriptor
+
+
+def check_errors(folder):
+    raises(FileNotFoundError, "no program publishes 'nobody'", lambda: torchtap_reader.Reader("nobody", directory=folder))
+
+    def welcome(version=1, size=8192 + 65536):
+        return b"TTW1" + struct.pack("<HHQQ", version, 0, size, 0)
+
+    for answer, descriptors, kind, words in (
+            (b"", (), ConnectionError, "ended"),
+            (b"TTE1\1\0\0\0no\xff room", (), ValueError, "refused: no\ufffd room"),
+            (welcome(version=2), (), ValueError, "version 2"),
+            (welcome(), (memory(73728, sealed=False), memory(4096)), ValueError, "something else"),
+            (welcome(), (memory(65536), memory(4096)), ValueError, "something else"),
+            (welcome(), (os.open("/dev/null", os.O_RDWR), memory(4096)), ValueError, "something else"),
+            (welcome(), (memory(73728), memory(4096)), ValueError, "none of version 1")):
+        thread = fake(folder, answer, descriptors)
+        raises(kind, words, lambda: torchtap_reader.Reader("fake", directory=folder))
+        thread.join()
+    os.chmod(folder, 0o755)
+    raises(ValueError, "nobody else may enter", lambda: torchtap_reader.Reader("fake", directory=folder))
+    os.chmod(folder, 0o700)
+
+
+def check_folders_of_others(folder):
+    """Those are passed over that others may enter, or that root does not own."""
+    place = os.path.join(folder, "torchtap")
+    os.environ["XDG_RUNTIME_DIR"] = folder
+    os.mkdir(place, 0o700)
+
+    def looked():
+        return place in [folder for folder, _ in torchtap_reader.meeting_places(None)]
+
+    assert looked()
+    os.chmod(place, 0o750)
+    assert not looked()
+    if os.geteuid() == 0:
+        os.chmod(place, 0o700)
+        os.chown(place, 65534, 65534)
+        assert not looked()
+        assert [found for found, _ in torchtap_reader.meeting_places(place)] == [place]  # root named it
+    del os.environ["XDG_RUNTIME_DIR"]
+
+
+def check_memory(folder):
+    """In a memory cgroup that leaves little, a reader gets little or is refused, and the program lives."""
+    for root, limit, usage in REAL_GROUPS:
+        group = f"{root}/torchtap-test-{os.getpid()}"
+        try:
+            os.mkdir(group)
+        except OSError:
+            continue
+        if os.path.exists(f"{group}/{limit}"):
+            break
+        os.rmdir(group)
+    else:
+        print("memory cgroups cannot be made here: the limit of memory was not tested")
+        return
+
+    def starts(left, *arguments):
+        """A program in the group, which has so many MiB more than the program takes."""
+        program = subprocess.Popen(["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", publisher, folder, "test",
+                                    *map(str, arguments)], stderr=subprocess.DEVNULL)
+        while not os.path.exists(f"{folder}/test.sock"):
+            time.sleep(0.01)
+        write(f"{group}/{limit}", int(open(f"{group}/{usage}").read()) + (left << 20))
+        return program
+
+    def write(path, value):
+        with open(path, "w") as file:
+            file.write(str(value))
+
+    try:
+        program = starts(48, 1, 300, 130000, 0, 256)  # frames of 1 MiB
+        source = reader(folder, when_full="skip")
+        while source.words[torchtap_reader.HEAD] < 250 << 20 and program.poll() is None:
+            time.sleep(0.01)  # as slow as can be
+        ring = source.words[torchtap_reader.FIRST_EPOCH + 3 * source.words[torchtap_reader.EPOCHS] - 1]
+        last = [frame.sample for frame in source][-1]
+        assert program.wait() == 0, program.returncode
+        assert last == 299 and source.received + source.missed == 300
+        assert ring in (8 << 20, 16 << 20), ring
+        write(f"{group}/{limit}", 1 << 40 if "bytes" in limit else "max")
+        program = starts(8, 0, 1000000, 10, 100, 256)
+        raises(ValueError, "leaves", lambda: reader(folder))
+        assert program.poll() is None
+        program.kill()
+        program.wait()
+    finally:
+        for _ in range(100):
+            try:
+                os.rmdir(group)
+                break
+            except OSError:
+                time.sleep(0.05)
 
 
 def calls_of_the_publishing_thread(folder, readers):
@@ -106,7 +242,7 @@ def check_system_calls():
             assert len(calls) <= 2 * readers, calls
 
 
-for check in (check_every_frame, check_missed, check_subscription, check_killed):
+for check in (check_every_frame, check_missed, check_subscription, check_killed, check_errors, check_folders_of_others, check_memory):
     with tempfile.TemporaryDirectory() as folder:
         check(folder)
 check_system_calls()

@@ -1,7 +1,8 @@
 // Publishes numbered tensors, for tests that read from other processes.
 //
-// usage: publisher DIRECTORY NAME READERS COUNT ELEMENTS [HERTZ]
-//   waits for so many readers, and then publishes COUNT tensors [2, ELEMENTS] filled with their number
+// usage: publisher DIRECTORY NAME READERS COUNT ELEMENTS [HERTZ [MIB]]
+//   waits for so many readers, and then publishes COUNT tensors [2, ELEMENTS] filled with their number;
+//   readers may share MIB of memory, 8 if it does not say
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <unistd.h>
@@ -27,8 +28,9 @@ void mark(const char* text) {
 int main(int argc, char** argv) {
   if (argc < 6) return 2;
   at::set_num_threads(1);
+  const std::int64_t memory = std::int64_t{argc > 7 ? std::atol(argv[7]) : 8} << 20;
   Publisher publisher(
-      argv[2], PublisherOptions().directory(argv[1]).bytes(8 << 20).wait_at_most(std::chrono::seconds(20)));
+      argv[2], PublisherOptions().directory(argv[1]).bytes(memory).wait_at_most(std::chrono::seconds(20)));
   Source source = publisher.source("layer1.0", "Conv2d", Kind::forward_output);
   const auto readers = static_cast<std::size_t>(std::atoi(argv[3]));
   while (publisher.readers().size() < readers) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -25,14 +25,16 @@ class SourceState;
 
 /// Chained like LibTorch's own options: `PublisherOptions().bytes(1 << 30)`.
 struct TORCHTAP_API PublisherOptions {
-  /// The shared memory of all readers, from 64 KiB on. It is taken when the first reader comes, and given
-  /// back when the last one has gone. A frame may take half of it.
+  /// The most shared memory for all readers, from 64 KiB on. The first reader gets 4 MiB of it; more is taken
+  /// when a reader would miss frames or a frame takes more than half, as long as the system and the memory
+  /// cgroups of this process leave four times as much. It is given back when the last reader has gone.
   TORCH_ARG(std::int64_t, bytes) = std::int64_t{256} << 20;
   /// For readers that do not say.
   TORCH_ARG(WhenFull, when_full) = WhenFull::wait;
   /// How long one frame waits for all slow readers together. Those in the way are then not waited for again.
   TORCH_ARG(std::chrono::nanoseconds, wait_at_most) = std::chrono::milliseconds(100);
-  /// Where readers find it; `$XDG_RUNTIME_DIR/torchtap` or `/tmp/torchtap-UID` by default.
+  /// Where readers find it; by default the first of `$XDG_RUNTIME_DIR/torchtap`, `/tmp/torchtap-UID` and
+  /// `$HOME/.torchtap` that is, or can be made, a directory of this user alone.
   TORCH_ARG(std::string, directory);
   /// Goes with each frame.
   TORCH_ARG(std::int64_t, rank) = 0;
@@ -67,8 +69,8 @@ class TORCHTAP_API Source {
   /// Publishes a copy of `tensor`, which may be changed afterwards. False if no reader wants it now. A tensor
   /// of another device is copied by the device, and published when that is done; this call does not wait for
   /// it. A tensor that cannot be sent (sparse, quantized, of more than eight dimensions, larger than half of
-  /// the memory, on a device that cannot tell when a copy is done) arrives without data, with a text that
-  /// says why.
+  /// the memory that can be had, on a device that cannot tell when a copy is done) arrives without data, with
+  /// a text that says why.
   bool publish(const at::Tensor& tensor);
 
  private:
@@ -85,8 +87,9 @@ class TORCHTAP_API Source {
 ///     recorders::ForwardOutput maps(recorders::Options().stream(publisher));
 ///     maps.attach(*model);
 ///
-/// Each frame is written once into shared memory, whoever reads, without a system call. No reader can stop,
-/// change or crash the program: one that reads slowly is waited for at most once for `wait_at_most`, and
+/// Each frame is written once into shared memory, whoever reads, without a system call but for those that
+/// take more memory. Bytes of names and texts that are not UTF-8 arrive as U+FFFD. No reader can stop, change
+/// or crash the program: one that reads slowly is waited for at most once for `wait_at_most`, and
 /// one that dies is noticed.
 ///
 /// Tensors of devices arrive when the device has copied them, behind all that the same source sent before. A

@@ -1,6 +1,7 @@
 // Readers: tensors out of frames, and who publishes.
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
@@ -32,7 +33,8 @@ namespace {
 std::unique_ptr<detail::Inlet> open(const std::string& name, const Subscription& subscription,
                                     const ReaderOptions& options) {
   if (detail::is_remote(name))
-    return std::make_unique<detail::RemoteClient>(name, subscription, options.token(), options.wait());
+    return std::make_unique<detail::RemoteClient>(name, subscription, options.token(), options.wait(),
+                                                  options.silence());
   return std::make_unique<detail::Client>(name, subscription, options.directory(), options.wait());
 }
 
@@ -55,6 +57,9 @@ void Reader::release() noexcept {
 }
 bool Reader::ended() const noexcept {
   return inlet_->ended();
+}
+std::string Reader::broken() const {
+  return inlet_->broken();
 }
 void Reader::subscribe(const Subscription& subscription) {
   inlet_->subscribe(subscription);
@@ -105,18 +110,20 @@ void read_line(const std::string& key, const std::string& value, StreamInfo& str
 }  // namespace
 
 std::vector<StreamInfo> streams(const std::string& directory) {
-  const std::string where = detail::rendezvous(directory, /*make=*/false);
   std::vector<StreamInfo> all;
-  for (const auto& name : detail::names_in(where)) {
-    StreamInfo stream;
-    stream.socket = detail::socket_path("views::stream::streams", where, name);
-    std::istringstream lines(detail::ask_status(stream.socket));
-    for (std::string line; std::getline(lines, line);) {
-      const std::size_t tab = line.find('\t');
-      if (tab != std::string::npos) read_line(line.substr(0, tab), line.substr(tab + 1), stream);
+  for (const auto& where : detail::meeting_places(directory)) {
+    for (const auto& name : detail::names_in(where)) {
+      StreamInfo stream;
+      stream.socket = detail::socket_path("views::stream::streams", where, name);
+      std::istringstream lines(detail::ask_status(stream.socket));
+      for (std::string line; std::getline(lines, line);) {
+        const std::size_t tab = line.find('\t');
+        if (tab != std::string::npos) read_line(line.substr(0, tab), line.substr(tab + 1), stream);
+      }
+      if (stream.pid != 0) all.push_back(std::move(stream));
     }
-    if (stream.pid != 0) all.push_back(std::move(stream));
   }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return all;
 }
 

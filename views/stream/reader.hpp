@@ -28,12 +28,14 @@ TORCHTAP_API at::Tensor to_tensor(const Frame& frame);
 
 /// Chained like LibTorch's own options.
 struct TORCHTAP_API ReaderOptions {
-  /// Where publishers are; `$XDG_RUNTIME_DIR/torchtap` or `/tmp/torchtap-UID` by default.
+  /// Where publishers are, as `PublisherOptions::directory`; all of the default ones are looked at.
   TORCH_ARG(std::string, directory);
   /// How long to wait for the publisher to appear.
   TORCH_ARG(std::chrono::nanoseconds, wait) = std::chrono::nanoseconds(0);
   /// What a relay wants readers to know (`RelayOptions::token`).
   TORCH_ARG(std::string, token);
+  /// A relay says something each second. When it was silent for so long, the connection is lost.
+  TORCH_ARG(std::chrono::nanoseconds, silence) = std::chrono::seconds(10);
 };
 
 /// Reads frames of one publisher, of another process or this one, or over TCP by way of a `Relay`. One thread
@@ -61,8 +63,11 @@ class TORCHTAP_API Reader {
   bool whole() const noexcept;
   /// Lets the publisher overwrite the frame, before the next one is asked for.
   void release() noexcept;
-  /// Whether the publisher ended or died, and everything was read.
+  /// Whether the publisher ended or died, or the relay was lost, and everything was read.
   bool ended() const noexcept;
+  /// Why the stream broke off before its program ended it: the program was killed, or the connection to the
+  /// relay was lost. Empty if it did not, and while there is more to read.
+  std::string broken() const;
   /// Changes what is wanted. Frames that were published before may still come. Throws as the constructor. Of
   /// a relay it waits for no answer, so that `next` throws if the relay refuses.
   void subscribe(const Subscription& subscription);
@@ -85,7 +90,7 @@ struct TORCHTAP_API StreamInfo {
   std::string name;
   std::string socket;
   std::int64_t pid = 0;
-  std::int64_t memory = 0;  ///< bytes that it shares with readers
+  std::int64_t memory = 0;  ///< bytes that it shares with readers at the moment
   PublisherCounters counters;
   std::vector<ReaderInfo> readers;
 };

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <list>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -31,6 +32,7 @@ constexpr auto kHandshake = std::chrono::seconds(5);
 constexpr auto kGlance = std::chrono::milliseconds(50);
 constexpr std::int64_t kMostReaders = 60;
 constexpr std::size_t kLeastToken = 16;
+constexpr std::size_t kMostStrangers = 64;  // connections that have not introduced themselves yet
 
 std::string random_bytes() {
   std::string bytes(detail::kNonce, '\0');
@@ -43,18 +45,27 @@ std::string random_bytes() {
 class Connection {
  public:
   Connection(Descriptor socket, const std::string& stream, const RelayOptions& options,
-             std::atomic<bool>& stop)
-      : socket_(std::move(socket)), stream_(stream), options_(options), stop_(stop) {}
+             std::atomic<bool>& stop, std::atomic<std::int64_t>& readers)
+      : socket_(std::move(socket)), stream_(stream), options_(options), stop_(stop), readers_(readers) {}
 
   bool done() const noexcept { return done_.load(); }
-  bool reads() const noexcept { return reads_.load(); }
+  bool is_stranger() const noexcept { return stranger_.load(); }
   bool refused() const noexcept { return refused_.load(); }
+  /// Ends a connection that has not introduced itself, from another thread.
+  void turn_away() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (stranger_.exchange(false) && socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+  }
 
-  void run(bool room) noexcept {
+  void run() noexcept {
     std::string why;
+    bool reads = false;
     try {
       const Subscription wants = introduce();
-      TORCH_CHECK_VALUE(room, "the relay has as many readers as it may have");
+      TORCH_CHECK_VALUE(stranger_.exchange(false), "too many connections have not introduced themselves");
+      reads = ++readers_ <= options_.readers();
+      if (!reads) --readers_;
+      TORCH_CHECK_VALUE(reads, "the relay has as many readers as it may have");
       serve(wants);
     } catch (const c10::Error& error) {
       why = error.what_without_backtrace();
@@ -62,14 +73,15 @@ class Connection {
       why = error.what();
     }
     if (!why.empty()) {
-      refused_ = !reads_.load();
+      refused_ = !served_;
       try {
         say(detail::write_refused(why.substr(0, kMostText)));
         finish();
       } catch (const std::exception&) {  // no memory, even for that
       }
     }
-    reads_ = false;
+    if (reads) --readers_;
+    const std::lock_guard lock(mutex_);
     socket_.close();
     done_ = true;
   }
@@ -125,15 +137,21 @@ class Connection {
 
   void serve(const Subscription& wants) {
     detail::Client client(stream_, wants, options_.directory(), std::chrono::nanoseconds(0));
-    reads_ = true;
+    served_ = true;
     if (!say(detail::write_status("pid\t" + std::to_string(client.process()) + "\n"))) return;
+    auto said = std::chrono::steady_clock::now();
     while (!stop_.load()) {
       if (!listen(client)) return;
       const auto frame = client.next(kGlance);
       if (frame.has_value() && !send(*frame, client.missed())) return;
       if (client.ended()) break;
+      const auto now = std::chrono::steady_clock::now();
+      if (!frame.has_value() && now - said < options_.heartbeat()) continue;
+      if (!frame.has_value() && !say(detail::write_status(""))) return;
+      said = now;
     }
-    say(detail::write_status("missed\t" + std::to_string(client.missed()) + "\n"));
+    const std::string why = client.ended() ? client.broken() : "the relay was stopped";
+    say(detail::write_status("missed\t" + std::to_string(client.missed()) + "\nend\t" + why + "\n"));
     finish();
   }
 
@@ -192,15 +210,18 @@ class Connection {
 
   static constexpr std::uint64_t kSmall = 65536;
 
+  std::mutex mutex_;  // of the socket's end
   Descriptor socket_;
   const std::string& stream_;
   const RelayOptions& options_;
   std::atomic<bool>& stop_;
+  std::atomic<std::int64_t>& readers_;  // of the relay
   Incoming incoming_;
   std::vector<char> buffer_;
   std::uint64_t missed_ = 0;
+  bool served_ = false;
+  std::atomic<bool> stranger_{true};
   std::atomic<bool> done_{false};
-  std::atomic<bool> reads_{false};
   std::atomic<bool> refused_{false};
 };
 
@@ -229,12 +250,10 @@ struct Relay::State {
   void welcome(std::list<Served>& all);
 };
 
-/// Joins the threads that have ended, and counts the others.
+/// Joins the threads that have ended.
 void Relay::State::collect(std::list<Served>& all) {
-  std::int64_t reading = 0;
   for (auto served = all.begin(); served != all.end();) {
     if (!served->connection->done()) {
-      reading += served->connection->reads() ? 1 : 0;
       ++served;
       continue;
     }
@@ -242,19 +261,19 @@ void Relay::State::collect(std::list<Served>& all) {
     served->thread.join();
     served = all.erase(served);
   }
-  readers = reading;
 }
 
+/// Takes a connection. Strangers who stay silent do not keep others out: of too many, the oldest goes.
 void Relay::State::welcome(std::list<Served>& all) {
-  const auto most = static_cast<std::size_t>(options.readers());
-  if (all.size() >= 2 * most) return;  // others wait in the system's queue
   Descriptor socket = detail::accept_tcp(listener);
   if (!socket) return;
-  const bool room = readers.load() < options.readers();
+  const auto is_stranger = [](const Served& served) { return served.connection->is_stranger(); };
+  if (static_cast<std::size_t>(std::count_if(all.begin(), all.end(), is_stranger)) >= kMostStrangers)
+    std::find_if(all.begin(), all.end(), is_stranger)->connection->turn_away();
   Served served;
-  served.connection = std::make_unique<Connection>(std::move(socket), name, options, stop);
+  served.connection = std::make_unique<Connection>(std::move(socket), name, options, stop, readers);
   Connection* const connection = served.connection.get();
-  served.thread = std::thread([connection, room] { connection->run(room); });
+  served.thread = std::thread([connection] { connection->run(); });
   all.push_back(std::move(served));
 }
 
@@ -288,11 +307,9 @@ Relay::Relay(const std::string& name, const RelayOptions& options) : state_(std:
   TORCH_CHECK_VALUE(options.token().empty() || options.token().size() >= kLeastToken, kCall,
                     ": the token has ", options.token().size(), " characters, and should have at least ",
                     kLeastToken, ", or anybody can guess it.");
-  const std::string directory = detail::rendezvous(options.directory(), /*make=*/false);
-  state_->socket = detail::socket_path(kCall, directory, name);
-  TORCH_CHECK_VALUE(!detail::ask_status(state_->socket).empty(), kCall, ": no program publishes \"", name,
-                    "\" in \"", directory, "\"; there: ", core::detail::quoted(detail::names_in(directory)),
-                    ".");
+  TORCH_CHECK_VALUE(options.heartbeat().count() > 0, kCall, ": heartbeat(", options.heartbeat().count(),
+                    " ns) has to be more than 0.");
+  detail::find_publisher(kCall, name, options.directory(), std::chrono::nanoseconds(0), state_->socket);
   state_->name = name;
   state_->options = options;
   state_->listener = detail::listen_at(kCall, detail::parse_address(kCall, options.listen()),

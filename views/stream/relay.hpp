@@ -20,12 +20,15 @@ struct TORCHTAP_API RelayOptions {
   /// What readers have to know, at least 16 characters. Needed for an address that other machines reach. The
   /// token itself is never sent; tensors are, as they are: nothing is encrypted.
   TORCH_ARG(std::string, token);
-  /// Where publishers are; `$XDG_RUNTIME_DIR/torchtap` or `/tmp/torchtap-UID` by default.
+  /// Where publishers are, as `PublisherOptions::directory`; all of the default ones are looked at.
   TORCH_ARG(std::string, directory);
   /// How many readers there may be at once, at most 60.
   TORCH_ARG(std::int64_t, readers) = 16;
   /// A reader that takes nothing for so long is given up.
   TORCH_ARG(std::chrono::nanoseconds, patience) = std::chrono::seconds(60);
+  /// A reader for which there is no frame for so long is told that the relay lives; see
+  /// `ReaderOptions::silence`.
+  TORCH_ARG(std::chrono::nanoseconds, heartbeat) = std::chrono::seconds(1);
 };
 
 /// Reads one publisher for any number of readers elsewhere, `Reader("tcp:HOST:PORT")`, in threads of its own,
@@ -38,14 +41,14 @@ class TORCHTAP_API Relay {
   explicit Relay(const std::string& name, const RelayOptions& options = {});
   Relay(Relay&&) noexcept;
   Relay& operator=(Relay&&) noexcept;
-  /// Ends all connections.
+  /// Ends all connections; readers are told that the relay was stopped.
   ~Relay();
 
   /// Where it listens: "127.0.0.1:43071".
   std::string address() const;
   /// How many readers there are.
   std::int64_t readers() const noexcept;
-  /// How many connections were refused: without the token, or in another language.
+  /// How many connections were refused: without the token, in another language, or one too many.
   std::int64_t refused() const noexcept;
   /// Whether the publisher ended.
   bool ended() const noexcept;

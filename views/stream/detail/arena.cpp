@@ -11,6 +11,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/views/stream/detail/arena.hpp>
+#include <torchtap/views/stream/detail/memory_left.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
 // ThreadSanitizer does not understand fences; it does not see two mappings of one memory as one, either.
@@ -57,15 +58,23 @@ Descriptor make_memory(const char* name, std::uint64_t size) {
   return memory;
 }
 
-void take_memory(const Descriptor& memory, const Mapping& mapping) {
+void take_memory(const Descriptor& memory, const Mapping& mapping, std::uint64_t from, std::uint64_t to) {
+  // The program needs memory of its own later, and others take some at the same time.
+  constexpr std::uint64_t kShare = 4;
+  const MemoryLeft left = memory_left();
+  TORCH_CHECK(to - from <= left.bytes / kShare, "views::stream: cannot take ", to - from,
+              " bytes of shared memory: ", left.of, " leaves ", left.bytes, ", and at most a part in ",
+              kShare, " of that is taken for readers");
   ::madvise(mapping.get(), mapping.size(), MADV_HUGEPAGE);  // where the system offers it for shared memory
   int failed = 0;
   do {
-    failed = ::fallocate(memory.get(), 0, 0, static_cast<off_t>(mapping.size()));
+    failed = ::fallocate(memory.get(), 0, static_cast<off_t>(from), static_cast<off_t>(to - from));
   } while (failed != 0 && errno == EINTR);
-  if (failed != 0) system_error(c10::str("take ", mapping.size(), " bytes of shared memory"), errno);
+  if (failed != 0) system_error(c10::str("take ", to - from, " bytes of shared memory"), errno);
 #ifdef MADV_POPULATE_WRITE
-  ::madvise(mapping.get(), mapping.size(), MADV_POPULATE_WRITE);  // only spares the forward some page faults
+  const std::uint64_t page = from / kPage * kPage;
+  ::madvise(mapping.get() + page, to - page,
+            MADV_POPULATE_WRITE);  // only spares the forward some page faults
 #endif
 }
 
@@ -74,41 +83,71 @@ void seal_against_writing(const Descriptor& memory) {
     system_error("seal shared memory against writing (Linux 5.1 and newer can)", errno);
 }
 
-Arena::Arena(std::uint64_t capacity)
-    : memory_(make_memory("torchtap-stream", kDataOffset + capacity)),
-      mapping_(memory_, kDataOffset + capacity, /*writable=*/true),
-      page_(new (mapping_.get()) ArenaHead{}),
-      ledgers_(new (mapping_.get() + kPage) Ledger[kPlaces]{}),
-      data_(mapping_.get() + kDataOffset),
-      capacity_(capacity) {
-  take_memory(memory_, mapping_);
+Arena::Arena(std::uint64_t capacity, std::uint64_t most)
+    : memory_(make_memory("torchtap-stream", kDataOffset + most)),
+      mapping_(memory_, kDataOffset + most, /*writable=*/true),
+      epoch_{0, 0, capacity} {
+  take_memory(memory_, mapping_, 0, kDataOffset + capacity);
+  page_ = new (mapping_.get()) ArenaHead{};
+  ledgers_ = new (mapping_.get() + kPage) Ledger[kPlaces]{};
+  data_ = mapping_.get() + kDataOffset;
   seal_against_writing(memory_);
   page_->magic = kArenaMagic;
   page_->version = kVersion;
-  page_->capacity = capacity;
+  page_->most = most;
+  page_->epoch[0] = epoch_;
+  page_->epochs.store(1, std::memory_order_release);
   pending_.reserve(kPlaces);
 }
 
+std::uint64_t Arena::larger(std::uint64_t bytes) const noexcept {
+  const std::uint64_t wanted = std::max(2 * epoch_.capacity, epoch_.capacity + 4 * bytes);
+  return std::min((wanted + kPage - 1) / kPage * kPage, most());
+}
+
+void Arena::grow(std::uint64_t capacity, std::uint64_t needed) noexcept {
+  const std::uint64_t number = page_->epochs.load(std::memory_order_relaxed);
+  if (capacity <= epoch_.capacity || number == kEpochs) return;
+  const std::uint64_t front =
+      reserved_ - epoch_.offset_of(reserved_);  // the position there, if it began again
+  if (reserved_ - epoch_.begin + epoch_.offset <= epoch_.capacity) {
+    epoch_.capacity = capacity;  // it has not come to its end yet
+  } else if (std::min(needed, head_) >= front) {
+    overwrite_up_to(front);
+    epoch_ = {front, 0, capacity};
+  } else {
+    epoch_ = {reserved_, epoch_.capacity, capacity};
+  }
+  page_->epoch[number] = epoch_;
+  page_->epochs.store(number + 1, std::memory_order_release);
+}
+
+/// From now on readers know that what lies before `position` may be overwritten.
+void Arena::overwrite_up_to(std::uint64_t position) noexcept {
+  if (position <= tail_) return;
+  tail_ = position;
+  page_->tail.store(tail_, std::memory_order_relaxed);
+  // Before anything is overwritten, also by stores that bypass the cache.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 std::uint64_t Arena::padding(std::uint64_t bytes) const noexcept {
-  const std::uint64_t offset = reserved_ % capacity_;
-  return offset + bytes > capacity_ ? capacity_ - offset : 0;
+  const std::uint64_t offset = epoch_.offset_of(reserved_);
+  return offset + bytes > epoch_.capacity ? epoch_.capacity - offset : 0;
 }
 
 void* Arena::reserve(std::uint64_t bytes) noexcept {
   const std::uint64_t pad = padding(bytes);
   const std::uint64_t end = reserved_ + pad + bytes;
-  if (end > capacity_ && tail_ < end - capacity_) {
-    tail_ = end - capacity_;
-    page_->tail.store(tail_, std::memory_order_relaxed);
-    // Before anything is overwritten, also by stores that bypass the cache.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
+  // Where the ring begins again at its front, all that lies there from former epochs is overwritten at once.
+  if (end - epoch_.begin + epoch_.offset > epoch_.capacity)
+    overwrite_up_to(std::max(epoch_.begin, end - std::min(end, epoch_.capacity)));
   if (pad != 0) {
-    char* const at = data_ + reserved_ % capacity_;
+    char* const at = data_ + epoch_.offset_of(reserved_);
     std::memcpy(at, &kPaddingMagic, sizeof kPaddingMagic);
   }
   reserved_ = end;
-  void* const room = data_ + (end - bytes) % capacity_;
+  void* const room = data_ + epoch_.offset_of(end - bytes);
   pending_.push_back({end - bytes, end, room, 0, false});
   return room;
 }
@@ -142,7 +181,7 @@ void Arena::publish(const Pending& frame) noexcept {
 
 ArenaView::ArenaView(const Descriptor& memory, std::uint64_t bytes, const Descriptor& control,
                      std::size_t place, std::uint64_t position)
-    : capacity_(bytes - kDataOffset), bit_(std::uint64_t{1} << place), cursor_(position) {
+    : most_(bytes - kDataOffset), bit_(std::uint64_t{1} << place), cursor_(position) {
   TORCH_CHECK_VALUE(bytes > kDataOffset && bytes % kAlign == 0 && place < kPlaces,
                     "views::stream: the publisher says that its memory has ", bytes, " bytes, and place ",
                     place, " in it.");
@@ -154,24 +193,41 @@ ArenaView::ArenaView(const Descriptor& memory, std::uint64_t bytes, const Descri
   ledger_ = reinterpret_cast<const Ledger*>(mapping_.get() + kPage) + place;
   control_ = reinterpret_cast<Control*>(control_mapping_.get());
   data_ = mapping_.get() + kDataOffset;
-  TORCH_CHECK_VALUE(page_->magic == kArenaMagic && page_->version == kVersion && page_->capacity == capacity_,
+  TORCH_CHECK_VALUE(page_->magic == kArenaMagic && page_->version == kVersion && page_->most == most_,
                     "views::stream: the publisher's memory is not one that this version knows.");
+}
+
+/// Looks up how the position of the cursor lies in the ring, unless that is known.
+void ArenaView::find_epoch() {
+  const std::uint64_t there = page_->epochs.load(std::memory_order_acquire);
+  if (cursor_ >= epoch_.begin && cursor_ < last_ && (there == known_ || last_ != UINT64_MAX)) return;
+  known_ = there;
+  last_ = UINT64_MAX;
+  std::size_t number = std::min<std::uint64_t>(there, kEpochs);
+  while (number > 1 && page_->epoch[number - 1].begin > cursor_) last_ = page_->epoch[--number].begin;
+  epoch_ = page_->epoch[number == 0 ? 0 : number - 1];
+  TORCH_CHECK_VALUE(epoch_.capacity != 0 && epoch_.capacity <= most_ && epoch_.offset <= epoch_.capacity &&
+                        (epoch_.capacity | epoch_.offset | epoch_.begin) % kAlign == 0 &&
+                        epoch_.begin <= cursor_,
+                    "views::stream: the publisher's memory does not say where position ", cursor_,
+                    " lies; its program may have overwritten the memory.");
 }
 
 const void* ArenaView::next() {
   for (;;) {
     const std::uint64_t head = page_->head.load(std::memory_order_acquire);
     if (head <= cursor_) return nullptr;
-    const std::uint64_t offset = cursor_ % capacity_;
+    find_epoch();
+    const std::uint64_t offset = epoch_.offset_of(cursor_);
     const Beginning begin = beginning_of(data_ + offset);
     if (!valid()) {
       jump();
       continue;
     }
-    TORCH_CHECK_VALUE(head - cursor_ <= capacity_, "views::stream: the publisher's memory says that ",
-                      head - cursor_, " bytes are to be read, and has ", capacity_,
+    TORCH_CHECK_VALUE(head - cursor_ <= most_, "views::stream: the publisher's memory says that ",
+                      head - cursor_, " bytes are to be read, and has ", most_,
                       "; its program may have overwritten the memory.");
-    const std::uint64_t room = capacity_ - offset;
+    const std::uint64_t room = epoch_.capacity - offset;
     if (begin.magic == kPaddingMagic) {
       move_to(cursor_ + room);
       continue;

@@ -2,12 +2,18 @@
 
 // The shared memory of a publisher: a ring of frames, each written once for all readers.
 //
-// Positions count bytes from the beginning of the stream and never wrap; a frame at position p lies at
-// p % capacity, and never across the end. The publisher alone writes. A reader maps it read-only, and the
-// seals of the memory keep it from doing anything else, so that no reader can spoil or shorten it.
+// Positions count bytes from the beginning of the stream and never wrap; an epoch says where they lie, and no
+// frame lies across the end. The publisher alone writes. A reader maps it read-only, and the seals of the
+// memory keep it from doing anything else, so that no reader can spoil or shorten it.
+//
+// The file is as long as the ring may become, and has holes where no memory was taken. The ring begins small
+// and grows into them: then an epoch begins. Where no reader needs what lies behind the newest frame, the
+// epoch goes on there; else behind the former ring, which stays until the larger one begins again at its
+// front.
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <torchtap/views/stream/detail/descriptor.hpp>
@@ -20,14 +26,29 @@ inline constexpr std::uint32_t kArenaMagic = 0x31415454;  // "TTA1"
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr std::uint64_t kDataOffset = 2 * kPage;
 
+/// How positions from `begin` on lie in the ring: position p at (p - begin + offset) % capacity.
+struct Epoch {
+  std::uint64_t begin;
+  std::uint64_t offset;
+  std::uint64_t capacity;
+
+  std::uint64_t offset_of(std::uint64_t position) const noexcept {
+    return (position - begin + offset) % capacity;
+  }
+};
+inline constexpr std::size_t kEpochs =
+    32;  // each at least twice as large as the one before, but for the last
+
 /// Page 0.
 struct ArenaHead {
   std::uint32_t magic;
   std::uint32_t version;
-  std::uint64_t capacity;                         // bytes of the ring, which begins at `kDataOffset`
-  alignas(64) std::atomic<std::uint64_t> head;    // behind the last whole frame
-  alignas(64) std::atomic<std::uint64_t> tail;    // all before it may have been overwritten
+  std::uint64_t most;                           // bytes that the ring may become; it begins at `kDataOffset`
+  alignas(64) std::atomic<std::uint64_t> head;  // behind the last whole frame
+  alignas(64) std::atomic<std::uint64_t> tail;  // all before it may have been overwritten
   alignas(64) std::atomic<std::uint64_t> closed;  // 1 when no frame will follow
+  alignas(64) std::atomic<std::uint64_t> epochs;  // how many there are; those that are there do not change
+  Epoch epoch[kEpochs];
 };
 
 /// Page 1: one for each place. What the publisher has for the reader there, as of one moment.
@@ -51,21 +72,35 @@ struct Control {
 
 /// Makes shared memory of `size` bytes, which nobody can make longer or shorter. Throws `c10::Error`.
 Descriptor make_memory(const char* name, std::uint64_t size);
-/// Makes all memory of a mapping present now, so that writing to it later neither fails nor waits. Throws
-/// `c10::Error` if there is too little.
-void take_memory(const Descriptor& memory, const Mapping& mapping);
+/// Makes the bytes of a mapping from `from` to `to` present now, so that writing to them later neither fails
+/// nor waits. Throws `c10::Error` if there is too little memory, also if it would take too much of the little
+/// that the system or a cgroup leaves to this process: the system would not refuse it, but kill the program.
+void take_memory(const Descriptor& memory, const Mapping& mapping, std::uint64_t from, std::uint64_t to);
 /// From now on no new mapping of it can be written to, by any process. Throws `c10::Error`.
 void seal_against_writing(const Descriptor& memory);
 
 /// The publisher's side. Its owner locks, except where said.
 class Arena {
  public:
-  /// Takes the memory. Throws `c10::Error` if the system has too little.
-  explicit Arena(std::uint64_t capacity);
+  /// A ring that has `capacity` bytes, and may grow to `most`. Throws `c10::Error` if there is too little
+  /// memory.
+  Arena(std::uint64_t capacity, std::uint64_t most);
 
   const Descriptor& memory() const noexcept { return memory_; }
+  /// The length of the file.
   std::uint64_t bytes() const noexcept { return mapping_.size(); }
-  std::uint64_t capacity() const noexcept { return capacity_; }
+  std::uint64_t capacity() const noexcept { return epoch_.capacity; }
+  std::uint64_t most() const noexcept { return mapping_.size() - kDataOffset; }
+  /// The size to which the ring should grow at least so that frames of `bytes` bytes have room.
+  std::uint64_t larger(std::uint64_t bytes) const noexcept;
+  /// Takes the memory for a ring of `capacity` bytes. The owner need not lock, if one thread at a time calls
+  /// it. Throws `c10::Error` if there is too little.
+  void prepare(std::uint64_t capacity) {
+    take_memory(memory_, mapping_, bytes_taken(), kDataOffset + capacity);
+  }
+  /// Frames that come now lie in a ring of `capacity` bytes, whose memory was taken. What lies from `needed`
+  /// on stays.
+  void grow(std::uint64_t capacity, std::uint64_t needed) noexcept;
   /// Behind the last whole frame.
   std::uint64_t head() const noexcept { return head_; }
   /// Behind the last room that was given out.
@@ -74,6 +109,11 @@ class Arena {
 
   /// How far the ring goes on if a frame of `bytes` bytes is added.
   std::uint64_t end_after(std::uint64_t bytes) const noexcept { return reserved_ + padding(bytes) + bytes; }
+  /// How far the ring can go on without overwriting `position` or anything behind it.
+  std::uint64_t limit_for(std::uint64_t position) const noexcept {
+    return position < epoch_.begin ? epoch_.begin + (epoch_.capacity - epoch_.offset)
+                                   : position + epoch_.capacity;
+  }
   /// Gives out room for a frame. What was there becomes invalid.
   void* reserve(std::uint64_t bytes) noexcept;
   /// Declares the frame at `room` whole, which is for `readers`. Readers see it when all before it are whole.
@@ -88,7 +128,9 @@ class Arena {
     std::uint64_t readers;
     bool whole;
   };
+  std::uint64_t bytes_taken() const noexcept { return kDataOffset + epoch_.capacity; }
   std::uint64_t padding(std::uint64_t bytes) const noexcept;
+  void overwrite_up_to(std::uint64_t position) noexcept;
   void publish(const Pending& frame) noexcept;
 
   Descriptor memory_;
@@ -96,7 +138,7 @@ class Arena {
   ArenaHead* page_;
   Ledger* ledgers_;
   char* data_;
-  std::uint64_t capacity_;
+  Epoch epoch_;  // the last
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
   std::uint64_t reserved_ = 0;
@@ -136,6 +178,7 @@ class ArenaView {
   struct Offer {
     std::uint64_t position, offered;
   };
+  void find_epoch();
   Offer offer() const noexcept;
   void jump() noexcept;
   void move_to(std::uint64_t position) noexcept;
@@ -146,9 +189,12 @@ class ArenaView {
   const Ledger* ledger_;
   Control* control_;
   const char* data_;
-  std::uint64_t capacity_;
+  std::uint64_t most_;
   std::uint64_t bit_;
   std::uint64_t cursor_;
+  Epoch epoch_{};            // of the cursor
+  std::uint64_t last_ = 0;   // behind the positions that it is known for
+  std::uint64_t known_ = 0;  // how many epochs there were then
   std::uint64_t length_ = 0;
   std::uint64_t received_ = 0;
   std::uint64_t missed_ = 0;

@@ -51,34 +51,43 @@ std::string ask_status(const std::string& path) {
   return {};
 }
 
+Descriptor find_publisher(const std::string& call, const std::string& name, const std::string& directory,
+                          nanoseconds patience, std::string& path) {
+  const auto deadline = deadline_after(patience);
+  for (;;) {
+    const auto folders = meeting_places(directory);
+    for (const auto& folder : folders) {
+      int error = 0;
+      path = socket_path(call, folder, name);
+      Descriptor socket = detail::connect(path, error);
+      if (socket) return socket;
+      TORCH_CHECK_VALUE(error == ENOENT || error == ECONNREFUSED || error == EAGAIN, call,
+                        ": cannot connect to \"", path, "\": ", std::strerror(error), ".");
+    }
+    if (folders.empty()) socket_path(call, "", name);  // says what is wrong with a name
+    if (Clock::now() >= deadline) {
+      std::vector<std::string> others;
+      for (const auto& folder : folders) {
+        for (auto& other : living_names_in(folder)) others.push_back(std::move(other));
+      }
+      TORCH_CHECK_VALUE(false, call, ": no program publishes \"", name, "\"",
+                        folders.empty() ? "" : " in " + core::detail::quoted(folders),
+                        others.empty() ? "; none of this user publishes anything there."
+                                       : "; there: " + core::detail::quoted(others) + ".");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 Client::Client(const std::string& name, Subscription subscription, const std::string& directory,
                nanoseconds patience)
     : name_(name) {
   if (subscription.label().empty()) subscription.label(program_name());
   check(kCall, subscription);
-  const std::string where = rendezvous(directory, /*make=*/false);
-  connect(socket_path(kCall, where, name), name, where, patience);
-  join(subscription);
-}
-
-void Client::connect(const std::string& path, const std::string& name, const std::string& directory,
-                     nanoseconds patience) {
-  const auto deadline = deadline_after(patience);
-  int error = 0;
-  for (;;) {
-    socket_ = detail::connect(path, error);
-    if (socket_) break;
-    TORCH_CHECK_VALUE(error == ENOENT || error == ECONNREFUSED || error == EAGAIN, kCall,
-                      ": cannot connect to \"", path, "\": ", std::strerror(error), ".");
-    if (Clock::now() >= deadline) {
-      auto others = names_in(directory);
-      others.erase(std::remove(others.begin(), others.end(), name), others.end());
-      TORCH_CHECK_VALUE(false, kCall, ": no program publishes \"", name, "\" in \"", directory,
-                        "\"; there: ", core::detail::quoted(others), ".");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  std::string path;
+  socket_ = find_publisher(kCall, name, directory, patience, path);
   publisher_ = peer_of(socket_);
+  join(subscription);
 }
 
 void Client::join(const Subscription& subscription) {
@@ -154,6 +163,11 @@ std::optional<Frame> Client::next(nanoseconds timeout) {
     listen(std::min<nanoseconds>(pause, left));
     pause = std::min(2 * pause, kLongest);
   }
+}
+
+std::string Client::broken() const {
+  if (!ended_ || !made_here_ || view_->closed()) return {};
+  return c10::str("process ", publisher_.pid, ", which published \"", name_, "\", was killed or crashed");
 }
 
 void Client::release() noexcept {

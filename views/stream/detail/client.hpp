@@ -18,6 +18,11 @@ namespace torchtap::views::stream::detail {
 /// The name of the program that runs, for `Subscription::label`.
 std::string program_name();
 
+/// Connects to the publisher called `name`, for which it waits at most `patience`; `path` becomes the path of
+/// its socket. Throws `c10::ValueError`, which begins with `call`, if there is none.
+Descriptor find_publisher(const std::string& call, const std::string& name, const std::string& directory,
+                          std::chrono::nanoseconds patience, std::string& path);
+
 /// Asks the publisher at a socket for its status; empty if nobody answers. Throws as `connect` does.
 std::string ask_status(const std::string& path);
 
@@ -39,6 +44,7 @@ class Client final : public Inlet {
   void release() noexcept override;
   /// Whether the stream ended, or its program died, and everything was read.
   bool ended() const noexcept override { return ended_; }
+  std::string broken() const override;
   void subscribe(const Subscription& subscription) override;
 
   std::uint64_t received() const noexcept override { return view_->received(); }
@@ -47,8 +53,6 @@ class Client final : public Inlet {
   std::int64_t process() const noexcept override { return publisher_.pid; }
 
  private:
-  void connect(const std::string& path, const std::string& name, const std::string& directory,
-               std::chrono::nanoseconds patience);
   void join(const Subscription& subscription);
   std::optional<Frame> take();
   bool listen(std::chrono::nanoseconds at_most);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <torchtap/views/stream/frame.hpp>
 #include <torchtap/views/stream/subscription.hpp>
@@ -23,6 +24,7 @@ class Inlet {
   virtual bool whole() const noexcept = 0;
   virtual void release() noexcept = 0;
   virtual bool ended() const noexcept = 0;
+  virtual std::string broken() const = 0;
   virtual void subscribe(const Subscription& subscription) = 0;
   virtual std::uint64_t received() const noexcept = 0;
   virtual std::uint64_t missed() const noexcept = 0;

@@ -23,10 +23,41 @@ namespace {
 constexpr const char* kSuffix = ".sock";
 constexpr std::size_t kDescriptors = 2;
 
-std::string default_directory() {
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/') return std::string(runtime) + "/torchtap";
-  return "/tmp/torchtap-" + std::to_string(::geteuid());
+/// In the order in which publishers try them. Anybody may be the first to make the second.
+std::vector<std::string> default_directories() {
+  std::vector<std::string> all;
+  const auto below = [&](const char* variable, const char* name) {
+    const char* const folder = std::getenv(variable);
+    if (folder != nullptr && folder[0] == '/') all.push_back(std::string(folder) + name);
+  };
+  below("XDG_RUNTIME_DIR", "/torchtap");
+  all.push_back("/tmp/torchtap-" + std::to_string(::geteuid()));
+  below("HOME", "/.torchtap");
+  return all;
+}
+
+std::string without_last_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+/// Whether nobody but `owner` can put something into a directory.
+bool belongs_to(const struct stat& status, uid_t owner) {
+  return S_ISDIR(status.st_mode) && status.st_uid == owner && (status.st_mode & 077) == 0;
+}
+
+/// A directory that the user named; root may name another user's. False if it is not there.
+bool check_named(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return false;
+    system_error("look at the directory \"" + path + "\"", errno);
+  }
+  TORCH_CHECK_VALUE(belongs_to(status, ::geteuid() == 0 ? status.st_uid : ::geteuid()), "views::stream: \"",
+                    path,
+                    "\" has to be a directory of this user that nobody else may enter (mode 0700), and it is "
+                    "not; remove it, or name another one.");
+  return true;
 }
 
 sockaddr_un address_of(const std::string& path) {
@@ -69,22 +100,37 @@ bool ours_or_root(uid_t uid) {
 
 }  // namespace
 
-std::string rendezvous(const std::string& directory, bool make) {
-  std::string path = directory.empty() ? default_directory() : directory;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (make && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    system_error("make the directory \"" + path + "\"", errno);
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT && !make) return path;
-    system_error("look at the directory \"" + path + "\"", errno);
+std::string rendezvous(const std::string& directory) {
+  if (!directory.empty()) {
+    const std::string path = without_last_slash(directory);
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+      system_error("make the directory \"" + path + "\"", errno);
+    check_named(path);
+    return path;
   }
-  const bool mine = S_ISDIR(status.st_mode) && (status.st_uid == ::geteuid() || ::geteuid() == 0);
-  TORCH_CHECK_VALUE(
-      mine && (status.st_mode & 077) == 0, "views::stream: \"", path,
-      "\" has to be a directory of this user that nobody else may enter (mode 0700), and it is not; "
-      "remove it, or name another one.");
-  return path;
+  const auto all = default_directories();
+  for (const auto& path : all) {
+    struct stat status {};
+    ::mkdir(path.c_str(), 0700);
+    if (::lstat(path.c_str(), &status) == 0 && belongs_to(status, ::geteuid())) return path;
+  }
+  TORCH_CHECK_VALUE(false, "views::stream: none of ", core::detail::quoted(all),
+                    " is or can be made a directory of this user that nobody else may enter (mode 0700); "
+                    "remove the one that is there, or name another one.");
+}
+
+std::vector<std::string> meeting_places(const std::string& directory) {
+  std::vector<std::string> there;
+  if (!directory.empty()) {
+    there.push_back(without_last_slash(directory));
+    check_named(there.front());
+    return there;
+  }
+  for (const auto& path : default_directories()) {
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) == 0 && belongs_to(status, ::geteuid())) there.push_back(path);
+  }
+  return there;
 }
 
 std::string socket_path(const std::string& call, const std::string& directory, const std::string& name) {
@@ -110,6 +156,16 @@ std::vector<std::string> names_in(const std::string& directory) {
       names.push_back(file.substr(0, file.size() - suffix));
   }
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> living_names_in(const std::string& directory) {
+  std::vector<std::string> names = names_in(directory);
+  const auto is_dead = [&](const std::string& name) {
+    const std::string path = directory + "/" + name + kSuffix;
+    return path.size() >= sizeof sockaddr_un::sun_path || try_connect(new_socket(), path) == ECONNREFUSED;
+  };
+  names.erase(std::remove_if(names.begin(), names.end(), is_dead), names.end());
   return names;
 }
 
@@ -154,8 +210,12 @@ Descriptor connect(const std::string& path, int& error) {
   error = try_connect(socket, path);
   if (error != 0) return {};
   const Peer peer = peer_of(socket);
-  TORCH_CHECK_VALUE(ours_or_root(peer.uid) || ::geteuid() == 0, "views::stream: at \"", path, "\" process ",
-                    peer.pid, " of user ", peer.uid, " listens, which is not this user.");
+  // Root may have named the directory of another user, in which that user publishes.
+  struct stat folder {};
+  const bool named = ::geteuid() == 0 && ::lstat(path.substr(0, path.rfind('/')).c_str(), &folder) == 0 &&
+                     folder.st_uid == peer.uid;
+  TORCH_CHECK_VALUE(ours_or_root(peer.uid) || named, "views::stream: at \"", path, "\" process ", peer.pid,
+                    " of user ", peer.uid, " listens, which is not this user.");
   return socket;
 }
 

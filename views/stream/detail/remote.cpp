@@ -26,8 +26,8 @@ bool is_remote(const std::string& name) noexcept {
 }
 
 RemoteClient::RemoteClient(const std::string& name, Subscription subscription, const std::string& token,
-                           std::chrono::nanoseconds patience)
-    : name_(name) {
+                           std::chrono::nanoseconds patience, std::chrono::nanoseconds silence)
+    : name_(name), silence_(silence) {
   check(kCall, subscription);
   if (subscription.label().empty()) subscription.label(program_name());
   const Address address = parse_address(kCall, name.substr(std::strlen(kPrefix)));
@@ -85,6 +85,10 @@ void RemoteClient::obey(const std::string& packet) {
     if (tab == std::string::npos) continue;
     const std::string key = line.substr(0, tab);
     const std::uint64_t value = std::strtoull(line.c_str() + tab + 1, nullptr, 10);
+    if (key == "end") {
+      last_ = true;
+      broken_ = line.substr(tab + 1);
+    }
     if (key == "missed") missed_ = std::max(missed_, value);
     if (key == "pid") process_ = static_cast<std::int64_t>(value);
   }
@@ -119,7 +123,8 @@ std::optional<Frame> RemoteClient::take(Moment deadline) {
                         " bytes; at most ", kMostRemote, " come over TCP.");
       state = incoming_.fill(socket_, length, deadline);
     }
-    ended_ = state == State::end;
+    if (state == State::end)
+      end(last_ ? broken_ : "the connection to the relay at \"" + name_ + "\" was lost");
     if (state != State::whole) return std::nullopt;
     const Frame frame = read_frame(incoming_.data(), length);
     TORCH_CHECK_VALUE(
@@ -135,14 +140,30 @@ std::optional<Frame> RemoteClient::take(Moment deadline) {
 std::optional<Frame> RemoteClient::next(std::chrono::nanoseconds timeout) {
   TORCH_CHECK_VALUE(made_here_, kCall, "::next: the process was forked, and the reader of \"", name_,
                     "\" belongs to the parent; make one in the child.");
-  if (ended_) return std::nullopt;
-  try {
-    return take(deadline_after(timeout));
-  } catch (...) {
-    ended_ = true;  // where the next frame begins is not known any more
-    socket_ = Descriptor();
-    throw;
+  const Moment deadline = deadline_after(timeout);
+  while (!ended_) {
+    std::optional<Frame> frame;
+    try {
+      frame = take(std::min(deadline, deadline_after(silence_, incoming_.heard())));
+    } catch (const std::exception&) {  // where the next frame begins is not known any more
+      end("the relay at \"" + name_ + "\" sent something that is no frame");
+      throw;
+    }
+    if (frame.has_value()) return frame;
+    const Moment now = std::chrono::steady_clock::now();
+    if (!ended_ && now >= deadline_after(silence_, incoming_.heard()))
+      end(c10::str("nothing came from the relay at \"", name_, "\" for ",
+                   std::chrono::duration<double>(silence_).count(), " s, so the connection was lost"));
+    if (now >= deadline) break;
   }
+  return std::nullopt;
+}
+
+/// Nothing follows. `why` is empty if all came.
+void RemoteClient::end(const std::string& why) {
+  ended_ = true;
+  broken_ = why;
+  socket_ = Descriptor();
 }
 
 void RemoteClient::subscribe(const Subscription& subscription) {

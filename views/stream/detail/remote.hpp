@@ -16,14 +16,16 @@ namespace torchtap::views::stream::detail {
 class RemoteClient final : public Inlet {
  public:
   /// `name` is "tcp:HOST:PORT". Waits at most `patience` for somebody to listen there. Throws
-  /// `c10::ValueError` if nobody does, or the other end refuses or is no relay.
+  /// `c10::ValueError` if nobody does, or the other end refuses or is no relay. A relay that says nothing for
+  /// `silence` is lost.
   RemoteClient(const std::string& name, Subscription subscription, const std::string& token,
-               std::chrono::nanoseconds patience);
+               std::chrono::nanoseconds patience, std::chrono::nanoseconds silence);
 
   std::optional<Frame> next(std::chrono::nanoseconds timeout) override;
   bool whole() const noexcept override { return true; }
   void release() noexcept override {}
   bool ended() const noexcept override { return ended_; }
+  std::string broken() const override { return ended_ ? broken_ : ""; }
   /// Returns when the wish was sent.
   void subscribe(const Subscription& subscription) override;
   std::uint64_t received() const noexcept override { return received_; }
@@ -38,7 +40,10 @@ class RemoteClient final : public Inlet {
   bool take_message(Moment deadline);
   void obey(const std::string& packet);
 
+  void end(const std::string& why);
+
   std::string name_;
+  std::chrono::nanoseconds silence_;
   Descriptor socket_;
   Incoming incoming_;
   std::uint64_t received_ = 0;
@@ -46,6 +51,8 @@ class RemoteClient final : public Inlet {
   std::int64_t process_ = 0;
   const core::detail::MadeHere made_here_;
   bool ended_ = false;
+  bool last_ = false;   // the relay said that nothing follows
+  std::string broken_;  // why the stream broke off
 };
 
 /// Whether the name of a stream is the address of a relay: "tcp:HOST:PORT".

@@ -7,6 +7,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
+#include <torchtap/views/stream/detail/texts.hpp>
 #include <torchtap/views/stream/detail/thread.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
@@ -30,8 +31,7 @@ ServerOptions checked(ServerOptions options) {
 Server::Server(std::string name, ServerOptions options)
     : name_(std::move(name)), options_(checked(std::move(options))) {
   const char* const call = "views::stream::Publisher";
-  listener_ = std::make_unique<Listener>(
-      call, socket_path(call, rendezvous(options_.directory, /*make=*/true), name_));
+  listener_ = std::make_unique<Listener>(call, socket_path(call, rendezvous(options_.directory), name_));
   wake_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) system_error("make an eventfd", errno);
   thread_ = start_thread("torchtap-stream", [this] { serve(); });
@@ -64,6 +64,9 @@ void Server::close() noexcept {
 }
 
 std::shared_ptr<SourceState> Server::add(SourceName name) {
+  name.path = as_utf8(name.path);
+  name.type = as_utf8(name.type);
+  for (auto& alias : name.aliases) alias = as_utf8(alias);
   auto source = std::make_shared<SourceState>(std::move(name), rates_);
   if (in_child()) return source;
   const std::lock_guard lock(sources_mutex_);
@@ -78,13 +81,19 @@ std::shared_ptr<SourceState> Server::add(SourceName name) {
 void Server::annotate(std::string text) {
   if (in_child()) return;
   const std::lock_guard lock(mutex_);
-  annotation_ = std::move(text);
+  annotation_ = as_utf8(text);
 }
 
 ServerCounters Server::counters() const {
   if (in_child()) return {};
   const std::lock_guard lock(mutex_);
   return counters_;
+}
+
+std::uint64_t Server::memory() const {
+  if (in_child()) return 0;
+  const std::lock_guard lock(mutex_);
+  return arena_ == nullptr ? 0 : arena_->capacity();
 }
 
 std::vector<ReaderState> Server::readers() const {

@@ -3,8 +3,8 @@
 // A publisher without tensors: readers, their subscriptions, and the arena that they share.
 //
 // One thread serves readers: it hands over descriptors, matches subscriptions with sources and notices who
-// died. The threads that publish never wait for it, and make no system call unless the arena is full or two
-// of them publish at the same moment.
+// died. The threads that publish never wait for it, and make no system call unless the arena is full, which
+// then grows, or two of them publish at the same moment.
 
 #include <array>
 #include <atomic>
@@ -26,7 +26,7 @@
 namespace torchtap::views::stream::detail {
 
 struct ServerOptions {
-  std::uint64_t bytes = std::uint64_t{256} << 20;  // of the arena
+  std::uint64_t bytes = std::uint64_t{256} << 20;  // that the arena may become
   WhenFull when_full = WhenFull::wait;             // for readers that do not say
   std::chrono::nanoseconds wait_at_most = std::chrono::milliseconds(100);
   std::string directory;
@@ -95,6 +95,8 @@ class Server {
   /// Those that have joined: each gets the next frame of every source that it wants.
   std::vector<ReaderState> readers() const;
   ServerCounters counters() const;
+  /// The memory that it shares with readers at the moment.
+  std::uint64_t memory() const;
   /// Ends the stream: readers read what there is, and then its end. Idempotent.
   void close() noexcept;
   /// Whether this is a forked child of the process that made it, where each call does nothing.
@@ -119,7 +121,11 @@ class Server {
   };
 
   // server_publish.cpp
+  bool may_grow() const noexcept;
+  bool grow(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, std::uint64_t& waited_ns);
+  void nap(std::unique_lock<std::mutex>& lock, std::uint64_t& waited_ns);
   bool fits(std::uint64_t bytes) noexcept;
+  std::uint64_t slowest_of(std::uint64_t readers) noexcept;
   void follow_cursors() noexcept;
   bool make_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, std::uint64_t& waited_ns);
   bool waits_for(const Subscription& subscription) const noexcept {
@@ -153,10 +159,13 @@ class Server {
   mutable std::mutex mutex_;
   std::shared_ptr<Arena> arena_;  // while there are readers
   std::array<Place, kPlaces> places_;
-  std::uint64_t present_ = 0;  // bit `i`: there is a reader in place `i`
-  std::uint64_t waiting_ = 0;  // bit `i`: the publisher waits for it
-  std::uint64_t joins_ = 0;    // readers that ever came
-  std::uint64_t limit_ = 0;    // up to which the ring is known to be free
+  std::uint64_t present_ = 0;         // bit `i`: there is a reader in place `i`
+  std::uint64_t waiting_ = 0;         // bit `i`: the publisher waits for it
+  std::uint64_t joins_ = 0;           // readers that ever came
+  std::uint64_t limit_ = 0;           // up to which the ring is known to be free
+  bool growing_ = false;              // a thread takes memory for a larger ring
+  std::string small_because_;         // why there was no memory for one
+  std::uint64_t small_until_ns_ = 0;  // before this moment nobody asks again
   std::string annotation_;
   ServerCounters counters_;
 

@@ -10,6 +10,7 @@
 #include <torchtap/version.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
+#include <torchtap/views/stream/detail/texts.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
 namespace torchtap::views::stream::detail {
@@ -18,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kSilence = std::chrono::seconds(2);  // how long a connection may take to become a reader
+constexpr std::uint64_t kFirstBytes = 4 << 20;      // of the ring, as far as it may have them
 constexpr std::size_t kConnections = 2 * kPlaces;   // more wait in the system's queue
 
 /// What a reader that is refused is told.
@@ -30,7 +32,7 @@ std::string in_line(std::string text) {
   for (char& letter : text) {
     if (static_cast<unsigned char>(letter) < ' ') letter = '?';
   }
-  return text;
+  return as_utf8(text);
 }
 
 }  // namespace
@@ -119,16 +121,17 @@ void Server::join(Connection& connection, Subscription subscription) {
   }
   // Outside of the lock: the system may take its time for so much memory.
   const bool first = arena == nullptr;
-  if (first) arena = std::make_shared<Arena>(options_.bytes);
+  if (first) arena = std::make_shared<Arena>(std::min(kFirstBytes, options_.bytes), options_.bytes);
   const Descriptor control = make_memory("torchtap-reader", kPage);
   Mapping page(control, kPage, /*writable=*/true);
-  take_memory(control, page);
+  take_memory(control, page, 0, kPage);
   auto* const cursors = new (page.get()) Control{};
 
   const std::lock_guard sources_lock(sources_mutex_);
   std::unique_lock lock(mutex_);
   if (first) {
     arena_ = arena;
+    small_until_ns_ = 0;
     for (Place& place : places_) place.free_from = 0;
   }
   std::size_t index = 0;
@@ -242,8 +245,8 @@ std::string Server::status() const {
   std::ostringstream text;
   const ServerCounters counted = counters();
   text << "name\t" << name_ << "\nversion\t" << TORCHTAP_VERSION << "\npid\t" << ::getpid() << "\nbytes\t"
-       << options_.bytes << "\nframes\t" << counted.published << "\ndata\t" << counted.bytes
-       << "\nwithout_data\t" << counted.without_data << "\nwaited_ns\t" << counted.waited_ns << '\n';
+       << memory() << "\nframes\t" << counted.published << "\ndata\t" << counted.bytes << "\nwithout_data\t"
+       << counted.without_data << "\nwaited_ns\t" << counted.waited_ns << '\n';
   for (const ReaderState& reader : readers()) {
     text << "reader\t" << reader.pid << "\nlabel\t" << in_line(reader.subscription.label()) << "\nlag\t"
          << reader.lag_bytes << "\noffered\t" << reader.offered << "\nreceived\t" << reader.received
@@ -255,7 +258,7 @@ std::string Server::status() const {
     for (const auto& name : reader.subscription.names()) text << "glob\t" << in_line(name) << '\n';
   }
   std::string whole = text.str();
-  if (whole.size() > kMostMessage / 2) whole.resize(kMostMessage / 2);
+  if (whole.size() > kMostMessage / 2) whole.resize(whole.rfind('\n', kMostMessage / 2) + 1);
   return whole;
 }
 

@@ -94,9 +94,8 @@ void put(std::string& to, T value) {
 
 }  // namespace
 
-Moment deadline_after(nanoseconds after) {
-  const auto now = Clock::now();
-  return after >= Moment::max() - now ? Moment::max() : now + after;
+Moment deadline_after(nanoseconds after, Moment from) {
+  return after >= Moment::max() - from ? Moment::max() : from + after;
 }
 
 Address parse_address(const std::string& call, const std::string& text) {
@@ -204,6 +203,7 @@ Incoming::State Incoming::fill(const Descriptor& socket, std::uint64_t size, Mom
     const ssize_t got = ::recv(socket.get(), bytes_.data() + filled_, room, MSG_DONTWAIT);
     if (got > 0) {
       filled_ += static_cast<std::uint64_t>(got);
+      heard_ = Clock::now();
       continue;
     }
     if (got == 0) return State::end;

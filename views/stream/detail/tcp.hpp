@@ -26,8 +26,8 @@ inline constexpr std::size_t kProof = 8 + sizeof(Digest);
 inline constexpr std::uint64_t kMostRemote = std::uint64_t{1} << 30;  // bytes of a frame
 
 using Moment = std::chrono::steady_clock::time_point;
-/// The moment `after` from now, or the last one there is.
-Moment deadline_after(std::chrono::nanoseconds after);
+/// The moment `after` from `from`, or the last one there is.
+Moment deadline_after(std::chrono::nanoseconds after, Moment from = std::chrono::steady_clock::now());
 
 struct Address {
   std::string host, port;
@@ -64,10 +64,13 @@ class Incoming {
   const char* data() const noexcept { return bytes_.data(); }
   std::string text(std::size_t from, std::size_t size) const { return {bytes_.data() + from, size}; }
   void clear() noexcept { filled_ = 0; }
+  /// When something came last, or the object was made.
+  Moment heard() const noexcept { return heard_; }
 
  private:
   std::vector<char> bytes_;
   std::uint64_t filled_ = 0;
+  Moment heard_ = std::chrono::steady_clock::now();
 };
 
 /// The packet length of the message whose first 8 bytes these are. Throws `c10::ValueError` for anything

@@ -1,0 +1,19 @@
+#pragma once
+
+// How much memory this process may still take before the system kills somebody for it.
+
+#include <cstdint>
+#include <string>
+
+namespace torchtap::views::stream::detail {
+
+struct MemoryLeft {
+  std::uint64_t bytes = UINT64_MAX;
+  std::string of;  // what sets the limit, for a sentence: the system, or a cgroup's folder
+};
+
+/// The least of what the system has and what the memory cgroups of this process leave (version 1 and 2, and
+/// those around it). What cannot be read sets no limit. `root` is in front of /proc and /sys; for tests.
+MemoryLeft memory_left(const std::string& root = "");
+
+}  // namespace torchtap::views::stream::detail
