@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <regex>
 #include <sstream>
 
 #include "../support.hpp"
@@ -72,6 +73,30 @@ BOOST_AUTO_TEST_CASE(what_is_read_is_what_was_written) {
   BOOST_TEST(read.not_counted[0].calls == 4);
 }
 
+BOOST_AUTO_TEST_CASE(sums_masks_and_repeats_come_back) {
+  Results results = troubled();
+  results.root.summed = true;
+  results.root.children[0].used_without_call = true;
+  results.root.forward.out.intended_inf = 15;
+  results.findings[1].repeat = 4;
+  results.findings.push_back(
+      {report::Role::origin, "aten::masked_fill", "layer1", 0, false, {0, 0, 15}, {}, 1});
+  const Results read = report::from_json(report::json(results));
+  BOOST_TEST(read.root.summed);
+  BOOST_TEST(!read.root.children[0].summed);
+  BOOST_TEST(read.root.children[0].used_without_call);
+  BOOST_TEST(read.root.forward.out.intended_inf == 15);
+  BOOST_TEST(read.findings[1].repeat == 4);
+  BOOST_TEST((read.findings.back().role == report::Role::origin));
+  BOOST_TEST(read.findings.back().values.intended_inf == 15);
+  // A document of the first format has none of these.
+  const std::regex added(R"re(,\s*"(summed|used_without_call|intended_inf|repeat)": [a-z0-9]+)re");
+  const std::string old =
+      with(std::regex_replace(report::json(troubled()), added, ""), "\"format\": 2", "\"format\": 1");
+  BOOST_TEST(old.find("intended_inf\":") == std::string::npos);
+  BOOST_TEST(report::json(report::from_json(old)) == report::json(troubled()));
+}
+
 BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_and_rare_dtypes) {
   Results results = resnet18();
   results.seconds = std::numeric_limits<double>::denorm_min();
@@ -106,7 +131,7 @@ folder = ")" + place.path() + R"("
 document = json.load(open(folder + "/insight.json"), **strict)
 (name, model), = document.items()
 assert name == "ResNet", name
-assert model["report"]["format"] == 1 and model["report"]["repeats"] == 20
+assert model["report"]["format"] == 2 and model["report"]["repeats"] == 20
 info = model["info"]
 assert info["num_parameters"] == 11689512, info["num_parameters"]
 assert info["forward"]["work"]["macs"] == 8 * 1814073344, info["forward"]["work"]["macs"]
@@ -123,6 +148,10 @@ assert conv["type"] == "Conv2d" and math.isinf(float(conv["gradient_norm"]))
 assert conv["forward_latency_seconds"] == conv["forward"]["inclusive"]["median_seconds"] > 0
 bn = model["children"]["layer4"]["children"]["1"]["children"]["bn1"]["info"]
 assert bn["forward_nan"] is True and conv["forward_nan"] is False and bn["marks"] == ["non-finite"]
+assert bn["forward_inf"] is True and conv["forward_inf"] is False and bn["forward"]["non_finite_out"] == {"nan": 3, "inf": 1, "intended_inf": 0}
+first = model["report"]["first_non_finite"]
+assert first.startswith("the first NaN: weight, which layer4.1.bn1 reads, forward of call 1 in repeat 1, has 1 NaN itself"), first
+assert model["report"]["intended_infinities"] == ""
 assert model["children"]["aux"]["info"]["zero_fraction"] is None
 nasty = json.load(open(folder + "/nasty.json", newline=""), **strict)
 (_, model), = nasty.items()
@@ -180,9 +209,9 @@ BOOST_AUTO_TEST_CASE(documents_that_are_no_reports) {
   fails(R"({"ResNet": {"info": {}, "children": {}}})", {"not a report"});
   fails(R"({"ResNet": 3})", {"not a report"});
   fails(R"({"ResNet": {"report": {}}})", {"ResNet.report has no \"format\""});
-  fails(with(good, "\"format\": 1", "\"format\": 2"), {"format is 2", "newer torchtap"});
-  fails(with(good, "\"format\": 1", "\"format\": 0"), {"format is 0"});
-  fails(with(good, "\"format\": 1", "\"format\": \"1\""),
+  fails(with(good, "\"format\": 2", "\"format\": 3"), {"format is 3", "newer torchtap"});
+  fails(with(good, "\"format\": 2", "\"format\": 0"), {"format is 0"});
+  fails(with(good, "\"format\": 2", "\"format\": \"1\""),
         {"ResNet.report.format should be a whole number and is a text"});
   fails(with(good, "\"num_parameters\": 11689512", "\"num_parameters\": 1.5"),
         {"ResNet.info.num_parameters should be a whole number and is a number"});

@@ -105,6 +105,45 @@ BOOST_AUTO_TEST_CASE(shares_of_a_model_whose_calls_were_not_seen) {
   BOOST_TEST(has(line_with(text, {"c Linear"}), " 50%"));
 }
 
+BOOST_AUTO_TEST_CASE(sums_say_so) {
+  Results results = resnet18();
+  results.root.summed = true;
+  results.root.forward.inclusive.calls = results.root.backward.inclusive.calls = 0;
+  results.root.children[4].used_without_call = true;
+  const std::string text = printed(results);
+  BOOST_TEST(has(line_with(text, {"(the model)"}), "100%"));
+  BOOST_TEST(has(line_with(text, {"(the model)"}), "186ms"));
+  const std::string all = joined(text);
+  BOOST_TEST(has(all, "forward: 186 ms, the sum of the modules inside, the median of 20 repeats"));
+  BOOST_TEST(has(all, "sums of the modules inside, as no call was seen: the model itself"));
+  BOOST_TEST(has(all, "used without a call (an operation read their parameters): layer1"));
+}
+
+BOOST_AUTO_TEST_CASE(masks_do_not_drown_a_nan) {
+  Results results = resnet18();
+  results.findings.push_back(
+      {report::Role::producer, "aten::log", "fc", 0, false, {8, 0, 0}, {"self: minimum -1002"}, 2});
+  for (int i = 0; i < 12; ++i) {
+    const std::string block = "h." + std::to_string(i);
+    results.findings.push_back({report::Role::origin, "aten::masked_fill", block, 0, false, {0, 0, 56}, {}});
+    results.findings.push_back({report::Role::absorber, "aten::softmax", block, 0, false, {0, 0, 56}, {}});
+  }
+  const std::string all = joined(printed(results));
+  const std::size_t first = all.find(
+      "the first NaN: aten::log in fc, forward of call 1 in repeat 3, makes 8 NaN of finite values; self: "
+      "minimum -1002.");
+  BOOST_TEST(first < all.find("(the model)"));
+  BOOST_TEST(has(all, "not finite 1: producer aten::log"));
+  BOOST_TEST(!has(all, "not finite 2"));
+  BOOST_TEST(!has(all, "more; the files have all"));
+  BOOST_TEST(has(all,
+                 "infinities on purpose: from aten::masked_fill in h.0 and 11 more modules; absorbed by "
+                 "aten::softmax in h.0 and 11 more modules"));
+  results.findings.erase(results.findings.begin());
+  BOOST_TEST(!has(joined(printed(results)), "the first NaN"));
+  BOOST_TEST(!has(joined(printed(results)), "the first Inf"));
+}
+
 BOOST_AUTO_TEST_CASE(more_room_shows_more) {
   const std::string text = printed(resnet18(), PrintOptions().width(200));
   BOOST_TEST(has(text, "11,689,512"));
@@ -144,15 +183,21 @@ BOOST_AUTO_TEST_CASE(troubles_are_said) {
   BOOST_TEST(has(line_with(text, {"aux"}), "! └─ aux"));
   const std::string all = joined(text);
   BOOST_TEST(has(
-      all, "not finite 1: source weight in layer4.1.bn1, forward of call 1: 1 NaN; weight: 1 of 512 NaN"));
+      all,
+      "not finite 1: source weight in layer4.1.bn1, forward of call 1 in repeat 1: 1 NaN; weight: 1 of 512"));
+  BOOST_TEST(has(all,
+                 "not finite 2: producer aten::batch_norm in layer4.1.bn1, forward of call 1 in repeat 1: 3 "
+                 "NaN and 1 Inf"));
   BOOST_TEST(has(
-      all, "not finite 2: producer aten::batch_norm in layer4.1.bn1, forward of call 1: 3 NaN and 1 Inf"));
-  BOOST_TEST(has(all, "not finite 4: absorber aten::max_pool2d in the model itself, backward of call 3"));
+      all, "not finite 4: absorber aten::max_pool2d in the model itself, backward of call 3 in repeat 1"));
+  // In a sentence above the table.
+  const std::size_t first = all.find("the first NaN: weight, which layer4.1.bn1 reads");
+  BOOST_TEST(first < all.find("(the model)"));
   BOOST_TEST(has(all, "non-finite: layer4.1, layer4.1.bn1"));
   BOOST_TEST(has(all, "dead: layer4.0.relu"));
   BOOST_TEST(has(all, "never ran: aux"));
   BOOST_TEST(has(all, "the same module: bn1 = norm, layer9.norm"));
-  BOOST_TEST(has(all, "calls cannot be seen, so that work is said of the module around: aux"));
+  BOOST_TEST(has(all, "calls cannot be seen, so that what they do is said of the module around: aux"));
   BOOST_TEST(has(all, "not counted: my::attention in layer3.1 (4 calls)"));
 }
 
@@ -161,7 +206,7 @@ BOOST_AUTO_TEST_CASE(depth_and_long_trees) {
   BOOST_TEST(has(text, "layer4 +15"));
   BOOST_TEST(!has(text, "conv2"));
   const std::string wide = printed(troubled(), PrintOptions().depth(1).width(140));
-  BOOST_TEST(has(line_with(wide, {"layer4"}), "3 inside"));
+  BOOST_TEST(has(line_with(wide, {"layer4", "Sequential"}), "3 inside"));
   BOOST_TEST(has(line_with(wide, {"aux"}), "never ran"));
   BOOST_TEST(has(printed(resnet18(), PrintOptions().depth(0)), "(the model) +67"));
   // All 68 modules are shown by default, and not if only 30 may be.

@@ -129,7 +129,7 @@ assert seen["marked"] == ["(the model)", "layer2", "0", "conv1"], seen["marked"]
 assert "conv1" in seen["details"] and "9,408" in seen["details"] and "8×64×112×112 float32 on cpu" in seen["details"], seen["details"]
 assert seen["twisted"] == ["(the model)"], seen["twisted"]
 text = "\n".join(seen["findings"])
-for part in ("producer aten::batch_norm in layer4.1.bn1, forward of call 1: 3 NaN and 1 Inf", "never ran: aux", "my::attention in layer3.1 (4 calls)",
+for part in ("producer aten::batch_norm in layer4.1.bn1, forward of call 1 in repeat 1: 3 NaN and 1 Inf", "never ran: aux", "my::attention in layer3.1 (4 calls)",
              "oneDNN's scratch"):
     assert part in text, (part, text)
 assert any("11,689,512" in card for card in seen["cards"]) and any("14.5\u00a0G" in card for card in seen["cards"]), seen["cards"]

@@ -198,6 +198,57 @@ BOOST_AUTO_TEST_CASE(exploding_vanishing_dead_and_never_run) {
   BOOST_TEST(!marked("model", report::Mark::never_ran));
 }
 
+BOOST_AUTO_TEST_CASE(gradients_are_measured_before_the_program_clears_them) {
+  nn::Sequential model(nn::Linear(4, 4), nn::Linear(4, 2));
+  Report report(*model);
+  auto recording = report.record();
+  const auto loss = model->forward(torch::rand({8, 4})).square().sum();
+  recording.phase(Phase::backward);
+  loss.backward();
+  recording.phase(Phase::other);
+  const double norm = std::hypot(model[0]->as<nn::Linear>()->weight.grad().norm().item<double>(),
+                                 model[0]->as<nn::Linear>()->bias.grad().norm().item<double>());
+  for (const auto& parameter : model->parameters()) parameter.mutable_grad().zero_();
+  recording.phase(Phase::backward);
+  torch::rand({2}).requires_grad_().sum().backward();  // of something else
+  recording.stop();
+  const auto results = report.results();
+  BOOST_TEST(std::abs(row(results, "0").gradient_norm - norm) < 1e-4 * norm);
+  BOOST_TEST(row(results, "0").marks.empty());
+  BOOST_TEST(row(results, "1").marks.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_list_is_the_sum_of_its_entries) {
+  struct ListedImpl : nn::Module {
+    nn::ModuleList list{register_module("list", nn::ModuleList())};
+    torchtap::hooks::Hooked<nn::LinearImpl>* entries[2] = {};
+    ListedImpl() {
+      for (auto*& entry : entries) {
+        const auto made = std::make_shared<torchtap::hooks::Hooked<nn::LinearImpl>>(nn::LinearOptions(4, 4));
+        list->push_back(made);
+        entry = made.get();
+      }
+    }
+    at::Tensor forward(const at::Tensor& x) { return entries[1]->forward(entries[0]->forward(x)); }
+  };
+  torchtap::hooks::Hooked<ListedImpl> model;
+  Report report(model);
+  {
+    auto recording = report.record();
+    const auto loss = model.forward(torch::rand({3, 4})).sum();
+    recording.phase(Phase::backward);
+    loss.backward();
+  }
+  const auto results = report.results();
+  const auto &list = row(results, "list").backward, &first = row(results, "list.0").backward,
+             &second = row(results, "list.1").backward;
+  BOOST_TEST(first.work.macs == 3 * 4 * 4);  // the input needs no gradient
+  BOOST_TEST(list.work.macs == 3 * 3 * 4 * 4);
+  BOOST_TEST(results.root.backward.work.macs == list.work.macs);
+  BOOST_TEST(std::abs(list.inclusive.median - first.inclusive.median - second.inclusive.median) < 2e-9);
+  BOOST_TEST(list.memory.allocations == first.memory.allocations + second.memory.allocations);
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_left_on_parameters) {
   nn::Sequential model(nn::Linear(4, 4));
   const auto weight = model[0]->as<nn::Linear>()->weight;

@@ -179,10 +179,51 @@ BOOST_AUTO_TEST_CASE(branches_that_meet) {
   check_time(results, "diamond", 430, 30);
   check_time(results, "diamond.left", 100, 100);
   check_time(results, "diamond.right", 300, 300);
+  // The root was passed by: what is inside ran, and is its sum.
   BOOST_TEST(results.root.forward.inclusive.calls == 0);
-  const auto& marks = results.root.marks;
-  BOOST_TEST((std::find(marks.begin(), marks.end(), report::Mark::never_ran) != marks.end()));
+  BOOST_TEST(results.root.summed);
+  BOOST_TEST(nanoseconds(results.root.forward.inclusive.median) == 430);
+  BOOST_TEST(results.root.marks.empty());
+  BOOST_TEST(!row(results, "diamond").summed);
   BOOST_TEST(row(results, "diamond.left").marks.empty());
+}
+
+/// A list has no forward, and the model runs its entries itself.
+struct ListedImpl : StepImpl {
+  nn::ModuleList list{register_module("list", nn::ModuleList())};
+  using StepImpl::StepImpl;
+  at::Tensor body(at::Tensor x) override {
+    for (const auto& entry : inside) x = call(*entry, x);
+    return x;
+  }
+};
+
+BOOST_AUTO_TEST_CASE(a_list_is_the_sum_of_its_entries) {
+  const FakeClock clock;
+  torchtap::hooks::Hooked<ListedImpl> root(clock, 1, 2);
+  for (const std::int64_t time : {10, 100}) {
+    auto entry = step(clock, time, 0);
+    root.inside.push_back(entry);
+    root.list->push_back(entry);
+  }
+  root.list->push_back(step(clock, 1000, 0));  // never called
+  Report report(root, clock.options());
+  for (int i = 0; i < 3; ++i) {
+    const auto recording = report.record();
+    root.forward(input);
+  }
+  const auto results = report.results();
+  const auto& list = row(results, "list");
+  BOOST_TEST(!list.has_forward);
+  BOOST_TEST(list.summed);
+  BOOST_TEST(list.forward.inclusive.calls == 0);
+  BOOST_TEST(nanoseconds(list.forward.inclusive.median) == 110);
+  BOOST_TEST(nanoseconds(list.forward.inclusive.total) == 330);
+  BOOST_TEST(list.forward.work.operations ==
+             row(results, "list.0").forward.work.operations + row(results, "list.1").forward.work.operations);
+  check_time(results, "", 113, 3, 3);
+  const auto& marks = row(results, "list.2").marks;
+  BOOST_TEST((std::find(marks.begin(), marks.end(), report::Mark::never_ran) != marks.end()));
 }
 
 /// Calls itself until nothing is left.

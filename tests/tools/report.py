@@ -214,12 +214,63 @@ def check_non_finite(folder):
     found = model["report"]["findings"]
     check(found and found[0]["role"] == "source" and found[0]["module"] == "blocks.1.conv" and "weight" in found[0]["function"], f"the source: {found[:2]}")
     check("not finite 1: source" in out and "blocks.1.conv" in out, out)
+    top = " ".join(out.split())
+    check("the first NaN: blocks.1.conv.weight, which blocks.1.conv reads" in top and top.index("the first NaN") < top.index("(the model)"), out)
     info = dict(rows(model))
     check(info["blocks.1.conv"]["forward_nan"] and not info["blocks.0"]["forward_nan"] and not info["stem"]["forward_nan"], "the modules")
     _, err = run("report", file, "--random", "2x3x10x10", "--non-finite", "raise", status=2)
     check("blocks.1.conv" in err, f"raise: {err}")
     run("report", file, "--random", "2x3x10x10", "--non-finite", "ignore", "--save", folder / "nan.json")
     check(document((folder / "nan.json").read_text())[1]["report"]["findings"] == [], "ignore")
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.keys, self.out = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("mask", torch.triu(torch.full((6, 6), float("-inf")), 1))
+
+    def forward(self, x):
+        scores = x @ self.keys(x).transpose(-2, -1)
+        past = torch.ones(6, 6).triu(1) == 0
+        return nn.functional.linear(torch.softmax((scores + self.mask).masked_fill(~past, float("-inf")), -1) @ x, self.out.weight)
+
+
+class Masked(nn.Module):
+    def __init__(self, bad):
+        super().__init__()
+        self.blocks = nn.ModuleList([Attention() for _ in range(6)])
+        self.bad = bad
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return torch.log(x - 1000.0) if self.bad else x
+
+
+def check_masks(folder):
+    torch.manual_seed(0)
+    file, saved, table = folder / "masked.pt", folder / "masked.json", folder / "masked.csv"
+    torch.jit.script(Masked(False).eval()).save(file)
+    out, _ = run("report", file, "--random", "2x6x8", "--non-finite", "raise", "--repeat", "2", "--save", saved, "--save", table)
+    check("not finite" not in out and "the first" not in out and "non-finite" not in out, out)
+    check("infinities on purpose: from blocks.0.mask in blocks.0" in " ".join(out.split()), out)
+    check("used without a call (an operation read their parameters): blocks.0.out" in " ".join(out.split()) and "never ran" not in out, out)
+    _, model = document(saved.read_text())
+    info = dict(rows(model))
+    check(all(one["marks"] == [] for one in info.values()), "marks of a healthy model")
+    check(info["blocks"]["summed"] and info["blocks"]["forward"]["work"]["macs"] == info[""]["forward"]["work"]["macs"] > 0, "a list's work")
+    check(all(row["marks"] == "" and row["forward_nan"] == row["forward_inf"] == "false" for row in csv.DictReader(open(table, newline=""))), "CSV")
+
+    torch.jit.script(Masked(True).eval()).save(file)
+    out, _ = run("report", file, "--random", "2x6x8", "--save", saved)
+    _, model = document(saved.read_text())
+    first = model["report"]["findings"][0]
+    check((first["role"], first["function"], first["module"], first["values"]["nan"]) == ("producer", "aten::log", "", 96), str(first))
+    check(out.count("not finite") == 1 and "the first NaN: aten::log in the model itself" in " ".join(out.split()), out)
+    check(model["report"]["first_non_finite"].startswith("the first NaN: aten::log"), model["report"]["first_non_finite"])
+    _, err = run("report", file, "--random", "2x6x8", "--non-finite", "raise", status=2)
+    check("aten::log" in err and "96 NaN" in err, err)
 
 
 def check_less(folder, file):
@@ -236,6 +287,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_terminal(saved)
     check_errors(folder, file, saved)
     check_non_finite(folder)
+    check_masks(folder)
     check_less(folder, file)
 
 sys.exit(1 if failures else 0)

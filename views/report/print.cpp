@@ -70,7 +70,9 @@ std::string marks_cell(const Line& line) {
 }
 
 bool ran(const Line& line) {
-  return line.module->forward.inclusive.calls > 0 || line.module->backward.inclusive.calls > 0;
+  const ModuleRow& module = *line.module;
+  return detail::has_times(module, module.forward.inclusive) ||
+         detail::has_times(module, module.backward.inclusive);
 }
 
 /// The columns for which there are numbers, and how they look.
@@ -122,8 +124,10 @@ class Columns {
       const std::int64_t peak = detail::peak_of(*line.module);
       return peak == 0 && !ran(line) ? "-" : detail::size_text(peak);
     });
-    add(several_, "calls", 40,
-        [](const Line& line) { return core::detail::count_text(line.module->forward.inclusive.calls); });
+    add(several_, "calls", 40, [](const Line& line) {
+      const std::int64_t calls = line.module->forward.inclusive.calls;
+      return calls == 0 && line.module->summed ? "-" : core::detail::count_text(calls);
+    });
     add(forward_, "own forward", 30, time(&ModuleRow::forward, &Direction::self));
     add(backward_, "own backward", 28, time(&ModuleRow::backward, &Direction::self));
     if (marks_ && wide) columns.push_back({{"mark", Table::Align::left, 98, 4}, marks_cell, kYellow});
@@ -135,7 +139,7 @@ class Columns {
                                                Times Direction::*times) const {
     return [direction, times, ascii = options_.ascii()](const Line& line) -> std::string {
       const Times& found = (line.module->*direction).*times;
-      return found.calls == 0 ? "-" : detail::duration_text(found.median, ascii);
+      return !detail::has_times(*line.module, found) ? "-" : detail::duration_text(found.median, ascii);
     };
   }
   /// The share of the whole time, drawn and in percent.
@@ -209,6 +213,11 @@ void print(std::ostream& out, const Results& results, const PrintOptions& option
   if (options.colour()) table.paints(paint_of(columns, lines));
   const auto say = [&](const std::string& text) { core::detail::print_wrapped(out, text, options.width()); };
   say(detail::title_of(results));
+  if (const std::string alarm = detail::alarm_of(results); !alarm.empty()) {
+    if (options.colour()) out << kRed;
+    say(alarm);
+    if (options.colour()) out << kPlain;
+  }
   out << '\n';
   table.print(out, options.width());
   if (!chosen && depth != detail::kWholeTree) {

@@ -34,6 +34,9 @@ enum class Phase {
   backward,
   /// Charged to nobody: a step of the optimizer, a loader.
   other,
+  /// As `other`, but for nodes of autograd that this repeat's forward made: their backward counts whenever it
+  /// comes, as that of a generator does in a step that belongs to its critic.
+  between,
 };
 
 /// One repeat, from `Report::record` to its end, or several, one after the other. Belongs to the thread that

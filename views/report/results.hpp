@@ -57,7 +57,11 @@ struct Work {
 /// Elements that are not finite. Sums over all calls of one direction.
 struct NonFinite {
   std::int64_t nan = 0;
+  /// Infinities but for those that are intended.
   std::int64_t inf = 0;
+  /// Infinities that the program wrote on purpose, as masks and paddings are, and what is computed from them
+  /// alone.
+  std::int64_t intended_inf = 0;
 };
 
 /// One direction of a module: its forward or its backward.
@@ -84,8 +88,14 @@ struct ModuleRow {
   std::string type;
   /// Whether it has a forward; `ModuleList` and the like do not.
   bool has_forward = true;
-  /// Whether its calls are seen in this program; if not, its work is its parent's, and it has no times.
+  /// Whether its calls can be seen in this program; if not, what it does itself is its parent's.
   bool reachable = true;
+  /// Whether its numbers are sums of the modules inside, because no call of its own was seen: it has no
+  /// forward, cannot be hooked, or the program calls the modules inside past it. It has no calls then, and
+  /// the peak of its memory is the highest of theirs.
+  bool summed = false;
+  /// Whether an operation read parameters or buffers of it, or of a module inside, although none was called.
+  bool used_without_call = false;
   /// Shapes of the last call.
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
   /// Its own and those of the modules inside, each tensor once.
@@ -105,19 +115,23 @@ struct ModuleRow {
   std::vector<ModuleRow> children;
 };
 
-/// An operation and the values that first were not finite there.
+/// What an operation has to do with values that are not finite. One may have a role for NaN and another one
+/// for infinities.
 enum class Role {
   /// A parameter, buffer or input that is not finite itself.
   source,
-  /// Finite inputs, an output that is not.
+  /// Makes it of finite values; NaN also of infinities that are intended.
   producer,
-  /// Takes it in and hands it on.
+  /// Takes it in and hands it on; makes NaN of infinities that are not intended.
   propagator,
-  /// Takes it in and gives finite values.
+  /// Takes it in and gives none.
   absorber,
+  /// Writes infinities on purpose: a constant that it is given (`full`, `masked_fill`, `fill_`), a buffer, an
+  /// input or another tensor from outside that has no infinities but negative ones.
+  origin,
 };
 
-/// One finding of the search for values that are not finite, in the order of the run.
+/// One finding of the search for values that are not finite.
 struct Finding {
   Role role = Role::source;
   /// "aten::div"; the name of the parameter, buffer or input for a source.
@@ -126,9 +140,12 @@ struct Finding {
   /// Which call of the module, from 0.
   std::int64_t call = 0;
   bool backward = false;
+  /// Those that it is about: that the operation gave, or, of an absorber, took in.
   NonFinite values;
   /// Minimum, maximum and such of inputs and parameters, as text for people.
   std::vector<std::string> inputs;
+  /// Which repeat, from 0; those that warm up count.
+  std::int64_t repeat = 0;
 };
 
 /// Operations that were seen and whose work has no formula.
@@ -143,6 +160,8 @@ struct Results {
   /// The type of the model, and its module tree.
   ModuleRow root;
   std::int64_t repeats = 0, warmup = 0;
+  /// The worst first: of NaN, of infinities, of intended infinities; each in the order of the run, and of the
+  /// first repeat that had any. Where infinities became NaN, these two stand together.
   std::vector<Finding> findings;
   std::vector<NotCounted> not_counted;
   /// Operations that ran in no module: forward and backward.

@@ -44,9 +44,9 @@ std::string cell(const std::vector<T>& values) {
 }
 
 /// Gives a line: of the names of the fields, or of their values.
-class Line {
+class Cells {
  public:
-  explicit Line(bool titles) : titles_(titles) {}
+  explicit Cells(bool titles) : titles_(titles) {}
 
   template <class T>
   void operator()(const char* name, const T& value) {
@@ -54,6 +54,10 @@ class Line {
   }
   template <class T>
   void derived(const char* name, const T& value) {
+    (*this)(name, value);
+  }
+  template <class T>
+  void added(const char* name, const T& value) {
     (*this)(name, value);
   }
   void unknown(const char* name, double value) { add(name, value < 0 ? "" : cell(value)); }
@@ -75,7 +79,7 @@ class Line {
  private:
   template <class T>
   auto write(const char* name, const T& value, int)
-      -> decltype(&detail::Fields<T>::template visit<Line, const T>, void()) {
+      -> decltype(&detail::Fields<T>::template visit<Cells, const T>, void()) {
     const std::string before = prefix_;
     prefix_ += std::string(name) + ".";
     detail::Fields<T>::visit(*this, value);
@@ -97,7 +101,7 @@ class Line {
 };
 
 void add_rows(const ModuleRow& row, std::string& text) {
-  Line line(false);
+  Cells line(false);
   detail::Fields<ModuleRow>::visit(line, row);
   text += line.text() + "\r\n";
   for (const ModuleRow& child : row.children) add_rows(child, text);
@@ -106,7 +110,7 @@ void add_rows(const ModuleRow& row, std::string& text) {
 }  // namespace
 
 std::string csv(const Results& results) {
-  Line titles(true);
+  Cells titles(true);
   detail::Fields<ModuleRow>::visit(titles, results.root);
   std::string text = titles.text() + "\r\n";
   add_rows(results.root, text);

@@ -4,16 +4,18 @@
 //
 // `Fields<T>::visit(visitor, value)` calls the visitor for each field: with a name and the field; `unknown`
 // for a number that is negative if it is not known; `derived` for what follows from other fields, and is not
-// read back; `tensors` for a list of tensors, which are columns in files. The docs have the names
-// (docs/guides/report.md): a change of them is a new format.
+// read back; `added` for what documents of an earlier format do not have; `tensors` for a list of tensors,
+// which are columns in files. The docs have the names (docs/guides/report.md): a change of them is a new
+// format.
 
 #include <cstdint>
 
+#include <torchtap/views/report/detail/verdict.hpp>
 #include <torchtap/views/report/results.hpp>
 
 namespace torchtap::views::report::detail {
 
-constexpr std::int64_t kFormat = 1;
+constexpr std::int64_t kFormat = 2;
 
 template <class T>
 struct Fields;
@@ -58,6 +60,7 @@ struct Fields<NonFinite> {
   static void visit(Visitor& visitor, Self& self) {
     visitor("nan", self.nan);
     visitor("inf", self.inf);
+    visitor.added("intended_inf", self.intended_inf);
   }
 };
 
@@ -75,6 +78,7 @@ struct Fields<Direction> {
   }
 };
 
+/// Whether there are values that nobody intended.
 inline bool any(const NonFinite& values) {
   return values.nan != 0 || values.inf != 0;
 }
@@ -89,6 +93,8 @@ struct Fields<ModuleRow> {
     visitor("aliases", self.aliases);
     visitor("has_forward", self.has_forward);
     visitor("reachable", self.reachable);
+    visitor.added("summed", self.summed);
+    visitor.added("used_without_call", self.used_without_call);
     visitor("marks", self.marks);
     visitor.tensors("input", self.inputs);
     visitor.tensors("output", self.outputs);
@@ -101,9 +107,12 @@ struct Fields<ModuleRow> {
     visitor("buffer_bytes", self.buffer_bytes);
     visitor.derived("forward_latency_seconds", self.forward.inclusive.median);
     visitor.derived("backward_latency_seconds", self.backward.inclusive.median);
-    visitor.derived("forward_nan", any(self.forward.out));
-    visitor.derived("grad_in_nan", any(self.backward.in));
-    visitor.derived("grad_out_nan", any(self.backward.out));
+    visitor.derived("forward_nan", self.forward.out.nan != 0);
+    visitor.derived("forward_inf", self.forward.out.inf != 0);
+    visitor.derived("grad_in_nan", self.backward.in.nan != 0);
+    visitor.derived("grad_in_inf", self.backward.in.inf != 0);
+    visitor.derived("grad_out_nan", self.backward.out.nan != 0);
+    visitor.derived("grad_out_inf", self.backward.out.inf != 0);
     visitor("non_finite_parameters", self.parameter_values);
     visitor.unknown("zero_fraction", self.zero_fraction);
     visitor.unknown("gradient_norm", self.gradient_norm);
@@ -124,6 +133,7 @@ struct Fields<Finding> {
     visitor("backward", self.backward);
     visitor("values", self.values);
     visitor("inputs", self.inputs);
+    visitor.added("repeat", self.repeat);
   }
 };
 
@@ -152,6 +162,8 @@ struct Fields<Results> {
     visitor("outside_forward_seconds", self.outside_forward_seconds);
     visitor("outside_backward", self.outside_backward);
     visitor("outside_backward_seconds", self.outside_backward_seconds);
+    visitor.derived("first_non_finite", first_non_finite(self));
+    visitor.derived("intended_infinities", intended_infinities(self));
     visitor("findings", self.findings);
     visitor("not_counted", self.not_counted);
     visitor("notes", self.notes);

@@ -40,6 +40,7 @@ void Ledger::begin(std::thread::id owner) {
   for (TreeNode& node : tree) {
     for (DirectionSums* sums : {&node.forward, &node.backward}) {
       sums->calls_now = sums->inclusive.now = sums->self.now = 0;
+      sums->summed_now = false;
       sums->memory_now = Memory();
       sums->work_now = sums->self_work_now = Work();
     }
@@ -50,7 +51,7 @@ void Ledger::set_phase(Phase next) {
   if (watches_heap) {
     heap_ = HeapWatch::read();
     phase_peak_ = std::max(phase_peak_, heap_.peak);
-    if (phase_ != Phase::other) {
+    if (!idle()) {
       Memory& memory = whole[phase_ == Phase::backward ? 1 : 0];
       memory.kept += heap_.held - phase_heap_.held;
       memory.peak = std::max(memory.peak, phase_peak_ - phase_heap_.held);
@@ -58,6 +59,7 @@ void Ledger::set_phase(Phase next) {
     }
     phase_heap_ = heap_;
     phase_peak_ = heap_.held;
+    for (auto& entry : threads_) give_leftovers(*entry.second);
   }
   phase_ = next;
 }
@@ -69,6 +71,7 @@ void Ledger::end() {
     while (!thread.frames.empty()) close(thread, thread.event);
     give_leftovers(thread);
   }
+  sum_up();
   const auto add_times = [this](TimeSums& times) {
     if (!counts_times) return;
     times.total += times.now;
@@ -76,11 +79,12 @@ void Ledger::end() {
   };
   for (TreeNode& node : tree) {
     for (DirectionSums* sums : {&node.forward, &node.backward}) {
-      if (sums->calls_now == 0) continue;
-      if (sums == &node.backward) {  // which was counted by autograd's nodes
+      if (!sums->ran_now()) continue;
+      if (sums == &node.backward && !sums->summed_now) {  // which was counted by autograd's nodes
         sums->calls_now = std::max<std::int64_t>(node.forward.calls_now, 1);
-        if (sums->inclusive.first < 0) sums->inclusive.first = sums->inclusive.now;
-        if (sums->self.first < 0) sums->self.first = sums->self.now;
+      }
+      for (TimeSums* times : {&sums->inclusive, &sums->self}) {
+        if (times->first < 0) times->first = times->now;
       }
       if (counts_times) sums->calls += sums->calls_now;
       add_times(sums->inclusive);
@@ -93,6 +97,35 @@ void Ledger::end() {
   threads_.clear();
   segments_.clear();
   calls.clear();
+}
+
+/// A module of which no call was ever seen took what the modules inside took, and what autograd did for
+/// parameters of its own. When the most was held in all of these together is not known.
+void Ledger::sum_up() {
+  for (auto node = tree.rbegin(); node != tree.rend(); ++node) {  // children stand behind
+    if (node->called) continue;
+    for (const bool backward : {false, true}) {
+      DirectionSums& sums = node->direction(backward);
+      std::int64_t inclusive = sums.self.now;
+      Work work = sums.self_work_now;
+      Memory memory;
+      for (const std::int64_t child : node->children) {
+        const DirectionSums& inside = tree[child].direction(backward);
+        if (!inside.ran_now()) continue;
+        sums.summed_now = true;
+        inclusive += inside.inclusive.now;
+        add(work, inside.work_now);
+        memory.kept += inside.memory_now.kept;
+        memory.peak = std::max(memory.peak, inside.memory_now.peak);
+        memory.allocations += inside.memory_now.allocations;
+      }
+      if (!sums.summed_now) continue;
+      sums.calls_now = 0;
+      sums.inclusive.now = inclusive;
+      sums.work_now = work;
+      sums.memory_now = memory;
+    }
+  }
 }
 
 /// The most that was held since the last event counts for the frames that were open.
@@ -145,6 +178,7 @@ void Ledger::enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, 
   take_heap(&frame);
   frame.module = module;
   frame.depth = depth;
+  tree[module].called = true;
   frame.call = static_cast<std::int64_t>(calls.size());
   frame.start = now;
   const Frame* parent = current(thread);

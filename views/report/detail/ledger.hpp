@@ -80,6 +80,8 @@ class Ledger {
   void set_phase(Phase next);
   /// May be read without a lock.
   Phase phase() const noexcept { return phase_.load(); }
+  /// Whether modules and operations are nobody's now.
+  bool idle() const noexcept { return phase_ == Phase::other || phase_ == Phase::between; }
   /// Closes what is open, and adds the repeat to the sums.
   void end();
 
@@ -107,6 +109,7 @@ class Ledger {
   void close(ThreadFrames& thread, std::int64_t now);
   void close_call(ThreadFrames& thread, const Frame& frame, std::int64_t now);
   void close_node(ThreadFrames& thread, const Frame& frame, std::int64_t now);
+  void sum_up();
   void give_leftovers(ThreadFrames& thread);
   template <class Function>
   void for_chain(std::int64_t module, std::int64_t call, Function&& function);

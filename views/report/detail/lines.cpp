@@ -59,7 +59,9 @@ std::int64_t depth_for(const ModuleRow& root, std::int64_t most) {
 }
 
 double seconds_of(const ModuleRow& row) {
-  if (row.forward.inclusive.calls > 0) return row.forward.inclusive.median + row.backward.inclusive.median;
+  if (has_times(row, row.forward.inclusive)) {
+    return row.forward.inclusive.median + row.backward.inclusive.median;
+  }
   double sum = row.forward.self.median + row.backward.self.median;
   for (const ModuleRow& child : row.children) sum += seconds_of(child);
   return sum;

@@ -33,8 +33,12 @@ void each_module(const ModuleRow& row, const Visit& visit) {
   for (const ModuleRow& child : row.children) each_module(child, visit);
 }
 
-/// Seconds that a module took in forward and backward, those inside included. If its own calls were not seen,
-/// those of the modules inside.
+/// Whether these times of a module are known: it was called, or they are sums.
+inline bool has_times(const ModuleRow& row, const Times& times) {
+  return times.calls > 0 || (row.summed && times.total > 0);
+}
+/// Seconds that a module took in forward and backward, those inside included. If none of its forward are
+/// known, those of the modules inside.
 double seconds_of(const ModuleRow& row);
 /// The most memory that a module held in either direction.
 std::int64_t peak_of(const ModuleRow& row);

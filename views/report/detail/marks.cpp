@@ -28,8 +28,8 @@ void mark(ModuleRow& root, bool ran) {
   double previous = -1;  // the root mean square of the neighbour's gradient
   visit(root, [&](ModuleRow& row) {
     const auto add = [&](Mark mark) { row.marks.push_back(mark); };
-    if (ran && row.has_forward && row.reachable && row.forward.inclusive.calls == 0 && row.inputs.empty() &&
-        row.outputs.empty()) {
+    if (ran && row.has_forward && row.reachable && !row.summed && !row.used_without_call &&
+        row.forward.inclusive.calls == 0 && row.inputs.empty() && row.outputs.empty()) {
       add(Mark::never_ran);
     }
     if (row.children.empty() && row.zero_fraction >= dead_share) add(Mark::dead);

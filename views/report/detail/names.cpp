@@ -14,10 +14,11 @@ constexpr std::array<std::pair<Mark, const char*>, 5> kMarks{{{Mark::dead, "dead
                                                               {Mark::vanishing, "vanishing"},
                                                               {Mark::non_finite, "non-finite"},
                                                               {Mark::never_ran, "never ran"}}};
-constexpr std::array<std::pair<Role, const char*>, 4> kRoles{{{Role::source, "source"},
+constexpr std::array<std::pair<Role, const char*>, 5> kRoles{{{Role::source, "source"},
                                                               {Role::producer, "producer"},
                                                               {Role::propagator, "propagator"},
-                                                              {Role::absorber, "absorber"}}};
+                                                              {Role::absorber, "absorber"},
+                                                              {Role::origin, "origin"}}};
 
 template <class Table, class Value>
 const char* find_name(const Table& table, Value value) {

@@ -39,6 +39,10 @@ class Reader {
   }
   template <class T>
   void derived(const char* /*name*/, const T& /*value*/) {}
+  template <class T>
+  void added(const char* name, T& field) {
+    if (object_.HasMember(name)) (*this)(name, field);
+  }
   void unknown(const char* name, double& field) {
     const Value& value = at(name);
     if (value.IsNull()) {

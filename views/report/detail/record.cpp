@@ -50,7 +50,7 @@ std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& function) 
   for (const c10::IValue& input : function.inputs()) {
     node.gradients.push_back(input.isTensor() ? input.toTensor() : at::Tensor());
   }
-  listener->node_begins(node);
+  if (!listener->node_begins(node)) return nullptr;
   auto running = std::make_unique<Running>();
   running->listener = std::move(listener);
   return running;

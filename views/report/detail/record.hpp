@@ -24,7 +24,8 @@ struct NodeStart {
 /// Told of nodes. The calls come from all threads that run backward for the thread that watches.
 class NodeListener {
  public:
-  virtual void node_begins(const NodeStart& node) = 0;
+  /// Whether it wants to be told of the node's end.
+  virtual bool node_begins(const NodeStart& node) = 0;
   virtual void node_ends() = 0;
 
  protected:

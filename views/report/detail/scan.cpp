@@ -1,9 +1,10 @@
-// One pass over memory. A number is not finite if all bits of its exponent are set.
+// One pass over memory. A number without its sign is infinite if it equals the exponent's bits, NaN if above.
 #include <ATen/Functions.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 #include <torchtap/core/detail/recording_mode.hpp>
@@ -14,7 +15,7 @@ namespace torchtap::views::report::detail {
 namespace {
 
 struct Found {
-  bool bad = false;
+  bool nan = false, inf = false;
   std::int64_t zeros = 0;
 };
 
@@ -38,9 +39,10 @@ Lanes<U> load(const U* from) {
 
 template <class U>
 void one(U bits, U exponent, Found& found) {
-  constexpr U magnitude = static_cast<U>(~U{0}) >> 1;
-  found.bad = found.bad || (bits & exponent) == exponent;
-  found.zeros += (bits & magnitude) == 0 ? 1 : 0;
+  const U magnitude = bits & (static_cast<U>(~U{0}) >> 1);
+  found.nan = found.nan || magnitude > exponent;
+  found.inf = found.inf || magnitude == exponent;
+  found.zeros += magnitude == 0 ? 1 : 0;
 }
 
 /// `size` numbers in a row.
@@ -50,19 +52,23 @@ void run(const U* data, std::int64_t size, U exponent, Found& found) {
   constexpr std::int64_t most = 16384;  // additions before a lane of 16 bits could overflow
   const Lanes<U> mask = Lanes<U>{} + exponent;
   const Lanes<U> magnitude = Lanes<U>{} + static_cast<U>(static_cast<U>(~U{0}) >> 1);
-  Lanes<U> bad{};
+  Lanes<U> inf{}, nan{};  // the sign of `mask - a` says that `a` is greater
   std::int64_t i = 0;
   while (i + 2 * width <= size) {
     Lanes<U> zeros{};
     const std::int64_t end = std::min(size - 2 * width, i + most * width);
     for (; i <= end; i += 2 * width) {
-      const Lanes<U> a = load(data + i), b = load(data + i + width);
-      bad |= (Lanes<U>)((a & mask) == mask) | (Lanes<U>)((b & mask) == mask);
-      zeros -= (Lanes<U>)((a & magnitude) == 0) + (Lanes<U>)((b & magnitude) == 0);
+      const Lanes<U> a = load(data + i) & magnitude, b = load(data + i + width) & magnitude;
+      inf |= (Lanes<U>)(a == mask) | (Lanes<U>)(b == mask);
+      nan |= (mask - a) | (mask - b);
+      zeros -= (Lanes<U>)(a == 0) + (Lanes<U>)(b == 0);
     }
     for (std::int64_t lane = 0; lane < width; ++lane) found.zeros += static_cast<std::int64_t>(zeros[lane]);
   }
-  for (std::int64_t lane = 0; lane < width; ++lane) found.bad = found.bad || bad[lane] != 0;
+  for (std::int64_t lane = 0; lane < width; ++lane) {
+    found.inf = found.inf || inf[lane] != 0;
+    found.nan = found.nan || (nan[lane] & ~magnitude[lane]) != 0;
+  }
   for (; i < size; ++i) one(data[i], exponent, found);
 }
 
@@ -116,7 +122,9 @@ Scan scan_elsewhere(const at::Tensor& tensor) {
   const core::detail::RecordingMode mode;
   Scan result;
   result.known = true;
-  result.finite = at::isfinite(tensor).all().item<bool>();
+  if (at::isfinite(tensor).all().item<bool>()) return result;
+  result.nan = at::isnan(tensor).any().item<bool>();
+  result.inf = at::isinf(tensor).any().item<bool>();
   return result;
 }
 
@@ -154,7 +162,8 @@ Scan scan(const at::Tensor& tensor) {
       found = look<std::uint16_t>(tensor, 0x7f80U, 1);
       break;
   }
-  result.finite = !found.bad;
+  result.nan = found.nan;
+  result.inf = found.inf;
   result.zeros = tensor.is_complex() ? -1 : found.zeros;
   return result;
 }
@@ -163,6 +172,13 @@ NonFinite count_non_finite(const at::Tensor& tensor) {
   const core::detail::RecordingMode mode;
   const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
   return {at::isnan(values).sum().item<std::int64_t>(), at::isinf(values).sum().item<std::int64_t>()};
+}
+
+bool has_positive_infinity(const at::Tensor& tensor) {
+  const core::detail::RecordingMode mode;
+  const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
+  if (values.is_complex()) return at::isinf(values).any().item<bool>();
+  return values.eq(std::numeric_limits<double>::infinity()).any().item<bool>();
 }
 
 std::string statistics(const at::Tensor& tensor) {

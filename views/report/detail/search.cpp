@@ -1,8 +1,10 @@
-// Sources, producers, propagators and absorbers.
+// Sources, producers, propagators, absorbers and origins.
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <iterator>
 #include <string_view>
 
 #include <torchtap/views/report/detail/search.hpp>
@@ -10,13 +12,24 @@
 namespace torchtap::views::report::detail {
 namespace {
 
-constexpr std::size_t most_findings = 1000;
+constexpr std::size_t most_findings = 1000;  // of a kind
+constexpr std::size_t most_parts = 32;       // of a memory that are told apart
 
 /// Operations that overwrite all of their first argument, whatever it held.
 constexpr std::array<std::string_view, 13> filling{
     "aten::copy_",   "aten::fill_",        "aten::zero_",      "aten::normal_", "aten::uniform_",
     "aten::random_", "aten::exponential_", "aten::set_",       "aten::eye_",    "aten::bernoulli_",
     "aten::cauchy_", "aten::geometric_",   "aten::log_normal_"};
+
+/// Operations that hand their argument on as it is; what nobody filled is as unfilled in the copy.
+constexpr std::array<std::string_view, 7> copying{"aten::clone",      "aten::to",      "aten::_to_copy",
+                                                  "aten::contiguous", "aten::reshape", "aten::flatten",
+                                                  "aten::pin_memory"};
+
+template <std::size_t size>
+bool is_one_of(const std::array<std::string_view, size>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 bool makes_unset(const std::string& name) {
   const auto starts = [&](std::string_view with) { return name.compare(0, with.size(), with) == 0; };
@@ -44,22 +57,56 @@ bool is_whole(const at::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * tensor.element_size() >= tensor.storage().nbytes();
 }
 
-}  // namespace
-
-void Search::forget() {
-  memory_.clear();
-  names_.clear();
+bool is_infinite(const c10::IValue& value) {
+  if (value.isDouble()) return std::isinf(value.toDouble());
+  if (value.isComplexDouble()) {
+    return std::isinf(value.toComplexDouble().real()) || std::isinf(value.toComplexDouble().imag());
+  }
+  if (!value.isDoubleList()) return false;
+  const auto& list = value.toDoubleList();
+  return std::any_of(list.begin(), list.end(), [](double one) { return std::isinf(one); });
 }
 
-void Search::begin() {
+NonFinite& operator+=(NonFinite& sum, const NonFinite& values) {
+  sum.nan += values.nan;
+  sum.inf += values.inf;
+  sum.intended_inf += values.intended_inf;
+  return sum;
+}
+
+/// Exact counts of a tensor that has these kinds.
+NonFinite count(const at::Tensor& tensor, const Kinds& kinds) {
+  NonFinite values = count_non_finite(tensor);
+  if (!kinds.inf && kinds.intended) std::swap(values.inf, values.intended_inf);
+  return values;
+}
+
+}  // namespace
+
+bool Search::Memory::explains(const operations::Region& region) const {
+  return all_explained || std::any_of(explained.begin(), explained.end(),
+                                      [&](const operations::Region& one) { return one.overlaps(region); });
+}
+
+Kinds Search::Memory::kinds_of(const Scan& scan) const {
+  return {scan.nan, scan.inf && has.inf, scan.inf && !has.inf};
+}
+
+void Search::Memory::explain(const operations::Region& region, const Kinds& kinds) {
+  has |= kinds;
+  clean = false;
+  if (all_explained) return;
+  all_explained = explained.size() == most_parts;
+  if (!all_explained) explained.push_back(region);
+}
+
+void Search::begin(std::int64_t repeat) {
   forget();
   bad_held.clear();
   first.clear();
-  collects = findings.empty();
-}
-
-void Search::name(const at::Tensor& tensor, const std::string& name, const std::string& module, bool held) {
-  if (tensor.defined() && tensor.has_storage()) names_.insert({storage_of(tensor), Name{name, module, held}});
+  repeat_ = repeat;
+  for (std::size_t kind = 0; kind < found_.size(); ++kind) collects_[kind] = found_[kind].empty();
+  intended_.clear();
 }
 
 Search::Memory* Search::known(const at::Tensor& tensor) {
@@ -67,99 +114,181 @@ Search::Memory* Search::known(const at::Tensor& tensor) {
   return found == memory_.end() ? nullptr : &found->second;
 }
 
-/// Looks through the tensor, which is what is known of its memory from now on.
-bool Search::look(const at::Tensor& tensor, Memory& memory) {
-  const Scan found = scan(tensor);
-  memory.finite = found.finite;
-  memory.zeros = found.zeros;
-  memory.numel = tensor.numel();
-  return found.finite;
+Search::Memory& Search::remember(const at::Tensor& tensor) {
+  Memory* memory = known(tensor);
+  return memory != nullptr ? *memory : memory_.insert({storage_of(tensor), Memory(tensor)}).first->second;
 }
 
-bool Search::finite(const at::Tensor& tensor) {
-  if (!tensor.defined() || !has_values(tensor)) return true;
-  if (!tensor.has_storage()) return scan(tensor).finite;
-  Memory* memory = known(tensor);
-  if (memory == nullptr) {
-    Memory found(tensor);
-    // What is not finite stays unknown, so that the operation that reads it first is told of the source; and
-    // a part says nothing of the rest.
-    const bool all = look(tensor, found);
-    if (all && is_whole(tensor)) memory_.insert({storage_of(tensor), std::move(found)});
-    return all;
+/// Looks through the tensor, unless it is what was looked through last.
+const Scan& Search::look(const at::Tensor& tensor, Memory& memory) {
+  operations::Region region(tensor);
+  if (memory.numel == tensor.numel() && memory.last.covers(region) && region.covers(memory.last)) {
+    return memory.found;
   }
-  if (memory->finite || memory->unset) return true;
-  return memory->numel != tensor.numel() && scan(tensor).finite;
+  memory.found = scan(tensor);
+  memory.last = std::move(region);
+  memory.numel = tensor.numel();
+  if (!memory.found.finite() || !is_whole(tensor)) return memory.found;
+  memory.clean = true;
+  memory.unset = memory.all_explained = false;
+  memory.has = {};
+  memory.explained.clear();
+  return memory.found;
+}
+
+/// What values of a tensor are that no operation of this repeat made.
+Kinds Search::from_outside(const at::Tensor& tensor, const Scan& found, bool backward) const {
+  Kinds kinds;
+  kinds.nan = found.nan;
+  if (!found.inf) return kinds;
+  const Owned* owned = owners_.find(tensor);
+  if (owned != nullptr && owned->kind != Owned::input) {
+    kinds.intended = owned->kind == Owned::buffer;
+  } else {
+    kinds.intended = !backward && !has_positive_infinity(tensor);
+  }
+  kinds.inf = !kinds.intended;
+  return kinds;
+}
+
+Kinds Search::kinds(const at::Tensor& tensor) {
+  if (!tensor.defined() || !has_values(tensor)) return {};
+  if (!tensor.has_storage()) return from_outside(tensor, scan(tensor), false);
+  Memory& memory = remember(tensor);
+  if (memory.clean) return {};
+  const Scan& found = look(tensor, memory);
+  if (found.finite()) return {};
+  if (memory.explains(memory.last)) return memory.kinds_of(found);
+  return memory.unset ? Kinds() : from_outside(tensor, found, false);
 }
 
 std::int64_t Search::zeros(const at::Tensor& tensor) {
   if (!tensor.defined() || !has_values(tensor)) return -1;
-  if (tensor.has_storage()) {
-    const Memory* memory = known(tensor);
-    if (memory != nullptr && memory->numel == tensor.numel() && memory->zeros >= 0) return memory->zeros;
-  }
-  return scan(tensor).zeros;
+  return tensor.has_storage() ? look(tensor, remember(tensor)).zeros : scan(tensor).zeros;
 }
 
-void Search::add(Finding finding) {
-  if (!collects) return;
-  if (findings.size() < most_findings) {
-    findings.push_back(std::move(finding));
-  } else {
-    ++left_out;
+void Search::add(Finding finding, Kind kind) {
+  if (!collects_[kind]) return;
+  finding.repeat = repeat_;
+  auto& found = found_[kind];
+  if (kind == of_intended) {
+    // A mask is written and absorbed in each call of each block: once says it.
+    const auto key = std::make_tuple(finding.role, finding.function, finding.module, finding.backward);
+    const auto [known, is_new] = intended_.emplace(key, found.size());
+    if (!is_new) {
+      found[known->second].values += finding.values;
+      return;
+    }
   }
+  if (found.size() == most_findings) {
+    ++left_out;
+    return;
+  }
+  found.push_back(std::move(finding));
+  moments_[kind].push_back(moment_++);
+}
+
+std::vector<Finding> Search::findings() const {
+  std::vector<Finding> all = found_[of_nan];
+  const auto& infinite = found_[of_inf];
+  all.insert(all.end(), infinite.begin(), infinite.end());
+  if (became_nan_) {  // then these two are one story
+    std::vector<std::int64_t> moments = moments_[of_nan];
+    moments.insert(moments.end(), moments_[of_inf].begin(), moments_[of_inf].end());
+    std::vector<std::size_t> order(all.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return moments[a] < moments[b]; });
+    std::vector<Finding> ordered;
+    ordered.reserve(all.size());
+    for (const std::size_t i : order) ordered.push_back(std::move(all[i]));
+    all = std::move(ordered);
+  }
+  all.insert(all.end(), found_[of_intended].begin(), found_[of_intended].end());
+  return all;
 }
 
 /// A tensor that no operation of this repeat made.
-void Search::source(const at::Tensor& tensor, const Where& where) {
-  const auto named = names_.find(storage_of(tensor));
+void Search::source(const at::Tensor& tensor, const Kinds& kinds, bool unset, const Where& where) {
+  const Owned* owned = owners_.find(tensor);
   // What an operation keeps for its backward is unknown until then; it is no source of its own.
-  if (named == names_.end() && where.backward && !first.empty()) return;
+  if (owned == nullptr && where.backward && !first.empty()) return;
   Finding finding;
-  finding.role = Role::source;
-  finding.values = count_non_finite(tensor);
+  finding.values = count(tensor, kinds);
   finding.backward = where.backward;
   finding.call = where.call;
   finding.module = where.module;
-  finding.function = where.backward ? "a gradient from outside" : "a tensor from outside";
-  if (named != names_.end()) {
-    finding.function = named->second.name;
-    finding.module = named->second.module;
-    if (named->second.held) bad_held.push_back({named->second.name, finding.values});
+  finding.function = where.backward ? "a gradient from outside"
+                     : unset        ? "memory that no operation filled"
+                                    : "a tensor from outside";
+  if (owned != nullptr) {
+    finding.function = owned->name;
+    finding.module = owned->path;
+    if (owned->kind != Owned::input) bad_held.push_back({owned->name, finding.values});
   }
   finding.inputs.push_back(statistics(tensor));
+  if (kinds.intended) {
+    Finding origin = finding;
+    origin.role = Role::origin;
+    origin.values.nan = origin.values.inf = 0;
+    finding.values.intended_inf = 0;
+    add(std::move(origin), of_intended);
+  }
+  if (!kinds.nan && !kinds.inf) return;
   if (first.empty()) {
     first = c10::str("\"", finding.function, "\", which \"", where.module, "\" reads, holds ",
                      finding.values.nan, " NaN and ", finding.values.inf, " infinite values itself");
   }
-  add(std::move(finding));
+  add(std::move(finding), kinds.nan ? of_nan : of_inf);
 }
 
-bool Search::read(const at::Tensor& tensor, const Where& where) {
-  const bool is_new = tensor.has_storage() && has_values(tensor) && known(tensor) == nullptr;
-  const bool is_finite = finite(tensor);
-  if (is_new && !is_finite) {
-    look(tensor, memory_.insert({storage_of(tensor), Memory(tensor)}).first->second);
-    source(tensor, where);
-  }
-  return is_finite;
+Kinds Search::read(const at::Tensor& tensor, const Where& where) {
+  if (!has_values(tensor)) return {};
+  if (!tensor.has_storage()) return from_outside(tensor, scan(tensor), where.backward);
+  Memory& memory = remember(tensor);
+  if (memory.clean) return {};
+  const Scan found = look(tensor, memory);
+  if (found.finite()) return {};
+  if (memory.explains(memory.last)) return memory.kinds_of(found);
+  const Kinds kinds = from_outside(tensor, found, where.backward);
+  memory.explain(memory.last, kinds);
+  source(tensor, kinds, false, where);
+  return kinds;
+}
+
+void Search::read(Searched& searched, const at::Tensor& tensor, const Where& where) {
+  const Kinds kinds = read(tensor, where);
+  searched.in |= kinds;
+  const bool noted = (kinds.nan && collects_[of_nan]) || (kinds.inf && collects_[of_inf]) ||
+                     (kinds.intended && collects_[of_intended]);
+  if (noted) searched.counts += count(tensor, kinds);
 }
 
 void Search::before(operations::Event& event, Searched& searched, const Where& where) {
-  const bool fills = std::find(filling.begin(), filling.end(), event.name()) != filling.end();
+  const bool fills = is_one_of(filling, event.name());
   const bool reads = !reads_shapes_alone(event.name());
+  const auto& returned = event.schema().returns();
+  searched.views = std::any_of(returned.begin(), returned.end(), [](const c10::Argument& one) {
+    return one.alias_info() != nullptr && !one.alias_info()->isWrite();
+  });
   const auto arguments = event.arguments();
   const auto& schema = event.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& argument = arguments[i];
+    searched.infinite = searched.infinite || is_infinite(argument);
     if (!argument.isTensor() && !argument.isList() && !argument.isTuple()) continue;
     const bool written = event.writes(i);
     const bool overwritten = written && ((fills && i == 0) || schema[i].is_out());
     operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (written) searched.written.push_back({tensor, overwritten});
       if (overwritten || !reads) return;
-      if (!read(tensor, where)) searched.bad_input = true;
       searched.inputs.push_back({schema[i].name(), tensor});
+      const Memory* memory = tensor.has_storage() ? known(tensor) : nullptr;
+      if (memory != nullptr && memory->unset) {
+        if (!written) searched.unset.push_back(tensor);
+        return;
+      }
+      if (!searched.views) read(searched, tensor, where);
     });
   }
 }
@@ -171,83 +300,169 @@ void Search::make_unset(const at::Tensor& tensor) {
   memory_.insert_or_assign(storage_of(tensor), std::move(memory));
 }
 
-/// The tensor was written: looks through it. `filled` says that nothing of what was there before remains.
-bool Search::made(const at::Tensor& tensor, bool filled) {
-  if (!has_values(tensor)) return true;
-  if (!tensor.has_storage()) return scan(tensor).finite;
-  Memory* memory = known(tensor);
-  if (memory == nullptr)
-    return look(tensor, memory_.insert({storage_of(tensor), Memory(tensor)}).first->second);
-  if (memory->unset && !filled) return true;
-  if (is_whole(tensor)) {
-    memory->unset = false;
-    return look(tensor, *memory);
+/// The tensor was written.
+void Search::look_at_output(Output& output, const Searched& searched) {
+  const at::Tensor& tensor = output.tensor;
+  if (!tensor.has_storage()) {
+    output.found = scan(tensor);
+    return;
   }
-  // A part: what is known of the rest stays.
-  const bool is_finite = scan(tensor).finite;
-  memory->zeros = memory->numel = -1;
-  if (!memory->unset) memory->finite = memory->finite && is_finite;
-  return is_finite;
+  Memory& memory = remember(tensor);
+  memory.numel = -1;  // what was known of it
+  const bool whole = is_whole(tensor);
+  if (memory.unset && !output.filled) {
+    // The rest of it is as memory happens to be.
+    output.found = scan(tensor);
+    output.found.nan = output.found.nan && searched.in.nan;
+    output.found.inf = output.found.inf && (searched.in.inf || searched.in.intended || searched.infinite);
+    return;
+  }
+  if (whole) {
+    memory.unset = memory.clean = memory.all_explained = false;
+    memory.has = {};
+    memory.explained.clear();
+  }
+  output.found = look(tensor, memory);
 }
 
-void Search::after(operations::Event& event, const Searched& searched, const Where& where) {
+/// Memory that nobody filled matters only if what it holds comes out again: `baddbmm` with a beta of 0 does
+/// not read it.
+void Search::read_unset(Searched& searched, const Scan& made, const Where& where) {
+  for (const at::Tensor& tensor : searched.unset) {
+    if (!has_values(tensor)) continue;
+    Memory& memory = remember(tensor);
+    const Scan found = look(tensor, memory);
+    if (found.finite()) continue;
+    const bool explained = memory.explains(memory.last);
+    const Kinds kinds = explained ? memory.kinds_of(found) : from_outside(tensor, found, where.backward);
+    if (!explained) {
+      if (!(kinds.nan && made.nan) && !((kinds.inf || kinds.intended) && made.inf)) continue;
+      memory.explain(memory.last, kinds);
+      source(tensor, kinds, true, where);
+    }
+    searched.in |= kinds;
+    searched.counts += count(tensor, kinds);
+  }
+}
+
+std::vector<std::string> Search::describe_inputs(const Searched& searched) const {
+  std::vector<std::string> lines;
+  for (const auto& input : searched.inputs) {
+    const Owned* owned = owners_.find(input.tensor);
+    const bool overwritten = std::any_of(searched.written.begin(), searched.written.end(),
+                                         [&](const auto& one) { return one.tensor.is_same(input.tensor); });
+    lines.push_back(input.name + (owned == nullptr ? "" : " (" + owned->name + ")") + ": " +
+                    statistics(input.tensor) + (overwritten ? ", overwritten" : ""));
+  }
+  return lines;
+}
+
+void Search::after(operations::Event& event, Searched& searched, const Where& where) {
   const bool unset = makes_unset(event.name());
-  bool computes = false, finite_outputs = true;
-  at::Tensor bad;
-  const auto note = [&](const at::Tensor& tensor, bool filled) {
-    if (!has_values(tensor)) return;
-    computes = true;
-    if (made(tensor, filled) || !finite_outputs) return;
-    finite_outputs = false;
-    bad = tensor;
-  };
-  const auto is_written = [&](const at::Tensor& tensor) {
-    return std::any_of(searched.written.begin(), searched.written.end(),
-                       [&](const auto& one) { return one.tensor.is_same(tensor); });
-  };
+  std::vector<Output> outputs;
   for (const auto& written : searched.written) {
     if (unset) {
       make_unset(written.tensor);
-    } else {
-      note(written.tensor, written.filled);
+    } else if (has_values(written.tensor)) {
+      outputs.push_back({written.tensor, written.filled, {}});
     }
   }
   for (const c10::IValue& result : event.results()) {
     operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
-      if (is_written(tensor)) return;
+      const bool is_written = std::any_of(searched.written.begin(), searched.written.end(),
+                                          [&](const auto& one) { return one.tensor.is_same(tensor); });
+      if (is_written) return;
       const auto* storage = storage_of(tensor);
       const bool view = storage != nullptr &&
                         std::any_of(searched.inputs.begin(), searched.inputs.end(),
                                     [&](const auto& one) { return storage_of(one.tensor) == storage; });
       if (view) return;
       if (unset) return make_unset(tensor);
-      note(tensor, true);
+      if (has_values(tensor)) outputs.push_back({tensor, true, {}});
     });
   }
-  if (finite_outputs && !(searched.bad_input && computes)) return;
+  if (outputs.empty()) return;
+  if (searched.views) {  // it made a copy, and nothing was written
+    for (const auto& input : searched.inputs) {
+      const Memory* memory = input.tensor.has_storage() ? known(input.tensor) : nullptr;
+      if (memory == nullptr || !memory->unset) read(searched, input.tensor, where);
+    }
+  }
+  Scan made;
+  for (Output& output : outputs) {
+    look_at_output(output, searched);
+    made.nan = made.nan || output.found.nan;
+    made.inf = made.inf || output.found.inf;
+  }
+  if (!searched.unset.empty()) {
+    const bool copied =
+        is_one_of(copying, event.name()) &&
+        std::all_of(searched.unset.begin(), searched.unset.end(), [&](const at::Tensor& tensor) {
+          return has_values(tensor) && !remember(tensor).explains(operations::Region(tensor));
+        });
+    if (copied) {
+      for (const Output& output : outputs) make_unset(output.tensor);
+      return;
+    }
+    read_unset(searched, made, where);
+  }
+  if (!made.finite() || searched.in.any()) judge(event, searched, outputs, made, where);
+}
+
+/// Says which role the operation has.
+void Search::judge(operations::Event& event, const Searched& searched, const std::vector<Output>& outputs,
+                   const Scan& made, const Where& where) {
+  const Kinds& in = searched.in;
+  Kinds out;
+  out.nan = made.nan;
+  out.intended = made.inf && !in.inf && (in.intended || searched.infinite);
+  out.inf = made.inf && !out.intended;
+  NonFinite counts;
+  for (const Output& output : outputs) {
+    if (output.found.finite()) continue;
+    const Kinds kinds{output.found.nan, output.found.inf && out.inf, output.found.inf && out.intended};
+    if (output.tensor.has_storage()) {
+      Memory& memory = remember(output.tensor);
+      memory.explain(operations::Region(output.tensor), kinds);
+    }
+    counts += count(output.tensor, kinds);
+  }
   Finding finding;
-  finding.role = !finite_outputs ? (searched.bad_input ? Role::propagator : Role::producer) : Role::absorber;
-  if (!collects && finding.role != Role::producer) return;
   finding.function = event.name();
   finding.module = where.module;
   finding.call = where.call;
   finding.backward = where.backward;
-  if (!finite_outputs) finding.values = count_non_finite(bad);
-  if (finding.role == Role::producer) {
-    for (const auto& input : searched.inputs) {
-      const auto named = names_.find(storage_of(input.tensor));
-      const std::string name =
-          named == names_.end() ? input.name : input.name + " (" + named->second.name + ")";
-      finding.inputs.push_back(name + ": " + statistics(input.tensor) +
-                               (is_written(input.tensor) ? ", overwritten" : ""));
+  const auto note = [&](Kind kind, Role role, const NonFinite& values) {
+    Finding one = finding;
+    one.role = role;
+    one.values = values;
+    if (role == Role::producer || (role == Role::propagator && kind == of_nan && !in.nan)) {
+      one.inputs = describe_inputs(searched);
     }
-    if (first.empty()) {
-      first = c10::str(event.name(), " in \"", where.module, "\" made ", finding.values.nan, " NaN and ",
-                       finding.values.inf, " infinite values of finite ones");
-      for (const std::string& input : finding.inputs) first += "; " + input;
+    if (role == Role::producer && first.empty()) {
+      first = c10::str(event.name(), " in \"", where.module, "\" made ", values.nan, " NaN and ", values.inf,
+                       " infinite values of ",
+                       in.intended ? "infinities that were written on purpose" : "finite ones");
+      for (const std::string& input : one.inputs) first += "; " + input;
     }
+    add(std::move(one), kind);
+  };
+  const Role of_nans = in.nan || in.inf ? Role::propagator : Role::producer;
+  const Role of_infinities = in.inf ? Role::propagator : Role::producer;
+  became_nan_ = became_nan_ || (out.nan && in.inf && !in.nan);
+  if (out.nan && out.inf && of_nans == of_infinities) {
+    note(of_nan, of_nans, {counts.nan, counts.inf, 0});
+  } else {
+    if (out.nan) note(of_nan, of_nans, {counts.nan, 0, 0});
+    if (out.inf) note(of_inf, of_infinities, {0, counts.inf, 0});
   }
-  add(std::move(finding));
+  if (out.intended) {
+    note(of_intended, searched.infinite ? Role::origin : Role::propagator, {0, 0, counts.intended_inf});
+  }
+  if (in.nan && !out.nan) note(of_nan, Role::absorber, {searched.counts.nan, 0, 0});
+  if (out.nan) return;  // what it took in went into that
+  if (in.inf && !out.inf) note(of_inf, Role::absorber, {0, searched.counts.inf, 0});
+  if (in.intended && !made.inf) note(of_intended, Role::absorber, {0, 0, searched.counts.intended_inf});
 }
 
 }  // namespace torchtap::views::report::detail

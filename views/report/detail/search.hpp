@@ -2,17 +2,24 @@
 
 // The search for the first value that is not finite. Whether a tensor is finite is known from when it was
 // made; tensors that no operation made are looked through when they are first used.
+//
+// NaN and infinities have roles of their own. An infinity that was written on purpose, as in a mask, is
+// intended, and so is what is computed from such infinities alone, until it becomes NaN.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <unordered_map>
+#include <tuple>
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/operations/region.hpp>
+#include <torchtap/views/report/detail/owners.hpp>
 #include <torchtap/views/report/detail/scan.hpp>
 #include <torchtap/views/report/results.hpp>
 
@@ -25,6 +32,19 @@ struct Where {
   bool backward = false;
 };
 
+/// Which values that are not finite something has. `inf` are infinities that are not intended.
+struct Kinds {
+  bool nan = false, inf = false, intended = false;
+
+  bool any() const noexcept { return nan || inf || intended; }
+  Kinds& operator|=(const Kinds& other) noexcept {
+    nan = nan || other.nan;
+    inf = inf || other.inf;
+    intended = intended || other.intended;
+    return *this;
+  }
+};
+
 /// An operation on its way.
 struct Searched {
   struct Input {
@@ -35,9 +55,13 @@ struct Searched {
     at::Tensor tensor;
     bool filled;  // nothing of what was there before remains
   };
-  c10::SmallVector<Input, 4> inputs;  // those that it reads
+  c10::SmallVector<Input, 4> inputs;      // those that it reads
+  bool views = false;                     // it may look at them no further than where they lie
+  c10::SmallVector<at::Tensor, 1> unset;  // of these, memory that no operation filled as a whole
   c10::SmallVector<Written, 2> written;
-  bool bad_input = false;
+  Kinds in;               // what its inputs have
+  NonFinite counts;       // of it, if findings are noted
+  bool infinite = false;  // a number that it is given is infinite
 };
 
 /// A tensor that the model holds, and its values that are not finite.
@@ -49,49 +73,73 @@ struct BadHeld {
 /// Not thread safe: the session locks.
 class Search {
  public:
-  std::vector<Finding> findings;
+  explicit Search(const Owners& owners) : owners_(owners) {}
+
   std::int64_t left_out = 0;      // findings beyond the most that are kept
   std::vector<BadHeld> bad_held;  // parameters and buffers
-  bool collects = true;           // whether findings are noted
   std::string first;              // the first source or producer of this repeat, as a sentence
 
-  void begin();
+  void begin(std::int64_t repeat);
   /// Lets go of tensors; what was found stays.
-  void forget();
-  /// Names a parameter, buffer or input for findings.
-  void name(const at::Tensor& tensor, const std::string& name, const std::string& module, bool held);
+  void forget() { memory_.clear(); }
   void before(operations::Event& event, Searched& searched, const Where& where);
-  void after(operations::Event& event, const Searched& searched, const Where& where);
-  /// Whether the tensor's elements are finite.
-  bool finite(const at::Tensor& tensor);
+  void after(operations::Event& event, Searched& searched, const Where& where);
+  /// What the tensor's elements are.
+  Kinds kinds(const at::Tensor& tensor);
   /// The zeros among its elements; -1 if unknown.
   std::int64_t zeros(const at::Tensor& tensor);
+  /// All that was found, the worst first.
+  std::vector<Finding> findings() const;
 
  private:
   struct Memory {
-    c10::weak_intrusive_ptr<c10::StorageImpl> alive;  // nothing else gets its address
-    bool finite = true;
-    bool unset = false;       // made by empty(), and not filled since
-    std::int64_t numel = -1;  // elements of the tensor that `finite` and `zeros` are about; -1 if of several
-    std::int64_t zeros = -1;
+    c10::weak_intrusive_ptr<c10::StorageImpl> alive;    // nothing else gets its address
+    Kinds has;                                          // what was written to it, or found in it
+    bool clean = false;                                 // all of it is known to be finite
+    bool unset = false;                                 // made by empty(), and not filled since
+    operations::Region last;                            // what was looked through last,
+    std::int64_t numel = -1;                            // its elements,
+    Scan found;                                         // and what they are
+    c10::SmallVector<operations::Region, 1> explained;  // parts whose values have a finding or a maker
+    bool all_explained = false;
 
     explicit Memory(const at::Tensor& tensor) : alive(tensor.storage().getWeakStorageImpl()) {}
+    /// What values of it are that have an explanation.
+    Kinds kinds_of(const Scan& scan) const;
+    bool explains(const operations::Region& region) const;
+    void explain(const operations::Region& region, const Kinds& kinds);
   };
-  struct Name {
-    std::string name, module;
-    bool held;
+  struct Output {
+    at::Tensor tensor;
+    bool filled;
+    Scan found;
   };
+  enum Kind : std::size_t { of_nan, of_inf, of_intended };
 
   Memory* known(const at::Tensor& tensor);
-  bool look(const at::Tensor& tensor, Memory& memory);
-  bool made(const at::Tensor& tensor, bool filled);
-  bool read(const at::Tensor& tensor, const Where& where);
+  Memory& remember(const at::Tensor& tensor);
+  const Scan& look(const at::Tensor& tensor, Memory& memory);
+  Kinds read(const at::Tensor& tensor, const Where& where);
+  void read(Searched& searched, const at::Tensor& tensor, const Where& where);
+  Kinds from_outside(const at::Tensor& tensor, const Scan& found, bool backward) const;
   void make_unset(const at::Tensor& tensor);
-  void source(const at::Tensor& tensor, const Where& where);
-  void add(Finding finding);
+  void look_at_output(Output& output, const Searched& searched);
+  void read_unset(Searched& searched, const Scan& made, const Where& where);
+  void source(const at::Tensor& tensor, const Kinds& kinds, bool unset, const Where& where);
+  void judge(operations::Event& event, const Searched& searched, const std::vector<Output>& outputs,
+             const Scan& made, const Where& where);
+  std::vector<std::string> describe_inputs(const Searched& searched) const;
+  void add(Finding finding, Kind kind);
 
+  const Owners& owners_;
   ska::flat_hash_map<const c10::StorageImpl*, Memory> memory_;
-  std::unordered_map<const c10::StorageImpl*, Name> names_;
+  std::int64_t repeat_ = 0;
+  std::array<std::vector<Finding>, 3> found_;         // by `Kind`
+  std::array<bool, 3> collects_{true, true, true};    // no earlier repeat had any
+  std::array<std::vector<std::int64_t>, 3> moments_;  // when each was found
+  std::int64_t moment_ = 0;
+  bool became_nan_ = false;  // an infinity that was not intended
+  std::map<std::tuple<Role, std::string, std::string, bool>, std::size_t> intended_;  // one finding for each
 };
 
 }  // namespace torchtap::views::report::detail

@@ -7,6 +7,7 @@
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/sentences.hpp>
 #include <torchtap/views/report/detail/units.hpp>
+#include <torchtap/views/report/detail/verdict.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
@@ -20,29 +21,31 @@ std::string counted(std::int64_t number, const std::string& word) {
   return count_text(number) + " " + word + (number == 1 ? "" : "s");
 }
 
-std::string place(const std::string& path) {
-  return path.empty() ? "the model itself" : path;
-}
-
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + names[i];
   return names.size() > kMost ? text + " and " + std::to_string(names.size() - kMost) + " more" : text;
 }
 
-std::string values_text(const NonFinite& values) {
-  return values.inf == 0   ? count_text(values.nan) + " NaN"
-         : values.nan == 0 ? count_text(values.inf) + " Inf"
-                           : count_text(values.nan) + " NaN and " + count_text(values.inf) + " Inf";
-}
-
-std::string time_sentence(const Times& times, std::int64_t repeats, bool ascii) {
+std::string time_sentence(const ModuleRow& row, const Times& times, std::int64_t repeats, bool ascii) {
   const auto text = [&](double seconds) { return duration_text(seconds, ascii, " "); };
-  if (times.calls == 0) return "not measured";
+  if (!has_times(row, times)) return "not measured";
+  if (row.summed) {
+    return text(times.median) + ", the sum of the modules inside" +
+           (repeats > 1 ? ", the median of " + counted(repeats, "repeat") : "");
+  }
   if (repeats <= 1) return text(times.median);
   return text(times.median) + ", the median of " + counted(repeats, "repeat") + " (at least " +
          text(times.min) + ", nine of ten within " + text(times.p90) + "; the first call took " +
          text(times.first) + ")";
+}
+
+/// What of the run was neither in modules nor torchtap's own, if it is a tenth or more.
+double other_seconds(const Results& results) {
+  double rest = results.seconds - results.own_seconds - results.outside_forward_seconds -
+                results.outside_backward_seconds;
+  for (const Direction* one : {&results.root.forward, &results.root.backward}) rest -= one->inclusive.total;
+  return rest > 0.1 * results.seconds ? rest : 0;
 }
 
 std::string work_sentence(const Work& work) {
@@ -58,11 +61,14 @@ std::string work_sentence(const Work& work) {
 void add_direction(const char* name, const Direction& direction, const Memory& memory, const Results& results,
                    bool ascii, std::vector<std::string>& lines) {
   const bool any_memory = memory.allocations != 0 || memory.peak != 0 || memory.kept != 0;
-  if (direction.inclusive.calls == 0 && direction.work.operations == 0 && !any_memory) return;
-  std::string text = std::string(name) + ": " + time_sentence(direction.inclusive, results.repeats, ascii) +
+  const Times& times = direction.inclusive;
+  if (!has_times(results.root, times) && direction.work.operations == 0 && !any_memory) return;
+  std::string text = std::string(name) + ": " + time_sentence(results.root, times, results.repeats, ascii) +
                      work_sentence(direction.work);
   if (any_memory) {
-    text += "; memory: " + bytes_text(memory.peak) + " at the peak, " + bytes_text(memory.kept) + " kept, " +
+    text += "; memory: " + bytes_text(memory.peak) + " at the peak, " +
+            (memory.kept < 0 ? bytes_text(-memory.kept) + " more freed than kept, "
+                             : bytes_text(memory.kept) + " kept, ") +
             counted(memory.allocations, "allocation");
   }
   lines.push_back(text);
@@ -90,28 +96,35 @@ void add_sums(const Results& results, bool ascii, std::vector<std::string>& line
   add("backward", results.outside_backward, results.outside_backward_seconds);
   if (!outside.empty()) lines.push_back("outside of modules: " + outside);
   if (results.seconds > 0) {
-    lines.push_back("run: " + duration_text(results.seconds, ascii, " ") + "; " +
-                    duration_text(results.own_seconds, ascii, " ") +
-                    " were torchtap's own, and are in no time above");
+    std::string text = "run: " + duration_text(results.seconds, ascii, " ") + "; " +
+                       duration_text(results.own_seconds, ascii, " ") +
+                       " were torchtap's own, and are in no time above";
+    if (const double rest = other_seconds(results); rest > 0) {
+      text += "; " + duration_text(rest, ascii, " ") +
+              " passed outside of the modules, where TorchScript compiles the model and the program does "
+              "other things";
+    }
+    lines.push_back(text);
   }
 }
 
 void add_findings(const Results& results, std::vector<std::string>& lines) {
-  std::size_t number = 0;
+  std::size_t number = 0, left = 0;
   for (const Finding& finding : results.findings) {
-    if (number++ == kMost) {
-      lines.push_back("not finite: " + std::to_string(results.findings.size() - kMost) +
-                      " more; the files have all");
-      break;
+    if (finding.values.intended_inf > 0) continue;  // one sentence tells of all of them
+    if (number == kMost) {
+      ++left;
+      continue;
     }
-    std::string text = "not finite " + std::to_string(number) + ": " + name_of(finding.role) + " " +
-                       finding.function + " in " + place(finding.module) + ", " +
-                       (finding.backward ? "backward" : "forward") + " of call " +
-                       std::to_string(finding.call + 1);
+    std::string text = "not finite " + std::to_string(++number) + ": " + name_of(finding.role) + " " +
+                       finding.function + " in " + place(finding.module) + moment_of(finding, results);
     if (any(finding.values)) text += ": " + values_text(finding.values);
     for (const std::string& input : finding.inputs) text += "; " + input;
     lines.push_back(text);
   }
+  if (left > 0) lines.push_back("not finite: " + std::to_string(left) + " more; the files have all");
+  const std::string intended = intended_infinities(results);
+  if (!intended.empty()) lines.push_back("infinities on purpose: " + intended);
 }
 
 void add_marks(const Results& results, std::vector<std::string>& lines) {
@@ -127,14 +140,20 @@ void add_marks(const Results& results, std::vector<std::string>& lines) {
 }
 
 void add_relations(const Results& results, std::vector<std::string>& lines) {
-  std::vector<std::string> shared, unreachable;
+  std::vector<std::string> shared, unreachable, summed, used;
   each_module(results.root, [&](const ModuleRow& module) {
-    if (!module.reachable) unreachable.push_back(place(module.path));
+    if (module.has_forward && !module.reachable && !module.path.empty()) unreachable.push_back(module.path);
+    if (module.summed) summed.push_back(place(module.path));
+    if (module.used_without_call) used.push_back(place(module.path));
     if (!module.aliases.empty()) shared.push_back(place(module.path) + " = " + listed(module.aliases));
   });
   if (!shared.empty()) lines.push_back("the same module: " + listed(shared));
+  if (!summed.empty()) lines.push_back("sums of the modules inside, as no call was seen: " + listed(summed));
+  if (!used.empty()) {
+    lines.push_back("used without a call (an operation read their parameters): " + listed(used));
+  }
   if (!unreachable.empty()) {
-    lines.push_back("calls cannot be seen, so that work is said of the module around: " +
+    lines.push_back("calls cannot be seen, so that what they do is said of the module around: " +
                     listed(unreachable));
   }
 }
@@ -157,6 +176,11 @@ std::string title_of(const Results& results) {
     if (results.warmup > 0) text += " after " + std::to_string(results.warmup) + " to warm up";
   }
   return text;
+}
+
+std::string alarm_of(const Results& results) {
+  const std::string text = first_non_finite(results);
+  return text.empty() ? text : text + ".";
 }
 
 std::vector<std::string> sentences_of(const Results& results, bool ascii) {

@@ -57,13 +57,21 @@ void Session::begin() {
   const std::lock_guard lock(mutex_);
   ledger_.counts_times = recorded_ >= options.warmup();
   ledger_.begin(std::this_thread::get_id());
-  search_.begin();
+  search_.begin(recorded_);
+  owners_.forget();
   arrivals_.clear();
   not_counted_.clear();
   raised_ = false;
-  for (const TreeNode& node : ledger_.tree) {
-    for (const Held& held : node.held) search_.name(held.tensor, held.path, node.module.path(), true);
+  for (std::size_t i = 0; i < ledger_.tree.size(); ++i) {
+    TreeNode& node = ledger_.tree[i];
+    node.gradient_arrived = false;
+    for (const Held& held : node.held) {
+      owners_.add(held.tensor, {held.path, node.module.path(), static_cast<std::int64_t>(i),
+                                held.buffer ? Owned::buffer : Owned::parameter});
+    }
   }
+  gradients_arrived_ = false;
+  idle_nodes_ = 0;
   spent_ = 0;
   open = true;
   phase_began_ = now();
@@ -74,12 +82,14 @@ void Session::set_phase(Phase phase) {
   if (!open) return;
   count_spent();
   ledger_.set_phase(phase);
+  measure_gradients();  // before the program clears them
+  phase_began_ = now();
 }
 
 /// Adds what passed since the last phase began, unless that is nobody's.
 void Session::count_spent() {
   const std::int64_t moment = now();
-  if (ledger_.phase() != Phase::other) spent_ += moment - phase_began_;
+  if (!ledger_.idle()) spent_ += moment - phase_began_;
   phase_began_ = moment;
 }
 
@@ -107,17 +117,27 @@ void Session::end() noexcept {
   }
   ledger_.outside_nanoseconds[0] = ledger_.outside_nanoseconds[1] = 0;
   search_.forget();
+  owners_.forget();
   arrivals_.clear();
-  try {
-    if (ledger_.ran_backward) measure_gradients();
-  } catch (const std::exception& error) {
-    notes_.push_back(std::string("The gradients' norms are unknown: ") + error.what());
-  }
+  measure_gradients();
 }
 
-void Session::measure_gradients() {
+/// Of the modules whose parameters got a gradient since this was called last; others may hold what the
+/// program has cleared.
+void Session::measure_gradients() noexcept {
+  if (!gradients_arrived_) return;
+  gradients_arrived_ = false;
+  guarded([&] { add_gradients(); });
+}
+
+void Session::add_gradients() {
   const core::detail::RecordingMode mode;
   for (TreeNode& node : ledger_.tree) {
+    // A parameter that several modules share arrives at the first of them.
+    const bool shares = std::any_of(node.held.begin(), node.held.end(),
+                                    [](const Held& held) { return !held.buffer && !held.first; });
+    if (!node.gradient_arrived && !shares) continue;
+    node.gradient_arrived = false;
     node.gradient_squares = -1;
     node.gradient_elements = 0;
     for (const Held& held : node.held) {
@@ -142,10 +162,12 @@ void Session::synchronize(const hooks::Tensors& tensors) const {
 }
 
 void Session::look_at_values(const at::Tensor& tensor, NonFinite& sums) {
-  if (options.non_finite() == OnNonFinite::ignore || search_.finite(tensor)) return;
+  if (options.non_finite() == OnNonFinite::ignore) return;
+  const Kinds kinds = search_.kinds(tensor);
+  if (!kinds.any()) return;
   const NonFinite values = count_non_finite(tensor);
   sums.nan += values.nan;
-  sums.inf += values.inf;
+  (kinds.inf ? sums.inf : sums.intended_inf) += values.inf;
 }
 
 /// Notes at which node of autograd the tensor's gradient will arrive.
@@ -166,7 +188,7 @@ void Session::enter(std::int64_t module, hooks::Event& event) {
   const bool counts = hooks::detail::counts_in_depth(ledger_.tree[module].module);
   const int depth = 2 * hooks::detail::call_depth() + (counts ? 0 : 1);
   const std::lock_guard lock(mutex_);
-  if (ledger_.phase() == Phase::other) return;
+  if (ledger_.idle()) return;
   const Stopped stopped(*this, ledger_.thread());
   TreeNode& node = ledger_.tree[module];
   const bool outermost = stopped.thread.frames.empty();
@@ -181,7 +203,7 @@ void Session::note_inputs(std::int64_t module, const hooks::Tensors& inputs, boo
     if (!inputs[i].defined()) continue;
     const std::string name = std::to_string(i);
     node.inputs.push_back(describe(name, inputs[i]));
-    if (outermost) search_.name(inputs[i], "input " + name, node.module.path(), false);
+    if (outermost) owners_.add(inputs[i], {"input " + name, node.module.path(), module, Owned::input});
     look_at_values(inputs[i], node.forward.in);
     expect_gradient(module, false, i, inputs[i]);
   }
@@ -193,7 +215,7 @@ void Session::leave(std::int64_t module, hooks::Event& event) {
   hooks::Tensors& outputs = event.outputs();
   synchronize(outputs);
   const std::lock_guard lock(mutex_);
-  if (ledger_.phase() == Phase::other) return;
+  if (ledger_.idle()) return;
   const Stopped stopped(*this, ledger_.thread());
   if (!ledger_.leave(stopped.thread, module, stopped.moment())) return;
   ledger_.tree[module].outputs.clear();
@@ -219,20 +241,25 @@ void Session::parameter_comes(std::int64_t module) noexcept {
   coming = {this, module};
 }
 
-void Session::node_begins(const NodeStart& start) {
+bool Session::node_begins(const NodeStart& start) {
   const operations::Unseen unseen;
   const std::lock_guard lock(mutex_);
-  if (!open || ledger_.phase() == Phase::other) return;
+  if (!open || ledger_.phase() == Phase::other) return false;
   const Stopped stopped(*this, ledger_.thread());
   std::int64_t module = -1, call = -1;
   if (start.accumulates) {
     if (coming.session == this) module = coming.module;
     coming = {};
+    if (module >= 0) ledger_.tree[module].gradient_arrived = gradients_arrived_ = true;
   } else {
     call = ledger_.call_of(start.thread, start.sequence);
     guarded([&] { note_gradients(start); });
   }
+  const bool idle = ledger_.idle();
+  if (idle && module < 0 && call < 0) return false;
+  if (idle) ++idle_nodes_;
   ledger_.enter_node(stopped.thread, module, call, stopped.moment());
+  return true;
 }
 
 /// The gradients of inputs and outputs of modules that arrive at the node.
@@ -258,7 +285,8 @@ void Session::note_gradients(const NodeStart& start) {
 
 void Session::node_ends() {
   const std::lock_guard lock(mutex_);
-  if (!open || ledger_.phase() == Phase::other) return;
+  if (idle_nodes_ > 0) --idle_nodes_;
+  if (!open) return;
   const Stopped stopped(*this, ledger_.thread());
   ledger_.leave_node(stopped.thread, stopped.moment());
 }

@@ -19,6 +19,7 @@
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/report/detail/heap.hpp>
 #include <torchtap/views/report/detail/ledger.hpp>
+#include <torchtap/views/report/detail/owners.hpp>
 #include <torchtap/views/report/detail/record.hpp>
 #include <torchtap/views/report/detail/search.hpp>
 #include <torchtap/views/report/report.hpp>
@@ -53,7 +54,7 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   void enter(std::int64_t module, hooks::Event& event);
   void leave(std::int64_t module, hooks::Event& event);
   void run(operations::Event& event);
-  void node_begins(const NodeStart& node) override;
+  bool node_begins(const NodeStart& node) override;
   void node_ends() override;
   /// The parameter's gradient comes next in this thread.
   void parameter_comes(std::int64_t module) noexcept;
@@ -84,8 +85,10 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   void note_inputs(std::int64_t module, const hooks::Tensors& inputs, bool outermost);
   void note_outputs(std::int64_t module, const hooks::Tensors& outputs);
   void note_gradients(const NodeStart& start);
+  void note_use(operations::Event& event);
   void look_at_values(const at::Tensor& tensor, NonFinite& sums);
-  void measure_gradients();
+  void measure_gradients() noexcept;
+  void add_gradients();
   void raise();
   /// What torchtap itself fails at is a note, and never an error of the user's model.
   template <class Function>
@@ -102,7 +105,8 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
 
   mutable std::mutex mutex_;
   Ledger ledger_;
-  Search search_;
+  Owners owners_;
+  Search search_{owners_};
   std::map<Key, c10::SmallVector<Arrival, 2>> arrivals_;
   ska::flat_hash_map<const c10::FunctionSchema*, std::unique_ptr<OperationFacts>> facts_;
   std::vector<std::unique_ptr<OperationFacts>> old_facts_;
@@ -112,6 +116,9 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   double seconds_ = 0, own_seconds_ = 0, outside_seconds_[2] = {0, 0};
   bool raised_ = false;
   std::vector<std::string> notes_;
+
+  std::atomic<int> idle_nodes_{0};  // that run although the phase is idle
+  bool gradients_arrived_ = false;  // since they were measured
 
   ModuleRow row(std::int64_t index) const;
   std::vector<std::string> all_notes() const;

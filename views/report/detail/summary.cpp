@@ -95,23 +95,43 @@ ModuleRow Session::row(std::int64_t index) const {
     row.gradient_ratio =
         row.gradient_norm / std::sqrt(static_cast<double>(node.gradient_elements));  // see mark()
   }
-  for (const std::int64_t child : node.children) row.children.push_back(this->row(child));
+  bool uses = node.used;
+  for (const std::int64_t child : node.children) {
+    const ModuleRow& inside = row.children.emplace_back(this->row(child));
+    const bool ran = inside.summed || inside.forward.self.calls > 0 || inside.backward.self.calls > 0;
+    row.summed = row.summed || (ran && !node.called);
+    uses = uses || inside.used_without_call;
+  }
+  row.used_without_call = uses && !node.called && !row.summed && row.has_forward && row.reachable;
   return row;
 }
 
 std::vector<std::string> Session::all_notes() const {
   std::vector<std::string> notes = notes_;
   std::vector<std::string> hidden;
+  bool root_hidden = false;
   for (const TreeNode& node : ledger_.tree) {
-    if (node.module.has_forward() && !node.module.reachable()) hidden.push_back(node.module.path());
+    if (!node.module.has_forward() || node.module.reachable()) continue;
+    if (node.parent < 0) {
+      root_hidden = true;
+    } else {
+      hidden.push_back(node.module.path());
+    }
+  }
+  const char* const remedy = " Link the program with torchtap::transparent to see more.";
+  if (root_hidden) {
+    notes.push_back(
+        c10::str("The calls of the model itself cannot be seen in this program: its row is the "
+                 "sum of the modules inside, and its own operations count as outside of modules.",
+                 hidden.empty() ? remedy : ""));
   }
   if (!hidden.empty()) {
     const std::size_t all = hidden.size();
     if (all > 5) hidden.resize(5);
     notes.push_back(
-        c10::str(all, all == 1 ? " module cannot be hooked" : " modules cannot be hooked",
-                 " in this program, and count as part of the modules around: ", core::detail::quoted(hidden),
-                 all > 5 ? ", …" : "", ". Link the program with torchtap::transparent to see them."));
+        c10::str(all, all == 1 ? " module" : " modules", " cannot be hooked in this program, so that what ",
+                 all == 1 ? "it does" : "they do", " counts as part of the ", all == 1 ? "module" : "modules",
+                 " around: ", core::detail::quoted(hidden), all > 5 ? ", …" : "", ".", remedy));
   }
   if (recorded_ == 0) return notes;
   if (ledger_.tree.front().module.frozen()) {
@@ -151,7 +171,7 @@ Results Session::results() const {
   mark(results.root, recorded_ > 0);
   results.repeats = repeats_;
   results.warmup = options.warmup();
-  results.findings = search_.findings;
+  results.findings = search_.findings();
   for (const auto& entry : not_counted_) {
     results.not_counted.push_back({entry.first.first, entry.first.second, entry.second});
   }

@@ -28,6 +28,9 @@ struct DirectionSums {
   Memory memory, memory_now;
   Work work, work_now, self_work, self_work_now;
   NonFinite in, out;
+  bool summed_now = false;  // no call was seen, so that these are sums of the modules inside
+
+  bool ran_now() const noexcept { return calls_now > 0 || summed_now; }
 };
 
 /// A parameter or buffer.
@@ -55,6 +58,8 @@ struct TreeNode {
   std::int64_t zeros = 0, elements = 0;  // of outputs that were looked through
   double gradient_squares = -1;          // of its own parameters, after the last repeat
   std::int64_t gradient_elements = 0;
+  bool gradient_arrived = false;      // since gradients were measured
+  bool called = false, used = false;  // in any repeat: a call was seen; an operation read what it holds
 
   DirectionSums& direction(bool is_backward) { return is_backward ? backward : forward; }
 };

@@ -126,6 +126,19 @@ void Session::note_failure(const std::string& what) {
     notes_.push_back(what);
 }
 
+/// A module that is never called may still be part of the computation: attention reads the weights of its
+/// output layer itself.
+void Session::note_use(operations::Event& event) {
+  for (const c10::IValue& argument : event.arguments()) {
+    operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      owners_.visit(tensor, [&](const Owned& owned) {
+        if (owned.kind != Owned::input) ledger_.tree[owned.module].used = true;
+        return false;
+      });
+    });
+  }
+}
+
 void Session::raise() {
   std::string what;
   {
@@ -138,7 +151,7 @@ void Session::raise() {
 }
 
 void Session::run(operations::Event& event) {
-  if (!open || ledger_.phase() == Phase::other) return;
+  if (!open || (ledger_.idle() && idle_nodes_ == 0)) return;
   const OperationFacts* facts = nullptr;
   Searched searched;
   Where at;
@@ -149,10 +162,12 @@ void Session::run(operations::Event& event) {
     const std::lock_guard lock(mutex_);
     const Stopped stopped(*this, ledger_.thread());
     ThreadFrames& thread = stopped.thread;
+    if (ledger_.idle() && thread.frames.empty()) return;
     if (Frame* frame = ledger_.current(thread); frame != nullptr)
       frame->hooked += ledger_.calibration.operation;
     facts = &facts_of(event);
     guarded([&] {
+      note_use(event);
       if (options.work()) work.bytes = bytes_read(event.arguments(), read);
       if (options.non_finite() == OnNonFinite::ignore) return;
       at = where(thread);

@@ -30,6 +30,10 @@ class Writer {
   void derived(const char* name, const T& value) {
     (*this)(name, value);
   }
+  template <class T>
+  void added(const char* name, const T& value) {
+    (*this)(name, value);
+  }
   void unknown(const char* name, double value) {
     json_.Key(name);
     if (value < 0) {

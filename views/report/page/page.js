@@ -28,6 +28,8 @@
   const plain = n => typeof n === "number" ? String(Number(n.toPrecision(3))) : String(n);
   const shape = sizes => sizes.length ? sizes.map(n => n < 0 ? "?" : n).join("×") : "scalar";
   const place = path => path || "the model itself";
+  const values = v => [v.nan ? exact(v.nan) + " NaN" : "", v.inf ? exact(v.inf) + " Inf" : "",
+    v.intended_inf ? exact(v.intended_inf) + " intended Inf" : ""].filter(Boolean).join(" and ");
 
   // The tree, flattened once; `order` is that of the model.
   const nodes = [];
@@ -41,16 +43,17 @@
   const root = read("", model, null, keysOf);
 
   const number = x => typeof x === "number" && isFinite(x) ? x : 0;
+  const timed = (info, times) => times.calls > 0 || (info.summed && times.total_seconds > 0);
   const seconds = (node, way) => {
     const times = node.info[way][by("own").checked ? "self" : "inclusive"];
-    return times.calls ? times.median_seconds : null;
+    return timed(node.info, times) ? times.median_seconds : null;
   };
-  const ran = node => node.info.forward.inclusive.calls > 0 || node.info.backward.inclusive.calls > 0;
+  const ran = node => timed(node.info, node.info.forward.inclusive) || timed(node.info, node.info.backward.inclusive);
   const peak = node => !ran(node) ? null : Math.max(node.info.forward.memory.peak_bytes, node.info.backward.memory.peak_bytes);
   const kept = node => ran(node) ? node.info.forward.memory.kept_bytes : null;
   const columns = [
     {title: "Module", left: true, key: n => n.name, cell: moduleCell},
-    {title: "Type", left: true, key: n => n.info.type, cell: n => make("span", n.info.type, "dim")},
+    {title: "Type", left: true, className: "type", key: n => n.info.type, cell: n => make("span", n.info.type, "dim")},
     {title: "Output", left: true, className: "shape", key: n => n.info.output_bytes.reduce((a, b) => a + b, 0),
       cell: n => {
         const shapes = n.info.output_shapes.map(shape);
@@ -60,11 +63,11 @@
       }},
     {title: "Parameters", key: n => n.info.num_parameters, show: n => n ? exact(n) : "–"},
     {title: "MACs", key: n => n.info.forward.work.macs, show: n => n ? amount(n) : "–", hue: "work"},
-    {title: "Forward", key: n => seconds(n, "forward"), show: time, hue: "forward", any: n => n.info.forward.inclusive.calls > 0},
-    {title: "Backward", key: n => seconds(n, "backward"), show: time, hue: "backward", any: n => n.info.backward.inclusive.calls > 0},
-    {title: "Peak memory", key: peak, show: size, hue: "memory"},
-    {title: "Kept", key: kept, show: size},
-    {title: "Calls", key: n => n.info.forward.inclusive.calls, show: exact, any: n => n.info.forward.inclusive.calls > report.repeats},
+    {title: "Forward", key: n => seconds(n, "forward"), show: time, hue: "forward", any: n => timed(n.info, n.info.forward.inclusive)},
+    {title: "Backward", key: n => seconds(n, "backward"), show: time, hue: "backward", any: n => timed(n.info, n.info.backward.inclusive)},
+    {title: "Peak memory", key: peak, show: size, hue: "memory", about: "The most that was held inside, above what was held when the module was called"},
+    {title: "Kept", key: kept, show: size, about: "What is held more when the forward returns than when it was called; negative if it let go of more"},
+    {title: "Calls", key: n => n.info.summed ? null : n.info.forward.inclusive.calls, show: exact, any: n => n.info.forward.inclusive.calls > report.repeats},
     {title: "Zeros", key: n => n.info.zero_fraction, show: x => scaled(100 * x, [""], false) + " %"},
     {title: "Gradient norm", key: n => n.info.gradient_norm, show: plain},
   ].filter((column, i) => i < 3 || nodes.some(column.any || (n => column.key(n) !== null && column.key(n) !== 0)));
@@ -86,6 +89,11 @@
       fragment.append(twist);
     }
     fragment.append(make("span", by("flat").checked ? place(node.info.path) : node.parent ? node.name : "(the model)", "name"));
+    if (node.info.summed && ran(node)) {
+      const sum = make("span", "Σ", "sum");
+      sum.title = "No call of it was seen: its numbers are the sums of the modules inside";
+      fragment.append(sum);
+    }
     for (const mark of node.info.marks) fragment.append(make("span", mark, mark === "non-finite" ? "mark bad" : "mark"));
     return fragment;
   }
@@ -174,10 +182,11 @@
   function heads() {
     if (!by("heads").children.length) {
       for (const column of columns) {
-        const head = make("th", undefined, column.left ? "left" : "");
+        const head = make("th", undefined, [column.left ? "left" : "", column.className || ""].join(" ").trim());
         head.scope = "col";
         const button = make("button", column.title);
         button.type = "button";
+        if (column.about) head.title = column.about;
         button.onclick = () => {
           const first = Boolean(column.left);
           if (!sorted || sorted.column !== column) sorted = {column, up: first};
@@ -208,7 +217,6 @@
     const tensors = name => info[name + "_shapes"].map((sizes, i) => [
       info[name + "_names"][i] || String(i),
       shape(sizes) + " " + info[name + "_dtypes"][i] + " on " + info[name + "_devices"][i] + ", " + size(info[name + "_bytes"][i])]);
-    const values = v => [v.nan ? exact(v.nan) + " NaN" : "", v.inf ? exact(v.inf) + " Inf" : ""].filter(Boolean).join(", ");
     group("Module", [["path", place(info.path)], ["also at", info.aliases.join(", ")], ["type", info.type],
       ["parameters", exact(info.num_parameters) + (info.num_learnable_parameters === info.num_parameters ? "" : ", " + exact(info.num_learnable_parameters) + " learnable")],
       ["their bytes", size(info.parameter_bytes)], ["gradients", size(info.gradient_bytes)], ["buffers", size(info.buffer_bytes)],
@@ -218,9 +226,9 @@
       info.gradient_ratio !== null && ["to the one before", plain(info.gradient_ratio) + "×"]]);
     for (const [way, title] of [["forward", "Forward"], ["backward", "Backward"]]) {
       const {inclusive, self, memory, work, self_work} = info[way];
-      if (!inclusive.calls && !work.operations) continue;
+      if (!timed(info, inclusive) && !work.operations) continue;
       group(title, [
-        ["calls", exact(inclusive.calls)],
+        ["calls", info.summed ? "none was seen: sums of the modules inside" : exact(inclusive.calls)],
         ["time", time(inclusive.median_seconds) + " median, " + time(inclusive.min_seconds) + " least, " + time(inclusive.p90_seconds) + " p90"],
         ["own time", time(self.median_seconds) + " median"],
         ["first call", time(inclusive.first_seconds)],
@@ -228,7 +236,7 @@
         ["MACs", work.macs ? amount(work.macs) + ", own " + amount(self_work.macs) : ""],
         ["moved", work.bytes ? size(work.bytes) + (work.macs ? ", " + plain(work.flops / work.bytes) + " FLOPs a byte" : "") : ""],
         ["operations", work.operations ? exact(work.operations) : ""],
-        ["memory", size(memory.peak_bytes) + " peak, " + size(memory.kept_bytes) + " kept, " + counted(memory.allocations, "allocation")],
+        ["memory", size(memory.peak_bytes) + " peak, " + (memory.kept_bytes < 0 ? size(-memory.kept_bytes) + " more freed than kept, " : size(memory.kept_bytes) + " kept, ") + counted(memory.allocations, "allocation")],
         ["not finite in", values(info[way].non_finite_in)], ["not finite out", values(info[way].non_finite_out)]]);
     }
     group("Inputs", tensors("input"));
@@ -277,18 +285,19 @@
       (info.num_learnable_parameters === info.num_parameters ? "" : exact(info.num_learnable_parameters) + " learnable, ") + size(info.parameter_bytes), "params");
     for (const [way, title] of [["forward", "Forward"], ["backward", "Backward"]]) {
       const times = info[way].inclusive;
-      if (times.calls) {
-        const several = report.repeats > 1 ? time(times.min_seconds) + " least, " + time(times.p90_seconds) + " p90, first " + time(times.first_seconds) : "one repeat";
+      if (timed(info, times)) {
+        const several = (info.summed ? "sum of the modules inside; " : "") +
+          (report.repeats > 1 ? time(times.min_seconds) + " least, " + time(times.p90_seconds) + " p90, first " + time(times.first_seconds) : "one repeat");
         card(title, time(times.median_seconds), several, way);
       }
     }
     const memory = [["forward", report.forward_memory], ["backward", report.backward_memory]].filter(([, m]) => m.peak_bytes || m.kept_bytes);
     if (memory.length) {
-      card("Peak memory", size(Math.max(...memory.map(([, m]) => m.peak_bytes))), memory.map(([way, m]) => size(m.kept_bytes) + " kept in " + way).join(", "), "memory");
+      card("Peak memory", size(Math.max(...memory.map(([, m]) => m.peak_bytes))), memory.map(([way, m]) => m.kept_bytes < 0 ? size(-m.kept_bytes) + " freed in " + way : size(m.kept_bytes) + " kept in " + way).join(", "), "memory");
     }
     const work = info.forward.work;
     if (work.operations) {
-      card("MACs", amount(work.macs), amount(work.flops) + " FLOPs, " + size(work.bytes) + " moved, " + plain(work.flops / Math.max(work.bytes, 1)) + " FLOPs a byte", "work");
+      card("MACs", amount(work.macs), (info.summed ? "sum of the modules inside; " : "") + amount(work.flops) + " FLOPs, " + size(work.bytes) + " moved, " + plain(work.flops / Math.max(work.bytes, 1)) + " FLOPs a byte", "work");
     }
   }
 
@@ -305,12 +314,17 @@
     by(into).append(element);
   }
   function findings() {
-    box("findings", "bad", "Not finite, in the order of the run", "ol", report.findings, (entry, found) => {
-      const values = [found.values.nan ? exact(found.values.nan) + " NaN" : "", found.values.inf ? exact(found.values.inf) + " Inf" : ""].filter(Boolean).join(" and ");
+    const tell = (entry, found) => {
+      const several = report.repeats + report.warmup > 1;
       entry.append(make("span", found.role, "role"), " " + found.function + " in ", link(found.module),
-        ", " + (found.backward ? "backward" : "forward") + " of call " + (found.call + 1) + (values ? ": " + values : "") +
-        found.inputs.map(text => "; " + text).join(""));
-    });
+        ", " + (found.backward ? "backward" : "forward") + " of call " + (found.call + 1) + (several ? " in repeat " + (found.repeat + 1) : "") +
+        (values(found.values) ? ": " + values(found.values) : "") + found.inputs.map(text => "; " + text).join(""));
+    };
+    const intended = report.findings.filter(found => found.values.intended_inf);
+    const alarming = report.findings.filter(found => !found.values.intended_inf);
+    const title = report.first_non_finite ? report.first_non_finite[0].toUpperCase() + report.first_non_finite.slice(1) : "Not finite";
+    box("findings", "bad", title, "ol", alarming, tell);
+    box("rest", "", "Infinities that were written on purpose, as masks and paddings are", "ul", intended, tell);
     const marked = new Map();
     for (const node of nodes) for (const mark of node.info.marks) marked.set(mark, [...(marked.get(mark) || []), node.info.path]);
     box("findings", "warn", "Marked", "ul", [...marked], (entry, [mark, paths]) => {
@@ -318,8 +332,10 @@
       paths.slice(0, 12).forEach((path, i) => entry.append(i ? ", " : "", link(path)));
       if (paths.length > 12) entry.append(" and " + (paths.length - 12) + " more");
     });
-    box("rest", "", "Modules whose calls cannot be seen; their work is that of the module around", "ul",
-      nodes.filter(n => !n.info.reachable), (entry, node) => entry.append(link(node.info.path)));
+    box("rest", "", "Modules that were used without a call: an operation read their parameters", "ul",
+      nodes.filter(n => n.info.used_without_call), (entry, node) => entry.append(link(node.info.path)));
+    box("rest", "", "Modules whose calls cannot be seen; what they do is said of the module around", "ul",
+      nodes.filter(n => n.info.has_forward && !n.info.reachable && n.parent), (entry, node) => entry.append(link(node.info.path)));
     box("rest", "", "Operations that are not counted", "ul", report.not_counted, (entry, one) =>
       entry.append(one.function + " in ", link(one.module), " (" + counted(one.calls, "call") + ")"));
     const notes = [...report.notes];
@@ -330,22 +346,26 @@
     box("rest", "", "Notes", "ul", notes, (entry, note) => entry.append(note));
   }
 
+  const other = number(report.seconds) - ["forward", "backward"].reduce(
+    (sum, way) => sum + number(report["outside_" + way + "_seconds"]) + number(model.info[way].inclusive.total_seconds), number(report.own_seconds));
   document.title = type + " – torchtap report";
   by("model").textContent = type || "Model";
   by("about").textContent = [
     ...model.info.input_shapes.map((sizes, i) => shape(sizes) + " " + model.info.input_dtypes[i] + " on " + model.info.input_devices[i]).slice(0, 3),
     report.repeats ? counted(report.repeats, "repeat") + (report.warmup ? " after " + report.warmup + " to warm up" : "") : ""].filter(Boolean).join("; ");
   by("made").textContent = "Made by torchtap " + report.torchtap +
-    (report.seconds ? ". The run took " + time(report.seconds) + "; " + time(report.own_seconds) + " were torchtap's own, and are in no time above." : ".");
+    (report.seconds ? ". The run took " + time(report.seconds) + "; " + time(report.own_seconds) + " were torchtap's own, and are in no time above" : "") +
+    (other > 0.1 * report.seconds ? "; " + time(other) + " passed outside of the modules, where TorchScript compiles the model and the program does other things." : ".");
   cards();
   findings();
 
-  // Open as many levels as stay readable.
-  const most = 60;
+  // Open as many levels as stay readable; a model that is a single list shows its entries.
+  const most = 60, mostOfList = 400;
   for (let depth = 0, count = 1; ; ++depth) {
     const level = nodes.filter(n => n.depth === depth);
+    const before = count;
     count += level.reduce((sum, n) => sum + n.children.length, 0);
-    if (!level.length || (count > most && depth > 0)) break;
+    if (!level.length || (count > (before < 6 ? mostOfList : most) && depth > 0)) break;
     for (const node of level) node.open = true;
   }
   by("fold").onclick = () => { nodes.forEach(n => { n.open = false; }); draw(); };
