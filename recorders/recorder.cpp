@@ -266,8 +266,8 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
     TORCH_CHECK_VALUE(store_->spool().is_at(directory), kind(), "::save: samples are spooled to \"",
                       store_->spool().directory(), "\" and not to \"", directory,
                       "\"; save there, and move the directory when the recorder is gone.");
-    // Retries failed writes: until that succeeds, no samples can be moved to the spool.
-    store_->spool().flush();
+    // Until failed writes succeed, no samples can be moved to the spool.
+    store_->spool().retry();
     for (const auto& entry : live()) entry.second->spooled();
     store_->spool().finish();
     return;
@@ -280,8 +280,8 @@ void Recorder::save(const std::string& directory, const storage::SaveOptions& op
 void Recorder::flush() {
   check_not_moved("flush");
   if (!store_->spooling()) return;
-  // Retries failed writes: until that succeeds, no samples can be moved to the spool.
-  store_->spool().flush();
+  // Until failed writes succeed, no samples can be moved to the spool.
+  store_->spool().retry();
   for (const auto& entry : live()) entry.second->spooled();
   store_->spool().flush();
 }
@@ -306,19 +306,21 @@ void Recorder::restore(std::istream& stream) {
   std::vector<detail::RecordData> restored;
   const auto records = live();
   try {
-    std::istringstream payload(detail::read_snapshot(kind() + "::restore", stream));
-    core::InputArchive archive(payload);
-    std::string their_kind;
-    std::uint64_t count = 0;
-    archive(their_kind, count);
+    detail::SnapshotReader snapshot(kind() + "::restore",
+                                    detail::read_snapshot(kind() + "::restore", stream));
+    const std::string their_kind = snapshot.text();
+    const std::uint64_t count = snapshot.number();
     TORCH_CHECK_VALUE(their_kind == kind(), "restore: the snapshot is of a ", their_kind, ", this is a ",
                       kind(), ".");
     TORCH_CHECK_VALUE(count == records.size(), "restore: the snapshot has ", count,
                       " subrecorders, this recorder has ", records.size(),
                       "; attach to the same modules first.");
-    for (const auto& entry : records) restored.push_back(entry.second->load(archive));
-  } catch (const cereal::Exception& error) {
-    detail::bad_snapshot(kind() + "::restore", error.what());
+    for (const auto& entry : records) restored.push_back(entry.second->load(snapshot));
+  } catch (const c10::Error&) {
+    throw;
+  } catch (
+      const std::exception&) {  // cereal::Exception; of the state of a reduction, bad_alloc, length_error
+    detail::bad_snapshot(kind() + "::restore", "it claims more than it holds; it is damaged");
   }
   for (std::size_t i = 0; i < records.size(); ++i) records[i].second->put(std::move(restored[i]));
 }

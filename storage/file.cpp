@@ -25,7 +25,7 @@ void save_value(const std::string& path, const core::Value& value, const SaveOpt
 }
 
 core::Value load_value(const std::string& path, const LoadOptions& options) {
-  return detail::read_value(detail::InputFile::open("load_value", path), options.mmap());
+  return detail::read_value(detail::InputFile::open("load_value", path), options);
 }
 
 }  // namespace torchtap::storage

@@ -35,6 +35,10 @@ class TORCHTAP_API LoadOptions {
   /// does not change the file. The tensor stays valid when the file is removed or replaced; truncating the
   /// file while it is mapped ends the program (SIGBUS).
   TORCH_ARG(bool, mmap) = false;
+  /// Read an object of a class that torchtap does not know, such as an argparse.Namespace beside the tensors
+  /// of a checkpoint, as a text that names the class: "<argparse.Namespace>". Nothing of it is run. Otherwise
+  /// a file with such an object is refused.
+  TORCH_ARG(bool, foreign) = false;
 };
 
 /// Writes `value` to the file `path`, whole or not at all.
@@ -71,9 +75,10 @@ TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
 ///
 /// No code in a file is run: only a short list of class and function names is accepted, and every size,
 /// offset, stride and checksum is verified, so that untrusted files are safe to open. Throws
-/// `c10::ValueError` naming file and reason for everything else: another object among the values, a file that
-/// is missing, truncated or damaged, written in the format before 1.6 (Python can save it again), or a
-/// TorchScript archive (C++'s `torch::save` writes those; `torch::load` reads them).
+/// `c10::ValueError` naming file and reason for everything else: another object among the values (but see
+/// `LoadOptions::foreign`), a file that is missing, truncated or damaged, written in the format before 1.6
+/// (Python can save it again), or a TorchScript archive (C++'s `torch::save` writes those; `torch::load`
+/// reads them).
 TORCHTAP_API core::Value load_value(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

@@ -45,7 +45,7 @@ Recording load_directory(const std::string& path, Descriptor fd, const LoadOptio
 }
 
 Recording load_file(const std::string& path, const LoadOptions& options) {
-  const core::Value value = read_value(InputFile::open("load", path), options.mmap());
+  const core::Value value = read_value(InputFile::open("load", path), options);
   Entry entry;
   const std::string name = path.substr(path.rfind('/') + 1);
   const bool suffix = name.size() > 3 && name.compare(name.size() - 3, 3, ".pt") == 0;
@@ -151,19 +151,16 @@ std::vector<core::SavedSink> RecordedEntry::state() const {
   return detail::read_state(open("RecordedEntry::state", description_->file));
 }
 
-std::vector<at::Tensor> RecordedEntry::read_shard(const RecordedShard& shard) const {
+/// The samples of a shard, as a tensor if they are stacked.
+core::Value RecordedEntry::read_shard(const RecordedShard& shard) const {
   const detail::InputFile file = open("RecordedEntry::value", shard.file);
-  const core::Value value = detail::read_value(file, folder_->options.mmap());
+  core::Value value = detail::read_value(file, folder_->options);
   const auto& shards = description_->shards;
   detail::check_shard(
       file,
       *std::find_if(shards.begin(), shards.end(), [&](const auto& said) { return said.file == shard.file; }),
       value);
-  if (value.is_tensor()) return value.tensor().unbind(0);
-  std::vector<at::Tensor> samples;
-  samples.reserve(value.list().size());
-  for (const auto& item : value.list()) samples.push_back(item.is_none() ? at::Tensor() : item.tensor());
-  return samples;
+  return value;
 }
 
 std::vector<RecordedShard> RecordedEntry::shards() const {
@@ -198,26 +195,59 @@ core::Value RecordedEntry::value() const {
   }
   if (description_->file.empty()) return {};
   const detail::InputFile file = open("RecordedEntry::value", description_->file);
-  core::Value value = detail::read_value(file, folder_->options.mmap());
+  core::Value value = detail::read_value(file, folder_->options);
   // A single file has no manifest to compare with.
   if (folder_->fd.valid()) detail::check_value(file, *description_, value);
   return value;
 }
 
+/// The samples of one file after the other. Those of a stacked shard become tensors when it is their turn: a
+/// tensor object takes far more memory than a small sample does.
 struct SampleRange::Cursor {
   RecordedEntry entry;
   std::vector<RecordedShard> shards;
   std::size_t shard = 0;
-  std::vector<at::Tensor> samples;
-  std::size_t position = 0;
+  core::Value file;
+  std::int64_t size = 0;  // of `file`
+  std::int64_t position = 0;
+  at::Tensor sample;
 
+  Cursor(const RecordedEntry& of, std::int64_t slot) : entry(of) {
+    for (auto& one : entry.shards()) {
+      if (one.slot == slot) shards.push_back(std::move(one));
+    }
+    if (entry.shards().empty() && entry.samples() > 0) {  // one file holds them all
+      open(slot < 0 ? entry.value() : entry.value().at(std::to_string(slot)));
+    }
+  }
+
+  /// Opens the next shard; false at the end.
+  bool next_shard() {
+    if (shard == shards.size()) return false;
+    file = core::Value();  // before the next one is in memory
+    open(entry.read_shard(shards[shard++]));
+    return true;
+  }
+  void open(core::Value value) {
+    if (shards.empty() && !value.is_list()) {  // a single tensor
+      core::Value::List list;
+      for (auto& tensor : value.tensors()) list.emplace_back(std::move(tensor));
+      value = core::Value(std::move(list));
+    }
+    file = std::move(value);
+    size = file.is_tensor() ? file.tensor().size(0) : static_cast<std::int64_t>(file.list().size());
+    position = 0;
+  }
   /// Reads on until there is a sample; false at the end.
   bool load() {
-    while (position == samples.size()) {
-      position = 0;
-      samples.clear();
-      if (shard == shards.size()) return false;
-      samples = entry.read_shard(shards[shard++]);
+    while (position == size) {
+      if (!next_shard()) return false;
+    }
+    if (file.is_tensor()) {
+      sample = file.tensor().select(0, position);
+    } else {
+      const core::Value& item = file.list()[static_cast<std::size_t>(position)];
+      sample = item.is_none() ? at::Tensor() : item.tensor();
     }
     return true;
   }
@@ -226,24 +256,31 @@ struct SampleRange::Cursor {
 SampleRange::SampleRange(RecordedEntry entry, std::int64_t slot) : entry_(std::move(entry)), slot_(slot) {}
 
 SampleRange::Iterator SampleRange::begin() const {
-  auto cursor = std::make_shared<Cursor>(Cursor{entry_, {}, 0, {}, 0});
-  for (auto& shard : entry_.shards()) {
-    if (shard.slot == slot_) cursor->shards.push_back(std::move(shard));
-  }
-  if (entry_.shards().empty() && entry_.samples() > 0) {  // one file holds them all
-    cursor->samples = slot_ < 0 ? entry_.tensors() : entry_.value().at(std::to_string(slot_)).tensors();
-  }
+  auto cursor = std::make_shared<Cursor>(entry_, slot_);
   Iterator iterator;
   if (cursor->load()) iterator.cursor_ = std::move(cursor);
   return iterator;
 }
 
+void SampleRange::each_block(const std::function<void(const at::Tensor&)>& visit) const {
+  Cursor cursor(entry_, slot_);
+  do {
+    if (cursor.file.is_tensor()) {
+      visit(cursor.file.tensor());
+    } else if (cursor.file.is_list()) {
+      for (const auto& item : cursor.file.list()) {
+        if (!item.is_none()) visit(item.tensor().unsqueeze(0));
+      }
+    }
+  } while (cursor.next_shard());
+}
+
 const at::Tensor& SampleRange::Iterator::operator*() const {
-  return cursor_->samples[cursor_->position];
+  return cursor_->sample;
 }
 
 SampleRange::Iterator& SampleRange::Iterator::operator++() {
-  cursor_->samples[cursor_->position++] = at::Tensor();  // frees the memory
+  ++cursor_->position;
   if (!cursor_->load()) cursor_.reset();
   return *this;
 }

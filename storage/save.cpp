@@ -49,10 +49,7 @@ void check_place(const std::string& path, bool overwrite) {
   if (::stat(path.c_str(), &status) != 0) return;
   TORCH_CHECK_VALUE(S_ISDIR(status.st_mode), "save: \"", path,
                     "\" is a file, but a recording is a directory; name a directory.");
-  struct stat here {};
-  TORCH_CHECK_VALUE(
-      ::stat(".", &here) != 0 || here.st_dev != status.st_dev || here.st_ino != status.st_ino, "save: \"",
-      path, "\" is the current directory, which cannot be replaced as a whole; name a directory in it.");
+  check_exchangeable("save", path);
   const auto names = list("save", path);
   if (names.empty()) return;
   std::vector<std::string> foreign;

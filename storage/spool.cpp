@@ -45,10 +45,12 @@ Spool::~Spool() {
     return;
   }
   if (impl_->closed) return;
-  try {
-    close();
-  } catch (...) {
-    impl_->rescue();
+  if (!impl_->aside || impl_->has_samples()) {
+    try {
+      close();
+    } catch (...) {
+      impl_->rescue();
+    }
   }
   if (!impl_->writer.joinable()) return;
   {
@@ -67,11 +69,11 @@ Spool::Stream& Spool::add(const EntryId& id) {
                       "cannot hold it. Rename it.");
   }
   const std::lock_guard lock(impl_->streams_mutex);
-  for (const auto& stream : impl_->streams) {
-    Stream::Impl& known = *stream->impl_;
-    if (known.taken || known.entry.path != id.path || known.entry.kind != id.kind) continue;
-    known.taken = true;
-    return *stream;
+  const auto known = impl_->waiting.find({id.path, id.kind});
+  if (known != impl_->waiting.end() && !known->second.empty()) {
+    Stream& stream = *known->second.front();
+    known->second.pop_front();
+    return stream;
   }
   auto impl = std::make_unique<Stream::Impl>();
   impl->spool = impl_.get();
@@ -87,7 +89,7 @@ void Spool::withdraw(std::int64_t count) noexcept {
   const std::lock_guard lock(impl_->streams_mutex);
   for (; count > 0 && !impl_->streams.empty(); --count) {
     Stream::Impl& last = *impl_->streams.back()->impl_;
-    if (last.announced || last.samples.load() > 0) return;
+    if (impl_->streams.size() <= impl_->announced || last.samples.load() > 0) return;
     impl_->streams.pop_back();
   }
 }
@@ -95,6 +97,13 @@ void Spool::withdraw(std::int64_t count) noexcept {
 void Spool::flush() {
   impl_->check("Spool::flush");
   impl_->flush("Spool::flush");
+  const std::lock_guard lock(impl_->disk);
+  impl_->put_in_place();
+}
+
+void Spool::retry() {
+  impl_->check("Spool::retry");
+  impl_->flush("Spool::retry");
 }
 
 void Spool::finish() {
@@ -123,6 +132,7 @@ void Spool::close() {
   ::unlinkat(spool.folder->fd.get(), detail::kJournal, 0);
   if (spool.options.sync()) ::fsync(spool.folder->fd.get());
   spool.journal = detail::Descriptor();
+  if (spool.streams.empty()) spool.staging.reset();
   if (spool.streams.empty() && spool.made) {  // nothing was ever attached
     ::unlinkat(spool.folder->fd.get(), detail::kManifest, 0);
     ::rmdir(spool.directory.c_str());
@@ -130,9 +140,9 @@ void Spool::close() {
 }
 
 core::Value Spool::value(const Stream& stream) {
-  if (!impl_->closed) flush();
+  if (!impl_->closed) retry();
   auto directory = std::make_shared<detail::Folder>();
-  directory->path = impl_->directory;
+  directory->path = impl_->where();
   directory->fd = detail::Descriptor(::fcntl(impl_->folder->fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!directory->fd.valid()) detail::io_error("Spool::value", "open", impl_->directory, errno);
   std::shared_ptr<detail::Description> description;
@@ -151,8 +161,10 @@ const std::string& Spool::directory() const noexcept {
 bool Spool::is_at(const std::string& path) const {
   struct stat ours {
   }, theirs{};
-  return ::fstat(impl_->folder->fd.get(), &ours) == 0 && ::stat(path.c_str(), &theirs) == 0 &&
-         ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+  const int found = impl_->aside ? ::stat(impl_->directory.c_str(), &ours)  // the recording to be replaced
+                                 : ::fstat(impl_->folder->fd.get(), &ours);
+  return found == 0 && ::stat(path.c_str(), &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+         ours.st_ino == theirs.st_ino;
 }
 
 }  // namespace torchtap::storage

@@ -46,7 +46,10 @@ enum class WhenFull {
 class TORCHTAP_API SpoolOptions {
   /// Create missing directories. Otherwise a missing one is an error.
   TORCH_ARG(bool, mkdir) = false;
-  /// Delete an existing recording when the spool is opened. Otherwise an existing one is an error.
+  /// Replace an existing recording, which otherwise is an error. The samples go to a folder beside it
+  /// (`.NAME.torchtap-new-…`), which takes its place at the first `flush`, `finish` or `close`: until then
+  /// the old recording is whole. If the process is killed before, the next recording there removes that
+  /// folder; `recover` can finish it earlier.
   TORCH_ARG(bool, overwrite) = false;
   /// Continue an existing recording, spooled or not, finished or cut off by a crash (it is repaired first, as
   /// by `recover`): modules of the same path and kind get further samples, others are added.
@@ -79,7 +82,7 @@ class TORCHTAP_API Spool {
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;
   /// Closes the spool without reporting errors: samples that cannot be written are lost. Call `close` to see
-  /// errors.
+  /// errors. A recording that was to be replaced stays if no sample arrived, or if some cannot be written.
   ~Spool();
 
   /// The samples of one entry. Valid as long as the spool.
@@ -96,8 +99,12 @@ class TORCHTAP_API Spool {
   /// The same with `policy` instead of `SpoolOptions::when_full`.
   bool admit(Stream& stream, std::int64_t bytes, WhenFull policy);
 
-  /// Writes all appended samples to complete shards, and returns when that is done.
+  /// Writes all appended samples to complete shards, and returns when that is done. A recording that is to be
+  /// replaced is replaced then.
   void flush();
+  /// Writes all appended samples to complete shards, so that there is room for others after an error; nothing
+  /// is replaced yet.
+  void retry();
   /// The same, and writes the manifest, so that readers find a finished recording. Further samples may
   /// follow.
   void finish();

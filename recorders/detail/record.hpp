@@ -18,6 +18,7 @@
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/detail/kind.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
+#include <torchtap/recorders/detail/snapshot.hpp>
 #include <torchtap/recorders/detail/store.hpp>
 #include <torchtap/recorders/detail/thread_sinks.hpp>
 #include <torchtap/recorders/options.hpp>
@@ -127,7 +128,7 @@ class Record {
   void merge(const RecordData& theirs);
   void save(core::OutputArchive& archive) const;
   /// Reads what `save` wrote, without putting it in place.
-  RecordData load(core::InputArchive& archive) const;
+  RecordData load(SnapshotReader& snapshot) const;
 
  private:
   // record.cpp: events

@@ -92,12 +92,13 @@ void Record::save(core::OutputArchive& archive) const {
   }
 }
 
-RecordData Record::load(core::InputArchive& archive) const {
+RecordData Record::load(SnapshotReader& snapshot) const {
   refuse_spooled("restore");
   RecordData data;
-  std::string their_path;
+  const std::string their_path = snapshot.text();
+  core::InputArchive& archive = snapshot.archive();
   std::uint64_t count = 0;
-  archive(their_path, data.samples, data.refused, data.without_tensors, count);
+  archive(data.samples, data.refused, data.without_tensors, count);
   TORCH_CHECK_VALUE(their_path == id.path, "restore: the snapshot has \"", their_path,
                     "\" where this recorder has \"", id.path,
                     "\"; attach to the same modules in the same order.");
@@ -105,8 +106,7 @@ RecordData Record::load(core::InputArchive& archive) const {
                     count, " slots, this recorder records one tensor.");
   for (std::uint64_t i = 0; i < count; ++i) {
     SlotData slot = make_slot();
-    std::string reduction;
-    archive(reduction);
+    const std::string reduction = snapshot.text();
     const std::string expected = slot.sink != nullptr ? slot.sink->describe() : "";
     TORCH_CHECK_VALUE(reduction == expected, "restore: ", describe(), ": the snapshot was reduced with ",
                       reduction.empty() ? "nothing" : reduction, ", this recorder reduces with ",
@@ -114,9 +114,7 @@ RecordData Record::load(core::InputArchive& archive) const {
     if (slot.sink != nullptr) {
       slot.sink->load(archive);
     } else {
-      std::vector<at::Tensor> samples;
-      archive(samples);
-      for (const auto& sample : samples) slot.list.append_copy(sample);
+      for (const auto& sample : snapshot.tensors()) slot.list.append_copy(sample);
     }
     data.slots.push_back(std::move(slot));
   }

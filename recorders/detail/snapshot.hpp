@@ -2,8 +2,15 @@
 
 /// The file format of snapshots: a header that says what follows, and the bytes of a recorder.
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <iosfwd>
+#include <sstream>
 #include <string>
+#include <vector>
+
+#include <torchtap/core/archive.hpp>
 
 namespace torchtap::recorders::detail {
 
@@ -16,5 +23,26 @@ std::string read_snapshot(const std::string& call, std::istream& stream);
 
 /// Throws `c10::ValueError`: the snapshot cannot be read, for this reason.
 [[noreturn]] void bad_snapshot(const std::string& call, const std::string& reason);
+
+/// Reads the payload of a snapshot. Sizes in it are compared with the bytes that are left before memory is
+/// taken for them.
+class SnapshotReader {
+ public:
+  /// `call` is for messages.
+  SnapshotReader(std::string call, const std::string& payload);
+
+  core::InputArchive& archive() noexcept { return archive_; }
+  std::uint64_t number();
+  std::string text();
+  std::vector<at::Tensor> tensors();
+
+ private:
+  std::uint64_t size(std::uint64_t least);
+
+  std::string call_;
+  std::uint64_t bytes_;
+  std::istringstream stream_;
+  core::InputArchive archive_;
+};
 
 }  // namespace torchtap::recorders::detail

@@ -79,7 +79,7 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
   if (contents.has_journal) {
     const InputFile file = InputFile::open_at(call, directory, kJournal, joined(path, kJournal));
     Journal journal = read_journal(file, manifest.entries.size());
-    contents.open = journal.open;
+    contents.open = std::move(journal.open);
     contents.damage.insert(contents.damage.end(), journal.damage.begin(), journal.damage.end());
     if (!contents.has_manifest) {
       manifest.library = journal.library;

@@ -14,7 +14,7 @@ namespace torchtap::storage::detail {
 struct Contents {
   std::vector<SpooledEntry> entries;
   std::vector<Description> described;  // the same entries, with the fields of the manifest
-  std::vector<OpenShard> open;
+  OpenShards open;
   std::vector<std::string> damage;
   std::string created;
   bool has_manifest = false;

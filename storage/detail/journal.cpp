@@ -70,10 +70,14 @@ std::string line(const char* what, const T& object) {
 
 template <class T>
 T parse(const std::string& json, const char* what) {
-  std::istringstream stream(json);
-  cereal::JSONInputArchive archive(stream);
   T object;
-  archive(cereal::make_nvp(what, object));
+  try {
+    std::istringstream stream(json);
+    cereal::JSONInputArchive archive(stream);
+    archive(cereal::make_nvp(what, object));
+  } catch (const std::exception&) {  // cereal's and rapidjson's, whose texts say nothing to a user
+    throw std::invalid_argument("it is not JSON, or a field is missing or of another type");
+  }
   return object;
 }
 
@@ -97,7 +101,7 @@ void check_open(const OpenShard& shard) {
   for (const auto extent : shard.shape) {
     if (extent < 0 || __builtin_mul_overflow(elements, std::max<std::int64_t>(extent, 1), &elements) ||
         elements > std::numeric_limits<std::int64_t>::max() / 16) {
-      throw std::invalid_argument(c10::str("it claims samples of shape ", c10::IntArrayRef(shard.shape)));
+      throw std::invalid_argument("it claims samples of shape " + shown(shard.shape));
     }
   }
   if (shard.stacked < -1) throw std::invalid_argument("it claims a negative number of samples");
@@ -120,22 +124,12 @@ void take(Journal& journal, const InputFile& file, const std::string& json, std:
     auto shard = parse<OpenShard>(json, "open");
     entry_at(journal, shard.entry, most);
     check_open(shard);
-    for (auto& open : journal.open) {
-      if (open.name == shard.name) {
-        open.stacked = shard.stacked;
-        return;
-      }
-    }
-    journal.open.push_back(std::move(shard));
+    const auto [open, fresh] = journal.open.emplace(shard.name, shard);
+    if (!fresh) open->second.stacked = shard.stacked;
   } else if (what == "{\"shard\"") {
     auto shard = parse<ShardLine>(json, "shard");
     SpooledEntry& place = entry_at(journal, shard.entry, most);
-    const std::string name = shard.shard.file.substr(0, shard.shard.file.rfind('.'));
-    for (auto open = journal.open.begin(); open != journal.open.end(); ++open) {
-      if (open->name != name) continue;
-      journal.open.erase(open);
-      break;
-    }
+    journal.open.erase(shard.shard.file.substr(0, shard.shard.file.rfind('.')));
     place.shards.push_back(std::move(shard.shard));
   } else {
     throw std::invalid_argument("it is of an unknown kind; update torchtap");
@@ -184,7 +178,7 @@ Journal read_journal(const InputFile& file, std::size_t known) {
         take(journal, file, json, most);
       } catch (const NewerFormat&) {
         throw;
-      } catch (const std::exception& error) {  // cereal's and rapidjson's among them
+      } catch (const std::exception& error) {
         journal.damage.push_back(c10::str("line ", number, " of its journal cannot be read: ", error.what()));
       }
     }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <torchtap/storage/detail/disk.hpp>
@@ -34,12 +35,15 @@ struct OpenShard {
   }
 };
 
+/// By their names.
+using OpenShards = std::unordered_map<std::string, OpenShard>;
+
 /// The contents of a journal.
 struct Journal {
   std::string library;
   std::string created;
   std::vector<SpooledEntry> entries;  // by index; those without a path were not announced
-  std::vector<OpenShard> open;        // begun and not complete
+  OpenShards open;                    // begun and not complete
   std::vector<std::string> damage;    // errors, except for a torn last line
 };
 

@@ -32,7 +32,7 @@ std::string wrong_shape(const ShapeSummary& form, bool one, std::int64_t count, 
   std::int64_t elements = count;
   bool known = true, fits = true;
   for (const auto extent : shape) {
-    if (extent < -1) return c10::str("claims the shape ", c10::IntArrayRef(shape));
+    if (extent < -1) return "claims the shape " + shown(shape);
     known = known && extent >= 0;
     fits = fits && !__builtin_mul_overflow(elements, extent < 0 ? 1 : extent, &elements);
   }
@@ -45,8 +45,8 @@ std::string wrong_shape(const ShapeSummary& form, bool one, std::int64_t count, 
   const auto size =
       static_cast<std::int64_t>(c10::elementSize(dtype_of(dtype).value_or(c10::ScalarType::Byte)));
   if (!fits || elements > bytes / size) {
-    return c10::str("claims ", count, " of the shape ", c10::IntArrayRef(shape), " and dtype ", dtype, " in ",
-                    bytes, " bytes");
+    return c10::str("claims ", count, " of the shape ", shown(shape), " and dtype ", dtype, " in ", bytes,
+                    " bytes");
   }
   return "";
 }

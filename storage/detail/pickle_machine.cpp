@@ -35,6 +35,8 @@ const char* kind_name(Node::Kind kind) {
       return "a storage";
     case Node::Kind::tensor:
       return "a tensor";
+    case Node::Kind::foreign:
+      return "an object";
   }
   return "?";
 }
@@ -101,6 +103,12 @@ Node& PickleMachine::make(Kind kind) {
   return node;
 }
 
+Node& PickleMachine::foreign(const std::string& name) {
+  Node& node = make(Kind::foreign);
+  node.text = name;
+  return node;
+}
+
 void PickleMachine::push_integer(Kind kind, std::int64_t value) {
   Node& node = make(kind);
   node.integer = value;
@@ -151,6 +159,7 @@ std::vector<Node*> PickleMachine::pop_to_mark() {
 
 void PickleMachine::extend(const std::vector<Node*>& items, Kind kind) {
   Node& container = top();
+  if (container.kind == Kind::foreign) return;
   if (container.kind != kind || (kind == Kind::dict && items.size() % 2 != 0)) damaged();
   container.items.insert(container.items.end(), items.begin(), items.end());
 }
@@ -188,12 +197,17 @@ bool PickleMachine::constant(unsigned char op) {
     case 'J':
       push_integer(Kind::integer, integer_of(4));
       return true;
-    case 0x8a:  // LONG1
-      push_integer(Kind::integer, integer_of(little(1)));
+    case 0x8a:    // LONG1
+    case 0x8b: {  // LONG4
+      const std::uint64_t size = little(op == 0x8a ? 1 : 4);
+      if (size > 8 && foreign_) {
+        take(size);
+        push(foreign("an int of more than 64 bits"));
+      } else {
+        push_integer(Kind::integer, integer_of(size));
+      }
       return true;
-    case 0x8b:  // LONG4
-      push_integer(Kind::integer, integer_of(little(4)));
-      return true;
+    }
     case 0x88:
     case 0x89:
       push_integer(Kind::boolean, op == 0x88 ? 1 : 0);
@@ -338,6 +352,14 @@ void PickleMachine::apply(unsigned char op) {
       push(global(module.text, name.text));
       return;
     }
+    case 0x92: {  // NEWOBJ_EX, with a dict of further arguments
+      pop();
+      pop();
+      const Node& function = pop();
+      if (function.kind != Kind::foreign) damaged();
+      push(foreign(function.text));
+      return;
+    }
     case 'R':
     case 0x81: {  // NEWOBJ: for the accepted classes the same as a call
       const Node& arguments = pop();
@@ -347,7 +369,8 @@ void PickleMachine::apply(unsigned char op) {
     }
     case 'b':  // attributes, such as the _metadata of a state_dict
       pop();
-      if (top().kind != Kind::dict) bad("it sets attributes of " + std::string(kind_name(top().kind)));
+      if (top().kind != Kind::dict && top().kind != Kind::foreign)
+        bad("it sets attributes of " + std::string(kind_name(top().kind)));
       return;
     case 'Q':
       push(persistent(pop()));

@@ -33,12 +33,13 @@ struct Node {
     dict,
     global,
     storage,
-    tensor
+    tensor,
+    foreign
   };
   Kind kind = Kind::none;
   std::int64_t integer = 0;  // also a boolean, and how many elements a storage has
   double real = 0;
-  std::string text;              // also the name of a global
+  std::string text;              // also the name of a global, and of the class of a foreign object
   std::vector<Node*> items;      // of a dict: key, value, key, value …
   at::Tensor tensor;             // of a storage: its bytes
   const Dtype* dtype = nullptr;  // of a storage, null if it is untyped; of a global, if it is a dtype
@@ -56,7 +57,9 @@ class PickleMachine {
   using Kind = Node::Kind;
 
   /// `file` is for messages and must outlive the machine.
-  PickleMachine(const InputFile& file, std::string bytes) : file_(file), bytes_(std::move(bytes)) {}
+  /// With `foreign`, what it cannot read becomes a foreign object where the pickle can go on.
+  PickleMachine(const InputFile& file, std::string bytes, bool foreign)
+      : file_(file), bytes_(std::move(bytes)), foreign_(foreign) {}
   virtual ~PickleMachine() = default;
 
   /// The object that Python calls `module.name`.
@@ -71,6 +74,9 @@ class PickleMachine {
   Node* parse();
   /// A node that lives as long as the machine.
   Node& make(Kind kind);
+  /// An object of a class called `name`, of which nothing else is known.
+  Node& foreign(const std::string& name);
+  bool takes_foreign() const noexcept { return foreign_; }
   std::size_t size() const noexcept { return bytes_.size(); }
   const InputFile& file() const noexcept { return file_; }
   [[noreturn]] void bad(const std::string& reason) const;
@@ -103,6 +109,7 @@ class PickleMachine {
 
   const InputFile& file_;
   const std::string bytes_;
+  const bool foreign_;
   std::size_t at_ = 0;
   std::size_t op_at_ = 0;
   std::deque<Node> nodes_;

@@ -71,7 +71,7 @@ void write_value(OutputFile& file, const core::Value& value, const std::vector<c
   zip.finish();
 }
 
-core::Value read_value(const InputFile& file, bool mmap) {
+core::Value read_value(const InputFile& file, const LoadOptions& options) {
   check_kind(file);
   const ZipReader records(file);
   if (records.has("constants.pkl") || records.has_folder("code/")) {
@@ -84,7 +84,7 @@ core::Value read_value(const InputFile& file, bool mmap) {
   if (records.has("byteorder") && records.read("byteorder") != "little") {
     file.bad("its tensors are not little-endian; in Python, load it on this machine and save it again");
   }
-  return unpickle(file, records, mmap);
+  return unpickle(file, records, options);
 }
 
 std::vector<core::SavedSink> read_state(const InputFile& file) {

@@ -9,6 +9,7 @@
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/file.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -19,7 +20,7 @@ void write_value(OutputFile& file, const core::Value& value, const std::vector<c
 /// The names and contents of the records that say in which format a file is.
 const std::vector<std::pair<std::string, std::string>>& fixed_records();
 /// Throws `c10::ValueError` unless `file` holds a value, and `NewerFormat` if a newer torchtap wrote it.
-core::Value read_value(const InputFile& file, bool mmap = false);
+core::Value read_value(const InputFile& file, const LoadOptions& options = {});
 /// The state in `file`; nothing if there is none.
 std::vector<core::SavedSink> read_state(const InputFile& file);
 

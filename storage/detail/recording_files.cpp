@@ -3,10 +3,11 @@
 #include <sys/file.h>
 
 #include <cerrno>
+#include <chrono>
 #include <regex>
+#include <thread>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 
 namespace torchtap::storage::detail {
@@ -36,10 +37,33 @@ bool is_recording_file(const std::string& name) {
   return std::regex_match(name, names);
 }
 
+namespace {
+
+/// Nothing if another process holds a lock that excludes this one.
+std::optional<RecordingLock> locked(const std::string& path, int how) noexcept {
+  const auto lock = [&](const char* name, Descriptor& fd) {
+    fd = Descriptor(::open((path + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    return !fd.valid() || ::flock(fd.get(), how | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  };
+  RecordingLock taken;
+  if (!lock(kJournal, taken.journal) || !lock(kManifest, taken.manifest)) return std::nullopt;
+  return taken;
+}
+
+}  // namespace
+
+std::optional<RecordingLock> lock_recording(const std::string& path) noexcept {
+  auto taken = locked(path, LOCK_EX);
+  // `is_spooling` holds its lock for a moment.
+  for (int attempt = 0; !taken.has_value() && attempt < 50; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    taken = locked(path, LOCK_EX);
+  }
+  return taken;
+}
+
 bool is_spooling(const std::string& path) noexcept {
-  const Descriptor fd(
-      ::open((path + "/" + kJournal).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  return fd.valid() && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  return !locked(path, LOCK_SH).has_value();
 }
 
 }  // namespace torchtap::storage::detail

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <torchtap/core/api.hpp>
+#include <torchtap/storage/detail/disk.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -31,7 +32,13 @@ bool is_part(const std::string& name);
 /// "manifest.json.part", "0.pt", "1.pt" …, and of a spooled one "journal.jsonl", "0-0.pt", "0-1.part",
 /// "1.0-0.lost" …
 TORCHTAP_API bool is_recording_file(const std::string& name);
-/// Whether a running process spools to this folder.
+/// Locks the recording in a folder for a spool: its journal, which a spool holds that writes there, and its
+/// manifest, which a spool holds that is about to replace it. Nothing if another process has locked it.
+struct RecordingLock {
+  Descriptor journal, manifest;
+};
+std::optional<RecordingLock> lock_recording(const std::string& path) noexcept;
+/// Whether a running process spools to this folder, or to another one that is to replace it.
 bool is_spooling(const std::string& path) noexcept;
 
 }  // namespace torchtap::storage::detail

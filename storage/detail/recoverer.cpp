@@ -176,13 +176,13 @@ class Recoverer {
 
   /// The dtype and shape of the samples of a shard, from the journal; nothing if it does not list the shard.
   std::optional<Run> announced(const ShardName& place) const {
-    const auto open = std::find_if(contents_.open.begin(), contents_.open.end(),
-                                   [&](const OpenShard& shard) { return shard.name == place.stem(); });
-    if (!known(place.entry) || open == contents_.open.end()) return std::nullopt;
-    const auto dtype = dtype_of(open->dtype);
+    const auto found = contents_.open.find(place.stem());
+    if (!known(place.entry) || found == contents_.open.end()) return std::nullopt;
+    const OpenShard& open = found->second;
+    const auto dtype = dtype_of(open.dtype);
     if (!dtype.has_value()) return std::nullopt;
     // `stacked` is the largest number of samples of this shape; negative for no limit.
-    return Run{true, *dtype, open->shape, open->stacked};
+    return Run{true, *dtype, open.shape, open.stacked};
   }
 
   void adopt_part(const std::shared_ptr<ShardFolder>& folder, const std::string& name,

@@ -1,4 +1,6 @@
 // Keeps what shapes and dtypes have in common.
+#include <c10/util/StringUtil.h>
+
 #include <torchtap/storage/detail/shape_summary.hpp>
 #include <torchtap/storage/dtype.hpp>
 
@@ -32,6 +34,14 @@ void ShapeSummary::add(const std::string& other, c10::IntArrayRef sizes) {
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] != sizes[i]) shape[i] = -1;
   }
+}
+
+std::string shown(c10::IntArrayRef sizes) {
+  constexpr std::size_t kMost = 16;
+  if (sizes.size() <= kMost) return c10::str(sizes);
+  std::string text = c10::str(sizes.slice(0, kMost));
+  text.pop_back();
+  return c10::str(text, ", …] with ", sizes.size(), " dimensions");
 }
 
 }  // namespace torchtap::storage::detail

@@ -31,4 +31,7 @@ struct ShapeSummary {
   void add(const std::string& other, c10::IntArrayRef sizes);
 };
 
+/// A shape for messages, "[8, 3, 224, 224]", of which a file may claim any number of dimensions.
+std::string shown(c10::IntArrayRef sizes);
+
 }  // namespace torchtap::storage::detail

@@ -25,10 +25,10 @@ constexpr std::size_t kOpenFiles = 64;
 
 void Spool::Impl::log(const std::string& lines, bool sync) {
   // At a fixed offset, so that a retry overwrites an incomplete line.
-  detail::write_at("spool", directory + "/" + detail::kJournal, journal.get(), journal_size, lines.data(),
+  detail::write_at("spool", where() + "/" + detail::kJournal, journal.get(), journal_size, lines.data(),
                    lines.size());
   if (sync && ::fsync(journal.get()) != 0) {
-    detail::io_error("spool", "fsync", directory + "/" + detail::kJournal, errno);
+    detail::io_error("spool", "fsync", where() + "/" + detail::kJournal, errno);
   }
   journal_size += lines.size();
 }
@@ -42,13 +42,17 @@ std::vector<Spool::Stream::Impl*> Spool::Impl::all() {
 
 void Spool::Impl::announce() {
   std::string lines;
-  const auto streams = all();
-  for (auto* stream : streams) {
-    if (!stream->announced) lines += detail::journal_entry(stream->index, stream->entry);
+  std::size_t number = 0;
+  {
+    const std::lock_guard lock(streams_mutex);
+    number = streams.size();
+    for (std::size_t i = announced; i < number; ++i) {
+      lines += detail::journal_entry(streams[i]->impl_->index, streams[i]->impl_->entry);
+    }
   }
   if (lines.empty()) return;
   log(lines, false);
-  for (auto* stream : streams) stream->announced = true;
+  announced = number;
 }
 
 /// Moves `shard` to the front of the open ones, and closes the last one if too many are open.
@@ -143,7 +147,8 @@ void Spool::Impl::seal(const Lanes& lanes) {
     sealed.emplace_back(stream, shard.info());
     lines += detail::journal_shard(stream->index, sealed.back().second);
   }
-  if (options.sync()) detail::sync_directory("spool", directory);
+  if (options.sync() && ::fsync(folder->fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    detail::io_error("spool", "fsync", where(), errno);
   log(lines, options.sync());
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     auto& [stream, info] = sealed[i];
@@ -225,7 +230,14 @@ void Spool::Impl::finish(const char* call) {
     entries.push_back(stream->entry);
     entries.back().dropped = stream->dropped_before + stream->dropped.load();
   }
-  detail::write_manifest("spool", directory, folder->fd.get(), created, entries, options.sync());
+  detail::write_manifest("spool", where(), folder->fd.get(), created, entries, options.sync());
+  if (!entries.empty()) put_in_place();
+}
+
+bool Spool::Impl::has_samples() {
+  const auto streams = all();
+  return std::any_of(streams.begin(), streams.end(),
+                     [](const auto* stream) { return stream->samples.load() > 0; });
 }
 
 /// Seals the shards that can be sealed after closing failed.
@@ -243,6 +255,7 @@ void Spool::Impl::rescue() noexcept {
     }
   } catch (...) {
   }
+  if (aside && sealed_samples.load() > 0) staging->leave();
 }
 
 }  // namespace torchtap::storage

@@ -21,7 +21,9 @@
 #include <torchtap/core/detail/process.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/shard.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/spool.hpp>
 
 namespace torchtap::storage {
@@ -79,8 +81,6 @@ struct Spool::Stream::Impl {
   std::map<std::int64_t, std::int64_t> next_number;  // of a shard, by slot
   detail::SpooledEntry entry;
   std::int64_t dropped_before = 0;  // by earlier spools of a continued recording
-  bool announced = false;           // in the journal
-  bool taken = true;                // false for an entry of a continued recording before `Spool::add`
 };
 
 struct Spool::Impl {
@@ -88,6 +88,11 @@ struct Spool::Impl {
   std::string directory;
   std::shared_ptr<detail::ShardFolder> folder;
   bool made = false;  // the directory, by this spool
+  // Where a recording is to be replaced: the folder beside it that takes the samples until they are whole.
+  std::unique_ptr<detail::Staging> staging;
+  std::atomic<bool> aside{false};  // whether the folder is still there
+  std::string aside_path;
+  std::optional<detail::RecordingLock> replaced;
   detail::Descriptor journal;
   std::uint64_t journal_size = 0;
   std::string created;
@@ -95,6 +100,9 @@ struct Spool::Impl {
 
   std::mutex streams_mutex;
   std::deque<std::unique_ptr<Stream>> streams;
+  std::size_t announced = 0;  // how many of them the journal or the manifest has
+  // Those of a continued recording before `Spool::add`, by path and kind.
+  std::map<std::pair<std::string, std::string>, std::deque<Stream*>> waiting;
 
   // The queue. `queued` counts bytes until they are written.
   std::mutex mutex;
@@ -117,9 +125,12 @@ struct Spool::Impl {
   void check(const char* call) const;
   void open(const std::string& path);
   void check_options() const;
-  std::vector<std::string> take_directory(const std::string& path);
+  std::vector<std::string> take_directory(const std::string& path, bool there);
+  void open_aside(const detail::Target& target, const std::string& path);
+  void put_in_place();
+  bool has_samples();
+  const std::string& where() const noexcept { return aside ? aside_path : directory; }
   void lock_journal(const std::string& path);
-  void fill_directory(const std::vector<std::string>& names, bool fresh);
   void go_on(bool cut_off);
   void run();
   void write(detail::Piece& piece);

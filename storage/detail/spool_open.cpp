@@ -30,13 +30,7 @@ void Spool::Impl::check_options() const {
 }
 
 /// Opens or makes the directory, and returns the names in it. Throws unless it may be replaced or continued.
-std::vector<std::string> Spool::Impl::take_directory(const std::string& path) {
-  struct stat status {};
-  const bool there = ::stat(directory.c_str(), &status) == 0;
-  TORCH_CHECK_VALUE(there || options.mkdir(), kCall, ": \"", path,
-                    "\" does not exist. Create the directory first, or pass SpoolOptions().mkdir(true).");
-  TORCH_CHECK_VALUE(!there || S_ISDIR(status.st_mode), kCall, ": \"", path,
-                    "\" is a file, but a recording is a directory; name a directory.");
+std::vector<std::string> Spool::Impl::take_directory(const std::string& path, bool there) {
   if (!there) {
     if (::mkdir(directory.c_str(), 0777) != 0)
       detail::io_error(kCall, "create the directory", directory, errno);
@@ -66,28 +60,36 @@ std::vector<std::string> Spool::Impl::take_directory(const std::string& path) {
 
 /// Locks the directory before anything in it is changed.
 void Spool::Impl::lock_journal(const std::string& path) {
-  const std::string name = directory + "/" + detail::kJournal;
-  journal =
-      detail::Descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+  const std::string name = where() + "/" + detail::kJournal;
+  journal = detail::Descriptor(::openat(folder->fd.get(), detail::kJournal,
+                                        O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
   if (!journal.valid()) detail::io_error(kCall, "create", name, errno);
   TORCH_CHECK_VALUE(::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, kCall, ": \"", path,
                     "\" is being written to by another recorder; spool to a directory of its own.");
 }
 
-/// Removes or continues the existing recording, and begins the journal.
-void Spool::Impl::fill_directory(const std::vector<std::string>& names, bool fresh) {
-  created = detail::utc_now();
-  if (options.overwrite()) {
-    ::unlinkat(folder->fd.get(), detail::kManifest, 0);  // first, so that it names no missing file
-    for (const auto& name : names) {
-      if (name != detail::kJournal) ::unlinkat(folder->fd.get(), name.c_str(), 0);
-    }
-  } else if (!names.empty()) {
-    go_on(/*cut_off=*/!fresh);
-  }
-  if (::ftruncate(journal.get(), 0) != 0)
-    detail::io_error(kCall, "truncate", directory + "/" + detail::kJournal, errno);
-  log(detail::journal_head(created), options.sync());
+/// Begins a folder beside the recording, which stays as it is until the new one is put in its place.
+void Spool::Impl::open_aside(const detail::Target& target, const std::string& path) {
+  detail::check_exchangeable(kCall, directory);
+  replaced = detail::lock_recording(directory);
+  TORCH_CHECK_VALUE(replaced.has_value(), kCall, ": \"", path,
+                    "\" is being written to by another recorder; spool to a directory of its own.");
+  detail::sweep(target, detail::is_recording_file);
+  staging = std::make_unique<detail::Staging>(kCall, target, detail::is_recording_file);
+  aside_path = staging->path();
+  aside = true;
+  folder->path = aside_path;
+  folder->fd = staging->duplicate();
+}
+
+/// Replaces the old recording by the new one. Called under `disk`.
+void Spool::Impl::put_in_place() {
+  if (!aside) return;
+  staging->put(/*overwrite=*/true, options.sync());
+  folder->path = directory;
+  aside = false;
+  staging.reset();
+  replaced.reset();
 }
 
 void Spool::Impl::open(const std::string& path) {
@@ -96,16 +98,28 @@ void Spool::Impl::open(const std::string& path) {
   directory = target.path();
   bool fresh = false;
   try {
-    const std::vector<std::string> names = take_directory(path);
+    detail::put_back(target, detail::is_recording_file, detail::kManifest);
+    struct stat status {};
+    const bool there = ::stat(directory.c_str(), &status) == 0;
+    TORCH_CHECK_VALUE(there || options.mkdir(), kCall, ": \"", path,
+                      "\" does not exist. Create the directory first, or pass SpoolOptions().mkdir(true).");
+    TORCH_CHECK_VALUE(!there || S_ISDIR(status.st_mode), kCall, ": \"", path,
+                      "\" is a file, but a recording is a directory; name a directory.");
+    const std::vector<std::string> names = take_directory(path, there);
+    if (options.overwrite() && !names.empty()) open_aside(target, path);
     lock_journal(path);
     fresh = std::find(names.begin(), names.end(), detail::kJournal) == names.end();
-    fill_directory(names, fresh);
-    if (options.sync()) {
+    created = detail::utc_now();
+    if (options.append() && !names.empty()) go_on(/*cut_off=*/!fresh);
+    if (::ftruncate(journal.get(), 0) != 0)
+      detail::io_error(kCall, "truncate", where() + "/" + detail::kJournal, errno);
+    log(detail::journal_head(created), options.sync());
+    if (options.sync() && !aside) {
       detail::sync_directory(kCall, directory);
       detail::sync_directory(kCall, target.parent);
     }
   } catch (...) {
-    if (fresh) ::unlink((directory + "/" + detail::kJournal).c_str());
+    if (fresh && !aside) ::unlink((directory + "/" + detail::kJournal).c_str());
     if (made) ::rmdir(directory.c_str());
     target.undo();
     throw;
@@ -123,10 +137,10 @@ void Spool::Impl::go_on(bool cut_off) {
     impl->index = static_cast<std::int64_t>(streams.size());
     impl->entry = entry;
     impl->dropped_before = entry.dropped;
-    impl->announced = true;  // in the manifest
-    impl->taken = false;
     streams.emplace_back(new Stream(std::move(impl)));
+    waiting[{entry.path, entry.kind}].push_back(streams.back().get());
   }
+  announced = streams.size();  // in the manifest
   for (const auto& name : detail::list(kCall, directory)) {
     const auto place = detail::parse_shard_name(name.substr(0, name.rfind('.')) + ".pt");
     if (!place.has_value() || place->entry >= static_cast<std::int64_t>(streams.size())) continue;

@@ -15,7 +15,7 @@ void Spool::Impl::check(const char* call) const {
 }
 
 void Spool::Impl::raise(const char* call, const std::string& why) const {
-  TORCH_CHECK(false, call, ": ", why, " \"", directory, "\" holds ", sealed_samples.load(), " samples in ",
+  TORCH_CHECK(false, call, ": ", why, " \"", where(), "\" holds ", sealed_samples.load(), " samples in ",
               sealed_shards.load(), " complete shards; ", queued.load(),
               " bytes wait in memory. Make room, then call flush() or save(): they try again, and recording "
               "continues.");

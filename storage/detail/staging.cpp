@@ -282,6 +282,19 @@ void check_replaceable(const std::string& call, const std::string& path, bool ov
                     "\" exists already. Choose another name, or pass SaveOptions().overwrite(true).");
 }
 
+void check_exchangeable(const std::string& call, const std::string& path) {
+  struct stat status {
+  }, other{};
+  if (::stat(path.c_str(), &status) != 0) return;
+  TORCH_CHECK_VALUE(
+      ::stat(".", &other) != 0 || other.st_dev != status.st_dev || other.st_ino != status.st_ino, call,
+      ": \"", path,
+      "\" is the current directory, which cannot be replaced as a whole; name a directory in it.");
+  TORCH_CHECK_VALUE(::stat(joined(path, "..").c_str(), &other) != 0 || other.st_dev == status.st_dev, call,
+                    ": \"", path,
+                    "\" is a mount point, which cannot be replaced as a whole; name a directory in it.");
+}
+
 void remove_folder(const std::string& path, Owned ours) noexcept {
   try {
     const Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));

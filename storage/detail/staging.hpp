@@ -63,6 +63,8 @@ class Staging {
   /// A folder is exchanged with renameat2(RENAME_EXCHANGE) if `exchange` and if the system can; otherwise the
   /// old one is moved to `Target::backup_path` for a moment, where `put_back` and `load` look for it.
   void put(bool overwrite, bool sync, bool exchange = true);
+  /// Leaves this where it is, under its temporary name, until `sweep` removes it.
+  void leave() noexcept { placed_ = true; }
 
  private:
   void create();
@@ -80,6 +82,9 @@ class Staging {
 /// Throws `c10::ValueError` unless a file may be put at `path`: nothing is there, or a regular file and
 /// `overwrite` is true.
 void check_replaceable(const std::string& call, const std::string& path, bool overwrite);
+/// Throws `c10::ValueError` if the folder `path` cannot be exchanged for another one, because a process or a
+/// file system is in it: it is the current directory or a mount point.
+void check_exchangeable(const std::string& call, const std::string& path);
 /// Removes the files in a folder that are `ours`; anything else in it stays, and the folder with it.
 TORCHTAP_API void remove_folder(const std::string& path, Owned ours) noexcept;
 /// Moves back the old folder that a save left at `Target::backup_path` when it was killed between two

@@ -13,6 +13,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pickle_machine.hpp>
+#include <torchtap/storage/detail/shape_summary.hpp>
 #include <torchtap/storage/detail/unpickle.hpp>
 
 namespace torchtap::storage::detail {
@@ -44,8 +45,10 @@ const std::unordered_set<std::string>& callables() {
 /// Interprets the names that a `.pt` file may use, and makes values of nodes.
 class Unpickler : private PickleMachine {
  public:
-  Unpickler(const InputFile& file, const ZipReader& records, bool mmap)
-      : PickleMachine(file, records.read("data.pkl")), records_(records), mmap_(mmap) {}
+  Unpickler(const InputFile& file, const ZipReader& records, const LoadOptions& options)
+      : PickleMachine(file, records.read("data.pkl"), options.foreign()),
+        records_(records),
+        mmap_(options.mmap()) {}
 
   core::Value run() {
     // A few bytes in the file can refer to one list many times, and so claim any number of values.
@@ -80,6 +83,7 @@ class Unpickler : private PickleMachine {
       node.dtype = dtype_by_name(name);
       if (module == "torch" && node.dtype != nullptr) return node;
     }
+    if (takes_foreign()) return foreign(node.text);
     std::string advice = "save tensors, lists, tuples and dicts only";
     if (name.find("sparse") != std::string::npos) advice = "save the tensor's to_dense()";
     if (name == "_rebuild_qtensor" || name.compare(0, 2, "QI") == 0 || name.compare(0, 3, "QUI") == 0) {
@@ -98,6 +102,7 @@ class Unpickler : private PickleMachine {
   Node& call(const Node& function, const Node& arguments) override { return call(function, arguments, 0); }
 
   Node& call(const Node& function, const Node& arguments, int depth) {
+    if (function.kind == Kind::foreign) return foreign(function.text);
     if (function.kind != Kind::global || function.dtype != nullptr || depth > kMaxDepth) damaged();
     if (arguments.kind != Kind::tuple) damaged();
     const auto& items = arguments.items;
@@ -119,7 +124,7 @@ class Unpickler : private PickleMachine {
     at_least(1);
     if (name == "torch._tensor._rebuild_from_type_v2") {  // (function, type, arguments, attributes)
       at_least(3);
-      if (items[1]->kind != Kind::global) damaged();
+      if (items[1]->kind != Kind::global && items[1]->kind != Kind::foreign) damaged();
       return call(*items[0], *items[2], depth + 1);
     }
     if (name == "torch._utils._rebuild_tensor") {
@@ -138,7 +143,7 @@ class Unpickler : private PickleMachine {
                     items.size() > 7 ? items[7] : nullptr);
     }
     if (name == "torch.Size" || name.compare(0, 17, "torch.jit._pickle") == 0) return *items[0];
-    if (items[0]->kind != Kind::tensor) damaged();
+    if (items[0]->kind != Kind::tensor && items[0]->kind != Kind::foreign) damaged();
     return *items[0];  // parameters and buffers
   }
 
@@ -147,6 +152,7 @@ class Unpickler : private PickleMachine {
   Node& persistent(const Node& id) override {
     if (id.kind != Kind::tuple || id.items.size() < 5) damaged();
     const auto& items = id.items;
+    if (items[1]->kind == Kind::foreign) return *items[1];  // the storage of a quantized tensor
     if (items[0]->kind != Kind::string || items[0]->text != "storage" || items[1]->kind != Kind::storage ||
         items[1]->tensor.defined() || items[2]->kind != Kind::string || items[4]->kind != Kind::integer) {
       damaged();
@@ -219,9 +225,8 @@ class Unpickler : private PickleMachine {
              !__builtin_add_overflow(last, step, &last);
     }
     if (!fits || (!empty && last >= elements)) {
-      bad(c10::str("it claims a tensor of shape ", c10::IntArrayRef(sizes), ", strides ",
-                   c10::IntArrayRef(strides), " and offset ", offset.integer, " in a storage of ", elements,
-                   " elements"));
+      bad(c10::str("it claims a tensor of shape ", shown(sizes), ", strides ", shown(strides), " and offset ",
+                   offset.integer, " in a storage of ", elements, " elements"));
     }
     at::Tensor tensor = at::empty({0}, at::TensorOptions(dtype->type));
     tensor.set_(storage.tensor.storage(), offset.integer, sizes, strides);
@@ -270,6 +275,11 @@ class Unpickler : private PickleMachine {
         spend(node.text.size());  // a file may refer to one text many times
         return core::Value(node.text);
       default:
+        if (takes_foreign() && !where.empty()) {
+          const bool named = node.kind == Kind::foreign || node.kind == Kind::global;
+          spend(node.text.size());
+          return core::Value("<" + (named ? node.text : std::string(kind_name(node.kind))) + ">");
+        }
         file().bad(
             "it holds " + std::string(kind_name(node.kind)) + (where.empty() ? "" : " at " + where) +
             "; torchtap reads tensors, numbers, texts, None, and lists, tuples and dicts of them. Save "
@@ -283,11 +293,13 @@ class Unpickler : private PickleMachine {
     std::unordered_map<std::string, std::pair<std::size_t, Kind>> places;
     for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
       const Node& key = *node.items[i];
-      if (key.kind != Kind::string && key.kind != Kind::integer) {
+      if (key.kind != Kind::string && key.kind != Kind::integer && !takes_foreign()) {
         file().bad("it holds a dict" + (where.empty() ? "" : " at " + where) + " with " +
                    kind_name(key.kind) + " for a key; torchtap reads dicts with str or int keys");
       }
-      const std::string name = key.kind == Kind::string ? key.text : std::to_string(key.integer);
+      const std::string name = key.kind == Kind::string    ? key.text
+                               : key.kind == Kind::integer ? std::to_string(key.integer)
+                                                           : "<" + std::string(kind_name(key.kind)) + ">";
       spend(name.size());
       where += "[\"" + name + "\"]";
       core::Value item = value(*node.items[i + 1], where, depth + 1);
@@ -313,8 +325,8 @@ class Unpickler : private PickleMachine {
 
 }  // namespace
 
-core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap) {
-  return Unpickler(file, records, mmap).run();
+core::Value unpickle(const InputFile& file, const ZipReader& records, const LoadOptions& options) {
+  return Unpickler(file, records, options).run();
 }
 
 }  // namespace torchtap::storage::detail

@@ -6,12 +6,13 @@
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/zip.hpp>
+#include <torchtap/storage/file.hpp>
 
 namespace torchtap::storage::detail {
 
 /// The value in the record "data.pkl" of `records`; its tensors are read from the records "data/…", or with
-/// `mmap` lie in mapped memory. `file` is for messages. Throws `c10::ValueError` if the record is damaged or
-/// holds anything but a value.
-core::Value unpickle(const InputFile& file, const ZipReader& records, bool mmap);
+/// `LoadOptions::mmap` lie in mapped memory. `file` is for messages. Throws `c10::ValueError` if the record
+/// is damaged or holds anything but a value.
+core::Value unpickle(const InputFile& file, const ZipReader& records, const LoadOptions& options);
 
 }  // namespace torchtap::storage::detail

@@ -673,6 +673,40 @@ BOOST_AUTO_TEST_CASE(a_snapshot_resumes_where_it_stopped) {
   BOOST_CHECK_EXCEPTION(sums.restore(folder / "state"), c10::ValueError, says({"Moments", "Sum"}));
 }
 
+// The checksum is right: somebody made the file, or memory failed before it was computed.
+BOOST_AUTO_TEST_CASE(a_snapshot_that_claims_more_than_it_holds_is_an_error) {
+  auto model = mlp();
+  ForwardOutput kept, slots(torchtap::recorders::Options().all_tensors(true));
+  for (ForwardOutput* recorder : {&kept, &slots}) recorder->modules(*model, sel::names("2"));
+  for (int i = 0; i < 3; ++i) model->forward(torch::rand({4, 6}));
+  std::int64_t refused = 0;
+  for (ForwardOutput* recorder : {&kept, &slots}) {
+    std::stringstream stream;
+    recorder->snapshot(stream);
+    const std::string bytes = stream.str();
+    constexpr std::size_t kHeader = 28, kSum = 20;
+    for (std::size_t at = kHeader; at + 8 <= bytes.size(); ++at) {
+      for (const char high : {'\0', '\x7f'}) {
+        std::string damaged = bytes;
+        damaged[at + 4] = high == 0 ? '\x40' : '\0';  // beyond memory, or beyond what a vector can have
+        damaged[at + 7] = high;
+        std::uint64_t sum = 14695981039346656037ULL;
+        for (std::size_t i = kHeader; i < damaged.size(); ++i) {
+          sum = (sum ^ static_cast<unsigned char>(damaged[i])) * 1099511628211ULL;
+        }
+        for (std::size_t i = 0; i < 8; ++i) damaged[kSum + i] = static_cast<char>(sum >> (8 * i) & 0xFF);
+        std::istringstream in(damaged);
+        try {
+          recorder->restore(in);
+        } catch (const c10::Error&) {
+          ++refused;
+        }
+      }
+    }
+  }
+  BOOST_TEST(refused > 100);
+}
+
 BOOST_AUTO_TEST_CASE(forward_stops_after_the_last_module_of_interest) {
   auto model = mlp();
   ForwardOutput early, late;

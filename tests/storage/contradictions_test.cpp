@@ -147,6 +147,21 @@ BOOST_AUTO_TEST_CASE(a_manifest_that_contradicts_itself_is_not_loaded) {
            });
 }
 
+BOOST_AUTO_TEST_CASE(a_shape_of_a_million_dimensions_makes_no_long_message) {
+  const TemporaryDirectory directory;
+  const std::string rec = directory / "rec";
+  save(rec, sample(), SaveOptions().mkdir(true));
+  std::string ones;
+  for (int i = 0; i < 1000000; ++i) ones += "1,";
+  const std::string text = read_bytes(rec + "/manifest.json");
+  write_bytes(rec + "/manifest.json",
+              replaced(text, "\"path\": \"total\"", "2,\n", ones + "4611686018427387904,\n"));
+  BOOST_CHECK_EXCEPTION(load(rec), c10::ValueError, [](const c10::Error& error) {
+    const std::string message = error.what_without_backtrace();
+    return message.size() < 1000 && message.find("1000002 dimensions") != std::string::npos;
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_value_that_contradicts_the_manifest_is_an_error) {
   const TemporaryDirectory directory;
   const std::string rec = directory / "rec";

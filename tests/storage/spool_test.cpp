@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
@@ -491,11 +492,165 @@ BOOST_AUTO_TEST_CASE(a_directory_is_replaced_only_when_asked_and_used_by_one_spo
   }
   BOOST_TEST(prefix(load(rec), 0) == 2);
   BOOST_TEST(load(rec).at("m1").samples() == 0);
-  { const Spool replaced(rec, options().overwrite(true)); }
+  { const Spool nothing(rec, options().overwrite(true)); }
+  BOOST_TEST(prefix(load(rec), 0) == 2);  // nothing was ever attached
   write_bytes(directory / "thesis.txt", "mine");
   BOOST_CHECK_EXCEPTION(Spool(directory.path(), options().overwrite(true)), c10::ValueError,
                         says({"thesis.txt"}));
   BOOST_CHECK_THROW(Spool(directory / "thesis.txt", options()), c10::ValueError);
+}
+
+// A spool that replaces a recording is killed at its first system call, then at its second, and so on.
+BOOST_AUTO_TEST_CASE(a_killed_spool_leaves_the_old_recording_or_the_new_one) {
+  const TemporaryDirectory directory;
+  at::set_num_threads(1);
+  const std::string rec = directory / "rec";
+  const auto record = [&](std::int64_t samples) {
+    Spool spool(rec, options().overwrite(true).shard_bytes(4096));
+    std::vector<Spool::Stream*> streams;
+    for (std::int64_t i = 0; i < kStreams; ++i) streams.push_back(&spool.add(entry(c10::str("m", i))));
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      for (std::int64_t i = 0; i < kStreams; ++i) {
+        append(spool, *streams[static_cast<std::size_t>(i)], numbered(i, sample));
+      }
+    }
+    spool.close();
+  };
+  record(8);
+  std::int64_t last = 8, replaced = 0, aside = 0;
+  for (std::int64_t call = 1;; ++call) {
+    const std::int64_t next = last == 8 ? 10 : 8;
+    const bool killed = kill_at(call, [&] { record(next); });
+    const Recording found = load(rec);
+    const std::int64_t now = prefix(found, 0);
+    for (std::int64_t i = 1; i < kStreams; ++i) BOOST_TEST(prefix(found, i) == now);
+    BOOST_TEST((now == last || now == next), now << " samples after " << last);
+    if (!killed) {
+      BOOST_TEST(now == next);
+      break;
+    }
+    aside += static_cast<std::int64_t>(names_in(directory.path()).size()) - 1;
+    replaced += now == next ? 1 : 0;
+    last = now;
+  }
+  BOOST_TEST(aside > 0);
+  BOOST_TEST(replaced > 0);
+  BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"rec"}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_recording_stays_until_the_new_one_is_whole) {
+  const TemporaryDirectory directory;
+  const std::string rec = directory / "rec";
+  const auto begin = [&] { return std::make_unique<Spool>(rec, options().overwrite(true)); };
+  {
+    Spool spool(rec, options());
+    auto& stream = spool.add(entry("m0"));
+    for (int i = 0; i < 3; ++i) append(spool, stream, numbered(0, i));
+  }
+  auto spool = begin();
+  spool->add(entry("m0"));
+  BOOST_CHECK_THROW(begin(), c10::ValueError);
+  BOOST_CHECK_EXCEPTION(save(rec, {}, SaveOptions().overwrite(true)), c10::ValueError, says({"spools"}));
+  spool.reset();  // no sample arrived
+  BOOST_TEST(prefix(load(rec), 0) == 3);
+  BOOST_TEST(names_in(directory.path()).size() == 1u);
+
+  // Samples that cannot be written: the old recording stays, and the new one lies beside it.
+  struct rlimit old {};
+  BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  spool = begin();
+  {
+    auto& few = spool->add(entry("m0"));
+    append(*spool, few, numbered(0, 0));
+    spool->retry();
+    limit_files(100000, old.rlim_max);
+    auto& many = spool->add(entry("m1"));
+    for (int i = 0; i < 100; ++i) many.append(at::zeros({1000}));
+    BOOST_CHECK_EXCEPTION(spool->finish(), c10::Error,
+                          says({"cannot write", ".rec.torchtap-new-", "1 samples in 1 complete shards"}));
+    spool.reset();
+  }
+  limit_files(old.rlim_cur, old.rlim_max);
+  ::signal(SIGXFSZ, old_handler);
+  BOOST_TEST(prefix(load(rec), 0) == 3);
+  const auto names = names_in(directory.path());
+  BOOST_REQUIRE(names.size() == 2u);
+  BOOST_TEST(recover(directory / (names[0] == "rec" ? names[1] : names[0])).samples >= 1);
+
+  spool = begin();
+  auto& stream = spool->add(entry("m0"));
+  for (int i = 0; i < 2; ++i) append(*spool, stream, numbered(0, i));
+  BOOST_TEST(spool->value(stream).list().size() == 2u);
+  BOOST_TEST(spool->is_at(rec));
+  BOOST_TEST(prefix(load(rec), 0) == 3);
+  spool->flush();
+  BOOST_TEST(spool->is_at(rec));
+  BOOST_TEST(prefix(load(rec), 0) == 2);
+  BOOST_TEST(!load(rec).complete());
+  append(*spool, stream, numbered(0, 2));
+  append(*spool, stream, numbered(0, 3));
+  spool->close();
+  BOOST_TEST(load(rec).complete());
+  BOOST_TEST(prefix(load(rec), 0) == 4);
+  BOOST_TEST(names_in(directory.path()).size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(samples_are_read_one_by_one_or_in_blocks) {
+  const TemporaryDirectory directory;
+  auto all = streams();
+  all.pop_back();  // no samples
+  {
+    Spool spool(directory / "rec", options().shard_bytes(5000));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      auto& stream = spool.add(entry(c10::str("m", i)));
+      for (const auto& sample : all[i]) append(spool, stream, sample);
+    }
+    auto& slots = spool.add(entry("slots"));
+    for (const auto& sample : all[0]) append(spool, slots, sample.add(1), 3);
+  }
+  Entry kept = entry("kept");
+  kept.samples = static_cast<std::int64_t>(all[1].size());
+  kept.value = torchtap::core::Value(all[1]);
+  Entry whole = entry("whole");
+  whole.samples = 9;
+  whole.reduction = "Sum";
+  whole.value = torchtap::core::Value(all[2][0]);
+  save(directory / "saved", {kept, whole}, SaveOptions().mkdir(true));
+  const auto check = [](const torchtap::storage::SampleRange& range, const std::vector<at::Tensor>& samples) {
+    std::size_t i = 0;
+    for (const at::Tensor& sample : range) {
+      BOOST_REQUIRE(i < samples.size());
+      BOOST_TEST(torchtap_test::same(sample, samples[i++]));
+    }
+    BOOST_TEST(i == samples.size());
+    std::vector<at::Tensor> defined;
+    for (const auto& sample : samples) {
+      if (sample.defined()) defined.push_back(sample);
+    }
+    i = 0;
+    std::size_t calls = 0;
+    range.each_block([&](const at::Tensor& block) {
+      ++calls;
+      for (const auto& sample : block.unbind(0)) {
+        BOOST_REQUIRE(i < defined.size());
+        BOOST_TEST(torchtap_test::same(sample, defined[i++]));
+      }
+    });
+    BOOST_TEST(i == defined.size());
+    return calls;
+  };
+  const Recording recording = load(directory / "rec");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t calls = check(recording.at(c10::str("m", i)).samples_range(), all[i]);
+    if (i == 0) BOOST_TEST(calls < 20u);  // 700 samples of 60 bytes in shards of 5000
+  }
+  std::vector<at::Tensor> more;
+  for (const auto& sample : all[0]) more.push_back(sample.add(1));
+  check(recording.at("slots").samples_range(3), more);
+  check(load(directory / "saved").at("kept").samples_range(), all[1]);
+  check(load(directory / "saved").at("whole").samples_range(), {all[2][0]});
 }
 
 BOOST_AUTO_TEST_CASE(append_continues_a_recording_that_was_not_spooled) {
@@ -709,6 +864,13 @@ BOOST_AUTO_TEST_CASE(what_journals_claim_is_checked) {
     }
   }
   BOOST_TEST(errors > 1000);
+  // A line that is not as a journal has them says so in plain words.
+  std::string fields = "{\"entry\":[1]}";
+  char sum[16];
+  std::snprintf(sum, sizeof sum, "%08x ", torchtap::storage::detail::crc32(0, fields.data(), fields.size()));
+  write_bytes(journal_path, good + sum + fields + "\n");
+  BOOST_CHECK_EXCEPTION(load(directory / "cut"), c10::ValueError,
+                        says({"a field is missing or of another type"}));
   // Lines with valid checksums and false claims.
   const auto claims = [&](const std::string& lines) {
     write_bytes(journal_path, good + lines);
