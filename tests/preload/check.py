@@ -55,7 +55,9 @@ with tempfile.TemporaryDirectory() as folder:
                        foreign, ending], folder, send)
         check(with_us[0] == bare[0], f"{ending}: exit status {with_us[0]} instead of {bare[0]}")
         check(with_us[1] == bare[1], f"{ending}: another output:\n{with_us[1]}\ninstead of\n{bare[1]}")
-        check(with_us[2] == bare[2], f"{ending}: other errors:\n{with_us[2]}\ninstead of\n{bare[2]}")
+        said = [line for line in with_us[2].splitlines() if line.startswith("torchtap: ")]
+        rest = [line for line in with_us[2].splitlines() if not line.startswith("torchtap: ")]
+        check(rest == bare[2].splitlines(), f"{ending}: other errors:\n{with_us[2]}\ninstead of\n{bare[2]}")
         if ending == "abort":  # only the program's own behaviour is guaranteed
             continue
         if not (out / "manifest.json").exists():
@@ -65,6 +67,8 @@ with tempfile.TemporaryDirectory() as folder:
         check("layer2.0.downsample.0" in entries and "fc" in entries, f"{ending}: paths {sorted(entries)}")
         check("Linear#0" in entries, f"{ending}: the module outside of the model: {sorted(entries)}")
         check(len(entries) == 22, f"{ending}: {len(entries)} modules")
+        samples = sum(entry["samples"] for entry, _ in entries.values())
+        check(said == [f"torchtap: recorded {samples} samples of 22 modules: {out}"], f"{ending}: {said}")
         check(entries["fc"][0]["samples"] == 3 and entries["conv1"][0]["samples"] == 4, f"{ending}: samples")
         check(not [name for name in os.listdir(folder) if name.startswith(ending + "-")], f"{ending}: a child wrote, too")
 

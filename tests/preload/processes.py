@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests torchtap preload: the recording of each process of a program, however it ended, and the messages.
 
-usage: processes.py TORCHTAP PROCESSES"""
+usage: processes.py TORCHTAP PROCESSES [SANITIZED]    SANITIZED: a program with AddressSanitizer"""
 import json
 import os
 import pathlib
@@ -14,7 +14,7 @@ import time
 
 import torch
 
-torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+torchtap, program, *sanitized = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:] if argument)
 failures = []
 folder = None
 # LibTorch may come with UCX, which prints addresses when a signal kills the program.
@@ -119,7 +119,8 @@ def check_processes():
     check([values(name) for name in others("fork_twice").values()] == [{"Linear#0": [20]}], f"two forks: {said}")
 
     said = preload("fork_idle")
-    check(values("fork_idle") == {"Linear#0": [2, 4]} and not others("fork_idle") and said == "", f"idle: {said}")
+    check(values("fork_idle") == {"Linear#0": [2, 4]} and not others("fork_idle") and
+          said == "torchtap: recorded 2 samples of 1 module: fork_idle\n", f"idle: {said}")
 
     # Workers know the paths of a model made before the fork.
     said = preload("workers", "--types", "Linear")
@@ -147,7 +148,8 @@ def check_endings():
     for ending in ("return", "_exit", "_Exit", "quick_exit", "abort", "assert", "quit", "alarm", "broken_pipe",
                    "own_term_handler", "own_abort_handler"):
         said = preload(ending)
-        check(values(ending) == three and said == "", f"{ending}: {values(ending)} {said}")
+        check(values(ending) == three and said == f"torchtap: recorded 3 samples of 1 module: {ending}\n",
+              f"{ending}: {values(ending)} {said}")
     for ending, words in (("segv", "killed by signal 11"), ("kill", "killed by signal 9"),
                           ("own_crash_handler", "the program ended")):
         said = preload(ending)
@@ -179,7 +181,7 @@ def check_endings():
             heard = process.stdout.readline()  # the next one is sent when this one has arrived
             check(heard == f"heard {int(number)}\n", f"signals: {heard!r} instead of {number}")
         out, said = process.communicate(timeout=120)
-        check((process.returncode, out, said) == (5, "1 1\n", ""), f"signals: {process.returncode} {out!r} {said!r}")
+        check((process.returncode, out) == (5, "1 1\n") and said.count("\n") == 1, f"signals: {process.returncode} {out!r} {said!r}")
         check(values(f"signals{to_group}") == three, "signals: the recording")
 
     # The program dies with its launcher.
@@ -202,11 +204,10 @@ def check_reasons():
     for name, options, words in (
             ("operations", (), "called none of its modules"),
             ("on_stack", (), "(Linear) are plain variables"),
-            ("script", (), "runs TorchScript"),
             ("own", (), "(Own) are compiled into it"),
             ("no_type", ("--types", "Conv2d|Linaer"), "no module that ran has a type like 'Conv2d|Linaer'; the nearest are Linear"),
             ("no_name", ("--names", "Linear#7"), "no module that ran is called 'Linear#7'; the nearest are \"Linear#0\"")):
-        said = preload(name, *options, mode=name if name in ("operations", "on_stack", "script", "own") else "return")
+        said = preload(name, *options, mode=name if name in ("operations", "on_stack", "own") else "return")
         check(recording(name) is None, f"{name}: there is a recording")
         lines = [line for line in said.splitlines() if "nothing was recorded" in line]
         check(len(lines) == 1 and words in lines[0], f"{name}: {said}")
@@ -214,6 +215,35 @@ def check_reasons():
     check("does not use LibTorch as a shared library" in said, f"no LibTorch: {said}")
     said = preload("static", command=["sh", "-c", f"{program} operations"])
     check("called none of its modules" in said, f"in a child: {said}")
+
+    # The variable was lost on the way to the program.
+    for name, command in (("env_i", ["env", "-i", program, "return"]), ("env_other", ["env", "LD_PRELOAD=", program, "return"]),
+                          ("env_child", ["sh", "-c", f"env -i {program} return; true"])):
+        said = preload(name, command=command)
+        check(recording(name) is None and "(env)" in said and "LD_PRELOAD was taken from it" in said, f"{name}: {said}")
+    said = run(["env", "-i", torchtap, "preload", "--save", "env_front", "--", program, "return"])[2]
+    check(values("env_front") == {"Linear#0": [2, 4, 6]}, f"env in front: {said}")
+    if os.path.exists("/sbin/ldconfig"):
+        said = preload("static_program", command=["/sbin/ldconfig", "-p"])
+        check("statically linked" in said, f"a static program: {said}")
+
+    # It was killed.
+    said = preload("killed_early", command=["sh", "-c", "kill -9 $$"])
+    check("killed by signal 9 (Killed) before there was anything to record" in said, f"killed early: {said}")
+    for name, options in (("own_abort", ()), ("abort_report", ("--report",))):
+        said = run([torchtap, "preload", *(options or ("--save",)), name + ".json", "--", program, "own_abort"])[2]
+        check("killed by signal 6 (Aborted) before any module that can be seen" in said, f"{name}: {said}")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process = subprocess.Popen([torchtap, "preload", "--names", "typo", "--save", "typo", "--", program, "wait"], cwd=folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pid = int(process.stdout.readline().split()[1])
+        os.kill(pid, number)
+        _, said = process.communicate(timeout=120)
+        check("no module that ran is called 'typo'; the nearest are \"Linear#0\"" in said, f"a typo, {number}: {said}")
+
+    # A stream that cannot be published is refused before the program starts.
+    status, output, said = run([torchtap, "preload", "--stream", "no name", "--", program, "operations"])
+    check(status == 2 and output == "" and "no name of a stream" in said, f"--stream 'no name': {status} {output} {said}")
 
     # A recording without samples is reported.
     said = preload("no_gradients", "--what", "grad-output", mode="return")
@@ -224,7 +254,7 @@ def check_reasons():
     check(values("own_root") == {"layer": [8]}, f"own_root: {values('own_root')}")
     check("1 Own (\"own\")" in said and "1 OwnRoot (the model itself)" in said, f"own types: {said}")
     said = preload("own_root_linear", "--types", "Linear", mode="own_root")
-    check(said == "", f"own types that nobody asked for: {said}")
+    check("not recorded" not in said, f"own types that nobody asked for: {said}")
 
 
 def check_anew():
@@ -253,12 +283,46 @@ def check_anew():
     expected = {"layer": twice}
     check(values("anew_models") == expected, f"models made anew: {values('anew_models')}")
 
+    # Six models, each called three times: whatever the modules' addresses, every call is recorded once.
+    numbers = [float(i) for i in range(18)]
+    for name, paths in (("in_turn", ("a", "b")), ("in_turn_trained", ("a", "b")),
+                        ("in_turn_unnamed", ("Linear#0", "Linear#1"))):
+        preload(name)
+        want = {paths[0]: [2 * number for number in numbers], paths[1]: [4 * number for number in numbers]}
+        check(values(name) == want, f"{name}: {values(name)}")
+        preload(name + "-count", "--reduce", "count", mode=name)
+        counts = [(entry["path"], entry["samples"]) for entry in json.load(open(folder / (name + "-count") / "manifest.json"))["entries"]]
+        check(sorted(counts) == [(path, 18) for path in paths], f"{name}: {counts}")
+    preload("in_turn_kept")
+    entries = json.load(open(folder / "in_turn_kept" / "manifest.json"))["entries"]
+    check(sorted((entry["path"], entry["samples"]) for entry in entries) == [("a", 3)] * 6 + [("b", 3)] * 6,
+          f"six models at once: {entries}")
+    for name in ("in_turn", "in_turn_trained"):
+        run([torchtap, "preload", "--report", f"{name}.json", "--", program, name])
+        for file in [f"{name}.json"] + [f"{name}-{i}.json" for i in range(2, 7)]:
+            (whole,) = json.load(open(folder / file)).values()
+            layers = whole["children"]["a"], whole["children"]["b"]
+            calls = [layer["info"]["forward"]["inclusive"]["calls"] for layer in layers]
+            check(whole["report"]["repeats"] == 3 and calls == [3, 3], f"{file}: {whole['report']['repeats']} repeats, {calls}")
+
     preload("anew_gradients", "--what", "grad-output", "--types", "Sigmoid")
     check(values("anew_gradients") == {"Sigmoid#0": [1] * 5}, f"gradients that come late: {values('anew_gradients')}")
 
     preload("two_sizes", "--reduce", "count")
     counts = {path: int(value["rows"] if "rows" in value else value["count.rows"]) for path, value in recording("two_sizes").items()}
     check(sorted(counts) == ["Linear#0", "Linear#1"], f"two sizes: {counts}")
+
+
+def check_sanitized():
+    """A program with AddressSanitizer runs, is recorded, and its errors are found."""
+    for mode, status, words in ((["right"], 6, ""), (["wrong"], None, "heap-buffer-overflow")):
+        bare = run([*sanitized, *mode])
+        with_us = run([torchtap, "preload", "--save", f"sanitized-{mode[0]}", "--", *sanitized, *mode])
+        check(with_us[:2] == bare[:2] and status in (None, bare[0]), f"a sanitizer: {with_us} instead of {bare}")
+        check(words in with_us[2], f"what a sanitizer finds: {with_us[2]}")
+    check(values("sanitized-right") == {"Linear#0": [0, 2, 4]}, f"with a sanitizer: {values('sanitized-right')}")
+    preload("sanitized-child", command=["sh", "-c", f"{sanitized[0]}; exit 3"])
+    check(values("sanitized-child") == {"Linear#0": [0, 2, 4]}, "a child with a sanitizer")
 
 
 def check_many():
@@ -274,5 +338,7 @@ with tempfile.TemporaryDirectory() as name:
     check_reasons()
     check_anew()
     check_many()
+    if sanitized:
+        check_sanitized()
 print("FAILED" if failures else "every process records for itself, and what is missing is said")
 sys.exit(1 if failures else 0)

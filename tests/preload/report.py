@@ -74,7 +74,7 @@ def check_passes(folder):
     check(totals(report, "conv") == (9, CONV) and totals(report, "fc") == (9, FC), f"train: {totals(report, 'conv')}")
     check(totals(report, "fc", "backward") == (5, 2 * FC), f"train: backward {totals(report, 'fc', 'backward')}")
     check(calls(modules(report)["unused"]) == 0, "train: a module that never ran")
-    check(err == "", f"train: {err}")
+    check(err == "torchtap: measured 9 repeats: " + str(folder / "insight.json") + "\n", f"train: {err}")
 
     report, _ = measured(passes, "siamese", folder)
     check(repeats(report) == 9 and calls(modules(report)["conv"]) == 14, f"siamese: {repeats(report)}")

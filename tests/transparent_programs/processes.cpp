@@ -303,6 +303,13 @@ int own() {
   return 5;
 }
 
+/// Aborts after its model was set up, before it runs.
+int own_abort() {
+  OwnRoot root;
+  root->eval();
+  std::abort();
+}
+
 int own_root() {
   OwnRoot root;
   const auto names = root->named_modules();
@@ -346,6 +353,35 @@ int anew_models() {
     OwnRoot root;
     root->eval();
     root(torch::full({1, 2}, double(i)));
+  }
+  return 5;
+}
+
+struct TwoImpl : nn::Module {
+  explicit TwoImpl(bool b_first) {
+    if (b_first) b = make_layer();
+    a = register_module("a", make_layer());
+    if (!b_first) b = make_layer();
+    register_module("b", b);
+  }
+  at::Tensor forward(const at::Tensor& x) { return b(a(x).expand({1, 2})); }
+  nn::Linear a{nullptr}, b{nullptr};
+};
+TORCH_MODULE(Two);
+
+/// One model after the other, each called several times. The layers are made in one order and the other in
+/// turn, so that a layer takes the address of another one of the model before.
+int models_in_turn(bool named, bool kept, bool trained) {
+  std::vector<Two> all;
+  for (int i = 0; i < 6; ++i) {
+    Two net(i % 2 == 1);
+    if (named) net->eval();
+    if (trained) trained = !net->parameters().empty();
+    for (int k = 0; k < 3; ++k) {
+      const at::Tensor result = net(torch::full({1, 2}, double(3 * i + k)));
+      if (trained) result.sum().backward();
+    }
+    if (kept) all.push_back(net);
   }
   return 5;
 }
@@ -413,10 +449,15 @@ int main(int argc, char** argv) {
       {"on_stack", on_stack},
       {"script", script},
       {"own", own},
+      {"own_abort", own_abort},
       {"own_root", own_root},
       {"anew", anew},
       {"anew_in_scope", anew_in_scope},
       {"anew_models", anew_models},
+      {"in_turn", [] { return models_in_turn(true, false, false); }},
+      {"in_turn_unnamed", [] { return models_in_turn(false, false, false); }},
+      {"in_turn_kept", [] { return models_in_turn(true, true, false); }},
+      {"in_turn_trained", [] { return models_in_turn(true, false, true); }},
       {"anew_gradients", anew_gradients},
       {"two_sizes", two_sizes},
       {"many", many},

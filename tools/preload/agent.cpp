@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 #include <cereal/archives/json.hpp>
 #include <pthread.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <mutex>
+#include <optional>
 #include <sstream>
 
 #include <torchtap/hooks/detail/interposed.hpp>
@@ -25,6 +27,7 @@
 #ifdef TORCHTAP_HAVE_EXPLORER
 #include "explore.hpp"
 #endif
+#include "linked.hpp"
 #include "session.hpp"
 #include "trace.hpp"
 
@@ -96,22 +99,29 @@ void with_mode(Function&& function) noexcept {
   }
 }
 
-void on_called_module(Module& module) {
-  if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.called(module); });
+void meet(const std::function<bool(Session&)>& meeting) {
   const OwnCalls own;
   try {
-    if (session().meet(module)) {
-      session().begin();
-      watch(agent->config.every);
-    }
+    if (!meeting(session())) return;
+    session().begin();
+    watch(agent->config.every);
   } catch (const std::exception& error) {
     session().note(tools::message_of(error));  // the program's call continues
   }
 }
 
-std::unique_ptr<at::ObserverContext> on_script(const at::RecordFunction& /*function*/) {
-  if (agent != nullptr && agent->mode == nullptr && !agent->forked) agent->session.load()->note_script();
-  return nullptr;
+void on_called_module(Module& module) {
+  if (agent->mode != nullptr) return with_mode([&](Mode& mode) { mode.called(module); });
+  meet([&](Session& session) { return session.meet(module); });
+}
+
+/// Which method of which module runs; none for a function that belongs to no module.
+std::optional<torch::jit::Method> method_of(torch::jit::GraphFunction& function,
+                                            const std::vector<c10::IValue>& stack) {
+  if (stack.empty() || !stack.front().isModule()) return std::nullopt;
+  const auto self = stack.front().toObject();
+  if (self->type()->findMethod(function.name()) != &function) return std::nullopt;
+  return torch::jit::Method(self, &function);
 }
 
 /// Hides a backward from a trace, whichever thread it runs in.
@@ -161,6 +171,15 @@ void in_child() {
   forget_watch();
 }
 
+/// Leaves a report at once. If no other follows, the process was killed, or ran a program without us.
+void report_start(const Config& config) {
+  if (read_report(config.reports, ::getpid()).attached) return;  // of the program that it was before an exec
+  Report report;
+  report.process = ::getpid();
+  report.program = program_name();
+  tell(report, config.reports, false);
+}
+
 [[gnu::constructor]] void start() {
   const char* text = std::getenv(kVariable);
   if (text == nullptr) return;
@@ -172,6 +191,7 @@ void in_child() {
     config.serialize(archive);
     { const hooks::detail::Hook first; }  // these must register their fork handlers before the agent does
     hooks::detail::Registry::instance();
+    report_start(config);
     agent = new Agent(config);
   } catch (const c10::Error& error) {
     std::cerr << "torchtap: " << error.what_without_backtrace() << std::endl;
@@ -185,8 +205,6 @@ void in_child() {
   std::atexit(finish);
   std::at_quick_exit(finish);
   former_terminate = std::set_terminate(on_terminate);
-  at::addGlobalCallback(
-      at::RecordFunctionCallback(on_script).scopes({at::RecordScope::TORCHSCRIPT_FUNCTION}));
   if (has_mode() && agent->mode->hides_backward()) {
     at::addGlobalCallback(
         at::RecordFunctionCallback(on_backward, after_backward).scopes({at::RecordScope::BACKWARD_FUNCTION}));
@@ -198,11 +216,6 @@ void in_child() {
 
 std::uint64_t generation() noexcept {
   return current_generation.load(std::memory_order_relaxed);
-}
-
-bool is_recording() noexcept {
-  if (has_mode()) return agent->mode->recording();
-  return is_own_process() && agent->session.load()->attached();
 }
 
 void finish() noexcept {
@@ -231,12 +244,23 @@ void backward(bool begins) noexcept {
 }
 
 bool waits_for_script() noexcept {
-  return has_mode() && !OwnCalls::here() && agent->mode->waits_for_script();
+  if (agent == nullptr || OwnCalls::here()) return false;
+  return agent->mode == nullptr || agent->mode->waits_for_script();
 }
 
-c10::IValue called_script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
-                          const std::function<c10::IValue()>& original) {
-  return agent->mode->script(method, arguments, original);
+void called_script(torch::jit::GraphFunction& function, const std::vector<c10::IValue>& stack,
+                   const std::function<void()>& original) {
+  const auto method = method_of(function, stack);
+  if (!method.has_value()) return original();
+  if (agent->mode == nullptr) {
+    meet([&](Session& session) { return session.meet(*method); });
+    return original();
+  }
+  const std::vector<c10::IValue> arguments(stack.begin() + 1, stack.end());
+  agent->mode->script(*method, arguments, [&] {
+    original();
+    return stack.empty() ? c10::IValue() : stack.back();
+  });
 }
 
 void found_root(const Module& root) noexcept {

@@ -10,7 +10,7 @@ namespace torch::nn {
 class Module;
 }
 namespace torch::jit {
-struct Method;
+struct GraphFunction;
 }
 
 /// The agent: the part of `torchtap preload` that runs inside the program.
@@ -26,17 +26,15 @@ void backward(bool begins) noexcept;
 
 /// Whether the next call of TorchScript is to be seen.
 bool waits_for_script() noexcept;
-/// Called in place of a method of TorchScript; calls `original`, which runs it.
-c10::IValue called_script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
-                          const std::function<c10::IValue()>& original);
+/// Called in place of a function of TorchScript; calls `original`, which takes the arguments from the stack
+/// and puts the result there.
+void called_script(torch::jit::GraphFunction& function, const std::vector<c10::IValue>& stack,
+                   const std::function<void()>& original);
 
 /// Saves this process's recording and reports it; only the first call has an effect.
 void finish() noexcept;
 /// Saves the recording so far.
 void snapshot() noexcept;
-/// Whether there is anything to save: this process, rather than the one it was forked from, recorded
-/// something.
-bool is_recording() noexcept;
 
 /// 1 in the initial process, and one more after each fork.
 std::uint64_t generation() noexcept;

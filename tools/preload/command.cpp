@@ -4,7 +4,6 @@
 #include <cereal/archives/json.hpp>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -15,12 +14,14 @@
 #include <stdexcept>
 
 #include <torchtap/views/report/save.hpp>
+#include <torchtap/views/stream/publisher.hpp>
 
 #include "../asked.hpp"
 #include "../checks.hpp"
 #include "../which_options.hpp"
 #include "announcements.hpp"
 #include "config.hpp"
+#include "executable.hpp"
 #include "report.hpp"
 #include "summary.hpp"
 #include "supervise.hpp"
@@ -35,8 +36,11 @@ Records inside a program without rebuilding it: any program that uses LibTorch a
 by their paths once the program has asked a model for its parameters or modules or set it to train or eval; until then
 by type and order of first use ("Linear#0"). Modules that a program creates anew in every forward share an entry if
 they have the same type and shape and the same path, or are called after the same module. Modules defined in LibTorch's
-headers (BatchNorm, InstanceNorm) and the program's own types are compiled into the program and cannot be seen; at the
-end torchtap names those it missed, or says why there is no recording.
+headers (BatchNorm, InstanceNorm, Sequential) and the program's own types are compiled into the program and cannot be
+seen; at the end torchtap names those it missed, or says why there is no recording.
+
+TorchScript models are recorded too, as torchtap record does, with all modules that their code calls, whether the program
+is C++ or Python (-- python3 script.py). Modules of torch.nn in Python are written in Python and not seen.
 
 Each process makes its own recording: the program in DIR, processes that it starts in DIR-PID, whether forked or
 running another program. A forked child has its own samples, not its parent's. At the end torchtap lists the
@@ -116,13 +120,17 @@ class Reports {
 
 /// The environment of the program.
 struct Environment {
-  std::string libraries;
+  std::string libraries, sanitizer;
 
   Environment() {
     // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
     libraries = find_library("libtorchtap_preload.so").string() + ":" +
                 find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
     if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
+    // AddressSanitizer's library wants to be loaded first. It works behind ours, which define none of the
+    // functions that it replaces but `_exit` and `abort`, and call the next definition of these.
+    if (const char* theirs = std::getenv("ASAN_OPTIONS")) sanitizer = std::string(theirs) + ":";
+    sanitizer += "verify_asan_link_order=0";
   }
 };
 
@@ -136,34 +144,19 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   }
   ::setenv(kVariable, text.str().c_str(), 1);
   ::setenv("LD_PRELOAD", environment.libraries.c_str(), 1);
+  ::setenv("ASAN_OPTIONS", environment.sanitizer.c_str(), 1);
   std::vector<char*> arguments;
   for (auto& argument : program) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
 }
 
-/// Whether the program can be run, as a status of the shell: 0, 127 not found, 126 not executable.
-int find_program(const std::string& program) {
-  const auto runs = [](const std::string& file) {
-    std::error_code error;
-    if (!fs::exists(file, error)) return 127;
-    return ::access(file.c_str(), X_OK) == 0 && !fs::is_directory(file, error) ? 0 : 126;
-  };
-  if (program.find('/') != std::string::npos) return runs(program);
-  int status = 127;
-  const char* variable = std::getenv("PATH");
-  std::istringstream folders(variable != nullptr ? variable : "/bin:/usr/bin");
-  for (std::string folder; status != 0 && std::getline(folders, folder, ':');) {
-    status = std::min(status, runs((folder.empty() ? "." : folder) + "/" + program));
-  }
-  return status;
-}
-
 [[noreturn]] void run(Config config, const std::string& shown, std::vector<std::string>& program) {
-  if (const int status = find_program(program[0]); status != 0) {
+  const Executable executable = find_executable(program[0]);
+  if (executable.status != 0) {
     std::cerr << "torchtap: cannot run " << program[0] << ": "
-              << std::strerror(status == 127 ? ENOENT : EACCES) << '\n';
-    std::exit(status);
+              << std::strerror(executable.status == 127 ? ENOENT : EACCES) << '\n';
+    std::exit(executable.status);
   }
   Ended ended;
   {
@@ -186,7 +179,7 @@ int find_program(const std::string& program) {
     config.process = ended.process;
     auto reports = read_reports(folder.path());
     settle(reports, config);
-    for (const auto& line : summarize(reports, config, shown, ended)) {
+    for (const auto& line : summarize(reports, config, shown, ended, executable.path)) {
       std::cerr << "torchtap: " << line << '\n';
     }
   }
@@ -238,6 +231,7 @@ struct Chosen {
         "save what arrives: torchtap tail " +
         config.stream + " --save " + config.save + ".");
   }
+  if (!config.stream.empty()) views::stream::Publisher::check(config.stream);
   if (chosen.explores) prepare_explorer(config, chosen.port);
   if (!chosen.trace.empty()) {
     config.mode = "trace";

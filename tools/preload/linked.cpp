@@ -1,5 +1,6 @@
 #include "linked.hpp"
 
+#include <dlfcn.h>
 #include <link.h>
 
 #include <cstring>
@@ -49,6 +50,10 @@ bool program_uses_torch() noexcept {
   bool found = false;
   dl_iterate_phdr(needs_torch, &found);
   return found;
+}
+
+bool program_uses_python() noexcept {
+  return dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr;
 }
 
 std::string program_name() {

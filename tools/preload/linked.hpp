@@ -6,6 +6,8 @@ namespace torchtap::preload {
 
 /// Whether any object in this process other than LibTorch and torchtap links LibTorch as a shared library.
 bool program_uses_torch() noexcept;
+/// Whether a Python interpreter is loaded.
+bool program_uses_python() noexcept;
 /// The name of its executable, as `ps` shows it.
 std::string program_name();
 

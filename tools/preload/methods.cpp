@@ -1,31 +1,35 @@
-// Programs call TorchScript through one function of LibTorch. The definition here precedes LibTorch's: it has
-// the agent see the call, and calls the original.
+// Programs, and Python, run TorchScript through one virtual function of LibTorch. The definition here
+// precedes LibTorch's: it has the agent see the call, and calls the original.
 #include <dlfcn.h>
-#include <torch/csrc/jit/api/method.h>
+#include <torch/csrc/jit/api/function_impl.h>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/transparent/detail/intercept.hpp>
 
 #include "agent.hpp"
 
-namespace torch::jit {
+#define TORCHTAP_RUN "_ZN5torch3jit13GraphFunction3runERSt6vectorIN3c106IValueESaIS4_EE"
 
-c10::IValue Method::operator()(std::vector<c10::IValue> stack, const Kwargs& kwargs) const {
-  using Member = c10::IValue (Method::*)(std::vector<c10::IValue>, const Kwargs&) const;
+namespace torchtap::preload {
+namespace {
+
+using Run = void (*)(torch::jit::GraphFunction*, torch::jit::Stack&);
+
+}  // namespace
+
+// GraphFunction::run, under its symbol: defined as a member, it would bring a second copy of the class's
+// table of virtual functions with it. In the Itanium C++ ABI `this` is the first argument.
+[[gnu::visibility("default")]] void run_function(torch::jit::GraphFunction* function,
+                                                 torch::jit::Stack& stack) __asm__(TORCHTAP_RUN);
+
+void run_function(torch::jit::GraphFunction* function, torch::jit::Stack& stack) {
   static const auto original = [] {
-    const void* code =
-        dlsym(RTLD_NEXT,
-              "_ZNK5torch3jit6MethodclESt6vectorIN3c106IValueESaIS4_EERKSt13unordered_mapINSt7__"
-              "cxx1112basic_stringIcSt11char_traitsIcESaIcEEES4_St4hashISD_ESt8equal_toISD_ESaISt4"
-              "pairIKSD_S4_EEE");
+    void* code = dlsym(RTLD_NEXT, TORCHTAP_RUN);
     TORCH_CHECK_NOT_IMPLEMENTED(code != nullptr,
-                                "torchtap preload: LibTorch has no torch::jit::Method::operator().");
-    return torchtap::transparent::detail::member_at<Member>(code);
+                                "torchtap preload: LibTorch has no torch::jit::GraphFunction::run.");
+    return reinterpret_cast<Run>(code);
   }();
-  if (!torchtap::preload::waits_for_script()) return (this->*original)(std::move(stack), kwargs);
-  const std::vector<c10::IValue> arguments = stack;
-  return torchtap::preload::called_script(*this, arguments,
-                                          [&] { return (this->*original)(std::move(stack), kwargs); });
+  if (!waits_for_script()) return original(function, stack);
+  called_script(*function, stack, [&] { original(function, stack); });
 }
 
-}  // namespace torch::jit
+}  // namespace torchtap::preload

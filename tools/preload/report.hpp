@@ -13,7 +13,7 @@
 namespace torchtap::preload {
 
 /// A process's report to the launcher. Only the launcher prints, as the program's own stderr may be closed or
-/// parsed. Written when the process first records, with each save, and at its end.
+/// parsed. Written when torchtap is loaded, when the process first records, with each save, and at its end.
 struct Report {
   std::int64_t process = 0;
   std::string program;                         ///< the name of its executable
@@ -25,7 +25,7 @@ struct Report {
   std::int64_t samples = 0;                    ///< in the recording
   std::int64_t modules = 0;                    ///< that have samples
   bool uses_torch = false;                     ///< the program links LibTorch as a shared library
-  bool uses_script = false;                    ///< TorchScript ran
+  bool uses_python = false;                    ///< a Python interpreter is loaded
   std::set<std::string> ran_types, ran_paths;  ///< of modules whose calls were seen
   std::set<std::string> on_stack;              ///< types of modules that no shared pointer owns
   std::set<std::string> compiled_in;           ///< types in the program's models whose calls cannot be seen
@@ -35,7 +35,7 @@ struct Report {
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(process), CEREAL_NVP(program), CEREAL_NVP(attached), CEREAL_NVP(ended),
             CEREAL_NVP(directory), CEREAL_NVP(stream), CEREAL_NVP(saved_at), CEREAL_NVP(samples),
-            CEREAL_NVP(modules), CEREAL_NVP(uses_torch), CEREAL_NVP(uses_script), CEREAL_NVP(ran_types),
+            CEREAL_NVP(modules), CEREAL_NVP(uses_torch), CEREAL_NVP(uses_python), CEREAL_NVP(ran_types),
             CEREAL_NVP(ran_paths), CEREAL_NVP(on_stack), CEREAL_NVP(compiled_in), CEREAL_NVP(notes));
   }
 };

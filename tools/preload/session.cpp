@@ -1,5 +1,6 @@
 #include "session.hpp"
 
+#include <torch/csrc/jit/api/module.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,11 +10,13 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/detail/script.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 #include "../asked.hpp"
 #include "../message.hpp"
+#include "../methods.hpp"
 #include "agent.hpp"
 #include "linked.hpp"
 
@@ -31,6 +34,15 @@ std::string kind_of(const Module& module, const std::string& type) {
   std::string kind = type;
   for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
     kind += c10::str(" ", parameter.key(), parameter.value().sizes());
+  }
+  return kind;
+}
+
+/// The same for one of TorchScript, recorded by the module's method.
+std::string kind_of(const model::ModuleRef& module) {
+  std::string kind = module.qualified_type() + "." + module.method();
+  for (const auto& parameter : module.script().named_parameters(/*recurse=*/false)) {
+    kind += c10::str(" ", parameter.name, parameter.value.sizes());
   }
   return kind;
 }
@@ -101,10 +113,7 @@ void Session::learn(const Module& root) {
 
 bool Session::meet(Module& module) {
   const auto keep = module.weak_from_this().lock();
-  if (keep == nullptr) {
-    meet_on_stack(module);
-    return false;
-  }
+  if (keep == nullptr) return meet_on_stack(module);
   Trail& trail = Trail::here(serial_);
   {
     const std::shared_lock lock(mutex_);
@@ -134,8 +143,9 @@ bool Session::meet(Module& module) {
     node->path = place->second.path;
     node->aliases = place->second.aliases;
   }
-  std::int64_t position = placed ? find_slot(kind, node->path, trail) : find_slot(kind, "", trail);
-  const bool is_new = position < 0;
+  std::int64_t position =
+      placed ? first_free(slots_of_[kind + "\n" + node->path], 0) : find_slot(kind, trail);
+  const bool is_new = position < 0, is_first = slots_.empty();
   if (is_new) {
     position = static_cast<std::int64_t>(slots_.size());
     slots_.emplace_back();
@@ -145,53 +155,126 @@ bool Session::meet(Module& module) {
   }
   Slot& slot = slots_[static_cast<std::size_t>(position)];
   if (!placed) node->path = slot.path;
-  if (!is_new && slot.module != &module) met_.erase(slot.module);
+  if (!is_new && slot.module != &module) {
+    // Its former module is gone; another one may have that address by now.
+    const auto former = met_.find(slot.module);
+    if (former != met_.end() && former->second.slot == position) met_.erase(former);
+  }
   slot.module = &module;
-  slot.owner = keep;
+  slot.is_free = [owner = module.weak_from_this()] { return owner.expired(); };
   met_[&module] = {keep, position};
   trail.follow(position, keep);
-  report_.ran_types.insert(node->type);
-  if (report_.ran_paths.size() < kMostPaths) report_.ran_paths.insert(node->path);
   const model::ModuleRef ref = model::detail::Access::make(node);
+  note_ran(ref);
   if (!is_new) {
     if (slot.index >= 0) recorder_->replace(slot.index, ref);
     return false;
   }
-  if (!selector_(ref)) return false;
-  if (attached_ == kMost) {
-    ++left_out_[node->type];
-    return false;
-  }
+  if (!selector_(ref) || !has_room(ref, attached_)) return is_first;
   recorder_->attach({ref});
-  slot.index = static_cast<std::int64_t>(attached_);
-  return attached_++ == 0;
+  slot.index = static_cast<std::int64_t>(attached_++);
+  return is_first || slot.index == 0;
+}
+
+bool Session::meet(const torch::jit::Method& method) {
+  // "forward" includes the copies that tracing makes of it.
+  const std::string name = model::detail::implements(method.name(), "forward") ? "forward" : method.name();
+  const torch::jit::Module root = method.owner();
+  {
+    const std::shared_lock lock(mutex_);
+    const auto known = met_scripts_.find({root._ivalue().get(), name});
+    if (known != met_scripts_.end() && known->second.called) return false;
+  }
+  const std::vector<model::ModuleRef> modules = tools::find_methods(root, name, name).modules;
+  const selectors::Selector selector = tools::selector_of(config_.which, modules);
+
+  const std::unique_lock lock(mutex_);
+  if (done_) return false;
+  const bool is_first = slots_.empty();
+  for (auto known = met_scripts_.begin(); known != met_scripts_.end();) {
+    known = known->second.owner.expired() ? met_scripts_.erase(known) : std::next(known);
+  }
+  hooks::DeferredCompile batch;
+  const Script life(root._ivalue());
+  std::vector<model::ModuleRef> fresh;
+  std::vector<std::size_t> positions;
+  for (const model::ModuleRef& module : modules) {
+    if (!module.has_forward()) continue;
+    const auto object = module.script()._ivalue();
+    const Script own(object);
+    const auto [known, is_unknown] =
+        met_scripts_.try_emplace({object.get(), module.method()}, KnownScript{own});
+    known->second.called = known->second.called || module == module.root();
+    if (!is_unknown) continue;
+    note_ran(module);
+    auto& same = slots_of_[kind_of(module) + "\n" + module.path()];
+    std::int64_t position = first_free(same, 0);
+    const bool is_new = position < 0;
+    if (is_new) {
+      position = static_cast<std::int64_t>(slots_.size());
+      same.push_back(position);
+      slots_.emplace_back().path = module.path();
+    }
+    Slot& slot = slots_[static_cast<std::size_t>(position)];
+    if (!is_new) {
+      const auto former = met_scripts_.find(slot.script);
+      if (former != met_scripts_.end() && former->second.slot == position) met_scripts_.erase(former);
+    }
+    known->second.slot = position;
+    slot.script = known->first;
+    // A weak pointer to the root keeps its parts, though not the root itself, alive.
+    slot.is_free = [own, life] { return own.expired() || life.expired(); };
+    if (!is_new) {
+      if (slot.index >= 0) recorder_->replace(slot.index, module);
+    } else if (selector(module) && has_room(module, attached_ + fresh.size())) {
+      fresh.push_back(module);
+      positions.push_back(static_cast<std::size_t>(position));
+    }
+  }
+  const bool is_first_attached = attached_ == 0 && !fresh.empty();
+  if (!fresh.empty()) recorder_->attach(fresh);
+  for (const std::size_t position : positions)
+    slots_[position].index = static_cast<std::int64_t>(attached_++);
+  batch.commit();
+  return is_first || is_first_attached;
+}
+
+void Session::note_ran(const model::ModuleRef& module) {
+  report_.ran_types.insert(module.type());
+  if (report_.ran_paths.size() < kMostPaths) report_.ran_paths.insert(module.path());
+}
+
+/// Whether one more can be attached. Counts the module as left out if not.
+bool Session::has_room(const model::ModuleRef& module, std::size_t attached) {
+  if (attached < kMost) return true;
+  ++left_out_[module.type()];
+  return false;
 }
 
 // Without a shared_ptr we cannot detect that another module reuses this address.
-void Session::meet_on_stack(const Module& module) {
+bool Session::meet_on_stack(const Module& module) {
   const std::type_index type = typeid(module);
   {
     const std::shared_lock lock(mutex_);
-    if (on_stack_.count(type) != 0) return;
+    if (on_stack_.count(type) != 0) return false;
   }
   const std::unique_lock lock(mutex_);
-  on_stack_.insert(type);
   report_.on_stack.insert(model::pretty_type_name(module));
+  return on_stack_.insert(type).second;
 }
 
-/// The slot of a module that was created anew: one whose module is gone, was of the same kind, and had the
-/// same path or, outside of models, was called after the same module. -1 if there is none.
-std::int64_t Session::find_slot(const std::string& kind, const std::string& path, Trail& trail) {
-  const auto is_free = [this](std::int64_t position) {
-    return slots_[static_cast<std::size_t>(position)].owner.expired();
-  };
-  const auto first_free = [&](const std::vector<std::int64_t>& positions, std::size_t from) {
-    const auto begin = positions.begin() + static_cast<std::ptrdiff_t>(std::min(from, positions.size()));
-    const auto found = std::find_if(begin, positions.end(), is_free);
-    return found == positions.end() ? std::int64_t{-1} : *found;
-  };
-  if (!path.empty()) return first_free(slots_of_[kind + "\n" + path], 0);
+/// The first of these slots, from the one at `from` on, whose module is gone; -1 if there is none.
+std::int64_t Session::first_free(const std::vector<std::int64_t>& slots, std::size_t from) const {
+  const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(std::min(from, slots.size()));
+  const auto found = std::find_if(begin, slots.end(), [this](std::int64_t position) {
+    return slots_[static_cast<std::size_t>(position)].is_free();
+  });
+  return found == slots.end() ? std::int64_t{-1} : *found;
+}
 
+/// The slot of a module outside of models that was created anew: one whose module is gone, was of the same
+/// kind, and was called after the same module. -1 if there is none.
+std::int64_t Session::find_slot(const std::string& kind, Trail& trail) {
   const std::int64_t anchor = trail.anchor();
   auto& here = slots_of_[c10::str(kind, "\n#", anchor)];
   const std::size_t turn = trail.count(kind);
@@ -202,10 +285,9 @@ std::int64_t Session::find_slot(const std::string& kind, const std::string& path
   if (anchor == Trail::kNowhere) return -1;
   // In the first forward the first module has no anchor; in the second it has one.
   auto& unanchored = slots_of_[c10::str(kind, "\n#", Trail::kNowhere)];
-  const auto found = std::find_if(unanchored.begin(), unanchored.end(), is_free);
-  if (found == unanchored.end()) return -1;
-  const std::int64_t position = *found;
-  unanchored.erase(found);
+  const std::int64_t position = first_free(unanchored, 0);
+  if (position < 0) return -1;
+  unanchored.erase(std::find(unanchored.begin(), unanchored.end(), position));
   slots_of_[c10::str(kind, "\n#", anchor)].push_back(position);
   return position;
 }
@@ -286,16 +368,32 @@ void Session::save(const std::vector<storage::Entry>& entries) {
   }
 }
 
+/// Names the types that most of the modules have.
+std::string Session::compiled_in_note() const {
+  constexpr std::size_t kMostTypes = 6;
+  std::vector<const std::pair<const std::string, std::set<std::string>>*> types;
+  std::size_t modules = 0;
+  for (const auto& entry : places_.compiled_in) {
+    types.push_back(&entry);
+    modules += entry.second.size();
+  }
+  std::stable_sort(types.begin(), types.end(),
+                   [](const auto* a, const auto* b) { return a->second.size() > b->second.size(); });
+  std::string list;
+  for (std::size_t i = 0; i < std::min(types.size(), kMostTypes); ++i) {
+    const auto& [type, paths] = *types[i];
+    // The last one is not the root, unless there is no other.
+    list += c10::str(list.empty() ? "" : ", ", paths.size(), " ", type, " (", named(*paths.rbegin()),
+                     paths.size() > 1 ? ", …)" : ")");
+  }
+  if (types.size() > kMostTypes) list += c10::str(" and ", types.size() - kMostTypes, " other types");
+  return c10::str("not recorded, as their forward is compiled into the program: ", modules,
+                  modules == 1 ? " module: " : " modules: ", list, ".");
+}
+
 std::vector<std::string> Session::notes() {
   std::vector<std::string> lines;
-  if (!places_.compiled_in.empty()) {
-    std::string types;
-    for (const auto& [type, paths] : places_.compiled_in) {
-      types += c10::str(types.empty() ? "" : ", ", paths.size(), " ", type, " (", named(*paths.begin()),
-                        paths.size() > 1 ? ", ...)" : ")");
-    }
-    lines.push_back("not recorded, as their forward is compiled into the program: " + types + ".");
-  }
+  if (!places_.compiled_in.empty()) lines.push_back(compiled_in_note());
   for (const auto& [type, count] : left_out_) {
     lines.push_back(c10::str("not recorded: ", count, " modules of type ", type, " that were called after ",
                              kMost, " others; choose fewer by --types or --names."));
@@ -314,7 +412,6 @@ void Session::tell(bool ended) {
     const std::shared_lock lock(mutex_);
     report = report_;
     report.attached = attached();
-    report.uses_script = uses_script_;
     for (const auto& entry : places_.compiled_in) report.compiled_in.insert(entry.first);
     report.notes = notes();
   }

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <sys/types.h>
 #include <torch/nn/module.h>
 
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +17,7 @@
 #include <typeindex>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <torchtap/recorders/recorder.hpp>
@@ -24,6 +27,10 @@
 #include "report.hpp"
 #include "streaming.hpp"
 #include "trail.hpp"
+
+namespace torch::jit {
+struct Method;
+}
 
 namespace torchtap::preload {
 
@@ -53,12 +60,13 @@ class Session {
   /// one.
   void learn(const torch::nn::Module& root);
   /// Call for each module call. Attaches the recorder on the module's first call if it is selected. Returns
-  /// true if it is the first module attached.
+  /// true if it is the first module of all, or the first attached: then call `begin`.
   bool meet(torch::nn::Module& module);
-  /// Tells the launcher that there will be a recording.
+  /// The same for a method of TorchScript that the program calls. Attaches to all modules that its code
+  /// calls.
+  bool meet(const torch::jit::Method& method);
+  /// Tells the launcher that modules run, and waits for readers if any module is attached.
   void begin();
-  /// Notes that TorchScript ran.
-  void note_script() noexcept { uses_script_ = true; }
   void note(std::string text);
   /// Saves the recording so far.
   void snapshot() noexcept;
@@ -78,22 +86,37 @@ class Session {
  private:
   static constexpr std::size_t kMost = 10000;
 
+  using Script = c10::weak_intrusive_ptr<c10::ivalue::Object>;
+  /// A module of TorchScript and the method that is recorded. The memory of a module that is gone is not used
+  /// again as long as it is known.
+  using ScriptKey = std::pair<const c10::ivalue::Object*, std::string>;
+
   /// Modules that replace one another and count as the same module.
   struct Slot {
     std::int64_t index = -1;  // in the recorder; -1 if not selected
     std::string path;
-    const torch::nn::Module* module = nullptr;
-    std::weak_ptr<const torch::nn::Module> owner;
+    const torch::nn::Module* module = nullptr;  // null for TorchScript
+    ScriptKey script;
+    std::function<bool()> is_free;  // whether the module is gone
   };
   struct Known {
     std::weak_ptr<const torch::nn::Module> owner;
     std::int64_t slot;
   };
+  struct KnownScript {
+    Script owner;
+    std::int64_t slot = -1;
+    bool called = false;  // by the program itself: what its code calls is known, too
+  };
 
-  void meet_on_stack(const torch::nn::Module& module);
-  std::int64_t find_slot(const std::string& kind, const std::string& path, Trail& trail);
+  bool meet_on_stack(const torch::nn::Module& module);
+  std::int64_t find_slot(const std::string& kind, Trail& trail);
+  std::int64_t first_free(const std::vector<std::int64_t>& slots, std::size_t from) const;
+  void note_ran(const model::ModuleRef& module);
+  bool has_room(const model::ModuleRef& module, std::size_t attached);
   void fail(const std::string& path, const std::exception_ptr& error);
   void save(const std::vector<storage::Entry>& entries);
+  std::string compiled_in_note() const;
   std::vector<std::string> notes();
   void tell(bool ended);
 
@@ -107,13 +130,13 @@ class Session {
   std::shared_mutex mutex_;
   Places places_;
   std::unordered_map<const torch::nn::Module*, Known> met_;
+  std::map<ScriptKey, KnownScript> met_scripts_;
   std::vector<Slot> slots_;
   std::unordered_map<std::string, std::vector<std::int64_t>> slots_of_;  // by kind and anchor
   std::unordered_map<std::string, int> numbers_;                         // of types outside of models
   std::unordered_set<std::type_index> on_stack_;
   std::map<std::string, std::int64_t> left_out_;  // by type: modules beyond the limit
   std::atomic<std::size_t> attached_{0};
-  std::atomic<bool> uses_script_{false};
   std::atomic<bool> done_{false};
 
   std::mutex saving_;

@@ -14,6 +14,7 @@ Streaming::Streaming(std::string name, std::function<void(std::string)> note)
     : wanted_(std::move(name)), note_(std::move(note)) {}
 
 void Streaming::begin() {
+  views::stream::Publisher::check(wanted_);
   name_ = wanted_;
   try {
     publisher_.emplace(name_);

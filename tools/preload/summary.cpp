@@ -14,6 +14,8 @@
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/staging.hpp>
 
+#include "executable.hpp"
+
 namespace torchtap::preload {
 namespace {
 
@@ -69,13 +71,13 @@ bool move_recording(const std::string& from, const std::string& to, bool overwri
 }
 
 struct Seen {
-  bool uses_torch = false, uses_script = false;
+  bool uses_torch = false, uses_python = false;
   std::set<std::string> ran_types, ran_paths, on_stack, compiled_in;
 
   explicit Seen(const std::vector<Report>& reports) {
     for (const auto& report : reports) {
       uses_torch = uses_torch || report.uses_torch;
-      uses_script = uses_script || report.uses_script;
+      uses_python = uses_python || (report.uses_torch && report.uses_python);
       ran_types.insert(report.ran_types.begin(), report.ran_types.end());
       ran_paths.insert(report.ran_paths.begin(), report.ran_paths.end());
       on_stack.insert(report.on_stack.begin(), report.on_stack.end());
@@ -123,15 +125,38 @@ std::string contents(const Report& report, const Config& config) {
   return counted(report.samples, "sample") + " of " + counted(report.modules, "module");
 }
 
+/// "was killed by signal 9 (Killed)"; empty if it was not.
+std::string killed(const Ended& program) {
+  if (!WIFSIGNALED(program.status)) return {};
+  const int number = WTERMSIG(program.status);
+  return "was killed by signal " + std::to_string(number) + " (" + ::strsignal(number) + ")";
+}
+
+/// Why torchtap was loaded into no process.
+std::string not_loaded(const Ended& program, const std::string& file) {
+  const std::string obstacle = obstacle_of(file);
+  if (!obstacle.empty()) return "torchtap could not be loaded into the program: " + obstacle + ".";
+  if (const std::string how = killed(program); !how.empty()) {
+    return "the program " + how + " before torchtap was loaded into it.";
+  }
+  return "torchtap could not be loaded into the program; it, or the dynamic loader, may say above why.";
+}
+
+/// A process that told no end, and was not seen to be killed: it ran another program, without torchtap; null
+/// if there is none.
+const Report* lost(const std::vector<Report>& reports, const Ended& program) {
+  for (const auto& report : reports) {
+    const bool was_killed = report.process == program.process && WIFSIGNALED(program.status);
+    if (!report.ended && !was_killed && !runs(report)) return &report;
+  }
+  return nullptr;
+}
+
 /// The reasons why there is no recording.
 std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
-                                 const Ended& program) {
+                                 const Ended& program, const std::string& file) {
   const std::string nothing = "nothing was recorded: ";
-  if (reports.empty()) {
-    return {nothing +
-            "torchtap could not be loaded into the program: it is statically linked, or runs with "
-            "the privileges of another user."};
-  }
+  if (reports.empty()) return {nothing + not_loaded(program, file)};
   const Seen seen(reports);
   std::vector<std::string> lines;
   if ((config.mode == "report" || config.mode == "explore") && !seen.ran_types.empty()) {
@@ -148,20 +173,37 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
         ") are plain variables, which may be destroyed at any moment; only modules in a holder, like "
         "torch::nn::Linear, or a shared pointer can be recorded.");
   }
-  if (seen.uses_script && config.mode == "record") {
-    lines.push_back(nothing + "the program runs TorchScript; `torchtap record MODEL` records that.");
+  if (!lines.empty()) return lines;
+  const std::string how = killed(program);
+  const Report* const other = lost(reports, program);
+  const bool itself = other != nullptr && other->process == program.process;
+  if (other != nullptr && (itself || !seen.uses_torch)) {
+    return {
+        nothing + "process " + std::to_string(other->process) + " (" + other->program + ") " +
+        (itself ? "ran" : "was killed, or ran") +
+        " another program, into which torchtap was not loaded: LD_PRELOAD was taken from it, as env -i, env "
+        "LD_PRELOAD=… and sudo do, or it is statically linked. Put what changes the environment in front: "
+        "env … "
+        "torchtap preload … -- PROGRAM; libraries in LD_PRELOAD are kept."};
   }
-  if (lines.empty() && !seen.compiled_in.empty()) {
-    lines.push_back(nothing + "the program's modules (" + listed(seen.compiled_in) +
-                    ") are compiled into it and called none of LibTorch's; build it with "
-                    "torchtap::transparent to record it.");
+  if (!seen.compiled_in.empty()) {
+    const std::string modules = listed(seen.compiled_in);
+    return {nothing +
+            (how.empty()
+                 ? "the program's modules (" + modules +
+                       ") are compiled into it and called none of LibTorch's; build it with "
+                       "torchtap::transparent to record it."
+                 : "the program " + how + " before any module that can be seen was called; its own (" +
+                       modules +
+                       ") are compiled into it, and are seen if it is built with torchtap::transparent.")};
   }
-  if (lines.empty() && seen.uses_torch) {
-    lines.push_back(nothing + "the program uses LibTorch, but called none of its modules" +
-                    (WIFSIGNALED(program.status) ? " before it was killed." : "."));
-  }
-  if (lines.empty()) lines.push_back(nothing + "the program does not use LibTorch as a shared library.");
-  return lines;
+  if (!how.empty()) return {nothing + "the program " + how + " before there was anything to record."};
+  if (!seen.uses_torch) return {nothing + "the program does not use LibTorch as a shared library."};
+  return {nothing + "the program uses LibTorch, but called none of its modules" +
+          (seen.uses_python
+               ? ": torch.nn of Python is written in Python; what Python programs run as TorchScript is "
+                 "seen."
+               : ".")};
 }
 
 }  // namespace
@@ -181,7 +223,7 @@ void settle(std::vector<Report>& reports, const Config& config) {
 }
 
 std::vector<std::string> summarize(const std::vector<Report>& reports, const Config& config,
-                                   const std::string& shown, const Ended& program) {
+                                   const std::string& shown, const Ended& program, const std::string& file) {
   const auto show = [&](const std::string& directory) {
     return directory.compare(0, config.save.size(), config.save) == 0
                ? shown + directory.substr(config.save.size())
@@ -200,11 +242,12 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (config.save.empty()) continue;  // nothing was to be saved
     if (report.ended) {
       if (report.directory.empty()) continue;  // a note gives the reason
-      if (!itself || report.directory != config.save) {
-        lines.push_back(who +
-                        (config.mode == "trace"    ? " logged "
-                         : config.mode == "report" ? " measured "
-                                                   : " recorded ") +
+      const bool as_asked = itself && report.directory == config.save;
+      if (!as_asked || report.samples != 0) {
+        lines.push_back((as_asked ? "" : who + " ") +
+                        (config.mode == "trace"    ? "logged "
+                         : config.mode == "report" ? "measured "
+                                                   : "recorded ") +
                         contents(report, config) + ": " + show(report.directory));
       }
       if (report.samples == 0) {
@@ -223,11 +266,8 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
                                                     : report.directory));
       continue;
     }
-    std::string how = itself ? "the program ended" : who + " ended";
-    if (itself && WIFSIGNALED(program.status)) {
-      const int number = WTERMSIG(program.status);
-      how = "the program was killed by signal " + std::to_string(number) + " (" + ::strsignal(number) + ")";
-    }
+    std::string how = itself ? "the program " + killed(program) : who + " ended";
+    if (itself && !WIFSIGNALED(program.status)) how += "ended";
     if (config.mode == "explore") {
       lines.push_back(how + ": " + show(report.directory) + " has the run as far as it was written.");
       continue;
@@ -247,7 +287,7 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
                     shown + "-all");
   }
   if (!any) {
-    const auto why = reasons(reports, config, program);
+    const auto why = reasons(reports, config, program, file);
     lines.insert(lines.end(), why.begin(), why.end());
   }
   return lines;

@@ -8,6 +8,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/views/stream/detail/device_copies.hpp>
+#include <torchtap/views/stream/detail/local_socket.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
@@ -151,6 +152,10 @@ bool Source::publish(const at::Tensor& tensor) {
 Publisher::Publisher(std::string name, PublisherOptions options)
     : server_(std::make_shared<detail::Server>(std::move(name), plain(options))),
       copies_(std::make_shared<detail::DeviceCopies>(server_)) {}
+
+void Publisher::check(const std::string& name, const std::string& directory) {
+  detail::socket_path("views::stream::Publisher", detail::rendezvous(directory), name);
+}
 
 Publisher& Publisher::operator=(Publisher&& other) noexcept {
   if (this != &other) close();

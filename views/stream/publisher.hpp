@@ -105,6 +105,9 @@ class TORCHTAP_API Publisher {
   /// letters, digits and `._-+@`), and for a directory that others may enter; `c10::Error` if the system
   /// refuses.
   explicit Publisher(std::string name, PublisherOptions options = {});
+  /// Throws as the constructor does for a name that cannot be one and for a directory that cannot be used,
+  /// and publishes nothing: for programs that start others, which will publish.
+  static void check(const std::string& name, const std::string& directory = "");
   Publisher(Publisher&&) noexcept = default;
   Publisher& operator=(Publisher&& other) noexcept;
   ~Publisher();

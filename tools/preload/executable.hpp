@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+namespace torchtap::preload {
+
+/// Where the shell would find the program, and whether it can be run.
+struct Executable {
+  std::string path;
+  int status = 127;  ///< of the shell: 0, 127 not found, 126 not executable
+};
+Executable find_executable(const std::string& program);
+
+/// Why LD_PRELOAD has no effect on it, as far as the file tells; empty if it does not tell.
+std::string obstacle_of(const std::string& file);
+
+}  // namespace torchtap::preload
