@@ -3,6 +3,7 @@
 
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/mean.hpp>
+#include <torchtap/torchtap.hpp>
 
 int main() {
   torch::nn::Sequential model(torch::nn::Linear(4, 3), torch::nn::Linear(3, 2));
