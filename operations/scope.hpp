@@ -33,6 +33,9 @@ using Callback = std::function<void(Event&)>;
 /// `x.data()`, writes through `data_ptr`, TorchScript's own instructions, code that was compiled ahead of
 /// time.
 ///
+/// TorchScript runs as it is written: it folds no constants, which would run operations of branches that the
+/// program does not take, and fuses nothing.
+///
 /// Operations that `callback` itself calls are not reported, nor are those of torchtap's recorders. Scopes
 /// nest: the innermost is asked first, and its `Event::run` asks the one around it. A scope belongs to the
 /// thread that made it: destroy it there, scopes in reverse order.

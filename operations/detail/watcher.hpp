@@ -4,6 +4,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <atomic>
 #include <memory>
@@ -37,8 +38,19 @@ struct Watchers : c10::DebugInfoBase {
   }
 };
 
+/// Keeps TorchScript from optimising what this thread runs while it lives. To fold constants, it would run
+/// operations that are none of the program's, catch what is thrown at them, and hide others by fusing them.
+struct AsWritten {
+  const bool was = torch::jit::getGraphExecutorOptimize();
+  AsWritten() { torch::jit::setGraphExecutorOptimize(false); }
+  ~AsWritten() { torch::jit::setGraphExecutorOptimize(was); }
+  AsWritten(const AsWritten&) = delete;
+  AsWritten& operator=(const AsWritten&) = delete;
+};
+
 /// Puts a thread into scopes while it lives.
 struct Entered {
+  AsWritten as_written;
   c10::DebugInfoGuard info;
   c10::impl::IncludeDispatchKeyGuard included{core::detail::operations_key};
 

@@ -1,6 +1,6 @@
 // Regions of memory, compared with sets of bytes.
-#include <boost/test/unit_test.hpp>
 #include <ATen/ATen.h>
+#include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <random>

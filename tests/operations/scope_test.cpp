@@ -3,6 +3,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <boost/test/unit_test.hpp>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 #include <torch/script.h>
 #include <torch/torch.h>
 
@@ -417,6 +418,33 @@ BOOST_AUTO_TEST_CASE(every_kind_of_tensor_passes) {
   BOOST_TEST(seen([&] { with = plain(); }).size() > 15);
   BOOST_REQUIRE(with.size() == without.size());
   for (std::size_t i = 0; i < with.size(); ++i) BOOST_TEST(with[i].equal(without[i]), "value " << i);
+}
+
+BOOST_AUTO_TEST_CASE(torchscript_folds_no_constants_in_a_scope) {
+  torch::jit::Module module("m");
+  module.define(R"(
+def forward(self, x):
+    if bool(x.sum() > 1000):
+        return x + torch.triu(torch.full([6, 6], float("-inf")), 1)
+    return x * 2
+)");
+  const auto x = torch::ones({6, 6});
+  for (int run = 0; run < 4; ++run) {  // LibTorch compiles before the first and before the second
+    const auto names = seen([&] { module.forward({x}); });
+    BOOST_TEST((std::find(names.begin(), names.end(), "aten::full") == names.end()), "run " << run);
+    BOOST_TEST((std::find(names.begin(), names.end(), "aten::triu") == names.end()), "run " << run);
+    BOOST_TEST(names.back() == "aten::mul");
+  }
+  torch::jit::Module taken("m");
+  taken.define("def forward(self, x):\n    return x + torch.full([6, 6], 1.0).log()\n");
+  const auto forbid = [](ops::Event& event) {
+    if (event.name() == "aten::log") throw std::runtime_error("no logarithms");
+  };
+  for (int run = 0; run < 3; ++run) {  // a compiler that runs it would catch that
+    const ops::Scope scope(forbid);
+    BOOST_CHECK_THROW(taken.forward({x}), std::runtime_error);
+  }
+  BOOST_TEST(torch::jit::getGraphExecutorOptimize());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
