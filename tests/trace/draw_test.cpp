@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(writes_shapes_parameters_and_modules_on_nodes) {
   const trace::History history = trace::log_forward_pass(*model, {torch::rand({1, 3, 32, 32})});
   const Drawn picture = drawn(history);
   BOOST_TEST(picture.boxes.at("conv2d_1_1").at("label") ==
-             "conv2d_1_1\n1x8x16x16 (8.0 KB)\nweight 8x3x7x7\n@conv");
+             "conv2d_1_1\n1x8x16x16 (8.2 kB)\nweight 8x3x7x7\n@conv");
   BOOST_TEST(picture.boxes.at("linear_1_3").at("label") ==
              "linear_1_3\n1x10 (40 B)\nweight 10x2048, bias 10\n@head");
   BOOST_TEST(picture.boxes.at("input_1_0").at("fillcolor") == "#98FB98");
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(writes_shapes_parameters_and_modules_on_nodes) {
   BOOST_TEST(picture.frames.empty());
   BOOST_TEST(picture.graph.at("rankdir") == "BT");
   BOOST_TEST(picture.graph.at("label") ==
-             "Sequential: 3 operations, 5 tensors (28.1 KB), 21,666 parameters in 3 tensors (84.6 KB)");
+             "Sequential: 3 operations, 5 tensors (28.8 kB), 21,666 parameters in 3 tensors (86.7 kB)");
 }
 
 BOOST_AUTO_TEST_CASE(frames_modules_with_several_nodes) {
@@ -404,6 +404,22 @@ BOOST_AUTO_TEST_CASE(graphviz_is_ended_when_its_time_is_over) {
   const std::string process = contents(id);
   BOOST_REQUIRE(!process.empty());
   BOOST_TEST(!fs::exists("/proc/" + process.substr(0, process.find('\n'))));
+}
+
+BOOST_AUTO_TEST_CASE(what_takes_graphviz_too_long_is_drawn_with_less) {
+  const trace::History history = history_of_resnet();
+  const TemporaryDirectory folder, programs;
+  // Sleeps where there is much to draw.
+  write_program(programs,
+                "text=; lines=0; while read -r line; do text=\"$text$line\n\"; lines=$((lines+1)); done; "
+                "[ $lines -gt 60 ] && exec /bin/sleep 1000; printf '%b' \"$text\"");
+  const Path ours(programs.path());
+  BOOST_TEST(drawn(history).boxes.size() > 40U);
+  history.draw(folder / "a.svg", DrawOptions().time_limit(10));
+  const std::string less = contents(folder / "a.svg");
+  BOOST_TEST(less.find("Reduced from " + std::to_string(history.size()) + " nodes: modules at depth") !=
+                 std::string::npos,
+             less);
 }
 
 BOOST_AUTO_TEST_CASE(graphviz_draws_what_the_history_has,

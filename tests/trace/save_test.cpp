@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(tables_have_a_row_for_each_node) {
 rows = json.load(open(sys.argv[1] + "/history.json"))
 table = list(csv.DictReader(open(sys.argv[1] + "/history.csv", newline="")))
 assert [row["label"] for row in rows] == [row["label"] for row in table]
-assert rows[2]["in_place"] is True and rows[2]["parents"] == "linear_1_1"
+assert rows[2]["in_place"] is True and rows[2]["parents"] == ["linear_1_1"] and rows[2]["shape"] == [3, 4]
 manifest = json.load(open(sys.argv[1] + "/history/manifest.json"))
 assert [entry["path"] for entry in manifest["entries"][:-1]] == [row["label"] for row in rows]
 files = [sys.argv[1] + "/history/" + entry["file"] for entry in manifest["entries"]]

@@ -113,6 +113,29 @@ BOOST_AUTO_TEST_CASE(keeps_gradients_of_the_next_backward) {
   BOOST_TEST(weights["4.bias"].grad().allclose((2 * y.detach()).sum(0)));
 }
 
+BOOST_AUTO_TEST_CASE(keeps_gradients_of_inputs) {
+  auto model = small();
+  const auto leaf = torch::rand({3, 4}).requires_grad_();
+  const auto middle = (leaf * 2).detach().requires_grad_() * 1;  // an input that has a node of its own
+  for (const at::Tensor& x : {leaf, middle}) {
+    const auto uses = x.use_count();
+    {
+      const auto options = trace::Options().save(trace::Save::all).gradients(true);
+      trace::Tracer tracer(*model, options);
+      tracer.input(x, "x");
+      at::Tensor y;
+      tracer.run([&] { tracer.output(y = model->forward(x)); });
+      const auto history = tracer.finish();
+      BOOST_TEST(!history["x"].has_gradient());
+      const auto expected = torch::autograd::grad({y.pow(2).sum()}, {x}, {}, /*retain_graph=*/true)[0];
+      y.pow(2).sum().backward({}, /*retain_graph=*/true);
+      BOOST_REQUIRE(history["x"].has_gradient());
+      BOOST_TEST(history["x"].gradient().allclose(x.is_leaf() ? x.grad() : expected));
+    }
+    BOOST_TEST(x.use_count() == uses);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_memory_budget_drops_or_throws) {
   const auto x = torch::rand({256});  // 1 KiB
   const auto run = [&] { x.exp().sin().cos(); };

@@ -2,6 +2,9 @@
 // readers.
 #include <boost/test/unit_test.hpp>
 
+#include <torchtap/views/trace/detail/graph.hpp>
+#include <torchtap/views/trace/detail/recording.hpp>
+
 #include "support.hpp"
 
 namespace {
@@ -148,6 +151,66 @@ BOOST_AUTO_TEST_CASE(memory_that_was_changed_after_the_pass_is_an_error_where_it
   BOOST_TEST(validation.findings[0].label == "exp_1_1");
   BOOST_TEST((validation.findings[0].kind == trace::Finding::Kind::changed));
   BOOST_TEST(text(history["outside_1"]).find("was changed") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_confirmed_is_no_mistake) {
+  const auto sure = [](const auto& run) {
+    const auto validation = logged(run).validate();
+    BOOST_TEST(bool(validation), text(validation));
+    BOOST_TEST(validation.unconfirmed.empty(), text(validation));
+    BOOST_TEST(validation.perturbed > 0);
+  };
+  auto zero = nn::Linear(4, 4);
+  torch::nn::init::zeros_(zero->weight);
+  sure([&] { zero(torch::rand({2, 4}).relu()); });                // zero-initialised
+  sure([] { (torch::rand({3}) - 2).log() + torch::rand({3}); });  // NaN
+  sure([] { torch::full({3}, 1e20) + torch::rand({3}); });        // saturated
+  sure([] { (torch::rand({3}) * torch::zeros({3})) * torch::zeros({3}); });
+  const auto unsure = [](const auto& run, const char* label) {
+    const auto validation = logged(run).validate();
+    BOOST_TEST(bool(validation), text(validation));
+    BOOST_REQUIRE(validation.unconfirmed.size() == 1U);
+    BOOST_TEST(validation.unconfirmed[0].label == label);
+    BOOST_TEST((validation.unconfirmed[0].kind == trace::Finding::Kind::ignores_parent));
+    BOOST_TEST(text(validation).find("Not confirmed, and no mistake") != std::string::npos, text(validation));
+  };
+  unsure([] { torch::rand({3, 1}).softmax(1); }, "softmax_1_1");
+  unsure([] { torch::ones({3}, at::kInt).to(torch::rand({3})); }, "to_1_2");  // of which the dtype is read
+}
+
+BOOST_AUTO_TEST_CASE(wrong_parents_are_found) {
+  trace::detail::Recording recording(trace::Options().save(trace::Save::all));
+  const auto x = torch::rand({2, 6});
+  recording.input(x, "x");
+  recording.start();
+  const auto gates = (x * 2).chunk(3, 1);
+  gates[0].sigmoid_();
+  gates[1].tanh_();
+  const auto sum = gates[0] + gates[2];
+  recording.stop("");
+  const auto graph = trace::detail::build_graph(recording.log());
+  const trace::History history(graph);
+  const auto right = history.validate();
+  BOOST_TEST(bool(right), text(right));
+  BOOST_TEST(right.followed > 2);
+  const auto position = [&](const char* label) { return history[label].position(); };
+  BOOST_TEST(labels(history["add_1"].parents()) == (Names{"chunk_3_4", "sigmoid_1_5"}),
+             boost::test_tools::per_element());
+  const auto altered = [&](const char* node, std::vector<std::int64_t> parents) {
+    auto wrong = std::make_shared<trace::detail::Graph>(*graph);
+    wrong->nodes[static_cast<std::size_t>(position(node))].parents = std::move(parents);
+    return trace::History(wrong).validate();
+  };
+  const auto lacks = altered("add_1", {position("chunk_3")});
+  BOOST_REQUIRE(lacks.findings.size() == 1U);
+  BOOST_TEST((lacks.findings[0].kind == trace::Finding::Kind::lacks_parent));
+  BOOST_TEST(text(lacks).find("add_1_7 (aten::add.Tensor) lacks a parent: it reads what sigmoid_1_5 wrote") !=
+                 std::string::npos,
+             text(lacks));
+  const auto false_one = altered("add_1", {position("sigmoid_1"), position("tanh_1"), position("chunk_3")});
+  BOOST_REQUIRE(false_one.findings.size() == 1U);
+  BOOST_TEST((false_one.findings[0].kind == trace::Finding::Kind::false_parent));
+  BOOST_TEST(text(false_one).find("its parent tanh_1_6") != std::string::npos, text(false_one));
 }
 
 BOOST_AUTO_TEST_CASE(needs_everything) {

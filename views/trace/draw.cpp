@@ -28,7 +28,16 @@ void History::draw(const std::string& file, const DrawOptions& options) const {
   TORCH_CHECK_VALUE(options.time_limit() > 0, where, "time_limit is ", options.time_limit(),
                     "; it should be a positive number of seconds.");
   if (text) return detail::write_text(this->dot(options), file, where);
-  detail::run_graphviz(this->dot(options), extension, file, options.time_limit(), where);
+  DrawOptions less = options;
+  for (std::size_t before = 0;;) {
+    const detail::Picture picture = detail::make_picture(*this, less);
+    const std::size_t boxes = picture.boxes.size();
+    TORCH_CHECK(boxes != before, where, "Graphviz took longer than ", options.time_limit(), " s for ", boxes,
+                " nodes, and less cannot be drawn; raise time_limit, or draw to a .dot file.");
+    if (detail::run_graphviz(detail::to_dot(picture), extension, file, options.time_limit(), where)) return;
+    before = boxes;
+    less.depth({}).max_nodes(std::max<std::int64_t>(1, static_cast<std::int64_t>(boxes / 2)));
+  }
 }
 
 }  // namespace torchtap::views::trace

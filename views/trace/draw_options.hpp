@@ -33,7 +33,8 @@ class TORCHTAP_API DrawOptions {
   /// all is shown, unless that is more than `max_nodes`.
   TORCH_ARG(std::optional<std::int64_t>, depth);
   /// Above this number of nodes, modules collapse from the deepest until they fit, and the picture says so.
-  TORCH_ARG(std::int64_t, max_nodes) = 1500;
+  /// More are hard to read, and Graphviz takes a minute for some thousand.
+  TORCH_ARG(std::int64_t, max_nodes) = 150;
   TORCH_ARG(Direction, direction) = Direction::bottom_up;
   /// Whether parameters and buffers are nodes of their own; otherwise their shapes are part of the node that
   /// reads them.
@@ -44,7 +45,8 @@ class TORCHTAP_API DrawOptions {
   TORCH_ARG(Style, style);
   /// Attributes of the whole graph, which replace the defaults.
   TORCH_ARG(Attributes, graph);
-  /// How long Graphviz may run, in seconds; then it is ended and `draw` throws.
+  /// How long Graphviz may run, in seconds; then it is ended, and `draw` begins again with half as many
+  /// nodes, whatever `depth` says. If there is nothing to leave out, it throws.
   TORCH_ARG(double, time_limit) = 60;
 };
 

@@ -64,9 +64,11 @@ struct TORCHTAP_API ParameterUse {
 struct TORCHTAP_API Argument {
   /// Its name in the schema: "stride".
   std::string name;
-  /// Its value in short; of tensors the label, or the path of a parameter.
+  /// Its value in short; of tensors the label, or the path of a parameter. Of a tensor that was written in
+  /// parts, through views of its memory, the labels of all that wrote, the last first: "fill_2_5+zeros_1_2".
   std::string text;
-  /// The positions of the nodes that it refers to, in order; -1 for tensors that are not nodes.
+  /// The positions of the nodes that it refers to, in order, the last that wrote; -1 for tensors that are not
+  /// nodes.
   std::vector<std::int64_t> nodes;
 };
 

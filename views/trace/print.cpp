@@ -15,8 +15,9 @@
 namespace torchtap::views::trace {
 namespace {
 
+using detail::bytes_text;
+using detail::counted;
 using detail::shape_text;
-using detail::size_text;
 
 std::string format(const char* pattern, double number) {
   char text[64];
@@ -124,13 +125,13 @@ void print_parameters(std::ostream& out, const Node& node) {
     bytes += use.bytes;
   }
   out << "  parameters:   " << joined(texts);
-  if (elements > 0) out << "; " << elements << " elements, " << size_text(bytes);
+  if (elements > 0) out << "; " << counted(elements, "element") << ", " << bytes_text(bytes);
   out << "\n";
 }
 
 void print_tensor(std::ostream& out, const Node& node) {
   out << "  tensor:       " << shape_text(node.shape()) << ", " << storage::dtype_name(node.dtype()) << ", "
-      << size_text(node.bytes());
+      << bytes_text(node.bytes());
   if (!node.device().is_cpu()) out << ", " << node.device();
   if (!node.saved()) {
     out << ", not kept\n";
@@ -266,8 +267,9 @@ std::ostream& History::print(std::ostream& out) const {
     branches = branches || node.children().size() > 1;
     if (node.read_by_program()) read.push_back(node);
   }
-  out << "Forward pass" << (model().empty() ? "" : " of " + model()) << ": " << operations()
-      << " operations, " << size() << " tensors, " << size_text(bytes()) << "\n";
+  out << "Forward pass" << (model().empty() ? "" : " of " + model()) << ": "
+      << counted(operations(), "operation") << ", " << counted(size(), "tensor") << ", "
+      << bytes_text(bytes()) << "\n";
   if (!error().empty()) out << "  ended early:  " << error() << "\n";
   out << "  time:         " << time_text(seconds()) << ", " << time_text(operation_seconds())
       << " of it in operations\n"
@@ -276,13 +278,17 @@ std::ostream& History::print(std::ostream& out) const {
                           : "feed-forward")
       << (branches ? ", with branches" : ", without branches") << "\n";
   if (!read.empty()) out << "  read values:  " << labels_of(read) << "; what follows may depend on them\n";
-  out << "  kept:         " << saved() << " tensors, " << size_text(saved_bytes());
-  if (copied() > 0) out << "; " << copied() << " were copied before they were overwritten";
+  out << "  kept:         " << counted(saved(), "tensor") << ", " << bytes_text(saved_bytes());
+  if (copied() > 0) {
+    out << "; " << copied() << (copied() == 1 ? " was" : " were")
+        << " copied before the memory was written to";
+  }
   if (dropped() > 0) out << "; " << dropped() << " dropped for the memory budget";
   out << "\n";
   if (parameter_tensors > 0) {
-    out << "  parameters:   " << parameter_tensors << " tensors in " << with_parameters << " operations, "
-        << elements << " elements, " << size_text(parameter_bytes) << "\n";
+    out << "  parameters:   " << counted(parameter_tensors, "tensor") << " in "
+        << counted(with_parameters, "operation") << ", " << counted(elements, "element") << ", "
+        << bytes_text(parameter_bytes) << "\n";
   }
   if (!modules().empty()) {
     out << "  modules:\n";

@@ -13,107 +13,6 @@ namespace {
 
 using core::detail::csv_text;
 
-/// One cell: a text, or what JSON writes without quotes.
-struct Cell {
-  std::string text;
-  bool quoted = true;
-};
-
-Cell number(std::int64_t value) {
-  return {std::to_string(value), false};
-}
-
-Cell flag(bool value) {
-  return {value ? "true" : "false", false};
-}
-
-Cell seconds(double value) {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
-  text << value;
-  return {text.str(), false};
-}
-
-template <class Range, class Function>
-Cell joined(const Range& range, const char* between, Function&& text_of) {
-  std::string text;
-  for (const auto& element : range) text += (text.empty() ? "" : between) + text_of(element);
-  return {text, true};
-}
-
-std::string kind_name(NodeKind kind) {
-  switch (kind) {
-    case NodeKind::input:
-      return "input";
-    case NodeKind::operation:
-      return "operation";
-    case NodeKind::outside:
-      return "outside";
-    case NodeKind::output:
-      return "output";
-  }
-  return "";
-}
-
-std::string call_text(const ModuleCall& call) {
-  return call.path + ":" + std::to_string(call.call + 1);
-}
-
-struct Column {
-  const char* name;
-  std::function<Cell(const Node&)> cell;
-};
-
-const std::vector<Column>& columns() {
-  static const auto label = [](const Node& node) { return node.label(); };
-  static const std::vector<Column> all{
-      {"position", [](const Node& node) { return number(node.position()); }},
-      {"label", [](const Node& node) { return Cell{node.label()}; }},
-      {"kind", [](const Node& node) { return Cell{kind_name(node.kind())}; }},
-      {"type", [](const Node& node) { return Cell{node.type()}; }},
-      {"function", [](const Node& node) { return Cell{node.function()}; }},
-      {"layer", [](const Node& node) { return number(node.layer()); }},
-      {"pass", [](const Node& node) { return number(node.pass()); }},
-      {"passes", [](const Node& node) { return number(node.passes()); }},
-      {"shape",
-       [](const Node& node) {
-         return joined(node.shape(), "x", [](std::int64_t size) { return std::to_string(size); });
-       }},
-      {"dtype", [](const Node& node) { return Cell{storage::dtype_name(node.dtype())}; }},
-      {"device", [](const Node& node) { return Cell{node.device().str()}; }},
-      {"bytes", [](const Node& node) { return number(node.bytes()); }},
-      {"saved", [](const Node& node) { return flag(node.saved()); }},
-      {"parents", [](const Node& node) { return joined(node.parents(), " ", label); }},
-      {"children", [](const Node& node) { return joined(node.children(), " ", label); }},
-      {"parameters",
-       [](const Node& node) {
-         return joined(node.parameters(), " ", [](const ParameterUse& use) { return use.path; });
-       }},
-      {"arguments",
-       [](const Node& node) {
-         return joined(node.arguments(), "; ",
-                       [](const Argument& argument) { return argument.name + "=" + argument.text; });
-       }},
-      {"modules", [](const Node& node) { return joined(node.modules(), " ", call_text); }},
-      {"output_of", [](const Node& node) { return joined(node.output_of(), " ", call_text); }},
-      {"in_place", [](const Node& node) { return flag(node.in_place()); }},
-      {"view", [](const Node& node) { return flag(node.view()); }},
-      {"random", [](const Node& node) { return flag(node.random()); }},
-      {"created_inside", [](const Node& node) { return flag(node.created_inside()); }},
-      {"read_by_program", [](const Node& node) { return flag(node.read_by_program()); }},
-      {"requires_grad", [](const Node& node) { return flag(node.requires_grad()); }},
-      {"result", [](const Node& node) { return number(node.result()); }},
-      {"results", [](const Node& node) { return number(node.results()); }},
-      {"min_from_input", [](const Node& node) { return number(node.distance_from_input().first); }},
-      {"max_from_input", [](const Node& node) { return number(node.distance_from_input().second); }},
-      {"min_to_output", [](const Node& node) { return number(node.distance_to_output().first); }},
-      {"max_to_output", [](const Node& node) { return number(node.distance_to_output().second); }},
-      {"seconds", [](const Node& node) { return seconds(node.seconds()); }},
-      {"source", [](const Node& node) { return Cell{node.source()}; }},
-  };
-  return all;
-}
-
 std::string json_text(const std::string& text) {
   static const char* const digits = "0123456789abcdef";
   std::string quoted = "\"";
@@ -131,6 +30,123 @@ std::string json_text(const std::string& text) {
     }
   }
   return quoted + "\"";
+}
+
+/// One cell, in a table and in JSON.
+struct Cell {
+  std::string text, json;
+
+  Cell(const std::string& plain) : text(plain), json(json_text(plain)) {}
+  Cell(std::string in_table, std::string in_json) : text(std::move(in_table)), json(std::move(in_json)) {}
+};
+
+Cell plain(const std::string& text) {
+  return {text, text};
+}
+
+Cell number(std::int64_t value) {
+  return plain(std::to_string(value));
+}
+
+Cell flag(bool value) {
+  return plain(value ? "true" : "false");
+}
+
+Cell seconds(double value) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << value;
+  return plain(text.str());
+}
+
+/// A list: `cell_of` of each element, with `between` in a table.
+template <class Range, class Function>
+Cell list(const Range& range, const char* between, Function&& cell_of) {
+  Cell all("", "[");
+  bool first = true;
+  for (const auto& element : range) {
+    const Cell cell = cell_of(element);
+    all.text += (first ? "" : between) + cell.text;
+    all.json += (first ? "" : ", ") + cell.json;
+    first = false;
+  }
+  all.json += "]";
+  return all;
+}
+
+std::string kind_name(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::input:
+      return "input";
+    case NodeKind::operation:
+      return "operation";
+    case NodeKind::outside:
+      return "outside";
+    case NodeKind::output:
+      return "output";
+  }
+  return "";
+}
+
+/// "features.6:1".
+Cell call_cell(const ModuleCall& call) {
+  const std::string number = std::to_string(call.call + 1);
+  return {call.path + ":" + number, "{\"path\": " + json_text(call.path) + ", \"type\": " +
+                                        json_text(call.type) + ", \"call\": " + number + "}"};
+}
+
+Cell argument_cell(const Argument& argument) {
+  return {argument.name + "=" + argument.text,
+          "{\"name\": " + json_text(argument.name) + ", \"value\": " + json_text(argument.text) +
+              ", \"nodes\": " + list(argument.nodes, " ", number).json + "}"};
+}
+
+struct Column {
+  const char* name;
+  std::function<Cell(const Node&)> cell;
+};
+
+const std::vector<Column>& columns() {
+  static const auto label = [](const Node& node) { return Cell(node.label()); };
+  static const std::vector<Column> all{
+      {"position", [](const Node& node) { return number(node.position()); }},
+      {"label", [](const Node& node) { return Cell(node.label()); }},
+      {"kind", [](const Node& node) { return Cell(kind_name(node.kind())); }},
+      {"type", [](const Node& node) { return Cell(node.type()); }},
+      {"function", [](const Node& node) { return Cell(node.function()); }},
+      {"layer", [](const Node& node) { return number(node.layer()); }},
+      {"pass", [](const Node& node) { return number(node.pass()); }},
+      {"passes", [](const Node& node) { return number(node.passes()); }},
+      {"shape", [](const Node& node) { return list(node.shape(), "x", number); }},
+      {"dtype", [](const Node& node) { return Cell(storage::dtype_name(node.dtype())); }},
+      {"device", [](const Node& node) { return Cell(node.device().str()); }},
+      {"bytes", [](const Node& node) { return number(node.bytes()); }},
+      {"saved", [](const Node& node) { return flag(node.saved()); }},
+      {"parents", [](const Node& node) { return list(node.parents(), " ", label); }},
+      {"children", [](const Node& node) { return list(node.children(), " ", label); }},
+      {"parameters",
+       [](const Node& node) {
+         return list(node.parameters(), " ", [](const ParameterUse& use) { return Cell(use.path); });
+       }},
+      {"arguments", [](const Node& node) { return list(node.arguments(), "; ", argument_cell); }},
+      {"modules", [](const Node& node) { return list(node.modules(), " ", call_cell); }},
+      {"output_of", [](const Node& node) { return list(node.output_of(), " ", call_cell); }},
+      {"in_place", [](const Node& node) { return flag(node.in_place()); }},
+      {"view", [](const Node& node) { return flag(node.view()); }},
+      {"random", [](const Node& node) { return flag(node.random()); }},
+      {"created_inside", [](const Node& node) { return flag(node.created_inside()); }},
+      {"read_by_program", [](const Node& node) { return flag(node.read_by_program()); }},
+      {"requires_grad", [](const Node& node) { return flag(node.requires_grad()); }},
+      {"result", [](const Node& node) { return number(node.result()); }},
+      {"results", [](const Node& node) { return number(node.results()); }},
+      {"min_from_input", [](const Node& node) { return number(node.distance_from_input().first); }},
+      {"max_from_input", [](const Node& node) { return number(node.distance_from_input().second); }},
+      {"min_to_output", [](const Node& node) { return number(node.distance_to_output().first); }},
+      {"max_to_output", [](const Node& node) { return number(node.distance_to_output().second); }},
+      {"seconds", [](const Node& node) { return seconds(node.seconds()); }},
+      {"source", [](const Node& node) { return Cell(node.source()); }},
+  };
+  return all;
 }
 
 }  // namespace
@@ -157,8 +173,7 @@ std::string History::json() const {
     bool first = true;
     for (const Column& column : columns()) {
       const Cell cell = column.cell(node);
-      text += (first ? "" : ", ") + json_text(column.name) + ": " +
-              (cell.quoted ? json_text(cell.text) : cell.text);
+      text += (first ? "" : ", ") + json_text(column.name) + ": " + cell.json;
       first = false;
     }
     text += "}";

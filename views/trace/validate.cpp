@@ -15,6 +15,7 @@
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
+#include <torchtap/views/trace/detail/units.hpp>
 
 namespace torchtap::views::trace {
 namespace {
@@ -58,14 +59,91 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
 
-/// Other values of the same kind: `which` chooses among two ways.
-at::Tensor changed(const at::Tensor& tensor, int which) {
+/// Other values of the same kind.
+at::Tensor changed(const at::Tensor& tensor) {
   const core::detail::RecordingMode quiet;
-  const at::Tensor plain = tensor.detach();
-  return which == 0 ? plain * -0.75 + 0.5 : plain * 0.5 - 1.25;
+  return tensor.detach() * -0.75 + 0.5;
 }
 
-/// An operation that is run again.
+/// Values that few functions take as one: different, positive, and small. `which` chooses among two.
+at::Tensor plain_values(const at::Tensor& tensor, int which) {
+  const core::detail::RecordingMode quiet;
+  const double from = which == 0 ? 0.2 : 0.9, to = which == 0 ? 0.9 : 0.1;
+  return at::linspace(from, to, tensor.numel(), tensor.options().dtype(at::kDouble))
+      .reshape(tensor.sizes())
+      .to(tensor.scalar_type());
+}
+
+/// Gives a tensor other values in its memory, at each place.
+void change_in_place(const at::Tensor& tensor) {
+  const core::detail::RecordingMode quiet;
+  const at::Tensor plain = tensor.detach(), values = plain_values(tensor, 0);
+  plain.copy_(at::where(plain == values, values + 1, values));
+}
+
+bool has_plain_values(const at::Tensor& tensor) {
+  return tensor.defined() && !tensor.is_nested() && at::isFloatingType(tensor.scalar_type()) &&
+         tensor.layout() == at::kStrided && tensor.numel() > 0;
+}
+
+/// Calls an operation with these tensors as its reads. Returns its results, then what it wrote to and did not
+/// return.
+std::vector<at::Tensor> call(const Operation& operation, const std::vector<at::Tensor>& tensors) {
+  const auto argument = [&](std::size_t index) -> c10::IValue {
+    c10::List<at::Tensor> list;
+    c10::List<hooks::TorchOptional<at::Tensor>> optional_list;
+    auto form = Read::Form::inside;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Read& read = operation.reads[i];
+      if (read.argument != index) continue;
+      form = read.form;
+      if (form == Read::Form::plain) return tensors[i];
+      if (form == Read::Form::list) list.push_back(tensors[i]);
+      if (form != Read::Form::optional_list) continue;
+      optional_list.push_back(tensors[i].defined() ? hooks::TorchOptional<at::Tensor>(tensors[i])
+                                                   : hooks::TorchOptional<at::Tensor>());
+    }
+    if (form == Read::Form::list) return list;
+    if (form == Read::Form::optional_list) return optional_list;
+    return operation.arguments[index];
+  };
+  torch::jit::Stack stack;
+  for (std::size_t i = 0; i < operation.arguments.size(); ++i) stack.push_back(argument(i));
+  if (operation.generator.defined()) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(operation.generator);
+  }
+  {
+    const c10::InferenceMode normal(false);
+    const c10::AutoGradMode grad_mode(operation.grad_mode);
+    const c10::impl::ForceDispatchKeyGuard keys(operation.keys);
+    const operations::Unseen unseen;
+    operation.handle.callBoxed(&stack);
+  }
+  std::vector<at::Tensor> results;
+  for (const c10::IValue& value : stack) {
+    operations::for_each_tensor(value, [&](const at::Tensor& tensor) { results.push_back(tensor); });
+  }
+  const std::size_t returned = results.size();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto is_it = [&](const at::Tensor& result) { return result.is_same(tensors[i]); };
+    const auto end = results.begin() + static_cast<std::ptrdiff_t>(returned);
+    if (operation.reads[i].written && tensors[i].defined() && std::none_of(results.begin(), end, is_it)) {
+      results.push_back(tensors[i]);
+    }
+  }
+  return results;
+}
+
+/// A tensor as the kernel saw it: some choose another way by whether gradients are required.
+at::Tensor with_gradient(at::Tensor tensor, bool required) {
+  if (!required || tensor.is_inference()) return tensor;
+  const c10::AutoGradMode enabled(true);
+  return tensor.detach().requires_grad_(true);
+}
+
+/// An operation that is run again on what was kept.
 class Replay {
  public:
   Replay(const Log& log, const Operation& operation) : log_(log), operation_(operation) {
@@ -84,65 +162,14 @@ class Replay {
       tensors.push_back(operation_.reads[i].written && tensors_[i].defined() ? tensors_[i].clone()
                                                                              : tensors_[i]);
     }
-    torch::jit::Stack stack;
-    for (std::size_t i = 0; i < operation_.arguments.size(); ++i) stack.push_back(argument(i, tensors));
-    if (operation_.generator.defined()) {
-      at::Generator generator = at::detail::getDefaultCPUGenerator();
-      const std::lock_guard lock(generator.mutex());
-      generator.set_state(operation_.generator);
-    }
-    {
-      const c10::InferenceMode normal(false);
-      const c10::AutoGradMode grad_mode(operation_.grad_mode);
-      const c10::impl::ForceDispatchKeyGuard keys(operation_.keys);
-      const operations::Unseen unseen;
-      operation_.handle.callBoxed(&stack);
-    }
-    std::vector<at::Tensor> results;
-    for (const c10::IValue& value : stack) {
-      operations::for_each_tensor(value, [&](const at::Tensor& tensor) { results.push_back(tensor); });
-    }
-    const std::size_t returned = results.size();
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto is_it = [&](const at::Tensor& result) { return result.is_same(tensors[i]); };
-      const auto end = results.begin() + static_cast<std::ptrdiff_t>(returned);
-      if (operation_.reads[i].written && tensors[i].defined() && std::none_of(results.begin(), end, is_it)) {
-        results.push_back(tensors[i]);
-      }
-    }
-    return results;
+    return call(operation_, tensors);
   }
 
  private:
-  /// What was kept, as the kernel saw it: some choose another way by whether gradients are required.
   at::Tensor prepared(const Read& read) const {
     const detail::Value& value = log_.values[read.value];
     TORCH_CHECK_VALUE(value.kept.defined(), "an argument was not kept");
-    at::Tensor tensor = kept_tensor(value, "an argument");
-    if (value.requires_grad && !tensor.is_inference()) {
-      const c10::AutoGradMode enabled(true);
-      tensor = tensor.detach().requires_grad_(true);
-    }
-    return tensor;
-  }
-
-  c10::IValue argument(std::size_t index, const std::vector<at::Tensor>& tensors) const {
-    c10::List<at::Tensor> list;
-    c10::List<hooks::TorchOptional<at::Tensor>> optional_list;
-    auto form = Read::Form::inside;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const Read& read = operation_.reads[i];
-      if (read.argument != index) continue;
-      form = read.form;
-      if (form == Read::Form::plain) return tensors[i];
-      if (form == Read::Form::list) list.push_back(tensors[i]);
-      if (form != Read::Form::optional_list) continue;
-      optional_list.push_back(tensors[i].defined() ? hooks::TorchOptional<at::Tensor>(tensors[i])
-                                                   : hooks::TorchOptional<at::Tensor>());
-    }
-    if (form == Read::Form::list) return list;
-    if (form == Read::Form::optional_list) return optional_list;
-    return operation_.arguments[index];
+    return with_gradient(kept_tensor(value, "an argument"), value.requires_grad);
   }
 
   const Log& log_;
@@ -161,6 +188,95 @@ std::vector<std::int64_t> results_of(const Operation& operation) {
   return values;
 }
 
+/// The pass as a whole, run again in memory of its own, so that views and writes through them are as they
+/// were.
+class Rerun {
+ public:
+  /// With `all`, every operation runs; otherwise what is kept stands for results that have not changed.
+  Rerun(const Log& log, bool all) : log_(log), all_(all), tensors_(log.values.size()) {}
+
+  /// Runs an operation. Returns whether it saw other values than in the pass: in its arguments or, if all
+  /// that it returned are views of them, in those.
+  bool run(const Operation& operation) {
+    std::vector<at::Tensor> arguments;
+    bool other = false;
+    for (const Read& read : operation.reads) {
+      arguments.push_back(read.value < 0 ? at::Tensor() : tensor_of(read.value));
+      if (read.value >= 0 && !operation.view) other = other || !is_as_kept(read.value, arguments.back());
+    }
+    const auto values = results_of(operation);
+    if (!all_ && !other && !operation.view && !operation.in_place && operation.written.empty()) {
+      const core::detail::RecordingMode quiet;
+      for (const std::int64_t value : values) {
+        tensors_[value] = with_gradient(log_.values[value].kept.clone(), log_.values[value].requires_grad);
+      }
+      return false;
+    }
+    const auto made = call(operation, arguments);
+    TORCH_CHECK(made.size() == values.size(), "it gave ", made.size(), " results instead of ", values.size());
+    const bool undetermined = is_undetermined(operation.facts->name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      tensors_[values[i]] = made[i];
+      if (undetermined && made[i].sizes() == log_.values[values[i]].kept.sizes()) {
+        const core::detail::RecordingMode quiet;
+        made[i].detach().copy_(log_.values[values[i]].kept);
+      }
+      if (operation.view) other = other || !is_as_kept(values[i], made[i]);
+    }
+    return other;
+  }
+
+  /// Whether the operation gave the same bits as in the pass.
+  bool repeated(const Operation& operation) const {
+    const auto values = results_of(operation);
+    return std::all_of(values.begin(), values.end(),
+                       [&](auto value) { return is_as_kept(value, tensors_[value]); });
+  }
+
+  /// Changes what an operation wrote. Returns whether it could: all of it.
+  bool change(const Operation& operation) {
+    const auto values = results_of(operation);
+    for (const std::int64_t value : values) {
+      if (!has_plain_values(tensors_[value])) return false;
+    }
+    for (const std::int64_t value : values) change_in_place(tensors_[value]);
+    return true;
+  }
+
+ private:
+  bool is_as_kept(std::int64_t value, const at::Tensor& tensor) const {
+    return same_bits(tensor, log_.values[value].kept);
+  }
+
+  const at::Tensor& tensor_of(std::int64_t number) {
+    at::Tensor& tensor = tensors_[number];
+    if (tensor.defined()) return tensor;
+    const detail::Value& value = log_.values[number];
+    const at::Tensor kept = kept_tensor(value, "an argument");
+    if (value.of >= 0 && value.origin == detail::Origin::operation) {
+      tensor = tensor_of(value.of);  // another value of the same name
+    } else if (value.of >= 0 && value.origin == detail::Origin::outside) {
+      const at::Tensor base = tensor_of(value.of);
+      const core::detail::RecordingMode quiet;
+      tensor =
+          at::empty({0}, kept.options()).set_(base.storage(), value.offset, kept.sizes(), kept.strides());
+    } else {
+      const core::detail::RecordingMode quiet;
+      tensor = kept.clone();
+      if (kept.layout() == at::kStrided && !kept.is_quantized() && !kept.is_nested() && value.offset > 0) {
+        const at::Tensor memory = at::empty({value.offset + kept.numel()}, kept.options());
+        tensor = memory.narrow(0, value.offset, kept.numel()).view(kept.sizes()).copy_(kept);
+      }
+    }
+    if (!tensor.requires_grad()) tensor = with_gradient(tensor, value.requires_grad);
+    return tensor;
+  }
+
+  const Log& log_;
+  const bool all_;
+  std::vector<at::Tensor> tensors_;  // by value
+};
+
 class Validator {
  public:
   explicit Validator(const detail::Graph& graph) : graph_(graph), log_(*graph.log) {}
@@ -173,6 +289,7 @@ class Validator {
       state = generator.get_state();
     }
     for (std::size_t i = 0; i < log_.operations.size(); ++i) check(i);
+    if (found_.findings.empty()) check_parents();
     const std::lock_guard lock(generator.mutex());
     generator.set_state(state);
     return std::move(found_);
@@ -232,38 +349,123 @@ class Validator {
     });
     if (!floating || may_ignore(operation.facts->name)) return;
     for (std::size_t i = 0; i < operation.reads.size(); ++i) {
-      if (!can_change(operation.reads[i])) continue;
+      const Read& read = operation.reads[i];
+      if (!can_change(read) || log_.values[read.value].origin == detail::Origin::parameter) continue;
       ++found_.perturbed;
-      if (!matters(operation, i, results)) {
-        add(Finding::Kind::ignores_parent, index,
-            "argument " + std::to_string(operation.reads[i].argument) + " may have any value");
-      }
+      if (matters(operation, i, results)) continue;
+      found_.unconfirmed.push_back(
+          finding(Finding::Kind::ignores_parent, index,
+                  "with other values of \"" + operation.handle.schema().arguments()[read.argument].name() +
+                      "\" it gave the same bits: it may need their shape alone, or be constant around them"));
     }
   }
 
   bool can_change(const Read& read) const {
     if (read.value < 0 || read.written || read.form == Read::Form::inside) return false;
-    const detail::Value& value = log_.values[read.value];
-    return value.origin != detail::Origin::parameter && at::isFloatingType(value.dtype) &&
-           value.kept.layout() == at::kStrided && !value.kept.is_nested() && value.kept.numel() > 0;
+    return has_plain_values(log_.values[read.value].kept);
   }
 
-  /// Whether the results depend on a read: as the other arguments are, or with other values in them, since a
+  /// Whether the results depend on a read: as the other arguments are, or with plain values in them, since a
   /// product with zeros does not tell.
   bool matters(const Operation& operation, std::size_t index, const std::vector<at::Tensor>& results) const {
     try {
       Replay alone(log_, operation);
-      alone.tensor(index) = changed(alone.tensor(index), 0);
+      alone.tensor(index) = changed(alone.tensor(index));
       if (!same_bits(alone.run(), results)) return true;
       Replay first(log_, operation), second(log_, operation);
       for (std::size_t i = 0; i < operation.reads.size(); ++i) {
         if (!can_change(operation.reads[i])) continue;
-        first.tensor(i) = changed(first.tensor(i), 1);
-        second.tensor(i) = changed(second.tensor(i), i == index ? 0 : 1);
+        first.tensor(i) = plain_values(first.tensor(i), 0);
+        second.tensor(i) = plain_values(second.tensor(i), i == index ? 1 : 0);
       }
       return !same_bits(first.run(), second.run());
     } catch (const std::exception&) {
       return true;  // it refuses other values, so it looks at them
+    }
+  }
+
+  /// Changes what an operation wrote, in a run of the whole pass: who sees that has to descend from it, and
+  /// its children have to see it.
+  void check_parents() {
+    Rerun plain(log_, true);
+    for (std::size_t i = 0; i < log_.operations.size(); ++i) {
+      std::string why;
+      try {
+        const bool other = plain.run(log_.operations[i]);
+        if (other || !plain.repeated(log_.operations[i])) why = "it did not give the same bits";
+      } catch (const std::exception& error) {
+        why = error.what();
+      }
+      if (why.empty()) continue;
+      found_.unconfirmed.push_back(finding(Finding::Kind::not_repeated, i,
+                                           "in a run of the whole pass, " + why.substr(0, why.find('\n'))));
+      return;
+    }
+    for (const std::size_t index : worth_following()) follow(index);
+  }
+
+  /// The operations of which parents are hardest to know, that write through views or before them, and some
+  /// others: each costs a run of the pass.
+  std::vector<std::size_t> worth_following() const {
+    constexpr std::size_t most_written = 16, most_others = 4;
+    std::vector<bool> mixed(log_.operations.size(), false);
+    for (const detail::Mixture& mixture : log_.mixtures) {
+      for (const std::int64_t value : mixture) {
+        if (log_.values[value].producer >= 0) mixed[log_.values[value].producer] = true;
+      }
+    }
+    std::vector<std::size_t> written, others;
+    for (std::size_t i = 0; i < log_.operations.size(); ++i) {
+      const Operation& operation = log_.operations[i];
+      if (operation.view || graph_.node_of_operation[i] < 0) continue;
+      (mixed[i] || operation.in_place || !operation.written.empty() ? written : others).push_back(i);
+    }
+    std::vector<std::size_t> chosen;
+    const auto choose = [&](const std::vector<std::size_t>& from, std::size_t most) {
+      const std::size_t count = std::min(most, from.size());
+      for (std::size_t i = 0; i < count; ++i) chosen.push_back(from[i * from.size() / count]);
+    };
+    choose(written, most_written);
+    choose(others, most_others);
+    return chosen;
+  }
+
+  void follow(std::size_t index) {
+    const std::int64_t first = graph_.node_of_operation[index];
+    const std::int64_t results = graph_.nodes[first].results;
+    std::vector<bool> descends(graph_.nodes.size(), false), sees(graph_.nodes.size(), false);
+    const auto is_result = [&](std::int64_t node) { return node >= first && node < first + results; };
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const auto& parents = graph_.nodes[i].parents;
+      descends[i] = std::any_of(parents.begin(), parents.end(),
+                                [&](std::int64_t parent) { return is_result(parent) || descends[parent]; });
+    }
+    Rerun run(log_, false);
+    std::size_t end = 0;
+    try {
+      for (; end < log_.operations.size(); ++end) {
+        const std::int64_t node = graph_.node_of_operation[end];
+        const bool other = run.run(log_.operations[end]);
+        if (end == index && !run.change(log_.operations[end])) return;
+        if (end <= index || node < 0 || node == first || !other) continue;
+        if (!descends[node]) {
+          return add(Finding::Kind::lacks_parent, end,
+                     "it reads what " + label_of(index) + " wrote, which is none of its ancestors");
+        }
+        sees[node] = true;
+      }
+    } catch (const std::exception&) {  // the operation refuses such values; what came before counts
+    }
+    ++found_.followed;
+    for (std::size_t i = 0; i < end; ++i) {
+      const std::int64_t node = graph_.node_of_operation[i];
+      if (node < 0 || node == first || sees[node]) continue;
+      const auto& parents = graph_.nodes[node].parents;
+      if (std::any_of(parents.begin(), parents.end(), is_result)) {
+        sees[node] = true;
+        add(Finding::Kind::false_parent, i,
+            "it reads nothing of what its parent " + label_of(index) + " wrote");
+      }
     }
   }
 
@@ -291,9 +493,12 @@ class Validator {
     return node >= 0 ? graph_.nodes[node].label : log_.operations[index].facts->full;
   }
 
+  Finding finding(Finding::Kind kind, std::size_t index, std::string message) const {
+    return {kind, label_of(index), log_.operations[index].facts->full, std::move(message)};
+  }
+
   void add(Finding::Kind kind, std::size_t index, std::string message) {
-    found_.findings.push_back(
-        {kind, label_of(index), log_.operations[index].facts->full, std::move(message)});
+    found_.findings.push_back(finding(kind, index, std::move(message)));
   }
 
   const detail::Graph& graph_;
@@ -307,10 +512,16 @@ const char* text_of(Finding::Kind kind) {
       return "differs";
     case Finding::Kind::threw:
       return "threw";
-    case Finding::Kind::ignores_parent:
-      return "ignores a parent";
     case Finding::Kind::changed:
       return "was changed after the pass";
+    case Finding::Kind::lacks_parent:
+      return "lacks a parent";
+    case Finding::Kind::false_parent:
+      return "has a false parent";
+    case Finding::Kind::ignores_parent:
+      return "may ignore a parent";
+    case Finding::Kind::not_repeated:
+      return "ended the check of parents";
   }
   return "";
 }
@@ -333,16 +544,25 @@ Validation History::validate() const {
 }
 
 std::ostream& Validation::print(std::ostream& out) const {
-  out << confirmed << " operations gave the same bits again";
+  using detail::counted;
+  out << counted(confirmed, "operation") << " gave the same bits again";
   if (random > 0) out << ", " << random << " of them with random numbers";
-  out << "; " << perturbed << " parents were changed.";
+  out << "; " << counted(perturbed, "parent") << " " << (perturbed == 1 ? "was" : "were") << " changed, and "
+      << counted(followed, "operation") << " followed through the pass.";
   if (!undetermined.empty()) {
     out << "\nNot determined by their arguments: " << core::detail::quoted(undetermined) << ".";
   }
-  for (const Finding& finding : findings) {
-    out << "\n"
-        << finding.label << " (" << finding.function << ") " << text_of(finding.kind) << ": "
-        << finding.message;
+  const auto list = [&](const std::vector<Finding>& all) {
+    for (const Finding& finding : all) {
+      out << "\n"
+          << finding.label << " (" << finding.function << ") " << text_of(finding.kind) << ": "
+          << finding.message;
+    }
+  };
+  list(findings);
+  if (!unconfirmed.empty()) {
+    out << "\nNot confirmed, and no mistake for that:";
+    list(unconfirmed);
   }
   return out << "\n";
 }

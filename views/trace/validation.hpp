@@ -11,17 +11,23 @@
 
 namespace torchtap::views::trace {
 
-/// An operation that `History::validate` could not confirm.
+/// What `History::validate` says of an operation.
 struct TORCHTAP_API Finding {
   enum class Kind {
     /// Run again on the kept arguments, it gave other bits.
     differs,
     /// It threw when run again.
     threw,
-    /// It gave the same bits after one of its parents had been changed, so that parent may be wrong.
-    ignores_parent,
     /// Its arguments or results are not kept any more: they were changed after the pass.
     changed,
+    /// It read what another operation wrote that is none of its ancestors.
+    lacks_parent,
+    /// It read nothing of what one of its parents wrote.
+    false_parent,
+    /// It gave the same bits for other values of a parent: that one may be wrong, or does not matter here.
+    ignores_parent,
+    /// The pass as a whole could not be run again, so that parents were not tried.
+    not_repeated,
   };
 
   Kind kind = Kind::differs;
@@ -32,10 +38,13 @@ struct TORCHTAP_API Finding {
   std::string message;
 };
 
-/// The result of `History::validate`: true if every operation was confirmed or is of a kind that cannot be.
+/// The result of `History::validate`: true if nothing is wrong.
 struct TORCHTAP_API Validation {
   /// What is wrong, in the order of the operations.
   std::vector<Finding> findings;
+  /// What could not be confirmed, with the reason, and is no mistake for that: a product with zeros does not
+  /// depend on its other factor.
+  std::vector<Finding> unconfirmed;
   /// How many operations were run again and gave the same bits, and how many of them took random numbers.
   std::int64_t confirmed = 0;
   std::int64_t random = 0;
@@ -45,6 +54,8 @@ struct TORCHTAP_API Validation {
   std::vector<std::string> undetermined;
   /// How many times an operation was run with one of its parents changed.
   std::int64_t perturbed = 0;
+  /// How many operations had their results changed in a run of the pass, to see who reads them.
+  std::int64_t followed = 0;
 
   explicit operator bool() const noexcept { return findings.empty(); }
   /// Prints the numbers, and a line for each finding.

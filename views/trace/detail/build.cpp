@@ -37,10 +37,11 @@ class Builder {
     const auto steps = steps_of(log_);
     for (const Step& step : steps) add_step(step);
     for (const Port& port : log_.outputs) {
-      const std::int64_t parent = node_of(port.value);
+      std::vector<std::int64_t> parents;
+      for (const std::int64_t source : sources_of(port)) add_parent(parents, node_of(source));
       NodeData& output = add(NodeKind::output, "output", port.value, /*names_value=*/false);
       output.name = port.name;
-      if (parent >= 0) output.parents.push_back(parent);
+      output.parents = std::move(parents);
     }
     add_modules();
     find_layers();
@@ -82,10 +83,8 @@ class Builder {
     const Value& value = log_.values[at(number)];
     std::int64_t node = -1;
     if (value.producer >= 0) node = graph_->node_of_operation[at(value.producer)];
-    if (node < 0 && value.of >= 0 && value.origin != Origin::parameter && value.origin != Origin::input) {
-      node = node_of(value.of);
-    }
-    if (node < 0 && value.origin == Origin::outside && parameter_of(number) < 0) {
+    if (node < 0 && may_be_view(value)) node = node_of(value.of);
+    if (node < 0 && value.origin == Origin::outside && parameter_of(number) < 0 && constant_of(number) < 0) {
       add(NodeKind::outside, "outside", number);
       return node_of_value_[at(number)];
     }
@@ -93,15 +92,35 @@ class Builder {
     return node;
   }
 
-  /// The parameter or buffer that a value is, or is a view of; -1 for others.
-  std::int64_t parameter_of(std::int64_t number) const {
+  /// The values that made what an operation read, or what left the pass.
+  template <class Use>
+  Mixture sources_of(const Use& use) const {
+    if (use.value < 0) return {};
+    return use.mixture < 0 ? Mixture{use.value} : log_.mixtures[at(use.mixture)];
+  }
+
+  static void add_parent(std::vector<std::int64_t>& parents, std::int64_t node) {
+    if (node >= 0 && std::find(parents.begin(), parents.end(), node) == parents.end()) {
+      parents.push_back(node);
+    }
+  }
+
+  /// The parameter, buffer or constant that a value is, or is a view of; -1 for others.
+  std::int64_t held_as(Origin origin, std::int64_t number) const {
     while (number >= 0) {
       const Value& value = log_.values[at(number)];
-      if (value.origin == Origin::parameter) return value.of;
-      if (value.returned || value.origin == Origin::input) return -1;
+      if (value.origin == origin) return value.of;
+      if (value.returned || !may_be_view(value)) return -1;
       number = value.of;
     }
     return -1;
+  }
+  std::int64_t parameter_of(std::int64_t number) const { return held_as(Origin::parameter, number); }
+  std::int64_t constant_of(std::int64_t number) const { return held_as(Origin::constant, number); }
+
+  /// Whether `Value::of` is another value.
+  static bool may_be_view(const Value& value) {
+    return value.of >= 0 && (value.origin == Origin::operation || value.origin == Origin::outside);
   }
 
   /// The tensor arguments of a step, in order.
@@ -138,17 +157,15 @@ class Builder {
     bool reads_any = false;
     for (const StepRead& argument : reads_of(step)) {
       for (const Read& read : argument.reads) {
-        if (read.value < 0) continue;
-        reads_any = true;
-        const std::int64_t parent = node_of(read.value);
-        if (parent >= 0 && std::find(parents.begin(), parents.end(), parent) == parents.end()) {
-          parents.push_back(parent);
+        for (const std::int64_t source : sources_of(read)) {
+          reads_any = reads_any || constant_of(source) < 0;
+          add_parent(parents, node_of(source));
+          const std::int64_t used = parameter_of(source);
+          if (used < 0) continue;
+          const ParameterUse& use = log_.parameters[at(used)];
+          const auto same = [&](const ParameterUse& other) { return other.path == use.path; };
+          if (std::none_of(parameters.begin(), parameters.end(), same)) parameters.push_back(use);
         }
-        const std::int64_t used = parameter_of(read.value);
-        if (used < 0) continue;
-        const ParameterUse& use = log_.parameters[at(used)];
-        const auto same = [&](const ParameterUse& other) { return other.path == use.path; };
-        if (std::none_of(parameters.begin(), parameters.end(), same)) parameters.push_back(use);
       }
     }
     if (last.facts->reads_value) {
@@ -268,7 +285,8 @@ class Builder {
       }
       for (const StepRead& argument : reads_of(*step)) {
         for (const Read& read : argument.reads) {
-          const std::int64_t parent = read.value < 0 ? -1 : node_of_value_[at(read.value)];
+          const Mixture sources = sources_of(read);
+          const std::int64_t parent = sources.empty() ? -1 : node_of_value_[at(sources.front())];
           rule.parents.push_back(parent < static_cast<std::int64_t>(i) ? parent : -1);
         }
       }
@@ -287,14 +305,19 @@ class Builder {
       const bool list = argument.reads.size() != 1 || argument.reads[0].form != Read::Form::plain;
       for (const Read& read : argument.reads) {
         if (!described.text.empty()) described.text += ", ";
-        const std::int64_t used = parameter_of(read.value);
-        const std::int64_t parent = read.value < 0 ? -1 : node_of_value_[at(read.value)];
-        if (used >= 0) {
-          described.text += log_.parameters[at(used)].path;
-        } else {
-          described.text += parent >= 0 ? graph_->nodes[at(parent)].label : "None";
+        std::string text;
+        std::int64_t first = -1;
+        for (const std::int64_t source : sources_of(read)) {
+          const std::int64_t used = parameter_of(source), constant = constant_of(source);
+          const std::int64_t parent = used >= 0 || constant >= 0 ? -1 : node_of_value_[at(source)];
+          if (used < 0 && constant < 0 && parent < 0) continue;
+          text += (text.empty() ? "" : "+") + (used >= 0       ? log_.parameters[at(used)].path
+                                               : constant >= 0 ? log_.constants[at(constant)]
+                                                               : graph_->nodes[at(parent)].label);
+          if (first < 0) first = parent;
         }
-        described.nodes.push_back(used >= 0 ? -1 : parent);
+        described.text += text.empty() ? "None" : text;
+        described.nodes.push_back(first);
       }
       if (list) described.text = "[" + described.text + "]";
       node.arguments.push_back(std::move(described));

@@ -7,9 +7,10 @@
 namespace torchtap::views::trace::detail {
 
 /// Runs Graphviz' `dot` on `source` and writes what it draws to `file`, which is complete or not there.
-/// `format` is one of its output formats ("svg"). Throws `c10::Error` that begins with `where` if `dot` is
-/// not installed, fails, or takes longer than `seconds`, or if the file cannot be written.
-void run_graphviz(const std::string& source, const std::string& format, const std::string& file,
+/// `format` is one of its output formats ("svg"). Returns false if that takes longer than `seconds`. Throws
+/// `c10::Error` that begins with `where` if `dot` is not installed or fails, or if the file cannot be
+/// written.
+bool run_graphviz(const std::string& source, const std::string& format, const std::string& file,
                   double seconds, const std::string& where);
 
 /// Writes `text` to `file`, likewise.

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -92,9 +93,7 @@ void Log::consider(const at::Tensor& tensor, std::int64_t number, const Facts* f
   if (options.saved() == Save::none && options.names().empty() && !options.predicate()) return;
   const bool input = values[number].origin == Origin::input;
   if (wanted(tensor, facts, input)) keep(tensor, number, memory);
-  if (options.gradients() && values[number].kept.defined() && facts != nullptr) {
-    follow_gradient(tensor, number);
-  }
+  if (options.gradients() && values[number].kept.defined()) follow_gradient(tensor, number);
 }
 
 void Log::keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64_t module) {
@@ -177,8 +176,15 @@ void Log::copy_aliases(Memory& memory) {
 }
 
 void Log::follow_gradient(const at::Tensor& tensor, std::int64_t value) {
-  const auto& node = tensor.grad_fn();
-  if (!tensor.requires_grad() || node == nullptr) return;
+  if (!tensor.requires_grad()) return;
+  std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn();
+  if (node == nullptr) {  // of a leaf; it lives until a graph has it
+    node = torch::autograd::impl::grad_accumulator(tensor);
+    if (node == nullptr) return;
+    leaves_.push_back(node);
+    node->add_pre_hook(std::make_unique<GradientHook>(gradients, value, 0U));
+    return;
+  }
   auto hook =
       std::make_unique<GradientHook>(gradients, value, static_cast<std::uint32_t>(tensor.output_nr()));
 #if TORCH_VERSION_MAJOR >= 2

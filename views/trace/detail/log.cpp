@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 6> readers{"aten::item",     "aten::_loca
                                                   "aten::equal",    "aten::is_nonzero",
                                                   "aten::allclose", "aten::__contains__"};
 
-constexpr std::size_t most_current = 64;  // a recurrent net's weights may lie in one memory
+constexpr std::size_t most_named = 256;  // a recurrent net's weights may lie in one memory
 
 bool takes_random_numbers(const c10::OperatorHandle& operation) {
   if (operation.hasTag(at::Tag::nondeterministic_seeded)) return true;
@@ -86,12 +86,11 @@ Value& Log::describe(const at::Tensor& tensor) {
 /// Makes the tensor a name of the value that was described last.
 std::int64_t Log::name(const at::Tensor& tensor, Memory* memory) {
   const auto value = static_cast<std::int64_t>(values.size()) - 1;
-  Name named{value, memory != nullptr ? memory->writes : 0,
-             c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
+  const std::int64_t count = memory != nullptr ? memory->count : 0;
+  Name named{value, count, value, count, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
   names_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(named));
-  if (memory != nullptr) {
-    memory->last = value;
-    if (memory->current.size() < most_current) memory->current.push_back(value);
+  if (memory != nullptr && memory->named.size() < most_named) {
+    memory->named.push_back({operations::Region(tensor), count, value});
   }
   return value;
 }
@@ -106,6 +105,17 @@ void Log::add_parameter(const at::Tensor& tensor, ParameterUse use) {
   use.bytes = value.bytes;
   use.trainable = tensor.requires_grad();
   parameters.push_back(std::move(use));
+  Memory* memory = memory_of(tensor);
+  const std::int64_t index = name(tensor, memory);
+  if (replayable) keep(tensor, index, memory);
+}
+
+void Log::add_constant(const at::Tensor& tensor, std::string text) {
+  if (names_.count(tensor.unsafeGetTensorImpl()) > 0) return;
+  Value& value = describe(tensor);
+  value.origin = Origin::constant;
+  value.of = static_cast<std::int64_t>(constants.size());
+  constants.push_back(std::move(text));
   Memory* memory = memory_of(tensor);
   const std::int64_t index = name(tensor, memory);
   if (replayable) keep(tensor, index, memory);
@@ -127,39 +137,123 @@ std::int64_t Log::value_of(const at::Tensor& tensor) {
   return value_of(tensor, memory_of(tensor));
 }
 
+/// A name of bytes that were written through another name has a new value.
 std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
   const auto known = names_.find(tensor.unsafeGetTensorImpl());
   const bool is_known = known != names_.end();
-  if (is_known && (memory == nullptr || known->second.writes == memory->writes)) return known->second.value;
-  const std::int64_t of = is_known ? known->second.value : memory != nullptr ? base_in(*memory, tensor) : -1;
+  if (is_known && (memory == nullptr || known->second.checked == memory->count)) return known->second.value;
+  std::int64_t of = -1, base = -1, since = 0, checked = 0;
+  const Write* last = nullptr;
+  if (memory != nullptr) {
+    const operations::Region region(tensor);
+    if (is_known) {
+      of = known->second.value;
+      base = known->second.base;
+      since = known->second.since;
+      checked = known->second.checked;
+    } else if (const Named* named = base_in(*memory, tensor, region); named != nullptr) {
+      of = base = named->value;
+      since = checked = named->region.covers(region) ? named->number : 0;
+    }
+    for (auto write = memory->writes.rbegin();
+         last == nullptr && write != memory->writes.rend() && write->number >= checked; ++write) {
+      if (write->region.overlaps(region)) last = &*write;
+    }
+    if (is_known && last == nullptr) {
+      known->second.checked = memory->count;
+      return of;
+    }
+  }
   Value& value = describe(tensor);
   value.of = of;
-  if (is_known) {
-    value.producer = memory->writer;  // through another name
-  } else {
-    value.origin = Origin::outside;
-  }
+  value.mixed = last != nullptr;
+  if (last != nullptr && last->value >= 0) value.producer = values[last->value].producer;
+  if (!is_known) value.origin = Origin::outside;
   const std::int64_t number = name(tensor, memory);
+  if (last != nullptr) {
+    Name& named = names_.find(tensor.unsafeGetTensorImpl())->second;
+    named.base = base >= 0 ? base : number;
+    named.since = since;
+  }
   consider(tensor, number, nullptr, memory);
   return number;
 }
 
 /// The value that a tensor of a new name is, or is a view of: the first with the same elements, such as a
-/// parameter, or the last that was named.
-std::int64_t Log::base_in(const Memory& memory, const at::Tensor& tensor) const {
-  for (const std::int64_t current : memory.current) {
-    const Value& named = values[current];
-    if (!named.nested && !tensor.is_nested() && named.offset == tensor.storage_offset() &&
-        tensor.sizes() == c10::IntArrayRef(named.sizes.data(), named.sizes.size())) {
-      return current;
+/// parameter, or the last that has them among others.
+const Log::Named* Log::base_in(const Memory& memory, const at::Tensor& tensor,
+                               const operations::Region& region) const {
+  const Named* base = nullptr;
+  for (const Named& named : memory.named) {
+    const Value& value = values[named.value];
+    if (!value.nested && !tensor.is_nested() && value.offset == tensor.storage_offset() &&
+        tensor.sizes() == c10::IntArrayRef(value.sizes.data(), value.sizes.size())) {
+      return &named;
+    }
+    const bool covers = named.region.covers(region);
+    if (covers || (named.region.overlaps(region) && (base == nullptr || !base->region.covers(region)))) {
+      base = &named;
     }
   }
-  return memory.last;
+  return base;
+}
+
+Log::Mixed Log::mixed(const at::Tensor& tensor, const Memory* memory, std::size_t read) const {
+  const Name& name = names_.find(tensor.unsafeGetTensorImpl())->second;
+  return {memory, operations::Region(tensor), name.base, name.since, read};
+}
+
+/// Adds what wrote the bytes of a part of a mixed value.
+void Log::add_sources(const Mixed& mixed, const operations::Region& region, Mixture& sources) {
+  const auto add = [&](std::int64_t value) {
+    if (std::find(sources.begin(), sources.end(), value) == sources.end()) sources.push_back(value);
+  };
+  operations::Remainder rest(region);
+  const auto& writes = mixed.memory->writes;
+  for (auto write = writes.rbegin(); !rest.empty() && write != writes.rend() && write->number >= mixed.since;
+       ++write) {
+    if (write->value >= 0 && rest.take(write->region)) add(write->value);
+  }
+  if (!rest.empty()) add(mixed.base);
+}
+
+/// What an operation saw of mixed values: of an argument of which it returned views, their bytes.
+void Log::mix_reads(const operations::Values& results, Running& running) {
+  for (const Mixed& mixed : running.mixed) {
+    std::vector<operations::Region> shown;
+    bool views = running.written.empty();
+    for (const c10::IValue& result : results) {
+      operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
+        shown.emplace_back(tensor);
+        views = views && shown.back().memory() == mixed.region.memory();
+      });
+    }
+    if (!views || shown.empty()) shown.assign(1, mixed.region);
+    Mixture sources;
+    for (const operations::Region& region : shown) add_sources(mixed, region, sources);
+    if (sources.empty()) sources.push_back(mixed.base);  // a view without elements
+    running.operation.reads[mixed.read].mixture = static_cast<std::int64_t>(mixtures.size());
+    mixtures.push_back(std::move(sources));
+  }
+}
+
+void Log::add_output(const std::string& name, const at::Tensor& tensor) {
+  const Memory* memory = memory_of(tensor);
+  Port port{name, value_of(tensor)};
+  if (values[port.value].mixed) {
+    port.mixture = static_cast<std::int64_t>(mixtures.size());
+    const Mixed output = mixed(tensor, memory, 0);
+    add_sources(output, output.region, mixtures.emplace_back());
+  }
+  outputs.push_back(std::move(port));
 }
 
 void Log::read_tensor(const at::Tensor& tensor, Read read, Running& running) {
   Memory* memory = memory_of(tensor);
   read.value = value_of(tensor, memory);
+  if (values[read.value].mixed) {
+    running.mixed.push_back(mixed(tensor, memory, running.operation.reads.size()));
+  }
   running.operation.reads.push_back(read);
   if (memory != nullptr) running.read.push_back(memory);
 }
@@ -206,12 +300,12 @@ void Log::before(operations::Event& event, Running& running) {
     read_argument(argument, read, running);
     if (read.written) {
       operations::for_each_tensor(argument,
-                                  [&](const at::Tensor& tensor) { running.written.push_back(tensor); });
+                                  [&](const at::Tensor& tensor) { running.written.push_back({tensor}); });
     }
     ++read.argument;
   }
   // When all arguments are known: one may be a new view of what is written to.
-  for (const at::Tensor& tensor : running.written) about_to_write(tensor);
+  for (const auto& written : running.written) about_to_write(written.tensor);
   if (options.source()) note_source(operation);
   if (generator_ != nullptr) generator_->moved_from();  // the program may have moved it itself
 }
@@ -237,9 +331,9 @@ void Log::run(operations::Event& event) {
   after(event, running);
 }
 
-void Log::failed(const Running& running, const char* why) {
+void Log::failed(Running& running, const char* why) {
   const std::lock_guard lock(mutex);
-  count_writes(running, -1);
+  count_writes(running);
   const std::int64_t context = running.operation.context;
   failure_ = running.operation.facts->full;
   if (context >= 0) failure_ += " in \"" + modules[contexts[context].module].path + "\"";
@@ -247,14 +341,21 @@ void Log::failed(const Running& running, const char* why) {
   failed_at_ = operations.size();
 }
 
-/// Names of what was written to are older than the write from here on. -1 is an operation that threw.
-void Log::count_writes(const Running& running, std::int64_t writer) {
-  for (const at::Tensor& tensor : running.written) {
-    Memory* memory = memory_of(tensor);
+/// Names of what was written to are older than the write from here on.
+void Log::count_writes(Running& running) {
+  for (auto& written : running.written) {
+    Memory* memory = memory_of(written.tensor);
     if (memory == nullptr) continue;
-    memory->writes++;
-    memory->writer = writer;
-    memory->current.clear();
+    written.write = memory->count++;
+    const operations::Region region(written.tensor);
+    const auto forget = [&](auto& all) {
+      all.erase(
+          std::remove_if(all.begin(), all.end(), [&](const auto& one) { return region.covers(one.region); }),
+          all.end());
+    };
+    forget(memory->named);
+    forget(memory->writes);
+    memory->writes.push_back({region, written.write, -1});
   }
 }
 
@@ -262,7 +363,8 @@ void Log::after(operations::Event& event, Running& running) {
   Operation& operation = running.operation;
   const auto me = static_cast<std::int64_t>(operations.size());
   if (generator_ != nullptr) operation.generator = generator_->moved_from();
-  count_writes(running, me);
+  if (!running.mixed.empty()) mix_reads(event.results(), running);
+  count_writes(running);
   std::exception_ptr refused;  // a predicate's or the budget's, thrown when the operation is in the log
   const auto add = [&](const at::Tensor& tensor, bool returned) {
     Memory* memory = memory_of(tensor);
@@ -276,6 +378,13 @@ void Log::after(operations::Event& event, Running& running) {
     value.returned = returned;
     value.of = of;
     const std::int64_t number = name(tensor, memory);
+    for (const auto& written : running.written) {
+      if (written.write < 0 || !written.tensor.is_same(tensor)) continue;
+      auto& writes = memory->writes;
+      const auto write = std::find_if(writes.rbegin(), writes.rend(),
+                                      [&](const Write& one) { return one.number == written.write; });
+      if (write != writes.rend()) write->value = number;
+    }
     try {
       if (returned) {
         consider(tensor, number, operation.facts, memory);
@@ -290,7 +399,7 @@ void Log::after(operations::Event& event, Running& running) {
   c10::SmallVector<const at::TensorImpl*, 4> returned;
   for (const c10::IValue& result : event.results()) {
     operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
-      const auto wrote = [&](const at::Tensor& one) { return one.is_same(tensor); };
+      const auto wrote = [&](const auto& one) { return one.tensor.is_same(tensor); };
       if (std::any_of(running.written.begin(), running.written.end(), wrote)) {
         operation.in_place = true;
       } else if (Memory* memory = memory_of(tensor); memory != nullptr) {
@@ -301,9 +410,10 @@ void Log::after(operations::Event& event, Running& running) {
       returned.push_back(tensor.unsafeGetTensorImpl());
     });
   }
-  for (const at::Tensor& tensor : running.written) {
-    if (std::find(returned.begin(), returned.end(), tensor.unsafeGetTensorImpl()) == returned.end()) {
-      operation.written.push_back(add(tensor, false));
+  for (const auto& written : running.written) {
+    const at::TensorImpl* const tensor = written.tensor.unsafeGetTensorImpl();
+    if (std::find(returned.begin(), returned.end(), tensor) == returned.end()) {
+      operation.written.push_back(add(written.tensor, false));
     }
   }
   operations.push_back(std::move(operation));
@@ -401,6 +511,7 @@ void Log::close() {
   running_ = false;
   names_.clear();
   memory_.clear();
+  leaves_.clear();
 }
 
 }  // namespace torchtap::views::trace::detail

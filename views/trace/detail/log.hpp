@@ -4,7 +4,7 @@
 // read and wrote.
 //
 // An operation reads and writes values; a TensorImpl is a name for a value at a time. A write makes new
-// values of all names that share the memory.
+// values of all names that show bytes which it wrote.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -21,22 +21,28 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/operations/region.hpp>
 #include <torchtap/views/trace/node.hpp>
 #include <torchtap/views/trace/options.hpp>
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace torchtap::views::trace::detail {
 
 /// Where a value came from that no logged operation made.
-enum class Origin : std::uint8_t { operation, parameter, input, outside };
+enum class Origin : std::uint8_t { operation, parameter, input, outside, constant };
 
 /// A value: the contents of a tensor at a time.
 struct Value {
   std::int64_t producer = -1;  // the operation that wrote it; -1 if none did during the pass
-  std::int64_t of = -1;  // index of the parameter or input; or the value that an outside view belongs to
+  std::int64_t of = -1;        // index of the parameter, input or constant; or the value before, or around it
   Origin origin = Origin::operation;
   bool returned = false;  // by the producer, and not only written to
   bool requires_grad = false;
-  bool own = false;  // `kept` shares its memory with nobody
+  bool mixed = false;  // written, in part or all, through other names: its readers know by what
+  bool own = false;    // `kept` shares its memory with nobody
   bool dropped = false;
   at::ScalarType dtype = at::kFloat;
   c10::Device device = c10::kCPU;
@@ -52,7 +58,8 @@ struct Value {
 struct Read {
   enum class Form : std::uint8_t { plain, list, optional_list, inside };  // of a tuple or dict, kept as it is
 
-  std::int64_t value = -1;  // -1 for an undefined or absent tensor in a list
+  std::int64_t value = -1;    // -1 for an undefined or absent tensor in a list
+  std::int64_t mixture = -1;  // index into Log::mixtures of what the operation saw of a mixed value
   std::uint16_t argument = 0;
   Form form = Form::plain;
   bool written = false;
@@ -114,7 +121,11 @@ struct Returned {
 struct Port {
   std::string name;
   std::int64_t value;
+  std::int64_t mixture = -1;
 };
+
+/// The values that wrote the bytes of a mixed one, the last first, and the one that shows between them.
+using Mixture = std::vector<std::int64_t>;
 
 /// Gradients by value. Nodes of autograd know it weakly.
 struct Gradients {
@@ -136,7 +147,9 @@ struct Log {
   std::vector<Operation> operations;
   std::vector<Value> values;
   std::vector<ParameterUse> parameters;
+  std::vector<std::string> constants;
   std::vector<Port> inputs, outputs;
+  std::vector<Mixture> mixtures;
   std::int64_t input_values = 0, output_values = 0;  // that were given no name
   std::vector<LoggedModule> modules;
   std::vector<Context> contexts;
@@ -148,10 +161,14 @@ struct Log {
 
   /// The value of a parameter or buffer, made when the log begins.
   void add_parameter(const at::Tensor& tensor, ParameterUse use);
+  /// A tensor that is part of TorchScript's code.
+  void add_constant(const at::Tensor& tensor, std::string text);
   /// The value that a tensor names now; a new one if it was not known.
   std::int64_t value_of(const at::Tensor& tensor);
   /// Names a value that came from nowhere in the log.
   std::int64_t add_input(const at::Tensor& tensor, std::int64_t index);
+  /// The tensor leaves the pass.
+  void add_output(const std::string& name, const at::Tensor& tensor);
   /// Runs an operation and notes it.
   void run(operations::Event& event);
 
@@ -170,27 +187,52 @@ struct Log {
  private:
   struct Name {
     std::int64_t value;
-    std::int64_t writes;  // to its memory, when it was named
+    std::int64_t checked;  // how many writes to its memory there had been when that was the value
+    std::int64_t base;     // the value that was named first
+    std::int64_t since;    // and how many writes there had been then
     c10::weak_intrusive_ptr<c10::TensorImpl> alive;
   };
+  /// A write to a part of a memory.
+  struct Write {
+    operations::Region region;
+    std::int64_t number;  // how many were before
+    std::int64_t value;   // that it made; -1 if the operation threw
+  };
+  /// A value that is in a memory since `number` writes; later ones have not covered it.
+  struct Named {
+    operations::Region region;
+    std::int64_t number;
+    std::int64_t value;
+  };
   struct Memory {
-    std::int64_t writes = 0;
-    std::int64_t writer = -1;           // the operation
-    std::int64_t last = -1;             // the value named last
-    std::vector<std::int64_t> current;  // the first values named since the last write
+    std::int64_t count = 0;             // of writes
+    std::vector<Write> writes;          // without those that a later one covers, the last at the end
+    std::vector<Named> named;           // the first ones
     bool counted = false;               // in held_bytes
     std::vector<std::int64_t> aliases;  // kept values that share it
     c10::weak_intrusive_ptr<c10::StorageImpl> alive;
 
     explicit Memory(c10::weak_intrusive_ptr<c10::StorageImpl> storage) : alive(std::move(storage)) {}
   };
+  /// A name of a mixed value.
+  struct Mixed {
+    const Memory* memory;
+    operations::Region region;
+    std::int64_t base, since;  // as in Name
+    std::size_t read;          // of the operation that runs
+  };
   using Clock = std::chrono::steady_clock;
 
   /// An operation that runs.
   struct Running {
     Operation operation;
-    c10::SmallVector<at::Tensor, 1> written;
+    struct Written {
+      at::Tensor tensor;
+      std::int64_t write = -1;  // the number of the write
+    };
+    c10::SmallVector<Written, 1> written;
     c10::SmallVector<Memory*, 4> read;  // where its arguments lie
+    std::vector<Mixed> mixed;
 
     explicit Running(const c10::OperatorHandle& handle) : operation(handle) {}
   };
@@ -199,15 +241,19 @@ struct Log {
   Memory* memory_of(const at::Tensor& tensor);
   Value& describe(const at::Tensor& tensor);
   std::int64_t value_of(const at::Tensor& tensor, Memory* memory);
-  std::int64_t base_in(const Memory& memory, const at::Tensor& tensor) const;
+  const Named* base_in(const Memory& memory, const at::Tensor& tensor,
+                       const operations::Region& region) const;
   std::int64_t name(const at::Tensor& tensor, Memory* memory);
+  Mixed mixed(const at::Tensor& tensor, const Memory* memory, std::size_t read) const;
+  static void add_sources(const Mixed& mixed, const operations::Region& region, Mixture& sources);
+  void mix_reads(const operations::Values& results, Running& running);
   void before(operations::Event& event, Running& running);
   void read_argument(const c10::IValue& argument, Read read, Running& running);
   void read_tensor(const at::Tensor& tensor, Read read, Running& running);
   void about_to_write(const at::Tensor& tensor);
   void after(operations::Event& event, Running& running);
-  void count_writes(const Running& running, std::int64_t writer);
-  void failed(const Running& running, const char* why);
+  void count_writes(Running& running);
+  void failed(Running& running, const char* why);
   void note_source(Operation& operation) const;
   std::int64_t& context_of_thread();
   std::int64_t open_call(std::int64_t module);
@@ -226,6 +272,7 @@ struct Log {
   ska::flat_hash_map<const void*, std::unique_ptr<Facts>> facts_;
   std::vector<std::unique_ptr<Facts>> old_facts_;
   std::unique_ptr<Generator> generator_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> leaves_;  // of which gradients are followed
   std::thread::id thread_;
   std::int64_t* thread_context_ = nullptr;
   std::vector<std::pair<std::thread::id, std::unique_ptr<std::int64_t>>> thread_contexts_;

@@ -24,7 +24,7 @@ constexpr const char* dash = "\u2013";
 /// "int64 8x12 (768 B)"; the usual dtype is left out.
 std::string tensor_text(const Node& node) {
   const std::string dtype = node.dtype() == at::kFloat ? "" : storage::dtype_name(node.dtype()) + " ";
-  return dtype + shape_text(node.shape()) + " (" + size_text(node.bytes()) + ")";
+  return dtype + shape_text(node.shape()) + " (" + bytes_text(node.bytes()) + ")";
 }
 
 /// That of the first and the last, if they differ: passes of a layer may have other shapes.
@@ -77,10 +77,6 @@ std::string colour_of(const Node& node) {
   if (node.kind() == NodeKind::output) return output_colour;
   if (node.read_by_program()) return read_colour;
   return node.parameters().empty() ? "white" : parameter_colour;
-}
-
-std::string counted(std::int64_t number, const std::string& word) {
-  return count_text(number) + " " + word + (number == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -166,7 +162,7 @@ Attributes Look::of_module(const ModuleCall* call, const std::vector<Node>& node
 
 Attributes Look::of_parameter(const ParameterUse& use) const {
   std::string text = use.path;
-  add(text, shape_text(use.shape) + " (" + size_text(use.bytes) + ")" +
+  add(text, shape_text(use.shape) + " (" + bytes_text(use.bytes) + ")" +
                 (use.buffer || use.trainable ? "" : ", frozen"));
   return {{"label", text},
           {"shape", "note"},
@@ -202,18 +198,17 @@ std::string Look::caption() const {
   }
   std::string text = history_.model().empty() ? "" : history_.model() + ": ";
   text += counted(history_.operations(), "operation") + ", " + counted(history_.size(), "tensor") + " (" +
-          size_text(history_.bytes()) + ")";
+          bytes_text(history_.bytes()) + ")";
   if (tensors > 0) {
     text += ", " + counted(elements, "parameter") + " in " + counted(tensors, "tensor") + " (" +
-            size_text(bytes) + ")";
+            bytes_text(bytes) + ")";
   }
   if (extent_.reduced) {
     std::string less;
     if (extent_.depth) less = "modules at depth " + std::to_string(*extent_.depth) + " as one box";
     if (extent_.rolled && !options_.rolled())
       less += std::string(less.empty() ? "" : ", ") + "all passes of a layer as one";
-    add(text, "Reduced from " + counted(static_cast<std::int64_t>(extent_.wanted), "node") +
-                  " (max_nodes is " + count_text(options_.max_nodes()) + "): " + less);
+    add(text, "Reduced from " + counted(static_cast<std::int64_t>(extent_.wanted), "node") + ": " + less);
   }
   if (!history_.error().empty()) add(text, "Ended early: " + history_.error());
   return text;

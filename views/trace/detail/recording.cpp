@@ -1,5 +1,7 @@
 // Connects a log with a model and a thread.
+#include <ATen/ops/item.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/nn/module.h>
 
 #include <functional>
@@ -38,6 +40,20 @@ void for_each_named(const c10::IValue& value, const std::string& name,
   }
 }
 
+/// Calls `visit(tensor)` for each tensor that the nodes, and those in their blocks, have as constants.
+template <class Visit>
+void for_each_constant(torch::jit::graph_node_list nodes, const Visit& visit) {
+  for (const torch::jit::Node* node : nodes) {
+    if (node->kind() == c10::prim::Constant) {
+      const auto value = torch::jit::toIValue(node->output());
+      if (value && value->isTensor() && value->toTensor().defined()) visit(value->toTensor());
+    }
+    for (const torch::jit::Block* block : node->blocks()) {
+      for_each_constant(const_cast<torch::jit::Block*>(block)->nodes(), visit);
+    }
+  }
+}
+
 std::vector<at::Tensor> defined_in(const hooks::Tensors& tensors) {
   std::vector<at::Tensor> found;
   for (std::int64_t i = 0; i < tensors.size(); ++i) {
@@ -67,6 +83,7 @@ void Recording::detach() noexcept {
 
 void Recording::attach(const std::vector<model::ModuleRef>& modules) {
   add_parameters(modules);
+  add_constants(modules);
   hooks::DeferredCompile batch;
   if (!modules.empty()) log_->model = modules.front().type();
   for (const model::ModuleRef& module : modules) {
@@ -124,6 +141,20 @@ void Recording::add_parameters(const std::vector<model::ModuleRef>& modules) {
   }
 }
 
+/// Tensors in the code of TorchScript, of which a traced model has one for each number.
+void Recording::add_constants(const std::vector<model::ModuleRef>& modules) {
+  const operations::Unseen unseen;
+  for (const model::ModuleRef& module : modules) {
+    if (!module.scripted()) continue;
+    for (const torch::jit::Method& method : module.script().get_methods()) {
+      for_each_constant(method.graph()->nodes(), [&](const at::Tensor& tensor) {
+        const bool number = tensor.dim() == 0 && tensor.layout() == at::kStrided && tensor.device().is_cpu();
+        log_->add_constant(tensor, number ? text_of(c10::IValue(tensor.item())) : "a constant");
+      });
+    }
+  }
+}
+
 void Recording::input(const c10::IValue& value, const std::string& name) {
   const operations::Unseen unseen;
   const std::lock_guard lock(log_->mutex);
@@ -137,11 +168,9 @@ void Recording::input(const c10::IValue& value, const std::string& name) {
 void Recording::output(const c10::IValue& value, const std::string& name) {
   const operations::Unseen unseen;
   const std::lock_guard lock(log_->mutex);
-  auto& outputs = log_->outputs;
   const std::string start = name.empty() ? "output." + std::to_string(log_->output_values++) : name;
-  for_each_named(value, start, [&](const std::string& path, const at::Tensor& tensor) {
-    outputs.push_back({path, log_->value_of(tensor)});
-  });
+  for_each_named(value, start,
+                 [&](const std::string& path, const at::Tensor& tensor) { log_->add_output(path, tensor); });
 }
 
 void Recording::start() {

@@ -35,6 +35,7 @@ class Recording {
  private:
   void detach() noexcept;
   void add_parameters(const std::vector<model::ModuleRef>& modules);
+  void add_constants(const std::vector<model::ModuleRef>& modules);
   void add_parameter(const std::string& path, const at::Tensor& tensor, bool buffer);
 
   std::shared_ptr<Log> log_;

@@ -1,10 +1,8 @@
 #pragma once
 
-// Sizes as people read them.
+// Sizes and numbers as people read them.
 
-#include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -12,22 +10,13 @@
 
 namespace torchtap::views::trace::detail {
 
-/// "253.5 KB"; a KB is 1024 bytes.
-inline std::string size_text(std::int64_t bytes) {
-  static constexpr const char* units[]{"KB", "MB", "GB", "TB"};
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  double number = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  while (number >= 1024 && unit < 3) {
-    number /= 1024;
-    ++unit;
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ", number);
-  return text + std::string(units[unit]);
-}
-
+using core::detail::bytes_text;
 using core::detail::count_text;
+
+/// "1 operation", "2,000 operations".
+inline std::string counted(std::int64_t number, const std::string& word) {
+  return count_text(number) + " " + word + (number == 1 ? "" : "s");
+}
 
 /// "1x64x55x55"; "()" for a scalar.
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
