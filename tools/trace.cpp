@@ -2,12 +2,15 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/glob.hpp>
@@ -15,8 +18,8 @@
 
 #include "checks.hpp"
 #include "commands.hpp"
-#include "csv.hpp"
 #include "inputs.hpp"
+#include "interrupt.hpp"
 #include "json.hpp"
 #include "manifest.hpp"
 #include "model.hpp"
@@ -43,8 +46,8 @@ conv2d and the layer 7 of all; operations that use the same parameters, or repea
 Tensors are called by their label (conv2d_3_7, conv2d_3), the path of the module whose output they are (features.6), or
 their position (7, or -1 for the last); --layer and --what also take patterns ('conv*').
 
-Pictures need Graphviz (apt install graphviz), except for .dot files. Of more than 1500 nodes, modules are drawn as one
-box from the deepest on; --depth overrides that.
+Pictures need Graphviz (apt install graphviz), except for .dot files. Of more than 150 nodes, modules are drawn as one box
+from the deepest on, and of more than Graphviz can lay out in a minute; --max-nodes, --depth and --time-limit override that.
 
 Examples:
   torchtap trace model.pt --random 1x3x224x224 --save alexnet/ --draw alexnet.svg
@@ -55,7 +58,7 @@ Examples:
   torchtap trace alexnet/ --csv > operations.csv
   torchtap diff before/ after/                              # operation by operation
 
-Exit status: 0; 1 if --validate finds something; 2 on errors.)");
+Exit status: 0; 1 if --validate finds something wrong; 2 on errors.)");
 }
 
 const std::map<std::string, trace::Direction>& directions() {
@@ -82,6 +85,8 @@ struct Options {
   std::string draw;
   bool rolled = false;
   std::optional<std::int64_t> depth;
+  std::int64_t max_nodes = trace::DrawOptions().max_nodes();
+  std::int64_t time_limit = static_cast<std::int64_t>(trace::DrawOptions().time_limit());
   bool parameters = false;
   trace::Direction direction = trace::Direction::bottom_up;
 
@@ -142,6 +147,28 @@ std::vector<Node> layer_of(const History& history, const std::string& name) {
   return found;
 }
 
+/// The lines of the table, of one layer or of all.
+void print_csv(const History& history, const std::string& layer) {
+  const std::string text = history.csv();
+  std::vector<std::string> lines;  // the titles, then one for each node
+  bool quoted = false;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted || text[i] != '\n') continue;
+    lines.push_back(text.substr(begin, i + 1 - begin));
+    begin = i + 1;
+  }
+  if (layer.empty()) {
+    std::cout << text;
+    return;
+  }
+  std::cout << lines.front();
+  for (const Node& node : layer_of(history, layer)) {
+    std::cout << lines[static_cast<std::size_t>(node.position()) + 1];
+  }
+}
+
 /// The rows of the table, of one layer or of all.
 Json rows_of(const History& history, const std::string& layer) {
   Json all = Json::parse(history.json());
@@ -179,7 +206,7 @@ void show(const History& history, const Options& options) {
     case Format::json:
       return print_json(history, options);
     case Format::csv:
-      return print_csv(rows_of(history, options.layer));
+      return print_csv(history, options.layer);
     case Format::table:
       break;
   }
@@ -196,12 +223,29 @@ void draw(const History& history, const Options& options) {
   history.draw(options.draw, trace::DrawOptions()
                                  .rolled(options.rolled)
                                  .depth(options.depth)
+                                 .max_nodes(options.max_nodes)
+                                 .time_limit(static_cast<double>(options.time_limit))
                                  .parameters(options.parameters)
                                  .direction(options.direction));
 }
 
+void check_picture(const std::string& file) {
+  const fs::path path(file), folder = path.parent_path();
+  std::string ending = path.extension();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  const std::array<std::string_view, 5> endings{".svg", ".png", ".pdf", ".dot", ".gv"};
+  TORCH_CHECK_VALUE(
+      std::find(endings.begin(), endings.end(), ending) != endings.end(), "--draw \"", file,
+      "\" should end in .svg, .png or .pdf, which Graphviz draws, or in .dot or .gv for its input.");
+  std::error_code error;
+  TORCH_CHECK_VALUE(folder.empty() || fs::is_directory(folder, error), "--draw \"", file,
+                    "\": there is no folder \"", folder.string(), "\"; make it first, or name another one.");
+}
+
 /// What is wrong is said before the model runs, which may take long.
 void check_before(const Options& options) {
+  if (!options.draw.empty()) check_picture(options.draw);
   const bool all = options.what.empty() || (options.what.size() == 1 && options.what.front() == "all");
   TORCH_CHECK_VALUE(!options.validate || all, "--validate needs all tensors; omit --what.");
   if (options.save.empty()) return;
@@ -216,7 +260,9 @@ void trace_or_show(const Options& options) {
   const History history = fs::is_directory(options.source) ? load(options) : run(options);
   const bool failed = !history.error().empty() && !fs::is_directory(options.source);
   if (!options.save.empty()) {
+    const Interrupt interrupt;  // what was begun is finished, so that nothing of it is left beside it
     history.save(options.save, storage::SaveOptions().mkdir(true).overwrite(options.overwrite));
+    if (interrupt.signal() != 0) end_by(interrupt.signal());
   }
   if (!failed || options.layer.empty()) show(history, options);
   if (!options.draw.empty()) draw(history, options);
@@ -247,8 +293,9 @@ void add_options_of_runs(CLI::App& command, Options& options) {
   command.add_flag("--leaf", options.leaf,
                    "List what Python's __torch_dispatch__ sees instead of what the model calls");
   command.add_flag("--source", options.lines, "Note the lines of TorchScript that call operations");
-  command.add_flag("--validate", options.validate,
-                   "Run every operation again from its kept inputs, and compare bit by bit");
+  command.add_flag(
+      "--validate", options.validate,
+      "Run every operation again from its kept inputs, compare bit by bit, and check who reads what");
   command.add_option("--save", options.save, "Directory for the trace and the tensors")->check(place());
   command.add_flag("--overwrite", options.overwrite, "Replace an existing recording");
 }
@@ -269,6 +316,18 @@ void add_trace(CLI::App& app) {
   command->add_flag("--rolled", options->rolled, "Draw all passes of a layer as one")->needs(draw);
   command->add_option("--depth", options->depth, "Draw modules nested deeper than this as one box")
       ->transform(whole_number(0))
+      ->needs(draw);
+  command
+      ->add_option("--max-nodes", options->max_nodes,
+                   "Above this number of nodes, draw modules as one box from the deepest on")
+      ->transform(whole_number(1))
+      ->capture_default_str()
+      ->needs(draw);
+  command
+      ->add_option("--time-limit", options->time_limit,
+                   "Seconds for Graphviz; what takes longer is drawn with half as many nodes")
+      ->transform(whole_number(1))
+      ->capture_default_str()
       ->needs(draw);
   command->add_flag("--parameters", options->parameters, "Draw parameters and buffers as boxes of their own")
       ->needs(draw);

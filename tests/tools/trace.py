@@ -8,9 +8,11 @@ import io
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import torch
 import torchvision
@@ -90,7 +92,14 @@ def check_alexnet(folder):
     check("features.6" in out and "1x384x13x13" in out and "relu_3_8" in out, f"one layer: {out}")
     for name in ("conv2d_3", "features.6", "7", "-17", "conv2d_3_7:1"):
         check(run("trace", saved, f"--layer={name}")[0] == out, f"--layer {name}")
+    third = traced["nodes"][7]
+    check(third["shape"] == [1, 384, 13, 13] and third["parents"] == ["maxpool2d_2_6"] and third["children"] == ["relu_3_8"]
+          and third["parameters"] == ["features.6.weight", "features.6.bias"], f"lists in JSON: {third}")
+    check([call["path"] for call in third["modules"]] == ["features", "features.6"] and third["output_of"][0]["call"] == 1, f"modules in JSON: {third}")
+    check({one["name"]: one["value"] for one in third["arguments"]}["padding"] == "[1, 1]" and third["arguments"][0]["nodes"] == [6],
+          f"arguments in JSON: {third}")
     rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv")[0])))
+    check(rows[7]["parents"] == "maxpool2d_2_6" and "stride=[1, 1]; " in rows[7]["arguments"] and rows[7]["output_of"] == "features.6:1", f"csv: {rows[7]}")
     check([row["label"] for row in rows] == LABELS and rows[7]["shape"] == "1x384x13x13", "csv")
     rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv", "--layer", "conv*")[0])))
     check([row["label"] for row in rows] == [label for label in LABELS if "conv" in label], "csv of a pattern")
@@ -170,6 +179,78 @@ class Loop(nn.Module):
         return h
 
 
+class Gates(nn.Module):
+    def forward(self, x: torch.Tensor):
+        i, f, o = (x * 2.0).chunk(3, 1)
+        i.sigmoid_()
+        f.tanh_()
+        return (o + 1.0) * (i * 3.0)
+
+
+class Untaken(nn.Module):
+    def forward(self, x: torch.Tensor):
+        if bool(x.sum() > 1e6):
+            return x + torch.triu(torch.full([6, 6], float("-inf")), 1)
+        return x * 2.0
+
+
+class Numbers(nn.Module):
+    def forward(self, x):
+        return torch.sin(x * 3)
+
+
+class ZeroInit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x: torch.Tensor):
+        return torch.softmax(x + self.b(torch.relu(self.a(x))).sum(1, keepdim=True).log().mean(1, keepdim=True)[:, :1], 1)
+
+
+def check_programs(folder):
+    def traced(model, shape, *arguments):
+        file = folder / f"{type(model).__name__}.pt"
+        torch.jit.script(model.eval()).save(file)
+        return document("trace", file, "--random", shape, "--validate", *arguments)["nodes"]
+
+    parents = {node["label"]: node["parents"] for node in traced(Gates(), "2x6")}
+    check(parents["tanh_1_6"] == ["chunk_2_3"] and parents["add_1_7"] == ["chunk_3_4"] and parents["mul_2_8"] == ["sigmoid_1_5"],
+          f"writes through chunks: {parents}")
+    types = [node["type"] for node in traced(Untaken(), "6x6")]
+    check("full" not in types and "triu" not in types and types[-2:] == ["mul", "output"], f"a branch that is not taken: {types}")
+    traced(ZeroInit(), "3x4")
+    # A traced model has a constant for each number.
+    torch.jit.trace(Numbers(), torch.rand(2, 3)).save(folder / "numbers.pt")
+    nodes = document("trace", folder / "numbers.pt", "--random", "2x3", "--validate")["nodes"]
+    check([node["type"] for node in nodes] == ["input", "mul", "sin", "output"], f"constants: {nodes}")
+    check({one["name"]: one["value"] for one in nodes[1]["arguments"]}["other"] == "3", f"a constant: {nodes[1]}")
+    # Before the run.
+    for name, words in {"x.gif": ".svg", "missing/x.dot": "no folder"}.items():
+        out, err = run("trace", folder / "Gates.pt", "--random", "2x6", "--draw", folder / name, status=2)
+        check(words in err and not out, f"--draw {name}: {out}\n{err}")
+    run("trace", folder / "Gates.pt", "--random", "2x6", "--draw", folder / "some.dot", "--max-nodes", "3")
+    check("Reduced from 11 nodes" in (folder / "some.dot").read_text(), "--max-nodes")
+
+
+def check_interrupt(folder):
+    class Many(nn.Module):
+        def forward(self, x: torch.Tensor):
+            for i in range(3000):
+                x = x + 1.0
+            return x
+    torch.jit.script(Many()).save(folder / "many.pt")
+    running = subprocess.Popen([torchtap, "trace", str(folder / "many.pt"), "--random", "2x2", "--save", str(folder / "many")],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while running.poll() is None and not list(folder.glob(".many.torchtap-new-*")):
+        time.sleep(0.005)
+    running.send_signal(signal.SIGINT)
+    running.communicate()
+    check(running.returncode in (0, -signal.SIGINT), f"interrupted: {running.returncode}")
+    check(not list(folder.glob(".many*")) and document("trace", folder / "many")["operations"] == 3000, "nothing is left beside what was saved")
+
+
 class Fails(nn.Module):
     def forward(self, x: torch.Tensor):
         x = torch.sin(x)
@@ -208,5 +289,7 @@ with tempfile.TemporaryDirectory() as folder:
     model, file, saved = check_alexnet(folder)
     check_diff(folder, model, file, saved)
     check_others(folder)
+    check_programs(folder)
+    check_interrupt(folder)
 
 sys.exit(1 if failures else 0)
