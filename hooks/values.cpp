@@ -94,10 +94,11 @@ void Tensors::push_fixed(const Tensors& found, const std::type_info& pointer) {
   }
   if (handles->empty()) return;
   keep(begin, [handles, name = pointer.name()](Of of) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "hooks: a hook replaced a tensor of the ",
-                                of == Of::inputs ? "inputs" : "outputs", " behind a ", c10::demangle(name),
-                                "; that object is constant, or shared and not copyable, so hooks can only "
-                                "read the tensors in it.");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "hooks: a hook, or a recorder of gradients with respect to inputs, replaced a tensor of the ",
+        of == Of::inputs ? "inputs" : "outputs", " behind a ", c10::demangle(name),
+        "; that object is constant, or shared, and cannot be copied, so hooks can only read the tensors in "
+        "it. A struct of your own is copied if torchtap::hooks::Visit is specialised for it.");
   });
 }
 

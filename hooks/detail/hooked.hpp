@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/is_complete.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
@@ -117,22 +118,127 @@ struct ForwardOf<Impl, std::void_t<decltype(&Impl::forward)>> {
   using Type = typename Signature<decltype(&Impl::forward)>::Type;
 };
 
-/// One argument of a hooked call, declared as `Arg`. A copy, because hooks may replace it.
+template <class T>
+constexpr bool can_be_copied();
+template <class T>
+struct PartsCanBeCopied : std::true_type {};
+template <template <class...> class X, class... Parts>
+struct PartsCanBeCopied<X<Parts...>> : std::bool_constant<(... && can_be_copied<Parts>())> {};
+template <template <class, std::size_t> class X, class Part, std::size_t N>
+struct PartsCanBeCopied<X<Part, N>> : std::bool_constant<can_be_copied<Part>()> {};
+template <template <class, unsigned> class X, class Part, unsigned N>
+struct PartsCanBeCopied<X<Part, N>> : std::bool_constant<can_be_copied<Part>()> {};
+template <class T>
+struct PartsCanBeCopied<std::shared_ptr<T>> : std::true_type {};
+
+/// Whether a copy of a `T` compiles. A std::vector<std::unique_ptr<…>> says that it can be copied and so does
+/// each struct that has one, so parts are asked, and a type that nobody specialised `Visit` for is not
+/// believed.
+template <class T>
+constexpr bool can_be_copied() {
+  if constexpr (!std::is_same_v<T, std::remove_cv_t<T>>) {
+    return can_be_copied<std::remove_cv_t<T>>();
+  } else if constexpr (!core::detail::IsComplete<T>::value || !std::is_copy_constructible_v<T> ||
+                       std::is_base_of_v<torch::nn::Module, T>) {
+    return false;
+  } else {
+    return is_plain_v<T> || (!is_unknown_v<T> && PartsCanBeCopied<T>::value);
+  }
+}
+
+/// One argument of a hooked call, declared as `Arg`. References refer to the caller's own object: forward may
+/// keep its address, or change members of it that are `mutable`. Here an argument by value, which hooks may
+/// change.
 template <class Arg, class = void>
 class Argument {
  public:
   explicit Argument(Arg&& given) : value_(std::forward<Arg>(given)) {}
   void collect(CallTensors& inputs) { Collector{inputs}(value_); }
-  /// Passes the value as declared: moved if forward takes it by value.
-  Arg&& pass() { return static_cast<Arg&&>(value_); }
+  /// The value to pass to forward.
+  Arg& pass() { return value_; }
   /// Adds the tensors that a forward without a result wrote to this argument; none here.
   void collect_output(CallTensors& /*outputs*/) {}
 
  private:
-  std::decay_t<Arg> value_;
+  Arg value_;
 };
 
-/// A tensor reference: forward may assign another tensor to the caller's variable.
+/// A tensor that forward only reads: the caller's own, unless a hook replaced it.
+template <>
+class Argument<const at::Tensor&> {
+ public:
+  explicit Argument(const at::Tensor& given) : caller_(given), value_(given) {}
+  void collect(CallTensors& inputs) { inputs.push_back(value_); }
+  const at::Tensor& pass() const { return value_.is_same(caller_) ? caller_ : value_; }
+  void collect_output(CallTensors& /*outputs*/) {}
+
+ private:
+  const at::Tensor& caller_;
+  at::Tensor value_;
+};
+
+/// Another value that forward only reads: the caller's own, or a copy of it if a hook replaced a tensor in
+/// it.
+template <class T>
+class Argument<const T&, std::enable_if_t<!std::is_same_v<T, at::Tensor>>> {
+ public:
+  explicit Argument(const T& given) : caller_(given) {}
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+
+  void collect([[maybe_unused]] CallTensors& inputs) {
+    if constexpr (!is_plain_v<T>) {
+      CallTensors found;
+      Collector{found}(const_cast<T&>(caller_));
+      if constexpr (can_be_copied<T>()) {
+        if (is_exactly<T>(caller_)) {
+          collect_copied(found, inputs);
+          return;
+        }
+      }
+      inputs.push_fixed(found, typeid(const T*));
+    }
+  }
+  const T& pass() const { return *passed_; }
+  void collect_output(CallTensors& /*outputs*/) {}
+
+ private:
+  struct Copy {
+    T value;
+    CallTensors tensors;
+    explicit Copy(const T& original) : value(original) { Collector{tensors}(value); }
+  };
+
+  void collect_copied(const CallTensors& found, CallTensors& inputs) {
+    inputs.push_unknown_of(found);
+    if (found.empty()) return;
+    const std::int64_t begin = inputs.size();
+    tensors_.reserve(static_cast<std::size_t>(found.size()));
+    for (std::int64_t i = 0; i < found.size(); ++i) inputs.push_back(tensors_.emplace_back(found[i]));
+    inputs.keep(begin, [this](CallTensors::Of of) {
+      const auto copy = std::make_shared<Copy>(caller_);
+      TORCH_CHECK_NOT_IMPLEMENTED(copy->tensors.size() == static_cast<std::int64_t>(tensors_.size()),
+                                  "hooks: a hook replaced a tensor in an argument of type ",
+                                  c10::demangle(typeid(T).name()), ", and a copy of it has ",
+                                  copy->tensors.size(), " tensors instead of ", tensors_.size(), ".");
+      for (std::int64_t i = 0; i < copy->tensors.size(); ++i) {
+        const at::Tensor& now = tensors_[static_cast<std::size_t>(i)];
+        if (!copy->tensors[i].is_same(now)) copy->tensors[i] = now;
+      }
+      copy->tensors.put_back(of);
+      passed_ = &copy->value;
+      copy_ = copy;
+    });
+  }
+
+  const T& caller_;
+  const T* passed_ = std::addressof(caller_);
+  std::vector<at::Tensor> tensors_;  // seen by the hooks in place of the caller's
+  std::shared_ptr<const void> copy_;
+};
+
+/// A tensor reference: the caller's own variable, unless a hook replaced the tensor. If forward then assigns
+/// another one, the caller gets that.
 template <>
 class Argument<at::Tensor&> {
  public:
@@ -140,43 +246,31 @@ class Argument<at::Tensor&> {
   Argument(const Argument&) = delete;
   Argument& operator=(const Argument&) = delete;
   ~Argument() {
-    if (passed_.has_value() && !value_.is_same(*passed_)) caller_ = value_;
+    if (is_assigned()) caller_ = value_;
   }
   void collect(CallTensors& inputs) { inputs.push_back(value_); }
   at::Tensor& pass() {
+    if (value_.is_same(caller_)) return caller_;
     passed_ = value_;
     return value_;
   }
   void collect_output(CallTensors& outputs) {
     // Changed in place: report the caller's own tensor, as an alias of it may have been passed.
-    outputs.push_back(value_.is_same(*passed_) ? caller_ : value_);
+    outputs.push_back(is_assigned() ? value_ : caller_);
   }
 
  private:
+  bool is_assigned() const { return passed_.has_value() && !value_.is_same(*passed_); }
+
   at::Tensor& caller_;
   at::Tensor value_;
   std::optional<at::Tensor> passed_;
 };
 
+/// Another value that forward may write to. Tensors that hooks replaced in it are put back after the call,
+/// unless forward has assigned others.
 template <class T>
-constexpr bool can_be_copied() {
-  if constexpr (core::detail::IsComplete<T>::value) {
-    return std::is_copy_constructible_v<T> && !std::is_polymorphic_v<T>;
-  } else {
-    return false;
-  }
-}
-
-template <class Arg>
-inline constexpr bool is_opaque_v = false;
-template <class T>
-inline constexpr bool is_opaque_v<T&> = !std::is_const_v<T> || !can_be_copied<T>();
-
-/// An argument that forward may write to or that cannot be copied (a polymorphic base, say): passed by
-/// reference. Tensors that hooks replaced in it are put back after the call, unless forward has assigned
-/// others.
-template <class T>
-class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Tensor>>> {
+class Argument<T&, std::enable_if_t<!std::is_const_v<T> && !std::is_same_v<T, at::Tensor>>> {
  public:
   explicit Argument(T& given) : given_(given) {}
   Argument(const Argument&) = delete;
@@ -186,7 +280,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   void collect(CallTensors& inputs) {
     const std::int64_t begin = inputs.size();
     Collector{inputs}(given_);
-    if (std::is_const_v<T> || inputs.size() == begin) return;
+    if (inputs.size() == begin) return;
     inputs_ = &inputs;
     for (std::int64_t i = begin; i < inputs.size(); ++i) replaced_.push_back({i, inputs[i], {}});
   }
@@ -201,7 +295,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   }
   void collect_output(CallTensors& outputs) {
     restore();
-    if constexpr (!std::is_const_v<T>) Collector{outputs}(given_);
+    Collector{outputs}(given_);
   }
 
  private:
@@ -211,7 +305,7 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   };
 
   void restore() noexcept {
-    if constexpr (!std::is_const_v<T> && !is_plain_v<T>) {
+    if constexpr (!is_plain_v<T>) {
       if (replaced_.empty()) return;
       try {
         CallTensors now;
@@ -233,10 +327,38 @@ class Argument<T&, std::enable_if_t<is_opaque_v<T&> && !std::is_same_v<T, at::Te
   std::vector<Replaced> replaced_;
 };
 
+/// A value that forward may move from.
+template <class T>
+class Argument<T&&> : public Argument<T&> {
+ public:
+  explicit Argument(T&& given) : Argument<T&>(given) {}
+  void collect_output(CallTensors& /*outputs*/) {}
+};
+
+template <class R, std::size_t absent, class Forward, class... Args>
+R run_with(Call& call, Forward&& forward, Argument<Args>&&... arguments) {
+  CallTensors inputs;
+  (arguments.collect(inputs), ...);
+  for (std::size_t left = absent; left != 0; --left) inputs.push_absent();
+  call.before(inputs);
+  CallTensors outputs;
+  if constexpr (std::is_void_v<R>) {
+    std::invoke(forward, static_cast<Args&&>(arguments.pass())...);
+    (arguments.collect_output(outputs), ...);
+    call.after(outputs);
+  } else {
+    std::decay_t<R> result = std::invoke(forward, static_cast<Args&&>(arguments.pass())...);
+    Collector{outputs}(result);
+    call.after(outputs);
+    return result;
+  }
+}
+
 /// Runs `forward(arguments...)` with the hooks behind `gate`, provided that `is_mine()` holds once the gate
-/// is entered. `absent` is the number of tensors in arguments that the caller left to their defaults. If
-/// forward returns nothing, its outputs are the tensors in the arguments that it may write to.
-template <class R, std::size_t absent, class IsMine, class Forward, class... Args>
+/// is entered. `Args` are as forward declares them: deduction takes a `T&&` for a `T`. `absent` is the number
+/// of tensors in arguments that the caller left to their defaults. If forward returns nothing, its outputs
+/// are the tensors in the arguments that it may write to.
+template <class R, std::size_t absent, class... Args, class IsMine, class Forward>
 R run_hooked(Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... arguments) {
   static_assert(
       !std::is_reference_v<R>,
@@ -245,26 +367,7 @@ R run_hooked(Gate& gate, IsMine&& is_mine, Forward&& forward, Args&&... argument
   if (is_idle(gate)) return std::invoke(forward, std::forward<Args>(arguments)...);
   Call call(gate);
   if (call.idle() || !is_mine()) return std::invoke(forward, std::forward<Args>(arguments)...);
-  std::tuple<Argument<Args>...> kept(std::forward<Args>(arguments)...);
-  return std::apply(
-      [&](auto&... argument) -> R {
-        CallTensors inputs;
-        (argument.collect(inputs), ...);
-        for (std::size_t left = absent; left != 0; --left) inputs.push_absent();
-        call.before(inputs);
-        CallTensors outputs;
-        if constexpr (std::is_void_v<R>) {
-          std::invoke(forward, argument.pass()...);
-          (argument.collect_output(outputs), ...);
-          call.after(outputs);
-        } else {
-          std::decay_t<R> result = std::invoke(forward, argument.pass()...);
-          Collector{outputs}(result);
-          call.after(outputs);
-          return result;
-        }
-      },
-      kept);
+  return run_with<R, absent>(call, forward, Argument<Args>(std::forward<Args>(arguments))...);
 }
 
 template <class Impl, class Enabled, class... Args>
@@ -366,7 +469,7 @@ class WithHookPoint<Impl,
   WithHookPoint() = default;
 
   Result forward_with_packed_input(Packed packed_input, State state = {}) {
-    return run_hooked<Result, 0>(
+    return run_hooked<Result, 0, Packed, State>(
         this->gate(), [] { return true; },
         [this](auto&&... given) -> Result {
           return this->Impl::forward_with_packed_input(std::forward<decltype(given)>(given)...);
@@ -388,7 +491,7 @@ class WithHookPoint<Impl, std::enable_if_t<OtherForward<decltype(&Impl::forward_
   WithHookPoint() = default;
 
   Result forward_with_indices(Input input) {
-    return run_hooked<Result, 0>(
+    return run_hooked<Result, 0, Input>(
         this->gate(), [] { return true; },
         [this](auto&&... given) -> Result {
           return this->Impl::forward_with_indices(std::forward<decltype(given)>(given)...);
@@ -435,7 +538,7 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
   /// Internal: the body of all overloads of `forward`.
   template <class Result, std::size_t absent, class... Given>
   Result torchtap_run(Given... arguments) {
-    return detail::run_hooked<Result, absent>(
+    return detail::run_hooked<Result, absent, Given...>(
         this->gate(), [] { return true; },
         [this](auto&&... given) -> Result {
           return this->Impl::forward(std::forward<decltype(given)>(given)...);

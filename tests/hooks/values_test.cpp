@@ -518,6 +518,112 @@ BOOST_AUTO_TEST_CASE(arguments_that_forward_writes_to) {
 
 namespace {
 
+/// Keeps what it computes from the nodes.
+struct Graph {
+  std::vector<int> edges{0, 1};
+  mutable at::Tensor norm;
+};
+struct NormaliseImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const Graph& graph) {
+    if (!graph.norm.defined()) graph.norm = x.sum();
+    return x / graph.norm;
+  }
+};
+TORCHTAP_MODULE(Normalise);
+/// Tells where its arguments are.
+struct WhereImpl : torch::nn::Module {
+  std::vector<const void*> forward(const at::Tensor& a, at::Tensor& b, at::Tensor&& c, const Tensors& d,
+                                   Tensors& e, Tensors&& f, const std::shared_ptr<Latent>& g,
+                                   const std::string& h, const Tensors&& i) {
+    return {&a, &b, &c, &d, &e, &f, &g, &h, &i};
+  }
+};
+TORCHTAP_MODULE(Where);
+/// Takes what it is offered, or leaves it.
+struct TakeImpl : torch::nn::Module {
+  void forward(at::Tensor&& x, Tensors&& all, bool take) {
+    if (!take) return;
+    kept = std::move(all);
+    kept.push_back(std::move(x));
+  }
+  Tensors kept;
+};
+TORCHTAP_MODULE(Take);
+struct WeightedImpl : torch::nn::Module {
+  at::Tensor forward(const Tensors& all, const Latent& latent, const std::pair<at::Tensor, Graph>& other) {
+    return all[0] * latent.mean + all[1] * latent.deviation + other.first;
+  }
+};
+TORCHTAP_MODULE(Weighted);
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(arguments_are_the_callers_own) {
+  const auto nothing = [](Event&) {};
+  Normalise normalise;
+  const auto a = hooks::attach(*normalise, Kind::forward_pre, nothing);
+  const Graph graph;
+  BOOST_TEST(at::equal(normalise(at::ones({2}), graph), at::full({2}, 0.5)));
+  BOOST_TEST(at::equal(normalise(at::full({2}, 3), graph), at::full({2}, 1.5)));
+
+  Where where;
+  const auto b = hooks::attach(*where, Kind::forward, nothing);
+  at::Tensor x = leaf(1), y = leaf(2), z = leaf(3);
+  Tensors some{x}, more{y}, others{z};
+  const auto latent = std::make_shared<Latent>(Latent{x, y});
+  const std::string text;
+  const std::vector<const void*> want{&x, &y, &z, &some, &more, &others, &latent, &text, &some};
+  BOOST_TEST((where->forward(x, y, std::move(z), some, more, std::move(others), latent, text,
+                             std::move(std::as_const(some))) == want));
+
+  Take take;
+  const auto c = hooks::attach(*take, Kind::forward, nothing);
+  const auto d = hooks::attach(*take, Kind::backward_input, nothing);
+  for (const bool taken : {false, true}) {
+    at::Tensor offered = leaf(1);
+    const at::Tensor same = offered;
+    Tensors list{leaf(2)};
+    take->forward(std::move(offered), std::move(list), taken);
+    BOOST_TEST(offered.is_same(same) != taken);
+    BOOST_TEST(list.empty() == taken);
+  }
+  BOOST_TEST(take->kept.size() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(constant_arguments_are_copied_where_a_hook_replaces_a_tensor) {
+  Weighted weighted;
+  const Tensors all{leaf(1), leaf(2)}, before = all;
+  const Latent latent{leaf(3), leaf(4)};
+  const std::pair<at::Tensor, Graph> other{at::zeros({2}), {}};
+  const auto run = [&] { return weighted(all, latent, other); };
+  BOOST_TEST(at::equal(run(), at::full({2}, 11)));
+  {
+    const auto a = hooks::attach(*weighted, Kind::forward_pre, [](Event& e) {
+      BOOST_TEST(e.inputs().size() == 5);
+      e.inputs()[1] = at::full({2}, 10);
+      e.inputs()[2] = at::full({2}, 5);
+    });
+    BOOST_TEST(at::equal(run(), at::full({2}, 45)));
+    BOOST_TEST(same(all, before));
+    BOOST_TEST(latent.mean[0].item<double>() == 3);
+  }
+  {
+    std::map<std::int64_t, double> gradients;
+    const auto a = hooks::attach(*weighted, Kind::backward_input,
+                                 [&](Event& e) { gradients[e.slot()] = e.gradient()[0].item<double>(); });
+    run().sum().backward();
+    BOOST_TEST((gradients == std::map<std::int64_t, double>{{0, 3}, {1, 4}, {2, 1}, {3, 2}}));
+  }
+  // Nobody said where the tensors of a Graph are, nor that it can be copied.
+  const auto a = hooks::attach(*weighted, Kind::forward_pre, [](Event& e) { e.inputs()[4] = at::ones({2}); });
+  const std::string refused = message_of<c10::NotImplementedError>(run);
+  BOOST_TEST(contains(refused, "Graph"), refused);
+  BOOST_TEST(contains(refused, "(Weighted)"), refused);
+  BOOST_TEST(at::equal(other.first, at::zeros({2})));
+}
+
+namespace {
+
 struct ReadImpl : torch::nn::Module {
   at::Tensor forward(const Single& value) { return value.tensor * 2; }
 };
