@@ -8,6 +8,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
 #include <torchtap/transparent/detail/norms.hpp>
 #include <torchtap/transparent/detail/types.hpp>
@@ -37,8 +38,9 @@ std::string why_not_followed(const std::string& type, std::optional<model::detai
   switch (*following) {
     case Following::yes:
       return c10::str(
-          "it was made with std::make_shared or new, so it may be called without its holder. Make it with "
-          "its holder, as in `Name module(arguments);` for TORCH_MODULE(Name).");
+          "it was made with std::make_shared or new, so it may be called without its holder, or by a library "
+          "that was compiled without torchtap::transparent. Make it with its holder, as in `Name "
+          "module(arguments);` for TORCH_MODULE(Name), and link torchtap::transparent where it is made.");
     case Following::incomplete:
       return c10::str("the class was not yet defined where its holder was first used. Define ", type,
                       " before the first function that uses its holder.");

@@ -32,6 +32,7 @@ struct ThreadState {
   std::uint64_t last_forward = 0;
   std::uint64_t outermost = 0;  // the current forward of the outermost hooked module
   int depth = 0;
+  const Call* innermost = nullptr;
 
   Counter& counter(const Hook& hook) {
     if (hook.counter >= counters.size()) counters.resize(hook.counter + 1);
@@ -263,6 +264,17 @@ GradientHooks select(const Plan& plan, std::size_t begin, std::size_t end,
   return selected;
 }
 
+/// Names the module in the error about a tensor that cannot be replaced.
+void put_back(CallTensors& tensors, CallTensors::Of of, const Plan& plan) {
+  try {
+    tensors.put_back(of);
+  } catch (c10::Error& error) {
+    const Hook& first = *plan.hooks.front();
+    error.add_context(c10::str("In a call of \"", first.path, "\" (", first.type, ")"));
+    throw;
+  }
+}
+
 int rank(const Hook& hook) {
   if (hook.is_scope) return 0;
   switch (hook.kind) {
@@ -331,6 +343,7 @@ Call::Call(Gate& gate) : gate_(&gate) {
   plan_ = gate.plan.load();
   if (plan_ == nullptr) return;
   state_ = &thread_state();
+  outer_ = std::exchange(state_->innermost, this);
   if (state_->depth++ == 0) state_->outermost = ++state_->last_forward;
   for (std::size_t i = 0; i < plan_->forward_pre_begin; ++i) {
     state_->counter(*plan_->hooks[i]).forward = ++state_->last_forward;
@@ -347,6 +360,14 @@ Call::~Call() {
 
 void Call::end() noexcept {
   --state_->depth;
+  state_->innermost = outer_;
+}
+
+bool Call::is_inside(const void* module) noexcept {
+  for (const Call* call = thread_state().innermost; call != nullptr; call = call->outer_) {
+    if (!call->firing_ && call->plan_->hooks.front()->module == module) return true;
+  }
+  return false;
 }
 
 void Call::leave() noexcept {
@@ -364,6 +385,7 @@ void Call::own_plan() {
 }
 
 void Call::fire(std::size_t begin, std::size_t end, CallTensors* inputs, CallTensors* outputs) {
+  firing_ = true;
   for (std::size_t i = begin; i < end; ++i) {
     const Hook& hook = *plan_->hooks[i];
     if (!hook.active.load(std::memory_order_relaxed)) continue;
@@ -371,6 +393,7 @@ void Call::fire(std::size_t begin, std::size_t end, CallTensors* inputs, CallTen
     event.set_forward(hook.kind == Kind::forward_output ? nullptr : inputs, outputs);
     hook.callback(event);
   }
+  firing_ = false;
 }
 
 void Call::before(CallTensors& inputs) {
@@ -382,7 +405,7 @@ void Call::before(CallTensors& inputs) {
   } else if (plan_->sees_inputs) {
     keep_inputs(inputs);
   }
-  inputs.put_back(CallTensors::Of::inputs);
+  put_back(inputs, CallTensors::Of::inputs, *plan_);
   if (inputs.has_unknown()) unknown_inputs_ = &inputs;
 }
 
@@ -407,7 +430,7 @@ void Call::after(CallTensors& outputs) {
     fire(plan_->forward_pre_end, plan_->forward_end, &inputs, &outputs);
   }
   if (plan_->has_backward_output() && at::GradMode::is_enabled()) hook_outputs(outputs);
-  outputs.put_back(CallTensors::Of::outputs);
+  put_back(outputs, CallTensors::Of::outputs, *plan_);
 }
 
 void Call::after(CallTensors& outputs, CallTensors& inputs) {

@@ -93,6 +93,9 @@ class TORCHTAP_API Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
+  /// Whether this thread is in the forward of `module`, with its hooks around it.
+  static bool is_inside(const void* module) noexcept;
+
   /// Whether the module has no hooks.
   bool idle() const noexcept { return plan_ == nullptr; }
   /// Whether `before` and `after` have work to do.
@@ -131,6 +134,8 @@ class TORCHTAP_API Call {
   const Plan* plan_ = nullptr;
   std::shared_ptr<const Plan> owned_;
   ThreadState* state_ = nullptr;
+  const Call* outer_ = nullptr;  // of this thread
+  bool firing_ = false;          // hooks are running, and not forward
   c10::SmallVector<Input, 1> inputs_;
   const CallTensors* unknown_inputs_ = nullptr;  // the inputs, if they contain values of unknown types
   c10::SmallVector<std::int64_t, 4> indices_;    // per hook of the plan, fixed on entry

@@ -51,8 +51,7 @@ InterposedEntry* InterposedTable::find(const void* module) const noexcept {
   return entry;
 }
 
-InterposedEntry& InterposedTable::insert(const void* module, std::weak_ptr<const void> owner,
-                                         model::detail::Interposed interposed) {
+InterposedEntry& InterposedTable::insert(const void* module, std::weak_ptr<const void> owner) {
   std::atomic<InterposedEntry*>* link = &buckets_[bucket_of(module)];
   InterposedEntry* entry = link->load();
   while (entry != nullptr && (entry->module.load() != nullptr || entry->gate.readers.load() != 0)) {
@@ -62,7 +61,6 @@ InterposedEntry& InterposedTable::insert(const void* module, std::weak_ptr<const
   if (entry == nullptr) entry = &all_.emplace_back();
   // The module is stored after these: a reader that enters the gate earlier finds that the entry has no
   // module.
-  entry->interposed = interposed;
   entry->owner = std::move(owner);
   entry->module.store(module);
   link->store(entry);

@@ -8,7 +8,6 @@
 
 #include <torchtap/core/api.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
-#include <torchtap/model/detail/interposed.hpp>
 
 namespace torch::nn {
 class Module;
@@ -22,13 +21,12 @@ namespace torchtap::hooks::detail {
 struct InterposedEntry {
   std::atomic<const void*> module{nullptr};
   std::atomic<InterposedEntry*> next{nullptr};
-  model::detail::Interposed interposed = model::detail::Interposed::no;
   std::weak_ptr<const void> owner;  // expired: another module may have this address
   Gate gate;
 
   /// Call only inside the gate.
-  bool belongs_to(const torch::nn::Module& other, model::detail::Interposed how) const noexcept {
-    return module.load() == &other && interposed == how && !owner.expired();
+  bool belongs_to(const torch::nn::Module& other) const noexcept {
+    return module.load() == &other && !owner.expired();
   }
 };
 
@@ -36,8 +34,7 @@ struct InterposedEntry {
 class TORCHTAP_API InterposedTable {
  public:
   /// Call both under the registry's lock.
-  InterposedEntry& insert(const void* module, std::weak_ptr<const void> owner,
-                          model::detail::Interposed interposed);
+  InterposedEntry& insert(const void* module, std::weak_ptr<const void> owner);
   void erase(InterposedEntry& entry) noexcept;
   /// Null if the module has no hooks. Otherwise enter the entry's gate and check that it belongs to the
   /// module.

@@ -148,7 +148,7 @@ void Registry::open_doors(Site& site, const model::ModuleRef& module) {
   }
   if (doors.interposed != model::detail::Interposed::no && site.interposed == nullptr) {
     site.owner = module.module().weak_from_this();
-    site.interposed = &interposed_table().insert(&module.module(), site.owner, doors.interposed);
+    site.interposed = &interposed_table().insert(&module.module(), site.owner);
     note_interposed_table();
   }
   if (doors.script && site.script == nullptr) site.script = std::make_unique<ScriptDoor>(module);

@@ -279,7 +279,7 @@ ScriptDoor::ScriptDoor(const model::ModuleRef& module)
   codes.learn(unit);
   for (const auto* function : impl_->functions) codes.check_name(*function, module);
   const void* key = script_key(impl_->object.lock().get(), method);
-  impl_->entry = &script_table().insert(key, {}, model::detail::Interposed::no);
+  impl_->entry = &script_table().insert(key, {});
   for (const auto* function : impl_->functions) codes.open(*function, method);
 }
 

@@ -98,6 +98,25 @@ BOOST_AUTO_TEST_CASE(defaults_and_several_results) {
   BOOST_TEST(outputs == (std::vector<std::int64_t>{2, 2, 2}));
 }
 
+// A forward of LibTorch's is the whole call of a derived type if a holder of LibTorch's type calls it, and
+// else a part of one.
+BOOST_AUTO_TEST_CASE(derived_types_are_seen_through_holders_of_libtorchs_type) {
+  const auto x = at::ones({1, 4});
+  const auto check = [&](auto module) {
+    torch::nn::Linear base(std::static_pointer_cast<torch::nn::LinearImpl>(module.ptr()));
+    torch::nn::Sequential entries(module);
+    torchtap::recorders::ForwardOutput outputs;
+    outputs.modules(*entries, torchtap::selectors::names("0"));
+    const std::vector<at::Tensor> want{base(x), module(x), entries->forward(x), base->forward(x)};
+    BOOST_TEST(outputs.at("0").samples() == 4);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      BOOST_TEST(at::equal(outputs.at("0").tensors().at(i), want[i]));
+    }
+  };
+  check(Renamed());
+  check(Scaled());
+}
+
 BOOST_AUTO_TEST_CASE(clones_can_be_hooked_and_are_not) {
   Gate gate(4);
   int fired = 0;

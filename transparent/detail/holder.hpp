@@ -119,65 +119,52 @@ constexpr model::detail::Following following() {
   }
 }
 
+/// Asked at a call with that many arguments, because Clang instantiates the defaults of the others.
+template <class Impl, class... Args>
+using EnableIfCallable = std::enable_if_t<hooks::detail::is_callable_v<Impl, Args...>, int>;
+
 /// One overload of a view's `forward`: takes the first arguments and leaves the others to their defaults. A
 /// template, so that it never overrides a virtual `forward`.
-template <class View, bool is_const, class R, std::size_t absent, class Tuple>
+template <class View, class Impl, bool is_const, class R, std::size_t absent, class Tuple>
 struct Overload;
-template <class View, class R, std::size_t absent, class... Args>
-struct Overload<View, false, R, absent, std::tuple<Args...>> {
-  template <class = void>
+template <class View, class Impl, class R, std::size_t absent, class... Args>
+struct Overload<View, Impl, false, R, absent, std::tuple<Args...>> {
+  template <class Callee = Impl, EnableIfCallable<Callee, Args...> = 0>
   R forward(Args... arguments) {
     return static_cast<View*>(this)->template torchtap_run<R, absent, Args...>(
         std::forward<Args>(arguments)...);
   }
 };
-template <class View, class R, std::size_t absent, class... Args>
-struct Overload<View, true, R, absent, std::tuple<Args...>> {
-  template <class = void>
+template <class View, class Impl, class R, std::size_t absent, class... Args>
+struct Overload<View, Impl, true, R, absent, std::tuple<Args...>> {
+  template <class Callee = Impl, EnableIfCallable<Callee, Args...> = 0>
   R forward(Args... arguments) const {
     return static_cast<const View*>(this)->template torchtap_run<R, absent, Args...>(
         std::forward<Args>(arguments)...);
   }
 };
 
-template <class Impl, class Tuple>
-struct IsCallable;
-template <class Impl, class... Args>
-struct IsCallable<Impl, std::tuple<Args...>>
-    : std::bool_constant<hooks::detail::is_callable_v<Impl, Args...>> {};
-
-/// The smallest number of leading arguments that `Impl::forward` can be called with.
-template <class Impl, class Arguments, std::size_t given = std::tuple_size_v<Arguments>>
-constexpr std::size_t needed() {
-  if constexpr (given == 0) {
-    return 0;
-  } else if constexpr (IsCallable<Impl, hooks::detail::FirstTypes<Arguments, given - 1>>::value) {
-    return needed<Impl, Arguments, given - 1>();
-  } else {
-    return given;
-  }
-}
-
-template <class View, class Forward, std::size_t given>
-using OverloadFor = Overload<View, Forward::is_const, typename Forward::Result,
+template <class View, class Impl, class Forward, std::size_t given>
+using OverloadFor = Overload<View, Impl, Forward::is_const, typename Forward::Result,
                              hooks::detail::tensors_from_v<typename Forward::Arguments, given>,
                              hooks::detail::FirstTypes<typename Forward::Arguments, given>>;
 
 /// The view of `Impl` that its holder calls: runs hooks around its forward, found by the module's address.
 template <class Impl, class Forward = Call<decltype(&Impl::forward)>,
-          std::size_t first = needed<Impl, typename Forward::Arguments>(),
-          class Rest = std::make_index_sequence<std::tuple_size_v<typename Forward::Arguments> - first + 1>>
+          class Given = std::make_index_sequence<std::tuple_size_v<typename Forward::Arguments> + 1>>
 class View;
 
-template <class Impl, class Forward, std::size_t first, std::size_t... rest>
-class View<Impl, Forward, first, std::index_sequence<rest...>>
+template <class Impl, class Forward, std::size_t... counts>
+class View<Impl, Forward, std::index_sequence<counts...>>
     : public Impl,
-      public OverloadFor<View<Impl, Forward, first, std::index_sequence<rest...>>, Forward, first + rest>... {
+      public OverloadFor<View<Impl, Forward, std::index_sequence<counts...>>, Impl, Forward, counts>... {
  public:
   using TorchtapImpl = Impl;
   static constexpr bool torchtap_is_view = true;
+  View(const View&) = delete;  // a copy would be of another type than the module
+  View& operator=(const View&) = delete;
 
-  using OverloadFor<View, Forward, first + rest>::forward...;
+  using OverloadFor<View, Impl, Forward, counts>::forward...;
 
   template <class R, std::size_t absent, class... Given>
   R torchtap_run(Given... arguments) const {
@@ -186,8 +173,8 @@ class View<Impl, Forward, first, std::index_sequence<rest...>>
     auto& module = const_cast<Impl&>(static_cast<const Impl&>(*this));
     auto* entry = hooks::detail::find_interposed(module);
     if (entry == nullptr) return static_cast<Callee&>(module).forward(std::forward<Given>(arguments)...);
-    return hooks::detail::run_hooked<R, absent>(
-        entry->gate, [&] { return entry->belongs_to(module, model::detail::Interposed::holder); },
+    return hooks::detail::run_hooked<R, absent, Given...>(
+        entry->gate, [&] { return entry->belongs_to(module); },
         [&](auto&&... given) -> R {
           return static_cast<Callee&>(module).forward(std::forward<decltype(given)>(given)...);
         },

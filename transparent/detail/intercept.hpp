@@ -7,7 +7,6 @@
 
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/hooked.hpp>
-#include <torchtap/model/detail/interposed.hpp>
 
 namespace torchtap::transparent::detail {
 
@@ -36,13 +35,17 @@ const char* symbol_of(const void* code);
 /// Throws `c10::NotImplementedError` if there is none.
 const void* next_definition(const void* ours);
 
-/// Calls `original` with the hooks of `self` around it.
+/// Calls `original` with the hooks of `self` around it. Where a type that derives from LibTorch's calls its
+/// base, that is a part of its own forward; where a holder of the base calls it, it is the forward.
 template <class R, class Impl, class Original, class... Args>
 R run(Impl& self, Original&& original, Args&&... arguments) {
   auto* entry = hooks::detail::find_interposed(self);
-  if (entry == nullptr) return original(std::forward<Args>(arguments)...);
+  const torch::nn::Module& module = self;
+  if (entry == nullptr || hooks::detail::Call::is_inside(&module)) {
+    return original(std::forward<Args>(arguments)...);
+  }
   return hooks::detail::run_hooked<R, 0>(
-      entry->gate, [&] { return entry->belongs_to(self, model::detail::Interposed::symbol); },
+      entry->gate, [&] { return entry->belongs_to(self); },
       [&](auto&&... given) -> R { return original(std::forward<decltype(given)>(given)...); },
       std::forward<Args>(arguments)...);
 }
