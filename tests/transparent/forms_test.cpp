@@ -2,6 +2,9 @@
 #include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
+#include <any>
+#include <functional>
+
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
@@ -42,6 +45,18 @@ struct CopiedImpl : torch::nn::Cloneable<CopiedImpl> {
   Const inner{nullptr}; T forward(T x) { return inner(x); }
 };
 TORCH_MODULE(Copied);
+
+struct DeferredImpl : torch::nn::Module {
+  std::function<T()> forward(const T& x) { return [&x] { return x + 1; }; }
+};
+TORCH_MODULE(Deferred);
+struct AnythingImpl : torch::nn::Module { T forward(std::any x) { return std::any_cast<T>(x) + 1; } };
+TORCH_MODULE(Anything);
+struct OwnedImpl : torch::nn::Module { T forward(T x, const std::vector<std::unique_ptr<int>>& n) { return x + *n.at(0); } };
+TORCH_MODULE(Owned);
+struct Needed { int n; explicit Needed(int n) : n(n) {} };
+template <class N> struct DefaultedImpl : torch::nn::Module { T forward(T x, N n = N()) { return x + n.n; } };
+using Defaulted = torch::nn::ModuleHolder<DefaultedImpl<Needed>>;
 
 struct FinalImpl final : torch::nn::Module { T forward(T x) { return x; } };
 TORCH_MODULE(Final);
@@ -136,6 +151,34 @@ BOOST_AUTO_TEST_CASE(forms_that_are_followed) {
   BOOST_TEST(seen(grid->unit, [&] { grid->forward(x); }) == Values{3}, boost::test_tools::per_element());
   torch::nn::ModuleHolder<HelpersImpl> bare;
   BOOST_TEST(seen(bare, [&] { bare->forward(x); }) == Values{2}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(arguments_that_forms_keep) {
+  const auto nothing = [](Event&) {};
+  Deferred deferred;
+  const auto handle = hooks::attach(*deferred.ptr(), Kind::forward, nothing);
+  BOOST_TEST(deferred->forward(x)().item<double>() == 2);
+  Anything anything;
+  BOOST_TEST(seen(anything, [&] { anything->forward(x); }) == Values{2}, boost::test_tools::per_element());
+  Owned owned;
+  std::vector<std::unique_ptr<int>> numbers;
+  numbers.push_back(std::make_unique<int>(5));
+  BOOST_TEST(seen(owned, [&] { owned->forward(x, numbers); }) == Values{6}, boost::test_tools::per_element());
+  Defaulted defaulted;
+  BOOST_TEST(seen(defaulted, [&] { defaulted->forward(x, Needed(3)); }) == Values{4},
+             boost::test_tools::per_element());
+}
+
+// What cannot be hidden: as<Holder>() and -> lead to another type, from which nothing can be made.
+BOOST_AUTO_TEST_CASE(views) {
+  using View = std::remove_pointer_t<decltype(std::declval<torch::nn::Module&>().as<Virtual>())>;
+  static_assert(std::is_base_of_v<VirtualImpl, View> && sizeof(View) == sizeof(VirtualImpl));
+  static_assert(!std::is_copy_constructible_v<View> && !std::is_default_constructible_v<View> &&
+                !std::is_copy_assignable_v<View>);
+  static_assert(std::is_same_v<decltype(std::declval<torch::nn::Module&>().as<VirtualImpl>()), VirtualImpl*>);
+  Overriding overriding;
+  BOOST_TEST(dynamic_cast<OverridingImpl*>(overriding->as<Virtual>()) == overriding.get());
+  BOOST_TEST(dynamic_cast<OverridingImpl*>(Virtual()->as<Virtual>()) == nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(objects_are_what_libtorch_would_have_made) {

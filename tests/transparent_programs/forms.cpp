@@ -3,11 +3,17 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <any>
+#include <array>
+#include <deque>
 #include <functional>
+#include <future>
 #include <iostream>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -24,6 +30,9 @@ using T = torch::Tensor;
 
 namespace abstract_bases {
 #include "forms/abstract_bases.hpp"
+}
+namespace arguments {
+#include "forms/arguments.hpp"
 }
 namespace const_holders {
 #include "forms/const_holders.hpp"
@@ -67,6 +76,9 @@ namespace nested_classes {
 namespace qualified_forward {
 #include "forms/qualified_forward.hpp"
 }
+namespace seen_types {
+#include "forms/seen_types.hpp"
+}
 namespace static_types {
 #include "forms/static_types.hpp"
 }
@@ -80,6 +92,7 @@ namespace virtual_defaults {
 int main() {
   const std::pair<const char*, void (*)()> forms[] = {
       {"abstract_bases", abstract_bases::run},
+      {"arguments", arguments::run},
       {"const_holders", const_holders::run},
       {"constructors", constructors::run},
       {"declared_before", declared_before::run},
@@ -94,6 +107,7 @@ int main() {
       {"maps_of_unique", maps_of_unique::run},
       {"nested_classes", nested_classes::run},
       {"qualified_forward", qualified_forward::run},
+      {"seen_types", seen_types::run},
       {"static_types", static_types::run},
       {"vectors_of_unique", vectors_of_unique::run},
       {"virtual_defaults", virtual_defaults::run},

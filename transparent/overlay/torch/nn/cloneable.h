@@ -19,7 +19,9 @@ namespace std {  // LibTorch's call is qualified
 
 template <class Impl>
 shared_ptr<Impl> torchtap_make_clone(const Impl& original) {
-  if (get_deleter<torchtap::model::detail::MadeByHolder>(original.weak_from_this().lock()) != nullptr) {
+  // By the cast, because Impl may have a second std::enable_shared_from_this or inherit in private.
+  const auto owner = ((const torch::nn::Module&)original).weak_from_this().lock();
+  if (get_deleter<torchtap::model::detail::MadeByHolder>(owner) != nullptr) {
     return shared_ptr<Impl>(::new Impl(original), torchtap::model::detail::MadeByHolder{true});
   }
   return make_shared<Impl>(original);

@@ -6,6 +6,13 @@
 // a holder returns stay LibTorch's; only `->`, `()` and Module::as<Holder>() go through a view of the module
 // that runs hooks around forward.
 
+#ifdef TORCH_MODULE_IMPL
+#error \
+    "torchtap::transparent: LibTorch's <torch/nn/pimpl.h> was read before the header of torchtap::transparent that \
+takes its place. Is there a precompiled header of a CMake target that does not link torchtap::transparent (REUSE_FROM)? \
+Link torchtap::transparent to that target, too, or give this one a precompiled header of its own."
+#endif
+
 // Everything that LibTorch's header includes, before the renaming.
 #include <torch/arg.h>
 #include <torch/csrc/utils/variadic.h>
