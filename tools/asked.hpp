@@ -43,6 +43,12 @@ inline std::unique_ptr<recorders::Recorder> make_recorder(const std::string& wha
   TORCH_CHECK_VALUE(false, "\"", what, "\" cannot be recorded.");
 }
 
+/// The help on --stream-memory.
+inline constexpr char kStreamMemoryHelp[] =
+    "MiB of memory that readers may share at most; 4 are taken for the first reader, and more when readers "
+    "would "
+    "miss tensors, as far as the system and memory cgroups leave enough";
+
 /// The help on --reduce.
 inline std::string reduce_help() {
   std::string text = "Reductions, comma-separated, such as 'mean,histogram:64:-4:4':";

@@ -84,6 +84,7 @@ struct Options {
   std::string save;
   std::string stream;
   std::int64_t readers = 0;
+  std::int64_t stream_memory = 256;  // MiB
   bool overwrite = false;
   bool train = false;
   bool enable_grad = false;
@@ -286,7 +287,7 @@ void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const B
 void publish(Run& run) {
   const Options& options = run.options;
   if (options.stream.empty()) return;
-  run.publisher.emplace(options.stream);
+  run.publisher.emplace(options.stream, views::stream::PublisherOptions().bytes(options.stream_memory << 20));
   const Interrupt interrupt;
   while (static_cast<std::int64_t>(run.publisher->readers().size()) < options.readers &&
          interrupt.signal() == 0) {
@@ -402,6 +403,10 @@ void add_record(CLI::App& app) {
       command->add_option("--stream", options->stream, "Send what is recorded to readers of this name");
   command->add_option("--readers", options->readers, "Wait for so many readers before the model runs")
       ->transform(whole_number(0, 64))
+      ->needs(stream);
+  command->add_option("--stream-memory", options->stream_memory, kStreamMemoryHelp)
+      ->transform(whole_number(1, 1 << 20))
+      ->capture_default_str()
       ->needs(stream);
   command->add_flag("--overwrite", options->overwrite, "Replace an existing recording");
   command

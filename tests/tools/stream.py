@@ -9,6 +9,7 @@ import pathlib
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -107,6 +108,7 @@ def check_reduced(folder, file, data, outputs):
     finish(recorded, "record --reduce --stream")
     check([(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction")
     check(np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6), frames[0].tensor)
+    check(frames[0].torch().item() == frames[0].tensor.item() and frames[0].tensor.flags.writeable, "a tensor of PyTorch")
     check((kept / "manifest.json").exists(), "the reduction was saved, too")
 
 
@@ -115,12 +117,54 @@ def check_lines(file, data):
     wait_for_stream("three")
     tail = start("tail", "three", "--json", "--names", "fc", "--count", 3)
     watch = start("watch", "three", "--hz", 20, "--names", "conv,fc")
+    error = run("tail", "four-and-twenty", status=2)[1]
+    check('"four-and-twenty"' in error and '"three"' in error, error)
     lines = [json.loads(line) for line in finish(tail, "tail --json")[0].splitlines()]
     check(len(lines) == 3 and all(line["path"] == "fc" and line["shape"] == [2, 5] for line in lines), lines)
     out, error = finish(watch, "watch")
     finish(recorded, "record --count")
     check("three: process" in out and "conv" in out and "relu" not in out and "missed" in out, out)
     check("the program ended" in error, error)
+
+
+def check_watch(file, data):
+    """At 80 columns: all modules in the network's order, what tells kinds apart, and a footer that is whole."""
+    recorded = start("record", file, "--input", data, "--stream", "eight", "--readers", 1, "--stream-memory", 1)
+    wait_for_stream("eight")
+    env = {**os.environ, "COLUMNS": "80", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run([torchtap, "watch", "eight"], capture_output=True, text=True, env=env, timeout=120)
+    finish(recorded, "record --stream-memory")
+    last = done.stdout[done.stdout.rindex("eight: process"):]
+    check([line.split()[0] for line in last.splitlines()[2:6]] == ["conv", "relu", "fc", "(root)"], done.stdout)
+    check("output" in done.stdout and all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout)
+
+
+def check_broken(folder, file):
+    """A relay or a program that is killed is no program that ended."""
+    commands = [["tail", "--save", folder / "cut"], ["tail"], ["watch"], ["video", "--save", folder / "pictures", "--size", "64x64"]]
+
+    def lost(name, words, kill):
+        readers = [start(command[0], name, "--names", "fc", "--hz", 50, *command[1:]) for command in commands]
+        for _ in range(3000):  # until all read
+            if len(wait_for_stream("nine")["readers"]) == len(commands) and list((folder / "cut").glob("*.part")):
+                break
+            time.sleep(0.02)
+        kill()
+        for command, reader in zip(commands, readers):
+            error = finish(reader, f"{command[0]} of what is killed", status=2)[1]
+            check(words in error and "the program ended" not in error, f"{command}: {error}")
+        check(json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0, "what came before is kept")
+        shutil.rmtree(folder / "cut")
+        shutil.rmtree(folder / "pictures", ignore_errors=True)
+
+    program = start("record", file, "--random", "2x3x8x8", "--count", 100000000, "--stream", "nine")
+    wait_for_stream("nine")
+    relay = start("relay", "nine", "--listen", "127.0.0.1:0")
+    name = relay.stdout.readline().split(" at ")[1].strip()
+    lost(name, "the connection to the relay", relay.kill)
+    lost("nine", f"process {program.pid}, which published", program.kill)
+    for process in (relay, program):
+        process.communicate()
 
 
 def terminal_pictures(answer, *more):
@@ -276,6 +320,8 @@ with tempfile.TemporaryDirectory() as name:
     check_record(folder, *model)
     check_reduced(folder, *model)
     check_lines(*model[:2])
+    check_watch(*model[:2])
+    check_broken(folder, model[0])
     check_preload(folder)
     check_relay(folder, *model[:2])
     check_terminal(model[0])

@@ -307,6 +307,10 @@ void add_command(CLI::App& app) {
   command->add_option("--readers", config->readers, "Wait for so many readers before the first module runs")
       ->transform(tools::whole_number(0, 64))
       ->needs("--stream");
+  command->add_option("--stream-memory", config->stream_memory, tools::kStreamMemoryHelp)
+      ->transform(tools::whole_number(1, 1 << 20))
+      ->capture_default_str()
+      ->needs("--stream");
   auto* every = command->add_option("--every", config->every, "Also save the recording every so many seconds")
                     ->check(CLI::PositiveNumber);
   auto* trace =

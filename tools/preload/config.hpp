@@ -26,9 +26,10 @@ struct Config {
   std::string mode = "record";
   std::int64_t port = 0;          ///< of the page; 0 for a free one
   std::vector<std::string> keep;  ///< of a trace: names of tensors, or all or none; empty: all
-  std::string save;          ///< output directory, or file of a report; absolute; empty: nothing is saved
-  std::string stream;        ///< name under which samples or results are sent; empty: they are not
-  std::int64_t readers = 0;  ///< for which the program waits before its first module runs
+  std::string save;    ///< output directory, or file of a report; absolute; empty: nothing is saved
+  std::string stream;  ///< name under which samples or results are sent; empty: they are not
+  std::int64_t stream_memory = 256;  ///< MiB that readers may make it take
+  std::int64_t readers = 0;          ///< for which the program waits before its first module runs
   bool overwrite = false;
   double every = 0;          ///< seconds between intermediate saves; 0: save only at the end
   std::int64_t process = 0;  ///< process id of the program itself, not of its children
@@ -39,8 +40,8 @@ struct Config {
     archive(CEREAL_NVP(what), CEREAL_NVP(which.types), CEREAL_NVP(which.not_types), CEREAL_NVP(which.names),
             CEREAL_NVP(which.not_names), CEREAL_NVP(reduce), CEREAL_NVP(over), CEREAL_NVP(elementwise),
             CEREAL_NVP(mode), CEREAL_NVP(port), CEREAL_NVP(keep), CEREAL_NVP(save), CEREAL_NVP(stream),
-            CEREAL_NVP(readers), CEREAL_NVP(overwrite), CEREAL_NVP(every), CEREAL_NVP(process),
-            CEREAL_NVP(reports));
+            CEREAL_NVP(stream_memory), CEREAL_NVP(readers), CEREAL_NVP(overwrite), CEREAL_NVP(every),
+            CEREAL_NVP(process), CEREAL_NVP(reports));
   }
 };
 

@@ -74,8 +74,8 @@ Session::Session(const Config& config, Places places)
     options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
   }
   if (!config_.stream.empty()) {
-    streaming_ =
-        std::make_shared<Streaming>(config_.stream, [this](std::string text) { note(std::move(text)); });
+    streaming_ = std::make_shared<Streaming>(config_.stream, config_.stream_memory << 20,
+                                             [this](std::string text) { note(std::move(text)); });
     options.stream(streaming_).device(at::kCPU);
   }
   options.on_error([this](const std::string& path, const std::exception_ptr& error) { fail(path, error); });

@@ -10,17 +10,19 @@
 
 namespace torchtap::preload {
 
-Streaming::Streaming(std::string name, std::function<void(std::string)> note)
-    : wanted_(std::move(name)), note_(std::move(note)) {}
+Streaming::Streaming(std::string name, std::int64_t bytes, std::function<void(std::string)> note)
+    : wanted_(std::move(name)),
+      options_(views::stream::PublisherOptions().bytes(bytes)),
+      note_(std::move(note)) {}
 
 void Streaming::begin() {
   views::stream::Publisher::check(wanted_);
   name_ = wanted_;
   try {
-    publisher_.emplace(name_);
+    publisher_.emplace(name_, options_);
   } catch (const c10::ValueError&) {  // another process of the program has it
     name_ = wanted_ + "-" + std::to_string(::getpid());
-    publisher_.emplace(name_);
+    publisher_.emplace(name_, options_);
     note_("another process publishes as \"" + wanted_ + "\"; this one does as \"" + name_ + "\".");
   }
   stream_ = *publisher_;

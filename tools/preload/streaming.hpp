@@ -17,7 +17,7 @@ namespace torchtap::preload {
 class Streaming final : public recorders::Stream {
  public:
   /// `note` gets a sentence if another process has the name and this one takes NAME-PID.
-  Streaming(std::string name, std::function<void(std::string)> note);
+  Streaming(std::string name, std::int64_t bytes, std::function<void(std::string)> note);
 
   std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override;
   /// Waits until there are so many readers.
@@ -31,6 +31,7 @@ class Streaming final : public recorders::Stream {
   void begin();
 
   const std::string wanted_;
+  const views::stream::PublisherOptions options_;
   const std::function<void(std::string)> note_;
   mutable std::mutex mutex_;
   std::string name_;

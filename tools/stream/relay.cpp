@@ -80,7 +80,8 @@ void add_relay(CLI::App& app) {
       ->transform(tools::whole_number(1, 60))
       ->capture_default_str();
   command->add_option("--directory", options->directory,
-                      "Where publishers are; by default $XDG_RUNTIME_DIR/torchtap or /tmp/torchtap-UID");
+                      "Where publishers are; by default in $XDG_RUNTIME_DIR/torchtap, /tmp/torchtap-UID and "
+                      "$HOME/.torchtap");
   command->callback([options] {
     if (const int signal = relay(*options)) {
       std::cout << std::flush;

@@ -77,7 +77,8 @@ void print_json(const std::vector<StreamInfo>& streams) {
 void print_text(const StreamInfo& stream) {
   std::cout << tools::printable(stream.name) << ": process " << stream.pid << ", "
             << tools::counted(stream.counters.published, "frame") << ", "
-            << tools::bytes_text(stream.counters.bytes) << ", waited "
+            << tools::bytes_text(stream.counters.bytes) << ", " << tools::bytes_text(stream.memory)
+            << " of shared memory, waited "
             << tools::to_text(static_cast<double>(stream.counters.waited_ns) / 1e6, 3) << " ms for readers\n";
   if (stream.readers.empty()) return;
   Table table({{"reader"},
@@ -118,7 +119,8 @@ void add_streams(CLI::App& app) {
   CLI::App* command = app.add_subcommand("streams", "List programs that publish, and who reads them");
   command->footer(kExamples);
   command->add_option("--directory", options->directory,
-                      "Where publishers are; by default $XDG_RUNTIME_DIR/torchtap or /tmp/torchtap-UID");
+                      "Where publishers are; by default in $XDG_RUNTIME_DIR/torchtap, /tmp/torchtap-UID and "
+                      "$HOME/.torchtap");
   command->add_flag("--json", options->json, "Write JSON");
   command->callback([options] { list(*options); });
 }

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include <torchtap/core/detail/error.hpp>
+
 #include "../asked.hpp"
 #include "../checks.hpp"
 #include "../dtypes.hpp"
@@ -41,7 +43,8 @@ void add_subscription(CLI::App& command, Asked& asked) {
   command.add_option("--wait-for", asked.wait, "Seconds to wait for the publisher to appear")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--directory", asked.directory,
-                     "Where publishers are; by default $XDG_RUNTIME_DIR/torchtap or /tmp/torchtap-UID");
+                     "Where publishers are; by default in $XDG_RUNTIME_DIR/torchtap, /tmp/torchtap-UID and "
+                     "$HOME/.torchtap");
   command.add_option("--token-file", asked.token_file, "A file with the token that the relay wants");
 }
 
@@ -62,6 +65,11 @@ views::stream::Reader open(const Asked& asked, const std::string& label, views::
   return views::stream::Reader(asked.name, subscription, options);
 }
 
+void check_end(const views::stream::Reader& reader, const std::string& saved) {
+  const std::string why = reader.broken();
+  TORCH_CHECK(why.empty(), why, saved.empty() ? "" : "; ", saved, ".");
+}
+
 std::string title_of(const Frame& frame) {
   std::string title(frame.path);
   if (frame.slot != 0) title += "#" + std::to_string(frame.slot);
@@ -69,11 +77,24 @@ std::string title_of(const Frame& frame) {
   return title;
 }
 
+std::string shown_title_of(const Frame& frame) {
+  return (frame.path.empty() ? "(root)" : "") + title_of(frame);
+}
+
+std::string word_of(const Frame& frame) {
+  for (const auto& known : tools::kKindWords) {
+    if (name_of(frame.kind) == known.kind) return known.word;
+  }
+  return frame.kind == Kind::other ? "other" : std::string(name_of(frame.kind));
+}
+
 std::string form_of(const Frame& frame) {
   const std::vector<std::int64_t> shape(frame.sizes.begin(), frame.sizes.begin() + frame.dims);
   const bool known = views::stream::element_bytes(frame.dtype) != 0 &&
                      frame.dtype < static_cast<std::uint8_t>(at::ScalarType::NumOptions);
-  return tools::shape_to_text(shape) + " " +
+  // A single number would look like a value.
+  const std::string text = tools::shape_to_text(shape);
+  return (shape.size() == 1 ? "[" + text + "]" : text) + " " +
          (known ? tools::dtype_name(static_cast<at::ScalarType>(frame.dtype)) : "unknown dtype");
 }
 

@@ -29,7 +29,8 @@ show, diff and convert read, and Python. Results of reductions are entries of th
 slots ("lstm#1"). With --save the program waits for the disk if it has to (at most 100 ms at once by default, then
 frames are lost); without, or with --skip, it never waits. In either case the number of frames that were missed is exact.
 
-Ends when the program ends, after --count frames, or by Ctrl-C.
+Ends when the program ends, after --count frames, or by Ctrl-C. If the program was killed, or the connection to a relay
+was lost, it says so and ends with status 2; what came before is saved.
 
 Examples:
   torchtap tail resnet --names 'layer1*' --hz 1
@@ -58,8 +59,8 @@ std::string time_of(const Frame& frame) {
 }
 
 void print_line(const Frame& frame) {
-  std::cout << time_of(frame) << "  " << tools::printable(title_of(frame)) << "  " << name_of(frame.kind)
-            << ' ' << frame.sample << "  " << form_of(frame);
+  std::cout << time_of(frame) << "  " << tools::printable(shown_title_of(frame)) << "  "
+            << name_of(frame.kind) << ' ' << frame.sample << "  " << form_of(frame);
   if (frame.without_data) {
     std::cout << "  no data: " << tools::printable(std::string(frame.text)) << std::endl;
     return;
@@ -92,7 +93,7 @@ void print_json(const Frame& frame) {
       {"max", tools::to_json(found.most)},
       {"nan", found.nan},
       {"inf", found.infinite}};
-  std::cout << line.dump() << std::endl;
+  std::cout << line.dump(-1, ' ', false, tools::Json::error_handler_t::replace) << std::endl;
 }
 
 /// Frames on their way into a recording.
@@ -161,6 +162,7 @@ int tail(const Options& options) {
   reader.release();
   if (saved != nullptr) saved->finish();
   summarize(options, reader, saved.get(), taken);
+  check_end(reader, saved != nullptr && taken != 0 ? "\"" + options.save + "\" has what came before" : "");
   if (interrupt.signal() == 0 && taken == 0) throw CLI::RuntimeError(1);
   return interrupt.signal();
 }

@@ -42,7 +42,8 @@ either program was killed. Any other name is a folder of numbered PNG files, whi
 FILE.mp4 becomes the folder FILE.
 
 A name of an existing file or folder is a recording, any other a stream. A stream is read without the program waiting,
-unless --wait is given. Ends when the program ends, after --count pictures, or by Ctrl-C.
+unless --wait is given. Ends when the program ends, after --count pictures, or by Ctrl-C; if the program was killed, or the
+connection to a relay was lost, it says so, and the pictures drawn before are kept.
 
 Examples:
   torchtap video resnet --names layer1 --save layer1.mp4 --hz 10
@@ -200,8 +201,9 @@ void film_recording(const Options& options, Panels& panels, Target& target,
   }
 }
 
-/// A stream: a picture whenever the first module comes again.
-void film_stream(const Options& options, Panels& panels, Target& target, const tools::Interrupt& interrupt) {
+/// A stream: a picture whenever the first module comes again. Returns why it broke off, if it did.
+std::string film_stream(const Options& options, Panels& panels, Target& target,
+                        const tools::Interrupt& interrupt) {
   Reader reader = open(options.asked, "torchtap video", options.wait ? WhenFull::wait : WhenFull::skip);
   std::string text;
   std::string first;
@@ -228,6 +230,7 @@ void film_stream(const Options& options, Panels& panels, Target& target, const t
               << (reader.demoted() ? ": the publisher waited too long and went on.\n" : ".\n");
   if (without_data != 0)
     std::cerr << "torchtap: " << tools::counted(without_data, "tensor") << " could not be sent.\n";
+  return reader.broken();
 }
 
 /// The signal that ended it; 0 if none did.
@@ -237,10 +240,11 @@ int video(Options& options) {
   Target target(options);
   const tools::Interrupt interrupt;
   std::error_code error;
+  std::string broken;
   if (fs::exists(options.asked.name, error)) {
     film_recording(options, panels, target, interrupt);
   } else {
-    film_stream(options, panels, target, interrupt);
+    broken = film_stream(options, panels, target, interrupt);
   }
   target.finish();
   if (panels.left_out() != 0)
@@ -249,6 +253,7 @@ int video(Options& options) {
               << " that came after the first picture; choose with --names.\n";
   if (target.count() != 0)
     std::cout << tools::counted(target.count(), "picture") << " in " << target.place() << '\n';
+  TORCH_CHECK(broken.empty(), broken, ".");
   if (interrupt.signal() == 0 && target.count() == 0) throw CLI::RuntimeError(1);
   return interrupt.signal();
 }

@@ -2,6 +2,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <map>
@@ -33,13 +34,15 @@ using views::stream::WhenFull;
 
 constexpr char kExamples[] = R"(
 Shows what a program publishes, as it runs: a line of statistics for each module, and the maps of one of them as a
-picture, where the terminal has 24-bit colour and UTF-8. The program is never waited for. Values of one sign are drawn in
-viridis, of both signs from blue over white at 0 to red; NaN is magenta, an infinity orange. The picture is that of the
-first module that has maps; choose it with --picture, or --picture none. Terminals that know kitty's graphics or sixels
+picture, where the terminal has 24-bit colour and UTF-8. Modules are in the order in which their tensors came first. The
+program is never waited for. Values of one sign are drawn in viridis, of both signs from blue over white at 0 to red; NaN
+is magenta, an infinity orange. The picture is that of the first module that has maps; choose it with --picture, or
+--picture none. Terminals that know kitty's graphics or sixels
 get pixels, others half blocks.
 
 Into a file or a pipe the tables are written one after the other, without pictures. Ends when the program ends, after
---count tables, or by Ctrl-C.
+--count tables, or by Ctrl-C. If the program was killed, or the connection to a relay was lost, it says so and ends with
+status 2.
 
 Examples:
   torchtap watch resnet --names 'layer*' --hz 5
@@ -56,10 +59,10 @@ struct Options {
 
 /// The last frame of a module.
 struct Row {
-  std::string type, kind, form, text;
+  std::string title, kind, form;
+  std::string why;  // it has no data
   std::uint64_t sample = 0;
-  std::int64_t frames = 0;
-  bool without_data = false;
+  std::size_t dims = 0;
   Statistics statistics;
   at::Tensor tensor;  // if it may be drawn
   pictures::Range range;
@@ -119,14 +122,16 @@ class Watched {
   Watched(const Options& options, const Ability& ability) : options_(options), ability_(ability) {}
 
   void add(const Frame& frame, bool pictures) {
-    Row& row = rows_[{title_of(frame), std::string(name_of(frame.kind))}];
-    row.type = frame.type;
-    row.kind = name_of(frame.kind);
+    const std::string title = shown_title_of(frame);
+    const std::size_t place = places_.try_emplace(title, places_.size()).first->second;
+    Row& row = rows_[{place, frame.kind}];
+    row.title = title;
+    row.kind = word_of(frame);
     row.form = form_of(frame);
-    row.text = frame.text;
+    row.why = frame.without_data ? frame.text : "";
     row.sample = frame.sample;
-    row.without_data = frame.without_data;
-    ++row.frames;
+    row.dims = frame.dims;
+    if (!frame.without_data) text_ = frame.text;
     row.statistics = statistics_of(frame, 64);
     row.tensor.reset();
     if (!pictures || frame.without_data) return;
@@ -139,19 +144,30 @@ class Watched {
 
   Shown shown(const Reader& reader, const Size& size) const {
     Shown all;
-    std::vector<std::string>& lines = all.lines;
-    lines.push_back(heading(reader));
+    const std::size_t width = size.columns == 0 ? tools::line_width() : size.columns;
     std::ostringstream text;
-    print_table(text, size.columns == 0 ? tools::line_width() : size.columns);
-    for (const auto& line : split(text.str())) lines.push_back(line);
-    const Picture drawn = picture(size, lines.size());
+    print_table(text, width);
+    std::vector<std::string> lines = split(text.str());
+    // The titles, a line for each module, and what is said below.
+    const auto rows = lines.begin() + 1;
+    std::vector<std::string> below(rows + static_cast<std::ptrdiff_t>(rows_.size()), lines.end());
+    for (auto& line : reasons(width)) below.push_back(std::move(line));
+    lines.resize(1 + rows_.size());
+    lines.insert(lines.begin(), heading(reader));
+    const Picture drawn = picture(size, lines.size() + below.size());
     const std::size_t most = size.rows > drawn.rows + 1 ? size.rows - drawn.rows - 1 : 1;
-    if (size.rows != 0 && lines.size() > most) {
-      const std::size_t hidden = lines.size() - most;
-      lines.resize(most);
-      lines.push_back("… " + std::to_string(hidden) + " more; choose with --names");
+    if (size.rows != 0 && lines.size() + below.size() > most) {
+      below.erase(std::remove(below.begin(), below.end(), ""), below.end());
+      const std::size_t room = std::max<std::size_t>(most - std::min(most, below.size() + 1), 3);
+      if (lines.size() > room) {
+        const auto hidden = static_cast<std::int64_t>(lines.size() - room);
+        lines.resize(room);
+        lines.push_back("… " + std::to_string(hidden) + " more; choose with --names");
+      }
     }
+    lines.insert(lines.end(), below.begin(), below.end());
     lines.insert(lines.end(), drawn.lines.begin(), drawn.lines.end());
+    all.lines = std::move(lines);
     all.graphics = drawn.graphics;
     return all;
   }
@@ -169,16 +185,14 @@ class Watched {
   }
 
   std::string heading(const Reader& reader) const {
-    std::string text;
-    for (const auto& entry : rows_) text = entry.second.text.empty() ? text : entry.second.text;
     return c10::str(tools::printable(options_.asked.name), ": process ", reader.publisher(), ", ",
                     tools::counted(reader.received(), "frame"), ", missed ", reader.missed(),
-                    text.empty() ? "" : ", " + tools::printable(text));
+                    text_.empty() ? "" : ", " + tools::printable(text_));
   }
 
   void print_table(std::ostream& stream, std::size_t width) const {
     Table table({{"module", Table::Align::left, Table::kAlways, 8, true},
-                 {"kind", Table::Align::left, 2},
+                 {"kind", Table::Align::left, 10},  // tells rows of one module apart
                  {"sample", Table::Align::right, 3},
                  {"tensor", Table::Align::left, 5},
                  {"mean", Table::Align::right, 9},
@@ -189,34 +203,53 @@ class Watched {
                  {"values", Table::Align::left, 4}});
     for (const auto& [key, row] : rows_) {
       const Statistics& found = row.statistics;
-      if (row.without_data) {
-        table.add({key.first, row.kind, tools::count_text(static_cast<std::int64_t>(row.sample)), row.form,
-                   "", "", "", "", "", row.text});
-        continue;
+      std::vector<std::string> cells{row.title, row.kind,
+                                     tools::count_text(static_cast<std::int64_t>(row.sample)), row.form};
+      if (row.why.empty()) {
+        for (const double value : {found.mean, found.deviation, found.least, found.most})
+          cells.push_back(tools::to_text(value, 4));
+        cells.push_back(tools::count_text(found.nan + found.infinite));
+        cells.push_back(tools::sparkline(found.bins, 16));
       }
-      table.add({key.first, row.kind, tools::count_text(static_cast<std::int64_t>(row.sample)), row.form,
-                 tools::to_text(found.mean, 4), tools::to_text(found.deviation, 4),
-                 tools::to_text(found.least, 4), tools::to_text(found.most, 4),
-                 tools::count_text(found.nan + found.infinite), tools::sparkline(found.bins, 16)});
+      cells.resize(10);
+      table.add(std::move(cells));
     }
     table.folds_constant_columns();
     table.print(stream, width);
   }
 
-  const std::pair<const std::pair<std::string, std::string>, Row>* drawn_row() const {
-    for (const auto& entry : rows_) {
-      const bool asked = options_.picture.empty() || options_.picture == entry.first.first;
-      if (asked && entry.second.tensor.defined()) return &entry;
+  /// Which modules have no data, and why, in lines.
+  std::vector<std::string> reasons(std::size_t width) const {
+    std::map<std::string, std::string> modules;
+    for (const auto& [key, row] : rows_) {
+      if (row.why.empty()) continue;
+      std::string& names = modules[row.why];
+      names += (names.empty() ? "" : ", ") + row.title;
     }
-    return nullptr;
+    std::ostringstream text;
+    for (const auto& [why, names] : modules)
+      tools::print_wrapped(text, "no data of " + names + ": " + why, width);
+    return split(text.str());
+  }
+
+  /// The one that was asked for, or the first that has maps: a matrix is rather a batch of vectors.
+  const Row* drawn_row() const {
+    const Row* found = nullptr;
+    for (const auto& [key, row] : rows_) {
+      const bool asked = options_.picture.empty() || options_.picture == row.title;
+      if (!asked || !row.tensor.defined()) continue;
+      if (row.dims > 2) return &row;
+      if (found == nullptr) found = &row;
+    }
+    return found;
   }
 
   Picture picture(const Size& size, std::size_t above) const {
     constexpr std::size_t kLeast = 8;
-    const auto* const entry = drawn_row();
-    if (entry == nullptr || size.rows < kLeast + 4) return {};
+    const Row* const drawn = drawn_row();
+    if (drawn == nullptr || size.rows < kLeast + 4) return {};
     const std::size_t rows = std::max(kLeast, size.rows > above + 2 ? size.rows - above - 2 : kLeast);
-    const Row& row = entry->second;
+    const Row& row = *drawn;
     std::size_t shown = 0;
     const std::size_t height = std::min(rows, size.rows - 4);
     const bool blocks = ability_.graphics == Graphics::blocks;
@@ -233,7 +266,7 @@ class Watched {
     picture.rows = 1 + (blocks ? picture.lines.size() : height);
     picture.lines.insert(
         picture.lines.begin(),
-        c10::str(tools::printable(entry->first.first), " ", row.form, ", ", shown, " of ",
+        c10::str(tools::printable(row.title), " ", row.form, ", ", shown, " of ",
                  tools::counted(row.tensor.size(0), "map"), ", ", tools::to_text(row.range.low(), 3), " … ",
                  tools::to_text(row.range.high(), 3)));
     return picture;
@@ -241,7 +274,9 @@ class Watched {
 
   const Options& options_;
   const Ability ability_;
-  std::map<std::pair<std::string, std::string>, Row> rows_;
+  std::map<std::string, std::size_t> places_;  // of modules, in the order in which they came
+  std::map<std::pair<std::size_t, views::stream::Kind>, Row> rows_;
+  std::string text_;  // what the program said last
 };
 
 /// The signal that ended it; 0 if none did.
@@ -282,6 +317,7 @@ int watch(Options& options) {
     for (const auto& line : watched.empty() ? std::vector<std::string>{} : watched.shown(reader, {}).lines) {
       if (::isatty(STDOUT_FILENO) != 0) std::cout << line << '\n';  // what was last is left on the screen
     }
+    check_end(reader);
     std::cerr << "torchtap: the program ended.\n";
   }
   if (interrupt.signal() == 0 && watched.empty()) throw CLI::RuntimeError(1);
