@@ -1,5 +1,6 @@
 // Notes operations and values while a pass runs.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/item.h>
 #include <execinfo.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/version.h>
@@ -9,6 +10,7 @@
 #include <exception>
 
 #include <torchtap/views/trace/detail/generator.hpp>
+#include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/detail/log.hpp>
 
 namespace torchtap::views::trace::detail {
@@ -26,6 +28,11 @@ bool takes_random_numbers(const c10::OperatorHandle& operation) {
   const auto& arguments = operation.schema().arguments();
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const c10::Argument& argument) { return argument.name() == "generator"; });
+}
+
+bool is_number(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_nested() && tensor.device().is_cpu() &&
+         !tensor.is_quantized() && !tensor.requires_grad() && tensor.dim() == 0;
 }
 
 bool is_tensor_list(const c10::IValue& value) {
@@ -110,15 +117,17 @@ void Log::add_parameter(const at::Tensor& tensor, ParameterUse use) {
   if (replayable) keep(tensor, index, memory);
 }
 
-void Log::add_constant(const at::Tensor& tensor, std::string text) {
-  if (names_.count(tensor.unsafeGetTensorImpl()) > 0) return;
+std::int64_t Log::add_constant(const at::Tensor& tensor) {
+  const auto known = names_.find(tensor.unsafeGetTensorImpl());
+  if (known != names_.end()) return known->second.value;
   Value& value = describe(tensor);
   value.origin = Origin::constant;
   value.of = static_cast<std::int64_t>(constants.size());
-  constants.push_back(std::move(text));
+  constants.push_back(is_number(tensor) ? text_of(c10::IValue(tensor.item())) : "a constant");
   Memory* memory = memory_of(tensor);
-  const std::int64_t index = name(tensor, memory);
-  if (replayable) keep(tensor, index, memory);
+  const std::int64_t number = name(tensor, memory);
+  if (replayable) keep(tensor, number, memory);
+  return number;
 }
 
 std::int64_t Log::add_input(const at::Tensor& tensor, std::int64_t index) {
@@ -164,6 +173,7 @@ std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
       return of;
     }
   }
+  if (scripted && !is_known && of < 0 && last == nullptr && is_number(tensor)) return add_constant(tensor);
   Value& value = describe(tensor);
   value.of = of;
   value.mixed = last != nullptr;

@@ -143,6 +143,7 @@ struct Log {
 
   Options options;
   bool replayable = false;  // everything is kept as it was
+  bool scripted = false;    // whose numbers are constants: it makes tensors of them without an operation
 
   std::vector<Operation> operations;
   std::vector<Value> values;
@@ -161,8 +162,8 @@ struct Log {
 
   /// The value of a parameter or buffer, made when the log begins.
   void add_parameter(const at::Tensor& tensor, ParameterUse use);
-  /// A tensor that is part of TorchScript's code.
-  void add_constant(const at::Tensor& tensor, std::string text);
+  /// A tensor that is part of TorchScript's code, or made of a number there. Returns its value.
+  std::int64_t add_constant(const at::Tensor& tensor);
   /// The value that a tensor names now; a new one if it was not known.
   std::int64_t value_of(const at::Tensor& tensor);
   /// Names a value that came from nowhere in the log.

@@ -1,5 +1,4 @@
 // Connects a log with a model and a thread.
-#include <ATen/ops/item.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/nn/module.h>
@@ -146,11 +145,10 @@ void Recording::add_constants(const std::vector<model::ModuleRef>& modules) {
   const operations::Unseen unseen;
   for (const model::ModuleRef& module : modules) {
     if (!module.scripted()) continue;
+    log_->scripted = true;
     for (const torch::jit::Method& method : module.script().get_methods()) {
-      for_each_constant(method.graph()->nodes(), [&](const at::Tensor& tensor) {
-        const bool number = tensor.dim() == 0 && tensor.layout() == at::kStrided && tensor.device().is_cpu();
-        log_->add_constant(tensor, number ? text_of(c10::IValue(tensor.item())) : "a constant");
-      });
+      for_each_constant(method.graph()->nodes(),
+                        [&](const at::Tensor& tensor) { log_->add_constant(tensor); });
     }
   }
 }
