@@ -13,6 +13,9 @@
 #include <memory>
 #include <set>
 
+#include <torchtap/storage/detail/staging.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
+
 #include "checks.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
@@ -167,41 +170,26 @@ void write_csv(std::ostream& stream, const at::Tensor& tensor) {
   }
 }
 
-/// An output that is put in place once it is complete, and removed if that never happens.
-class Staged {
- public:
-  explicit Staged(const std::string& target)
-      : target_(fs::path(target).lexically_normal()),
-        path_((target_.has_filename() ? target_ : target_.parent_path()).string() + ".torchtap-new-" +
-              std::to_string(::getpid())) {
-    TORCH_CHECK_VALUE(!fs::exists(target_) || (fs::is_directory(target_) && fs::is_empty(target_)), "\"",
-                      target, "\" already exists. Choose another name, or remove it.");
-  }
-  ~Staged() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Staged(const Staged&) = delete;
-  Staged& operator=(const Staged&) = delete;
-
-  const fs::path& path() const noexcept { return path_; }
-  void put() { fs::rename(path_, target_.has_filename() ? target_ : target_.parent_path()); }
-
- private:
-  fs::path target_;
-  fs::path path_;
-};
+/// Refuses what would be replaced.
+void check_new(const std::string& path) {
+  TORCH_CHECK_VALUE(!fs::exists(path) || storage::detail::written_in_place(path) ||
+                        (fs::is_directory(path) && fs::is_empty(path)),
+                    "\"", path, "\" already exists. Choose another name, or remove it.");
+}
 
 /// Returns the contents of index.json.
 Json convert_to_folder(const Layers& layers, const Options& options) {
-  Staged staged(options.save);
-  fs::create_directories(staged.path());
+  const auto all_of_them = [](const std::string&) { return true; };
+  const storage::detail::Target target = storage::detail::resolve("convert", options.save, /*mkdir=*/true);
+  storage::detail::sweep(target, all_of_them);
+  storage::detail::Staging staging("convert", target, all_of_them);
+  const fs::path folder = staging.path();
   Json index = Json::array();
   std::set<std::string> widened;
   Progress progress("writing");
   each_tensor(layers, options, [&](const Item& item) {
     const std::string file = item.name + "." + options.format;
-    const fs::path path = staged.path() / file;
+    const fs::path path = folder / file;
     fs::create_directories(path.parent_path());
     if (options.format == "npy") {
       if (item.tensor.scalar_type() == at::kBFloat16) widened.insert(item.layer->path);
@@ -222,10 +210,11 @@ Json convert_to_folder(const Layers& layers, const Options& options) {
       index.push_back({{"file", nullptr}, {"path", layer.path}, {"result", name}, {"text", text}});
     }
   }
-  write_file((staged.path() / "index.json").string(), [&](std::ostream& stream) {
+  write_file((folder / "index.json").string(), [&](std::ostream& stream) {
     stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
   });
-  staged.put();
+  ::syncfs(staging.fd());  // thousands of files at once
+  staging.put(/*overwrite=*/false, /*sync=*/true);
   if (!widened.empty()) {
     std::cerr << "torchtap: NumPy has no bfloat16; written as float32: " << widened.size()
               << (widened.size() == 1 ? " module, " : " modules, the first is ")
@@ -269,9 +258,8 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
   });
   std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.append((8 - text.size() % 8) % 8, ' ');
-  Staged staged(options.save);
-  if (staged.path().has_parent_path()) fs::create_directories(staged.path().parent_path());
-  write_file(staged.path().string(), [&](std::ostream& stream) {
+  if (fs::path(options.save).has_parent_path()) fs::create_directories(fs::path(options.save).parent_path());
+  storage::detail::write_file("convert", options.save, [&](std::ostream& stream) {
     for (int i = 0; i < 8; ++i) stream.put(static_cast<char>((text.size() >> (8 * i)) & 0xff));
     stream << text;
     Progress progress("writing", static_cast<std::int64_t>(header.size()) - 1);
@@ -281,7 +269,6 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
       progress.advance();
     });
   });
-  staged.put();
   return header;
 }
 
@@ -303,6 +290,7 @@ void add_convert(CLI::App& app) {
       ->check(place());
   command->add_flag("--json", options->json, "Report the files written as JSON");
   command->callback([options] {
+    check_new(options->save);
     const Layers layers = open_layers(options->path);
     const bool one_file = options->format == "safetensors";
     Json written = one_file ? convert_to_safetensors(layers, *options) : convert_to_folder(layers, *options);

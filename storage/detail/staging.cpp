@@ -302,7 +302,7 @@ void remove_folder(const std::string& path, Owned ours) noexcept {
     std::vector<std::string> names;
     list_into(path, names);
     for (const auto& name : names) {
-      if (ours(name)) ::unlinkat(fd.get(), name.c_str(), 0);
+      if (ours(name) && ::unlinkat(fd.get(), name.c_str(), 0) != 0) remove_folder(joined(path, name), ours);
     }
     ::rmdir(path.c_str());
   } catch (...) {  // out of memory: the next save removes the rest

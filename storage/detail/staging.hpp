@@ -15,7 +15,7 @@ namespace torchtap::storage::detail {
 using Owned = bool (*)(const std::string& name);
 
 /// Where something is to be saved: an existing parent folder without symbolic links, and a name in it.
-struct Target {
+struct TORCHTAP_API Target {
   std::string parent;
   std::string name;
   std::vector<std::string> created;  // folders made for it, outermost first
@@ -32,14 +32,14 @@ struct Target {
 
 /// Finds the target of `path`, following symbolic links; with `mkdir`, missing parents are made. Throws
 /// `c10::ValueError` if there is no parent and `mkdir` is false.
-Target resolve(const std::string& call, const std::string& path, bool mkdir);
+TORCHTAP_API Target resolve(const std::string& call, const std::string& path, bool mkdir);
 
 /// A file or folder under a temporary name beside its target. Removed on destruction unless it was put in
 /// place.
 ///
 /// It is locked (flock) until it is destroyed, so that the leftovers of killed processes can be told from
 /// saves in progress, on all machines that share the folder and its locks.
-class Staging {
+class TORCHTAP_API Staging {
  public:
   /// Makes a file.
   Staging(std::string call, const Target& target);
@@ -85,13 +85,14 @@ void check_replaceable(const std::string& call, const std::string& path, bool ov
 /// Throws `c10::ValueError` if the folder `path` cannot be exchanged for another one, because a process or a
 /// file system is in it: it is the current directory or a mount point.
 void check_exchangeable(const std::string& call, const std::string& path);
-/// Removes the files in a folder that are `ours`; anything else in it stays, and the folder with it.
+/// Removes the files in a folder, and in the folders below, that are `ours`; anything else stays, and its
+/// folder with it.
 TORCHTAP_API void remove_folder(const std::string& path, Owned ours) noexcept;
 /// Moves back the old folder that a save left at `Target::backup_path` when it was killed between two
 /// renames, or removes it if the target has the file `marker`, which complete folders have.
 void put_back(const Target& target, Owned ours, const std::string& marker) noexcept;
 /// Removes the temporary files of killed saves to this target, and the files in temporary folders that are
 /// `ours`.
-void sweep(const Target& target, Owned ours = nullptr) noexcept;
+TORCHTAP_API void sweep(const Target& target, Owned ours = nullptr) noexcept;
 
 }  // namespace torchtap::storage::detail

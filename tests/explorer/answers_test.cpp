@@ -246,13 +246,16 @@ BOOST_AUTO_TEST_CASE(a_run_fits_into_one_file) {
                           says({"without the page"}));
     return;
   }
-  watched.export_page(directory / "page.html");
+  std::filesystem::create_symlink("page.html", directory / "link.html");
+  std::ofstream(directory / "page.html") << "old";
+  watched.export_page(directory / "link.html");
+  BOOST_TEST(std::filesystem::is_symlink(directory / "link.html"));
   std::ostringstream page;
   page << std::ifstream(directory / "page.html").rdbuf();
   BOOST_TEST(page.str().find("@TORCHTAP_") == std::string::npos);
   BOOST_TEST(page.str().find("id=\"torchtap-data\">{\"runs\":[") != std::string::npos);
   BOOST_CHECK_EXCEPTION(watched.export_page(directory / "none/page.html"), c10::Error,
-                        says({"cannot write", "none"}));
+                        says({"explorer::export_page", "none", "does not exist"}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,10 +1,15 @@
 // A save waits for the disk before the recording appears; checked by watching system calls.
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include <torchtap/storage/detail/write_file.hpp>
 
@@ -178,6 +183,70 @@ BOOST_AUTO_TEST_CASE(a_file_of_any_content_is_replaced_as_a_whole) {
                         says({"is a directory"}));
   BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"state"}),
              boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_symbolic_link_stays_and_its_target_is_replaced) {
+  const TemporaryDirectory directory;
+  fs::create_directories(directory / "far");
+  write_bytes(directory / "far/state", "old");
+  fs::create_symlink("far/state", directory / "near");
+  fs::create_symlink("near", directory / "link");
+  write_file("test", directory / "link", [](std::ostream& stream) { stream << "new"; });
+  BOOST_TEST(fs::is_symlink(directory / "link"));
+  BOOST_TEST(fs::is_symlink(directory / "near"));
+  BOOST_TEST(read_bytes(directory / "far/state") == "new");
+  BOOST_TEST(names_in(directory / "far") == (std::vector<std::string>{"state"}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_file_is_written_to_and_stays) {
+  const TemporaryDirectory directory;
+  const std::string text(300000, 'x');  // more than a pipe takes at once
+  const auto put = [&](const std::string& path) {
+    write_file("test", path, [&](std::ostream& stream) { stream << text << '!'; });
+  };
+  BOOST_REQUIRE(::mkfifo((directory / "pipe").c_str(), 0600) == 0);
+  fs::create_symlink("pipe", directory / "link");
+  for (const char* name : {"pipe", "link"}) {
+    std::string got;
+    std::thread reader([&] { got = read_bytes(directory / "pipe"); });
+    put(directory / name);
+    reader.join();
+    BOOST_TEST(got == text + '!');
+  }
+  BOOST_TEST(fs::is_symlink(directory / "link"));
+  BOOST_TEST(fs::is_fifo(directory / "pipe"));
+  fs::create_symlink("/dev/full", directory / "full");
+  BOOST_CHECK_EXCEPTION(put(directory / "full"), c10::Error,
+                        says({"test", "full", "No space left on device"}));
+  BOOST_TEST(fs::is_character_file("/dev/full"));
+  BOOST_TEST(names_in(directory.path()) == (std::vector<std::string>{"full", "link", "pipe"}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_descriptor_goes_on_where_it_is) {
+  const TemporaryDirectory directory;
+  const int log = ::open((directory / "log").c_str(), O_WRONLY | O_CREAT, 0600);
+  BOOST_REQUIRE(::write(log, "before ", 7) == 7);
+  fs::create_symlink("/proc/self/fd/" + std::to_string(log), directory / "link");
+  for (const std::string& path : {"/dev/fd/" + std::to_string(log), directory / "link"})
+    write_file("test", path, [](std::ostream& stream) { stream << "now "; });
+  BOOST_REQUIRE(::write(log, "after", 5) == 5);
+  ::close(log);
+  BOOST_TEST(read_bytes(directory / "log") == "before now now after");
+}
+
+BOOST_AUTO_TEST_CASE(a_reader_that_leaves_is_an_error_and_no_signal) {
+  int ends[2];
+  BOOST_REQUIRE(::pipe(ends) == 0);
+  ::close(ends[0]);
+  BOOST_CHECK_EXCEPTION(write_file("test", "/dev/fd/" + std::to_string(ends[1]),
+                                   [](std::ostream& stream) { stream << "lost"; }),
+                        c10::Error, says({"test", "Broken pipe"}));
+  ::close(ends[1]);
+  sigset_t pending;
+  BOOST_TEST((::sigpending(&pending) == 0 && ::sigismember(&pending, SIGPIPE) == 0));
+  BOOST_TEST((::pthread_sigmask(SIG_BLOCK, nullptr, &pending) == 0 && ::sigismember(&pending, SIGPIPE) == 0));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,9 +1,10 @@
 // What processes say at once.
 #include "announcements.hpp"
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
+
+#include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::preload {
 namespace {
@@ -16,10 +17,9 @@ constexpr char kEnding[] = ".says";
 
 void announce(const std::string& folder, std::int64_t process, const std::string& line) noexcept {
   try {
-    const std::string file = folder + "/" + std::to_string(process) + kEnding;
-    const std::string temporary = file + ".new";
-    std::ofstream(temporary) << line << '\n';
-    std::rename(temporary.c_str(), file.c_str());
+    storage::detail::write_file(
+        "preload", folder + "/" + std::to_string(process) + kEnding,
+        [&](std::ostream& stream) { stream << line << '\n'; }, /*sync=*/false);
   } catch (const std::exception&) {
     // Nobody listens.
   }

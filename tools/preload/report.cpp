@@ -3,9 +3,10 @@
 #include <cereal/archives/json.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
+
+#include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::preload {
 namespace {
@@ -20,18 +21,14 @@ std::string file_of(const std::string& folder, std::int64_t process) {
 
 bool write(const Report& report, const std::string& folder) noexcept {
   try {
-    const std::string file = file_of(folder, report.process);
-    const std::string temporary = file + ".new";
-    {
-      std::ofstream stream(temporary);
-      {
-        cereal::JSONOutputArchive archive(stream);
-        const_cast<Report&>(report).serialize(archive);
-      }
-      stream.flush();
-      if (!stream) return false;
-    }
-    return std::rename(temporary.c_str(), file.c_str()) == 0;
+    storage::detail::write_file(
+        "preload", file_of(folder, report.process),
+        [&](std::ostream& stream) {
+          cereal::JSONOutputArchive archive(stream);
+          const_cast<Report&>(report).serialize(archive);
+        },
+        /*sync=*/false);
+    return true;
   } catch (const std::exception&) {
     return false;
   }

@@ -2,7 +2,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <ostream>
 
+#include <torchtap/storage/detail/write_file.hpp>
 #include <torchtap/views/trace/detail/graphviz.hpp>
 #include <torchtap/views/trace/detail/picture.hpp>
 #include <torchtap/views/trace/history.hpp>
@@ -14,7 +16,7 @@ std::string History::dot(const DrawOptions& options) const {
 }
 
 void History::draw(const std::string& file, const DrawOptions& options) const {
-  const std::string where = "trace::History::draw: ";
+  const std::string call = "trace::History::draw", where = call + ": ";
   const std::size_t dot = file.rfind('.');
   const bool has_extension = dot != std::string::npos && file.find('/', dot) == std::string::npos;
   std::string extension = has_extension ? file.substr(dot + 1) : "";
@@ -27,14 +29,19 @@ void History::draw(const std::string& file, const DrawOptions& options) const {
       "\" should end in .svg, .png or .pdf, which Graphviz draws, or in .dot or .gv for its input.");
   TORCH_CHECK_VALUE(options.time_limit() > 0, where, "time_limit is ", options.time_limit(),
                     "; it should be a positive number of seconds.");
-  if (text) return detail::write_text(this->dot(options), file, where);
+  const auto write = [&](const std::string& picture) {
+    storage::detail::write_file(call, file, [&](std::ostream& stream) { stream << picture; });
+  };
+  if (text) return write(this->dot(options));
   DrawOptions less = options;
   for (std::size_t before = 0;;) {
     const detail::Picture picture = detail::make_picture(*this, less);
     const std::size_t boxes = picture.boxes.size();
     TORCH_CHECK(boxes != before, where, "Graphviz took longer than ", options.time_limit(), " s for ", boxes,
                 " nodes, and less cannot be drawn; raise time_limit, or draw to a .dot file.");
-    if (detail::run_graphviz(detail::to_dot(picture), extension, file, options.time_limit(), where)) return;
+    const std::string drawn =
+        detail::run_graphviz(detail::to_dot(picture), extension, options.time_limit(), where);
+    if (!drawn.empty()) return write(drawn);
     before = boxes;
     less.depth({}).max_nodes(std::max<std::int64_t>(1, static_cast<std::int64_t>(boxes / 2)));
   }

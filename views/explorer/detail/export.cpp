@@ -1,14 +1,11 @@
 // The page and its data in one file.
 #include <c10/util/Exception.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <limits>
+#include <ostream>
 #include <utility>
 
+#include <torchtap/storage/detail/write_file.hpp>
 #include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
@@ -87,19 +84,7 @@ void export_page(const Runs& runs, const std::string& file) {
   page = filled(page, "@TORCHTAP_WORKER@", asset("/worker.js"));
   page = filled(page, "@TORCHTAP_APP@", asset("/app.js"));
   page = filled(page, "@TORCHTAP_DATA@", export_json(runs));  // last: names in it may look like a mark
-  const std::string part = file + "." + std::to_string(::getpid()) + ".part";
-  {
-    std::ofstream out(part, std::ios::binary);
-    out << page;
-    out.close();
-    const int why = errno;
-    if (!out) std::remove(part.c_str());
-    TORCH_CHECK(out, "explorer::export_page: cannot write \"", file, "\": ", std::strerror(why), ".");
-  }
-  const int failed = std::rename(part.c_str(), file.c_str());
-  const int why = errno;
-  if (failed != 0) std::remove(part.c_str());
-  TORCH_CHECK(failed == 0, "explorer::export_page: cannot write \"", file, "\": ", std::strerror(why), ".");
+  storage::detail::write_file("explorer::export_page", file, [&](std::ostream& out) { out << page; });
 }
 
 }  // namespace torchtap::views::explorer::detail

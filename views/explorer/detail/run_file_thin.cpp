@@ -1,16 +1,14 @@
 // Merges columns of a file.
 #include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <optional>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 #include <torchtap/views/explorer/detail/run_file_thin.hpp>
 #include <torchtap/views/explorer/detail/wire.hpp>
@@ -210,24 +208,19 @@ class Thinned {
 
 int thin(const std::string& path, std::int64_t bytes, std::uint64_t& size) {
   const Widths widths = plan(path, bytes);
-  const std::string part = path + ".part";
-  const int file = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-  TORCH_CHECK(file >= 0, "explorer: cannot write ", part, ": ", std::strerror(errno), ".");
-  try {
-    Thinned thinned(file, part, widths);
-    RunFileReader(path, RunFileReader::OfFile{}).read([&](BlockKind kind, const std::string& body) {
-      thinned.take(kind, body);
-    });
-    size = thinned.finish();
-    ::flock(file, LOCK_EX | LOCK_NB);
-    TORCH_CHECK(std::rename(part.c_str(), path.c_str()) == 0, "explorer: cannot replace ", path, ": ",
-                std::strerror(errno), ".");
-  } catch (...) {
-    ::close(file);
-    std::remove(part.c_str());
-    throw;
-  }
-  return file;
+  const storage::detail::Target target = storage::detail::resolve("explorer", path, /*mkdir=*/false);
+  storage::detail::sweep(target);
+  storage::detail::Staging staging("explorer", target);
+  storage::detail::Descriptor file = staging.duplicate();  // locked, as the staged file is
+  TORCH_CHECK(::fcntl(file.get(), F_SETFL, O_APPEND) == 0, "explorer: cannot write ", staging.path(), ": ",
+              std::strerror(errno), ".");
+  Thinned thinned(file.get(), staging.path(), widths);
+  RunFileReader(path, RunFileReader::OfFile{}).read([&](BlockKind kind, const std::string& body) {
+    thinned.take(kind, body);
+  });
+  size = thinned.finish();
+  staging.put(/*overwrite=*/true, /*sync=*/false);
+  return file.release();
 }
 
 }  // namespace torchtap::views::explorer::detail

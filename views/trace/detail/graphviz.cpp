@@ -26,45 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A file beside the one that is wanted, which takes its place when it is complete.
-class Part {
- public:
-  Part(std::string file, const std::string& where) : file_(std::move(file)), where_(where) {
-    name_ = file_ + "." + std::to_string(::getpid()) + ".part";
-    descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    TORCH_CHECK(descriptor_ >= 0, where_, "\"", file_, "\" cannot be written: ", std::strerror(errno), ".");
-  }
-  ~Part() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!name_.empty()) ::unlink(name_.c_str());
-  }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-
-  int descriptor() const { return descriptor_; }
-
-  void write(const std::string& text) {
-    for (std::size_t done = 0; done < text.size();) {
-      const ssize_t size = ::write(descriptor_, text.data() + done, text.size() - done);
-      if (size < 0 && errno == EINTR) continue;
-      TORCH_CHECK(size > 0, where_, "\"", file_, "\" cannot be written: ", std::strerror(errno), ".");
-      done += static_cast<std::size_t>(size);
-    }
-  }
-
-  void complete() {
-    const int closed = ::close(std::exchange(descriptor_, -1));
-    TORCH_CHECK(closed == 0 && ::rename(name_.c_str(), file_.c_str()) == 0, where_, "\"", file_,
-                "\" cannot be written: ", std::strerror(errno), ".");
-    name_.clear();
-  }
-
- private:
-  std::string file_, name_;
-  const std::string& where_;
-  int descriptor_ = -1;
-};
-
 /// A nameless file: unlike a pipe it never makes one side wait for the other.
 class Scratch {
  public:
@@ -81,12 +42,20 @@ class Scratch {
     TORCH_CHECK(good, where, "a temporary file cannot be written: ", std::strerror(errno), ".");
   }
 
+  /// All that is in it.
+  std::string text(const std::string& where) const {
+    std::string read;
+    for (std::array<char, 1 << 16> part;;) {
+      const ssize_t size = ::pread(descriptor(), part.data(), part.size(), static_cast<::off_t>(read.size()));
+      TORCH_CHECK(size >= 0, where, "a temporary file cannot be read: ", std::strerror(errno), ".");
+      if (size == 0) return read;
+      read.append(part.data(), static_cast<std::size_t>(size));
+    }
+  }
   /// Its first line.
-  std::string line() const {
-    char text[512] = "";
-    const ssize_t size = ::pread(descriptor(), text, sizeof text - 1, 0);
-    const std::string read(text, size > 0 ? static_cast<std::size_t>(size) : 0);
-    return read.substr(0, read.find('\n'));
+  std::string line(const std::string& where) const {
+    const std::string all = text(where);
+    return all.substr(0, std::min(all.find('\n'), std::size_t{500}));
   }
 
  private:
@@ -158,28 +127,21 @@ std::string ending(int status) {
 
 }  // namespace
 
-bool run_graphviz(const std::string& source, const std::string& format, const std::string& file,
-                  double seconds, const std::string& where) {
+std::string run_graphviz(const std::string& source, const std::string& format, double seconds,
+                         const std::string& where) {
   Scratch input(where);
   input.put(source, where);
-  const Scratch messages(where);
-  Part part(file, where);
-  Child dot("dot", {"dot", "-T" + format}, input.descriptor(), part.descriptor(), messages.descriptor());
+  const Scratch messages(where), picture(where);
+  Child dot("dot", {"dot", "-T" + format}, input.descriptor(), picture.descriptor(), messages.descriptor());
   TORCH_CHECK(dot.error() == 0, where, "Graphviz' program `dot` cannot be run: ", std::strerror(dot.error()),
               ". Install Graphviz (apt install graphviz), or draw to a .dot file, which needs nothing.");
-  if (!dot.wait(seconds)) return false;
-  TORCH_CHECK(dot.status() == 0, where, "Graphviz ", ending(dot.status()),
-              messages.line().empty() ? "" : ": " + messages.line(), ".");
-  TORCH_CHECK(::lseek(part.descriptor(), 0, SEEK_END) > 0, where, "Graphviz drew nothing",
-              messages.line().empty() ? "" : ": " + messages.line(), ".");
-  part.complete();
-  return true;
-}
-
-void write_text(const std::string& text, const std::string& file, const std::string& where) {
-  Part part(file, where);
-  part.write(text);
-  part.complete();
+  if (!dot.wait(seconds)) return "";
+  const std::string said = messages.line(where);
+  const std::string reason = said.empty() ? "" : ": " + said;
+  TORCH_CHECK(dot.status() == 0, where, "Graphviz ", ending(dot.status()), reason, ".");
+  std::string drawn = picture.text(where);
+  TORCH_CHECK(!drawn.empty(), where, "Graphviz drew nothing", reason, ".");
+  return drawn;
 }
 
 }  // namespace torchtap::views::trace::detail
