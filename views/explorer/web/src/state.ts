@@ -141,7 +141,7 @@ export async function choose(run: string, other: string | null): Promise<void> {
   const second = other === first.id ? null : of(other);
   const make = async (r: Run | null, old: RunData | null): Promise<RunData | null> => {
     if (!r) return null;
-    if (old?.run.id === r.id && old.mode === mode.value && old.model.value) return old;
+    if (old?.run.id === r.id && old.run.identity === r.identity && old.mode === mode.value && old.model.value) return old;
     const data = new RunData(source, r);
     await data.load(r.modes.includes(mode.value) ? mode.value : r.modes[0] ?? "train");
     return data;

@@ -108,7 +108,7 @@ export class Server {
   notify() {
     for (const r of this.runs.values()) {
       const { step, state } = this.runOf(r);
-      const notice = JSON.stringify({ run: r.run.id, step, graph: Object.values(r.graph)[0].version, sequence: step, changed: [...r.columns.keys()], state });
+      const notice = JSON.stringify({ run: r.run.id, identity: r.run.identity, step, graph: Object.values(r.graph)[0].version, sequence: step, changed: [...r.columns.keys()], state });
       for (const ws of this.sockets) ws.send(notice);
     }
   }
@@ -128,7 +128,8 @@ export class Server {
     }
     if (request.headers.authorization !== `Bearer ${this.token}`) { response.statusCode = 403; response.end("wrong token"); return; }
     const [, , , what, id, part] = url.pathname.split("/");
-    const r = this.runs.get(decodeURIComponent(id ?? ""));
+    const named = decodeURIComponent(id ?? "");
+    const r = this.runs.get(named) ?? [...this.runs.values()].find(x => x.run.identity === named);
     const json = value => { response.setHeader("Content-Type", "application/json"); response.end(JSON.stringify(value)); };
     if (what === "runs" && id === undefined) json([...this.runs.values()].map(x => this.runOf(x)));
     else if (what === "compare") json(this.compare(url.searchParams));

@@ -1,6 +1,6 @@
 // A column's bins spread over the rows of an axis.
 
-import { high, low } from "../data/bins";
+import { ends } from "../data/bins";
 import { finite, type Column } from "../data/column";
 import type { ValueScale } from "./scale";
 
@@ -14,9 +14,10 @@ export function density(column: Column, scale: ValueScale, rows: number, into: F
   if (!total) return into;
   const { slots, counts } = column;
   for (let i = 0; i < slots.length; i++) {
-    const from = scale.at(low(slots[i]!)) * rows, to = scale.at(high(slots[i]!)) * rows;
+    const [least, most] = ends(column, i);
+    const from = scale.at(least) * rows, to = scale.at(most) * rows, share = counts[i]! / total;
+    if (to === from && from >= 0 && from <= rows) { into[Math.min(rows - 1, Math.floor(from))]! += share; continue; }
     if (to <= 0 || from >= rows) continue;
-    const share = counts[i]! / total;
     const first = Math.max(0, Math.floor(from)), last = Math.min(rows - 1, Math.floor(to));
     if (first === last && from >= first) { into[first]! += share * (Math.min(to, rows) - from) / (to - from); continue; }
     for (let row = first; row <= last; row++) {

@@ -43,10 +43,11 @@ export class TimeChart {
     this.plot.over.append(this.line);
     this.plot.over.addEventListener("pointerdown", () => { this.dragged = false; });
     this.plot.over.addEventListener("click", e => {
-      if (!this.dragged) state.setStep(this.plot.posToVal(e.offsetX, "x"));
+      if (!this.dragged) state.setStep(Math.floor(this.plot.posToVal(e.offsetX, "x")));
     });
   }
 
+  /** A step is drawn up to the next one, the newest too. */
   private span(): [number, number] { const s = this.drawing?.span; return s ? [s.from, s.to] : [0, 1]; }
   private colour(key: "soft" | "grid"): string { return this.drawing?.palette[key] ?? "#888"; }
 
@@ -77,7 +78,7 @@ export class TimeChart {
   }
 
   show(drawing: Drawing): void {
-    this.drawing = drawing;
+    this.drawing = drawing = { ...drawing, span: { from: drawing.span.from, to: drawing.span.to + 1 } };
     const { scale } = drawing;
     // For tests, which compare pixels with values.
     this.host.dataset.axis = [scale.from, scale.to, scale.unit].join();
@@ -91,7 +92,8 @@ export class TimeChart {
     const [from, to] = this.span();
     const at = (step - from) / (to - from);
     this.line.style.display = at < -0.001 || at > 1.001 ? "none" : "";
-    this.line.style.transform = `translateX(${Math.round(at * this.plot.over.clientWidth)}px)`;
+    // A share of the width, which uPlot may not have laid out yet.
+    this.line.style.left = `calc(${100 * at}% - .75px)`;
   }
 
   private draw(): void {

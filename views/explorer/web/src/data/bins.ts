@@ -30,6 +30,12 @@ export function high(slot: number): number {
   return slot < NEGATIVE_SLOT ? EDGES[slot + 1]! : -EDGES[slot - NEGATIVE_SLOT]!;
 }
 
+/** The ends of a column's bin: those at the sides reach no further than the smallest and the largest element. */
+export function ends({ slots, min, max }: Column, i: number): [number, number] {
+  const from = low(slots[i]!), to = high(slots[i]!);
+  return min <= to && max >= from ? [Math.max(from, min), Math.min(to, max)] : [from, to];
+}
+
 /** Where a slot stands when slots are ordered by value. */
 export function order(slot: number): number {
   return slot < NEGATIVE_SLOT ? slot + 1 : NEGATIVE_SLOT - 1 - slot;
@@ -50,9 +56,9 @@ export function sorted(column: Column): Sorted {
   const add = (lo: number, hi: number, count: number) => {
     result.low[k] = lo; result.high[k] = hi; result.count[k++] = count; result.total += count;
   };
-  for (let i = n - 1; i >= negative; i--) add(low(slots[i]!), high(slots[i]!), counts[i]!);
+  for (let i = n - 1; i >= negative; i--) add(...ends(column, i), counts[i]!);
   if (zero) add(0, 0, column.zeros);
-  for (let i = 0; i < negative; i++) add(low(slots[i]!), high(slots[i]!), counts[i]!);
+  for (let i = 0; i < negative; i++) add(...ends(column, i), counts[i]!);
   return result;
 }
 

@@ -7,7 +7,7 @@ import type { Difference } from "./protocol";
 import type { RunData } from "./run_data";
 import type { Source } from "./source";
 
-/** Calls are matched by path and call. Distances are in units of the first run's spread, so that series compare. */
+/** Calls are matched by path and call. Distances are in units of the mean of both standard deviations, as a server's. */
 export async function compareHere(source: Source, a: RunData, b: RunData, step: number | null): Promise<Difference[]> {
   const one = a.model.value, two = b.model.value;
   if (!one || !two) return [];
@@ -29,7 +29,7 @@ export async function compareHere(source: Source, a: RunData, b: RunData, step: 
   return pairs.flatMap(pair => {
     const x = mine.get(pair.a), y = theirs.get(pair.b);
     if (!x || !y) return [];
-    const distance = wasserstein(sorted(x), sorted(y)) / (std(x) || 1);
+    const area = wasserstein(sorted(x), sorted(y)), distance = area === 0 ? 0 : area / ((std(x) + std(y)) / 2);
     return Number.isNaN(distance) ? [] : [{ ...pair, wasserstein: distance, kl: NaN, first_step: null }];
   }).sort((x, y) => y.wasserstein - x.wasserstein);
 }

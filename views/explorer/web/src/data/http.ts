@@ -2,46 +2,54 @@
 
 import { decode, type Update } from "./decode";
 import type { Control, Difference, Graph, Health, Notice, Run, Scalars, Series } from "./protocol";
-import { NeedsToken, type ColumnQuery, type Connection, type Source } from "./source";
+import { NeedsToken, Unanswered, type ColumnQuery, type Connection, type Source } from "./source";
 
 const WRONG_TOKEN = 4403;
 const POLL_MS = 1000;
 
 export class HttpSource implements Source {
   readonly live = true;
+  private readonly identities = new Map<string, string>();
   constructor(private readonly base: string, private readonly token: string) {}
 
   private async get(path: string, init: RequestInit = {}): Promise<Response> {
     const response = await fetch(this.base + path,
-      { ...init, headers: { Authorization: `Bearer ${this.token}`, ...init.headers }, credentials: "omit" });
+      { ...init, headers: { Authorization: `Bearer ${this.token}`, ...init.headers }, credentials: "omit" })
+      .catch(problem => { throw new Unanswered(String(problem.message)); });
     if (response.status === 401 || response.status === 403) throw new NeedsToken("the server wants another token");
-    if (!response.ok) throw new Error(`${path.split("?")[0]}: the server answered ${response.status} ${response.statusText}`);
+    if (!response.ok) throw new Unanswered(`${path.split("?")[0]}: the server answered ${response.status} ${response.statusText}`);
     return response;
   }
   private async json<T>(path: string): Promise<T> { return (await this.get(path)).json() as Promise<T>; }
-  private static run(id: string): string { return `runs/${encodeURIComponent(id)}`; }
+  /** Asked for by identity: another program at the same address has no such run. */
+  private name(id: string): string { return encodeURIComponent(this.identities.get(id) ?? id); }
+  private run(id: string): string { return `runs/${this.name(id)}`; }
 
-  runs(): Promise<Run[]> { return this.json("runs"); }
-  graph(run: string, mode: string): Promise<Graph> {
-    return this.json(`${HttpSource.run(run)}/graph?mode=${encodeURIComponent(mode)}`);
+  async runs(): Promise<Run[]> {
+    const runs = await this.json<Run[]>("runs");
+    for (const { id, identity } of runs) this.identities.set(id, identity ?? id);
+    return runs;
   }
-  series(run: string): Promise<Series[]> { return this.json(`${HttpSource.run(run)}/series`); }
-  scalars(run: string, since: number): Promise<Scalars> { return this.json(`${HttpSource.run(run)}/scalars?since=${since}`); }
-  health(run: string): Promise<Health> { return this.json(`${HttpSource.run(run)}/health`); }
+  graph(run: string, mode: string): Promise<Graph> {
+    return this.json(`${this.run(run)}/graph?mode=${encodeURIComponent(mode)}`);
+  }
+  series(run: string): Promise<Series[]> { return this.json(`${this.run(run)}/series`); }
+  scalars(run: string, since: number): Promise<Scalars> { return this.json(`${this.run(run)}/scalars?since=${since}`); }
+  health(run: string): Promise<Health> { return this.json(`${this.run(run)}/health`); }
 
   async columns(run: string, ids: readonly number[], query: ColumnQuery): Promise<Update[]> {
-    let path = `${HttpSource.run(run)}/columns?ids=${ids.join()}`;
+    let path = `${this.run(run)}/columns?ids=${ids.join()}`;
     for (const [name, value] of Object.entries(query)) if (value !== undefined) path += `&${name}=${value}`;
     return decode(await (await this.get(path)).arrayBuffer());
   }
 
   compare(a: string, b: string, step: number | null): Promise<Difference[]> {
     const at = step === null ? "" : `&step=${step}`;
-    return this.json(`compare?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}${at}`);
+    return this.json(`compare?a=${this.name(a)}&b=${this.name(b)}${at}`);
   }
 
   async control(run: string, change: Control): Promise<void> {
-    await this.get(`${HttpSource.run(run)}/control`,
+    await this.get(`${this.run(run)}/control`,
       { method: "PUT", body: JSON.stringify(change), headers: { "Content-Type": "application/json" } });
   }
 
@@ -105,11 +113,18 @@ class Listener {
     socket.onclose = ({ code }) => {
       if (this.socket !== socket) return;
       this.socket = null;
-      if (this.ended || code === WRONG_TOKEN) { this.onConnection("lost"); return; }
+      if (this.ended) return;
+      if (code === WRONG_TOKEN) { this.refused(); return; }
       this.failures++;
       this.startPolling();
       this.timer = setTimeout(() => this.connect(), Math.min(8000, 250 * 2 ** this.failures));
     };
+  }
+
+  /** Another program has the address now, with another token. */
+  private refused(): void {
+    this.end();
+    this.onConnection("refused");
   }
 
   private startPolling(): void {
@@ -119,10 +134,11 @@ class Listener {
         const runs = await this.source.runs();
         if (this.poll === undefined) return;
         this.onConnection("polling");
-        for (const { id, step, state } of runs) {
-          this.onNotice({ run: id, step, graph: -1, sequence: -1, changed: null, state });
+        for (const { id, identity, step, state } of runs) {
+          this.onNotice({ run: id, identity, step, graph: -1, sequence: -1, changed: null, state });
         }
-      } catch {
+      } catch (problem) {
+        if (problem instanceof NeedsToken) { this.refused(); return; }
         if (this.poll !== undefined) this.onConnection("lost");
       }
     };

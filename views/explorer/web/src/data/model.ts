@@ -1,6 +1,6 @@
 // A graph with what is asked of it often: children, keys that survive new versions, series.
 
-import type { Call, Graph, Kind, Series } from "./protocol";
+import type { Call, Graph, Kind, Port, Series } from "./protocol";
 
 export class Model {
   readonly byId = new Map<number, Call>();
@@ -54,6 +54,9 @@ export function label(call: Call): string {
 export function shapeText(shape: readonly (number | null)[]): string {
   return shape.length ? shape.map(n => n ?? "–").join("×") : "scalar";
 }
+
+/** "32×7×112", or "undefined" for a port at which nothing was given. */
+export function portText({ dtype, shape }: Port): string { return dtype ? shapeText(shape) : "undefined"; }
 
 /** A series of a call, as it is offered in a panel. */
 export interface Slot { id: number; what: Kind; index: number; title: string }

@@ -3,10 +3,16 @@
 export type Loose = number | "nan" | "inf" | "-inf";
 
 export interface Run {
-  id: string; name: string; program: string; state: "running" | "finished" | "crashed";
+  /** Its place among the runs of a server or file. */
+  id: string;
+  /** Of this run alone, whatever runs later at the same address. */
+  identity?: string;
+  name: string; program: string; state: "running" | "finished" | "crashed";
   first_step: number; step: number; started: number; modes: string[];
-  /** With how often it records, 0 for as often as its overhead allows, if pages may change that. */
-  control: boolean; every?: number; paused?: boolean;
+  /** Whether pages may change how often it records. */
+  control: boolean; paused?: boolean;
+  /** Every how many steps it records; 0 for as often as its overhead allows. */
+  every?: number;
 }
 
 /** A tensor that went through a port; a dimension that varied is null. */
@@ -63,7 +69,7 @@ export interface Difference {
 }
 
 export interface Notice {
-  run: string; step: number; graph: number; sequence: number; changed: number[] | null; state: Run["state"];
+  run: string; identity?: string; step: number; graph: number; sequence: number; changed: number[] | null; state: Run["state"];
 }
 
 export interface Control { every?: number; paused?: boolean }

@@ -13,7 +13,7 @@ const REFRESH_MS = 900;
 export class RunData {
   readonly model = signal<Model | null>(null);
   readonly index = signal(new Index());
-  readonly scalars = signal<Scalars>({});
+  readonly scalars = signal<Scalars>(Object.create(null));  // any name is one, "constructor" too
   readonly health = signal<Health>({ first_bad: null, marks: [] });
   readonly changed = signal(0);
   readonly error = signal("");
@@ -46,7 +46,7 @@ export class RunData {
 
   private async loadScalars(): Promise<void> {
     const fresh = await this.source.scalars(this.run.id, this.scalarsUntil);
-    const merged: Scalars = { ...this.scalars.value };
+    const merged: Scalars = Object.assign(Object.create(null), this.scalars.value);
     let any = false;
     for (const [name, points] of Object.entries(fresh)) {
       const old = merged[name] ?? [];

@@ -3,7 +3,7 @@
 import type { Update } from "./decode";
 import type { Control, Difference, Graph, Health, Notice, Run, Scalars, Series } from "./protocol";
 
-export type Connection = "connecting" | "live" | "polling" | "lost" | "file";
+export type Connection = "connecting" | "live" | "polling" | "lost" | "refused" | "file";
 
 export interface ColumnQuery { since?: number; from?: number; to?: number; columns?: number }
 
@@ -25,3 +25,5 @@ export interface Source {
 
 /** The server wants a token, or another one. */
 export class NeedsToken extends Error {}
+/** The server is away for now, or has no such thing any more. */
+export class Unanswered extends Error {}

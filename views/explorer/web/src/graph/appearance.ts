@@ -16,9 +16,9 @@ import type { Badge, Look } from "./paint";
 const MOST_COLOURED = 600, BINS = 30;
 
 /** The series that stands for a call: its first output, or the gradient of it. */
-export function seriesOf(call: Call, gradient: boolean): number {
-  const list = gradient ? call.series.grad_output : call.series.output ?? call.series.attach;
-  return list?.find(id => id >= 0) ?? call.series.attach?.find(id => id >= 0 && !gradient) ?? -1;
+export function seriesOf(call: Call | undefined, gradient: boolean): number {
+  const list = gradient ? call?.series.grad_output : call?.series.output ?? call?.series.attach;
+  return list?.find(id => id >= 0) ?? call?.series.attach?.find(id => id >= 0 && !gradient) ?? -1;
 }
 
 let wantedShapes = "";
@@ -26,7 +26,7 @@ let wantedShapes = "";
 export function wantShapes(calls: readonly number[]): void {
   const run = state.a.value, model = run?.model.value;
   if (!run || !model || state.colour.value !== "type") return;
-  const ids = calls.flatMap(id => { const s = seriesOf(model.byId.get(id)!, false); return s >= 0 ? [s] : []; });
+  const ids = calls.flatMap(id => { const s = seriesOf(model.byId.get(id), false); return s >= 0 ? [s] : []; });
   const key = run.run.id + ids.join();
   if (key === wantedShapes || !ids.length) return;
   wantedShapes = key;
@@ -77,7 +77,7 @@ function statistic(run: RunData, id: number, what: state.Colour, step: number, n
 
 export interface Legend { from: number; to: number; family: "value" | "gradient" | "parameter"; log: boolean; title: string }
 export const TITLES: Record<state.Colour, string> = { type: "kind of module", std: "standard deviation of output", mean: "|mean| of output",
-  norm: "norm of output", zeros: "zeros in output", grad: "norm of ∂ output", difference: "difference of the runs" };
+  norm: "norm of output", zeros: "zeros in output", grad: "norm of ∂ output", difference: "difference of the runs, in standard deviations" };
 
 interface Coloured { legend: Legend; of: (call: number) => string | null }
 
@@ -93,7 +93,7 @@ const coloured = computed<Coloured | null>(() => {
   } else {
     const calls = [...new Set(scene.scene.call)];
     const newest = state.step.value === null;
-    const ids = calls.map(id => seriesOf(model.byId.get(id)!, what === "grad"));
+    const ids = calls.map(id => seriesOf(model.byId.get(id), what === "grad"));
     if (calls.length <= MOST_COLOURED || !newest) queueMicrotask(() => run.want("graph", ids.filter(id => id >= 0).slice(0, MOST_COLOURED)));
     calls.forEach((call, i) => {
       if (ids[i]! >= 0) values.set(call, Math.abs(statistic(run, ids[i]!, what, state.shownStep.value, newest)));

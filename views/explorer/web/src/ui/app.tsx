@@ -16,7 +16,7 @@ export function App() {
   }, []);
   useEffect(() => { document.documentElement.dataset.theme = state.dark.value ? "dark" : "light"; });
   const { value: run } = state.a;
-  if (state.needsToken.value) return <Message title="This page needs a token" text="Open the address that the program printed; the token stands behind #token= in it." />;
+  if (state.needsToken.value) return <Message title="This page needs a token" text="Open the address that the program printed; the token stands behind #token= in it. A program that was started again has another one." />;
   if (state.fatal.value) return <Message title="There is nothing to show" text={state.fatal.value} />;
   return (
     <div class={`app pane-${state.pane.value}`} style={{ "--side": `${state.sideWidth.value}px`, "--panels": `${state.panelWidth.value}px` }}>
@@ -61,7 +61,7 @@ function Ghost() {
 }
 
 const KEYS: [string, string][] = [["/", "search"], ["↑ ↓ ← →", "walk over modules"], ["Enter", "open, close"], ["P", "make or close a panel"],
-  ["E  C", "open, close all modules"], ["+  −  0", "zoom, show all"], ["1 2 3 4", "heat map, ridgeline, percentiles, one step"], ["[  ]", "a step back, forward"],
+  ["E  C", "open, close all modules"], ["+  −  0", "zoom, show all"], ["1 2 3 4", "heat map, ridgeline, percentiles, one step"], ["[  ]  ,  .", "a step back, forward"],
   ["N", "go to the first NaN or infinity"], ["F", "follow the newest step"], ["D", "light, dark"], ["Esc", "deselect"]];
 
 function Help() {
@@ -82,18 +82,19 @@ function shortcut(e: KeyboardEvent): void {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
   if (e.key === "Escape" && state.help.value) { state.help.value = false; return; }
   if (target instanceof HTMLInputElement || target instanceof HTMLSelectElement) return;
-  const view = state.VIEWS[+e.key - 1];
+  const key = e.key.toLowerCase();  // also with Caps Lock
+  const view = state.VIEWS[+key - 1];
   const big = Math.max(1, Math.round((state.shownRange.value[1] - state.shownRange.value[0]) / 120));
-  if (e.key === "/") document.getElementById("search")?.focus();
-  else if (e.key === "?") state.help.value = true;
+  if (key === "/") document.getElementById("search")?.focus();
+  else if (key === "?") state.help.value = true;
   else if (view) state.view.value = view;
-  else if (e.key === "e") state.expandAll();
-  else if (e.key === "c") state.collapseAll();
-  else if (e.key === "f") state.setStep(null);
-  else if (e.key === "n") document.getElementById("first-bad")?.click();
-  else if (e.key === "d") state.theme.value = state.dark.value ? "light" : "dark";
-  else if (e.key === "[") state.setStep(state.shownStep.value - big);
-  else if (e.key === "]") state.setStep(state.shownStep.value + big);
+  else if (key === "e") state.expandAll();
+  else if (key === "c") state.collapseAll();
+  else if (key === "f") state.setStep(null);
+  else if (key === "n") document.getElementById("first-bad")?.click();
+  else if (key === "d") state.theme.value = state.dark.value ? "light" : "dark";
+  else if (key === "[" || key === ",") state.setStep(state.shownStep.value - big);
+  else if (key === "]" || key === ".") state.setStep(state.shownStep.value + big);
   else return;
   e.preventDefault();
 }

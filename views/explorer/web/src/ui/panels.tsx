@@ -95,9 +95,16 @@ function Panel({ id, width }: { id: string; width: number }) {
         return <SeriesView key={slot.what + slot.index} slot={slot} mine={{ run, id: slot.id }} width={width - 26}
           other={other && twin ? { run: other, id: twin.id } : null} />;
       })}
-      {!slots.length && <p class="soft note">Nothing of this call is recorded.</p>}
+      {!slots.length && <p class="soft note">{whyNothing(run)}</p>}
     </article>
   );
+}
+
+/** Why a call that was seen has no values. */
+function whyNothing({ run }: NonNullable<typeof state.a.value>): string {
+  const every = state.runs.value.find(r => r.id === run.id)?.every ?? run.every ?? 0;
+  return "No value of this call was recorded yet. " + (every > 1 ? `One step in ${every} is recorded, and it ran in none of them so far.`
+    : "It ran only in steps that were not recorded, or the program does not record its values.");
 }
 
 function Path({ text }: { text: string }) {

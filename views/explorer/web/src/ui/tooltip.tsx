@@ -5,7 +5,7 @@ import { hover } from "../graph/controller";
 import { BADGE } from "../graph/paint";
 import { formatCount, formatShare, formatValue } from "../charts/scale";
 import { portNumber } from "../layout/nested";
-import { label, shapeText, type Model } from "../data/model";
+import { label, portText, shapeText, type Model } from "../data/model";
 import { toNumber, type Call, type Edge, type Last, type Port } from "../data/protocol";
 import * as state from "../state";
 
@@ -15,7 +15,7 @@ function Ports({ title, ports }: { title: string; ports: readonly Port[] }) {
   if (!ports.length) return null;
   return (
     <div class="tip-row"><span>{title}</span><span class="mono">
-      {ports.slice(0, MOST_LISTED).map((p, i) => <div key={i}>{shapeText(p.shape)} <i>{p.dtype}</i></div>)}
+      {ports.slice(0, MOST_LISTED).map((p, i) => <div key={i}>{portText(p)} <i>{p.dtype}</i></div>)}
       {ports.length > MOST_LISTED && <div>and {ports.length - MOST_LISTED} more</div>}
     </span></div>
   );
@@ -80,7 +80,7 @@ function EdgeTip({ edge, model }: { edge: Edge; model: Model }) {
     <>
       <div class="tip-title"><b>{end(model, edge, "from")}</b> → <b>{end(model, edge, "to")}</b></div>
       <div class="tip-table">
-        {port && <div class="tip-row"><span>tensor</span><span class="mono">{shapeText(port.shape)} <i>{port.dtype}</i></span></div>}
+        {port && <div class="tip-row"><span>tensor</span><span class="mono">{portText(port)} <i>{port.dtype}</i></span></div>}
         {edge.seen < model.graph.forwards &&
           <div class="tip-row"><span>seen</span><span>in {edge.seen} of {model.graph.forwards} forwards</span></div>}
       </div>

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { calls, clickCall, launch, open, ready, settled, text, waitFor } from "./page.mjs";
+import { calls, clickCall, launch, open, place, ready, settled, text, waitFor } from "./page.mjs";
 import { readRun, Server } from "../server.mjs";
 
 const RUNS = new URL("../../build/runs/", import.meta.url).pathname;
@@ -129,3 +129,98 @@ test("three sizes: nothing is cut off, every pane can be reached", () => serve(a
     await close();
   }
 }));
+
+const AWAY = [/WebSocket|ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|Failed to fetch|ERR_EMPTY_RESPONSE|403|404/];
+const named = (run, name, identity) => ({ ...run, run: { ...run.run, id: "r0", name, identity } });
+
+test("a program that was started again: its run is shown, its token asked for, its address opened", async () => {
+  const first = new Server([named(runs[0], "first", "1-a")]);
+  await first.start();
+  const { page, close } = await open(browser, first.url("&panels=conv1%230&step=3"), { allow: AWAY });
+  const shown = name => waitFor(page, n => document.querySelector("#run option:checked")?.textContent === n && window.torchtapGraph, name);
+  await ready(page);
+  await shown("first");
+  await first.stop();
+  const second = new Server([named(runs[1], "second", "2-b")]);
+  await second.start(first.port);
+  await shown("second");
+  await waitFor(page, s => document.querySelector("#step-now").textContent === `step ${s}`, runs[1].run.step);
+  assert.equal(+(await page.$eval(".ruler", e => e.getAttribute("aria-valuenow"))), runs[1].run.step, "the newest step is shown");
+  // Whatever the page asked for by the first run's identity, this program does not have.
+  assert.ok(second.requests.some(r => r.includes("/runs/2-b/columns")));
+  assert.ok(!second.requests.some(r => r.includes("/runs/r0/")));
+  await second.stop();
+  const third = new Server([named(runs[0], "third", "3-c")]);
+  third.token = "f".repeat(32);
+  await third.start(first.port);
+  await waitFor(page, () => /token/.test(document.querySelector(".message")?.textContent ?? ""));
+  await page.evaluate(address => { location.href = address; }, third.url());
+  await shown("third");
+  assert.ok(!(await page.evaluate(() => location.hash)).includes("token"));
+  await close();
+  await third.stop();
+});
+
+test("scalars of any name, ports without a tensor, calls without a value", async () => {
+  const odd = structuredClone({ ...runs[0], columns: undefined });
+  odd.columns = runs[0].columns;
+  odd.scalars = JSON.parse('{"constructor": [[0, 1], [1, 2]], "__proto__": [[0, 3], [1, 4]], "toString": [[0, 5]]}');
+  odd.run = { ...odd.run, every: 10 };
+  const conv = odd.graph.train.calls.find(c => c.path === "conv1"), fc = odd.graph.train.calls.find(c => c.path === "fc");
+  conv.inputs = [conv.inputs[0], { dtype: "", shape: [] }];
+  fc.series = {};
+  fc.parameters = [];
+  odd.series = odd.series.filter(s => s.call !== fc.id);
+  const server = new Server([odd]);
+  await server.start();
+  const { page, close } = await open(browser, server.url("&panels=fc%230&open="));
+  await ready(page);
+  const scalars = await text(page, ".scalars");
+  for (const name of ["constructor", "__proto__", "toString"]) assert.ok(scalars.includes(name), scalars);
+  assert.match(await text(page, '[data-panel="fc#0"]'), /One step in 10 is recorded/);
+  const { x, y } = await place(page, conv.id);
+  await page.mouse.move(x, y);
+  await page.waitForSelector(".tip");
+  const tip = await text(page, ".tip");
+  assert.match(tip, /undefined/);
+  assert.doesNotMatch(tip, /scalar/);
+  await close();
+  await server.stop();
+});
+
+test("the line at the shown step is where the step is, and the newest column has a width", () => serve(async server => {
+  const { page, close } = await open(browser, server.url("&panels=conv1%230|fc%230"));
+  await ready(page);
+  await settled(page);
+  const heads = await page.$$eval(".playhead", all => all.filter(e => getComputedStyle(e).display !== "none").map(e => {
+    const line = e.getBoundingClientRect(), over = e.parentElement.getBoundingClientRect();
+    return (line.left + line.width / 2 - over.left) / over.width;
+  }));
+  assert.ok(heads.length > 2);
+  const { first_step: from, step: to } = runs[0].run;
+  for (const at of heads) assert.ok(Math.abs(at - (to - from) / (to + 1 - from)) < 0.01, `${at}`);
+  assert.ok(heads.every(at => at < 1));
+  await close();
+}));
+
+test("a call that ran in one mode only: changing the mode draws on", async () => {
+  const both = structuredClone({ ...runs[0], columns: undefined });
+  both.columns = runs[0].columns;
+  both.graph.eval = structuredClone(both.graph.train);
+  both.graph.eval.mode = "eval";
+  const gone = both.graph.eval.calls.filter(c => c.path.startsWith("layer4")).map(c => c.id);
+  both.graph.eval.calls = both.graph.eval.calls.filter(c => !gone.includes(c.id));
+  both.graph.eval.edges = both.graph.eval.edges.filter(e => ![e.caller, e.from.call, e.to.call].some(c => gone.includes(c)));
+  both.run = { ...both.run, modes: ["train", "eval"] };
+  const server = new Server([both]);
+  await server.start();
+  const { page, close } = await open(browser, server.url());  // no error on the console
+  await ready(page);
+  for (let i = 0; i < 6; i++) {
+    await page.evaluate(k => document.querySelectorAll('[aria-label="Mode"] button')[k].click(), 1 - i % 2);
+    await waitFor(page, eval_ => window.torchtapGraph.stage.nodeOf.size > 0 && decodeURIComponent(location.hash).includes("mode=eval") === eval_, i % 2 === 0);
+    await ready(page);
+  }
+  await close();
+  await server.stop();
+});

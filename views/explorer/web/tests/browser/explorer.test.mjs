@@ -91,11 +91,11 @@ test("a panel by dragging, by keys and by a double click, its pixels as the colu
     const [lo, hi, unit] = seen.axis, place = v => ((unit ? Math.asinh(v / unit) : v) - lo) / (hi - lo) * seen.h;
     let sum = 0, tried = 0;
     for (let x = 10; x < seen.w - 20; x += 37) {
-      const step = (x + 0.5) / seen.w * runs[0].run.step, column = columns.findLast(c => c.first <= step);
+      const step = (x + 0.5) / seen.w * (runs[0].run.step + 1), column = columns.findLast(c => c.first <= step);
       const expected = new Float64Array(seen.h);
       for (const { slot, low, high, count } of column.bins) {
         if ((slot & 2047) >= 2040 || slot >= 4096) continue;
-        const a = place(low), b = place(high);
+        const a = place(Math.max(low, column.min)), b = place(Math.min(high, column.max));
         for (let row = Math.max(0, Math.floor(a)); row < Math.min(seen.h, b); row++) expected[row] += count * (Math.min(b, row + 1) - Math.max(a, row)) / (b - a);
       }
       const found = expected.map((_, row) => seen.light[(seen.h - 1 - row) * seen.w + x]);

@@ -202,3 +202,29 @@ test("numbers are written as people do", () => {
   assert.deepEqual([12, 1200, 3.4e6, 9e9].map(formatCount), ["12", "1.2 k", "3.4 M", "9 G"]);
   assert.deepEqual([formatShare(0, 10), formatShare(1, 3), formatShare(1, 1e7)], ["0", "33.3 %", "< 0.01 %"]);
 });
+
+test("the outer bins reach no further than the smallest and the largest element", () => {
+  const next = random(5);
+  const values = Array.from({ length: 4000 }, () => Math.fround(1 + 0.007 * normal(next)));  // a norm's weights
+  const column = columnOf(values), bins = sorted(column), ascending = [...values].sort((a, b) => a - b);
+  assert.equal(bins.low[0], ascending[0]);
+  assert.equal(bins.high[bins.high.length - 1], ascending[ascending.length - 1]);
+  const width = ascending[ascending.length - 1]! - ascending[0]!;
+  for (const share of [0.01, 0.25, 0.75, 0.99]) {
+    const right = ascending[Math.floor(share * ascending.length)]!;
+    assert.ok(Math.abs(quantile(bins, share) - right) < width / 2, `${share}: ${quantile(bins, share)}, and not ${right}`);
+  }
+  const scale = new ValueScale(0.9, 1.2, 0);
+  const rows = density(column, scale, 300);
+  rows.forEach((share, row) => {
+    const value = scale.value((row + 0.5) / 300);
+    assert.equal(share > 0, value > ascending[0]! - 0.00055 && value < ascending[ascending.length - 1]! + 0.00055, String(value));
+  });
+  assert.ok(Math.abs(rows.reduce((s, v) => s + v) - 1) < 1e-5);
+});
+
+test("a column of one value lies in one row", () => {
+  const rows = density(columnOf([0.3, 0.3, 0.3]), new ValueScale(0, 1, 0), 10);
+  assert.deepEqual([...rows], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+  assert.equal(quantile(sorted(columnOf([0.3, 0.3])), 0.5), 0.3);
+});
