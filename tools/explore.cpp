@@ -53,14 +53,26 @@ struct Options {
   std::string export_to;
   std::int64_t port = 0;
   std::string address = "127.0.0.1";
+  std::vector<std::string> hosts;
+  std::string token;
 };
 
-void wait_for(const Interrupt& interrupt) {
-  while (interrupt.signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+explorer::ServeOptions serve_options(const Options& options) {
+  return explorer::ServeOptions()
+      .port(options.port)
+      .address(options.address)
+      .hosts(options.hosts)
+      .token(options.token);
 }
 
-explorer::ServeOptions serve_options(const Options& options) {
-  return explorer::ServeOptions().port(options.port).address(options.address);
+/// Says what to open in a browser, and waits.
+void serve_until_interrupted(const std::string& url, const Options& options, const Interrupt& interrupt) {
+  std::cout << url << std::endl;
+  if (options.address == "0.0.0.0" || options.address == "::")
+    std::cerr
+        << "torchtap: from other machines, open this with the IP address of this machine instead of localhost"
+        << (options.hosts.empty() ? "; its name needs --hosts" : ", or a name that --hosts gives") << ".\n";
+  while (interrupt.signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
 void show_runs(const Options& options, const CLI::App& command) {
@@ -73,8 +85,7 @@ void show_runs(const Options& options, const CLI::App& command) {
   if (!options.export_to.empty()) return explorer::export_page(options.sources, options.export_to);
   const Interrupt interrupt;  // before anybody can know that there is something to interrupt
   const explorer::Server server(options.sources, serve_options(options));
-  std::cout << server.url() << std::endl;
-  wait_for(interrupt);
+  serve_until_interrupted(server.url(), options, interrupt);
 }
 
 /// One pass of a TorchScript file.
@@ -98,8 +109,7 @@ void show_model(const Options& options) {
   for (const std::string& error : watched.errors()) std::cerr << "torchtap: " << error << '\n';
   if (!options.export_to.empty()) return watched.export_page(options.export_to);
   const Interrupt interrupt;
-  std::cout << watched.serve(serve_options(options)) << std::endl;
-  wait_for(interrupt);
+  serve_until_interrupted(watched.serve(serve_options(options)), options, interrupt);
 }
 
 }  // namespace
@@ -120,6 +130,10 @@ void add_explore(CLI::App& app) {
       ->transform(whole_number(0))
       ->capture_default_str();
   command->add_option("--address", options->address, "The address to listen on")->capture_default_str();
+  command->add_option("--hosts", options->hosts,
+                      "Names by which browsers may call this machine, besides localhost and IP addresses");
+  command->add_option("--token", options->token,
+                      "The secret in the page's address, at least 16 letters; random if not given");
   add_library_option(*command);
   command->footer(examples());
   command->callback([options, command] {

@@ -248,4 +248,30 @@ BOOST_AUTO_TEST_CASE(a_forward_that_throws_leaves_no_trace) {
   check_no_errors(watched);
 }
 
+BOOST_AUTO_TEST_CASE(an_operation_reads_a_tensor_that_was_there_before) {
+  struct KeepsImpl : nn::Module {
+    nn::Linear a{4, 4}, b{4, 4};
+    at::Tensor state = torch::ones({4});
+    KeepsImpl() {
+      register_module("a", a);
+      register_module("b", b);
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = b(a(x) * 2 + state);
+      state = y.detach().mean(0);
+      return y + torch::zeros({4});
+    }
+  };
+  TORCH_MODULE(Keeps);
+  Keeps net;
+  explorer::Explorer watched(explorer::Options().every(1));
+  watched.watch(*net);
+  const std::set<std::string> expected{"net: In0 -> a.0",       "a: In0 -> Out0", "net: a.0 -> b.0",
+                                       "net: Inunknown -> b.0", "b: In0 -> Out0", "net: b.0 -> Out0"};
+  for (int i = 0; i < 2; ++i) {
+    net->forward(torch::randn({2, 4})).sum().backward();
+    check_same(edges_of(watched, Mode::train), expected);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -52,7 +52,15 @@ BOOST_AUTO_TEST_CASE(refuses_names_that_are_not_its_own) {
   BOOST_TEST(as("evil.example") == 421);
   BOOST_TEST(as("evil.example:" + port) == 421);
   BOOST_TEST(as("127.0.0.1.evil.example:" + port) == 421);
-  BOOST_TEST(as("127.0.0.1:1") == 421);
+  BOOST_TEST(as("evil.example:80:80") == 421);
+  BOOST_TEST(as("[evil.example]:" + port) == 421);
+  BOOST_TEST(as("1.2.3:" + port) == 421);
+  BOOST_TEST(as("0x7f000001:" + port) == 421);
+  BOOST_TEST(as("") == 421);
+  // No page of another site has an address for a name, and a tunnel has a port of its own.
+  for (const char* const address :
+       {"192.0.2.2:8080", "127.0.0.2", "[::1]:9000", "[2001:db8::7]", "localhost:9000"})
+    BOOST_TEST(as(address) == 200, address);
   BOOST_TEST(served.ask("GET / HTTP/1.0\r\n\r\n").status == 421);
 }
 
@@ -153,6 +161,45 @@ BOOST_AUTO_TEST_CASE(viewers_without_the_token_or_from_elsewhere_are_turned_away
   BOOST_TEST((static_cast<unsigned char>(reason[0]) * 256 + static_cast<unsigned char>(reason[1])) == 4403);
   // One that says nothing hears nothing: the server goes while it waits.
   BOOST_TEST(served.open_live(silent, "http://" + served.host()).find("101") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(names_are_known_if_the_options_give_them) {
+  const Served served(explorer::ServeOptions().hosts({"Lab.example", "proxy.example:8443"}));
+  const auto as = [&](const std::string& host) {
+    return served
+        .ask("GET /api/v1/runs HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n" +
+             served.authorization() + "\r\n")
+        .status;
+  };
+  for (const char* const host : {"lab.example", "lab.example:8080", "LAB.example:1", "proxy.example:8443"})
+    BOOST_TEST(as(host) == 200, host);
+  for (const char* const host : {"proxy.example", "proxy.example:8080", "x.lab.example"})
+    BOOST_TEST(as(host) == 421, host);
+}
+
+BOOST_AUTO_TEST_CASE(strangers_do_not_keep_viewers_out) {
+  Served served;
+  Client early(served.port);  // a viewer from before
+  served.open_live(early, "http://" + served.host());
+  early.send(frame("{\"token\":\"" + served.token + "\"}"));
+  BOOST_TEST(next_message(early).first == 0x81);
+  std::vector<std::unique_ptr<Client>> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.push_back(std::make_unique<Client>(served.port));
+    if (i % 2 == 0) served.open_live(*strangers.back(), "http://" + served.host());
+  }
+  BOOST_TEST(served.get("/api/v1/runs").status == 200);
+  Client viewer(served.port);
+  BOOST_TEST(served.open_live(viewer, "http://" + served.host()).find("101") != std::string::npos);
+  viewer.send(frame("{\"token\":\"" + served.token + "\"}"));
+  BOOST_TEST(next_message(viewer).first == 0x81);
+  served.train(1);
+  BOOST_TEST(next_message(early).first == 0x81);
+  // Those that say nothing are sent away, the first ones for the others' sake.
+  std::string byte;
+  BOOST_TEST(strangers.front()->receive_exactly(1, byte) == 0U);
+  BOOST_TEST(strangers[298]->receive_exactly(1, byte) == 0U);
+  BOOST_TEST(strangers[299]->receive_exactly(1, byte) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(the_page_is_sent_packed_to_those_who_can_unpack_it) {

@@ -10,6 +10,7 @@
 #include <torchtap/views/explorer/detail/file_run.hpp>
 #include <torchtap/views/explorer/detail/folders.hpp>
 #include <torchtap/views/explorer/detail/group.hpp>
+#include <torchtap/views/explorer/detail/notices.hpp>
 
 #include "support.hpp"
 
@@ -336,6 +337,53 @@ BOOST_AUTO_TEST_CASE(the_models_share_time_and_memory) {
   for (const auto& session : watched.group().sessions())
     session->run()->each_series([&](const parts::Series& series) { bytes += series.bytes(); });
   BOOST_TEST(bytes <= std::size_t{256} << 10U);
+}
+
+BOOST_AUTO_TEST_CASE(a_model_after_another_may_have_its_address) {
+  explorer::Explorer watched(explorer::Options().every(1).name("folds"));
+  constexpr int folds = 6;
+  for (int fold = 0; fold < folds; ++fold) {
+    nn::Sequential net(nn::Linear(4, 4), nn::ReLU());
+    BOOST_REQUIRE_NO_THROW(watched.watch(*net));
+    for (int step = 0; step <= fold; ++step) net->forward(torch::ones({2, 4})).sum().backward();
+    BOOST_CHECK_EXCEPTION(watched.watch(*net), c10::ValueError, says({"watches this Sequential already"}));
+  }
+  const auto sessions = watched.group().sessions();
+  BOOST_REQUIRE(sessions.size() == static_cast<std::size_t>(folds));
+  for (int fold = 0; fold < folds; ++fold) {
+    const auto& session = sessions[static_cast<std::size_t>(fold)];
+    BOOST_TEST(session->step() == fold);
+    BOOST_TEST(columns_of(*session, "0", parts::What::output) == fold + 1);
+    BOOST_TEST(session->run()->info().state == (fold + 1 < folds ? "finished" : "running"));
+  }
+  check_no_errors(watched);
+}
+
+BOOST_AUTO_TEST_CASE(each_run_has_an_identity_of_its_own) {
+  const TemporaryDirectory directory;
+  std::set<std::string> identities;
+  for (const char* const name : {"a", "b", "c"}) {
+    nn::Sequential net(nn::Linear(4, 4));
+    explorer::Explorer watched(explorer::Options().every(1).save(directory / name));
+    watched.watch(*net);
+    net->forward(torch::ones({2, 4})).sum().backward();
+    const parts::Runs runs{watched.session()->run()};
+    const std::string identity = runs.front()->info().identity;
+    identities.insert(identity);
+    BOOST_TEST(parts::FileRun(directory / name).info().identity == identity);
+    BOOST_TEST(parts::runs_json(runs).find("\"identity\":\"" + identity + '"') != std::string::npos);
+    BOOST_TEST(parts::answer(runs, "/api/v1/runs/" + identity + "/graph").status == 200);
+    for (const std::string& other : identities)
+      BOOST_TEST(parts::answer(runs, "/api/v1/runs/" + other + "/graph").status ==
+                 (other == identity ? 200 : 404));
+    parts::Notices notices;
+    BOOST_TEST(notices.next(runs).find("\"identity\":\"" + identity + '"') != std::string::npos);
+    BOOST_TEST(notices.next(runs) == "");
+  }
+  BOOST_TEST(identities.size() == 3U);
+  // Who comes hears of a run in which nothing has happened yet.
+  const parts::Runs fresh{std::make_shared<parts::LiveRun>(parts::RunInfo{}, 8, 1 << 20, 1)};
+  BOOST_TEST(parts::Notices().next(fresh).find("\"run\":\"r0\"") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -242,4 +242,129 @@ BOOST_AUTO_TEST_CASE(operations_are_left_alone_once_the_graph_is_known) {
   BOOST_TEST((keys.included_ == included && keys.excluded_ == excluded));
 }
 
+/// The columns of the root's series of this kind in a mode.
+std::vector<parts::Column> root_columns(const explorer::Explorer& watched, parts::What what, Mode mode) {
+  std::vector<parts::Column> columns;
+  watched.session()->run()->each_series([&](const parts::Series& one) {
+    const parts::SeriesKey& key = one.key();
+    if (key.call == 0 && key.what == what && key.mode == static_cast<int>(mode))
+      columns.assign(one.columns().begin(), one.columns().end());
+  });
+  return columns;
+}
+
+std::vector<std::int64_t> steps_of(const std::vector<parts::Column>& columns) {
+  std::vector<std::int64_t> steps;
+  for (const parts::Column& column : columns) steps.push_back(column.first_step);
+  return steps;
+}
+
+BOOST_AUTO_TEST_CASE(the_gradient_of_an_image_that_is_optimised_belongs_to_its_step) {
+  for (const int every : {1, 3}) {
+    torch::manual_seed(0);
+    nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
+    at::Tensor image = torch::randn({2, 4}).requires_grad_();
+    torch::optim::SGD optimizer({image}, 0.01);
+    explorer::Explorer watched(explorer::Options().every(every));
+    watched.watch(*net);
+    at::Tensor loss;  // keeps the graph of the step before, and with it the image's node
+    std::vector<double> largest;
+    for (int step = 0; step < 30; ++step) {
+      optimizer.zero_grad();
+      loss = net->forward(image).square().mean();
+      loss.backward();
+      if (step % every == 0) largest.push_back(image.grad().max().item<double>());
+      optimizer.step();
+    }
+    BOOST_TEST(torch::autograd::impl::grad_accumulator(image)->pre_hooks().size() == 1U);
+    const auto columns = root_columns(watched, parts::What::grad_input, Mode::train);
+    BOOST_REQUIRE(columns.size() == largest.size());
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      BOOST_TEST(columns[i].first_step == static_cast<std::int64_t>(i) * every);
+      BOOST_TEST(columns[i].count == 8U);
+      BOOST_TEST(columns[i].max == largest[i]);
+    }
+    check_no_errors(watched);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_gradient_of_what_was_computed_once_belongs_to_each_step) {
+  torch::manual_seed(0);
+  nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
+  const at::Tensor features = torch::randn({2, 4}).requires_grad_() * 2;
+  explorer::Explorer watched(explorer::Options().every(2));
+  watched.watch(*net);
+  for (int step = 0; step < 12; ++step)
+    net->forward(features).square().mean().backward({}, /*retain_graph=*/true);
+  const auto columns = root_columns(watched, parts::What::grad_input, Mode::train);
+  BOOST_TEST((steps_of(columns) == std::vector<std::int64_t>{0, 2, 4, 6, 8, 10}));
+  for (const auto& column : columns) BOOST_TEST(column.count == 8U);
+}
+
+BOOST_AUTO_TEST_CASE(forwards_in_training_mode_without_a_backward_are_steps) {
+  nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
+  {
+    explorer::Explorer watched(explorer::Options().every(1));
+    watched.watch(*net);
+    for (int i = 0; i < 20; ++i) net->forward(torch::randn({2, 4}));
+    BOOST_TEST(watched.step() == 19);
+    BOOST_TEST(root_columns(watched, parts::What::output, Mode::train).size() == 20U);
+    const parts::Series* const weight = find_series(watched, "0", parts::What::parameter);
+    BOOST_REQUIRE(weight != nullptr);
+    BOOST_TEST(weight->last().count == 16U);
+  }
+  {
+    explorer::Explorer watched(explorer::Options().every(1));
+    watched.watch(*net);
+    at::Tensor out;  // lives until the next one has come
+    for (int i = 0; i < 20; ++i) out = net->forward(torch::randn({2, 4}));
+    BOOST_TEST(watched.step() == 18);
+  }
+  explorer::Explorer watched(explorer::Options().every(1));
+  watched.watch(*net);
+  const at::Tensor real = net->forward(torch::randn({2, 4})), made = net->forward(torch::randn({2, 4}));
+  BOOST_TEST(watched.step() == 0);  // their backward may come, and does
+  (real + made).sum().backward();
+  BOOST_TEST(watched.step() == 0);
+  net->forward(torch::randn({2, 4}));
+  BOOST_TEST(watched.step() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(evaluations_are_recorded_wherever_they_come) {
+  const auto train = [](int evaluate_every, int after) {
+    nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4));
+    explorer::Explorer watched(explorer::Options().every(10));
+    watched.watch(*net);
+    for (int step = 0; step < 60; ++step) {
+      net->forward(torch::randn({2, 4})).sum().backward();
+      if (step % evaluate_every != after) continue;
+      net->eval();
+      const torch::NoGradGuard no_grad;
+      for (int batch = 0; batch < 3; ++batch) net->forward(torch::randn({2, 4}));
+      net->train();
+    }
+    const auto columns = root_columns(watched, parts::What::output, Mode::eval);
+    for (const auto& column : columns) BOOST_TEST(column.count == 24U);  // all batches
+    return steps_of(columns);
+  };
+  BOOST_TEST((train(10, 9) == std::vector<std::int64_t>{9, 19, 29, 39, 49, 59}));
+  BOOST_TEST((train(20, 19) == std::vector<std::int64_t>{19, 39, 59}));
+  BOOST_TEST((train(1, 0) == std::vector<std::int64_t>{0, 10, 20, 30, 40, 50}));  // as rarely as steps
+}
+
+BOOST_AUTO_TEST_CASE(a_parameter_is_counted_once_a_step) {
+  nn::Sequential net(nn::Linear(4, 3));
+  for (const bool trains : {false, true}) {
+    explorer::Explorer watched(explorer::Options().every(1));
+    watched.watch(*net);
+    net->train(trains);
+    const at::Tensor out = net->forward(torch::randn({2, 4}));
+    out.sum().backward({}, /*retain_graph=*/true);
+    out.square().sum().backward();
+    const parts::Series* const weight = find_series(watched, "0", parts::What::parameter);
+    BOOST_REQUIRE(weight != nullptr);
+    BOOST_TEST(weight->last().count == 12U);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -127,6 +127,23 @@ with tempfile.TemporaryDirectory() as folder:
     check([run["name"] for run in held["runs"]] == ["overflow", "changed"], "both runs are in the page")
     check(held["r0"]["health"]["first_bad"] == bad, "with their health")
 
+    # What is no file is written to, and stays; a link leads to the file that is replaced.
+    pipe, link = work / "pipe", work / "link.html"
+    os.mkfifo(pipe)
+    link.symlink_to("page.html")
+    (work / "page.html").write_text("old")
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+        done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", pipe], timeout=120)
+        check(done.returncode == 0 and reader.communicate(timeout=60)[0] == page, "a page into a pipe")
+    check(pipe.is_fifo(), "the pipe is still one")
+    done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", link], timeout=120)
+    check(done.returncode == 0 and link.is_symlink() and (work / "page.html").read_text() == page, "a page through a link")
+    done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", "/dev/stdout"], capture_output=True,
+                          text=True, timeout=120)
+    check((done.returncode, done.stdout) == (0, page), "a page to stdout")
+    check("No space left" in wrong(work / "r1", "--export", "/dev/full") and not os.path.isfile("/dev/full"), "a full device")
+    check(not [name for name in os.listdir(work) if "torchtap-new" in name], "nothing is left behind")
+
     # TorchScript.
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -136,8 +153,24 @@ with tempfile.TemporaryDirectory() as folder:
     graph = ask(address, "runs/r0/graph?mode=eval")
     check([call["path"] for call in graph["calls"]] == ["", "0", "1", "2"], f"calls: {graph['calls']}")
     check(graph["calls"][1]["inputs"][0]["shape"] == [3, 4], "shapes")
-    kinds = {series["what"] for series in ask(address, "runs/r0/series")}
+    series = ask(address, "runs/r0/series")
+    kinds = {one["what"] for one in series}
     check({"output", "grad_output", "parameter", "parameter_grad"} <= kinds, f"series: {kinds}")
+    counts = sorted(one["last"]["count"] for one in series if one["what"] == "parameter")
+    check(counts == [2, 8, 16, 32], f"each parameter is counted once: {counts}")
+    end(command)
+
+    # Names and token as they are asked for.
+    command, address = start(work / "r1", "--hosts", "lab.example", "--token", "f" * 20)
+    check(address.endswith("/#token=" + "f" * 20), f"the token: {address}")
+    base = address.split("#")[0]
+    for host, status in [("lab.example", 200), ("lab.example:9000", 200), ("192.0.2.2:9000", 200), ("evil.example", 421)]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(base, headers={"Host": host}), timeout=60) as response:
+                got = response.status
+        except urllib.error.HTTPError as error:
+            got = error.code
+        check(got == status, f"as {host}: {got}")
     end(command)
 
     # What is wrong.

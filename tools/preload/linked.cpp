@@ -1,6 +1,7 @@
 #include "linked.hpp"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 
 #include <cstring>
@@ -60,7 +61,9 @@ std::string program_name() {
   std::string name;
   std::ifstream stream("/proc/self/comm");
   std::getline(stream, name);
-  return name;
+  constexpr std::size_t most = 15;  // that the kernel keeps
+  const std::string called = ::program_invocation_short_name;
+  return name.size() == most && called.compare(0, most, name) == 0 ? called : name;
 }
 
 }  // namespace torchtap::preload

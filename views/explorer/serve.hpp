@@ -26,8 +26,7 @@ class TORCHTAP_API ServeOptions {
   TORCH_ARG(std::string, address) = "127.0.0.1";
   /// The secret that the page has to know, at least 16 letters; 128 random bits if empty.
   TORCH_ARG(std::string, token);
-  /// Names by which browsers may call this machine, besides "localhost" and the address; for a page behind a
-  /// proxy.
+  /// Names by which browsers may call this machine, besides "localhost" and any IP address.
   TORCH_ARG(std::vector<std::string>, hosts);
   /// Lets pages that know the token change how often the run of this program is recorded, and pause it.
   TORCH_ARG(bool, control) = false;

@@ -120,7 +120,7 @@ Answer find(const Runs& runs, const std::string& target, bool control) {
 
 std::shared_ptr<Run> run_named(const Runs& runs, const std::string& name) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (name == "r" + std::to_string(i)) return runs[i];
+    if (name == "r" + std::to_string(i) || name == runs[i]->info().identity) return runs[i];
   }
   return nullptr;
 }

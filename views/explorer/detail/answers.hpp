@@ -41,7 +41,7 @@ Answer answer(const Runs& runs, const std::string& target, bool control = false)
 /// missing. 400 with a sentence for anything else, 403 for a run that is not recorded by this process.
 Answer control_answer(const Runs& runs, const std::string& target, const std::string& body);
 
-/// The run "r0"; null if there is none of that name.
+/// The run "r0", or the one of that identity; null if there is none.
 std::shared_ptr<Run> run_named(const Runs& runs, const std::string& name);
 
 /// The parts of an answer, which a page without a server has, too.

@@ -146,6 +146,7 @@ std::string runs_json(const Runs& runs, bool control) {
     const auto [first, last] = run.steps();
     json.begin();
     json.field("id", "r" + std::to_string(i));
+    json.field("identity", info.identity);
     json.field("name", info.name);
     json.field("program", info.program);
     json.field("state", info.state);
@@ -157,8 +158,8 @@ std::string runs_json(const Runs& runs, bool control) {
       if (run.has(mode)) json.item(name_of(mode));
     }
     json.end_list();
-    const Control* const changes = control && info.state == "running" ? run.control() : nullptr;
-    json.field("control", changes != nullptr);
+    const Control* const changes = info.state == "running" ? run.control() : nullptr;
+    json.field("control", control && changes != nullptr);
     if (changes != nullptr) {
       json.field("every", changes->every());
       json.field("paused", changes->paused());

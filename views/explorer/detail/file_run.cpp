@@ -129,6 +129,10 @@ void FileRun::take_info(const std::string& body) {
   const auto started = document.FindMember("started");
   if (started != document.MemberEnd() && started->value.IsNumber())
     info_.started = started->value.GetDouble();
+  info_.identity = text_at(document, "identity");
+  // A file from before there were identities.
+  if (info_.identity.empty())
+    info_.identity = "t" + std::to_string(static_cast<std::int64_t>(info_.started * 1e6));
 }
 
 bool FileRun::has(Mode mode) {

@@ -57,6 +57,14 @@ const Flow::Fact* Flow::visible(const Known& known) const {
   return nullptr;
 }
 
+/// Whether an operation reads a tensor that was there before the forward: a member that is neither parameter
+/// nor buffer, say. Numbers become tensors where they are used.
+bool Flow::is_old(const at::Tensor& tensor) const {
+  return tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() &&
+         tensors_.find(address(tensor)) == tensors_.end() &&
+         seen_.find(memory_address(tensor)) == seen_.end();
+}
+
 /// Says of a tensor that nobody was seen making that it comes from nowhere known.
 void Flow::settle(const at::Tensor& tensor) {
   const Known& one = known(tensor);
@@ -111,7 +119,10 @@ Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
 
 Flow::Known& Flow::known(const at::Tensor& tensor) {
   auto& known = tensors_[address(tensor)];
-  if (known == nullptr) known = std::make_unique<Known>(tensor);
+  if (known == nullptr) {
+    known = std::make_unique<Known>(tensor);
+    seen_.insert(memory_address(tensor));
+  }
   return *known;
 }
 
@@ -227,6 +238,7 @@ void Flow::before(operations::Event& event, Running& running) {
     const bool written = alias != nullptr && alias->isWrite();
     const bool reads = !running.facts->shapes_only && !(written && running.facts->overwritten[i]);
     operations::for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (reads && is_old(tensor)) settle(tensor);
       if (reads) add(running.sources, sources_of(tensor));
       if (written) running.written.push_back(tensor);
     });

@@ -78,6 +78,7 @@ class Flow {
   std::int32_t caller() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
   bool is_around(std::int32_t call, std::int32_t inner) const;
   const Fact* visible(const Known& known) const;
+  bool is_old(const at::Tensor& tensor) const;
   void settle(const at::Tensor& tensor);
   Sources sources_of(const at::Tensor& tensor);
   Sources carried(const Sources& sources, std::int32_t from);
@@ -95,6 +96,7 @@ class Flow {
   std::vector<std::int32_t> stack_;
   ska::flat_hash_map<std::int32_t, std::int32_t> parents_;
   ska::flat_hash_map<const void*, std::unique_ptr<Known>> tensors_;
+  std::set<const void*> seen_;  // memories of these
   ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memories_;
   ska::flat_hash_map<std::int32_t, std::set<const void*>> written_in_;  // memories, by call
   std::int64_t events_ = 0;

@@ -30,31 +30,27 @@ std::vector<PortInfo> infos_of(const std::vector<at::Tensor>& tensors) {
   return infos;
 }
 
-/// Calls a function with the gradient of one output of a node; changes nothing.
-template <class Function>
+/// Hands the gradient of one output of a node to a session; changes nothing.
 class Listener final : public torch::autograd::FunctionPreHook {
  public:
-  Listener(Function function, std::uint32_t output) : function_(std::move(function)), output_(output) {}
+  Listener(std::shared_ptr<GradientTargets> targets, std::uint32_t output)
+      : targets_(std::move(targets)), output_(output) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
-    if (output_ < gradients.size() && gradients[output_].defined()) function_(gradients[output_]);
+    if (output_ < gradients.size() && gradients[output_].defined()) {
+      if (const auto session = targets_->session.lock()) session->gradient(*targets_, gradients[output_]);
+    }
     return gradients;
   }
+  /// Whether it listens to this output for this session.
+  bool is(std::uint64_t serial, std::uint32_t output) const noexcept {
+    return targets_->serial == serial && output_ == output;
+  }
+  const std::shared_ptr<GradientTargets>& targets() const noexcept { return targets_; }
 
  private:
-  Function function_;
+  std::shared_ptr<GradientTargets> targets_;
   std::uint32_t output_;
 };
-
-template <class Function>
-void listen(torch::autograd::Node& node, std::uint32_t output, Function function) {
-  auto listener = std::make_unique<Listener<Function>>(std::move(function), output);
-#if TORCH_VERSION_MAJOR >= 2
-  // A leaf's node calls the hooks of its tensor, which stay when the graph is gone, instead of these.
-  if (dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) == nullptr)
-    return node.add_tensor_pre_hook(std::move(listener));
-#endif
-  node.add_pre_hook(std::move(listener));
-}
 
 }  // namespace
 
@@ -233,7 +229,7 @@ void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
     of.add(done.pass);
     return true;
   });
-  if (done.learns) notice_backward(outputs);
+  if (done.learns) notice_backward(outputs, done.step);
   bool parameters = false;
   {
     const std::lock_guard lock(mutex_);
@@ -243,7 +239,7 @@ void Session::end(Forward& forward, const std::vector<at::Tensor>& outputs) {
       missing_[mode] = done.pass.hash;
       wanted_traces_[mode] = most_traces;
     }
-    if (done.learns || !done.recorded) return;
+    if ((done.learns && !idle_) || !done.recorded) return;
     parameters = !any_backward_ && !std::exchange(parameters_read_, true);
   }
   if (parameters) record_parameters(false);  // nothing else would
@@ -271,45 +267,104 @@ void Session::value(Forward& forward, const SeriesKey& key, const at::Tensor& te
   run_->add(run_->series(key, ""), column);
 }
 
-/// Asks for the gradient of this version of the tensor, also when it is changed in place later.
-void Session::want_gradient(Forward& forward, const SeriesKey& key, const at::Tensor& tensor) {
-  if (!tensor.requires_grad()) return;
+/// What listens to the gradient of this version of the tensor, also when it is changed in place later: for
+/// this step from now on. Null if it has none.
+std::shared_ptr<GradientTargets> Session::listen(const at::Tensor& tensor, std::int64_t step,
+                                                 std::vector<hooks::detail::NodePtr>* alive) {
+  if (!tensor.defined() || !tensor.requires_grad()) return nullptr;
   const auto edge = torch::autograd::impl::gradient_edge(tensor);
-  if (edge.function == nullptr) return;
-  auto& [node, targets] = forward.gradients[{edge.function.get(), edge.input_nr}];
-  if (targets == nullptr) {
-    node = edge.function;
-    targets = std::make_shared<GradientTargets>();
-    targets->session = weak_from_this();
-    targets->step = forward.step;
-    listen(*edge.function, edge.input_nr, [held = targets](const at::Tensor& gradient) {
-      if (const auto session = held->session.lock()) session->gradient(*held, gradient);
-    });
+  if (edge.function == nullptr) return nullptr;
+  torch::autograd::Node& node = *edge.function;
+  if (alive != nullptr) alive->push_back(edge.function);
+  const bool leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr;
+#if TORCH_VERSION_MAJOR >= 2
+  // A leaf's node calls the hooks of its tensor, which stay when the graph is gone, instead of these.
+  const auto& all = leaf ? node.pre_hooks() : node.tensor_pre_hooks();
+#else
+  const auto& all = node.pre_hooks();
+#endif
+  for (const auto& hook : all) {
+    const auto* const ours = dynamic_cast<const Listener*>(hook.get());
+    if (ours == nullptr || !ours->is(serial_, edge.input_nr)) continue;
+    const std::lock_guard lock(ours->targets()->mutex);
+    if (ours->targets()->step != step) {
+      ours->targets()->step = step;
+      ours->targets()->arrived = false;
+      ours->targets()->keys.clear();
+    }
+    return ours->targets();
   }
-  targets->keys.push_back(key);
+  auto targets = std::make_shared<GradientTargets>();
+  targets->session = weak_from_this();
+  targets->serial = serial_;
+  targets->leaf = leaf;
+  targets->step = step;
+  auto listener = std::make_unique<Listener>(targets, edge.input_nr);
+#if TORCH_VERSION_MAJOR >= 2
+  if (!leaf) {
+    node.add_tensor_pre_hook(std::move(listener));
+    return targets;
+  }
+#endif
+  node.add_pre_hook(std::move(listener));
+  return targets;
 }
 
-void Session::gradient(const GradientTargets& targets, const at::Tensor& gradient) {
+void Session::want_gradient(Forward& forward, const SeriesKey& key, const at::Tensor& tensor) {
+  const auto targets = listen(tensor, forward.step, &forward.nodes);
+  if (targets == nullptr) return;
+  const std::lock_guard lock(targets->mutex);
+  const bool known = std::any_of(targets->keys.begin(), targets->keys.end(),
+                                 [&](const SeriesKey& one) { return !(one < key) && !(key < one); });
+  if (!known) targets->keys.push_back(key);
+}
+
+void Session::gradient(GradientTargets& targets, const at::Tensor& gradient) {
   guarded([&] {
     const auto began = Pace::Clock::now();
+    decltype(targets.keys) keys;
+    Column column;
+    {
+      const std::lock_guard lock(targets.mutex);
+      // The node was kept, and this is the backward of a later step, which did not ask for it.
+      if ((targets.leaf || targets.arrived) && targets.step != step()) return;
+      targets.arrived = true;
+      keys = targets.keys;
+      column.first_step = column.last_step = targets.step;
+    }
     backward_begins();
-    Column column = measure(gradient);
-    column.first_step = column.last_step = targets.step;
-    for (const SeriesKey& key : targets.keys) run_->add(run_->series(key, ""), column);
+    if (keys.empty()) return;
+    const std::int64_t at = column.first_step;
+    column = measure(gradient);
+    column.first_step = column.last_step = at;
+    for (const SeriesKey& key : keys) run_->add(run_->series(key, ""), column);
     pace_.spend(Pace::Clock::now() - began);
   });
 }
 
 /// The next forward after a backward begins a step, whether or not this one is recorded.
-void Session::notice_backward(const std::vector<at::Tensor>& outputs) {
+void Session::notice_backward(const std::vector<at::Tensor>& outputs, std::int64_t step) {
+  std::vector<std::weak_ptr<GradientTargets>> listening;
+  bool any = outputs.empty();  // those of a root that cannot be seen
   for (const at::Tensor& tensor : outputs) {
-    if (!tensor.defined() || !tensor.requires_grad()) continue;
-    const auto edge = torch::autograd::impl::gradient_edge(tensor);
-    if (edge.function == nullptr) continue;
-    listen(*edge.function, edge.input_nr, [weak = weak_from_this()](const at::Tensor&) {
-      if (const auto session = weak.lock()) session->guarded([&] { session->backward_begins(); });
-    });
+    const auto targets = listen(tensor, step);
+    any = any || targets != nullptr;
+    if (targets != nullptr && !targets->leaf) listening.emplace_back(targets);
   }
+  const std::lock_guard lock(mutex_);
+  if (any_backward_) return;
+  if (!any) went_idle_ = true;  // there is nothing to begin one from
+  unanswered_.insert(unanswered_.end(), listening.begin(), listening.end());
+}
+
+/// Whether a forward in training mode was given up without a backward: what could have begun one has gone.
+/// With `mutex_`.
+bool Session::went_idle() {
+  const auto gone = std::remove_if(unanswered_.begin(), unanswered_.end(),
+                                   [](const auto& targets) { return targets.expired(); });
+  if (gone != unanswered_.end()) went_idle_ = true;
+  unanswered_.erase(gone, unanswered_.end());
+  return std::exchange(went_idle_, false);
 }
 
 /// A tensor that the program names, as a call that returns its input.

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <torchtap/hooks/detail/call.hpp>
@@ -30,10 +31,15 @@ inline void mix(std::uint64_t& hash, std::uint64_t event) {
 /// The tensors of a call.
 std::vector<at::Tensor> all(const hooks::Tensors& tensors);
 
-/// Series that get the gradient of one tensor. Known to the graph of autograd.
+/// Series of one step that get the gradient of one output of a node of autograd. Kept by that node, which may
+/// serve several steps: that of a leaf does as long as anybody holds it.
 struct GradientTargets {
   std::weak_ptr<Session> session;
+  std::uint64_t serial = 0;  // the session's
+  bool leaf = false;
+  std::mutex mutex;  // of what is below
   std::int64_t step = 0;
+  bool arrived = false;  // a gradient, in this step
   c10::SmallVector<SeriesKey, 2> keys;
 };
 
@@ -79,9 +85,7 @@ struct Forward {
   std::shared_ptr<Flow> flow;
   std::unique_ptr<operations::Scope> scope;
   Measured measured;
-  std::map<std::pair<const void*, std::uint32_t>,
-           std::pair<hooks::detail::NodePtr, std::shared_ptr<GradientTargets>>>
-      gradients;  // by node and output
+  std::vector<hooks::detail::NodePtr> nodes;  // a leaf's lives as long as anybody holds it
 
   bool looks() const noexcept { return recorded || traced; }
 };

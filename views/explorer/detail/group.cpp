@@ -58,6 +58,9 @@ std::shared_ptr<Session> Group::watch(const std::vector<model::ModuleRef>& modul
                                       BeforeCall before_call) {
   const std::lock_guard lock(mutex_);
   const model::ModuleRef& root = modules.front();
+  for (const Member& member : members_) {
+    if (member.session->is_gone()) member.session->let_go();  // a model of an earlier fold, say
+  }
   check_new(root);
   const std::string label = label_of(root, name);
   const bool first = members_.front().label.empty();
@@ -84,7 +87,8 @@ std::shared_ptr<Session> Group::watch(const std::vector<model::ModuleRef>& modul
 
 void Group::share() {
   const auto models = static_cast<std::int64_t>(members_.size());
-  *models_ = static_cast<int>(models);
+  *models_ = static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                            [](const Member& member) { return !member.session->closed(); }));
   for (const Member& member : members_) member.session->run()->set_memory(options_.memory() / models);
 }
 

@@ -1,4 +1,5 @@
 // Who may ask what.
+#include <arpa/inet.h>
 #include <c10/util/Exception.h>
 #include <sys/random.h>
 
@@ -41,28 +42,35 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::string bracketed(const std::string& address) {
-  return address.find(':') != std::string::npos && address.front() != '[' ? "[" + address + "]" : address;
+/// The name in a `Host` header. The port may be that of a tunnel or a proxy.
+std::string without_port(const std::string& host) {
+  const std::size_t colon = host.find(':', host.find(']') == std::string::npos ? 0 : host.find(']'));
+  const bool digits = colon != std::string::npos && colon + 1 < host.size() &&
+                      host.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  return digits ? host.substr(0, colon) : host;
+}
+
+/// "192.0.2.2" or "[::1]".
+bool is_address(const std::string& name) {
+  unsigned char bytes[16];
+  if (name.size() > 2 && name.front() == '[' && name.back() == ']')
+    return ::inet_pton(AF_INET6, name.substr(1, name.size() - 2).c_str(), bytes) == 1;
+  return ::inet_pton(AF_INET, name.c_str(), bytes) == 1;
 }
 
 }  // namespace
 
-Guard::Guard(const ServeOptions& options, unsigned port)
+Guard::Guard(const ServeOptions& options)
     : token_(options.token().empty() ? random_token() : checked(options.token())) {
-  const std::string colon = ":" + std::to_string(port);
-  for (const std::string& name : {std::string("localhost"), std::string("127.0.0.1"), std::string("[::1]"),
-                                  bracketed(options.address())}) {
-    hosts_.push_back(lower(name) + colon);
-    if (port == 80) hosts_.push_back(lower(name));
-  }
-  for (const std::string& name : options.hosts()) {
-    hosts_.push_back(lower(name));  // with the port of a proxy, or without one
-    hosts_.push_back(lower(name) + colon);
-  }
+  for (const std::string& name : options.hosts()) hosts_.push_back(lower(name));
 }
 
 bool Guard::knows_host(const std::string& host) const {
-  return std::find(hosts_.begin(), hosts_.end(), lower(host)) != hosts_.end();
+  const std::string whole = lower(host), name = without_port(whole);
+  // What a page of another site makes resolve to this machine is a name of its own, and no address.
+  if (name == "localhost" || is_address(name)) return true;
+  return std::any_of(hosts_.begin(), hosts_.end(),
+                     [&](const std::string& known) { return known == name || known == whole; });
 }
 
 bool Guard::is_own(const std::string& origin, const std::string& host) {

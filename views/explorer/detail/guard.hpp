@@ -13,10 +13,11 @@ namespace torchtap::views::explorer::detail {
 class Guard {
  public:
   /// Throws `c10::ValueError` for a token that is too short or does not fit into a URL.
-  Guard(const ServeOptions& options, unsigned port);
+  explicit Guard(const ServeOptions& options);
 
   const std::string& token() const noexcept { return token_; }
-  /// Whether a `Host` header names this server: "localhost:8080".
+  /// Whether a `Host` header may be that of a page of ours: "localhost:8080", an IP address, or a name among
+  /// the options.
   bool knows_host(const std::string& host) const;
   /// Whether an `Origin` header is that of our own page, which was loaded from `host`.
   static bool is_own(const std::string& origin, const std::string& host);

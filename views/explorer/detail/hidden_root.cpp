@@ -112,6 +112,7 @@ void Session::backward_follows() noexcept {
     if (!learned) return;
     const std::lock_guard lock(mutex_);
     backward_seen_ = any_backward_ = true;
+    unanswered_.clear();
   });
 }
 

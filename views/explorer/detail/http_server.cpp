@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <list>
 #include <memory>
 #include <set>
 #include <thread>
@@ -36,8 +37,8 @@ using boost::system::error_code;
 using HttpRequest = http::request<http::string_body>;
 using HttpResponse = http::response<http::string_body>;
 
-constexpr std::size_t most_connections = 256, most_header = 8192, most_body = 4096;
-constexpr auto patience = std::chrono::seconds(30);
+constexpr std::size_t most_connections = 256, most_strangers = 64, most_header = 8192, most_body = 4096;
+constexpr auto patience = std::chrono::seconds(30), patience_with_strangers = std::chrono::seconds(5);
 constexpr auto between_notices = std::chrono::milliseconds(200);
 constexpr unsigned first_port = 8080, ports_tried = 100;
 constexpr const char* policy =
@@ -52,7 +53,43 @@ std::string text_of(beast::string_view view) {
 struct Shared {
   Site site;
   std::set<class Viewer*> viewers;
+  std::list<class Peer*> strangers;  // who have not shown the token yet, the longest first
   std::size_t connections = 0;
+};
+
+/// A connection. Until it shows the token it is a stranger, of whom there are few: one more ends the oldest.
+class Peer {
+ public:
+  explicit Peer(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {
+    ++shared_->connections;
+    auto& all = shared_->strangers;
+    if (all.size() >= most_strangers) {
+      Peer* const oldest = all.front();
+      oldest->trust();  // is on the list no more
+      oldest->drop();
+    }
+    at_ = all.insert(all.end(), this);
+  }
+  virtual ~Peer() {
+    --shared_->connections;
+    trust();
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  /// Ends the connection.
+  virtual void drop() = 0;
+
+ protected:
+  bool is_stranger() const noexcept { return stranger_; }
+  void trust() noexcept {
+    if (std::exchange(stranger_, false)) shared_->strangers.erase(at_);
+  }
+  const std::shared_ptr<Shared> shared_;
+
+ private:
+  bool stranger_ = true;
+  std::list<Peer*>::iterator at_;
 };
 
 HttpResponse respond(const HttpRequest& request, const Answer& answer) {
@@ -92,20 +129,23 @@ Asked asked_by(const HttpRequest& request) {
 }
 
 /// A page that is told what changed. Keeps itself alive while it waits for something.
-class Viewer : public std::enable_shared_from_this<Viewer> {
+class Viewer final : public Peer, public std::enable_shared_from_this<Viewer> {
  public:
   Viewer(beast::tcp_stream stream, core::detail::KeptHere kept, std::shared_ptr<Shared> shared)
-      : socket_(std::move(stream)), kept_(std::move(kept)), shared_(std::move(shared)) {
-    ++shared_->connections;
-  }
-  ~Viewer() {
-    --shared_->connections;
-    shared_->viewers.erase(this);
-  }
-  Viewer(const Viewer&) = delete;
-  Viewer& operator=(const Viewer&) = delete;
+      : Peer(std::move(shared)),
+        socket_(std::move(stream)),
+        kept_(std::move(kept)),
+        deadline_(socket_.get_executor()) {}
+  ~Viewer() override { shared_->viewers.erase(this); }
+
+  void drop() override { beast::get_lowest_layer(socket_).close(); }
 
   void accept(const HttpRequest& request) {
+    deadline_.expires_after(patience_with_strangers);
+    deadline_.async_wait([weak = weak_from_this()](error_code) {
+      const auto self = weak.lock();
+      if (self != nullptr && !self->admitted_) self->drop();
+    });
     beast::get_lowest_layer(socket_).expires_never();  // the WebSocket has a clock of its own
     auto clock = websocket::stream_base::timeout::suggested(beast::role_type::server);
     clock.idle_timeout = patience;
@@ -150,6 +190,7 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
       return false;
     }
     admitted_ = true;
+    trust();
     shared_->viewers.insert(this);
     tell();
     return true;
@@ -157,7 +198,7 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
 
   websocket::stream<beast::tcp_stream> socket_;
   core::detail::KeptHere kept_;
-  std::shared_ptr<Shared> shared_;
+  asio::steady_timer deadline_;  // for the token
   beast::flat_buffer buffer_;
   Notices notices_;
   std::string text_;
@@ -165,21 +206,18 @@ class Viewer : public std::enable_shared_from_this<Viewer> {
 };
 
 /// A connection that asks by HTTP, one request after another.
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection final : public Peer, public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, core::detail::KeptHere kept, std::shared_ptr<Shared> shared)
-      : stream_(std::move(socket)), kept_(std::move(kept)), shared_(std::move(shared)) {
-    ++shared_->connections;
-  }
-  ~Connection() { --shared_->connections; }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+      : Peer(std::move(shared)), stream_(std::move(socket)), kept_(std::move(kept)) {}
+
+  void drop() override { stream_.close(); }
 
   void read() {
     parser_ = std::make_unique<http::request_parser<http::string_body>>();
     parser_->header_limit(most_header);
     parser_->body_limit(most_body);
-    stream_.expires_after(patience);
+    stream_.expires_after(is_stranger() ? patience_with_strangers : patience);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](error_code error, std::size_t) { self->got(error); });
   }
@@ -194,6 +232,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (error) return close();
     const HttpRequest& request = parser_->get();
     if (websocket::is_upgrade(request)) return upgrade(request);
+    if (shared_->site.guard.authorizes(text_of(request[http::field::authorization]))) trust();
     HttpResponse response = respond(request, shared_->site.answer(asked_by(request)));
     const bool last = response.need_eof();
     write(std::move(response), last);
@@ -227,7 +266,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   core::detail::KeptHere kept_;
-  std::shared_ptr<Shared> shared_;
   beast::flat_buffer buffer_{most_header + most_body};
   std::unique_ptr<http::request_parser<http::string_body>> parser_;
   std::unique_ptr<HttpResponse> response_;
@@ -252,7 +290,7 @@ class HttpServer::Machinery {
     listen(options);
     const unsigned port = acceptor_.local_endpoint().port();
     shared_ =
-        std::make_shared<Shared>(Shared{{std::move(runs), Guard(options, port), options.control()}, {}, 0});
+        std::make_shared<Shared>(Shared{{std::move(runs), Guard(options), options.control()}, {}, {}, 0});
     const std::string address = options.address();
     const std::string host = address.find(':') == std::string::npos ? address : "[" + address + "]";
     url_ = "http://" + (address == "0.0.0.0" || address == "::" ? "localhost" : host) + ":" +

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <torchtap/views/explorer/detail/control.hpp>
@@ -37,6 +38,15 @@ class Pace {
     const bool fits = static_cast<double>(spent_ + dearest_) <= allowed() * static_cast<double>(elapsed(now));
     if (!fits) --recorded_;
     return fits;
+  }
+  /// Whether to record a forward in evaluation mode between two steps. Every so many steps says how far apart
+  /// the evaluations are that are recorded: they may run in none of the steps that are.
+  bool allows_evaluation(std::int64_t step, Clock::time_point now) {
+    const std::int64_t every = control_.every();
+    if (every == 0 || control_.paused()) return allows(step, now);
+    if (evaluated_ && *evaluated_ != step && step - *evaluated_ < every) return false;
+    evaluated_ = step;
+    return true;
   }
   /// Whether there is time to look at a forward that need not be looked at.
   bool affords(Clock::time_point now) const {
@@ -72,6 +82,7 @@ class Pace {
   std::shared_ptr<const std::atomic<int>> models_;
   Clock::time_point began_ = Clock::now();
   std::int64_t recorded_ = 0, ends_ = 0;
+  std::optional<std::int64_t> evaluated_;  // the last step
   std::int64_t dearest_ = 0;
   std::atomic<std::int64_t> spent_{0}, this_record_{0};
 };

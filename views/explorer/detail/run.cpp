@@ -1,5 +1,7 @@
 // Keeps series and scalars within bounds.
 #include <algorithm>
+#include <cstdio>
+#include <random>
 
 #include <torchtap/views/explorer/detail/run.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
@@ -11,6 +13,14 @@ constexpr std::size_t most_points = 8192;
 constexpr std::size_t fewest_columns = 8;
 
 }  // namespace
+
+std::string new_identity(double started) {
+  std::random_device device;  // the system's
+  char text[40];
+  std::snprintf(text, sizeof text, "%llx-%08x%08x", static_cast<unsigned long long>(started * 1000), device(),
+                device());
+  return text;
+}
 
 Run::Run(RunInfo info, std::size_t columns, std::int64_t memory)
     : info_(std::move(info)), columns_(columns), memory_(memory) {}

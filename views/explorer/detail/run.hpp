@@ -19,9 +19,13 @@ class RunFileWriter;
 
 struct RunInfo {
   std::string name, program;
+  std::string identity;           // of this run alone; also when its name, place and port are used again
   std::string state = "running";  // or "finished", "crashed"
   double started = 0;             // seconds since 1970
 };
+
+/// When the run started, and a random number: "18c2f1a04b7-9d2c…".
+std::string new_identity(double started);
 
 /// Series and scalars of a run. Any thread may call any function.
 class Run {

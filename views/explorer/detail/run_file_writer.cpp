@@ -77,6 +77,7 @@ void RunFileWriter::info(const RunInfo& info) {
   json.field("format", 1);
   json.field("name", info.name);
   json.field("program", info.program);
+  json.field("identity", info.identity);
   json.field("started", info.started);
   json.field("mantissa_bits", mantissa_bits);
   json.end();

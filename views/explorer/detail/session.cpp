@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <sstream>
+#include <utility>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
@@ -33,6 +34,7 @@ RunInfo info_of(const Options& options) {
   const std::string last = base.substr(base.find_last_of('/') + 1);
   info.name = !options.name().empty() ? options.name() : !last.empty() ? last : info.program;
   info.started = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  info.identity = new_identity(info.started);
   return info;
 }
 
@@ -101,6 +103,8 @@ void Session::attach_all(const std::vector<model::ModuleRef>& modules, const sel
     is_training_ = [model = root.script()] { return model.is_training(); };
   } else {
     is_training_ = [model = &root.module()] { return model->is_training(); };
+    owner_ = root.module().weak_from_this();
+    owned_ = !owner_.expired();
   }
   for (const model::ModuleRef& module : modules) describe(module);
   hooks::DeferredCompile batch;
@@ -111,6 +115,10 @@ void Session::attach_all(const std::vector<model::ModuleRef>& modules, const sel
     if (wanted) attach_to(modules[i], static_cast<std::int32_t>(i));
   }
   batch.commit();
+}
+
+bool Session::is_gone() const {
+  return owned_ && !closed_ && owner_.expired();
 }
 
 bool Session::watches(const model::ModuleRef& root) const {
@@ -198,6 +206,7 @@ void Session::let_go() noexcept {
   close();
   held_.clear();
   constants_.clear();
+  owner_.reset();  // it keeps the model's memory
 }
 
 void Session::leave_to_parent() noexcept {
@@ -210,8 +219,10 @@ void Session::leave_to_parent() noexcept {
 bool Session::open_step(bool trains, bool learns) {
   const bool first = !any_forward_;
   any_forward_ = true;
-  const bool opens = first || (!user_steps_ && (any_backward_ ? trains && backward_seen_ : !learns));
+  const bool idle = learns && !any_backward_ && went_idle();
+  const bool opens = first || (!user_steps_ && (any_backward_ ? trains && backward_seen_ : !learns || idle));
   if (opens) {
+    idle_ = idle;
     if (!first) ++step_;
     backward_seen_ = callback_queued_ = false;
     run_->reach(step_);
@@ -219,7 +230,7 @@ bool Session::open_step(bool trains, bool learns) {
     return recording_;
   }
   // Between two steps of a training, or within one that is accumulated from several batches.
-  return trains ? recording_.load() : pace_.allows(step_, Pace::Clock::now());
+  return trains ? recording_.load() : pace_.allows_evaluation(step_, Pace::Clock::now());
 }
 
 /// The optimizer has changed what was kept at the end of the backward before.
@@ -262,6 +273,7 @@ void Session::scalar(const std::string& name, double value) {
 void Session::backward_begins() {
   const std::lock_guard lock(mutex_);
   backward_seen_ = any_backward_ = true;
+  unanswered_.clear();
   if (!recording_ || callback_queued_) return;
   callback_queued_ = true;
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
@@ -304,16 +316,24 @@ void Session::write_pace() {
 
 void Session::record_parameters(bool gradients) {
   const core::detail::RecordingMode quiet;
-  const std::int64_t at = step();
+  std::int64_t at = 0;
+  bool known = false;  // from a forward or a backward before, in the same step
+  {
+    const std::lock_guard lock(mutex_);
+    at = step_;
+    known = std::exchange(parameters_at_, at) == at;
+  }
   for (const Held& one : held_) {
     const std::int32_t call =
         run_->with_graph([&](const Graph& graph) { return graph.first_call(one.module); });
     if (call < 0) continue;
     const auto add = [&](What what, const at::Tensor& tensor) {
       const std::int32_t series = run_->series({call, what, one.position, -1}, one.name);
-      Column column = measure(tensor);
-      column.first_step = column.last_step = at;
-      run_->add(series, column);
+      if (what != What::parameter || !known) {
+        Column column = measure(tensor);
+        column.first_step = column.last_step = at;
+        run_->add(series, column);
+      }
       if (gradients && what == What::parameter) updates_.keep(series, tensor, at);
     };
     if ((options.record() & Parameter) != 0) add(What::parameter, one.tensor);

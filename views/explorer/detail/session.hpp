@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,9 @@ class Session final : public std::enable_shared_from_this<Session> {
              BeforeCall before_call = {});
   /// Whether it watches this root, and is not closed.
   bool watches(const model::ModuleRef& root) const;
+  /// Whether nobody owns its model any more.
+  bool is_gone() const;
+  bool closed() const noexcept { return closed_; }
   /// Takes the hooks off; the run is finished.
   TORCHTAP_API void close() noexcept;
   /// The same for a model that does not live any more: keeps no parameters of it.
@@ -72,7 +76,7 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   void attach(const at::Tensor& tensor, const char* name);
   /// A gradient arrived.
-  void gradient(const GradientTargets& targets, const at::Tensor& gradient);
+  void gradient(GradientTargets& targets, const at::Tensor& gradient);
   /// The gradients of the current step began to arrive.
   void backward_begins();
 
@@ -135,17 +139,22 @@ class Session final : public std::enable_shared_from_this<Session> {
   void value(Forward& forward, const SeriesKey& key, const at::Tensor& tensor);
   void want_gradient(Forward& forward, const SeriesKey& key, const at::Tensor& tensor);
   std::int32_t attached(std::int32_t around, const char* name);
-  void notice_backward(const std::vector<at::Tensor>& outputs);
+  std::shared_ptr<GradientTargets> listen(const at::Tensor& tensor, std::int64_t step,
+                                          std::vector<hooks::detail::NodePtr>* alive = nullptr);
+  void notice_backward(const std::vector<at::Tensor>& outputs, std::int64_t step);
+  bool went_idle();
 
   const core::detail::MadeHere made_here_;
   const std::uint64_t serial_;
   const std::shared_ptr<LiveRun> run_;
   bool closed_ = false;
   BeforeCall before_call_;
-  bool hides_root_ = false;          // its calls cannot be seen
-  std::atomic<bool> joined_{false};  // a forward of such a root was there from its beginning
-  std::vector<bool> hooked_;         // by module
-  const void* root_ = nullptr;       // a module, or an object of TorchScript
+  bool hides_root_ = false;                       // its calls cannot be seen
+  std::atomic<bool> joined_{false};               // a forward of such a root was there from its beginning
+  std::vector<bool> hooked_;                      // by module
+  const void* root_ = nullptr;                    // a module, or an object of TorchScript
+  std::weak_ptr<const torch::nn::Module> owner_;  // of the root
+  bool owned_ = false;                            // by a shared pointer, when it was watched
   std::string method_;
   bool scripted_ = false;
   bool root_counts_ = false;  // in hooks::detail::call_depth
@@ -161,6 +170,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::int64_t step_ = 0, timed_step_ = 0;
   Pace::Clock::time_point timed_ = Pace::Clock::now();
   bool any_forward_ = false, any_backward_ = false, user_steps_ = false;
+  bool idle_ = false;       // no backward belongs to the forwards before this step
+  bool went_idle_ = false;  // nor to one since
+  std::vector<std::weak_ptr<GradientTargets>> unanswered_;                 // before the first backward
+  std::int64_t parameters_at_ = std::numeric_limits<std::int64_t>::min();  // the step that has them
   bool backward_seen_ = false, callback_queued_ = false, parameters_read_ = false;
   std::atomic<bool> recording_{false};
   int wanted_traces_[modes] = {1, 1};      // how many more forwards may be looked at

@@ -35,7 +35,10 @@ Answer put_answer(const Asked& asked, const Site& site) {
 
 Answer Site::answer(const Asked& asked) const {
   if (!guard.knows_host(asked.host))
-    return refusal(421, "This server is not known by that name; add it with ServeOptions::hosts.");
+    return refusal(
+        421,
+        "This server is not known by that name; add it with ServeOptions::hosts or --hosts, or use an "
+        "IP address.");
   const bool api = asked.target.compare(0, 5, "/api/") == 0;
   if (api && !guard.authorizes(asked.authorization))
     return refusal(403, "The token is missing or wrong; open the address that serve() returned.");
