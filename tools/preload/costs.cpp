@@ -77,7 +77,7 @@ Costs::Costs(const Config& config) : config_(config), serial_(generation()) {
 void Costs::found_root(const Module& root) {
   const Lock lock(mutex_);
   if (done_) return;
-  if (open_ && mine() && !in_backward_) set_phase(report::Phase::other);
+  if (open_ && mine() && !in_backward_) set_phase(report::Phase::between);
   let_go_of_the_dead();
   if (const auto known = models_by_module_.find(&root); known != models_by_module_.end()) {
     // A part, or a model whose parameters may have been replaced since.
@@ -149,24 +149,19 @@ void Costs::join(Model& model, const void* first, const model::ModuleRef* module
     return;
   }
   const bool failed = in_backward_ && running_nodes_ == 0;
-  if (open_ && (passed_ || failed)) next_step(first);
+  if (open_ && (passed_ || failed)) next_step(model, first);
   ++events_;
-  if (!open_) begin_step(model, first, module);
-  if (!model.running) begin_repeat(model);
+  if (!open_) begin_step(model, first);
+  if (model.running && model.over) end_repeat(model);
+  if (!model.running) begin_repeat(model, first, module);
 }
 
-void Costs::begin_step(Model& model, const void* first, const model::ModuleRef* module) {
+void Costs::begin_step(Model& model, const void* first) {
   thread_ = std::this_thread::get_id();
   open_ = true;
   first_called_ = first;
   first_model_ = &model;
   begin_pass();
-  if (module != nullptr) {
-    // Before the hooks of the report, so that the repeat ends before the call is measured.
-    first_ = hooks::attach(*module, hooks::Kind::forward_pre, [this](hooks::Event& event) {
-      if (serial_ == generation()) called_first(inputs_of(event));
-    });
-  }
   scope_ = std::make_unique<operations::Scope>([this](operations::Event& event) {
     if (follows_ && serial_ == generation()) return pass_.follow(event);
     event.run();
@@ -196,7 +191,7 @@ void Costs::end_pass() {
   }
 }
 
-void Costs::begin_repeat(Model& model) {
+void Costs::begin_repeat(Model& model, const void* first, const model::ModuleRef* module) {
   if (model.recording.has_value()) {
     model.recording->next();
   } else {
@@ -209,10 +204,18 @@ void Costs::begin_repeat(Model& model) {
       }
       model.report = std::make_unique<report::Report>(model.modules, options_for(parameters));
     }
+    model.first = first;
+    if (module != nullptr) {
+      model.first_hook =
+          hooks::attach(*module, hooks::Kind::forward_pre, [this, called = &model](hooks::Event& event) {
+            if (serial_ == generation()) called_first(*called, inputs_of(event));
+          });
+    }
     model.recording.emplace(model.report->record());
     step_.push_back(&model);
   }
   model.running = true;
+  model.over = false;
   if (std::exchange(model.ran, true)) return;
   order_.push_back(&model);
   ran_ = report_.attached = true;
@@ -220,10 +223,10 @@ void Costs::begin_repeat(Model& model) {
   watch(config_.every);
 }
 
-void Costs::called_first(const std::vector<at::Tensor>& inputs) {
+void Costs::called_first(Model& model, const std::vector<at::Tensor>& inputs) {
   guarded([&] {
     const Lock lock(mutex_);
-    if (done_ || !open_ || !mine() || in_backward_) return;
+    if (done_ || !open_ || !mine() || in_backward_ || model.first != first_called_) return;
     // A training loop's pass ends by its backward, unless it calls the model as for a validation.
     constexpr std::int64_t kMore = 4;
     if (!follows_ && ++first_calls_ > kMore * calls_before_backward_) {
@@ -233,48 +236,63 @@ void Costs::called_first(const std::vector<at::Tensor>& inputs) {
     if (!follows_) return;
     const operations::Unseen unseen;
     if (!pass_.begins_again(inputs)) return;
-    next_step(first_called_);
+    next_step(model, first_called_);
     if (!open_) return;
-    begin_repeat(*first_model_);
+    end_repeat(model);
+    begin_repeat(model, first_called_, nullptr);
     pass_.begins_again(inputs);
   });
 }
 
-void Costs::next_step(const void* first) {
-  end_repeats();
+/// The pass is over, and the model is called for the next one. The repeats of other models go on: a backward
+/// may still reach them.
+void Costs::next_step(Model& model, const void* first) {
   end_pass();
-  if (save_wanted_.exchange(false)) save();
-  if (other_thread_waits_.exchange(false) || first != first_called_) return stop();
+  if (save_wanted_.exchange(false)) {
+    end_repeats();
+    save();
+  }
+  if (other_thread_waits_.exchange(false) || (model.recording.has_value() && first != model.first)) {
+    return stop();
+  }
+  set_phase(report::Phase::between);
+  for (Model* one : step_) one->over = true;
+  first_called_ = first;
+  first_model_ = &model;
   begin_pass();
 }
 
+void Costs::end_repeat(Model& model) noexcept {
+  if (model.recording.has_value()) model.recording->end();
+  model.running = false;
+}
+
 void Costs::end_repeats() noexcept {
-  for (Model* model : step_) {
-    model->recording->end();
-    model->running = false;
-  }
+  for (Model* model : step_) end_repeat(*model);
 }
 
 void Costs::stop() noexcept {
   end_repeats();
   while (!step_.empty()) {
     step_.back()->recording.reset();
+    step_.back()->first_hook.remove();
+    step_.back()->first = nullptr;
     step_.pop_back();
   }
   if (!open_) return;
   end_pass();
   at::removeCallback(callback_);
   scope_.reset();
-  first_.remove();
   pass_.forget();
   open_ = in_backward_ = false;
   thread_ = {};
 }
 
 void Costs::set_phase(report::Phase phase) {
-  passed_ = phase == report::Phase::other;
+  passed_ = phase == report::Phase::between;
   for (Model* model : step_) {
-    if (model->running) model->recording->phase(phase);
+    // An earlier pass's model is told of each backward only by what the engine runs of it.
+    if (model->running) model->recording->phase(model->over ? report::Phase::between : phase);
   }
 }
 
@@ -290,7 +308,7 @@ void Costs::backward(bool begins) {
     const Lock of_engine(mutex_);
     if (!open_ || done_) return;
     in_backward_ = false;
-    set_phase(report::Phase::other);
+    set_phase(report::Phase::between);
   });
 }
 
@@ -303,7 +321,7 @@ c10::IValue Costs::script(const torch::jit::Method& method, const std::vector<c1
     if (model == nullptr) return;
     const void* object = model->object;
     join(*model, object, nullptr);
-    if (object == first_called_) called_first(tensors_of(arguments));
+    if (object == first_called_) called_first(*model, tensors_of(arguments));
   });
   return original();
 }
@@ -394,7 +412,7 @@ void Costs::snapshot() noexcept {
       return;
     }
     // Nothing ran for a whole interval: the pass is over.
-    if (open_) set_phase(report::Phase::other);
+    if (open_) set_phase(report::Phase::between);
     end_repeats();
     save();
     tell(false);

@@ -29,11 +29,12 @@ namespace torchtap::preload {
 
 /// Measures what the modules of the program's models cost (`torchtap preload --report`).
 ///
-/// A repeat is a forward pass with the backwards that follow it. It begins with the first call of a module
-/// that can be seen, or of a method of TorchScript. The next one begins with the next call after a backward,
-/// or after the program set a model to train or eval or asked it for its parameters, or where `Pass` finds
-/// that the first module begins again; the operations between two calls are followed for that only while it
-/// may be needed, which is not in a training loop. One thread is measured at a time.
+/// A repeat is a forward pass with the backwards of what it made, which may come in a pass of other models.
+/// It begins with the first call of a module that can be seen, or of a method of TorchScript. The next one
+/// begins with the next call after a backward, or after the program set a model to train or eval or asked it
+/// for its parameters, or where `Pass` finds that the first module begins again; the operations between two
+/// calls are followed for that only while it may be needed, which is not in a training loop. One thread is
+/// measured at a time.
 class Costs final : public Mode {
  public:
   explicit Costs(const Config& config);
@@ -70,7 +71,10 @@ class Costs final : public Mode {
     Pass::Modules called;                                                    // of these, in any pass
     std::unique_ptr<views::report::Report> report;
     std::optional<views::report::Recording> recording;
-    bool running = false;  // a repeat
+    const void* first = nullptr;  // the module, or object, of which the recording's first call was
+    hooks::Handle first_hook;  // before those of the report, so that the repeat ends before the call counts
+    bool running = false;      // a repeat
+    bool over = false;         // another pass began; a backward may still reach what this repeat made
     bool ran = false;
     bool gone = false;
     views::report::Results last;  // when it is gone
@@ -79,14 +83,15 @@ class Costs final : public Mode {
   Model* add(std::unique_ptr<Model> found);
   Model* model_of(const torch::jit::Method& method);
   void join(Model& model, const void* first, const model::ModuleRef* module);
-  void begin_step(Model& model, const void* first, const model::ModuleRef* module);
+  void begin_step(Model& model, const void* first);
   void begin_pass();
   void end_pass();
-  void begin_repeat(Model& model);
-  void next_step(const void* first);
+  void begin_repeat(Model& model, const void* first, const model::ModuleRef* module);
+  void end_repeat(Model& model) noexcept;
+  void next_step(Model& model, const void* first);
   void end_repeats() noexcept;
   void stop() noexcept;
-  void called_first(const std::vector<at::Tensor>& inputs);
+  void called_first(Model& model, const std::vector<at::Tensor>& inputs);
   void set_phase(views::report::Phase phase);
   void let_go_of_the_dead();
   void add_strangers();
@@ -115,7 +120,6 @@ class Costs final : public Mode {
   std::int64_t events_ = 0, events_seen_ = 0;  // calls and nodes; those at the last snapshot
   const void* first_called_ = nullptr;         // a module, or an object of TorchScript
   Model* first_model_ = nullptr;
-  hooks::Handle first_;
   Pass pass_;
   bool follows_ = true;  // operations are followed to find the end of the pass
   std::int64_t first_calls_ = 0;
