@@ -76,6 +76,30 @@ def check_passes(folder):
     check(calls(modules(report)["unused"]) == 0, "train: a module that never ran")
     check(err == "torchtap: measured 9 repeats: " + str(folder / "insight.json") + "\n", f"train: {err}")
 
+    # The model's own forward is compiled into the program: its row is the sum of the modules inside.
+    root = modules(report)[""]
+    check(root["summed"] and calls(root) == 0 and root["marks"] == [], f"train: the root {root['summed']}, {root['marks']}")
+    check(root["forward"]["work"]["macs"] == CONV + FC, f"train: MACs of the root {root['forward']['work']}")
+    for way in ("forward", "backward"):
+        inside = [modules(report)[path][way] for path in ("conv", "fc")]
+        check(root[way]["work"]["macs"] == sum(one["work"]["macs"] for one in inside), f"train: {way} MACs of the root")
+        total, parts = (sum(one["inclusive"]["total_seconds"] for one in which) for which in ([root[way]], inside))
+        check(abs(total - parts) < 1e-6 and root[f"{way}_latency_seconds"] > 0, f"train: {way} of the root takes {total}, not {parts}")
+    (whole,) = report.values()
+    check(not any('""' in note for note in whole["report"]["notes"]), f"train: {whole['report']['notes']}")
+    table = run([torchtap, "report", folder / "insight.json"], folder)[1]
+    check("the sum of the modules inside" in " ".join(table.split()) and "not measured" not in table, table)
+
+    report, err = measured(passes, "shared fakes", folder)
+    generator, critic = (report, json.load(open(folder / "insight-2.json")))
+    if "up" not in modules(generator):
+        generator, critic = critic, generator
+    check((repeats(generator), repeats(critic)) == (3, 9), f"shared fakes: {repeats(generator)}, {repeats(critic)} repeats")
+    check(totals(generator, "up") == (3, 2 * 5 * 64) and totals(generator, "up", "backward") == (3, 2 * 5 * 64),
+          f"shared fakes: {totals(generator, 'up')}, {totals(generator, 'up', 'backward')}")
+    check(all(info["marks"] == [] and info["gradient_norm"] for path, info in modules(generator).items() if path), "shared fakes: gradients were cleared")
+    check(totals(generator, "", "backward")[1] == 2 * 5 * 64, "shared fakes: the generator's own row")
+
     report, _ = measured(passes, "siamese", folder)
     check(repeats(report) == 9 and calls(modules(report)["conv"]) == 14, f"siamese: {repeats(report)}")
 

@@ -105,6 +105,27 @@ void adversaries() {
   print(*critic);
 }
 
+/// As DCGAN is trained: the generator's output of the critic's step is what its own step goes backward
+/// through.
+void shared_fakes() {
+  Generator generator;
+  Net critic;
+  torch::optim::SGD of_generator(generator->parameters(), 0.1), of_critic(critic->parameters(), 0.1);
+  for (int step = 0; step < 3; ++step) {
+    critic->zero_grad();
+    critic(images(step)).mean().backward();
+    const at::Tensor fake = generator(torch::ones({2, 5}));
+    critic(fake.detach()).mean().backward();
+    of_critic.step();
+    generator->zero_grad();
+    critic(fake).mean().backward();
+    of_generator.step();
+    generator->zero_grad();
+  }
+  print(*generator);
+  print(*critic);
+}
+
 void sequences() {
   const torch::NoGradGuard no_grad;
   Cell cell;
@@ -125,6 +146,8 @@ int main(int argc, char** argv) {
   std::cout.precision(17);
   if (what == "adversaries") {
     adversaries();
+  } else if (what == "shared fakes") {
+    shared_fakes();
   } else if (what == "sequences") {
     sequences();
   } else if (what == "stemmed") {

@@ -243,13 +243,15 @@ void Session::parameter_comes(std::int64_t module) noexcept {
 
 bool Session::node_begins(const NodeStart& start) {
   const operations::Unseen unseen;
+  std::int64_t module = -1, call = -1;
+  if (start.accumulates && coming.session == this) {  // or it is for another report of this thread
+    module = coming.module;
+    coming = {};
+  }
   const std::lock_guard lock(mutex_);
   if (!open || ledger_.phase() == Phase::other) return false;
   const Stopped stopped(*this, ledger_.thread());
-  std::int64_t module = -1, call = -1;
   if (start.accumulates) {
-    if (coming.session == this) module = coming.module;
-    coming = {};
     if (module >= 0) ledger_.tree[module].gradient_arrived = gradients_arrived_ = true;
   } else {
     call = ledger_.call_of(start.thread, start.sequence);
