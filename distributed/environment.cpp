@@ -1,11 +1,15 @@
 // Reads the variables that launchers set, and meets the other ranks.
+#include <sys/resource.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <thread>
@@ -49,11 +53,18 @@ bool set_to_true(const char* name) {
   return value != nullptr && (std::strcmp(value, "True") == 0 || std::strcmp(value, "1") == 0);
 }
 
+/// Whether torchrun's agent serves the store.
+bool has_agent() {
+  return set_to_true("TORCHELASTIC_USE_AGENT_STORE");
+}
+
 /// Keeps the store until the other ranks are done with it, as it ends with the process that serves it.
 class Meeting final : public detail::Links {
  public:
   Meeting(const Group& group, StorePtr store, bool serves, Milliseconds linger)
-      : Links(*group.links()), store_(std::move(store)), serves_(serves), linger_(linger) {}
+      : Links(*group.links()), store_(std::move(store)), serves_(serves), linger_(linger) {
+    if (!has_agent()) served_by(0);
+  }
   ~Meeting() override {
     try {
       std::int64_t left = store_->add("left", 1);
@@ -72,6 +83,26 @@ class Meeting final : public detail::Links {
   Milliseconds linger_;
 };
 
+/// Makes room for a connection to each rank. Where LibTorch's store runs out of descriptors, it ends the
+/// process.
+void make_room_for_connections(int rank, int size, bool serves) {
+  std::error_code unknown;
+  const std::filesystem::directory_iterator open("/proc/self/fd", unknown);
+  const auto used = static_cast<rlim_t>(std::distance(begin(open), end(open)));
+  const rlim_t spare = 32, ranks = static_cast<rlim_t>(size);
+  const rlim_t needed = used + spare + (has_gloo() ? ranks : 0) + (serves ? 2 * ranks : 0);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  const rlimit raised{std::min(needed, limit.rlim_max), limit.rlim_max};
+  if (raised.rlim_cur == needed && ::setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
+  TORCH_CHECK(false, "from_environment: rank ", rank, " of ", size, " needs ", needed, " file descriptors, ",
+              used, " of which are open, and this process may have ", limit.rlim_max,
+              serves ? ". Rank 0 serves the store, to which each rank has two connections" : "",
+              ". Raise the limit before the program starts: ulimit -Hn ", needed,
+              " as root, LimitNOFILE in systemd, "
+              "--ulimit nofile in Docker.");
+}
+
 StorePtr client(const std::string& host, c10d::TCPStoreOptions options) {
   options.isServer = false;
   return c10::make_intrusive<c10d::TCPStore>(host, options);
@@ -85,7 +116,7 @@ std::pair<StorePtr, bool> tcp_store(int rank, const EnvironmentOptions& options)
   tcp.waitWorkers = false;  // ranks wait for each other when they merge
   tcp.timeout = options.timeout();
   try {
-    if (rank == 0 && !set_to_true("TORCHELASTIC_USE_AGENT_STORE")) {
+    if (rank == 0 && !has_agent()) {
       try {
         c10d::TCPStoreOptions server = tcp;
         server.isServer = true;
@@ -114,6 +145,7 @@ Group from_environment(const EnvironmentOptions& options) {
   const int size = number("WORLD_SIZE", 1, std::numeric_limits<int>::max());
   const int rank = number("RANK", 0, size - 1);
   if (size == 1) return {c10::make_intrusive<c10d::HashStore>(), 0, 1};
+  make_room_for_connections(rank, size, rank == 0 && !has_agent());
   auto [store, serves] = tcp_store(rank, options);
   store->setTimeout(options.timeout());
   // Another attempt of torchrun's, or another group of this process, must not read the keys of an earlier

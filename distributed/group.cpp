@@ -2,6 +2,8 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,52 +29,96 @@ class OverGroup final : public Transport {
         device_(group_->getBackendName() == "nccl" ? at::kCUDA : at::kCPU) {}
 
   Pending send(const at::Tensor& bytes, int to, Milliseconds timeout) override {
-    return transfer(bytes, timeout, true, false,
+    return transfer(bytes, timeout, {true, false, false},
                     [this, to](std::vector<at::Tensor>& piece) { return group_->send(piece, to, kTag); });
   }
   Pending recv(const at::Tensor& bytes, int from, Milliseconds timeout) override {
-    return transfer(bytes, timeout, false, true,
+    return transfer(bytes, timeout, {false, true, false},
                     [this, from](std::vector<at::Tensor>& piece) { return group_->recv(piece, from, kTag); });
   }
   Pending broadcast(const at::Tensor& bytes, int root, Milliseconds timeout) override {
-    return transfer(bytes, timeout, rank() == root, rank() != root,
+    return transfer(bytes, timeout, {rank() == root, rank() != root, true},
                     [this, root](std::vector<at::Tensor>& piece) {
                       c10d::BroadcastOptions options;
                       options.rootRank = root;
                       return group_->broadcast(piece, options);
                     });
   }
+  void interrupt() noexcept override {
+    Transport::interrupt();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!waited_for_) return;
+    try {
+      waited_for_->abort();
+    } catch (const std::exception&) {  // of a group that cannot; `wait` asks whether it is done
+    }
+  }
 
  private:
   using Work = decltype(std::declval<G&>().barrier());
+  struct Way {
+    bool reads, writes, collective;
+  };
 
-  static void wait(const Work& work, Milliseconds timeout) {
+  void wait_for(const Work& work) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waited_for_ = work;
+  }
+  void wait(const Work& work, Milliseconds timeout, bool collective) {
+    wait_for(work);
+    bool done = false;
+    std::string why = "the merge failed for another rank";
     try {
-      work->wait(timeout);
+      if (collective) poll(work, timeout);
+      if (!interrupted()) done = work->wait(timeout);
     } catch (const std::exception& error) {
       const std::string text = error.what();
-      throw LinkError(text.substr(0, text.find('\n')));
+      why = text.substr(0, text.find('\n'));
+    }
+    wait_for({});
+    if (done) return;
+    if (interrupted()) give_up();
+    throw LinkError(why);
+  }
+  /// Collectives cannot be aborted, and tell when they are done; messages can, and do not tell.
+  void poll(const Work& work, Milliseconds timeout) const {
+    constexpr auto kShortest = std::chrono::microseconds(20), kLongest = std::chrono::microseconds(2000);
+    const auto begin = Clock::now();
+    while (!work->isCompleted() && !interrupted() && Clock::now() - begin < timeout) {
+      const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin) / 8;
+      std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(waited, kShortest, kLongest));
+    }
+  }
+  /// Breaks Gloo's connections as a timeout does, so that what is under way ends, and no later merge takes it
+  /// for its own.
+  void give_up() {
+    if (group_->getBackendName() != "gloo") return;
+    try {
+      std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+      group_->recv(nothing, (rank() + 1) % size(), kTag + 1)->wait(Milliseconds(1));
+    } catch (const std::exception&) {
     }
   }
 
   /// Begins `start` on each piece. A group that takes no tensors on the CPU gets copies, piece after piece.
   template <class Start>
-  Pending transfer(const at::Tensor& bytes, Milliseconds timeout, bool reads, bool writes, Start start) {
+  Pending transfer(const at::Tensor& bytes, Milliseconds timeout, Way way, Start start) {
     if (device_ != at::kCPU) {
-      return [this, bytes, timeout, reads, writes, start] { staged(bytes, timeout, reads, writes, start); };
+      return [this, bytes, timeout, way, start] { staged(bytes, timeout, way, start); };
     }
     std::vector<Work> works;
     each_piece(bytes, [&](at::Tensor piece) { works.push_back(begun(piece, start)); });
-    return [works = std::move(works), timeout, bytes] {
-      for (const Work& work : works) wait(work, timeout);
+    return [this, works = std::move(works), timeout, way, bytes] {
+      for (const Work& work : works) wait(work, timeout, way.collective);
     };
   }
   template <class Start>
-  void staged(const at::Tensor& bytes, Milliseconds timeout, bool reads, bool writes, const Start& start) {
+  void staged(const at::Tensor& bytes, Milliseconds timeout, Way way, const Start& start) {
     each_piece(bytes, [&](at::Tensor piece) {
-      at::Tensor copy = reads ? piece.to(device_) : at::empty_like(piece, piece.options().device(device_));
-      wait(begun(copy, start), timeout);
-      if (writes) piece.copy_(copy);
+      at::Tensor copy =
+          way.reads ? piece.to(device_) : at::empty_like(piece, piece.options().device(device_));
+      wait(begun(copy, start), timeout, way.collective);
+      if (way.writes) piece.copy_(copy);
     });
   }
   template <class Start>
@@ -94,6 +140,8 @@ class OverGroup final : public Transport {
 
   c10::intrusive_ptr<G> group_;
   at::Device device_;
+  std::mutex mutex_;
+  Work waited_for_;
 };
 
 template <class G>

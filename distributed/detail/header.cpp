@@ -21,12 +21,20 @@ std::string named(const ModuleKey& key) {
   return key.number == 0 ? path : c10::str(path, " (number ", key.number, " of that path, from 0)");
 }
 
-/// Compares one value of each rank with that of the first rank that has a recorder.
+bool has_recorder(const Header& header) {
+  return header.present;
+}
+bool has_options(const Header& header) {
+  return header.root >= 0;
+}
+
+/// Compares one value of each rank that has it with the first one's.
 template <class Of>
-std::string differs(const std::vector<Header>& headers, const char* what, const Of& of) {
+std::string differs(const std::vector<Header>& headers, const char* what, const Of& of,
+                    bool (*has)(const Header&) = has_recorder) {
   const Header* first = nullptr;
   for (const Header& header : headers) {
-    if (!header.present) continue;
+    if (!has(header)) continue;
     if (first == nullptr) first = &header;
     if (of(header) == of(*first)) continue;
     return c10::str("rank ", &header - headers.data(), " has the ", what, " ", of(header), ", and rank ",
@@ -43,8 +51,8 @@ std::string options_differ(const std::vector<Header>& headers) {
       {"option same_modules", &Header::same_modules},
       {"option samples", &Header::samples}};
   for (const auto& [what, member] : all) {
-    std::string why =
-        differs(headers, what, [member = member](const Header& header) { return header.*member; });
+    std::string why = differs(
+        headers, what, [member = member](const Header& header) { return header.*member; }, has_options);
     if (!why.empty()) return why;
   }
   return "";
@@ -178,12 +186,11 @@ std::vector<ModuleKey> keys_of(const std::vector<storage::EntryId>& ids) {
 }
 
 std::string Header::encoded() const {
-  if (!present) return "";
   std::ostringstream stream;
   {
     core::OutputArchive archive(stream);
-    archive(protocol, library, refusal, kind, reduction, root, order, everywhere, same_modules, samples,
-            modules);
+    archive(protocol, library, present, refusal, kind, reduction, root, order, everywhere, same_modules,
+            samples, modules);
   }
   return stream.str();
 }
@@ -191,7 +198,6 @@ std::string Header::encoded() const {
 Header Header::decoded(const std::string& text) {
   Header header;
   if (text.empty()) return header;
-  header.present = true;
   try {
     std::istringstream stream(text);
     core::InputArchive archive(stream);
@@ -202,8 +208,8 @@ Header Header::decoded(const std::string& text) {
                                 "); run the same version on all ranks");
       return header;
     }
-    archive(header.refusal, header.kind, header.reduction, header.root, header.order, header.everywhere,
-            header.same_modules, header.samples, header.modules);
+    archive(header.present, header.refusal, header.kind, header.reduction, header.root, header.order,
+            header.everywhere, header.same_modules, header.samples, header.modules);
   } catch (const std::exception&) {
     header.refusal =
         "what it said of itself cannot be read; other traffic came between, or it is no rank of torchtap";
@@ -226,7 +232,7 @@ std::vector<storage::EntryId> united(const std::vector<Header>& headers) {
   return all;
 }
 
-std::string why_not(const std::vector<Header>& headers, int root) {
+std::string why_not(const std::vector<Header>& headers) {
   std::string refusals;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
     if (headers[rank].refusal.empty()) continue;
@@ -234,15 +240,17 @@ std::string why_not(const std::vector<Header>& headers, int root) {
         c10::str(refusals.empty() ? "" : "; ", "rank ", rank, ": ", without_stop(headers[rank].refusal));
   }
   if (!refusals.empty()) return refusals;
-  const Header& chief = headers[static_cast<std::size_t>(root)];
-  const bool any =
-      std::any_of(headers.begin(), headers.end(), [](const Header& header) { return header.present; });
-  if (any && !chief.present) {
+  std::string why = options_differ(headers);
+  if (!why.empty()) return why;
+  const auto any = std::find_if(headers.begin(), headers.end(), has_recorder);
+  if (any == headers.end()) return "";
+  const auto root = static_cast<std::size_t>(any->root);
+  const Header& chief = headers.at(root);
+  if (!chief.present) {
     return c10::str("rank ", root,
                     " merges and has no recorder; give the option root(rank) a rank that has one");
   }
-  std::string why = options_differ(headers);
-  if (why.empty() && chief.order == static_cast<std::int64_t>(Order::tree)) {
+  if (chief.order == static_cast<std::int64_t>(Order::tree)) {
     for (std::size_t rank = 0; rank < headers.size(); ++rank) {
       if (!headers[rank].present) {
         why = c10::str("rank ", rank,

@@ -44,20 +44,21 @@ struct ModuleFacts {
 /// What one rank says of itself.
 struct Header {
   /// Raised whenever messages change.
-  static constexpr std::uint32_t kProtocol = 1;
+  static constexpr std::uint32_t kProtocol = 2;
 
-  bool present = false;  ///< whether it has a recorder; not written
+  bool present = false;  ///< whether it has a recorder
   std::uint32_t protocol = kProtocol;
   std::string library;    ///< its version of torchtap
   std::string refusal;    ///< why it cannot merge; "" if it can
   std::string kind;       ///< of its recorder, "ForwardOutput"
   std::string reduction;  ///< of modules without data
-  std::int64_t root = 0, order = 0, everywhere = 0, same_modules = 0, samples = 0;  ///< its options
+  /// Its options. `root` is -1 if it said nothing of them.
+  std::int64_t root = -1, order = 0, everywhere = 0, same_modules = 0, samples = 0;
   std::vector<ModuleFacts> modules;
 
-  /// A rank without recorder sends nothing.
   std::string encoded() const;
-  /// Throws nothing: what cannot be read is a refusal.
+  /// Throws nothing: what cannot be read is a refusal. Nothing at all is a rank without recorder that leaves
+  /// the options to the others.
   static Header decoded(const std::string& text);
 };
 
@@ -65,7 +66,7 @@ struct Header {
 std::vector<storage::EntryId> united(const std::vector<Header>& headers);
 
 /// Why these ranks cannot merge, naming rank and module; "" if they can.
-std::string why_not(const std::vector<Header>& headers, int root);
+std::string why_not(const std::vector<Header>& headers);
 
 /// What the root decides.
 struct Verdict {

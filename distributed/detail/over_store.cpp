@@ -13,6 +13,11 @@ namespace {
 // A TCPStore of LibTorch 2 takes values of up to 8 MiB.
 constexpr std::int64_t kPiece = std::int64_t{4} << 20;
 
+// The number of a rank: 0 before it comes, 1 if it does not beat (as other implementations may not), then its
+// beats.
+constexpr std::int64_t kBeats = 2;
+constexpr std::int64_t kAnswered = std::int64_t{1} << 40;
+
 /// None of an empty message: a TCPStore of LibTorch 1.13 takes 200 ms to send an empty value.
 std::int64_t pieces_of(std::int64_t bytes) {
   return (bytes + kPiece - 1) / kPiece;
@@ -68,6 +73,7 @@ void OverStore::wait_for(const std::string& key, Milliseconds timeout) {
   auto progress = begin;
   std::int64_t ticks = 0;
   while (!store_->check({key})) {
+    if (interrupted()) throw LinkError("the merge failed for another rank");
     const auto now = Clock::now();
     if (now - progress > timeout) {
       const std::int64_t counted = store_->add(prefix_ + "/ticks", 0);
@@ -164,35 +170,58 @@ void OverStore::tick() {
 }
 
 void OverStore::arrive() {
-  asked([&] { store_->set(prefix_ + "/here/" + std::to_string(rank()), std::vector<std::uint8_t>{1}); });
+  asked([&] { store_->add(prefix_ + "/here/" + std::to_string(rank()), kBeats); });
 }
 
-void OverStore::blame(const std::string& why) noexcept {
-  try {
-    if (store_->add(prefix_ + "/blamed", 1) != 1) return;
-    store_->set(prefix_ + "/why", std::vector<std::uint8_t>(why.begin(), why.end()));
-  } catch (const std::exception&) {  // it is only for a better message
-  }
+void OverStore::beat() {
+  asked([&] { store_->add(prefix_ + "/here/" + std::to_string(rank()), 1); });
 }
 
-std::string OverStore::blamed() noexcept {
-  try {
-    if (!store_->check({prefix_ + "/why"})) return "";
-    const std::vector<std::uint8_t> why = store_->get(prefix_ + "/why");
-    return {why.begin(), why.end()};
-  } catch (const std::exception&) {
-    return "";
-  }
+void OverStore::answer() {
+  asked([&] { store_->add(prefix_ + "/here/" + std::to_string(rank()), kAnswered); });
 }
 
-std::vector<int> OverStore::missing() {
+std::int64_t OverStore::beats_of(int rank) {
+  return asked([&] { return store_->add(prefix_ + "/here/" + std::to_string(rank), 0); });
+}
+
+OverStore::Sign OverStore::sign(std::int64_t beats) noexcept {
+  if (beats >= kAnswered) return Sign::answered;
+  if (beats >= kBeats) return Sign::beats;
+  return beats > 0 ? Sign::here : Sign::absent;
+}
+
+bool OverStore::alarm() {
+  return asked([&] { return store_->add(prefix_ + "/alarm", 1) == 1; });
+}
+
+bool OverStore::alarmed() {
+  return asked([&] { return store_->check({prefix_ + "/alarm"}); });
+}
+
+bool OverStore::decide(const std::string& why) {
   return asked([&] {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < size(); ++rank) {
-      if (!store_->check({prefix_ + "/here/" + std::to_string(rank)})) ranks.push_back(rank);
-    }
-    return ranks;
+    if (store_->add(prefix_ + "/decided", 1) != 1) return false;
+    const std::string text = (why.empty() ? "put" : "why") + why;
+    store_->set(prefix_ + "/why", std::vector<std::uint8_t>(text.begin(), text.end()));
+    return true;
   });
+}
+
+std::optional<std::string> OverStore::decision() {
+  return asked([&]() -> std::optional<std::string> {
+    if (!store_->check({prefix_ + "/why"})) return std::nullopt;
+    const std::vector<std::uint8_t> text = store_->get(prefix_ + "/why");
+    return std::string(text.begin() + 3, text.end());
+  });
+}
+
+std::int64_t OverStore::leave() {
+  return asked([&] { return store_->add(prefix_ + "/left", 1); });
+}
+
+std::int64_t OverStore::left() {
+  return asked([&] { return store_->add(prefix_ + "/left", 0); });
 }
 
 }  // namespace torchtap::distributed::detail

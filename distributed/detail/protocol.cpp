@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
@@ -12,6 +13,11 @@ namespace torchtap::distributed::detail {
 namespace {
 
 constexpr const char* kUnchanged = "Nothing was changed on any rank.";
+// Of a rank that is ready and hears nothing more.
+constexpr const char* kUnknown =
+    "Nothing was changed on this rank. Whether the others merged it cannot know: the root, or who serves the "
+    "store, left "
+    "before all ranks were done.";
 
 std::string listed(const std::vector<int>& ranks) {
   std::ostringstream text;
@@ -73,7 +79,11 @@ std::string text_of(const std::exception& error) {
 }
 
 Protocol::Protocol(const Group& group, const Options& options, Offer offer)
-    : options_(options), offer_(std::move(offer)), rank_(group.rank()), size_(group.size()) {
+    : all_links_(group.links()),
+      options_(options),
+      offer_(std::move(offer)),
+      rank_(group.rank()),
+      size_(group.size()) {
   TORCH_CHECK_VALUE(options.root() >= 0 && options.root() < size_, "merge_ranks: the root is rank ",
                     options.root(), ", and the group has the ranks 0 to ", size_ - 1, ".");
   TORCH_CHECK_VALUE(options.timeout().count() > 0, "merge_ranks: the timeout is ", options.timeout().count(),
@@ -81,23 +91,48 @@ Protocol::Protocol(const Group& group, const Options& options, Offer offer)
   TORCH_CHECK_VALUE(options.samples() >= 0, "merge_ranks: the option samples is ", options.samples(),
                     "; give the number of bytes that ranks may hand round.");
   try {
-    links_ = group.links()->open();
+    links_ = all_links_->open();
   } catch (const LinkError& error) {
-    TORCH_CHECK(false, "merge_ranks: rank ", rank_, ": ", without_stop(error.what()), ". ", kUnchanged);
+    TORCH_CHECK(false, "merge_ranks: ", store_gone(error), ". ", kUnchanged);
   }
 }
 
 void Protocol::run() {
   pack();
+  std::optional<Pulse> pulse;
   try {
-    if (!agree()) return;
-    fold();
-    hand_round();
-    commit();
-  } catch (const LinkError& error) {
-    lost(error.what());
+    try {
+      if (links_.roll != nullptr) links_.roll->arrive();
+      if (links_.roll != nullptr && size_ > 1) pulse.emplace(links_, options_.root(), options_.timeout());
+      if (!agree()) return leave(options_.timeout());
+      fold();
+      hand_round();
+      commit();
+    } catch (const LinkError& error) {
+      lost(error.what());
+    }
+  } catch (...) {
+    leave(time_to_answer());
+    throw;
   }
+  leave(options_.timeout());
+  pulse.reset();
   put();
+}
+
+/// Whoever serves the store stays until the others know how the merge ended, for some time.
+void Protocol::leave(Milliseconds longest) noexcept {
+  if (links_.roll == nullptr || size_ == 1) return;
+  try {
+    links_.roll->answer();
+    std::int64_t left = links_.roll->leave();
+    const auto end = Clock::now() + std::min<Milliseconds>(longest, std::chrono::seconds(10));
+    while (links_.serves && left < size_ && Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      left = links_.roll->left();
+    }
+  } catch (const LinkError&) {  // who served it has gone
+  }
 }
 
 Patience Protocol::patience_with_root() const {
@@ -135,21 +170,22 @@ Header Protocol::header() const {
 
 /// False if no rank has anything.
 bool Protocol::agree() {
-  if (links_.roll != nullptr) links_.roll->arrive();
   Verdict verdict;
-  if (root()) {
+  if (leads()) {
     const std::vector<Header> headers = gather(header());
-    verdict.error = why_not(headers, rank_);
+    verdict.error = why_not(headers);
     for (const Header& one : headers) present_.push_back(one.present);
     modules_ = united(headers);
     verdict.more = encoded(present_, modules_);
     obey(decided(std::move(verdict), patience()));
   } else {
-    links_.control->send_message(header().encoded(), options_.root(), patience_with_root().timeout);
+    links_.control->send_message(header().encoded(), leader_, patience_with_root().timeout);
     verdict = decided({}, patience_with_root());
     obey(verdict);
     decode(verdict.more, present_, modules_);
   }
+  leader_ = options_.root();
+  all_links_->server();  // while the store is there
   std::map<ModuleKey, std::size_t> place;
   const std::vector<ModuleKey> all = keys_of(modules_);
   for (std::size_t i = 0; i < all.size(); ++i) place[all[i]] = i;
@@ -161,13 +197,11 @@ bool Protocol::agree() {
   return std::find(present_.begin(), present_.end(), true) != present_.end();
 }
 
-/// On the root: what each rank says of itself.
+/// On rank 0: what each rank says of itself.
 std::vector<Header> Protocol::gather(Header mine) {
   std::vector<Header> headers(static_cast<std::size_t>(size_));
   headers[static_cast<std::size_t>(rank_)] = std::move(mine);
   const auto end = Clock::now() + options_.timeout();
-  std::vector<int> missing;
-  std::string why;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     const auto left = std::chrono::duration_cast<Milliseconds>(end - Clock::now());
@@ -175,26 +209,18 @@ std::vector<Header> Protocol::gather(Header mine) {
       headers[static_cast<std::size_t>(rank)] =
           Header::decoded(links_.control->recv_message(rank, {std::max(left, Milliseconds(1))}));
     } catch (const LinkError& error) {
-      missing.push_back(rank);
-      if (links_.roll != nullptr) continue;
-      why = c10::str(" (", error.what(), ")");
-      break;  // a group that timed out is of no more use
+      throw LinkError(c10::str("rank ", rank, " did not come within ", options_.timeout().count(),
+                               " ms, or died (", error.what(), ")"));
     }
   }
-  if (missing.empty()) return headers;
-  Verdict verdict;
-  verdict.lost = true;
-  verdict.error =
-      c10::str(listed(missing), " did not come within ", options_.timeout().count(), " ms, or died", why);
-  obey(decided(std::move(verdict), patience()));
   return headers;
 }
 
-/// Gives all ranks the verdict of the root.
+/// Gives all ranks the verdict of the one that leads.
 Verdict Protocol::decided(Verdict mine, const Patience& patience) {
-  std::string text = root() ? mine.encoded() : std::string();
-  links_.control->broadcast_message(text, options_.root(), patience);
-  return root() ? std::move(mine) : Verdict::decoded(text);
+  std::string text = leads() ? mine.encoded() : std::string();
+  links_.control->broadcast_message(text, leader_, patience);
+  return leads() ? std::move(mine) : Verdict::decoded(text);
 }
 
 void Protocol::obey(const Verdict& verdict) const {
@@ -203,27 +229,25 @@ void Protocol::obey(const Verdict& verdict) const {
   TORCH_CHECK_VALUE(false, "merge_ranks: ", without_stop(verdict.error), ". ", kUnchanged);
 }
 
-/// Throws the error of a rank that heard nothing more, and tells other ranks where a store makes that
-/// possible.
+/// What a rank does that heard nothing more: throws, unless it learns from the store that all put the result
+/// in place.
 void Protocol::lost(const std::string& what) {
-  std::string why = what;
+  std::string why;
+  bool known = !ready_;
   if (links_.roll != nullptr) {
-    std::vector<int> missing;
     try {
-      missing = links_.roll->missing();
-    } catch (const LinkError&) {  // of which `what` tells
+      why = settled(what);
+      if (why.empty()) return;
+      known = true;
+    } catch (const LinkError& gone) {
+      why = store_gone(gone);
     }
-    links_.roll->blame(missing.empty() ? c10::str("rank ", rank_, " reports: ", what)
-                                       : c10::str(listed(missing), " did not come within ",
-                                                  options_.timeout().count(), " ms, or died"));
-    const std::string blamed = links_.roll->blamed();
-    if (!blamed.empty()) why = blamed;
-  } else if (!root()) {
-    why = c10::str("the root, rank ", options_.root(), ", did not answer within ", options_.timeout().count(),
+  } else if (!leads()) {
+    why = c10::str("the root, rank ", leader_, ", did not answer within ", options_.timeout().count(),
                    " ms, or died (", what, "); if it lives, its error names the rank that failed");
-  }
-  if (root()) {  // the others wait for a verdict, or will
-    Verdict verdict;
+  } else {
+    why = what;
+    Verdict verdict;  // for which the others wait, or will
     verdict.lost = true;
     verdict.error = why;
     try {
@@ -231,7 +255,68 @@ void Protocol::lost(const std::string& what) {
     } catch (const LinkError&) {
     }
   }
-  TORCH_CHECK(false, "merge_ranks: ", without_stop(why), ". ", kUnchanged);
+  TORCH_CHECK(false, "merge_ranks: ", without_stop(why), ". ", known ? kUnchanged : kUnknown);
+}
+
+/// Of a store that does not answer: which rank is the reason, as far as it is known.
+std::string Protocol::store_gone(const LinkError& error) const {
+  const int server = all_links_->server();
+  if (server < 0)
+    return c10::str("rank ", rank_, ": ", without_stop(error.what()), "; who serves it died or ended");
+  return c10::str("rank ", server, ", which serves the store, died or ended (", without_stop(error.what()),
+                  ")");
+}
+
+/// Why the merge failed, the same on all ranks; "" if it did not. Throws `LinkError` if the store is gone.
+std::string Protocol::settled(const std::string& what) {
+  OverStore& roll = *links_.roll;
+  const auto decision_within = [&](Milliseconds time) {
+    const auto end = Clock::now() + time;
+    auto decision = roll.decision();
+    while (!decision.has_value() && Clock::now() < end) {
+      std::this_thread::sleep_for(Milliseconds(10));
+      decision = roll.decision();
+    }
+    return decision;
+  };
+  const bool first = roll.alarm();
+  roll.answer();
+  auto decision = first ? roll.decision() : decision_within(time_to_answer() * 2);
+  if (decision.has_value()) return *decision;
+  std::string why = who_is_lost(what);
+  if (roll.decide(why)) return why;
+  decision = decision_within(time_to_answer());
+  return decision.value_or(why);
+}
+
+Milliseconds Protocol::time_to_answer() const {
+  return std::min(options_.timeout(), 4 * Pulse::period(options_.timeout()) + Milliseconds(1000));
+}
+
+/// Asks the store: ranks that did not come, and ranks that came and do not answer.
+std::string Protocol::who_is_lost(const std::string& what) {
+  std::vector<int> silent, absent;
+  const auto end = Clock::now() + time_to_answer();
+  for (int rank = 0; rank < size_; ++rank) {
+    auto sign = links_.roll->sign_of(rank);
+    while ((sign == OverStore::Sign::beats || sign == OverStore::Sign::absent) && Clock::now() < end) {
+      std::this_thread::sleep_for(Milliseconds(10));
+      sign = links_.roll->sign_of(rank);
+    }
+    if (sign == OverStore::Sign::beats) silent.push_back(rank);
+    if (sign == OverStore::Sign::absent) absent.push_back(rank);
+  }
+  std::string why;
+  if (!silent.empty()) {
+    why =
+        c10::str(listed(silent), silent.size() == 1 ? " died or hangs" : " died or hang",
+                 ": nothing was heard within ", time_to_answer().count(), " ms when rank ", rank_, " asked");
+  }
+  if (!absent.empty()) {
+    why += c10::str(why.empty() ? "" : "; ", listed(absent), " did not come, or died before (the timeout is ",
+                    options_.timeout().count(), " ms)");
+  }
+  return why.empty() ? c10::str("rank ", rank_, " reports: ", what) : why;
 }
 
 void Protocol::hand_round() {
@@ -288,6 +373,7 @@ void Protocol::commit() {
   if (failure_.empty() && puts && offer_.ready) failure_ = offer_.ready();
   if (!root()) {
     links_.control->send_message(failure_, options_.root(), patience_with_root().timeout);
+    ready_ = failure_.empty();
     return obey(decided({}, patience_with_root()));
   }
   Verdict verdict;
@@ -297,6 +383,7 @@ void Protocol::commit() {
       try {
         why = links_.control->recv_message(rank, patience_with_root());
       } catch (const LinkError& error) {
+        if (links_.roll != nullptr) throw;
         verdict.lost = true;
         why = c10::str("nothing was heard of it after the states were merged; it died or hangs (",
                        error.what(), ")");
@@ -304,7 +391,14 @@ void Protocol::commit() {
     }
     if (!why.empty()) verdict.error += c10::str(verdict.error.empty() ? "" : "; ", "rank ", rank, ": ", why);
   }
-  obey(decided(std::move(verdict), patience()));
+  if (links_.roll != nullptr && verdict.error.empty() && !links_.roll->decide("")) {
+    throw LinkError("the merge failed for another rank");
+  }
+  try {
+    decided(verdict, patience());
+  } catch (const LinkError&) {  // the decision stands
+  }
+  obey(verdict);
 }
 
 void Protocol::put() {

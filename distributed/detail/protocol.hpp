@@ -11,6 +11,7 @@
 #include <torchtap/core/sink.hpp>
 #include <torchtap/distributed/detail/header.hpp>
 #include <torchtap/distributed/detail/parcel.hpp>
+#include <torchtap/distributed/detail/pulse.hpp>
 #include <torchtap/distributed/group.hpp>
 #include <torchtap/distributed/options.hpp>
 
@@ -31,13 +32,19 @@ struct Offer {
 
 /// One merge, on one rank:
 ///
-/// 1. Each rank sends its header to the root, which compares them and tells all ranks what it found.
+/// 1. Each rank sends its header to rank 0 (who the root is, is one of the options that ranks have to agree
+/// on), which
+///    compares them and tells all ranks what it found.
 /// 2. States go to the root in the order of ranks (or up a tree), and are merged as they arrive.
 /// 3. The root tells whether that worked, and hands the result round.
 /// 4. Each rank tells the root that it can put the result in place; the root tells all ranks to do so.
 ///
 /// So nothing changes on any rank unless all of them got through. Between two ranks messages are in order, so
 /// there are no numbers in them.
+///
+/// With a store, a rank that hears nothing more raises an alarm there. All that live answer it, so that it is
+/// known who does not; and the store has one place for how the merge ends, which whoever comes first decides
+/// for all.
 class Protocol {
  public:
   Protocol(const Group& group, const Options& options, Offer offer);
@@ -46,6 +53,7 @@ class Protocol {
 
  private:
   bool root() const noexcept { return rank_ == options_.root(); }
+  bool leads() const noexcept { return rank_ == leader_; }
   Patience patience(int steps = 1) const { return {options_.timeout(), steps}; }
   /// For what the root sends once it has waited for others itself.
   Patience patience_with_root() const;
@@ -61,7 +69,12 @@ class Protocol {
   void put();
   Verdict decided(Verdict mine, const Patience& patience);
   void obey(const Verdict& verdict) const;
-  [[noreturn]] void lost(const std::string& what);
+  void lost(const std::string& what);
+  std::string settled(const std::string& what);
+  std::string who_is_lost(const std::string& what);
+  Milliseconds time_to_answer() const;
+  std::string store_gone(const LinkError& error) const;
+  void leave(Milliseconds longest) noexcept;
 
   // fold.cpp
   void fold();
@@ -73,11 +86,15 @@ class Protocol {
   void send_to(int rank, std::vector<Parcel> parcels, int steps);
   std::vector<Parcel> packed_total();
 
+  const std::shared_ptr<detail::Links> all_links_;
   Links::Session links_;
   const Options options_;
   Offer offer_;
   const int rank_;
   const int size_;
+  int leader_ = 0;                             ///< who tells the others how it goes on: rank 0, then the root
+  int lost_ = 0;                               ///< how many ranks will not leave
+  bool ready_ = false;                         ///< whether this rank said that it can put the result in place
   std::vector<Parcel> own_;                    ///< of the offer, in its order
   std::vector<std::size_t> places_;            ///< where the modules of the offer are among all
   std::vector<storage::EntryId> modules_;      ///< of all ranks

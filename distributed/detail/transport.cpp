@@ -1,7 +1,13 @@
 // Messages between ranks, and the links of a group.
 #include <ATen/Functions.h>
 #include <ATen/ops/from_blob.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <charconv>
+#include <filesystem>
 #include <utility>
 
 #include <torchtap/distributed/detail/transport.hpp>
@@ -25,6 +31,37 @@ std::uint64_t decoded(const std::string& bytes) {
   if (length > kLongest) throw LinkError("the length of a message is damaged; other traffic came between");
   return length;
 }
+
+/// Whether this process listens at a port, as the one does that serves a `TCPStore`, which does not tell.
+bool listens_at(int port) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    const std::string name = entry.path().filename();
+    int fd = -1, listens = 0;
+    std::from_chars(name.data(), name.data() + name.size(), fd);
+    socklen_t length = sizeof listens;
+    sockaddr_in6 address{};
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) continue;
+    length = sizeof address;
+    // The port lies at the same place in addresses of both families.
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
+        (address.sin6_family == AF_INET || address.sin6_family == AF_INET6) &&
+        ntohs(address.sin6_port) == port) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool serves(c10::intrusive_ptr<c10d::Store> store) {
+  while (auto* const prefix = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    store = prefix->getUnderlyingStore();
+  }
+  auto* const tcp = dynamic_cast<c10d::TCPStore*>(store.get());
+  return tcp != nullptr && listens_at(tcp->getPort());
+}
+
+constexpr const char* kServer = "merges/server";
 
 }  // namespace
 
@@ -90,15 +127,34 @@ Links::Session Links::open() const {
     std::int64_t merge = 0;
     try {
       merge = store_->add("merges/" + std::to_string(rank_), 1);
+      if (*server_ == -1 && serves(store_)) {
+        *server_ = rank_;
+        const std::string text = std::to_string(rank_);
+        store_->set(kServer, std::vector<std::uint8_t>(text.begin(), text.end()));
+      }
     } catch (const std::exception& error) {
       throw LinkError(std::string("the store does not answer: ") + error.what());
     }
     session.roll = std::make_shared<OverStore>(store_, "merge/" + std::to_string(merge), rank_, size_);
     session.control = session.roll;
+    session.serves = *server_ == rank_;
   }
   session.data = group_ != nullptr ? group_ : session.control;
   if (session.control == nullptr) session.control = group_;
+  session.data->begin();
   return session;
+}
+
+int Links::server() const noexcept {
+  try {
+    if (*server_ == -1 && store_ != nullptr) {
+      if (!store_->check({kServer})) return -1;
+      const std::vector<std::uint8_t> text = store_->get(kServer);
+      *server_ = std::stoi(std::string(text.begin(), text.end()));
+    }
+  } catch (const std::exception&) {  // it was not known in time
+  }
+  return *server_;
 }
 
 }  // namespace torchtap::distributed::detail

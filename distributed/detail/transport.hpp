@@ -5,10 +5,12 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -56,13 +58,19 @@ class Transport {
   virtual void broadcast_message(std::string& text, int root, const Patience& patience);
   /// Tells ranks that wait for this one that it is at work.
   virtual void tick() {}
+  /// From another thread: whatever waits throws `LinkError`, also later, until `begin`.
+  virtual void interrupt() noexcept { interrupted_ = true; }
+  /// Before the first message of a merge.
+  virtual void begin() noexcept { interrupted_ = false; }
 
  protected:
   Transport(int rank, int size) : rank_(rank), size_(size) {}
+  bool interrupted() const noexcept { return interrupted_; }
 
  private:
   int rank_;
   int size_;
+  std::atomic<bool> interrupted_{false};
 };
 
 /// The storage of a contiguous tensor on the CPU as bytes, which keep it alive.
@@ -83,14 +91,31 @@ class OverStore final : public Transport {
   void broadcast_message(std::string& text, int root, const Patience& patience) override;
   void tick() override;
 
+  /// What the other ranks know of one. Ranks that answer once a merge fails live.
+  enum class Sign { absent, here, beats, answered };
   /// Says that this rank takes part.
   void arrive();
-  /// The ranks that have not arrived.
-  std::vector<int> missing();
-  /// Says why this merge fails, unless another rank did. Throws nothing.
-  void blame(const std::string& why) noexcept;
-  /// What the first rank said; "" if none did. Throws nothing.
-  std::string blamed() noexcept;
+  /// Says that it still lives.
+  void beat();
+  /// Says that it knows of the alarm, or is done.
+  void answer();
+  Sign sign_of(int rank) { return sign(beats_of(rank)); }
+  /// A number that grows with each beat of a rank, and what it tells.
+  std::int64_t beats_of(int rank);
+  static Sign sign(std::int64_t beats) noexcept;
+
+  /// Says that this merge fails for somebody. True for the first one, who finds out why.
+  bool alarm();
+  bool alarmed();
+  /// Decides how the merge ends: that it fails and why, or with "" that all put the result in place. False if
+  /// that was decided before.
+  bool decide(const std::string& why);
+  /// What was decided.
+  std::optional<std::string> decision();
+
+  /// Says that this rank needs the store no more for this merge, and counts the ranks of which that is known.
+  std::int64_t leave();
+  std::int64_t left();
 
  private:
   void put(const std::string& key, const at::Tensor& bytes);
@@ -116,22 +141,27 @@ class Links {
   /// What one merge uses.
   struct Session {
     std::shared_ptr<OverStore> roll;     ///< null without a store
+    bool serves = false;                 ///< whether the store ends with this process
     std::shared_ptr<Transport> control;  ///< for what ranks agree on
     std::shared_ptr<Transport> data;     ///< for states
   };
   /// All ranks have to call it in the same order. Throws `LinkError`.
   Session open() const;
+  /// The rank with which the store ends, as far as it is known; -1 otherwise. Throws nothing.
+  int server() const noexcept;
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
  protected:
   Links(const Links&) = default;
+  void served_by(int rank) noexcept { *server_ = rank; }
 
  private:
   std::shared_ptr<Transport> group_;  // null if there is only a store
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_;
   int size_;
+  std::shared_ptr<std::atomic<int>> server_ = std::make_shared<std::atomic<int>>(-1);
 };
 
 }  // namespace torchtap::distributed::detail

@@ -32,20 +32,39 @@ class Variables {
   }
 };
 
-// Without -r, -t and a folder for logs, torchrun of Debian 12 fails on its Python 3.11.
-std::string torchrun(const std::string& logs, const std::string& program) {
-  return "env RANKS_LINK=environment OMP_NUM_THREADS=1 " TORCHTAP_TEST_PYTHON
-         " -m torch.distributed.run -r 1 -t 1 --log_dir " +
-         logs + " --no_python --nproc_per_node 3 --master_addr 127.0.0.1 --master_port " +
-         std::to_string(torchtap_test::free_port()) + " " + program + " >" + logs + "/said 2>&1";
+/// Runs a line of the shell in `folder`, where `torchrun` is that of the Python which has torch, and
+/// ./my_program a rank.
+int run_in(const torchtap_test::TemporaryDirectory& folder, const std::string& line) {
+  const auto script = [&folder](const std::string& name, const std::string& text) {
+    std::ofstream(folder / name) << "#!/bin/sh\nexec " << text << '\n';
+    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+  };
+  script("torchrun", TORCHTAP_TEST_PYTHON " -m torch.distributed.run \"$@\"");
+  script("my_program", TORCHTAP_TEST_RANK " environment");
+  std::ofstream(folder / "line.sh") << line << '\n';
+  const std::string command =
+      "cd " + folder.path() +
+      " && env PATH=.:$PATH RANKS_LINK=environment OMP_NUM_THREADS=1 PET_MASTER_PORT=" +
+      std::to_string(torchtap_test::free_port()) + " sh line.sh >said 2>&1";
+  return std::system(command.c_str());
+}
+
+/// The line of docs/guides/many-ranks.md that starts ranks.
+std::string line_of_the_guide() {
+  std::ifstream guide(TORCHTAP_TEST_SOURCE "/docs/guides/many-ranks.md");
+  for (std::string line; std::getline(guide, line);) {
+    if (line.compare(0, 9, "torchrun ") == 0) return line;
+  }
+  return "";
 }
 
 /// That of Debian 13 asks for a library (libuv) that its LibTorch was built without, whatever it is to start.
 struct HasTorchrun {
   boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
     const torchtap_test::TemporaryDirectory folder;
-    if (sizeof TORCHTAP_TEST_PYTHON > 1 && std::system(torchrun(folder.path(), "true").c_str()) == 0)
-      return true;
+    // Without -r, -t and a folder for logs, torchrun of Debian 12 fails on its Python 3.11.
+    const char* const line = "torchrun -r 1 -t 1 --log_dir logs --no_python --nproc_per_node 1 true";
+    if (sizeof TORCHTAP_TEST_PYTHON > 1 && run_in(folder, line) == 0) return true;
     boost::test_tools::assertion_result no(false);
     no.message() << "torchrun does not start even `true` here";
     return no;
@@ -69,18 +88,37 @@ BOOST_AUTO_TEST_CASE(gives_ranks_of_a_launcher_a_group) {
   BOOST_TEST(distributed::has_gloo() == torchtap_test::with_gloo());
 }
 
-BOOST_AUTO_TEST_CASE(works_under_torchrun, *boost::unit_test::precondition(HasTorchrun())) {
+BOOST_AUTO_TEST_CASE(works_under_torchrun_as_the_guide_has_it,
+                     *boost::unit_test::precondition(HasTorchrun())) {
   const torchtap_test::TemporaryDirectory folder;
-  const std::string command = torchrun(folder.path(), TORCHTAP_TEST_RANK " environment");
-  BOOST_TEST(std::system(command.c_str()) == 0);
+  BOOST_TEST(run_in(folder, line_of_the_guide()) == 0);
   int right = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
     if (entry.path().filename() != "stdout.log") continue;
     std::ifstream stream(entry.path());
-    for (std::string line; std::getline(stream, line);) right += line == "sum 6" ? 1 : 0;
+    for (std::string line; std::getline(stream, line);) right += line == "sum 10" ? 1 : 0;
   }
-  BOOST_TEST(right == 3);
-  if (right != 3) BOOST_TEST_MESSAGE(std::ifstream(folder / "said").rdbuf());
+  BOOST_TEST(right == 4);
+  if (right != 4) BOOST_TEST_MESSAGE(std::ifstream(folder / "said").rdbuf());
+}
+
+// Connections to all ranks need descriptors: the limit is raised as far as it may be, and told where that is
+// not enough.
+BOOST_AUTO_TEST_CASE(raises_the_limit_of_descriptors_or_says_it) {
+  Launch launch;
+  launch.size = 3;
+  launch.scenario = "environment";
+  const auto limited = [](const std::string& limit) {
+    return std::vector<std::string>{"/bin/sh", "-c",
+                                    "ulimit " + limit + " && exec " TORCHTAP_TEST_RANK " environment"};
+  };
+  launch.others = {{0, limited("-Sn 16")}, {1, limited("-Sn 16")}};
+  for (const auto& result : run_ranks(launch)) BOOST_TEST(result.at("sum") == "6");
+  launch.others = {{0, limited("-n 30")}, {1, {"/bin/true"}}, {2, {"/bin/true"}}};
+  const std::string text = run_ranks(launch).at(0).at("failed");
+  for (const char* part : {"rank 0 of 3", "file descriptors", "may have 30", "ulimit"}) {
+    BOOST_TEST(text.find(part) != std::string::npos, text);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(needs_its_variables) {

@@ -18,7 +18,7 @@ std::vector<RankResult> ranks(int size, const std::string& scenario, const std::
   Launch launch;
   launch.size = size;
   launch.scenario = scenario;
-  launch.link = torchtap_test::with_gloo() ? link : "store";
+  launch.link = torchtap_test::with_gloo() || link == "served" ? link : "store";
   launch.variables = variables;
   return run_ranks(launch);
 }
@@ -61,6 +61,9 @@ BOOST_DATA_TEST_CASE(are_the_same_error_on_all_ranks, bdata::make({"environment"
   check_error(results, "kept", {"rank 0", "\"layer\"", "samples(bytes)", "torchtap merge"});
   check_error(results, "too-many", {"bytes", "option samples allows 100"});
   check_error(results, "options", {"rank 2", "everywhere"});
+  check_error(results, "options-root", {"rank 2 has the option root 1", "rank 0 has 0"});
+  check_error(results, "options-order", {"rank 1 has the option order", "rank 0"});
+  check_error(results, "options-without", {"rank 1 has the option everywhere 0", "rank 0 has 1"});
   check_error(results, "spooled", {"rank 2", "\"layer\"", "spooled", "torchtap merge"});
   check_error(results, "in-merge", {"rank 1", "\"layer\"", "Every"});
   check_error(results, "by-hand", {"rank 1", "\"layer\"", "set by hand"});
@@ -96,9 +99,35 @@ BOOST_DATA_TEST_CASE(of_a_dead_root_are_errors, bdata::make({"environment", "gro
   for (const std::size_t rank : {1, 2}) {
     const std::string text = results[rank].at("killed");
     BOOST_TEST(text.substr(0, 5) == "lost ", text);
+    BOOST_TEST(text.find("rank 0") != std::string::npos, text);
+    BOOST_TEST(std::stod(results[rank].at("killed-took")) < 6.0);
     BOOST_TEST(results[rank].at("killed-state") == "as before");
     BOOST_TEST_MESSAGE("dead root over " << link << ", rank " << rank << ": " << text);
   }
+}
+
+// The rank that died, and no other, whatever the survivors waited for at that moment, and with the root, too.
+BOOST_DATA_TEST_CASE(name_the_rank_that_died_while_data_moved,
+                     bdata::make({"0", "2"}) * bdata::make({"environment", "both", "served"}), who, link) {
+  for (const char* after : {"20000", "150000"}) {
+    const auto results = ranks(
+        4, "dies-within", link,
+        {{"RANKS_WHO", who}, {"RANKS_AFTER", after}, {"RANKS_COLUMNS", "500000"}, {"RANKS_TIMEOUT", "4000"}});
+    for (std::size_t rank = 0; rank < results.size(); ++rank) {
+      if (std::to_string(rank) == who) continue;
+      const std::string text = results[rank].at("within");
+      BOOST_TEST_MESSAGE("rank " << who << " dies after " << after << " us over " << link << ", rank " << rank
+                                 << " says after " << results[rank].at("within-took") << " s: " << text);
+      if (text == "merged") continue;
+      BOOST_TEST(text.find("merge_ranks: rank " + std::string(who)) != std::string::npos, text);
+      BOOST_TEST(std::stod(results[rank].at("within-took")) < 10.0);
+    }
+  }
+}
+
+// The process that serves the store ends as soon as it has merged.
+BOOST_AUTO_TEST_CASE(do_not_come_of_a_store_that_ends_after_the_merge) {
+  for (const auto& result : ranks(3, "last", "served")) BOOST_TEST(result.at("last") == "merged");
 }
 
 // Whenever a rank dies: all others have the result, or none.

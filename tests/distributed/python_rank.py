@@ -20,7 +20,8 @@ ROOT = 0
 
 
 class OverGroup:
-    """Messages between this rank and the root, over the group: eight bytes with the length, and the data."""
+    """Messages between this rank and the root, which is rank 0 here, over the group: eight bytes with the length, and the
+    data."""
 
     def __init__(self, group):
         self.group = group
@@ -38,6 +39,9 @@ class OverGroup:
             self.group.recv([piece], ROOT, TAG).wait()
         return bytes(data.tolist())
 
+    def leave(self):
+        pass
+
 
 class OverStore:
     """The same over a store: a key with the length, and one for each piece. What the root tells all ranks is read by each
@@ -47,7 +51,10 @@ class OverStore:
         merge = store.add(f"merges/{rank}", 1)
         self.store = PrefixStore(f"merge/{merge}", store)
         self.rank, self.size, self.sent, self.received = rank, size, 0, 0
-        self.store.set(f"here/{rank}", "\1")
+        self.store.add(f"here/{rank}", 1)  # and no more, as a rank does that does not beat
+
+    def leave(self):
+        self.store.add("left", 1)  # who serves the store waits for it
 
     def send(self, data):
         key = f"{self.rank}-{ROOT}/{self.sent}"
@@ -93,6 +100,7 @@ def take_part(group, control):
             group.broadcast([piece], options).wait()
     control.send(b"")  # nothing to put in place
     verdict()
+    control.leave()
     return total
 
 

@@ -62,6 +62,10 @@ class Errors {
     attempt("kept", Options());
     attempt("too-many", Options(), 4, limits().samples(100));
     attempt("options", Options().reduction(Moments()), 4, limits().everywhere(rank_ != 2));
+    attempt("options-root", Options().reduction(Moments()), 4, limits().root(rank_ == 2 ? 1 : 0));
+    attempt("options-order", Options().reduction(Moments()), 4,
+            limits().order(rank_ == 1 ? tap::distributed::Order::tree : tap::distributed::Order::ranks));
+    without_recorder();
     attempt("spooled", rank_ == 2 ? Options().spool(variable("RANKS_FILE") + ".spool",
                                                     tap::storage::SpoolOptions().mkdir(true).sync(false))
                                   : Options());
@@ -154,6 +158,13 @@ class Errors {
       return;
     }
     attempt("no-root", Options().reduction(Moments()));
+  }
+
+  /// Ranks without a recorder have options, too.
+  void without_recorder() {
+    if (rank_ != 1) return attempt("options-without", Options().reduction(Moments()));
+    say("options-without ",
+        thrown([&] { tap::distributed::merge_ranks(group_, limits().everywhere(false)); }));
   }
 
   /// Found before anything is sent.

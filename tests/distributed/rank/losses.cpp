@@ -79,6 +79,12 @@ void dies_within() {
   if (chosen(group)) ::pause();
 }
 
+/// Merges, and ends at once.
+void last() {
+  attempt("last", make_group(std::chrono::seconds(20)), limits().timeout(std::chrono::seconds(20)));
+  ::_exit(0);
+}
+
 /// A rank misses a merge, comes late, and all meet again in the next one.
 void late() {
   const Group group = make_group(std::chrono::seconds(20));
@@ -111,6 +117,7 @@ void add_losses(std::map<std::string, Scenario>& all) {
   all["killed"] = killed;
   all["stopped"] = stopped;
   all["dies-within"] = dies_within;
+  all["last"] = last;
   all["late"] = late;
   all["slow"] = slow;
   all["throws"] = throws;

@@ -4,6 +4,9 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <thread>
 #if TORCHTAP_TEST_GLOO
 #include <gloo/transport/device.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -12,6 +15,30 @@
 #include "support.hpp"
 
 namespace rank_test {
+namespace {
+
+/// Asks the store seldom, so that its rank learns last what happened.
+class Slow final : public c10d::PrefixStore {
+ public:
+  using PrefixStore::PrefixStore;
+  bool check(const std::vector<std::string>& keys) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return PrefixStore::check(keys);
+  }
+};
+
+/// Served by rank 0, for as long as it runs.
+c10::intrusive_ptr<c10d::Store> served(int rank, int size) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(std::stoi(variable("MASTER_PORT")));
+  options.isServer = rank == 0;
+  options.numWorkers = size;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  if (rank == 0) return c10::make_intrusive<c10d::PrefixStore>("ranks", store);
+  return c10::make_intrusive<Slow>("ranks", store);
+}
+
+}  // namespace
 
 tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
   const std::string link = variable("RANKS_LINK");
@@ -20,6 +47,7 @@ tap::distributed::Group make_group(std::chrono::milliseconds timeout) {
         tap::distributed::EnvironmentOptions().timeout(timeout).linger(std::chrono::seconds(2)));
   }
   const int rank = std::stoi(variable("RANK")), size = std::stoi(variable("WORLD_SIZE"));
+  if (link == "served") return {served(rank, size), rank, size};
   const c10::intrusive_ptr<c10d::Store> store =
       c10::make_intrusive<c10d::FileStore>(variable("RANKS_FILE"), size);
   store->setTimeout(std::chrono::seconds(60));
