@@ -27,7 +27,9 @@ class TORCHTAP_API ModuleView : public ranges::view_interface<ModuleView> {
   auto begin() const noexcept { return modules_->begin(); }
   auto end() const noexcept { return modules_->end(); }
   /// The modules themselves.
-  const std::vector<model::ModuleRef>& vector() const noexcept { return *modules_; }
+  const std::vector<model::ModuleRef>& vector() const& noexcept { return *modules_; }
+  /// Of a view that ends with the expression, as in `for (auto& module : modules(*net).vector())`.
+  std::vector<model::ModuleRef> vector() && { return *modules_; }
 
  private:
   std::shared_ptr<const std::vector<model::ModuleRef>> modules_;

@@ -368,4 +368,15 @@ BOOST_AUTO_TEST_CASE(pipelines_on_what_is_returned) {
   BOOST_TEST(ranges::empty(selectors::ModuleView()));
 }
 
+// In C++17 a range-for keeps what its expression returns, and not the view that it was asked of.
+BOOST_AUTO_TEST_CASE(vector_of_a_temporary_view_outlives_it) {
+  using torchtap::selectors::ModuleView;
+  static_assert(!std::is_reference_v<decltype(std::declval<ModuleView>().vector())>);
+  static_assert(std::is_reference_v<decltype(std::declval<ModuleView&>().vector())>);
+  torch::nn::Sequential model(torch::nn::Linear(2, 3), torch::nn::ReLU());
+  std::vector<std::string> paths;
+  for (const auto& module : torchtap::selectors::modules(model).vector()) paths.push_back(module.path());
+  BOOST_TEST((paths == std::vector<std::string>{"", "0", "1"}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
