@@ -16,18 +16,22 @@ struct Tolerance {
   double atol = 1e-8;
 };
 
+/// The status of a module that recorded nothing on either side, be it that a side lacks it.
+constexpr char kNotRun[] = "not run";
+
 /// The comparison of the values of one module, or of one pair of tensors.
 struct Comparison {
-  std::string status = "equal";  ///< "close", "different"; or the reason why the two cannot be compared
-  std::string detail;            ///< where, in words
-  std::int64_t at = 0;           ///< the first sample that does not agree
+  /// "close", "different", "not run" on both sides; or the reason why the two cannot be compared.
+  std::string status = "equal";
+  std::string detail;   ///< where, in words
+  std::int64_t at = 0;  ///< the first sample that does not agree
   std::int64_t samples = 0;
   double max_abs = 0;
   double max_rel = 0;
   double dot = 0, norm_a = 0, norm_b = 0;
   bool compared = false;
 
-  bool agrees() const { return status == "equal" || status == "close"; }
+  bool agrees() const { return status == "equal" || status == "close" || status == kNotRun; }
   double cosine() const;
   /// Keeps only the first failure.
   void fail(const std::string& what, const std::string& where, std::int64_t sample = 0);

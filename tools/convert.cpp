@@ -25,6 +25,7 @@
 #include "progress.hpp"
 #include "recordings.hpp"
 #include "texts.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -42,7 +43,8 @@ their shapes agree, otherwise numbered, "path/0", "path/1".
   csv           a folder with one file per tensor: one line per row, values separated by commas. With three or more
                 dimensions, one line per value, preceded by its indices, under a header "dim0,dim1,dim2,value".
 
-In folders, index.json gives the module, result and sample of each file. Texts beside the tensors, such as the name of
+In folders, index.json gives the module, result and sample of each file. Characters that a file name cannot hold, and
+control characters, are replaced by "_", and names of more than 200 bytes are cut. Texts beside the tensors, such as the name of
 an architecture in a checkpoint, are written to index.json, or to the metadata of safetensors.
 
 Examples:
@@ -71,17 +73,24 @@ struct Item {
   at::Tensor tensor;
 };
 
-/// Names come from files; none may lead out of the folder.
+/// A name from a file as part of a path: it leads nowhere else, prints as one line, and is short enough for a
+/// file system.
 std::string safe(std::string part) {
+  constexpr std::size_t kLongest = 200;  // bytes; file systems take 255, and a number and a suffix may follow
   for (char& c : part) {
-    if (c == '/' || c == '\0') c = '_';
+    if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '_';
   }
   if (!part.empty() && part[0] == '.') part[0] = '_';
-  return part;
+  if (part.size() <= kLongest) return part;
+  std::size_t end = kLongest;
+  while ((static_cast<unsigned char>(part[end]) & 0xc0) == 0x80) --end;  // within a letter of UTF-8
+  return part.substr(0, end) + "~";
 }
 
 class Names {
  public:
+  /// `reserved` names no tensor.
+  explicit Names(const char* reserved) : taken_{reserved} {}
   std::string unique(const std::string& name) {
     std::string result = name;
     for (int i = 2; !taken_.insert(result).second; ++i) result = name + "~" + std::to_string(i);
@@ -95,9 +104,9 @@ class Names {
 /// Calls `visit` with one tensor after another; only one module is in memory at a time.
 template <class Visit>
 void each_tensor(const Layers& layers, const Options& options, const Visit& visit) {
-  Names names;
-  for (const auto& layer : layers.all) {
-    if (!options.entry.empty() && layer.index != layers.at(options.entry).index) continue;
+  Names names("__metadata__");  // of safetensors
+  for (const Layer* chosen : layers.chosen(options.entry)) {
+    const Layer& layer = *chosen;
     for (const auto& result : results_of(layer.entry.value())) {
       std::string name = layer.path.empty() ? "root" : safe(layer.path);
       if (!result.name.empty()) name += "/" + safe(result.name);
@@ -285,7 +294,7 @@ void add_convert(CLI::App& app) {
       ->required()
       ->check(CLI::IsMember({"npy", "safetensors", "csv"}));
   command->add_option("--entry", options->entry, "One module only, by its path or index");
-  command->add_option("--save", options->save, "Output folder, or output file for safetensors")
+  command->add_option("-o,--save", options->save, "Output folder, or output file for safetensors")
       ->required()
       ->check(place());
   command->add_flag("--json", options->json, "Report the files written as JSON");
@@ -294,10 +303,19 @@ void add_convert(CLI::App& app) {
     const Layers layers = open_layers(options->path);
     const bool one_file = options->format == "safetensors";
     Json written = one_file ? convert_to_safetensors(layers, *options) : convert_to_folder(layers, *options);
-    if (!options->json) return;
+    const auto modules = static_cast<std::int64_t>(layers.chosen(options->entry).size());
+    if (!options->json) {
+      const auto tensors = static_cast<std::int64_t>(
+          one_file ? written.size() - 1  // all but the metadata
+                   : std::count_if(written.begin(), written.end(),
+                                   [](const Json& item) { return !item.at("file").is_null(); }));
+      std::cout << counted(tensors, "tensor") << " of " << counted(modules, "module") << " in "
+                << printable(options->save) << '\n';
+      return;
+    }
     print({{"saved", options->save},
            {"format", options->format},
-           {"modules", options->entry.empty() ? layers.all.size() : 1},
+           {"modules", modules},
            {one_file ? "header" : "files", std::move(written)}});
   });
 }

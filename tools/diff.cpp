@@ -1,3 +1,4 @@
+#include <ATen/Functions.h>
 #include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "blocks.hpp"
 #include "checks.hpp"
 #include "commands.hpp"
 #include "comparison.hpp"
@@ -22,6 +24,7 @@
 #include "table.hpp"
 #include "terminal.hpp"
 #include "traces.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -71,8 +74,8 @@ Examples:
   torchtap diff stats-train/ stats-test/                    # from: record … --reduce moments,histogram:64:-4:4,count
   torchtap diff stats-v1/ stats-v2/ --tolerance 0.02 --csv > drift.csv
 
-Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module is missing on one side; 2 if something
-cannot be read.)";
+Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module has samples on one side only; 2 if
+something cannot be read. A module without samples on both sides, or that one side lacks, agrees.)";
 
 struct Options {
   std::string a;
@@ -87,10 +90,76 @@ struct Options {
   Tolerance tolerance_of_values() const { return {rtol, atol}; }
 };
 
+/// Compares two lists of samples, those of one shape together: a call of LibTorch for each of a million small
+/// samples would take minutes.
+class Samples {
+ public:
+  Samples(const std::string& name, const Tolerance& tolerance, Comparison& result)
+      : name_(name), tolerance_(tolerance), result_(result) {}
+
+  void compare(const Result& a, const Result& b) {
+    TensorReader of_a(a), of_b(b);
+    const at::Tensor* mine = of_a.next();
+    const at::Tensor* theirs = of_b.next();
+    std::int64_t both = 0;
+    for (; mine != nullptr && theirs != nullptr; mine = of_a.next(), theirs = of_b.next(), ++both) {
+      add(*mine, *theirs);
+    }
+    flush();
+    if (mine == nullptr && theirs == nullptr) return;
+    std::int64_t size_a = both, size_b = both;
+    for (; mine != nullptr; mine = of_a.next()) ++size_a;
+    for (; theirs != nullptr; theirs = of_b.next()) ++size_b;
+    result_.fail("samples differ in number", c10::str(size_a, " in A and ", size_b, " in B"), both);
+  }
+
+ private:
+  static bool like(const at::Tensor& one, const at::Tensor& other) {
+    return one.defined() && other.defined() && one.sizes() == other.sizes() &&
+           one.scalar_type() == other.scalar_type();
+  }
+
+  void add(const at::Tensor& a, const at::Tensor& b) {
+    constexpr std::int64_t kSmall = 4096, kElements = std::int64_t{1} << 20;
+    if (!a_.empty() && (!like(a, a_.front()) || !like(b, b_.front()) ||
+                        a.numel() * static_cast<std::int64_t>(a_.size()) > kElements))
+      flush();
+    a_.push_back(a);
+    b_.push_back(b);
+    const bool together = a.defined() && b.defined() && a.sizes() == b.sizes() && a.numel() <= kSmall;
+    if (!together) flush();
+  }
+
+  void flush() {
+    if (a_.size() > 1) {
+      Comparison all = result_;
+      tools::compare(at::stack(a_), at::stack(b_), "", 0, tolerance_, all);
+      if (all.agrees() || !result_.agrees()) {  // otherwise, one by one, to say which is the first
+        result_ = all;
+        first_ += static_cast<std::int64_t>(a_.size());
+        a_.clear();
+        b_.clear();
+      }
+    }
+    for (std::size_t i = 0; i < a_.size(); ++i, ++first_) {
+      const std::string where = (name_.empty() ? "sample " : name_ + ", sample ") + std::to_string(first_);
+      tools::compare(a_[i], b_[i], where, first_, tolerance_, result_);
+    }
+    a_.clear();
+    b_.clear();
+  }
+
+  const std::string& name_;
+  const Tolerance tolerance_;
+  Comparison& result_;
+  std::int64_t first_ = 0;  // of those that wait
+  std::vector<at::Tensor> a_, b_;
+};
+
 Comparison compare(const Layer& a, const Layer& b, const Options& options) {
   Comparison result;
-  const auto of_a = results_of(a.entry.value());
-  const auto of_b = results_of(b.entry.value());
+  const auto of_a = results_on_disk(a.entry);
+  const auto of_b = results_on_disk(b.entry);
   result.samples = a.entry.samples();
   // Folders written by Python do not declare a kind.
   if (!a.entry.kind().empty() && !b.entry.kind().empty() && a.entry.kind() != b.entry.kind()) {
@@ -106,17 +175,11 @@ Comparison compare(const Layer& a, const Layer& b, const Options& options) {
       if (!of_b.empty()) result.fail("not the same results", mine.name);
       continue;
     }
-    const std::size_t both = std::min(mine.tensors.size(), theirs->tensors.size());
-    for (std::size_t i = 0; i < both; ++i) {
-      std::string where = mine.name;
-      if (mine.list) where += (where.empty() ? "sample " : ", sample ") + std::to_string(i);
-      compare(mine.tensors[i], theirs->tensors[i], where, static_cast<std::int64_t>(i),
-              options.tolerance_of_values(), result);
-    }
-    if (mine.tensors.size() != theirs->tensors.size()) {
-      result.fail("samples differ in number",
-                  c10::str(mine.tensors.size(), " in A and ", theirs->tensors.size(), " in B"),
-                  static_cast<std::int64_t>(both));
+    if (mine.list) {
+      Samples(mine.name, options.tolerance_of_values(), result).compare(mine, *theirs);
+    } else {
+      compare(mine.tensors.front(), theirs->tensors.front(), mine.name, 0, options.tolerance_of_values(),
+              result);
     }
   }
   if (of_b.size() > of_a.size() && !of_a.empty()) result.fail("not the same results", "B has more");
@@ -132,9 +195,12 @@ struct Row {
 std::vector<Row> compare_all(const std::vector<Pair>& pairs, const Options& options) {
   std::vector<Row> rows;
   Progress progress("comparing", static_cast<std::int64_t>(pairs.size()));
-  for (const auto& [mine, theirs] : pairs) {
+  for (const Pair& pair : pairs) {
+    const auto& [mine, theirs] = pair;
     Comparison comparison;
-    if (mine == nullptr || theirs == nullptr) {
+    if (!pair.ran()) {
+      comparison.status = kNotRun;
+    } else if (mine == nullptr || theirs == nullptr) {
       comparison.fail(theirs == nullptr ? "missing in B" : "missing in A", "");
     } else {
       comparison = compare(*mine, *theirs, options);
@@ -211,6 +277,7 @@ void print_table(const std::vector<Row>& rows, const Row* first, const Options& 
                {"status"}});
   table.folds_constant_columns();
   for (const auto& [layer, other, comparison] : rows) {
+    if (comparison.status == kNotRun) continue;
     const auto text = [&, compared = comparison.compared](double value) {
       return compared ? to_text(value) : std::string("-");
     };
@@ -220,17 +287,24 @@ void print_table(const std::vector<Row>& rows, const Row* first, const Options& 
   }
   table.print(std::cout);
   std::cout << '\n';
+  const auto idle = std::count_if(rows.begin(), rows.end(),
+                                  [](const Row& row) { return row.comparison.status == kNotRun; });
+  const auto ran = static_cast<std::int64_t>(rows.size()) - idle;
+  const std::string rest = idle == 0 ? "." : c10::str("; ", counted(idle, "module"), " ran on neither side.");
   if (first == nullptr) {
-    return print_wrapped(std::cout,
-                         c10::str("All ", rows.size(), " modules agree within rtol ", to_text(options.rtol),
-                                  " and atol ", to_text(options.atol), "."));
+    return print_wrapped(
+        std::cout,
+        c10::str(ran == 1 ? "The module agrees" : c10::str("All ", ran, " modules agree"), " within rtol ",
+                 to_text(options.rtol), " and atol ", to_text(options.atol), rest));
   }
   const auto& detail = first->comparison.detail;
   const auto count =
       std::count_if(rows.begin(), rows.end(), [](const Row& row) { return !row.comparison.agrees(); });
-  print_wrapped(std::cout, c10::str(count, " of ", rows.size(), " modules do not agree; the first is ",
-                                    shown_path(first->layer->path), ": ", first->comparison.status,
-                                    detail.empty() ? "" : " (" + detail + ")", "."));
+  print_wrapped(std::cout,
+                c10::str(ran == 1 ? "The module does not agree: it is "
+                                  : c10::str(count, " of ", ran, " modules do not agree; the first is "),
+                         shown_path(first->layer->path), ": ", first->comparison.status,
+                         detail.empty() ? "" : " (" + detail + ")", rest));
 }
 
 std::vector<Pair> pairs_of(const Layers& a, const Layers& b, const Options& options) {

@@ -292,6 +292,12 @@ std::vector<Drift> drifts(const std::vector<Pair>& pairs, double tolerance) {
   Progress progress("comparing", static_cast<std::int64_t>(pairs.size()));
   for (const auto& pair : pairs) {
     progress.advance();
+    if (!pair.ran()) {
+      all.emplace_back();
+      all.back().pair = pair;
+      all.back().detail = "no samples in both";
+      continue;
+    }
     if (pair.a == nullptr || pair.b == nullptr) {
       all.push_back(failed(pair, pair.a == nullptr ? "missing in A" : "missing in B"));
       continue;
@@ -312,11 +318,6 @@ std::vector<Drift> drifts(const std::vector<Pair>& pairs, double tolerance) {
       all.push_back(
           failed(pair, "tensors differ in number", c10::str(a.size(), " in A and ", b.size(), " in B")));
       continue;
-    }
-    if (a.empty()) {
-      all.emplace_back();
-      all.back().pair = pair;
-      all.back().detail = "no samples in both";
     }
     for (std::size_t i = 0; i < a.size(); ++i) {
       Drift drift;

@@ -16,6 +16,7 @@
 
 #include "checks.hpp"
 #include "commands.hpp"
+#include "help.hpp"
 #include "preload/command.hpp"
 #include "recover/command.hpp"
 #include "stream/commands.hpp"
@@ -115,9 +116,10 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error, const st
   return name + ": " + tools::printable(text, true) + "\nSee " + name + " --help.\n";
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, tools::Notes& notes) {
   CLI::App app{"See inside LibTorch models.", "torchtap"};
-  app.set_version_flag("--version", "torchtap " TORCHTAP_VERSION " (LibTorch " TORCH_VERSION ")");
+  tools::set_help(app);
+  app.set_version_flag("-V,--version", "torchtap " TORCHTAP_VERSION " (LibTorch " TORCH_VERSION ")");
   app.require_subcommand(1);
   tools::add_list(app);
   tools::add_record(app);
@@ -138,7 +140,14 @@ int run(int argc, char** argv) {
   stream::add_watch(app);
   stream::add_relay(app);
   stream::add_video(app);
-  for (CLI::App* command : app.get_subcommands({})) tools::guard_values(*command);
+  for (CLI::App* command : app.get_subcommands({})) {
+    notes.add_option(*command);
+    tools::guard_values(*command);
+  }
+  if (argc == 1) {
+    std::cout << app.help();
+    return 0;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& status) {  // exit status of a subcommand
@@ -157,10 +166,13 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   keep_standard_descriptors();
   Output output;
+  tools::Notes notes;
   int status = 2;
   try {
-    status = run(argc, argv);
+    status = run(argc, argv, notes);
+    notes.end(status);
   } catch (const std::exception& error) {
+    notes.end(status);
     std::cerr << "torchtap: " << tools::explain(error) << '\n';
   }
   std::cout.flush();

@@ -46,10 +46,7 @@ Json describe(const Layer& layer) {
 }
 
 void print_manifest(const Layers& layers, const std::string& path, const std::string& entry, Format format) {
-  std::vector<const Layer*> chosen;
-  for (const auto& layer : layers.all) {
-    if (entry.empty() || layer.index == layers.at(entry).index) chosen.push_back(&layer);
-  }
+  const auto chosen = layers.chosen(entry);
   if (format == Format::table) {
     print_table(chosen);
     return print_texts(layers);

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "commands.hpp"
 #include "json.hpp"
 #include "progress.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -87,7 +89,9 @@ void add_merge(CLI::App& app) {
   command->add_option("parts", options->parts, "Recordings, in the order in which they are merged")
       ->required()
       ->check(CLI::ExistingDirectory);
-  command->add_option("--save", options->save, "Where the merged recording goes")->required()->check(place());
+  command->add_option("-o,--save", options->save, "Where the merged recording goes")
+      ->required()
+      ->check(place());
   command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
   command->add_flag("--by-number", options->by_number,
                     "Take the parts in the order of the numbers in their names");
@@ -106,10 +110,16 @@ void add_merge(CLI::App& app) {
     });
     storage::merge(options->parts, options->save, reductions::restore, merging);
     progress.reset();
-    if (!options->json) return;
     std::int64_t samples = 0;
     const storage::Recording merged = storage::load(options->save);
     for (const auto& entry : merged) samples += entry.samples();
+    if (!options->json) {
+      std::cout << counted(static_cast<std::int64_t>(merged.size()), "module") << ", "
+                << counted(samples, "sample") << " of "
+                << counted(static_cast<std::int64_t>(options->parts.size()), "recording") << " in "
+                << printable(options->save) << '\n';
+      return;
+    }
     print({{"saved", options->save},
            {"parts", options->parts},
            {"modules", merged.size()},

@@ -1,7 +1,8 @@
 #include "pairs.hpp"
 
 #include <algorithm>
-#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace torchtap::tools {
 namespace {
@@ -29,35 +30,56 @@ std::vector<const Layer*> in_order(const Layers& layers) {
   return order;
 }
 
-/// The module of `others` with the path or an alias of `layer` that is not matched yet.
-const Layer* match(const Layer& layer, const Layers& others, const std::set<std::int64_t>& matched) {
-  const auto has_name = [](const Layer& one, const std::string& name) {
-    const auto& aliases = one.entry.aliases();
-    return one.path == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
-  };
-  for (const bool by_alias : {false, true}) {
-    for (const auto& other : others.all) {
-      if (matched.count(other.index) != 0) continue;
-      if (by_alias ? has_name(other, layer.path) || has_name(layer, other.path) : other.path == layer.path) {
-        return &other;
-      }
+/// Finds modules of B, each once.
+class Unmatched {
+ public:
+  explicit Unmatched(const Layers& layers) {
+    for (const auto& layer : layers.all) {
+      by_path_[layer.path].push_back(&layer);
+      for (const auto& alias : layer.entry.aliases()) by_alias_[alias].push_back(&layer);
     }
   }
-  return nullptr;
-}
+
+  /// The first one with the path of `layer`, or else with an alias in common; null if there is none.
+  const Layer* take(const Layer& layer) {
+    const Layer* found = first(by_path_, layer.path);
+    if (found == nullptr) {
+      found = first(by_alias_, layer.path);
+      for (const auto& alias : layer.entry.aliases()) {
+        const Layer* other = first(by_path_, alias);
+        if (found == nullptr || (other != nullptr && other->index < found->index)) found = other;
+      }
+    }
+    if (found != nullptr) taken_.insert(found);
+    return found;
+  }
+  bool has(const Layer& layer) const { return taken_.count(&layer) == 0; }
+
+ private:
+  using Named = std::unordered_map<std::string, std::vector<const Layer*>>;
+
+  const Layer* first(const Named& named, const std::string& name) const {
+    const auto found = named.find(name);
+    if (found == named.end()) return nullptr;
+    for (const Layer* layer : found->second) {
+      if (has(*layer)) return layer;
+    }
+    return nullptr;
+  }
+
+  Named by_path_, by_alias_;
+  std::unordered_set<const Layer*> taken_;
+};
 
 }  // namespace
 
 std::vector<Pair> pair_up(const Layers& a, const Layers& b, bool files) {
+  if (files) return {{&a.all.front(), &b.all.front()}};
+  Unmatched others(b);
   std::vector<Pair> pairs;
-  std::set<std::int64_t> matched;
-  for (const Layer* layer : in_order(a)) {
-    const Layer* other = files ? &b.all.front() : match(*layer, b, matched);
-    if (other != nullptr) matched.insert(other->index);
-    pairs.push_back({layer, other});
-  }
+  for (const Layer* layer : in_order(a)) pairs.push_back({layer, others.take(*layer)});
   for (const auto& layer : b.all) {
-    if (matched.count(layer.index) == 0) pairs.push_back({nullptr, &layer});
+    if (others.has(layer)) pairs.push_back({nullptr, &layer});
   }
   return pairs;
 }

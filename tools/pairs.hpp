@@ -13,6 +13,10 @@ struct Pair {
   const Layer* b;  ///< null if B lacks the module
 
   const Layer& either() const { return a != nullptr ? *a : *b; }
+  /// Whether a side has samples. A side without the module is like one that never called it.
+  bool ran() const {
+    return (a != nullptr && a->entry.samples() > 0) || (b != nullptr && b->entry.samples() > 0);
+  }
 };
 
 /// The modules of A in the order in which they finish, each with the module of B that has its path or an

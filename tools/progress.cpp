@@ -22,10 +22,18 @@ bool is_terminal() {
   return ::isatty(STDERR_FILENO) == 1 && kind != nullptr && std::strcmp(kind, "dumb") != 0;
 }
 
+/// "12 s", "3 min 20 s", "2 h 5 min".
+std::string duration(double seconds) {
+  const auto all = static_cast<std::int64_t>(std::min(seconds, 3.6e8) + 0.5);
+  if (all < 60) return std::to_string(all) + " s";
+  if (all < 3600) return std::to_string(all / 60) + " min " + std::to_string(all % 60) + " s";
+  return std::to_string(all / 3600) + " h " + std::to_string(all / 60 % 60) + " min";
+}
+
 }  // namespace
 
 Progress::Progress(std::string what, std::int64_t total)
-    : what_(std::move(what)), total_(total), shown_(is_terminal()) {}
+    : what_(std::move(what)), total_(total), shown_(allowed_ && is_terminal()) {}
 
 Progress::~Progress() {
   if (shown_) std::cerr << "\r\x1b[K" << std::flush;
@@ -42,8 +50,13 @@ void Progress::advance(std::int64_t steps) {
 
 void Progress::draw() const {
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  char rate[48];
-  std::snprintf(rate, sizeof rate, "%.3g/s", seconds > 0 ? static_cast<double>(done_) / seconds : 0.0);
+  const double speed = seconds > 0 ? static_cast<double>(done_) / seconds : 0.0;
+  char rate[80];
+  std::snprintf(rate, sizeof rate, speed < 1000 ? "%.3g/s" : "%.0f/s", speed);
+  if (seconds >= 1 && speed > 0 && total_ > done_) {
+    std::snprintf(rate + std::strlen(rate), sizeof rate - std::strlen(rate), ", %s left",
+                  duration(static_cast<double>(total_ - done_) / speed).c_str());
+  }
   const std::string number = std::to_string(done_) + (total_ > 0 ? "/" + std::to_string(total_) : "");
   // One column is left free: some terminals wrap after the last one.
   const int columns = terminal_columns(STDERR_FILENO);

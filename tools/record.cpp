@@ -398,7 +398,7 @@ void add_record(CLI::App& app) {
                     "Record the values of quantized tensors; otherwise they are left out");
   command->add_flag("--all-tensors", options->all_tensors,
                     "Record all tensors of an input or output; otherwise only the first");
-  command->add_option("--save", options->save, "Directory of the recording")->check(place());
+  command->add_option("-o,--save", options->save, "Directory of the recording")->check(place());
   auto* stream =
       command->add_option("--stream", options->stream, "Send what is recorded to readers of this name");
   command->add_option("--readers", options->readers, "Wait for so many readers before the model runs")

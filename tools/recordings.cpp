@@ -29,9 +29,10 @@ std::vector<T> read_list(const fs::path& file, const char* what) {
 
 Layers open_python_folder(const fs::path& folder) {
   Layers layers;
+  const auto how = storage::LoadOptions().foreign(true);
   for (const auto& name : read_list<std::string>(folder / "names.json", "the paths of modules")) {
     const auto i = static_cast<std::int64_t>(layers.all.size());
-    const auto recording = storage::load((folder / (std::to_string(i) + ".pt")).string());
+    const auto recording = storage::load((folder / (std::to_string(i) + ".pt")).string(), how);
     layers.all.push_back({i, name, recording.at(0)});
   }
   if (fs::exists(folder / "calls.json")) {
@@ -70,20 +71,18 @@ Layers open_layers(const std::string& path) {
   if (fs::exists(folder / "names.json") && !fs::exists(folder / "manifest.json")) {
     return open_python_folder(folder);
   }
-  const auto recording = storage::load(path);
+  const auto recording = storage::load(path, storage::LoadOptions().foreign(true));
   Layers layers{{}, recording.library(), recording.created(), {}};
   for (const auto& entry : recording) layers.all.push_back({entry.index(), entry.path(), entry});
   return layers;
 }
 
 const Layer& Layers::at(const std::string& name) const {
-  std::vector<std::string> names;
   for (const auto& layer : all) {
     const auto& aliases = layer.entry.aliases();
-    if (shown_path(layer.path) == name || layer.path == name ||
+    if (layer.path == name || shown_path(layer.path) == name ||
         std::find(aliases.begin(), aliases.end(), name) != aliases.end())
       return layer;
-    names.push_back(layer.path);
   }
   const std::string digits = name.substr(name.rfind('#', 0) == 0 ? 1 : 0);
   if (!digits.empty() && digits.size() < 10 && digits.find_first_not_of("0123456789") == std::string::npos) {
@@ -91,8 +90,18 @@ const Layer& Layers::at(const std::string& name) const {
     TORCH_CHECK_INDEX(index < all.size(), "There is no entry ", index, "; there are ", all.size(), ".");
     return all[index];
   }
+  std::vector<std::string> names;
+  for (const auto& layer : all) names.push_back(shown_path(layer.path));
   TORCH_CHECK_INDEX(false, "No entry is called \"", name, "\"; the nearest are ",
                     core::detail::quoted(core::detail::nearest(name, names)), ".");
+}
+
+std::vector<const Layer*> Layers::chosen(const std::string& name) const {
+  if (!name.empty()) return {&at(name)};
+  std::vector<const Layer*> layers;
+  layers.reserve(all.size());
+  for (const auto& layer : all) layers.push_back(&layer);
+  return layers;
 }
 
 std::vector<Result> results_of(const core::Value& value) {

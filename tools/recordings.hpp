@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct Layers {
   /// By path or alias; if none matches, by index ("3"; "#3" is always an index). Throws `c10::IndexError`
   /// that lists the nearest names.
   const Layer& at(const std::string& name) const;
+  /// All modules for "", otherwise the one that `at` finds.
+  std::vector<const Layer*> chosen(const std::string& name) const;
 };
 
 /// Opens a recording, a single `.pt` file, or a folder written by Python: `names.json`, a list of module
@@ -40,7 +43,8 @@ Layers open_layers(const std::string& path);
 struct Result {
   std::string name;  ///< "variance"; "" if the entry has only one
   bool list = false;
-  std::vector<at::Tensor> tensors;  ///< undefined where there was no tensor
+  std::vector<at::Tensor> tensors;                             ///< undefined where there was no tensor
+  std::optional<storage::SampleRange> spooled = std::nullopt;  ///< instead of `tensors`: see blocks.hpp
 };
 
 /// All results in `value`; nested ones are named "0.mean", "[2].weight".

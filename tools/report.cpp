@@ -168,7 +168,7 @@ void add_report(CLI::App& app) {
       ->check(CLI::ExistingFile);
   add_options_of_runs(*command, options->run);
   command
-      ->add_option("--save", options->save,
+      ->add_option("-o,--save", options->save,
                    "Files for the report; the extension says which kind: .json, .csv or .html")
       ->delimiter(',')
       ->check(place());

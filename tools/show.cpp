@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/moments.hpp>
 
+#include "blocks.hpp"
 #include "checks.hpp"
 #include "commands.hpp"
 #include "csv.hpp"
@@ -49,7 +51,7 @@ A table fits the terminal, or $COLUMNS columns: values that are the same in all 
 front, and a line below names the columns left out. --json and --csv have all columns, with all digits.
 
 --stats is for samples: it prints one line per result; NaN and infinities are counted and left out of the other
-columns.
+columns. Of complex numbers --stats and --histogram show the magnitudes.
 --histogram draws the counts of a histogram reduction (added up if there are several; those of log_histogram by octave),
 or else 40 bins of the values.
 --json writes one document to stdout, with NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".
@@ -82,8 +84,24 @@ struct Options {
   Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
 };
 
-bool countable(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.numel() > 0 && !tensor.is_complex();
+/// Calls `visit` with all values of a result, block by block. Of complex numbers they are the magnitudes,
+/// because these have an order.
+void each_values(const Result& result, const std::function<void(const at::Tensor&)>& visit) {
+  each_block(result, [&](const at::Tensor& block) {
+    if (block.is_complex()) return visit(block.resolve_conj().abs());
+    visit(block.scalar_type() == at::kBool ? block.to(at::kByte) : block);
+  });
+}
+
+/// The name of a result, and that its numbers are magnitudes if they are.
+std::string named(const Result& result) {
+  bool complex = false;
+  const at::Tensor* tensor = nullptr;
+  for (TensorReader reader(result); !complex && (tensor = reader.next()) != nullptr;) {
+    complex = tensor->defined() && tensor->is_complex();
+    if (tensor->defined()) break;
+  }
+  return complex ? result.name + (result.name.empty() ? "" : " ") + "(magnitude)" : result.name;
 }
 
 /// Statistics of all finite elements of a result.
@@ -107,9 +125,7 @@ Stats stats_of(const Result& result) {
   Min min(MinOptions().over_all(true).non_finite(NonFinite::omit));
   Max max(MaxOptions().over_all(true).non_finite(NonFinite::omit));
   Stats stats;
-  for (const auto& tensor : result.tensors) {
-    if (!countable(tensor)) continue;
-    const at::Tensor values = tensor.scalar_type() == at::kBool ? tensor.to(at::kByte) : tensor;
+  each_values(result, [&](const at::Tensor& values) {
     moments.update(values);
     min.update(values);
     max.update(values);
@@ -118,7 +134,7 @@ Stats stats_of(const Result& result) {
       stats.nan += values.isnan().sum().item<std::int64_t>();
       stats.inf += values.isinf().sum().item<std::int64_t>();
     }
-  }
+  });
   if (stats.elements == stats.nan + stats.inf) return stats;
   stats.mean = number(moments.mean());
   stats.std = std::sqrt(number(moments.variance()));
@@ -143,10 +159,7 @@ Drawing drawing_of(const Result& result, const Stats& stats) {
   const double low = constant ? stats.min - 0.5 : stats.min;
   const double high = constant ? stats.max + 0.5 : stats.max;
   reductions::Histogram histogram(reductions::HistogramOptions(kBins, low, high).over_all(true));
-  for (const auto& tensor : result.tensors) {
-    if (countable(tensor))
-      histogram.update(tensor.scalar_type() == at::kBool ? tensor.to(at::kByte) : tensor);
-  }
+  each_values(result, [&](const at::Tensor& values) { histogram.update(values); });
   return {to_doubles(histogram.counts()), to_doubles(histogram.edges())};
 }
 
@@ -170,9 +183,10 @@ struct Selected {
 
 template <class Visit>
 void each_selected(const Layers& layers, const Options& options, const Visit& visit) {
-  for (const auto& layer : layers.all) {
-    if (!options.entry.empty() && layer.index != layers.at(options.entry).index) continue;
-    Selected selected{&layer, results_of(layer.entry.value()), {}};
+  for (const Layer* chosen_layer : layers.chosen(options.entry)) {
+    const Layer& layer = *chosen_layer;
+    const bool whole = options.sample.has_value();
+    Selected selected{&layer, whole ? results_of(layer.entry.value()) : results_on_disk(layer.entry), {}};
     if (options.result.empty()) {
       for (const auto& result : selected.all) {
         selected.results.push_back(chosen(result, options, layer.path));
@@ -206,13 +220,14 @@ void show_stats(const Layers& layers, const Options& options) {
   each_selected(layers, options, [&](const Selected& selected) {
     for (const auto& result : selected.results) {
       const Stats stats = stats_of(result);
+      const std::string name = named(result);
       table.add({std::to_string(selected.layer->index), shown_path(selected.layer->path),
-                 result.name.empty() ? "-" : result.name, std::to_string(stats.elements), to_text(stats.mean),
+                 name.empty() ? "-" : name, std::to_string(stats.elements), to_text(stats.mean),
                  stats.has_std() ? to_text(stats.std) : "-", to_text(stats.min), to_text(stats.max),
                  std::to_string(stats.nan), std::to_string(stats.inf)});
       list.push_back({{"index", selected.layer->index},
                       {"path", selected.layer->path},
-                      {"result", result.name},
+                      {"result", name},
                       {"elements", stats.elements},
                       {"mean", to_json(stats.mean)},
                       {"std", stats.has_std() ? to_json(stats.std) : Json(nullptr)},
@@ -253,10 +268,27 @@ void show_histogram(const Layers& layers, const Options& options) {
     for (const auto& result : selected.results) {
       const Stats stats = stats_of(result);
       if (stats.elements > stats.nan + stats.inf)
-        show(*selected.layer, result.name, drawing_of(result, stats));
+        show(*selected.layer, named(result), drawing_of(result, stats));
     }
   });
   if (options.json) print(Json{{"path", options.path}, {"histograms", std::move(list)}});
+}
+
+/// LibTorch's printing leaves out imaginary parts.
+void print_values(std::ostream& stream, const at::Tensor& tensor) {
+  if (!tensor.is_complex()) {
+    stream << tensor << '\n';
+    return;
+  }
+  const at::Tensor plain = tensor.resolve_conj().to(at::kComplexDouble).contiguous();
+  const auto* data = static_cast<const c10::complex<double>*>(plain.data_ptr());
+  const std::int64_t columns = plain.dim() == 0 ? 1 : plain.size(-1);
+  for (std::int64_t i = 0; i < plain.numel(); ++i) {
+    const std::string imaginary = to_text(data[i].imag());
+    stream << ' ' << to_text(data[i].real()) << (imaginary[0] == '-' ? "" : "+") << imaginary << 'j'
+           << ((i + 1) % columns == 0 ? "\n" : "");
+  }
+  stream << "[ " << dtype_name(tensor.scalar_type()) << ' ' << shape_to_text(tensor.sizes().vec()) << " ]\n";
 }
 
 void show_values(const Layers& layers, const Options& options) {
@@ -281,8 +313,8 @@ void show_values(const Layers& layers, const Options& options) {
     if (result.list) std::cout << " sample " << i;
     if (tensor.defined()) {
       std::cout << ' ' << dtype_name(tensor.scalar_type()) << ' ' << shape_to_text(tensor.sizes().vec())
-                << '\n'
-                << tensor << '\n';
+                << '\n';
+      print_values(std::cout, tensor);
     } else {
       std::cout << " none\n";
     }

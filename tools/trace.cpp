@@ -44,7 +44,7 @@ conv2d and the layer 7 of all; operations that use the same parameters, or repea
                   describe_inputs(), R"(
 
 Tensors are called by their label (conv2d_3_7, conv2d_3), the path of the module whose output they are (features.6), or
-their position (7, or -1 for the last); --layer and --what also take patterns ('conv*').
+their position (7, or -1 for the last); --layer and --keep also take patterns ('conv*').
 
 Pictures need Graphviz (apt install graphviz), except for .dot files. Of more than 150 nodes, modules are drawn as one box
 from the deepest on, and of more than Graphviz can lay out in a minute; --max-nodes, --depth and --time-limit override that.
@@ -52,7 +52,7 @@ from the deepest on, and of more than Graphviz can lay out in a minute; --max-no
 Examples:
   torchtap trace model.pt --random 1x3x224x224 --save alexnet/ --draw alexnet.svg
   torchtap trace model.pt --random 1x3x224x224 --layer features.6
-  torchtap trace model.pt --input batch.pt --what 'conv*,classifier.6' --save some/
+  torchtap trace model.pt --input batch.pt --keep 'conv*,classifier.6' --save some/
   torchtap trace model.pt --input batch.pt --draw model.pdf --rolled --depth 2
   torchtap trace alexnet/ --layer conv2d_3_7
   torchtap trace alexnet/ --csv > operations.csv
@@ -61,11 +61,9 @@ Examples:
 Exit status: 0; 1 if --validate finds something wrong; 2 on errors.)");
 }
 
-const std::map<std::string, trace::Direction>& directions() {
-  static const std::map<std::string, trace::Direction> words{{"bottom-up", trace::Direction::bottom_up},
-                                                             {"top-down", trace::Direction::top_down},
-                                                             {"left-right", trace::Direction::left_right}};
-  return words;
+trace::Direction direction_of(const std::string& word) {
+  if (word == "top-down") return trace::Direction::top_down;
+  return word == "left-right" ? trace::Direction::left_right : trace::Direction::bottom_up;
 }
 
 struct Options {
@@ -88,7 +86,7 @@ struct Options {
   std::int64_t max_nodes = trace::DrawOptions().max_nodes();
   std::int64_t time_limit = static_cast<std::int64_t>(trace::DrawOptions().time_limit());
   bool parameters = false;
-  trace::Direction direction = trace::Direction::bottom_up;
+  std::string direction = "bottom-up";
 
   std::string layer;
   bool json = false;
@@ -134,7 +132,7 @@ History load(const Options& options) {
   const bool inputs = !options.inputs.files.empty() || !options.inputs.random.empty();
   TORCH_CHECK_VALUE(
       !inputs && options.what.empty() && !options.validate, "\"", options.source,
-      "\" is a saved trace, which is not run; omit --input, --random, --what and --validate, or name a "
+      "\" is a saved trace, which is not run; omit --input, --random, --keep and --validate, or name a "
       "TorchScript file.");
   TORCH_CHECK_VALUE(options.save.empty(), "\"", options.source, "\" is saved already; omit --save.");
   return History::load(options.source);
@@ -226,7 +224,7 @@ void draw(const History& history, const Options& options) {
                                  .max_nodes(options.max_nodes)
                                  .time_limit(static_cast<double>(options.time_limit))
                                  .parameters(options.parameters)
-                                 .direction(options.direction));
+                                 .direction(direction_of(options.direction)));
 }
 
 void check_picture(const std::string& file) {
@@ -247,7 +245,7 @@ void check_picture(const std::string& file) {
 void check_before(const Options& options) {
   if (!options.draw.empty()) check_picture(options.draw);
   const bool all = options.what.empty() || (options.what.size() == 1 && options.what.front() == "all");
-  TORCH_CHECK_VALUE(!options.validate || all, "--validate needs all tensors; omit --what.");
+  TORCH_CHECK_VALUE(!options.validate || all, "--validate needs all tensors; omit --keep.");
   if (options.save.empty()) return;
   std::error_code error;
   TORCH_CHECK_VALUE(
@@ -279,7 +277,7 @@ void trace_or_show(const Options& options) {
 void add_options_of_runs(CLI::App& command, Options& options) {
   add_input_options(command, options.inputs, /*one_call=*/true);
   command
-      .add_option("--what", options.what,
+      .add_option("--keep,--what", options.what,
                   "Which tensors to keep: all, none, or names and patterns such as 'conv*,features.6'; by "
                   "default all "
                   "with --save, and those of --layer")
@@ -296,7 +294,7 @@ void add_options_of_runs(CLI::App& command, Options& options) {
   command.add_flag(
       "--validate", options.validate,
       "Run every operation again from its kept inputs, compare bit by bit, and check who reads what");
-  command.add_option("--save", options.save, "Directory for the trace and the tensors")->check(place());
+  command.add_option("-o,--save", options.save, "Directory for the trace and the tensors")->check(place());
   command.add_flag("--overwrite", options.overwrite, "Replace an existing recording");
 }
 
@@ -332,8 +330,8 @@ void add_trace(CLI::App& app) {
   command->add_flag("--parameters", options->parameters, "Draw parameters and buffers as boxes of their own")
       ->needs(draw);
   command->add_option("--direction", options->direction, "Where the arrows go")
-      ->transform(CLI::CheckedTransformer(directions()))
-      ->default_str("bottom-up")
+      ->check(CLI::IsMember({"bottom-up", "top-down", "left-right"}))
+      ->capture_default_str()
       ->needs(draw);
   command->add_option("--layer", options->layer,
                       "Show one tensor: a label, a path of a module, a position, or a pattern");

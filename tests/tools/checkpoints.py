@@ -2,9 +2,11 @@
 """Tests show, diff and convert on checkpoints of training scripts: texts and numbers beside tensors.
 
 usage: checkpoints.py TORCHTAP"""
+import argparse
 import collections
 import io
 import json
+import os
 import pathlib
 import pickle
 import subprocess
@@ -69,6 +71,71 @@ def check_convert(folder, file, saved):
     check(all(isinstance(value, str) for value in header["__metadata__"].values()), "safetensors: metadata are texts")
 
 
+class Settings:
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+def check_foreign(folder):
+    """Objects of other classes are named; what is beside them is read."""
+    torch.manual_seed(1)
+    weight = torch.randn(3, 4)
+    saved = {"args": argparse.Namespace(lr=0.1, seed=2**70, names=["a"]), "counts": collections.Counter("abca"), "settings": Settings(inner=Settings(x=1)),
+             "state_dict": {"fc.weight": weight, "packed": torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8), "coo": weight.to_sparse()},
+             "array": numpy.arange(3), "scalar": numpy.float64(2), "labels": {1, 2}, "dtype": torch.float16, "epoch": 3, ("a", 1): weight, "bytes": b"xy"}
+    torch.save(saved, folder / "foreign.pt")
+    table, _ = run("show", folder / "foreign.pt")
+    for line in ("args: <argparse.Namespace>", "counts: <collections.Counter>", "settings: <__main__.Settings>", "epoch: 3", "array: <numpy.", "dtype: <torch.float16>",
+                 "state_dict.packed: <torch._utils._rebuild_qtensor>", "state_dict.coo: <torch._utils._rebuild_sparse_tensor>"):
+        check(line in table, f"show: \"{line}\" is not in\n{table}")
+    check(run("diff", folder / "foreign.pt", folder / "foreign.pt", "--rtol", "0", "--atol", "0")[0] != "", "diff of foreign objects")
+    run("convert", folder / "foreign.pt", "--to", "npy", "--save", folder / "foreign-npy")
+    check(numpy.array_equal(numpy.load(folder / "foreign-npy/foreign/state_dict.fc.weight.npy"), weight.numpy()), "convert beside foreign objects")
+    torch.save(Settings(x=1), folder / "only.pt")
+    _, err = run("show", folder / "only.pt", status=2)
+    check("Settings" in err or "an object" in err, f"nothing but a foreign object: {err}")
+
+
+def check_complex(folder):
+    values = torch.tensor([[1 + 2j, 3 - 4j], [-0.5j, 6 + 8j]])
+    torch.save(values, folder / "complex.pt")
+    out, err = run("show", folder / "complex.pt", "--entry", "#0")
+    check(all(text in out for text in ("1+2j", "3-4j", "0-0.5j", "6+8j")) and err == "", f"complex numbers: {out}{err}")
+    stats = json.loads(run("show", folder / "complex.pt", "--stats", "--json")[0])["stats"][0]
+    check(stats["elements"] == 4 and abs(stats["mean"] - values.abs().double().mean().item()) < 1e-6 and stats["max"] == 10 and "magnitude" in stats["result"], f"complex: {stats}")
+    check(abs(stats["std"] - values.abs().double().std().item()) < 1e-6, f"complex: {stats}")
+    drawn = json.loads(run("show", folder / "complex.pt", "--histogram", "--json")[0])["histograms"][0]
+    check(sum(drawn["counts"]) == 4, f"complex histogram: {drawn}")
+
+
+def check_many(folder):
+    """Statistics of many small samples, of large and of expanded tensors, which need memory for a part only."""
+    torch.manual_seed(2)
+    samples = [torch.randn(3) for _ in range(5000)] + [torch.randn(2, 2), torch.arange(3), torch.tensor([float("nan"), float("inf"), 0.0])]
+    torch.save(samples, folder / "many.pt")
+    stats = json.loads(run("show", folder / "many.pt", "--stats", "--json")[0])["stats"][0]
+    flat = torch.cat([sample.double().flatten() for sample in samples])
+    finite = flat[flat.isfinite()]
+    check(stats["elements"] == flat.numel() and stats["nan"] == 1 and stats["inf"] == 1, f"many: {stats}")
+    for name in ("mean", "std", "min", "max"):
+        check(abs(stats[name] - getattr(finite, name)().item()) < 1e-5, f"many: {name} {stats}")
+    torch.save(torch.tensor([1.0, 3.0]).reshape(2, 1).expand(2, 2**25), folder / "expanded.pt")
+
+    def peak(file):
+        """Returns the output and the most memory in bytes."""
+        with subprocess.Popen([torchtap, "show", file, "--stats", "--json"], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+            out = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        check(process.returncode == 0, f"stats of {file}: {process.returncode}")
+        return json.loads(out)["stats"][0], usage.ru_maxrss * 1024
+
+    stats, most = peak(folder / "expanded.pt")
+    check(stats["elements"] == 2**26 and abs(stats["mean"] - 2) < 1e-6 and abs(stats["std"] - 1) < 1e-6, f"expanded: {stats}")
+    base = peak(folder / "complex.pt")[1]
+    check(most - base < 2**26 * 4, f"a file of {os.path.getsize(folder / 'expanded.pt')} bytes takes {most - base} bytes of memory")
+
+
 def check_bombs(folder):
     """A text referenced a million times takes no more memory than the file."""
     def archive(name, value):
@@ -94,6 +161,9 @@ with tempfile.TemporaryDirectory() as folder:
     torch.save(saved, folder / "checkpoint.pt")
     check_show(folder / "checkpoint.pt", saved)
     check_convert(folder, folder / "checkpoint.pt", saved)
+    check_foreign(folder)
+    check_complex(folder)
+    check_many(folder)
     check_bombs(folder)
 
 print("FAILED" if failures else "texts and numbers stand beside tensors")

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def check_progress(folder):
     """Progress draws a bar on a terminal, nothing in a pipe, and leaves a clean line."""
     command = [torchtap, "merge", str(folder / "mean/1"), str(folder / "mean/2"), "--overwrite", "--save", str(folder / "shown")]
     piped = subprocess.run(command, capture_output=True)
-    check(piped.returncode == 0 and piped.stdout == b"" and piped.stderr == b"", f"no progress in a pipe: {piped.stderr}")
+    check(piped.returncode == 0 and piped.stdout.count(b"\n") == 1 and piped.stderr == b"", f"no progress in a pipe: {piped.stderr}")
     ours, theirs = pty.openpty()
     done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
@@ -299,6 +300,10 @@ def check_completion(folder):
         missing = {word for word in options if word.startswith("--")} - set(completed(f"torchtap {command} --"))
         check(not missing, f"completion of {command}: without {missing}")
     check(completed("torchtap convert --to ") == ["npy", "safetensors", "csv"], "completion of choices")
+    check(completed("torchtap trace --direction ") == ["bottom-up", "top-down", "left-right"], f"completion of choices: {completed('torchtap trace --direction ')}")
+
+    words = re.findall(r'^_torchtap_choices\[.*\]="(.*)"$', script, re.M)
+    check(len(words) > 20 and all(re.fullmatch(r"[\w.+ -]*", line) for line in words), f"choices are words for every shell: {[line for line in words if not re.fullmatch(r'[\w.+ -]*', line)]}")
     check(completed("torchtap convert --to s") == ["safetensors"] and completed("torchtap convert --to = c") == ["csv"], "completion of a choice")
     check("grad-output" in completed("torchtap preload --what "), "completion of choices of preload")
     check(completed("torchtap completion ") == ["bash", "zsh", "fish"], "completion of a positional choice")

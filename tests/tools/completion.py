@@ -36,7 +36,7 @@ def commands():
 def options(command):
     """Returns the options and commands in the help."""
     lines = [line for line in run(command, "--help").splitlines() if line.startswith("  -")]
-    return {word for line in lines for word in line.split("  ")[1].split(" ")[0].split(",") if word.startswith("--")}
+    return {word.split("[")[0] for line in lines for word in line.split("  ")[1].split(" ")[0].split(",") if word.startswith("--")}
 
 
 def check_fish(folder):
@@ -56,6 +56,7 @@ def check_fish(folder):
         missing = options(command) - set(completed(f"torchtap {command} --"))
         check(not missing, f"fish: {command} without {missing}")
     check(set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv"}, f"fish: choices {completed('torchtap convert --to ')}")
+    check(set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"}, f"fish: choices {completed('torchtap trace --direction ')}")
     check(set(completed("torchtap completion ")) == {"bash", "zsh", "fish"}, f"fish: a positional choice {completed('torchtap completion ')}")
     check("maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma"), f"fish: files {completed('torchtap show ma')}")
     check("bash" in completed("torchtap preload --save x -- bas"), f"fish: another program {completed('torchtap preload --save x -- bas')}")
@@ -116,6 +117,8 @@ def check_zsh(folder):
         check(not missing, f"zsh: {command} without {missing}: {text}")
     text = zsh.completed("torchtap convert --to ")
     check(all(word in text for word in ("npy", "safetensors", "csv")), f"zsh: choices {text}")
+    text = zsh.completed("torchtap trace --direction ")
+    check(all(word in text for word in ("bottom-up", "top-down", "left-right")) and "->" not in text, f"zsh: choices {text}")
     text = zsh.completed("torchtap completion ")
     check(all(word in text for word in ("bash", "zsh", "fish")), f"zsh: a positional choice {text}")
     check("torchtap show maps/" in zsh.completed("torchtap show ma"), "zsh: files")

@@ -36,7 +36,7 @@ def diff(a, b, *arguments, status):
     document = json.loads(results[0].stdout)
     check(document["agree"] == (status == 0), f"diff --json: {document}")
     if document["first"] is not None:
-        check(f"the first is {document['first'] or '(root)'}:" in results[1].stdout, f"diff: {results[1].stdout}")
+        check(f"is {document['first'] or '(root)'}:" in results[1].stdout, f"diff: {results[1].stdout}")
     document["by_path"] = {entry["path"]: entry for entry in document["entries"]}
     return document
 
@@ -118,6 +118,28 @@ with tempfile.TemporaryDirectory() as folder:
         document = diff(plain, folder_of(folder / what, other), status=1)
         found = [entry["status"] for entry in document["entries"] if entry["status"] not in ("equal", "close")]
         check(found == [what], f"{what}: {found}")
+    # Modules that ran on neither side, of which one side does not know.
+    for one, other in ((base, {**base, "d": []}), ({**base, "d": []}, base), ({**base, "d": []}, {**base, "d": []})):
+        a, b = (folder_of(folder / f"idle{len(list(folder.glob('idle*')))}", tensors) for tensors in (one, other))
+        document = diff(a, b, status=0)
+        check(document["by_path"]["d"]["status"] == "not run", f"a module that did not run: {document}")
+        text = subprocess.run([str(torchtap), "diff", a, b], capture_output=True, text=True).stdout
+        check("All 3 modules agree" in text and "1 module ran on neither side." in text, f"a module that did not run: {text}")
+    check(diff(plain, folder_of(folder / "idle-a", {**base, "b": []}), status=1)["by_path"]["b"]["status"] == "no samples in B", "ran on one side")
+
+    # Many small samples are compared together; the numbers are as of one by one.
+    torch.manual_seed(2)
+    many = [torch.randn(3 if i % 1000 else 2) for i in range(5000)]
+    moved = [sample + 1e-7 * i for i, sample in enumerate(many)]
+    moved[4321] = moved[4321] + 5
+    pair = folder_of(folder / "many", {"m": many}), folder_of(folder / "moved", {"m": moved})
+    entry = diff(*pair, "--rtol", "0", "--atol", "1e-2", status=1)["by_path"]["m"]
+    a, b = (torch.cat(samples).double() for samples in (many, moved))
+    check(entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12, f"many samples: {entry}")
+    check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"many samples: {entry}")
+    entry = diff(*pair, "--rtol", "0", "--atol", "6", status=0)["by_path"]["m"]
+    check(entry["status"] == "close" and abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"], f"many samples: {entry}")
+    check(diff(pair[0], pair[0], "--rtol", "0", "--atol", "0", status=0)["by_path"]["m"]["status"] == "equal", "many equal samples")
     for value in (torch.tensor([1.0, nan, -inf]), torch.tensor([nan, nan, inf]), torch.tensor([1.0, nan, 3e38])):
         other = folder_of(folder / f"b{value.tolist()}", {**base, "b": [value, torch.zeros(2)]})
         document = diff(plain, other, "--rtol", "1", status=1)

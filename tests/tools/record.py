@@ -4,9 +4,11 @@ usage: record.py TORCHTAP MODELS SOURCE
 """
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy
 import torch
@@ -148,6 +150,22 @@ def check_errors(folder):
     assert len(torch.load(folder / "kept" / "0.pt", weights_only=True)) == 2
     assert "--overwrite" in error("record", model, *x, "--save", folder / "kept")
     run("record", model, *x, "--save", folder / "kept", "--overwrite")
+
+    # A recording that is to be replaced stays until the new one is whole: after an error, and after a kill.
+    def contents(path):
+        return {file.name: file.read_bytes() for file in path.iterdir()}
+
+    old = contents(folder / "kept")
+    error("record", model, "--random", "4x7", "--memory", "0", "--overwrite", "--save", folder / "kept")
+    assert contents(folder / "kept") == old and not list(folder.glob(".kept.*"))
+    process = subprocess.Popen([COMMAND, "record", str(model), *x, "--count", "100000000", "--memory", "0", "--overwrite", "--save", str(folder / "kept")],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not [file for file in folder.glob(".kept.torchtap-new-*/*.part") if file.stat().st_size > 0] and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL and contents(folder / "kept") == old
+    run("record", model, *x, "--memory", "0", "--overwrite", "--save", folder / "kept")
+    assert len(torch.load(folder / "kept" / "0-0.pt", weights_only=True)) == 1 and not list(folder.glob(".kept.*"))
 
     # Transformer layers bypass their submodules when gradients are disabled.
     torch.save(torch.randint(50, (2, 7)), folder / "tokens.pt")

@@ -277,7 +277,7 @@ def check_others(folder):
     for arguments, words in {("loop", "--random", "5x2x4"): "saved trace", ("loop", "--save", "x"): "saved already",
                              ("loop", "--draw", "loop.jpg"): ".svg", ("loop", "--rolled"): "--draw",
                              ("loop.pt", "--random", "5x2x4", "--what", "tanhh_1"): "tanhh_1",
-                             ("loop.pt", "--random", "5x2x4", "--what", "tanh*", "--validate"): "--what",
+                             ("loop.pt", "--random", "5x2x4", "--what", "tanh*", "--validate"): "--keep",
                              ("loop.pt", "--random", "5x2x4", "--save", "loop"): "--overwrite",
                              ("loop", "--json", "--csv"): "--json"}.items():
         _, err = run("trace", folder / arguments[0], *[folder / a if a in ("loop", "loop.jpg", "x") else a for a in arguments[1:]], status=2)

@@ -164,7 +164,19 @@ def check_words(folder):
     x = ["--random", "2x4"]
     error("lst", model, says=['unknown command "lst"', 'did you mean "list"?'])
     error("xyzzy", says=['unknown command "xyzzy"'], silent=["did you mean"])
-    error(says=["a command is missing", '"record"'])
+    help_text = subprocess.run([torchtap], capture_output=True, text=True)
+    check(help_text.returncode == 0 and "Subcommands:" in help_text.stdout and help_text.stderr == "", f"a bare torchtap: {help_text}")
+    for command in ("record", "trace", "show"):
+        for columns in (70, 200):
+            text = subprocess.run([torchtap, command, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": str(columns)}).stdout
+            head, _, rest = text.partition("Examples:")
+            long = [line for line in (head + rest[rest.find("\n\n"):]).splitlines() if len(line) > max(columns, 40) or len(line) > 100]
+            check(not long, f"{command} --help at {columns} columns: {long}")
+            check("Excludes" not in text and "TEXT:" not in text, f"{command} --help names types of the parser")
+    done = subprocess.run([torchtap, "record", model, *x, "--names", "", "--save", folder / "quiet", "--enable-grad", "-q"], capture_output=True, text=True)
+    check(done.returncode == 0 and done.stderr == "" and done.stdout != "", f"--quiet: {done}")
+    done = subprocess.run([torchtap, "record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet"], capture_output=True, text=True)
+    check(done.returncode == 2 and "batch 0" in done.stderr, f"--quiet and an error: {done}")
     error("--versoin", says=['"--versoin"', 'did you mean "--version"?'])
     error("record", model, *x, "--sav", folder / "w", command="record", says=['unknown option "--sav"', 'did you mean "--save"?'])
     error("show", maps, "--statistics=1", command="show", says=['unknown option "--statistics"'])

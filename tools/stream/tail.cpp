@@ -175,7 +175,7 @@ void add_tail(CLI::App& app) {
   command->footer(kExamples);
   add_subscription(*command, options->asked);
   auto* save =
-      command->add_option("--save", options->save, "Directory of a recording")->check(tools::place());
+      command->add_option("-o,--save", options->save, "Directory of a recording")->check(tools::place());
   auto* overwrite =
       command->add_flag("--overwrite", options->overwrite, "Replace an existing recording")->needs(save);
   command->add_flag("--append", options->append, "Continue an existing recording")

@@ -265,7 +265,7 @@ void add_video(CLI::App& app) {
   CLI::App* command = app.add_subcommand("video", "Film what a program publishes, or a recording");
   command->footer(kExamples);
   add_subscription(*command, options->asked);
-  command->add_option("--save", options->save, "FILE.mp4, .mkv, .webm or .gif, or a folder for PNG files")
+  command->add_option("-o,--save", options->save, "FILE.mp4, .mkv, .webm or .gif, or a folder for PNG files")
       ->required()
       ->check(tools::place());
   command->add_flag("--overwrite", options->overwrite,

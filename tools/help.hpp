@@ -1,0 +1,35 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <sstream>
+#include <streambuf>
+
+/// What all commands have in common on the command line.
+namespace torchtap::tools {
+
+/// Makes --help as wide as the terminal, at most 100 columns. Call it before commands are added.
+void set_help(CLI::App& app);
+
+/// Keeps notes that go to stderr, so that --quiet can leave them out: they are printed only if the command
+/// fails, because then they may say why.
+class Notes {
+ public:
+  Notes();
+  ~Notes();
+  Notes(const Notes&) = delete;
+  Notes& operator=(const Notes&) = delete;
+
+  /// Adds --quiet to a command.
+  void add_option(CLI::App& command);
+  /// Prints what was kept if the exit status is neither 0 nor 1.
+  void end(int status);
+
+ private:
+  void keep();
+
+  std::ostringstream kept_;
+  std::streambuf* to_;
+};
+
+}  // namespace torchtap::tools
