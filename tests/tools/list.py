@@ -159,9 +159,10 @@ def check_progress(folder):
     """Progress redraws a single line at any terminal width."""
     for columns in (200, 80, 40, 20, 8):
         drawn = on_terminal(columns, "merge", folder / "maps", folder / "maps", "--overwrite", "--save", folder / f"m{columns}")
+        drawn, said = drawn.rsplit("\r\x1b[K", 1)
         updates = [part for part in drawn.replace("\x1b[K", "").split("\r") if part]
         check(updates and all(len(update) < columns for update in updates), f"progress on {columns} columns: {updates}")
-        check("\n" not in drawn and drawn.endswith("\r\x1b[K"), f"progress on {columns} columns: {drawn!r}")
+        check("\n" not in drawn and said.startswith("13 modules, 30 samples"), f"progress on {columns} columns: {drawn!r}, {said!r}")
         check(("[" in updates[-1]) == (columns >= 40) and "13/13" in updates[-1], f"progress on {columns} columns: {updates}")
 
 
