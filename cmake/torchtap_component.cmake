@@ -1,28 +1,25 @@
-# torchtap_component(NAME DIRECTORY folder DESCRIPTION text SOURCES files... [DETAIL] [SUGGESTS packages]): a part of
-# torchtap that can be left out. It makes the library torchtap::NAME of the folder's public headers and the sources, and adds
-# NAME to TORCHTAP_COMPONENTS, of which torchtap_install.cmake installs each with an export file of its own, and
+# torchtap_component(NAME DIRECTORY folder DESCRIPTION text [EXCLUDE regex] [SUGGESTS packages]): a part of torchtap that can
+# be left out. It makes the library torchtap::NAME of the sources in the folder and its public headers, and adds NAME to
+# TORCHTAP_COMPONENTS, of which torchtap_install.cmake installs each with an export file of its own, and
 # torchtap_package.cmake makes Debian packages.
-#
-# DETAIL also installs the headers of the folder's detail/, for public headers that include them.
 macro(torchtap_component name)
-  cmake_parse_arguments(component "DETAIL" "DIRECTORY;DESCRIPTION;SUGGESTS" "SOURCES" ${ARGN})
+  cmake_parse_arguments(component "" "DIRECTORY;DESCRIPTION;EXCLUDE;SUGGESTS" "" ${ARGN})
+  file(GLOB_RECURSE component_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${component_DIRECTORY}/*.cpp")
+  if(component_EXCLUDE)
+    list(FILTER component_sources EXCLUDE REGEX "${component_EXCLUDE}")
+  endif()
   if(TORCHTAP_BUILD_SHARED)
-    add_library(torchtap_${name} SHARED ${component_SOURCES})
+    add_library(torchtap_${name} SHARED ${component_sources})
   else()
-    add_library(torchtap_${name} STATIC ${component_SOURCES})
+    add_library(torchtap_${name} STATIC ${component_sources})
   endif()
   add_library(torchtap::${name} ALIAS torchtap_${name})
-  set(component_include "${TORCHTAP_INCLUDE_DIR}/torchtap/${component_DIRECTORY}")
-  file(GLOB component_headers CONFIGURE_DEPENDS "${component_include}/*.hpp")
-  list(APPEND TORCHTAP_COMPONENT_HEADERS ${component_headers})
-  if(component_DETAIL)
-    file(GLOB component_detail CONFIGURE_DEPENDS "${component_include}/detail/*.hpp")
-    list(APPEND component_headers ${component_detail})
-  endif()
+  torchtap_headers_of("${component_DIRECTORY}" component_headers component_detail)
   target_sources(torchtap_${name} PUBLIC
-    FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${component_headers})
+    FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${component_headers} ${component_detail})
   target_link_libraries(torchtap_${name} PUBLIC torchtap)
   torchtap_component_library(torchtap_${name} ${name})
+  torchtap_unity(torchtap_${name} "${PROJECT_SOURCE_DIR}")
   list(APPEND TORCHTAP_COMPONENTS ${name})
   set(TORCHTAP_COMPONENT_${name}_TARGETS torchtap_${name})
   set(TORCHTAP_COMPONENT_${name}_DESCRIPTION "${component_DESCRIPTION}")

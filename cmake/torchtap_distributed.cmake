@@ -10,8 +10,7 @@ else()
 endif()
 torchtap_optional(GLOO ${found} libgloo-dev "Connect ranks with Gloo in distributed::from_environment")
 
-file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/distributed/*.cpp")
-torchtap_component(distributed DIRECTORY distributed DETAIL SOURCES ${sources}
+torchtap_component(distributed DIRECTORY distributed
                    DESCRIPTION "merges what many processes recorded")
 if(TORCHTAP_WITH_GLOO)
   set_source_files_properties("${PROJECT_SOURCE_DIR}/distributed/gloo.cpp" PROPERTIES

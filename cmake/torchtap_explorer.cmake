@@ -1,7 +1,6 @@
 # torchtap::explorer: a model as a live page in the browser (docs/guides/explorer.md). A library of its own, so that the
 # core needs neither a server nor a page.
-file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/views/explorer/*.cpp")
-torchtap_component(explorer DIRECTORY views/explorer SOURCES ${sources}
+torchtap_component(explorer DIRECTORY views/explorer
                    DESCRIPTION "shows models as they train in the browser")
 
 # Beast is headers alone; programs that use torchtap::explorer do not need Boost.

@@ -19,9 +19,7 @@ target_compile_features(torchtap_taps PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
 target_link_libraries(torchtap_taps PRIVATE torch)
 torchtap_component_library(torchtap_taps taps)
 
-file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/exported/*.cpp")
-list(FILTER sources EXCLUDE REGEX "/exported/detail/operators.cpp$")
-torchtap_component(exported DIRECTORY exported SOURCES ${sources} SUGGESTS "python3-torch, python3-setuptools, g++"
+torchtap_component(exported DIRECTORY exported EXCLUDE "/operators.cpp$" SUGGESTS "python3-torch, python3-setuptools, g++"
                    DESCRIPTION "records models that AOTInductor compiled, and torchtap_export for Python to compile them")
 target_link_libraries(torchtap_exported PRIVATE torchtap_taps)
 list(APPEND TORCHTAP_COMPONENT_exported_TARGETS torchtap_taps)

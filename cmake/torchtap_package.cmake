@@ -37,12 +37,11 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-foreach(component IN ITEMS exported explorer)  # which the command links
+foreach(component IN ITEMS exported explorer report stream trace)  # which the command links
   if(TARGET torchtap_${component})
     string(APPEND CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS ", libtorchtap-${component}${so_version} ${this_version}")
   endif()
 endforeach()
-set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS graphviz)  # pictures of traces
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The torchtap command: records and traces TorchScript models and unchanged programs, and shows, compares, merges and
 converts recordings.")
 

@@ -15,8 +15,8 @@ namespace torchtap::distributed {
 namespace detail {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{8} << 20;  // MPI counts bytes in 32 bits
-constexpr int kTag = 0x746170;                          // "tap"
+constexpr std::int64_t kSentAtOnce = std::int64_t{8} << 20;  // MPI counts bytes in 32 bits
+constexpr int kTag = 0x746170;                               // "tap"
 
 /// Over anything that has the send, recv and broadcast of c10d: its `ProcessGroup` of all versions, its
 /// `Backend` of LibTorch 2.
@@ -133,8 +133,8 @@ class OverGroup final : public Transport {
   }
   template <class F>
   static void each_piece(const at::Tensor& bytes, const F& f) {
-    for (std::int64_t at = 0; at < bytes.numel(); at += kPiece) {
-      f(bytes.narrow(0, at, std::min(kPiece, bytes.numel() - at)));
+    for (std::int64_t at = 0; at < bytes.numel(); at += kSentAtOnce) {
+      f(bytes.narrow(0, at, std::min(kSentAtOnce, bytes.numel() - at)));
     }
   }
 

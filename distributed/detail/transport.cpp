@@ -18,13 +18,13 @@ namespace {
 constexpr std::int64_t kLength = 8;
 constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // of a text; more can only be a damaged length
 
-std::string encoded(std::uint64_t length) {
+std::string text_of(std::uint64_t length) {
   std::string bytes;
   for (std::int64_t i = 0; i < kLength; ++i) bytes += static_cast<char>((length >> (8 * i)) & 0xFF);
   return bytes;
 }
 
-std::uint64_t decoded(const std::string& bytes) {
+std::uint64_t length_of(const std::string& bytes) {
   std::uint64_t length = 0;
   for (std::size_t i = bytes.size(); i > 0; --i)
     length = (length << 8) | static_cast<unsigned char>(bytes[i - 1]);
@@ -79,7 +79,7 @@ at::Tensor bytes_of(const std::shared_ptr<std::string>& text) {
 
 void Transport::send_message(const std::string& text, int to, Milliseconds timeout) {
   std::vector<Pending> pending{
-      send(bytes_of(std::make_shared<std::string>(encoded(text.size()))), to, timeout)};
+      send(bytes_of(std::make_shared<std::string>(text_of(text.size()))), to, timeout)};
   if (!text.empty()) pending.push_back(send(bytes_of(std::make_shared<std::string>(text)), to, timeout));
   for (const Pending& each : pending) each();
 }
@@ -87,7 +87,7 @@ void Transport::send_message(const std::string& text, int to, Milliseconds timeo
 std::string Transport::recv_message(int from, const Patience& patience) {
   const auto length = std::make_shared<std::string>(kLength, '\0');
   recv(bytes_of(length), from, patience.timeout * patience.steps)();
-  const auto text = std::make_shared<std::string>(decoded(*length), '\0');
+  const auto text = std::make_shared<std::string>(length_of(*length), '\0');
   if (!text->empty()) recv(bytes_of(text), from, patience.timeout)();
   return std::move(*text);
 }
@@ -98,7 +98,7 @@ void Transport::broadcast_message(std::string& text, int root, const Patience& p
     text = recv_message(root, patience);
     return;
   }
-  const at::Tensor length = bytes_of(std::make_shared<std::string>(encoded(text.size())));
+  const at::Tensor length = bytes_of(std::make_shared<std::string>(text_of(text.size())));
   const at::Tensor bytes = text.empty() ? at::Tensor() : bytes_of(std::make_shared<std::string>(text));
   std::vector<Pending> pending;
   for (int to = 0; to < size(); ++to) {

@@ -1,6 +1,8 @@
 #pragma once
 
-/// All of torchtap at once. A file that wants to compile fast includes just the headers it uses.
+/// The kernel of torchtap at once: hooks, selectors, reductions, recorders, files. Components (traces,
+/// reports, streams, the explorer, ranks, exported models) have headers of their own. A file that wants to
+/// compile fast includes just the headers it uses.
 
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/operations/operations.hpp>
@@ -13,9 +15,3 @@
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/version.hpp>
-#include <torchtap/views/pictures/pictures.hpp>
-#include <torchtap/views/report/report.hpp>
-#if defined(__linux__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#include <torchtap/views/stream/stream.hpp>
-#endif
-#include <torchtap/views/trace/trace.hpp>

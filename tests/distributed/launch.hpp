@@ -27,8 +27,8 @@ struct RankResult {
 struct Launch {
   int size = 2;
   std::string scenario;
-  /// "environment", "group" (Gloo alone), "both" (Gloo and a FileStore), "store" (a FileStore alone), "served" (a TCPStore of
-  /// rank 0 alone)
+  /// "environment", "group" (Gloo alone), "both" (Gloo and a FileStore), "store" (a FileStore alone),
+  /// "served" (a TCPStore of rank 0 alone)
   std::string link = "environment";
   std::map<std::string, std::string> variables;
   /// Commands in place of the program, by rank.

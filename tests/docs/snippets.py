@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles and runs the code blocks of README.md and docs/, so that none of them is wrong.
+"""Compiles and runs the code blocks of README.md and docs/ with an installed torchtap, so that none of them is wrong.
 
-    snippets.py generate OUT.cpp [--transparent] [--part NAME …]      all C++ blocks as one file
-    snippets.py run --program EXE … --work FOLDER     runs them, page by page, and the Python and shell blocks between them
-    snippets.py cmake PREFIX                          configures the CMake blocks against an installed torchtap
-    snippets.py links                                 follows relative links and anchors
+    snippets.py generate PREFIX OUT.cpp [--transparent]     all C++ blocks as one file
+    snippets.py run PREFIX --work FOLDER --program EXE …    runs them, page by page, and the Python and shell blocks between
+    snippets.py cmake PREFIX FOLDER                         builds the CMake blocks, each with the program of its page
+    snippets.py project PAGE FOLDER                         writes the CMake block and the program of a page to a folder
+    snippets.py links                                       follows relative links and anchors
 
 Blocks are run in the order of their page, in a folder of the page's own, so that a shell block finds what a C++ block
 before it saved. By language:
@@ -12,7 +13,7 @@ before it saved. By language:
     cpp     compiled and run, each as a function of its own; a block with `int main()` as a program of its own
     python  run; the blocks of one page share their names
     sh      parsed by `bash -n`, options of torchtap compared with its --help; run if so marked
-    cmake   configured, by `snippets.py cmake`
+    cmake   built, by `snippets.py cmake`; what it leaves out is put around it
     text    not looked at, unless marked as the output of the block before it; `…` there stands for anything in a line
 
 A comment of one line in front of a block says otherwise:
@@ -33,7 +34,7 @@ Code that readers need not see stands in comments of several lines, which begin 
     <!-- snippet-sh               shell that is run here
 
 `<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent. A page with
-`<!-- snippets: NAME -->` needs the part of that name (see PARTS), and is left out without `--part NAME`.
+`<!-- snippets: NAME -->` needs the part of that name (see PARTS), and is left out where that is not installed.
 """
 import argparse
 import contextlib
@@ -55,7 +56,8 @@ HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "
 
 
 # Parts that may not be built, and their folders.
-PARTS = {"distributed": "distributed", "exported": "exported", "explorer": "views/explorer"}
+PARTS = {"distributed": "distributed", "exported": "exported",
+         **{view: f"views/{view}" for view in ("explorer", "report", "stream", "trace")}}
 
 
 class Block:
@@ -66,6 +68,10 @@ class Block:
 
     def fail(self, message):
         sys.exit(f"{self.name}: {message}")
+
+
+def installed_parts(prefix):
+    return [part for part in PARTS if any(pathlib.Path(prefix).rglob(f"torchtap-{part}-targets.cmake"))]
 
 
 def pages():
@@ -263,24 +269,26 @@ def check_shell(block, helps, command):
 
 
 def run(arguments):
-    work = pathlib.Path(arguments.work)
+    work, prefix = pathlib.Path(arguments.work).resolve(), pathlib.Path(arguments.prefix).resolve()
     shutil.rmtree(work, ignore_errors=True)
-    if arguments.command:
-        os.environ["PATH"] = str(pathlib.Path(arguments.command).parent) + os.pathsep + os.environ["PATH"]
+    parts = installed_parts(prefix)
+    command = shutil.which("torchtap", path=prefix / "bin")
+    os.environ["PATH"] = str(prefix / "bin") + os.pathsep + os.environ["PATH"]
+    sys.path.insert(0, str(prefix / "share/torchtap"))  # as the pages tell
     counts, helps = {}, {}
 
     def count(what):
         counts[what] = counts.get(what, 0) + 1
 
     for page in pages():
-        if left_out(page, arguments.part):
+        if left_out(page, parts):
             continue
         found, transparent = blocks(page)
         program = arguments.transparent if transparent else arguments.program
         folder = work / re.sub(r"\W", "_", page)
         folder.mkdir(parents=True)
         os.chdir(folder)
-        names = {"SOURCE": str(ROOT), "__name__": "block"}
+        names = {"__name__": "block"}
         made = {block.name: block for block, _ in functions(page)[0]}
         group = []
         for block in [*found, None]:
@@ -294,7 +302,7 @@ def run(arguments):
             if block is not None and (block.language in ("text", "cmake") or block.language == "sh" and not
                                       (block.hidden or block.option == "run")):
                 if block.language == "sh":
-                    check_shell(block, helps, arguments.command)
+                    check_shell(block, helps, command)
                     count("shell parsed")
                 continue
             if group:
@@ -310,36 +318,62 @@ def run(arguments):
                     run_python(block, names)
                     if not block.hidden:
                         count("Python run")
-            elif arguments.command:
+            elif command:
                 run_shell(block)
                 if not block.hidden:
                     count("shell run")
     print(", ".join(f"{number} {what}" for what, number in sorted(counts.items())))
 
 
-def configure(prefix):
-    number = 0
-    parts = [part for part in PARTS if any(pathlib.Path(prefix).rglob(f"torchtap-{part}-targets.cmake"))]
+def write_project(block, folder):
+    """A CMake block as a project, with what it leaves out and the program of its page."""
+    program = program_of(block.page)
+    text = block.text
+    if "find_package(torchtap" not in text:
+        text = "find_package(torchtap REQUIRED)\n" + text
+    if "add_executable(" not in text:
+        text = "add_executable(my_program main.cpp)\n" + text
+    if "project(" not in text:
+        text = "cmake_minimum_required(VERSION 3.25)\nproject(my_program CXX)\n" + text
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in ("CMakeLists.txt", text), ("main.cpp", program.text + "\n" if program else "int main() {}\n"):
+        if not (folder / name).exists() or (folder / name).read_text() != content:
+            (folder / name).write_text(content)
+
+
+def program_of(page):
+    return next((block for block in blocks(page)[0] if block.language == "cpp" and is_program(block)), None)
+
+
+def build_projects(prefix, work):
+    number, parts = 0, installed_parts(prefix)
     for page in pages():
-        for block in blocks(page)[0] if not left_out(page, parts) else ():
+        found = blocks(page)[0] if not left_out(page, parts) else []
+        for block in found:
             if block.language != "cmake":
                 continue
-            text = block.text
-            if "find_package(torchtap" not in text:
-                text = "find_package(torchtap REQUIRED)\n" + text
-            if "add_executable(" not in text:
-                text = "add_executable(my_program main.cpp)\n" + text
-            if "project(" not in text:
-                text = "cmake_minimum_required(VERSION 3.25)\nproject(my_program CXX)\n" + text
-            with tempfile.TemporaryDirectory() as folder:
-                pathlib.Path(folder, "CMakeLists.txt").write_text(text)
-                pathlib.Path(folder, "main.cpp").write_text("int main() {}\n")
-                made = subprocess.run(["cmake", "-S", folder, "-B", folder + "/build", "-G", "Ninja",
-                                       f"-DCMAKE_PREFIX_PATH={prefix}"], capture_output=True, text=True)
+            folder = pathlib.Path(work, re.sub(r"\W", "_", block.name)).resolve()
+            write_project(block, folder)
+            for command in (["cmake", "-S", folder, "-B", folder / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                            ["cmake", "--build", folder / "build"]):
+                made = subprocess.run(command, capture_output=True, text=True)
                 if made.returncode != 0:
                     block.fail(made.stdout + made.stderr)
+            shutil.rmtree(folder / "run", ignore_errors=True)
+            (folder / "run").mkdir()
+            os.chdir(folder / "run")
+            names = {"__name__": "block"}
+            ran = subprocess.run([folder / "build/my_program"], capture_output=True, text=True)
+            program = program_of(page)
+            if ran.returncode != 0:
+                (program or block).fail(f"exit status {ran.returncode}\n{ran.stdout}{ran.stderr}")
+            if program:  # and what Python does with its files
+                agrees(program, ran.stdout)
+                for other in found:
+                    if other.language == "python" and other.option != "syntax":
+                        run_python(other, names)
             number += 1
-    print(f"{number} CMake blocks configured")
+    print(f"{number} projects of CMake blocks built and run")
 
 
 def anchors(file):
@@ -376,25 +410,31 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="what", required=True)
     one = commands.add_parser("generate")
+    one.add_argument("prefix")
     one.add_argument("out")
     one.add_argument("--transparent", action="store_true")
-    one.add_argument("--part", action="append", default=[], choices=PARTS)
     one = commands.add_parser("run")
-    one.add_argument("--part", action="append", default=[], choices=PARTS)
+    one.add_argument("prefix")
     one.add_argument("--program")
     one.add_argument("--transparent")
-    one.add_argument("--command")
     one.add_argument("--work", required=True)
     one = commands.add_parser("cmake")
     one.add_argument("prefix")
+    one.add_argument("work")
+    one = commands.add_parser("project")
+    one.add_argument("page")
+    one.add_argument("folder")
     commands.add_parser("links")
     arguments = parser.parse_args()
     if arguments.what == "generate":
-        generate(arguments.out, arguments.transparent, arguments.part)
+        generate(arguments.out, arguments.transparent, installed_parts(arguments.prefix))
     elif arguments.what == "run":
         run(arguments)
     elif arguments.what == "cmake":
-        configure(arguments.prefix)
+        build_projects(arguments.prefix, arguments.work)
+    elif arguments.what == "project":
+        block = next(block for block in blocks(arguments.page)[0] if block.language == "cmake")
+        write_project(block, pathlib.Path(arguments.folder))
     else:
         links()
 

@@ -1,4 +1,6 @@
 // Colours, maps, histograms and text: pixels against what the values say.
+#include "pictures/pictures.hpp"
+
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <boost/test/unit_test.hpp>
@@ -8,12 +10,10 @@
 #include <map>
 #include <set>
 
-#include <torchtap/views/pictures/pictures.hpp>
-
 #include "support.hpp"
 
 using namespace torchtap_test;
-using namespace torchtap::views::pictures;
+using namespace torchtap::pictures;
 
 namespace {
 

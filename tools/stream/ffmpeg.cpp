@@ -18,7 +18,7 @@
 namespace torchtap::stream {
 namespace {
 
-using views::pictures::Image;
+using pictures::Image;
 
 std::string ending_of(const std::string& path) {
   const std::size_t dot = path.rfind('.');

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include <torchtap/views/pictures/image.hpp>
+#include "../pictures/image.hpp"
 
 /// Where the frames of a video go.
 namespace torchtap::stream {
@@ -19,7 +19,7 @@ class Film {
   Film& operator=(const Film&) = delete;
   virtual ~Film() = default;
   /// Throws `c10::Error` if the picture cannot be written.
-  virtual void add(const views::pictures::Image& image) = 0;
+  virtual void add(const pictures::Image& image) = 0;
   /// Throws `c10::Error` if the film could not be finished.
   virtual void finish() = 0;
   /// Where it is: a file or a folder.

@@ -9,8 +9,6 @@
 
 namespace torchtap::stream {
 
-namespace pictures = views::pictures;
-
 namespace {
 
 constexpr std::int64_t kLongest = 8;  // times as long as wide

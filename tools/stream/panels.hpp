@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/views/pictures/pictures.hpp>
+#include "../pictures/pictures.hpp"
 
 /// One picture of several modules at once.
 namespace torchtap::stream {
@@ -18,7 +18,7 @@ struct PanelOptions {
   std::size_t width = 1280, height = 720;
   std::string picture = "auto";  ///< "histogram" for all, or "auto"
   std::int64_t pick = 0;         ///< which sample of a batch
-  views::pictures::Range range;  ///< of all modules; empty: of each its own
+  pictures::Range range;         ///< of all modules; empty: of each its own
 };
 
 /// The last tensor of each of some modules, drawn side by side. Modules are told apart by their titles. The
@@ -35,22 +35,22 @@ class Panels {
   /// Whether there is a tensor of this module since the last drawing.
   bool is_new(const std::string& title) const;
   /// Draws all, with `text` at the top.
-  views::pictures::Image draw(const std::string& text);
+  pictures::Image draw(const std::string& text);
   /// How many modules were left out.
   std::size_t left_out() const noexcept { return left_out_; }
 
  private:
   struct Panel {
     at::Tensor maps;  // undefined if it is a histogram
-    views::pictures::HistogramOverTime histogram;
-    views::pictures::Range range;
+    pictures::HistogramOverTime histogram;
+    pictures::Range range;
     std::string note;
     bool is_new = false;
     bool added = false;
   };
   Panel& panel(const std::string& title);
   bool has_maps(const at::Tensor& tensor) const;
-  void draw_panel(views::pictures::Image& image, const std::string& title, const Panel& panel, std::size_t x,
+  void draw_panel(pictures::Image& image, const std::string& title, const Panel& panel, std::size_t x,
                   std::size_t y, std::size_t width, std::size_t height) const;
 
   PanelOptions options_;

@@ -13,7 +13,7 @@
 namespace torchtap::stream {
 namespace {
 
-using views::pictures::Image;
+using pictures::Image;
 
 void put_number(std::string& to, std::size_t value) {  // big-endian
   for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>(value >> shift & 255);

@@ -25,7 +25,6 @@ namespace torchtap::stream {
 namespace {
 
 namespace fs = std::filesystem;
-namespace pictures = views::pictures;
 using views::stream::Frame;
 using views::stream::Reader;
 using views::stream::WhenFull;

@@ -10,11 +10,11 @@
 #include <sstream>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/views/pictures/pictures.hpp>
 
 #include "../checks.hpp"
 #include "../drawing.hpp"
 #include "../interrupt.hpp"
+#include "../pictures/pictures.hpp"
 #include "../table.hpp"
 #include "../terminal.hpp"
 #include "../words.hpp"
@@ -26,7 +26,6 @@ namespace torchtap::stream {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-namespace pictures = views::pictures;
 using tools::Table;
 using views::stream::Frame;
 using views::stream::Reader;

@@ -18,7 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-constexpr const char* kCall = "views::stream::Reader";
 constexpr auto kAnswer = std::chrono::seconds(10);  // how long a publisher may take to answer
 constexpr nanoseconds kShortest = std::chrono::microseconds(50);
 constexpr nanoseconds kLongest = std::chrono::milliseconds(1);
@@ -83,9 +82,9 @@ Client::Client(const std::string& name, Subscription subscription, const std::st
                nanoseconds patience)
     : name_(name) {
   if (subscription.label().empty()) subscription.label(program_name());
-  check(kCall, subscription);
+  check(kReader, subscription);
   std::string path;
-  socket_ = find_publisher(kCall, name, directory, patience, path);
+  socket_ = find_publisher(kReader, name, directory, patience, path);
   publisher_ = peer_of(socket_);
   join(subscription);
 }
@@ -99,13 +98,13 @@ void Client::join(const Subscription& subscription) {
   while (there && received == Received::nothing && Clock::now() < deadline) {
     if (wait_for(socket_, deadline - Clock::now())) received = receive(socket_, packet, &descriptors);
   }
-  TORCH_CHECK_VALUE(received != Received::nothing, kCall, ": process ", publisher_.pid,
+  TORCH_CHECK_VALUE(received != Received::nothing, kReader, ": process ", publisher_.pid,
                     ", which publishes \"", name_, "\", did not answer; it may be stopped.");
-  TORCH_CHECK_VALUE(received == Received::packet, kCall, ": process ", publisher_.pid, ", which published \"",
-                    name_, "\", ended.");
+  TORCH_CHECK_VALUE(received == Received::packet, kReader, ": process ", publisher_.pid,
+                    ", which published \"", name_, "\", ended.");
   const Message kind = kind_of_message(packet);
-  TORCH_CHECK_VALUE(kind != Message::refused, kCall, ": \"", name_, "\" refused: ", read_text(packet), ".");
-  TORCH_CHECK_VALUE(kind == Message::welcome && descriptors.size() == 2, kCall, ": \"", name_,
+  TORCH_CHECK_VALUE(kind != Message::refused, kReader, ": \"", name_, "\" refused: ", read_text(packet), ".");
+  TORCH_CHECK_VALUE(kind == Message::welcome && descriptors.size() == 2, kReader, ": \"", name_,
                     "\" answered something that is no welcome.");
   const Welcome welcome = read_welcome(packet);
   view_.emplace(descriptors[0], welcome.bytes, descriptors[1], welcome.place, welcome.position);
@@ -146,7 +145,7 @@ std::optional<Frame> Client::take() {
 }
 
 std::optional<Frame> Client::next(nanoseconds timeout) {
-  TORCH_CHECK_VALUE(made_here_, kCall, "::next: the process was forked, and the reader of \"", name_,
+  TORCH_CHECK_VALUE(made_here_, kReader, "::next: the process was forked, and the reader of \"", name_,
                     "\" belongs to the parent; make one in the child.");
   release();
   const auto deadline = deadline_after(timeout);

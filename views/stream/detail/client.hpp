@@ -15,6 +15,9 @@
 
 namespace torchtap::views::stream::detail {
 
+/// The public name that messages of a reader begin with.
+inline constexpr const char* kReader = "views::stream::Reader";
+
 /// The name of the program that runs, for `Subscription::label`.
 std::string program_name();
 

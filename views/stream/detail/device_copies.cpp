@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
 // Between two questions whether a copy is done: that of a small tensor takes some 10 µs.
-constexpr nanoseconds kShortest = std::chrono::microseconds(20);
-constexpr nanoseconds kLongest = std::chrono::milliseconds(1);
+constexpr nanoseconds kShortestPause = std::chrono::microseconds(20);
+constexpr nanoseconds kLongestPause = std::chrono::milliseconds(1);
 
 /// The first line of what an exception says.
 std::string first_line(const std::exception& error) {
@@ -189,8 +189,8 @@ void DeviceCopies::run() noexcept {
 void DeviceCopies::finish(Item& item) noexcept try {
   Frame& frame = item.frame;
   try {
-    for (nanoseconds pause = kShortest; item.copy.has_value() && !item.copy->done();
-         pause = std::min(2 * pause, kLongest)) {
+    for (nanoseconds pause = kShortestPause; item.copy.has_value() && !item.copy->done();
+         pause = std::min(2 * pause, kLongestPause)) {
       TORCH_CHECK(Clock::now() < queue_->end.load(), "the publisher ended, and the device was not done ",
                   kPatience.count(), " s later");
       std::this_thread::sleep_for(pause);

@@ -11,11 +11,6 @@
 namespace torchtap::views::stream::detail {
 namespace {
 
-template <class T>
-void put(std::string& packet, T value) {
-  packet.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
 void put_text(std::string& packet, const std::string& text) {
   put(packet, static_cast<std::uint16_t>(text.size()));
   packet += text;

@@ -12,10 +12,9 @@
 namespace torchtap::views::stream::detail {
 namespace {
 
-constexpr const char* kCall = "views::stream::Reader";
 constexpr const char* kPrefix = "tcp:";
-constexpr auto kAnswer = std::chrono::seconds(10);  // how long a relay may take to answer
-constexpr std::size_t kBegin = 16;                  // enough to see how long a message or frame is
+constexpr auto kRelayAnswer = std::chrono::seconds(10);  // how long a relay may take to answer
+constexpr std::size_t kEnough = 16;                      // enough to see how long a message or frame is
 
 using State = Incoming::State;
 
@@ -28,21 +27,21 @@ bool is_remote(const std::string& name) noexcept {
 RemoteClient::RemoteClient(const std::string& name, Subscription subscription, const std::string& token,
                            std::chrono::nanoseconds patience, std::chrono::nanoseconds silence)
     : name_(name), silence_(silence) {
-  check(kCall, subscription);
+  check(kReader, subscription);
   if (subscription.label().empty()) subscription.label(program_name());
-  const Address address = parse_address(kCall, name.substr(std::strlen(kPrefix)));
-  socket_ = connect_tcp(kCall, address, deadline_after(patience));
+  const Address address = parse_address(kReader, name.substr(std::strlen(kPrefix)));
+  socket_ = connect_tcp(kReader, address, deadline_after(patience));
   introduce(token);
-  TORCH_CHECK_VALUE(send_message(socket_, write_subscribe(subscription), kAnswer), kCall, ": \"", name_,
-                    "\" closed the connection.");
+  TORCH_CHECK_VALUE(send_message(socket_, write_subscribe(subscription), kRelayAnswer), kReader, ": \"",
+                    name_, "\" closed the connection.");
   await_welcome();
 }
 
 /// Says the token, if the relay asks for one, so that nobody who listens learns it.
 void RemoteClient::introduce(const std::string& token) {
-  const State state = incoming_.fill(socket_, kHello, deadline_after(kAnswer));
+  const State state = incoming_.fill(socket_, kHello, deadline_after(kRelayAnswer));
   TORCH_CHECK_VALUE(
-      state == State::whole, kCall, ": \"", name_,
+      state == State::whole, kReader, ": \"", name_,
       state == State::end ? "\" closed the connection." : "\" does not answer as a relay does.");
   const std::string hello = incoming_.text(0, kHello);
   incoming_.clear();
@@ -50,29 +49,29 @@ void RemoteClient::introduce(const std::string& token) {
   std::uint16_t numbers[2] = {};
   std::memcpy(&magic, hello.data(), sizeof magic);
   std::memcpy(numbers, hello.data() + 4, sizeof numbers);
-  TORCH_CHECK_VALUE(magic == kHelloMagic, kCall, ": at \"", name_,
+  TORCH_CHECK_VALUE(magic == kHelloMagic, kReader, ": at \"", name_,
                     "\" is something else than torchtap relay.");
-  TORCH_CHECK_VALUE(numbers[0] == kVersion, kCall, ": \"", name_, "\" speaks version ", numbers[0],
+  TORCH_CHECK_VALUE(numbers[0] == kVersion, kReader, ": \"", name_, "\" speaks version ", numbers[0],
                     ", and this torchtap version ", kVersion, ".");
-  TORCH_CHECK_VALUE(numbers[1] == 0 || !token.empty(), kCall, ": \"", name_,
+  TORCH_CHECK_VALUE(numbers[1] == 0 || !token.empty(), kReader, ": \"", name_,
                     "\" wants a token; give the one of torchtap relay --token-file.");
   const Digest proof = numbers[1] == 0 ? Digest{} : hmac_sha256(token, std::string_view(hello).substr(8));
   const std::string answer = write_proof(proof);
-  send_all(socket_, answer.data(), answer.size(), kAnswer);
+  send_all(socket_, answer.data(), answer.size(), kRelayAnswer);
 }
 
 void RemoteClient::await_welcome() {
-  const Moment deadline = deadline_after(kAnswer);
-  TORCH_CHECK_VALUE(incoming_.fill(socket_, kBegin, deadline) == State::whole, kCall, ": \"", name_,
+  const Moment deadline = deadline_after(kRelayAnswer);
+  TORCH_CHECK_VALUE(incoming_.fill(socket_, kEnough, deadline) == State::whole, kReader, ": \"", name_,
                     "\" closed the connection, or does not answer as a relay does.");
   const std::size_t length = message_length(incoming_.data());
-  TORCH_CHECK_VALUE(incoming_.fill(socket_, 8 + length, deadline) == State::whole, kCall, ": \"", name_,
+  TORCH_CHECK_VALUE(incoming_.fill(socket_, 8 + length, deadline) == State::whole, kReader, ": \"", name_,
                     "\" closed the connection, or does not answer as a relay does.");
   const std::string packet = incoming_.text(8, length);
   incoming_.clear();
   const Message kind = kind_of_message(packet);
-  TORCH_CHECK_VALUE(kind != Message::refused, kCall, ": \"", name_, "\" refused: ", read_text(packet), ".");
-  TORCH_CHECK_VALUE(kind == Message::status, kCall, ": \"", name_,
+  TORCH_CHECK_VALUE(kind != Message::refused, kReader, ": \"", name_, "\" refused: ", read_text(packet), ".");
+  TORCH_CHECK_VALUE(kind == Message::status, kReader, ": \"", name_,
                     "\" answered something that is no welcome.");
   obey(packet);
 }
@@ -101,25 +100,25 @@ bool RemoteClient::take_message(Moment deadline) {
   const std::string packet = incoming_.text(8, length);
   incoming_.clear();
   const Message kind = kind_of_message(packet);
-  TORCH_CHECK_VALUE(kind != Message::refused, kCall, ": \"", name_, "\" refused: ", read_text(packet), ".");
+  TORCH_CHECK_VALUE(kind != Message::refused, kReader, ": \"", name_, "\" refused: ", read_text(packet), ".");
   if (kind == Message::status) obey(packet);
   return true;
 }
 
 std::optional<Frame> RemoteClient::take(Moment deadline) {
   for (;;) {
-    State state = incoming_.fill(socket_, kBegin, deadline);
+    State state = incoming_.fill(socket_, kEnough, deadline);
     std::uint32_t magic = 0;
     if (state == State::whole) std::memcpy(&magic, incoming_.data(), sizeof magic);
     if (state == State::whole && magic == kMessageMagic) {
       if (take_message(deadline)) continue;
-      state = incoming_.fill(socket_, kBegin + 1, Moment::min());  // to know whether it ended
+      state = incoming_.fill(socket_, kEnough + 1, Moment::min());  // to know whether it ended
       if (state != State::end) return std::nullopt;
     }
     std::uint64_t length = 0;
     if (state == State::whole) {
-      length = frame_length(incoming_.data(), kBegin);
-      TORCH_CHECK_VALUE(length <= kMostRemote, kCall, ": \"", name_, "\" announced a frame of ", length,
+      length = frame_length(incoming_.data(), kEnough);
+      TORCH_CHECK_VALUE(length <= kMostRemote, kReader, ": \"", name_, "\" announced a frame of ", length,
                         " bytes; at most ", kMostRemote, " come over TCP.");
       state = incoming_.fill(socket_, length, deadline);
     }
@@ -129,7 +128,7 @@ std::optional<Frame> RemoteClient::take(Moment deadline) {
     const Frame frame = read_frame(incoming_.data(), length);
     TORCH_CHECK_VALUE(
         !frame.has_checksum || storage::detail::crc32(0, frame.data, frame.data_bytes) == frame.checksum,
-        kCall, ": the data of \"", std::string(frame.path), "\" arrived damaged from \"", name_, "\".");
+        kReader, ": the data of \"", std::string(frame.path), "\" arrived damaged from \"", name_, "\".");
     incoming_.clear();
     ++received_;
     missed_ += frame.missed;
@@ -138,7 +137,7 @@ std::optional<Frame> RemoteClient::take(Moment deadline) {
 }
 
 std::optional<Frame> RemoteClient::next(std::chrono::nanoseconds timeout) {
-  TORCH_CHECK_VALUE(made_here_, kCall, "::next: the process was forked, and the reader of \"", name_,
+  TORCH_CHECK_VALUE(made_here_, kReader, "::next: the process was forked, and the reader of \"", name_,
                     "\" belongs to the parent; make one in the child.");
   const Moment deadline = deadline_after(timeout);
   while (!ended_) {
@@ -170,7 +169,7 @@ void RemoteClient::subscribe(const Subscription& subscription) {
   check("views::stream::Reader::subscribe", subscription);
   Subscription named = subscription;
   if (named.label().empty()) named.label(program_name());
-  if (!ended_) send_message(socket_, write_subscribe(named), kAnswer);
+  if (!ended_) send_message(socket_, write_subscribe(named), kRelayAnswer);
 }
 
 }  // namespace torchtap::views::stream::detail

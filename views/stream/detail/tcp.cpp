@@ -87,11 +87,6 @@ int try_connect(const Descriptor& socket, const addrinfo& to, Moment deadline) {
   return error;
 }
 
-template <class T>
-void put(std::string& to, T value) {
-  to.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
 }  // namespace
 
 Moment deadline_after(nanoseconds after, Moment from) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "views/stream writes its frames as they lie in memory, which needs a little-endian machine"
@@ -18,6 +19,12 @@ inline constexpr std::uint64_t kAlign = 64;
 
 constexpr std::uint64_t aligned(std::uint64_t bytes) noexcept {
   return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+/// Appends a number as it lies in memory.
+template <class T>
+void put(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 enum Flags : std::uint8_t { kHasChecksum = 1, kWithoutData = 2 };

@@ -28,9 +28,9 @@ std::string list_of(const Attributes& attributes, const char* end = "\\n") {
   return "[" + text + "]";
 }
 
-class Writer {
+class DotText {
  public:
-  explicit Writer(const Picture& picture)
+  explicit DotText(const Picture& picture)
       : picture_(picture), boxes_in_(picture.frames.size() + 1), frames_in_(picture.frames.size() + 1) {
     for (std::size_t i = 0; i < picture.frames.size(); ++i)
       frames_in_[inside(picture.frames[i].parent)].push_back(i);
@@ -76,7 +76,7 @@ class Writer {
 }  // namespace
 
 std::string to_dot(const Picture& picture) {
-  return Writer(picture).text();
+  return DotText(picture).text();
 }
 
 }  // namespace torchtap::views::trace::detail

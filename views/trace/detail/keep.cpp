@@ -28,14 +28,14 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
          a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
-bool is_number(const std::string& text) {
+bool is_digits(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789", text[0] == '-' ? 1 : 0) == std::string::npos;
 }
 
 /// Whether a name may be the label of a node of this type. Which node it is, is known when the pass has
 /// ended.
 bool may_mean(const std::string& name, const std::string& type) {
-  if (is_number(name)) return true;
+  if (is_digits(name)) return true;
   if (core::detail::is_glob(name)) {
     const std::string start = name.substr(0, name.find_first_of("*?["));
     const std::size_t both = std::min(start.size(), type.size());

@@ -13,7 +13,7 @@
 namespace torchtap::views::trace::detail {
 namespace {
 
-std::size_t at(std::int64_t index) {
+std::size_t slot(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
@@ -121,7 +121,7 @@ class Painter {
   }
 
   void connect(std::int64_t parent, const Node& node, const std::string& argument) {
-    const std::size_t from = box_of_node_[at(parent)], to = box_of_node_[at(node.position())];
+    const std::size_t from = box_of_node_[slot(parent)], to = box_of_node_[slot(node.position())];
     if (!contents_[to].module) {
       edges_[{from, to}][argument].insert(node.pass());
     } else if (from != to) {
@@ -136,8 +136,8 @@ class Painter {
     std::vector<bool> kept(picture_.frames.size(), true);
     for (std::size_t i = 0; i < picture_.boxes.size(); ++i) {
       if (picture_.boxes[i].frame < 0) continue;
-      ++inside[at(picture_.boxes[i].frame)];
-      only[at(picture_.boxes[i].frame)] = i;
+      ++inside[slot(picture_.boxes[i].frame)];
+      only[slot(picture_.boxes[i].frame)] = i;
     }
     for (std::size_t i = picture_.frames.size(); i-- > 0;) {
       const std::int64_t parent = picture_.frames[i].parent;
@@ -145,14 +145,14 @@ class Painter {
       if (!kept[i]) picture_.boxes[only[i]].frame = parent;
       if (parent < 0) continue;
       // What is kept counts as two, so that the frame around it is kept.
-      inside[at(parent)] += kept[i] ? 2 : 1;
-      only[at(parent)] = only[i];
+      inside[slot(parent)] += kept[i] ? 2 : 1;
+      only[slot(parent)] = only[i];
     }
     std::vector<std::int64_t> number(picture_.frames.size(), -1);
     std::vector<Frame> frames;
     for (std::size_t i = 0; i < picture_.frames.size(); ++i) {
       Frame& frame = picture_.frames[i];
-      if (frame.parent >= 0) frame.parent = number[at(frame.parent)];
+      if (frame.parent >= 0) frame.parent = number[slot(frame.parent)];
       if (!kept[i]) continue;
       number[i] = static_cast<std::int64_t>(frames.size());
       frames.push_back(std::move(frame));
@@ -161,7 +161,7 @@ class Painter {
       std::int64_t& frame = picture_.boxes[i].frame;
       const std::int64_t innermost = contents_[i].innermost;
       framed_.push_back(frame == innermost);
-      if (frame >= 0) frame = number[at(frame)];
+      if (frame >= 0) frame = number[slot(frame)];
     }
     picture_.frames = std::move(frames);
   }
@@ -201,7 +201,7 @@ class Painter {
     for (const Node& node : history_) {
       if (!node.has_gradient()) continue;
       for (const Node& parent : node.parents()) {
-        const Ends back{box_of_node_[at(node.position())], box_of_node_[at(parent.position())]};
+        const Ends back{box_of_node_[slot(node.position())], box_of_node_[slot(parent.position())]};
         if (back.first == back.second || !parent.has_gradient() || !drawn.insert(back).second) continue;
         picture_.arrows.push_back({back.first, back.second, look_.of_gradient()});
       }

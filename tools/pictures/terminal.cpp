@@ -1,10 +1,10 @@
+#include "terminal.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
 
-#include <torchtap/views/pictures/terminal.hpp>
-
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 namespace {
 
 constexpr std::size_t kChunk = 4096;   // characters in a message to kitty
@@ -152,4 +152,4 @@ std::string sixel_graphics(const Image& image) {
   return text + "\033\\";
 }
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

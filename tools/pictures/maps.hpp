@@ -7,21 +7,20 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/views/pictures/colours.hpp>
-#include <torchtap/views/pictures/image.hpp>
+#include "colours.hpp"
+#include "image.hpp"
 
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 
 /// Whether a tensor has maps: two dimensions or more, and the last two larger than 1.
-TORCHTAP_API bool has_maps(const at::Tensor& tensor);
+bool has_maps(const at::Tensor& tensor);
 /// The maps of a tensor as [C, H, W]: [H, W] is one, [C, H, W] are C, and of [N, …, H, W] those of sample
 /// `pick` are taken. Throws `c10::ValueError` if there are none, or no such sample.
-TORCHTAP_API at::Tensor maps_of(const at::Tensor& tensor, std::int64_t pick = 0);
+at::Tensor maps_of(const at::Tensor& tensor, std::int64_t pick = 0);
 /// Draws maps [C, H, W] side by side with a gap of a pixel, into at most `width` x `height` pixels: larger
 /// maps are averaged, smaller ones magnified, and those that find no room are left out; `shown` is how many
 /// are not.
-TORCHTAP_API Image draw_maps(const at::Tensor& maps, const Range& range, std::size_t width,
-                             std::size_t height, std::size_t& shown);
+Image draw_maps(const at::Tensor& maps, const Range& range, std::size_t width, std::size_t height,
+                std::size_t& shown);
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

@@ -1,12 +1,13 @@
+#include "histogram.hpp"
+
 #include <ATen/Functions.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include <torchtap/views/pictures/detail/plain.hpp>
-#include <torchtap/views/pictures/histogram.hpp>
+#include "plain.hpp"
 
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 
 void HistogramOverTime::add(const at::Tensor& values) {
   const at::Tensor all = detail::plain(values);
@@ -110,4 +111,4 @@ Image HistogramOverTime::draw(const Range& range, std::size_t width, std::size_t
   return image;
 }
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

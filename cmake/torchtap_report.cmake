@@ -1,4 +1,8 @@
-# The page of views/report/: its style and script are put into it, and all of it into a C++ file.
+# torchtap::report: what each module costs (docs/guides/report.md).
+torchtap_component(report DIRECTORY views/report
+                   DESCRIPTION "measures what each module of a model takes in time, memory and work")
+
+# Its page: its style and script are put into it, and all of it into a C++ file.
 set(page_folder "${PROJECT_SOURCE_DIR}/views/report/page")
 foreach(part IN ITEMS html css js)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page_folder}/page.${part}")
@@ -8,7 +12,7 @@ string(REPLACE "<!--style-->" "${page_css}" page "${page_html}")
 string(REPLACE "<!--script-->" "${page_js}" page "${page}")
 # Written only if it changes.
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/report_page.cpp" @ONLY CONTENT [[
-// Made by cmake/torchtap_report_page.cmake of views/report/page/.
+// Made by cmake/torchtap_report.cmake of views/report/page/.
 #include <torchtap/views/report/detail/page.hpp>
 
 namespace torchtap::views::report::detail {
@@ -17,4 +21,4 @@ const char* const kPage = R"torchtap_page(@page@)torchtap_page";
 
 }  // namespace torchtap::views::report::detail
 ]])
-target_sources(torchtap PRIVATE "${PROJECT_BINARY_DIR}/report_page.cpp")
+target_sources(torchtap_report PRIVATE "${PROJECT_BINARY_DIR}/report_page.cpp")

@@ -7,16 +7,15 @@
 #include <cstddef>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/views/pictures/colours.hpp>
-#include <torchtap/views/pictures/image.hpp>
+#include "colours.hpp"
+#include "image.hpp"
 
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 
 /// A histogram for each tensor, in a column of its own: time goes to the right, values upwards; what is
 /// frequent is bright. When there are more columns than it keeps, pairs of them become one, so memory is
 /// bounded.
-class TORCHTAP_API HistogramOverTime {
+class HistogramOverTime {
  public:
   void add(const at::Tensor& values);
   /// The columns so far fill the width. NaN is marked at the top, an infinity at the bottom of its column.
@@ -37,4 +36,4 @@ class TORCHTAP_API HistogramOverTime {
   std::size_t in_last_ = 0;  // tensors in the last column
 };
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

@@ -1,13 +1,15 @@
+#include "maps.hpp"
+
 #include <ATen/Functions.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/views/pictures/detail/plain.hpp>
-#include <torchtap/views/pictures/maps.hpp>
 
-namespace torchtap::views::pictures {
+#include "plain.hpp"
+
+namespace torchtap::pictures {
 namespace {
 
 /// How maps are laid out.
@@ -68,10 +70,10 @@ bool has_maps(const at::Tensor& tensor) {
 }
 
 at::Tensor maps_of(const at::Tensor& tensor, std::int64_t pick) {
-  TORCH_CHECK_VALUE(has_maps(tensor), "views::pictures::maps_of: a tensor of shape ", tensor.sizes(),
+  TORCH_CHECK_VALUE(has_maps(tensor), "pictures::maps_of: a tensor of shape ", tensor.sizes(),
                     " has no maps; expected two dimensions or more, the last two larger than 1.");
   if (tensor.dim() < 4) return tensor.dim() == 2 ? tensor.unsqueeze(0) : tensor;
-  TORCH_CHECK_VALUE(pick >= 0 && pick < tensor.size(0), "views::pictures::maps_of: there is no sample ", pick,
+  TORCH_CHECK_VALUE(pick >= 0 && pick < tensor.size(0), "pictures::maps_of: there is no sample ", pick,
                     " in a batch of ", tensor.size(0), ".");
   return tensor.select(0, pick).reshape({-1, tensor.size(-2), tensor.size(-1)});
 }
@@ -99,4 +101,4 @@ Image draw_maps(const at::Tensor& tensor, const Range& range, std::size_t width,
   return image;
 }
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

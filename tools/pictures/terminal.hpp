@@ -5,18 +5,17 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/views/pictures/image.hpp>
+#include "image.hpp"
 
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 
 /// Lines for a terminal of 24-bit colour: a character for two pixels, one above the other.
-TORCHTAP_API std::vector<std::string> half_blocks(const Image& image);
+std::vector<std::string> half_blocks(const Image& image);
 /// The image for terminals that know kitty's graphics protocol, in so many columns and rows from the cursor
 /// on, which does not move. It replaces the former image.
-TORCHTAP_API std::string kitty_graphics(const Image& image, std::size_t columns, std::size_t rows);
+std::string kitty_graphics(const Image& image, std::size_t columns, std::size_t rows);
 /// The image for terminals that know sixel graphics, pixel by pixel. Of more than 256 colours the rarer ones
 /// become the nearest of the others.
-TORCHTAP_API std::string sixel_graphics(const Image& image);
+std::string sixel_graphics(const Image& image);
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

@@ -1,3 +1,5 @@
+#include "colours.hpp"
+
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -6,10 +8,10 @@
 #include <vector>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/views/pictures/colours.hpp>
-#include <torchtap/views/pictures/detail/plain.hpp>
 
-namespace torchtap::views::pictures {
+#include "plain.hpp"
+
+namespace torchtap::pictures {
 namespace {
 
 using Map = std::array<Colour, 256>;
@@ -71,8 +73,8 @@ const Colour& viridis(double share) {
 }
 
 Range::Range(double low, double high) : empty_(false), fixed_(true), low_(low), high_(high) {
-  TORCH_CHECK_VALUE(std::isfinite(low) && std::isfinite(high) && low < high, "views::pictures::Range: from ",
-                    low, " to ", high, " is no range; expected two finite numbers, the smaller first.");
+  TORCH_CHECK_VALUE(std::isfinite(low) && std::isfinite(high) && low < high, "pictures::Range: from ", low,
+                    " to ", high, " is no range; expected two finite numbers, the smaller first.");
 }
 
 void Range::widen(const at::Tensor& values) {
@@ -109,4 +111,4 @@ const Colour& Palette::operator()(double value) const {
   return map_[static_cast<std::size_t>(std::clamp((value - low_) * scale_, 0.0, 255.0))];
 }
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

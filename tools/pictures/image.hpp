@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
-
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 
 /// Red, green, blue.
 using Colour = std::array<std::uint8_t, 3>;
@@ -18,7 +16,7 @@ inline constexpr Colour kBackground{32, 32, 32};
 inline constexpr Colour kForeground{224, 224, 224};
 
 /// Row by row, three bytes a pixel.
-struct TORCHTAP_API Image {
+struct Image {
   std::size_t width = 0, height = 0;
   std::vector<std::uint8_t> rgb;
 
@@ -32,4 +30,4 @@ struct TORCHTAP_API Image {
   void paste(const Image& image, std::size_t x, std::size_t y);
 };
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

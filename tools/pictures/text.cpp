@@ -1,6 +1,6 @@
-#include <torchtap/views/pictures/text.hpp>
+#include "text.hpp"
 
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 namespace {
 
 constexpr std::size_t kColumns = 5, kRows = 7;
@@ -44,4 +44,4 @@ void draw_text(Image& image, std::size_t x, std::size_t y, const std::string& te
   }
 }
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

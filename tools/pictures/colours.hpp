@@ -7,10 +7,9 @@
 
 #include <array>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/views/pictures/image.hpp>
+#include "image.hpp"
 
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 
 inline constexpr Colour kNan{255, 0, 255};
 inline constexpr Colour kInfinite{255, 160, 0};
@@ -18,7 +17,7 @@ inline constexpr Colour kInfinite{255, 160, 0};
 /// The values that the ends of a colour map stand for: widened by each tensor and never narrowed, so that
 /// pictures that follow each other do not flicker. The outermost thousandth at either end does not count. Any
 /// dtype of numbers; complex ones by their absolute values.
-class TORCHTAP_API Range {
+class Range {
  public:
   Range() = default;
   /// One that `widen` does not change. Throws `c10::ValueError` unless `low < high`, both finite.
@@ -38,7 +37,7 @@ class TORCHTAP_API Range {
 };
 
 /// The colours of a range. Values beyond it have the colours of its ends.
-class TORCHTAP_API Palette {
+class Palette {
  public:
   explicit Palette(const Range& range);
   const Colour& operator()(double value) const;
@@ -52,6 +51,6 @@ class TORCHTAP_API Palette {
 };
 
 /// The colour of a share from 0 to 1 in viridis.
-TORCHTAP_API const Colour& viridis(double share);
+const Colour& viridis(double share);
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

@@ -5,17 +5,16 @@
 #include <cstddef>
 #include <string>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/views/pictures/image.hpp>
+#include "image.hpp"
 
-namespace torchtap::views::pictures {
+namespace torchtap::pictures {
 
 /// A character is 6 x 8 pixels, times `scale`, with its gaps.
 inline constexpr std::size_t kCharacterWidth = 6, kCharacterHeight = 8;
 
 /// Writes text, whose upper left corner is at (x, y). What does not fit is cut off. Letters other than those
 /// of ASCII appear as "?".
-TORCHTAP_API void draw_text(Image& image, std::size_t x, std::size_t y, const std::string& text,
-                            const Colour& colour = kForeground, std::size_t scale = 1);
+void draw_text(Image& image, std::size_t x, std::size_t y, const std::string& text,
+               const Colour& colour = kForeground, std::size_t scale = 1);
 
-}  // namespace torchtap::views::pictures
+}  // namespace torchtap::pictures

@@ -1,0 +1,38 @@
+# Public headers are those outside of the detail folders. Others are installed where a public one includes them.
+
+# Every header <torchtap/...> that the headers in `result` include, and they themselves.
+function(torchtap_reached_headers result)
+  set(new ${ARGN})
+  set(reached ${new})
+  while(new)
+    list(POP_FRONT new header)
+    set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+    file(STRINGS "${header}" includes REGEX "^ *# *include <torchtap/")
+    foreach(line IN LISTS includes)
+      string(REGEX REPLACE ".*<(.*)>.*" "${TORCHTAP_INCLUDE_DIR}/\\1" included "${line}")
+      if(NOT included IN_LIST reached)
+        list(APPEND reached "${included}")
+        list(APPEND new "${included}")
+      endif()
+    endforeach()
+  endwhile()
+  set(${result} ${reached} PARENT_SCOPE)
+endfunction()
+
+file(GLOB public CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/*.hpp")
+foreach(room IN LISTS TORCHTAP_ROOMS ITEMS distributed exported views/explorer views/report views/stream views/trace)
+  file(GLOB headers CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/${room}/*.hpp")
+  list(APPEND public ${headers})
+endforeach()
+file(GLOB_RECURSE transparent CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/transparent/*.hpp" "${PROJECT_SOURCE_DIR}/transparent/*.h")
+torchtap_reached_headers(TORCHTAP_REACHED_HEADERS ${public} ${transparent})
+
+# Headers of the folder below include/torchtap that are installed: the public ones, and those in its detail folder.
+function(torchtap_headers_of folder public detail)
+  set(inside ${TORCHTAP_REACHED_HEADERS})
+  list(FILTER inside INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/[^/]*$")
+  set(${public} ${inside} PARENT_SCOPE)
+  set(inside ${TORCHTAP_REACHED_HEADERS})
+  list(FILTER inside INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/detail/")
+  set(${detail} ${inside} PARENT_SCOPE)
+endfunction()

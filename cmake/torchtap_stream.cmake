@@ -1,0 +1,3 @@
+# torchtap::stream: tensors to other processes while the model runs (docs/guides/stream.md).
+torchtap_component(stream DIRECTORY views/stream
+                   DESCRIPTION "sends tensors to other processes while the model runs")

@@ -1,0 +1,10 @@
+#pragma once
+
+/// Tensors as pictures.
+
+#include "colours.hpp"
+#include "histogram.hpp"
+#include "image.hpp"
+#include "maps.hpp"
+#include "terminal.hpp"
+#include "text.hpp"
