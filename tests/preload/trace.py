@@ -58,7 +58,7 @@ def check_cpp(folder):
         check(all(node["passes"] == 1 for node in convolutions), f"{ending}: one pass, not several")
         check(nodes[0]["kind"] == "input" and nodes[1]["type"] == "conv2d", f"{ending}: begins with {nodes[:2]}")
         check(sum(node["type"] == "batchnorm" for node in nodes) == 20, f"{ending}: operations outside of visible modules")
-        check(any("conv1.weight" in node["parameters"].split() for node in nodes), f"{ending}: names of parameters")
+        check(any("conv1.weight" in node["parameters"] for node in nodes), f"{ending}: names of parameters")
         check(not any("backward" in node["type"] for node in nodes), f"{ending}: no backward")
         if ending == "backward":
             check([node["type"] for node in nodes[-2:]] == ["sum", "oneslike"], f"{ending}: ends with {nodes[-2:]}")
@@ -101,7 +101,7 @@ def check_script(folder):
     x = torch.linspace(-1, 0, 2 * 3 * 32 * 32).view(2, 3, 32, 32)
     with torch.no_grad():
         check(torch.equal(recording(folder / "script")[-2][1], net(x)), "its output")
-    check(nodes[1]["parameters"].split() == ["conv.weight", "conv.bias"], f"names of parameters: {nodes[1]['parameters']}")
+    check(nodes[1]["parameters"] == ["conv.weight", "conv.bias"], f"names of parameters: {nodes[1]['parameters']}")
     # The file itself, traced by the command, has the same operations.
     torch.save(x, folder / "x.pt")
     run([torchtap, "trace", "net.pt", "--input", "x.pt", "--save", folder / "file"], folder, 0)

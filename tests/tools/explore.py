@@ -132,9 +132,10 @@ with tempfile.TemporaryDirectory() as folder:
     os.mkfifo(pipe)
     link.symlink_to("page.html")
     (work / "page.html").write_text("old")
-    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+    with open(work / "piped", "w") as piped, subprocess.Popen(["cat", pipe], stdout=piped) as reader:
         done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", pipe], timeout=120)
-        check(done.returncode == 0 and reader.communicate(timeout=60)[0] == page, "a page into a pipe")
+        check(done.returncode == 0 and reader.wait(timeout=60) == 0, "a page into a pipe")
+    check((work / "piped").read_text() == page, "the page behind the pipe")
     check(pipe.is_fifo(), "the pipe is still one")
     done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", link], timeout=120)
     check(done.returncode == 0 and link.is_symlink() and (work / "page.html").read_text() == page, "a page through a link")
