@@ -1,6 +1,6 @@
 # Public headers are those outside of the detail folders. Others are installed where a public one includes them.
 
-# Every header <torchtap/...> that the headers in `result` include, and they themselves.
+# Sets `result` to the given headers and every header <torchtap/...> that they include, directly or not.
 function(torchtap_reached_headers result)
   set(new ${ARGN})
   set(reached ${new})

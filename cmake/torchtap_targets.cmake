@@ -30,16 +30,16 @@ function(torchtap_link_completely target)
   endif()
 endfunction()
 
-# Compiles the files of each folder below `root` as one, which takes a quarter of the time: most of it goes to LibTorch's
+# Compiles the files of each room as one, which takes a quarter of the time: most of it goes to LibTorch's
 # headers. For packages, CI and the demo; for daily work single files are faster.
-function(torchtap_unity target root)
+function(torchtap_unity target)
   if(NOT TORCHTAP_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" NORMALIZE)
-    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${root}" OUTPUT_VARIABLE group)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE group)
     string(REGEX REPLACE "/(detail/)?[^/]*$" "" group "${group}")
     string(MAKE_C_IDENTIFIER "${group}" group)
     set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${group})
