@@ -8,9 +8,6 @@ if(NOT TORCHTAP_AOTI_INCLUDE_DIR)
   return()
 endif()
 
-set(TORCHTAP_PYTHON_DIR "${CMAKE_INSTALL_DATADIR}/torchtap" CACHE STRING
-    "Where torchtap_export.py is installed, below the prefix or absolute")
-
 # The operators alone, which tapped packages need in C++ and in Python. Links LibTorch and nothing of torchtap.
 add_library(torchtap_taps SHARED "${PROJECT_SOURCE_DIR}/exported/detail/operators.cpp")
 add_library(torchtap::taps ALIAS torchtap_taps)
@@ -19,7 +16,7 @@ target_compile_features(torchtap_taps PRIVATE cxx_std_${TORCHTAP_CXX_STANDARD})
 target_link_libraries(torchtap_taps PRIVATE torch)
 torchtap_component_library(torchtap_taps taps)
 
-torchtap_component(exported DIRECTORY exported EXCLUDE "/operators.cpp$" SUGGESTS "python3-torch, python3-setuptools, g++"
-                   DESCRIPTION "records models that AOTInductor compiled, and torchtap_export for Python to compile them")
+torchtap_component(exported DIRECTORY exported EXCLUDE "/operators.cpp$" SUGGESTS "python3-torchtap, python3-torch, python3-setuptools, g++"
+                   DESCRIPTION "records models that AOTInductor compiled, and has the operators of torchtap.export, which compiles them in Python")
 target_link_libraries(torchtap_exported PRIVATE torchtap_taps)
 list(APPEND TORCHTAP_COMPONENT_exported_TARGETS torchtap_taps)

@@ -1,6 +1,6 @@
 # Installs the headers, the library and a package file: find_package(torchtap) and torchtap::torchtap.
 #
-# Uses these components, from which torchtap_package.cmake makes packages: library, dev and tools; NAME and NAME-dev for
+# Uses these components, from which torchtap_package.cmake makes packages: library, dev, python and tools; NAME and NAME-dev for
 # each of TORCHTAP_COMPONENTS. Those have export files of their own, so that the package works without them.
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
@@ -24,11 +24,10 @@ foreach(component IN LISTS TORCHTAP_COMPONENTS)
   install(EXPORT torchtap_${component} NAMESPACE torchtap:: FILE torchtap-${component}-targets.cmake
           DESTINATION "${package_dir}" COMPONENT ${component}-dev)
 endforeach()
-if(TARGET torchtap_exported)
-  # With the operators, which it loads: what compiles packages needs nothing else of torchtap.
-  install(FILES "${PROJECT_SOURCE_DIR}/exported/python/torchtap_export.py" DESTINATION "${TORCHTAP_PYTHON_DIR}"
-          COMPONENT exported)
-endif()
+set(TORCHTAP_PYTHON_DIR "${CMAKE_INSTALL_DATADIR}/torchtap" CACHE STRING
+    "Where Python's package torchtap is installed, below the prefix or absolute")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/torchtap" DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
+        FILES_MATCHING PATTERN "*.py")
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
 list(JOIN TORCHTAP_COMPONENTS " " TORCHTAP_COMPONENTS_SPACED)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/torchtapConfig.cmake.in"

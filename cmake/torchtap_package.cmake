@@ -1,4 +1,4 @@
-# Debian packages: libtorchtap0.1, libtorchtap-dev and torchtap-tools; libtorchtap-NAME0.1 and libtorchtap-NAME-dev for each
+# Debian packages: libtorchtap0.1, libtorchtap-dev, python3-torchtap and torchtap-tools; libtorchtap-NAME0.1 and libtorchtap-NAME-dev for each
 # of TORCHTAP_COMPONENTS. `cmake --workflow --preset deb` makes them, scripts/check-debs tests them.
 set(so_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
 set(CPACK_GENERATOR DEB)
@@ -7,7 +7,7 @@ set(CPACK_PACKAGE_VENDOR "torchtap")
 set(CPACK_PACKAGE_CONTACT "the torchtap authors")  # set by distributors: cpack -D CPACK_PACKAGE_CONTACT="Name <mail>"
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL library dev)
+set(CPACK_COMPONENTS_ALL library dev python)
 if(TORCHTAP_BUILD_TOOLS)
   list(APPEND CPACK_COMPONENTS_ALL tools)
 endif()
@@ -32,6 +32,15 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
     "libtorchtap${so_version} ${this_version}, libtorch-dev, librange-v3-dev, libcereal-dev")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, and the package that find_package(torchtap) finds in CMake.")
+
+set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-torchtap)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "python3, python3-numpy")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS "python3-torch, libtorchtap-exported${so_version}")
+set(CPACK_COMPONENT_PYTHON_DESCRIPTION "Python's package torchtap: reads streams, records models to compare them with their ports, and taps models
+for AOTInductor packages.")
 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)

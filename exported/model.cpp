@@ -20,10 +20,10 @@ void check_file(const std::string& file) {
   stream.read(head, sizeof head);
   TORCH_CHECK_VALUE(stream.good(), "exported::Model: \"", file,
                     "\" cannot be read, or is empty; expected a package (.pt2) that "
-                    "torchtap_export.compile made.");
+                    "torchtap.export.compile made.");
   TORCH_CHECK_VALUE(head[0] == 'P' && head[1] == 'K', "exported::Model: \"", file,
                     "\" is no package: it is not a zip archive. Expected a file (.pt2) that "
-                    "torchtap_export.compile made.");
+                    "torchtap.export.compile made.");
 }
 
 /// Packages refer to symbols of the operator library, which a program that was itself loaded at run time may

@@ -35,7 +35,7 @@ struct TapInfo {
   bool replaceable = false;  ///< whether hooks may replace these tensors
 };
 
-/// A package (.pt2) that `torchtap_export.compile` made in Python, loaded and ready to run. Recorders,
+/// A package (.pt2) that `torchtap.export.compile` made in Python, loaded and ready to run. Recorders,
 /// selectors and hooks work on it as on other models:
 ///
 ///     exported::Model model("m.pt2");
@@ -78,7 +78,7 @@ class TORCHTAP_API Model {
   std::vector<TapInfo> taps() const;
   /// How often the module at `path` is called in one forward, as it was exported. Throws `c10::IndexError`.
   std::int64_t calls(const std::string& path) const;
-  /// The inputs; empty for a package that `torchtap_export` did not compile.
+  /// The inputs; empty for a package that `torchtap.export` did not compile.
   std::vector<InputInfo> inputs() const;
   const std::string& file() const noexcept;
   /// The package's own metadata.

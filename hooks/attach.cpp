@@ -20,7 +20,7 @@ int& open_batches() noexcept {
 /// Explains why the module cannot be hooked and how to change that.
 std::string way_out(const model::ModuleRef& module) {
   if (module.exported()) {
-    return "none of its tensors was tapped when the model was exported; tap it with torchtap_export.tapped.";
+    return "none of its tensors was tapped when the model was exported; tap it with torchtap.export.tapped.";
   }
   const torch::nn::Module& inside = module.module();
   const std::string type = c10::demangle(typeid(inside).name());
@@ -50,11 +50,11 @@ void check_taps(const model::ModuleRef& module, Kind kind) {
   TORCH_CHECK_VALUE(taps.inputs || !sees_inputs, "hooks::attach: the inputs of \"", module.path(), "\" (",
                     module.type(),
                     ") were not tapped when the model was exported; export it with "
-                    "torchtap_export.tapped(model, inputs=True).");
+                    "torchtap.export.tapped(model, inputs=True).");
   TORCH_CHECK_VALUE(taps.outputs || !sees_outputs, "hooks::attach: the outputs of \"", module.path(), "\" (",
                     module.type(),
                     ") were not tapped when the model was exported; export it with "
-                    "torchtap_export.tapped(model, outputs=True).");
+                    "torchtap.export.tapped(model, outputs=True).");
 }
 
 }  // namespace

@@ -59,10 +59,10 @@ not keep, shape and dtype are compared.
 
 Either side may be a recording, a single .pt file, or a folder that a Python program wrote: names.json, a JSON list
 of module paths; for the i-th of them i.pt, the list of tensors that its calls returned, written by torch.save; and
-optionally calls.json, a list of the i of each call in the order in which they returned. record_folder.py, which comes
-with torchtap, writes such a folder for any PyTorch model with plain hooks:
+optionally calls.json, a list of the i of each call in the order in which they returned. torchtap.record in
+Python writes such a folder for any PyTorch model with plain hooks:
 
-  from record_folder import record_folder
+  from torchtap.record import record_folder
   with record_folder(model, "original"):
       model(images)
 

@@ -115,7 +115,7 @@ Package::Package(const std::string& path) : impl_(new Impl{exported::Model(path)
   TORCH_CHECK_VALUE(
       impl_->model.tapped(), "\"", path,
       "\" has no taps: AOTInductor compiled it without, and of its modules only code is left. In Python, "
-      "export it within torchtap_export.tapped(model) and compile it with torchtap_export.compile.");
+      "export it within torchtap.export.tapped(model) and compile it with torchtap.export.compile.");
 }
 
 std::vector<model::ModuleRef> Package::modules() const {

@@ -53,7 +53,7 @@ ones ("__torch__.torch.nn.modules.conv.Conv2d"). --not-types and --not-names exc
 select.
 
 --stream NAME sends what is recorded to other programs while the model runs: torchtap watch NAME, torchtap tail NAME,
-python/torchtap_reader.py. Samples are then not kept; results of --reduce are, and are sent after each call.
+torchtap.stream of Python. Samples are then not kept; results of --reduce are, and are sent after each call.
 
 A module is recorded by the method that the model calls, which may differ from forward. At the end the command names
 modules that were not called, calls without tensors, and quantized tensors, which are left out unless --dequantize is

@@ -1,14 +1,14 @@
 """Packages for bench_exported: ResNet-18 without taps, with taps at modules whose kernels are calls of a library, and with
 taps at every module.
 
-usage: exported.py FOLDER     with PYTHONPATH=exported/python and TORCHTAP_TAPS_LIBRARY
+usage: exported.py FOLDER     with PYTHONPATH=python and TORCHTAP_TAPS_LIBRARY
 """
 import contextlib
 import pathlib
 import sys
 
 import torch
-import torchtap_export as tt
+import torchtap.export as tt
 import torchvision
 
 folder = pathlib.Path(sys.argv[1])

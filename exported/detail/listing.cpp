@@ -44,11 +44,11 @@ Listing parse_listing(const std::string& json, const std::string& file) {
     }
   } catch (const std::exception& error) {
     TORCH_CHECK_VALUE(false, "exported::Model: the list of taps in \"", file, "\" is damaged: ", error.what(),
-                      ". Compile the model again with torchtap_export.compile.");
+                      ". Compile the model again with torchtap.export.compile.");
   }
   TORCH_CHECK_VALUE(format == kFormat, "exported::Model: the list of taps in \"", file, "\" has format ",
                     format, ", and this torchtap reads format ", kFormat,
-                    "; compile the model with the torchtap_export of the torchtap that loads it.");
+                    "; compile the model with the torchtap.export of the torchtap that loads it.");
   return listing;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What torchtap_export.compile notes in a package about its taps.
+// What torchtap.export.compile notes in a package about its taps.
 
 #include <cstdint>
 #include <string>

@@ -55,7 +55,7 @@ class Tensors {
       TORCH_CHECK_NOT_IMPLEMENTED(
           !replaced && versions_[i] == version_of(before), "exported::Model::run: a hook ",
           replaced ? "replaced" : "wrote to", " a tensor of ", name_of(place),
-          ", which was tapped for reading; export the model with torchtap_export.tapped(model, replace=True)",
+          ", which was tapped for reading; export the model with torchtap.export.tapped(model, replace=True)",
           replaced ? "." : ". The outputs of this run may be wrong.");
     }
   }
@@ -92,7 +92,7 @@ void* Run::wanted(std::string_view path) noexcept {
   if (place == nullptr) {
     try {
       TORCH_CHECK_VALUE(false, "exported::Model::run: \"", package_.file(), "\" has a tap at \"", path,
-                        "\" which its list of taps lacks; compile the model with torchtap_export.compile.");
+                        "\" which its list of taps lacks; compile the model with torchtap.export.compile.");
     } catch (...) {
       error_ = std::current_exception();
     }

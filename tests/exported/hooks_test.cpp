@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(of_kinds_that_cannot_be_are_errors) {
 
 BOOST_AUTO_TEST_CASE(find_bad_files_and_inputs) {
   BOOST_CHECK_EXCEPTION(Model("nowhere.pt2"), c10::ValueError,
-                        says({"nowhere.pt2", "torchtap_export.compile"}));
+                        says({"nowhere.pt2", "torchtap.export.compile"}));
   const TemporaryDirectory folder;
   std::ofstream(folder / "text.pt2") << "no package";
   BOOST_CHECK_EXCEPTION(Model(folder / "text.pt2"), c10::ValueError, says({"text.pt2", "not a zip archive"}));

@@ -21,8 +21,8 @@ import torchvision  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "exported" / "python"))
-import torchtap_export as tt  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import torchtap.export as tt  # noqa: E402
 
 
 class MLP(nn.Module):

@@ -1,4 +1,4 @@
-"""Tests torchtap_export: what it puts into programs and packages, its errors, and that it leaves models as they were.
+"""Tests torchtap.export: what it puts into programs and packages, its errors, and that it leaves models as they were.
 
 usage: python.py DIRECTORY     where models.py wrote its packages
 """
@@ -95,7 +95,7 @@ def check_packages():
 
 def check_errors():
     model = MLP().eval()
-    refuses(TypeError, ["torch.nn.Module", "torchtap_export.tap"], lambda: exported(3))
+    refuses(TypeError, ["torch.nn.Module", "torchtap.export.tap"], lambda: exported(3))
     refuses(ValueError, ["'laier*'", "nearest"], lambda: exported(model, names=["laier*"]))
     refuses(ValueError, ["'Liner'", "'Linear'"], lambda: exported(model, types=["Liner"]))
     refuses(ValueError, ["select none"], lambda: exported(model, names=["a"], types=["GELU"]))

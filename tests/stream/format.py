@@ -1,13 +1,14 @@
-"""Compares what python/torchtap_reader.py reads from the golden file with the rule by which golden.hpp makes it.
+"""Compares what torchtap.stream reads from the golden file with the rule by which golden.hpp makes it.
 
-usage: format.py FOLDER_OF_THE_READER GOLDEN_FILE
+usage: format.py FOLDER_OF_THE_PACKAGE GOLDEN_FILE VERSION
 """
 import sys
 
 import numpy as np
 
 sys.path.insert(0, sys.argv[1])
-import torchtap_reader  # noqa: E402
+import torchtap  # noqa: E402
+from torchtap import stream  # noqa: E402
 
 DTYPES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 23, 24, 25, 26, 27, 28, 29, 44]
 BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 8: 4, 9: 8, 10: 16, 11: 1, 15: 2, 23: 1, 24: 1, 25: 1, 26: 1, 27: 2,
@@ -16,7 +17,8 @@ NUMPY = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16"
          9: "complex64", 10: "complex128", 11: "bool", 15: "float32", 27: "uint16", 28: "uint32", 29: "uint64"}
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
 
-frames = list(torchtap_reader.read_file(sys.argv[2]))
+assert torchtap.__version__ == sys.argv[3], torchtap.__version__
+frames = list(stream.read_file(sys.argv[2]))
 count = len(DTYPES) + 3
 assert len(frames) == count, len(frames)
 for n, frame in enumerate(frames):
@@ -43,11 +45,11 @@ for n, frame in enumerate(frames):
 damaged = bytearray(open(sys.argv[2], "rb").read())
 damaged[4] = 2
 try:
-    torchtap_reader.Frame(damaged)
+    stream.Frame(damaged)
     sys.exit("a frame of version 2 was read")
 except ValueError as error:
     assert "version 2" in str(error), error
 damaged = bytearray(open(sys.argv[2], "rb").read())
 damaged[192] = 0xFF  # the type of frame 0 begins here: its path is empty
-assert torchtap_reader.Frame(damaged).type == "\ufffdonv2d", torchtap_reader.Frame(damaged).type
+assert stream.Frame(damaged).type == "\ufffdonv2d", stream.Frame(damaged).type
 print(f"{count} frames are as they should be")

@@ -1,4 +1,4 @@
-"""Reads with python/torchtap_reader.py what a C++ program publishes, and counts the system calls of the thread that
+"""Reads with torchtap.stream what a C++ program publishes, and counts the system calls of the thread that
 publishes.
 
 usage: live.py PUBLISHER FOLDER_OF_THE_READER
@@ -21,11 +21,11 @@ import numpy as np
 publisher = sys.argv[1]
 REAL_GROUPS = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"), ("/sys/fs/cgroup", "memory.max", "memory.current")
 sys.path.insert(0, sys.argv[2])
-import torchtap_reader  # noqa: E402
+from torchtap import stream  # noqa: E402
 
 
 def reader(folder, name="test", **wishes):
-    return torchtap_reader.Reader(name, directory=folder, wait=20, **wishes)
+    return stream.Reader(name, directory=folder, wait=20, **wishes)
 
 
 def start(folder, *arguments):
@@ -120,7 +120,7 @@ def memory(size, sealed=True):
 
 
 def check_errors(folder):
-    raises(FileNotFoundError, "no program publishes 'nobody'", lambda: torchtap_reader.Reader("nobody", directory=folder))
+    raises(FileNotFoundError, "no program publishes 'nobody'", lambda: stream.Reader("nobody", directory=folder))
 
     def welcome(version=1, size=8192 + 65536):
         return b"TTW1" + struct.pack("<HHQQ", version, 0, size, 0)
@@ -134,10 +134,10 @@ def check_errors(folder):
             (welcome(), (os.open("/dev/null", os.O_RDWR), memory(4096)), ValueError, "something else"),
             (welcome(), (memory(73728), memory(4096)), ValueError, "none of version 1")):
         thread = fake(folder, answer, descriptors)
-        raises(kind, words, lambda: torchtap_reader.Reader("fake", directory=folder))
+        raises(kind, words, lambda: stream.Reader("fake", directory=folder))
         thread.join()
     os.chmod(folder, 0o755)
-    raises(ValueError, "nobody else may enter", lambda: torchtap_reader.Reader("fake", directory=folder))
+    raises(ValueError, "nobody else may enter", lambda: stream.Reader("fake", directory=folder))
     os.chmod(folder, 0o700)
 
 
@@ -148,7 +148,7 @@ def check_folders_of_others(folder):
     os.mkdir(place, 0o700)
 
     def looked():
-        return place in [folder for folder, _ in torchtap_reader.meeting_places(None)]
+        return place in [folder for folder, _ in stream.meeting_places(None)]
 
     assert looked()
     os.chmod(place, 0o750)
@@ -157,7 +157,7 @@ def check_folders_of_others(folder):
         os.chmod(place, 0o700)
         os.chown(place, 65534, 65534)
         assert not looked()
-        assert [found for found, _ in torchtap_reader.meeting_places(place)] == [place]  # root named it
+        assert [found for found, _ in stream.meeting_places(place)] == [place]  # root named it
     del os.environ["XDG_RUNTIME_DIR"]
 
 
@@ -192,9 +192,9 @@ def check_memory(folder):
     try:
         program = starts(48, 1, 300, 130000, 0, 256)  # frames of 1 MiB
         source = reader(folder, when_full="skip")
-        while source.words[torchtap_reader.HEAD] < 250 << 20 and program.poll() is None:
+        while source.words[stream.HEAD] < 250 << 20 and program.poll() is None:
             time.sleep(0.01)  # as slow as can be
-        ring = source.words[torchtap_reader.FIRST_EPOCH + 3 * source.words[torchtap_reader.EPOCHS] - 1]
+        ring = source.words[stream.FIRST_EPOCH + 3 * source.words[stream.EPOCHS] - 1]
         last = [frame.sample for frame in source][-1]
         assert program.wait() == 0, program.returncode
         assert last == 299 and source.received + source.missed == 300

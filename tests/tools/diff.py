@@ -13,8 +13,8 @@ import torch
 import torchvision
 
 torchtap, source = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
-sys.path.insert(0, str(source / "tools/python"))
-from record_folder import record_folder  # noqa: E402
+sys.path.insert(0, str(source / "python"))
+from torchtap.record import record_folder  # noqa: E402
 
 failures = []
 

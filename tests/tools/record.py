@@ -15,8 +15,8 @@ import torch
 import torchvision
 
 COMMAND, MODELS = sys.argv[1], pathlib.Path(sys.argv[2])
-sys.path.insert(0, sys.argv[3] + "/tools/python")
-from record_folder import record_folder  # noqa: E402
+sys.path.insert(0, sys.argv[3] + "/python")
+from torchtap.record import record_folder  # noqa: E402
 
 FASHION = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
 

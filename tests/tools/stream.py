@@ -21,7 +21,7 @@ from torch import nn
 
 torchtap, program = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
 sys.path.insert(0, sys.argv[3])
-import torchtap_reader  # noqa: E402
+from torchtap import stream  # noqa: E402
 
 PROGRAM_ENDS_WITH = 5  # so that its own exit status is seen to be handed on
 failures = []
@@ -104,7 +104,7 @@ def check_reduced(folder, file, data, outputs):
     recorded = start("record", file, "--input", data, "--names", "conv", "--reduce", "mean", "--save", kept, "--stream", "two",
                      "--readers", 1)
     wait_for_stream("two")
-    frames = list(torchtap_reader.Reader("two"))
+    frames = list(stream.Reader("two"))
     finish(recorded, "record --reduce --stream")
     check([(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction")
     check(np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6), frames[0].tensor)
@@ -270,11 +270,11 @@ def check_relay(folder, file, data):
     check(name.startswith("tcp:127.0.0.1:") and token.stat().st_mode & 0o777 == 0o600, name)
     check("wants a token" in run("tail", name, status=2)[1], "tail without the token")
     try:
-        list(torchtap_reader.Reader(name, token="a token that is wrong"))
+        list(stream.Reader(name, token="a token that is wrong"))
         check(False, "Python with a wrong token")
     except ValueError as error:
         check("the token is wrong" in str(error), error)
-    reader = torchtap_reader.Reader(name, names=["fc"], token=token.read_text().strip())
+    reader = stream.Reader(name, names=["fc"], token=token.read_text().strip())
     tail = start("tail", name, "--token-file", token, "--names", "conv", "--save", folder / "far")
     frames = list(reader)
     check(all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc")

@@ -23,7 +23,7 @@ using views::stream::RelayOptions;
 
 constexpr char kExamples[] = R"(
 Sends what a program of this machine publishes to readers on others:
-  torchtap watch tcp:HOST:PORT      (tail, video, and torchtap_reader.Reader("tcp:HOST:PORT"), too)
+  torchtap watch tcp:HOST:PORT      (tail, video, and torchtap.stream.Reader("tcp:HOST:PORT"), too)
 Each reader says what it wants; none is waited for, and each knows how many tensors it missed.
 
 It listens for this machine alone, where any user may connect, unless --listen says otherwise. Others have to know a

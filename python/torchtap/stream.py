@@ -1,6 +1,6 @@
 """Reads what a program publishes with torchtap:
 
-    from torchtap_reader import Reader
+    from torchtap.stream import Reader
 
     for frame in Reader("resnet", names=["layer1*"]):
         print(frame.path, frame.sample, frame.tensor.mean())
@@ -144,13 +144,13 @@ def mapped(descriptor, size, **how):
 
 class Reader:
     """Iterates over frames until the program ends; then raises EOFError if the program was killed. `when_full`: "wait", "skip"
-    or None, as the publisher likes. `wait`: seconds for the program to appear. "tcp:HOST:PORT" needs
-    torchtap_relay_reader.py beside this file. `received` and `missed` are all frames that were for this reader."""
+    or None, as the publisher likes. `wait`: seconds for the program to appear. "tcp:HOST:PORT" reads
+    what `torchtap relay` sends there. `received` and `missed` are all frames that were for this reader."""
 
     def __new__(cls, name, *wishes, **more):
         if not name.startswith("tcp:"):
             return super().__new__(cls)
-        from torchtap_relay_reader import RelayReader
+        from torchtap.relay import RelayReader
         return RelayReader(name, *wishes, **more)
 
     def __init__(self, name, names=(), kinds=(), every=1, hz=0, when_full=None, directory=None, wait=0):

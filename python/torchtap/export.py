@@ -1,6 +1,6 @@
 """Taps for models that AOTInductor compiles, from which torchtap::exported records in C++.
 
-    import torch, torchtap_export as tt
+    import torch, torchtap.export as tt
 
     with tt.tapped(model, names=["layer*"], types=["Conv2d"]):
         exported = torch.export.export(model, args, strict=False)
@@ -39,14 +39,14 @@ def _find_library():
 
 def _load():
     if not hasattr(torch._inductor, "aoti_compile_and_package"):
-        raise ImportError(f"torchtap_export needs PyTorch 2.6 or newer, which makes AOTInductor packages; this is "
+        raise ImportError(f"torchtap.export needs PyTorch 2.6 or newer, which makes AOTInductor packages; this is "
                           f"{torch.__version__}.")
     library = _find_library()
     try:
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)  # packages refer to its symbols
         torch.ops.load_library(library)
     except OSError as error:
-        raise ImportError(f"torchtap_export cannot load its operators: {error}. Install torchtap::exported, or set "
+        raise ImportError(f"torchtap.export cannot load its operators: {error}. Install torchtap::exported, or set "
                           "TORCHTAP_TAPS_LIBRARY to the path of libtorchtap_taps.so.") from error
     # Without an effect the compiler would remove a call that returns nothing.
     from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
@@ -78,7 +78,7 @@ def _as_list(name, patterns):
         patterns = [patterns]
     patterns = list(patterns)
     if not patterns or not all(isinstance(one, str) for one in patterns):
-        raise ValueError(f"torchtap_export: {name} has to be a list of patterns, or None for everything; got {patterns!r}.")
+        raise ValueError(f"torchtap.export: {name} has to be a list of patterns, or None for everything; got {patterns!r}.")
     return patterns
 
 
@@ -95,12 +95,12 @@ def _select(modules, names, types):
             ("type", types, [*dict.fromkeys(short.values()), *dict.fromkeys(q for _, q in modules.values())])):
         for pattern in patterns or ():
             if not any(fnmatch.fnmatchcase(one, pattern) for one in all_of_them):
-                raise ValueError(f"torchtap_export: no module has the {what} {pattern!r}; the nearest are "
+                raise ValueError(f"torchtap.export: no module has the {what} {pattern!r}; the nearest are "
                                  f"{_nearest(pattern, all_of_them)}.")
     chosen = [path for path, (aliases, qualified) in modules.items()
               if match(names, (path, *aliases)) and match(types, (short[path], qualified))]
     if not chosen:
-        raise ValueError(f"torchtap_export: names={names!r} and types={types!r} together select none of the "
+        raise ValueError(f"torchtap.export: names={names!r} and types={types!r} together select none of the "
                          f"{len(modules)} modules.")
     return chosen
 
@@ -157,13 +157,13 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
     The model as a whole needs no tap. A call that passes no tensor has none. The model itself is left as it was.
     """
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"torchtap_export.tapped: expected a torch.nn.Module, got {type(model).__name__}; for a program "
-                        "that was exported already use torchtap_export.tap.")
+        raise TypeError(f"torchtap.export.tapped: expected a torch.nn.Module, got {type(model).__name__}; for a program "
+                        "that was exported already use torchtap.export.tap.")
     if not inputs and not outputs:
-        raise ValueError("torchtap_export.tapped: inputs and outputs are both False, so nothing would be tapped.")
+        raise ValueError("torchtap.export.tapped: inputs and outputs are both False, so nothing would be tapped.")
     found = _named_modules(model)
     if not found:
-        raise ValueError("torchtap_export.tapped: the model has no submodules; its own inputs and outputs need no tap.")
+        raise ValueError("torchtap.export.tapped: the model has no submodules; its own inputs and outputs need no tap.")
     handles = []
 
     def watch(path, module, aliases):
@@ -202,10 +202,10 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
     try:
         for path in _select({path: (aliases, _qualified(module)) for path, (aliases, module) in found.items()}, names, types):
             if isinstance(found[path][1], torch.jit.ScriptModule):
-                raise TypeError(f"torchtap_export.tapped: {path!r} is a TorchScript module, which torch.export does not "
+                raise TypeError(f"torchtap.export.tapped: {path!r} is a TorchScript module, which torch.export does not "
                                 "look into; export the original one.")
             if _BREAKS & set(path):
-                raise ValueError(f"torchtap_export.tapped: the path {path!r} has one of the letters "
+                raise ValueError(f"torchtap.export.tapped: the path {path!r} has one of the letters "
                                  f"{' '.join(sorted(_BREAKS - {chr(10)}))}, which a tap cannot hold.")
             watch(path, found[path][1], found[path][0])
         yield model
@@ -224,7 +224,7 @@ def _replaced_beside(entered, output, path, kind):
 
 def _check_program(call, program):
     if not isinstance(program, torch.export.ExportedProgram):
-        raise TypeError(f"torchtap_export.{call}: expected what torch.export.export returns, got {type(program).__name__}.")
+        raise TypeError(f"torchtap.export.{call}: expected what torch.export.export returns, got {type(program).__name__}.")
 
 
 def _stack(node):
@@ -236,7 +236,7 @@ def _stack(node):
         if path.startswith("L['self']"):  # strict mode
             path = path[len("L['self']"):].lstrip(".")
         elif path.startswith("L["):
-            raise ValueError("torchtap_export.tap: the program was exported with strict=True from a model whose forward "
+            raise ValueError("torchtap.export.tap: the program was exported with strict=True from a model whose forward "
                              f"does not call its first parameter self, so paths of its modules are lost ({path}); export "
                              "it with strict=False.")
         if not isinstance(qualified, str):
@@ -274,7 +274,7 @@ def tap(program, names=None, types=None):
     calls = _calls(graph)
     modules = {path: ([], qualified) for path, qualified, _ in calls}
     if not modules:
-        raise ValueError("torchtap_export.tap: the program does not say which modules its operations belong to "
+        raise ValueError("torchtap.export.tap: the program does not say which modules its operations belong to "
                          "(nn_module_stack); it was exported without, or decomposed. Tap it before.")
     chosen = set(_select(modules, names, types))
     paths = set(modules)
@@ -359,17 +359,17 @@ def compile(program, package_path=None, inductor_configs=None):
     _check_program("compile", program)
     modules = taps(program)
     if not modules:
-        raise ValueError("torchtap_export.compile: nothing is tapped in this program; export it within "
-                         "torchtap_export.tapped(model), or call torchtap_export.tap(program).")
+        raise ValueError("torchtap.export.compile: nothing is tapped in this program; export it within "
+                         "torchtap.export.tapped(model), or call torchtap.export.tap(program).")
     if package_path is not None and not str(package_path).endswith(".pt2"):
-        raise ValueError(f"torchtap_export.compile: package_path has to end in .pt2, got {str(package_path)!r}.")
+        raise ValueError(f"torchtap.export.compile: package_path has to end in .pt2, got {str(package_path)!r}.")
     qualified = _root_type(program)
     listing = {"format": _FORMAT, "type": qualified.rsplit(".", 1)[-1], "qualified_type": qualified, "modules": modules,
                "inputs": _inputs(program)}
     configs = dict(inductor_configs or {})
     metadata = dict(configs.get("aot_inductor.metadata") or {})
     if "torchtap" in metadata:
-        raise ValueError("torchtap_export.compile: the metadata in inductor_configs has a key \"torchtap\", under which "
+        raise ValueError("torchtap.export.compile: the metadata in inductor_configs has a key \"torchtap\", under which "
                          "the list of taps is stored; use another one.")
     configs["aot_inductor.metadata"] = {**metadata, "torchtap": json.dumps(listing)}
     if hasattr(torch._inductor.config.aot_inductor, "custom_ops_to_c_shims"):

@@ -1,4 +1,4 @@
-"""Reads over TCP what torchtap relay sends: torchtap_reader.Reader("tcp:HOST:PORT", names=["layer1*"], token="…").
+"""Reads over TCP what torchtap relay sends: torchtap.stream.Reader("tcp:HOST:PORT", names=["layer1*"], token="…").
 
 No frame is waited for; `missed` counts those that the relay left out. docs/format.md specifies the bytes."""
 import hmac
@@ -7,7 +7,7 @@ import struct
 import time
 import zlib
 
-from torchtap_reader import Frame, check_version, subscription
+from torchtap.stream import Frame, check_version, subscription
 
 MOST = 1 << 30  # bytes of a frame
 
