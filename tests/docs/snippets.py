@@ -12,7 +12,8 @@ before it saved. By language:
 
     cpp     compiled and run, each as a function of its own; a block with `int main()` as a program of its own
     python  run; the blocks of one page share their names
-    sh      parsed by `bash -n`, options of torchtap compared with its --help; run if so marked
+    sh      run, command by command; files that they are told to write have to be there afterwards. commands.py lists those
+            that cannot run as they are written, with the reason and what runs instead
     cmake   built, by `snippets.py cmake`; what it leaves out is put around it
     text    not looked at, unless marked as the output of the block before it; `…` there stands for anything in a line
 
@@ -22,7 +23,6 @@ A comment of one line in front of a block says otherwise:
     <!-- snippet: continue -->    C++ that goes on in the scope of the block before
     <!-- snippet: compile -->     C++ that is compiled and not run
     <!-- snippet: syntax -->      Python that is parsed and not run
-    <!-- snippet: run -->         shell that is run
     <!-- snippet: output -->      a text block: what the block before it prints
 
 Code that readers need not see stands in comments of several lines, which begin with one of these words and end with -->:
@@ -31,26 +31,37 @@ Code that readers need not see stands in comments of several lines, which begin 
     <!-- snippet-global           C++ at global scope
     <!-- snippet-check            C++ behind the block before: EXPECT(condition)
     <!-- snippet-python           Python that is run here
-    <!-- snippet-sh               shell that is run here
+    <!-- snippet-sh               shell that is run here; `program NAME` makes the C++ block before a program,
+                                  `their_program NAME` one that knows nothing of torchtap
 
 `<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent. A page with
 `<!-- snippets: NAME -->` needs the part of that name (see PARTS), and is left out where that is not installed.
 """
 import argparse
+import atexit
 import contextlib
+import fcntl
 import io
 import os
 import pathlib
+import pty
 import re
-import shlex
+import select
 import shutil
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import time
 import traceback
 
+import commands
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-OPTIONS = {"cpp": {"", "global", "continue", "compile"}, "python": {"", "syntax"}, "sh": {"", "run"}, "cmake": {""},
+OPTIONS = {"cpp": {"", "global", "continue", "compile"}, "python": {"", "syntax"}, "sh": {""}, "cmake": {""},
            "text": {"", "output"}}
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
@@ -242,30 +253,106 @@ def run_python(block, names):
     agrees(block, printed.getvalue())
 
 
-def run_shell(block):
-    run = subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         text=True)
-    if run.returncode != 0:
-        block.fail(f"exit status {run.returncode}\n{run.stdout}")
-    agrees(block, run.stdout)
+SHELL_PRELUDE = """
+program() { printf '#!/bin/sh\\nexec "%s" "%s"\\n' "$PROGRAM" "$BLOCK" >"$1"; chmod +x "$1"; }
+their_program() { ln -sf "$THEIRS" "$1"; }
+"""
 
 
-def check_shell(block, helps, command):
-    run = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
-    if run.returncode != 0:
-        block.fail(run.stderr)
-    for line in block.text.replace("\\\n", " ").split("\n"):
-        words = shlex.split(line, comments=True)
-        if not command or len(words) < 2 or words[0] != "torchtap" or words[1].startswith("-"):
-            continue
-        if words[1] not in helps:
-            shown = subprocess.run([command, words[1], "--help"], capture_output=True, text=True)
-            if shown.returncode != 0:
-                block.fail(f"torchtap knows no command {words[1]}")
-            helps[words[1]] = set(re.findall(r"--[a-z0-9-]+", shown.stdout))
-        for word in words[2:words.index("--") if "--" in words else None]:
-            if word.startswith("--") and word.split("=")[0] not in helps[words[1]]:
-                block.fail(f"torchtap {words[1]} has no option {word}")
+class Shell:
+    """Runs the shell blocks of a page as its reader would type them, but for what commands.py says."""
+
+    not_run, patience = [], 120
+
+    def __init__(self):
+        self.background = []
+
+    def block(self, block, environment):
+        printed = ""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        for command in commands.commands_of(block.text):
+            for name, value in commands.PLACEHOLDERS.items():
+                command = command.replace(name, value.format(port=port))
+            printed += self.command(command, block, environment)
+        agrees(block, printed)
+
+    def command(self, command, block, environment):
+        rule = commands.rule_of(command)
+        text = command
+        if rule:
+            missing = self.run(rule.needs, environment)[0] != 0
+            if missing or rule.instead is None:
+                Shell.not_run.append(f"{block.name}: {command}: " + (f"this fails: {rule.needs}" if missing else rule.why))
+                return ""
+            found = re.fullmatch(rule.pattern, command)
+            text = found.expand(rule.instead)
+            if rule.background:
+                return self.start(text.rstrip("& "), found.expand(rule.background), block, environment)
+            if rule.until:
+                return self.press(text, rule.until, block, environment)
+        status, printed = self.run(text, environment)
+        if status != 0:
+            block.fail(f"{text}\nexit status {status}\n{printed}")
+        for option, file in re.findall(r"(--(?:save|html|export|draw|report|trace)|>) ([^\s-]\S*)", command):
+            if not pathlib.Path(file).exists() or not file.endswith("/") and pathlib.Path(file).stat().st_size == 0:
+                block.fail(f"{text}\n{option} {file}: there is no such file, or it is empty\n{printed}")
+        return printed
+
+    @staticmethod
+    def run(text, environment):
+        """The exit status and what was printed."""
+        process = subprocess.Popen(["bash", "-euo", "pipefail", "-c", text], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True)
+        try:
+            printed = process.communicate(timeout=Shell.patience)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            printed = process.communicate()[0] + f"\ndid not end in {Shell.patience} s"
+        return process.returncode, printed
+
+    def start(self, text, ready, block, environment):
+        log = tempfile.NamedTemporaryFile(mode="r")
+        process = subprocess.Popen(["bash", "-c", "exec " + text], stdin=subprocess.DEVNULL, stdout=open(log.name, "w"),
+                                   stderr=subprocess.STDOUT, env=environment)
+        self.background.append(process)
+        end = time.monotonic() + Shell.patience
+        while self.run(ready, {**environment, "LOG": log.name})[0] != 0:
+            if process.poll() is not None or time.monotonic() > end:
+                block.fail(f"{text}\nended, or did not become ready ({ready})\n{log.read()}")
+            time.sleep(0.2)
+        return ""
+
+    @staticmethod
+    def press(text, until, block, environment):
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execvpe("bash", ["bash", "-c", "exec " + text], environment)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        printed, pressed, end = "", False, time.monotonic() + Shell.patience
+        while time.monotonic() < end:
+            try:
+                part = os.read(terminal, 65536) if select.select([terminal], [], [], 1)[0] else b""
+            except OSError:  # it ended
+                break
+            printed += part.decode(errors="replace")
+            if not pressed and re.search(until, printed):
+                os.write(terminal, b"\x03")
+                pressed = True
+        else:
+            os.kill(process, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        os.close(terminal)
+        if not pressed or status not in (0, 130, -signal.SIGINT):
+            block.fail(f"{text}\nwas to print {until} and to end by Ctrl-C; exit status {status}\n{printed}")
+        return printed
+
+    def end(self):
+        for process in reversed(self.background):
+            process.terminate()
+            process.wait()
+        self.background = []
 
 
 def run(arguments):
@@ -273,15 +360,25 @@ def run(arguments):
     shutil.rmtree(work, ignore_errors=True)
     parts = installed_parts(prefix)
     command = shutil.which("torchtap", path=prefix / "bin")
-    os.environ["PATH"] = str(prefix / "bin") + os.pathsep + os.environ["PATH"]
+    os.environ["PATH"] = os.pathsep.join([str(prefix / "bin"), os.environ["PATH"], *arguments.path])
     sys.path.insert(0, str(prefix / "share/torchtap"))  # as the pages tell
-    counts, helps = {}, {}
+    written = {command for page in pages() for block in blocks(page)[0] if block.language == "sh" and not block.hidden
+               for command in commands.commands_of(block.text)}
+    unused = {rule.pattern for rule in commands.RULES} - {rule.pattern for rule in map(commands.rule_of, written) if rule}
+    if unused:
+        sys.exit("no command of a page needs these rules of commands.py:\n" + "\n".join(unused))
+    counts = {}
+    environment = {**os.environ, "SOURCE": str(ROOT), "PYTHON": sys.executable,
+                   "THEIRS": str(pathlib.Path(arguments.program or ".").resolve().parent / "their_program")}
+    # Short, as sockets in it want it.
+    runtime = tempfile.TemporaryDirectory(prefix="torchtap-")
+    environment["XDG_RUNTIME_DIR"] = runtime.name
 
     def count(what):
         counts[what] = counts.get(what, 0) + 1
 
     for page in pages():
-        if left_out(page, parts):
+        if left_out(page, parts) or arguments.only and page not in arguments.only:
             continue
         found, transparent = blocks(page)
         program = arguments.transparent if transparent else arguments.program
@@ -290,7 +387,9 @@ def run(arguments):
         os.chdir(folder)
         names = {"__name__": "block"}
         made = {block.name: block for block, _ in functions(page)[0]}
-        group = []
+        environment["PROGRAM"] = program or ""
+        group, shell = [], Shell()
+        atexit.register(shell.end)
         for block in [*found, None]:
             if block is not None and block.language == "cpp":
                 if not block.hidden:
@@ -298,12 +397,9 @@ def run(arguments):
                 if block.name in made and block.option != "compile" and program:
                     count("C++ run")
                     group.append(block)
+                    environment["BLOCK"] = block.name
                 continue
-            if block is not None and (block.language in ("text", "cmake") or block.language == "sh" and not
-                                      (block.hidden or block.option == "run")):
-                if block.language == "sh":
-                    check_shell(block, helps, command)
-                    count("shell parsed")
+            if block is not None and block.language in ("text", "cmake"):
                 continue
             if group:
                 run_cpp(program, group)
@@ -318,10 +414,16 @@ def run(arguments):
                     run_python(block, names)
                     if not block.hidden:
                         count("Python run")
+            elif command and block.hidden:
+                status, printed = shell.run(SHELL_PRELUDE + block.text, environment)
+                if status != 0:
+                    block.fail(f"exit status {status}\n{printed}")
             elif command:
-                run_shell(block)
-                if not block.hidden:
-                    count("shell run")
+                shell.block(block, environment)
+                count("shell run")
+        shell.end()
+    for line in Shell.not_run:
+        print("not run:", line)
     print(", ".join(f"{number} {what}" for what, number in sorted(counts.items())))
 
 
@@ -401,6 +503,7 @@ def links():
                 broken.append(f"{page}: {target}: there is no such file")
             elif anchor and file.suffix == ".md" and anchor not in anchors(file):
                 broken.append(f"{page}: {target}: there is no such heading")
+        broken += [f"{page}: there is no {script}" for script in re.findall(r"`(scripts/[\w-]+)", text) if not (ROOT / script).exists()]
     if broken or seen == 0:
         sys.exit("\n".join(broken) or "no links found")
     print(f"{seen} links lead somewhere")
@@ -418,6 +521,8 @@ def main():
     one.add_argument("--program")
     one.add_argument("--transparent")
     one.add_argument("--work", required=True)
+    one.add_argument("--path", action="append", default=[], help="more folders of programs that the pages name")
+    one.add_argument("--only", action="append", help="a page, instead of all")
     one = commands.add_parser("cmake")
     one.add_argument("prefix")
     one.add_argument("work")
