@@ -1,6 +1,6 @@
 // The page: bars, panes, and what lies over them.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import * as state from "../state";
 import { GraphPane } from "./graph";
 import { Icon, type IconName } from "./icons";
@@ -65,23 +65,26 @@ const KEYS: [string, string][] = [["/", "search"], ["↑ ↓ ← →", "walk ove
   ["N", "go to the first NaN or infinity"], ["F", "follow the newest step"], ["D", "light, dark"], ["Esc", "deselect"]];
 
 function Help() {
-  const close = () => { state.help.value = false; };
+  const dialog = useRef<HTMLDialogElement>(null);
+  // Modal: the focus stays inside, and goes back to where it was.
+  useEffect(() => dialog.current!.showModal(), []);
+  const close = () => dialog.current!.close();
   return (
-    <div class="veil" onClick={close}>
-      <div class="help" role="dialog" aria-label="Keys" onClick={e => e.stopPropagation()}>
+    <dialog ref={dialog} class="help" aria-label="Keys" onClose={() => { state.help.value = false; }}
+      onClick={e => { if (e.target === dialog.current) close(); }}>
+      <div>
         <header><b>Keys</b><button class="quiet" title="Close" onClick={close}><Icon name="close" /></button></header>
         <dl>{KEYS.map(([key, text]) => <div key={key}><dt>{key.split(" ").filter(Boolean).map(k => <kbd key={k}>{k}</kbd>)}</dt><dd>{text}</dd></div>)}</dl>
         <p class="soft">Drag a module to the panels; drag in a panel to zoom into steps; double click shows all again.</p>
       </div>
-    </div>
+    </dialog>
   );
 }
 
 function shortcut(e: KeyboardEvent): void {
   const { target } = e;
   if (e.ctrlKey || e.metaKey || e.altKey) return;
-  if (e.key === "Escape" && state.help.value) { state.help.value = false; return; }
-  if (target instanceof HTMLInputElement || target instanceof HTMLSelectElement) return;
+  if (state.help.value || target instanceof HTMLInputElement || target instanceof HTMLSelectElement) return;
   const key = e.key.toLowerCase();  // also with Caps Lock
   const view = state.VIEWS[+key - 1];
   const big = Math.max(1, Math.round((state.shownRange.value[1] - state.shownRange.value[0]) / 120));

@@ -32,6 +32,7 @@ export function GraphPane() {
         <button id="expand-all" title="Open every module (E)" onClick={state.expandAll}><Icon name="expand" /></button>
         <button id="collapse-all" title="Close every module (C)" onClick={state.collapseAll}><Icon name="collapse" /></button>
       </div>
+      {!laid.value && <div class="waiting" role="status">Laying out …</div>}
       <LegendBox />
       <Chosen />
       <Minimap />

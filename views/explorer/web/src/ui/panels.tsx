@@ -54,7 +54,7 @@ export function Panels() {
           {state.VIEWS.map(v => <button key={v} role="radio" aria-checked={state.view.value === v} data-view={v}
             onClick={() => { state.view.value = v; }}>{NAMES[v]}</button>)}
         </div>
-        <select title="Axis of values" value={state.scale.value} onChange={e => { state.scale.value = e.currentTarget.value as state.Scale; }}>
+        <select title="Axis of values" aria-label="Axis of values" value={state.scale.value} onChange={e => { state.scale.value = e.currentTarget.value as state.Scale; }}>
           <option value="auto">auto</option><option value="linear">linear</option><option value="symlog">symlog</option>
         </select>
       </div>

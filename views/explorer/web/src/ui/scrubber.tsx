@@ -11,6 +11,8 @@ import { Icon } from "./icons";
 
 /** What the explorer itself measures: shown last, and drawn only if one asks for it. */
 const OWN = ["time per step", "explorer overhead"];
+const inUnits = (name: string, value: number) =>
+  !Number.isFinite(value) || !OWN.includes(name) ? formatValue(value) : name === OWN[0] ? `${formatValue(value * 1000)} ms` : `${formatValue(value * 100)} %`;
 const hiddenScalars = signal<ReadonlySet<string>>(new Set(OWN));
 const playing = signal(false);
 const FLOOR = 17, HUES = ["value", "gradient", "parameter"] as const;
@@ -103,7 +105,7 @@ export function Scrubber() {
             hiddenScalars.value = next;
           }}>
             <i style={{ background: hue(colours, i) }} /><span>{name}</span>
-            <b>{formatValue(valueAt(run!.scalars.value[name]!, step))}</b>
+            <b>{inUnits(name, valueAt(run!.scalars.value[name]!, step))}</b>
           </button>))}
         {!names.length && <span class="soft">no scalars</span>}
       </div>

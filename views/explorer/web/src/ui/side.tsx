@@ -134,7 +134,7 @@ function Differences() {
             <span class="difference-bar"><i class={kind} style={{ width: `${Math.max(2, 100 * d.wasserstein / most)}%` }} /></span>
             <span class="row-name">{call.path || label(call)}</span>
             <span class="soft">{one.index.value.byId.get(d.a)?.name || d.what.replace("parameter_grad", "∂ parameter").replace("grad_", "∂ ")}</span>
-            <span class="mono">{formatValue(d.wasserstein)}</span>
+            <span class="mono" title="Wasserstein distance, in standard deviations (the mean of both)">{formatValue(d.wasserstein)}</span>
           </button>);
       })}
       {!list.length && <p class="soft note">{done ? "No module of both has been recorded in both." : "Comparing …"}</p>}

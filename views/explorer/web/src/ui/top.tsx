@@ -16,14 +16,14 @@ export function Top() {
   const choose = (a: string, b: string | null) => void state.choose(a, b).catch(problem => { state.fatal.value = String(problem.message ?? problem); });
   return (
     <header class="top">
-      <span class="brand"><Logo /><span class="brand-name">{now?.program || "torchtap"}</span></span>
+      <span class="brand"><Logo /><h1 class="brand-name">{now?.program || "torchtap"}</h1></span>
       {run && (
         <div class="runs">
-          <select id="run" title="Run" value={run.run.id} onChange={e => choose(e.currentTarget.value, state.b.value?.run.id ?? null)}>
+          <select id="run" title="Run" aria-label="Run" value={run.run.id} onChange={e => choose(e.currentTarget.value, state.b.value?.run.id ?? null)}>
             {state.runs.value.map(r => <option key={r.id} value={r.id}>{r.name || r.id}</option>)}
           </select>
           {state.runs.value.length > 1 && (
-            <select id="versus" class={state.b.value ? "" : "unset"} title="Compare with another run" value={state.b.value?.run.id ?? ""}
+            <select id="versus" class={state.b.value ? "" : "unset"} title="Compare with another run" aria-label="Compare with another run" value={state.b.value?.run.id ?? ""}
               onChange={e => { const to = e.currentTarget.value || null; choose(run.run.id, to); if (to) state.sideTab.value = "differences"; }}>
               <option value="">compare with …</option>
               {state.runs.value.filter(r => r.id !== run.run.id).map(r => <option key={r.id} value={r.id}>vs {r.name || r.id}</option>)}
@@ -43,7 +43,7 @@ export function Top() {
         <b id="step-now">step {now.step.toLocaleString("en-US").replace(/,/g, " ")}</b></span>}
       <button class="quiet" id="theme" title={`Colours: ${state.theme.value}`} onClick={() => { state.theme.value = state.dark.value ? "light" : "dark"; }}>
         <Icon name={state.dark.value ? "sun" : "moon"} /></button>
-      <button class="quiet wide-only" title="Keys (?)" onClick={() => { state.help.value = true; }}><Icon name="help" /></button>
+      <button class="quiet" id="keys" title="Keys (?)" onClick={() => { state.help.value = true; }}><Icon name="help" /></button>
     </header>
   );
 }

@@ -1,6 +1,7 @@
 // The page around the graph: address, token, keys, sizes.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { calls, clickCall, launch, open, place, ready, settled, text, waitFor } from "./page.mjs";
 import { readRun, Server } from "../server.mjs";
@@ -127,6 +128,75 @@ test("three sizes: nothing is cut off, every pane can be reached", () => serve(a
       (e.getBoundingClientRect().right > innerWidth + 0.5 || e.scrollWidth > e.clientWidth + 1)).map(e => e.outerHTML));
     assert.deepEqual(cut, []);
     await close();
+  }
+}));
+
+test("a phone has all that a desk has: modes, runs to compare, scalars, keys", async () => {
+  const server = new Server([{ ...runs[0], run: { ...runs[0].run, control: true } }, runs[1]]);
+  await server.start();
+  const { page, close } = await open(browser, server.url(), { width: 390, height: 844, touch: true });
+  await ready(page);
+  for (const selector of ["#run", "#versus", ".runs [role=radio]", ".scalar", "#keys", "#theme", ".control label", ".control button"]) {
+    const box = await (await page.$(selector))?.boundingBox();
+    assert.ok(box && box.width > 20 && box.height > 15 && box.x >= 0 && box.x + box.width <= 390, selector);
+  }
+  assert.ok(await page.$eval("header", e => e.clientHeight) < 100, "two rows");
+  assert.match(await text(page, ".scalars"), /time per step[\d.]+ ms/);
+  await close();
+  await server.stop();
+});
+
+test("without panels their room is the graph's", () => serve(async server => {
+  const { page, close } = await open(browser, server.url(), { width: 800, height: 700 });
+  await ready(page);
+  const width = () => page.$eval("main", e => e.clientWidth);
+  assert.ok(await width() > 360, `${await width()}`);
+  await page.focus(".tree");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("p");
+  await page.waitForSelector(".panel");
+  assert.ok(await page.$eval(".panels", e => e.clientWidth) >= 350);
+  await close();
+}));
+
+test("help keeps the focus, and gives it back", () => serve(async server => {
+  const { page, close } = await open(browser, server.url());
+  await ready(page);
+  await page.focus("#theme");
+  await page.keyboard.press("?");
+  await page.waitForSelector(".help[open]");
+  for (let i = 0; i < 4; i++) {
+    assert.ok(await page.evaluate(() => document.activeElement === document.body || !!document.activeElement.closest(".help")));
+    await page.keyboard.press("Tab");
+  }
+  const theme = await page.$eval("html", e => e.dataset.theme);
+  await page.keyboard.press("d");
+  assert.equal(await page.$eval("html", e => e.dataset.theme), theme, "keys are the dialog's");
+  await page.keyboard.press("Escape");
+  await waitFor(page, () => !document.querySelector(".help") && document.activeElement?.id === "theme");
+  await close();
+}));
+
+test("axe finds nothing: contrast, names, headings", () => serve(async server => {
+  const axe = readFileSync(new URL("../../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+  for (const dark of [false, true]) {
+    for (const width of [1280, 800, 390]) {
+      const { page, close } = await open(browser, server.url("&panels=conv1%230"), { width, height: 844, dark });
+      await ready(page);
+      await page.evaluate(axe);
+      const check = async what => {
+        const found = await page.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
+        assert.deepEqual(found.violations.flatMap(v => v.nodes.map(n => `${v.id}: ${n.html.slice(0, 120)}: ${n.any[0]?.message ?? ""}`)), [], `${what}, ${width}, ${dark}`);
+      };
+      await check("a panel");
+      await page.select("#versus", "r1");
+      await page.waitForSelector("[data-tab=differences][aria-selected=true]");
+      await check("two runs");
+      await page.click("#keys");
+      await page.waitForSelector(".help[open]");
+      await check("help");
+      await close();
+    }
   }
 }));
 
