@@ -12,8 +12,18 @@ const here = dirname(fileURLToPath(import.meta.url));
 const out = process.argv[2] ?? join(here, "dist");
 const LIMIT = 250_000;
 
-const common = { absWorkingDir: here, bundle: true, minify: true, target: "es2021", format: "iife", charset: "utf8",
-  legalComments: "none", logLevel: "warning", outdir: out, write: false };
+const common = {
+  absWorkingDir: here,
+  bundle: true,
+  minify: true,
+  target: "es2021",
+  format: "iife",
+  charset: "utf8",
+  legalComments: "none",
+  logLevel: "warning",
+  outdir: out,
+  write: false,
+};
 const results = [
   ...(await build({ ...common, entryPoints: { app: "src/main.tsx" }, jsx: "automatic", jsxImportSource: "preact" })).outputFiles,
   ...(await build({ ...common, entryPoints: { worker: "src/layout/worker.ts" } })).outputFiles,

@@ -10,26 +10,44 @@ export function takeToken(): string {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   // Two explorers differ by port, and so do their origins and storages.
   if (given !== null) {
-    try { sessionStorage.setItem(TOKEN, given); } catch { /* Storage is switched off: a reload asks for the token again. */ }
+    try {
+      sessionStorage.setItem(TOKEN, given);
+    } catch {
+      /* Storage is switched off: a reload asks for the token again. */
+    }
     const rest = new URLSearchParams(location.hash.slice(1));
     rest.delete("token");
     history.replaceState(null, "", `#${rest}`);
     return given;
   }
-  try { return sessionStorage.getItem(TOKEN) ?? ""; } catch { return ""; }
+  try {
+    return sessionStorage.getItem(TOKEN) ?? "";
+  } catch {
+    return "";
+  }
 }
 
-export interface Wanted { run: string | null; vs: string | null }
+export interface Wanted {
+  run: string | null;
+  vs: string | null;
+}
 
-function split(text: string | null): string[] { return text ? text.split("|").map(decodeURIComponent) : []; }
-function join(keys: Iterable<string>): string { return [...keys].map(k => encodeURIComponent(k)).join("|"); }
+function split(text: string | null): string[] {
+  return text ? text.split("|").map(decodeURIComponent) : [];
+}
+function join(keys: Iterable<string>): string {
+  return [...keys].map(k => encodeURIComponent(k)).join("|");
+}
 function oneOf<T extends string>(text: string | null, all: readonly T[], fallback: T): T {
-  return all.includes(text as T) ? text as T : fallback;
+  return all.includes(text as T) ? (text as T) : fallback;
 }
 
 export function readAddress(): Wanted {
   const p = new URLSearchParams(location.hash.slice(1));
-  const number = (name: string) => { const v = p.get(name); return v !== null && Number.isFinite(+v) ? +v : null; };
+  const number = (name: string) => {
+    const v = p.get(name);
+    return v !== null && Number.isFinite(+v) ? +v : null;
+  };
   state.mode.value = p.get("mode") ?? "train";
   everything = p.get("open") === "*";
   state.open.value = new Set(everything ? [] : split(p.get("open")));
@@ -55,7 +73,9 @@ export function writeAddress(): void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   effect(() => {
     const p = new URLSearchParams();
-    const put = (name: string, value: string, usual: string) => { if (value !== usual) p.set(name, value); };
+    const put = (name: string, value: string, usual: string) => {
+      if (value !== usual) p.set(name, value);
+    };
     const model = state.a.value?.model.value;
     put("run", state.a.value?.run.id ?? "", "");
     put("vs", state.b.value?.run.id ?? "", "");

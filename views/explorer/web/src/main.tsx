@@ -27,9 +27,15 @@ function complain(problem: unknown): void {
 async function refreshRuns(): Promise<void> {
   const runs = await state.source.runs();
   state.runs.value = runs;
-  const gone = [state.a.value, state.b.value].some(data => data && !runs.some(r => r.id === data.run.id && r.identity === data.run.identity));
+  const gone = [state.a.value, state.b.value].some(
+    data => data && !runs.some(r => r.id === data.run.id && r.identity === data.run.identity),
+  );
   if (gone) {
-    batch(() => { state.a.value = state.b.value = null; state.step.value = null; state.range.value = null; });
+    batch(() => {
+      state.a.value = state.b.value = null;
+      state.step.value = null;
+      state.range.value = null;
+    });
   }
   // Before its first forward a run has no mode and no graph.
   if (!state.a.value && runs.some(r => r.modes.length)) await state.choose(wanted.run ?? "", wanted.vs);
@@ -43,13 +49,20 @@ function heard(notice: Notice): void {
   if ((!known || !state.a.value) && !asking) {
     asking = true;
     // What is away for now is asked for again by the next notice.
-    void refreshRuns().catch(problem => { if (!(problem instanceof Unanswered)) complain(problem); }).finally(() => { asking = false; });
+    void refreshRuns()
+      .catch(problem => {
+        if (!(problem instanceof Unanswered)) complain(problem);
+      })
+      .finally(() => {
+        asking = false;
+      });
     return;
   }
   if (known && (known.step !== notice.step || known.state !== notice.state)) {
-    state.runs.value = state.runs.value.map(r => r === known ? { ...r, step: notice.step, state: notice.state } : r);
+    state.runs.value = state.runs.value.map(r => (r === known ? { ...r, step: notice.step, state: notice.state } : r));
   }
-  for (const run of [state.a.value, state.b.value]) if (run?.run.id === notice.run && run.run.identity === notice.identity) run.notice(notice);
+  for (const run of [state.a.value, state.b.value])
+    if (run?.run.id === notice.run && run.run.identity === notice.identity) run.notice(notice);
 }
 
 async function start(): Promise<void> {
@@ -60,10 +73,14 @@ async function start(): Promise<void> {
     await refreshRuns();
   } catch (problem) {
     // A server that is away for a moment is asked again by what listens; a wrong token will not get better.
-    if (!(problem instanceof Unanswered) || !state.source.live) { complain(problem); return; }
+    if (!(problem instanceof Unanswered) || !state.source.live) {
+      complain(problem);
+      return;
+    }
     state.connection.value = "lost";
   }
-  if (everything) state.expandAll(); else if (!location.hash.includes("open=")) state.openSome();
+  if (everything) state.expandAll();
+  else if (!location.hash.includes("open=")) state.openSome();
   writeAddress();
   state.source.listen(heard, connection => {
     state.connection.value = connection;

@@ -12,7 +12,7 @@ export type Theme = "auto" | "light" | "dark";
 export type SideTab = "modules" | "findings" | "differences";
 /** What colours the nodes: the kind of module, or a statistic of the first output or its gradient. */
 export const COLOURS = ["type", "std", "mean", "norm", "zeros", "grad", "difference"] as const;
-export type Colour = typeof COLOURS[number];
+export type Colour = (typeof COLOURS)[number];
 /** On a narrow screen one of these is seen at a time. */
 export type Pane = "graph" | "side" | "panels";
 
@@ -49,8 +49,10 @@ export const panelWidth = signal(468);
 
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
 const systemIsDark = signal(systemDark.matches);
-systemDark.addEventListener("change", ({ matches }) => { systemIsDark.value = matches; });
-export const dark = computed(() => theme.value === "auto" ? systemIsDark.value : theme.value === "dark");
+systemDark.addEventListener("change", ({ matches }) => {
+  systemIsDark.value = matches;
+});
+export const dark = computed(() => (theme.value === "auto" ? systemIsDark.value : theme.value === "dark"));
 
 export const lastStep = computed(() => {
   void a.value?.changed.value;
@@ -64,7 +66,9 @@ export const shownRange = computed<readonly [number, number]>(() => {
 });
 
 export let source: Source;
-export function useSource(s: Source): void { source = s; }
+export function useSource(s: Source): void {
+  source = s;
+}
 
 export function setStep(to: number | null): void {
   step.value = to === null ? null : Math.round(Math.min(lastStep.value, Math.max(firstStep.value, to)));
@@ -73,7 +77,8 @@ export function setStep(to: number | null): void {
 export function setRange(to: readonly [number, number] | null): void {
   const [first, last] = [firstStep.value, lastStep.value];
   if (to) {
-    const from = Math.max(first, Math.min(to[0], to[1])), end = Math.min(last, Math.max(to[0], to[1]));
+    const from = Math.max(first, Math.min(to[0], to[1])),
+      end = Math.min(last, Math.max(to[0], to[1]));
     to = end - from < 1 || (from <= first && end >= last) ? null : [from, end];
   }
   range.value = to;
@@ -91,8 +96,13 @@ export function pin(key: string): void {
   if (pinned.value.includes(key)) return;
   pinned.value = [...pinned.value, key];
 }
-export function unpin(key: string): void { pinned.value = pinned.value.filter(k => k !== key); }
-export function togglePin(key: string): void { if (pinned.value.includes(key)) unpin(key); else pin(key); }
+export function unpin(key: string): void {
+  pinned.value = pinned.value.filter(k => k !== key);
+}
+export function togglePin(key: string): void {
+  if (pinned.value.includes(key)) unpin(key);
+  else pin(key);
+}
 /** Opens what is around a call, so that it can be seen, and selects it. */
 export function reveal(id: number): void {
   const model = a.value?.model.value;
@@ -110,7 +120,11 @@ export const revealed = signal({ id: -1, again: 0 });
 
 export function expandAll(): void {
   const model = a.value?.model.value;
-  if (model) batch(() => { open.value = new Set([...model.children.keys()].map(id => model.key(id))); wholeAsked.value++; });
+  if (model)
+    batch(() => {
+      open.value = new Set([...model.children.keys()].map(id => model.key(id)));
+      wholeAsked.value++;
+    });
 }
 /** The next layout is shown as a whole. */
 export const wholeAsked = signal(0);
@@ -132,7 +146,12 @@ export function openSome(): void {
 }
 const FEW = 26;
 
-export function collapseAll(): void { batch(() => { open.value = new Set(); wholeAsked.value++; }); }
+export function collapseAll(): void {
+  batch(() => {
+    open.value = new Set();
+    wholeAsked.value++;
+  });
+}
 
 export async function choose(run: string, other: string | null): Promise<void> {
   const of = (id: string | null) => runs.value.find(r => r.id === id) ?? null;
@@ -143,7 +162,7 @@ export async function choose(run: string, other: string | null): Promise<void> {
     if (!r) return null;
     if (old?.run.id === r.id && old.run.identity === r.identity && old.mode === mode.value && old.model.value) return old;
     const data = new RunData(source, r);
-    await data.load(r.modes.includes(mode.value) ? mode.value : r.modes[0] ?? "train");
+    await data.load(r.modes.includes(mode.value) ? mode.value : (r.modes[0] ?? "train"));
     return data;
   };
   const [nextA, nextB] = await Promise.all([make(first, a.value), make(second, b.value)]);

@@ -12,7 +12,11 @@ export async function exportPage(runs) {
     data[run.id] = { graph, series, scalars, health, columns: pack(list).toString("base64") };
   }
   const parts = { "@TORCHTAP_DATA@": JSON.stringify(data).replaceAll("<", "\\u003c") };
-  for (const [marker, file] of [["CSS", "app.css"], ["WORKER", "worker.js"], ["APP", "app.js"]]) {
+  for (const [marker, file] of [
+    ["CSS", "app.css"],
+    ["WORKER", "worker.js"],
+    ["APP", "app.js"],
+  ]) {
     parts[`@TORCHTAP_${marker}@`] = await readFile(new URL(file, DIST), "utf8");
   }
   const html = await readFile(new URL("export.html", DIST), "utf8");

@@ -3,9 +3,20 @@
 import type { Call, Edge, Graph } from "../src/data/protocol";
 
 export function call(id: number, parent: number | null, path: string, type: string, name = path.split(".").pop() ?? ""): Call {
-  return { id, parent, path, call: 0, type, name, seen: 1, inputs: [{ dtype: "float32", shape: [8, 16] }],
-    outputs: [{ dtype: "float32", shape: [8, 16] }], parameters: [], attributes: "",
-    series: { input: [-1], output: [-1], grad_input: [-1], grad_output: [-1] } };
+  return {
+    id,
+    parent,
+    path,
+    call: 0,
+    type,
+    name,
+    seen: 1,
+    inputs: [{ dtype: "float32", shape: [8, 16] }],
+    outputs: [{ dtype: "float32", shape: [8, 16] }],
+    parameters: [],
+    attributes: "",
+    series: { input: [-1], output: [-1], grad_input: [-1], grad_output: [-1] },
+  };
 }
 
 export function edge(caller: number, from: number, to: number, fromPort = 0, toPort = 0): Edge {
@@ -14,7 +25,8 @@ export function edge(caller: number, from: number, to: number, fromPort = 0, toP
 
 /** Stages of residual blocks of layers: `stages` * (1 + `blocks` * 7) + 1 calls, each block with a skip. */
 export function residual(stages: number, blocks: number): Graph {
-  const calls = [call(0, null, "", "Net", "net")], edges: Edge[] = [];
+  const calls = [call(0, null, "", "Net", "net")],
+    edges: Edge[] = [];
   const layers = ["conv1", "bn1", "relu", "conv2", "bn2", "act"];
   let before = 0;
   for (let s = 0; s < stages; s++) {
@@ -31,7 +43,9 @@ export function residual(stages: number, blocks: number): Graph {
       let last = block;
       for (const name of layers) {
         const id = calls.length;
-        calls.push(call(id, block, `stage${s}.${b}.${name}`, name.startsWith("conv") ? "Conv2d" : name.startsWith("bn") ? "BatchNorm2d" : "ReLU"));
+        calls.push(
+          call(id, block, `stage${s}.${b}.${name}`, name.startsWith("conv") ? "Conv2d" : name.startsWith("bn") ? "BatchNorm2d" : "ReLU"),
+        );
         edges.push(edge(block, last, id));
         last = id;
       }
@@ -45,7 +59,8 @@ export function residual(stages: number, blocks: number): Graph {
 
 /** A chain without nesting, in which every seventh node reads one far above, too. */
 export function flat(count: number): Graph {
-  const calls = [call(0, null, "", "Net", "net")], edges: Edge[] = [];
+  const calls = [call(0, null, "", "Net", "net")],
+    edges: Edge[] = [];
   for (let i = 1; i <= count; i++) {
     calls.push(call(i, 0, `n${i}`, "Op"));
     edges.push(edge(0, i - 1, i));

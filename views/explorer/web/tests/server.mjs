@@ -10,26 +10,39 @@ import { fileURLToPath } from "node:url";
 import { WebSocketServer } from "ws";
 
 const DIST = fileURLToPath(new URL("../dist/", import.meta.url));
-const TYPES = { html: "text/html; charset=utf-8", js: "text/javascript; charset=utf-8", css: "text/css; charset=utf-8", svg: "image/svg+xml" };
-const CSP = "default-src 'none'; script-src 'self'; connect-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self' data:; frame-ancestors 'none'";
+const TYPES = {
+  html: "text/html; charset=utf-8",
+  js: "text/javascript; charset=utf-8",
+  css: "text/css; charset=utf-8",
+  svg: "image/svg+xml",
+};
+const CSP =
+  "default-src 'none'; script-src 'self'; connect-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self' data:; frame-ancestors 'none'";
 
 /** The bytes of each series in a columns file, by column, so that any part can be sent. */
 export function split(buffer) {
   const view = new DataView(buffer.buffer, buffer.byteOffset, buffer.byteLength);
   const series = new Map();
   let at = 16;
-  const varint = () => { while (buffer[at++] & 128); };
+  const varint = () => {
+    while (buffer[at++] & 128);
+  };
   for (let n = view.getUint32(12, true); n > 0; n--) {
-    const id = view.getUint32(at, true), count = view.getUint32(at + 12, true) & 0x7fffffff;  // but for the mark of what is whole
+    const id = view.getUint32(at, true),
+      count = view.getUint32(at + 12, true) & 0x7fffffff; // but for the mark of what is whole
     at += 16;
     const columns = [];
     for (let i = 0; i < count; i++) {
       const from = at;
-      const first = Number(view.getBigInt64(at, true)), last = Number(view.getBigInt64(at + 8, true));
+      const first = Number(view.getBigInt64(at, true)),
+        last = Number(view.getBigInt64(at + 8, true));
       at += 88;
       const bins = view.getUint32(at, true);
       at += 4;
-      for (let k = 0; k < bins; k++) { varint(); varint(); }
+      for (let k = 0; k < bins; k++) {
+        varint();
+        varint();
+      }
       columns.push({ first, last, bytes: buffer.subarray(from, at), sequence: i + 1 });
     }
     series.set(id, columns);
@@ -39,19 +52,30 @@ export function split(buffer) {
 
 export async function readRun(folder, id = basename(folder)) {
   const json = async name => JSON.parse(await readFile(join(folder, `${name}.json`), "utf8"));
-  return { run: { ...(await json("run")), id }, graph: await json("graph"), series: await json("series"), scalars: await json("scalars"),
-    health: await json("health"), columns: split(await readFile(join(folder, "columns.bin"))) };
+  return {
+    run: { ...(await json("run")), id },
+    graph: await json("graph"),
+    series: await json("series"),
+    scalars: await json("scalars"),
+    health: await json("health"),
+    columns: split(await readFile(join(folder, "columns.bin"))),
+  };
 }
 
 /** `replace` marks series that are sent whole. */
 export function pack(list) {
   const parts = [];
   const head = Buffer.alloc(16);
-  head.writeUInt32LE(0x434c5054, 0); head.writeUInt32LE(1, 4); head.writeUInt32LE(3, 8); head.writeUInt32LE(list.length, 12);
+  head.writeUInt32LE(0x434c5054, 0);
+  head.writeUInt32LE(1, 4);
+  head.writeUInt32LE(3, 8);
+  head.writeUInt32LE(list.length, 12);
   parts.push(head);
   for (const { id, sequence, columns, replace } of list) {
     const h = Buffer.alloc(16);
-    h.writeUInt32LE(id, 0); h.writeBigUInt64LE(BigInt(sequence), 4); h.writeUInt32LE((columns.length + (replace ? 0x80000000 : 0)) >>> 0, 12);
+    h.writeUInt32LE(id, 0);
+    h.writeBigUInt64LE(BigInt(sequence), 4);
+    h.writeUInt32LE((columns.length + (replace ? 0x80000000 : 0)) >>> 0, 12);
     parts.push(h, ...columns.map(c => c.bytes));
   }
   return Buffer.concat(parts);
@@ -67,20 +91,35 @@ export class Server {
   compare = () => [];
   controls = [];
 
-  constructor(runs) { this.runs = new Map(runs.map(r => [r.run.id, r])); }
+  constructor(runs) {
+    this.runs = new Map(runs.map(r => [r.run.id, r]));
+  }
 
   async start(port = 0) {
     this.http = createServer((request, response) => {
-      this.answer(request, response).catch(problem => { response.statusCode = 500; response.end(String(problem)); });
+      this.answer(request, response).catch(problem => {
+        response.statusCode = 500;
+        response.end(String(problem));
+      });
     });
     this.ws = new WebSocketServer({ noServer: true });
     this.http.on("upgrade", (request, socket, head) => {
-      if (this.refuseSockets || new URL(request.url, "http://x").pathname !== "/api/v1/live") { socket.destroy(); return; }
+      if (this.refuseSockets || new URL(request.url, "http://x").pathname !== "/api/v1/live") {
+        socket.destroy();
+        return;
+      }
       this.ws.handleUpgrade(request, socket, head, ws => {
         ws.once("message", data => {
           let token = "";
-          try { ({ token } = JSON.parse(data)); } catch { /* Not JSON: no token. */ }
-          if (token !== this.token) { ws.close(4403); return; }
+          try {
+            ({ token } = JSON.parse(data));
+          } catch {
+            /* Not JSON: no token. */
+          }
+          if (token !== this.token) {
+            ws.close(4403);
+            return;
+          }
           this.sockets.add(ws);
           ws.on("close", () => this.sockets.delete(ws));
           this.notify();
@@ -91,7 +130,9 @@ export class Server {
     this.port = this.http.address().port;
     return this.url();
   }
-  url(fragment = "") { return `http://127.0.0.1:${this.port}/#token=${this.token}${fragment}`; }
+  url(fragment = "") {
+    return `http://127.0.0.1:${this.port}/#token=${this.token}${fragment}`;
+  }
 
   async stop() {
     for (const ws of this.sockets) ws.terminate();
@@ -99,16 +140,33 @@ export class Server {
     await new Promise(resolve => this.http.close(resolve));
   }
 
-  stepOf(r) { return Math.min(r.run.step, Math.max(0, this.until)); }
-  runOf(r) { return { ...r.run, step: this.stepOf(r), state: this.stepOf(r) < r.run.step ? "running" : r.run.state }; }
-  columnsOf(r, id) { return (r.columns.get(id) ?? []).filter(c => c.first <= this.until); }
+  stepOf(r) {
+    return Math.min(r.run.step, Math.max(0, this.until));
+  }
+  runOf(r) {
+    return { ...r.run, step: this.stepOf(r), state: this.stepOf(r) < r.run.step ? "running" : r.run.state };
+  }
+  columnsOf(r, id) {
+    return (r.columns.get(id) ?? []).filter(c => c.first <= this.until);
+  }
 
   /** Time goes on: later columns appear, and viewers are told. */
-  advance(until) { this.until = until; this.notify(); }
+  advance(until) {
+    this.until = until;
+    this.notify();
+  }
   notify() {
     for (const r of this.runs.values()) {
       const { step, state } = this.runOf(r);
-      const notice = JSON.stringify({ run: r.run.id, identity: r.run.identity, step, graph: Object.values(r.graph)[0].version, sequence: step, changed: [...r.columns.keys()], state });
+      const notice = JSON.stringify({
+        run: r.run.id,
+        identity: r.run.identity,
+        step,
+        graph: Object.values(r.graph)[0].version,
+        sequence: step,
+        changed: [...r.columns.keys()],
+        state,
+      });
       for (const ws of this.sockets) ws.send(notice);
     }
   }
@@ -126,36 +184,60 @@ export class Server {
       response.end(await readFile(join(DIST, file)));
       return;
     }
-    if (request.headers.authorization !== `Bearer ${this.token}`) { response.statusCode = 403; response.end("wrong token"); return; }
+    if (request.headers.authorization !== `Bearer ${this.token}`) {
+      response.statusCode = 403;
+      response.end("wrong token");
+      return;
+    }
     const [, , , what, id, part] = url.pathname.split("/");
     const named = decodeURIComponent(id ?? "");
     const r = this.runs.get(named) ?? [...this.runs.values()].find(x => x.run.identity === named);
-    const json = value => { response.setHeader("Content-Type", "application/json"); response.end(JSON.stringify(value)); };
+    const json = value => {
+      response.setHeader("Content-Type", "application/json");
+      response.end(JSON.stringify(value));
+    };
     if (what === "runs" && id === undefined) json([...this.runs.values()].map(x => this.runOf(x)));
     else if (what === "compare") json(this.compare(url.searchParams));
-    else if (!r) { response.statusCode = 404; response.end(); }
-    else if (part === "graph") json(r.graph[url.searchParams.get("mode")]);
+    else if (!r) {
+      response.statusCode = 404;
+      response.end();
+    } else if (part === "graph") json(r.graph[url.searchParams.get("mode")]);
     else if (part === "series") json(r.series);
     else if (part === "health") {
       const { first_bad, marks } = r.health;
       json({ first_bad: first_bad && first_bad.step <= this.until ? first_bad : null, marks: marks.filter(m => m.since <= this.until) });
     } else if (part === "scalars") {
       const since = +(url.searchParams.get("since") ?? -1);
-      json(Object.fromEntries(Object.entries(r.scalars).map(([name, points]) => [name, points.filter(([s]) => s > since && s <= this.until)])));
+      json(
+        Object.fromEntries(Object.entries(r.scalars).map(([name, points]) => [name, points.filter(([s]) => s > since && s <= this.until)])),
+      );
     } else if (part === "control" && request.method === "PUT") {
       let body = "";
       for await (const chunk of request) body += chunk;
       this.controls.push(JSON.parse(body));
       json({});
     } else if (part === "columns") {
-      const number = (name, fallback) => url.searchParams.has(name) ? +url.searchParams.get(name) : fallback;
-      const since = number("since", 0), from = number("from", -Infinity), to = number("to", Infinity);
+      const number = (name, fallback) => (url.searchParams.has(name) ? +url.searchParams.get(name) : fallback);
+      const since = number("since", 0),
+        from = number("from", -Infinity),
+        to = number("to", Infinity);
       response.setHeader("Content-Type", "application/octet-stream");
-      response.end(pack(url.searchParams.get("ids").split(",").map(Number).map(series => {
-        const all = this.columnsOf(r, series);
-        return { id: series, sequence: all.length, columns: all.filter(c => c.sequence > since && c.last >= from && c.first <= to) };
-      })));
-    } else { response.statusCode = 404; response.end(); }
+      response.end(
+        pack(
+          url.searchParams
+            .get("ids")
+            .split(",")
+            .map(Number)
+            .map(series => {
+              const all = this.columnsOf(r, series);
+              return { id: series, sequence: all.length, columns: all.filter(c => c.sequence > since && c.last >= from && c.first <= to) };
+            }),
+        ),
+      );
+    } else {
+      response.statusCode = 404;
+      response.end();
+    }
   }
 }
 

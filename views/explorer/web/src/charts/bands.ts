@@ -13,23 +13,40 @@ export function percentiles(column: Column): number[] {
   let result = known.get(column);
   if (!result) {
     const bins = sorted(column);
-    known.set(column, result = SHARES.map(share => quantile(bins, share)));
+    known.set(column, (result = SHARES.map(share => quantile(bins, share))));
   }
   return result;
 }
 
-interface Area { left: number; top: number; width: number; height: number }
+interface Area {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
 
-export function drawBands(c: CanvasRenderingContext2D, columns: readonly Column[], span: Span, scale: ValueScale, area: Area,
-                          colour: string, outline: boolean): void {
-  const points = columns.map(column => ({ x: area.left + ((column.first + column.last) / 2 - span.from) / (span.to - span.from) * area.width,
-    values: percentiles(column) })).filter(p => p.values.every(Number.isFinite));
+export function drawBands(
+  c: CanvasRenderingContext2D,
+  columns: readonly Column[],
+  span: Span,
+  scale: ValueScale,
+  area: Area,
+  colour: string,
+  outline: boolean,
+): void {
+  const points = columns
+    .map(column => ({
+      x: area.left + (((column.first + column.last) / 2 - span.from) / (span.to - span.from)) * area.width,
+      values: percentiles(column),
+    }))
+    .filter(p => p.values.every(Number.isFinite));
   if (!points.length) return;
   const y = (v: number) => area.top + (1 - scale.at(v)) * area.height;
   const path = (k: number, back: boolean) => {
     for (let i = 0; i < points.length; i++) {
       const p = points[back ? points.length - 1 - i : i]!;
-      if (i === 0 && !back) c.moveTo(p.x, y(p.values[k]!)); else c.lineTo(p.x, y(p.values[k]!));
+      if (i === 0 && !back) c.moveTo(p.x, y(p.values[k]!));
+      else c.lineTo(p.x, y(p.values[k]!));
     }
   };
   c.save();
@@ -38,7 +55,11 @@ export function drawBands(c: CanvasRenderingContext2D, columns: readonly Column[
   c.clip();
   c.fillStyle = c.strokeStyle = colour;
   if (!outline) {
-    for (const [k, alpha] of [[0, 0.16], [1, 0.2], [2, 0.34]] as const) {
+    for (const [k, alpha] of [
+      [0, 0.16],
+      [1, 0.2],
+      [2, 0.34],
+    ] as const) {
       c.globalAlpha = alpha;
       c.beginPath();
       path(k, false);

@@ -15,13 +15,22 @@ export function density(column: Column, scale: ValueScale, rows: number, into: F
   const { slots, counts } = column;
   for (let i = 0; i < slots.length; i++) {
     const [least, most] = ends(column, i);
-    const from = scale.at(least) * rows, to = scale.at(most) * rows, share = counts[i]! / total;
-    if (to === from && from >= 0 && from <= rows) { into[Math.min(rows - 1, Math.floor(from))]! += share; continue; }
+    const from = scale.at(least) * rows,
+      to = scale.at(most) * rows,
+      share = counts[i]! / total;
+    if (to === from && from >= 0 && from <= rows) {
+      into[Math.min(rows - 1, Math.floor(from))]! += share;
+      continue;
+    }
     if (to <= 0 || from >= rows) continue;
-    const first = Math.max(0, Math.floor(from)), last = Math.min(rows - 1, Math.floor(to));
-    if (first === last && from >= first) { into[first]! += share * (Math.min(to, rows) - from) / (to - from); continue; }
+    const first = Math.max(0, Math.floor(from)),
+      last = Math.min(rows - 1, Math.floor(to));
+    if (first === last && from >= first) {
+      into[first]! += (share * (Math.min(to, rows) - from)) / (to - from);
+      continue;
+    }
     for (let row = first; row <= last; row++) {
-      into[row]! += share * Math.max(0, Math.min(to, row + 1) - Math.max(from, row)) / (to - from);
+      into[row]! += (share * Math.max(0, Math.min(to, row + 1) - Math.max(from, row))) / (to - from);
     }
   }
   return into;

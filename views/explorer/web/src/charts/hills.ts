@@ -7,9 +7,17 @@ import { rampColour, type Palette } from "../theme";
 import { density, peak } from "./density";
 import { formatValue, type ValueScale } from "./scale";
 
-export interface Frame { c: CanvasRenderingContext2D; width: number; height: number; palette: Palette; scale: ValueScale; kind: Family }
+export interface Frame {
+  c: CanvasRenderingContext2D;
+  width: number;
+  height: number;
+  palette: Palette;
+  scale: ValueScale;
+  kind: Family;
+}
 
-const FLOOR = 20, SIDE = 8;
+const FLOOR = 20,
+  SIDE = 8;
 
 function heights(column: Column, scale: ValueScale, bins: number): Float32Array {
   const result = density(column, scale, bins);
@@ -37,9 +45,15 @@ function hill(c: CanvasRenderingContext2D, values: Float32Array, left: number, w
   const step = width / values.length;
   c.moveTo(left, floor);
   for (let i = 0; i < values.length; i++) {
-    const x = left + (i + 0.5) * step, y = floor - values[i]! * unit;
-    if (i === 0) { c.lineTo(left, y); c.lineTo(x, y); continue; }
-    const before = floor - values[i - 1]! * unit, middle = x - step / 2;
+    const x = left + (i + 0.5) * step,
+      y = floor - values[i]! * unit;
+    if (i === 0) {
+      c.lineTo(left, y);
+      c.lineTo(x, y);
+      continue;
+    }
+    const before = floor - values[i - 1]! * unit,
+      middle = x - step / 2;
     c.bezierCurveTo(middle, before, middle, y, x, y);
   }
   c.lineTo(left + width, floor - values[values.length - 1]! * unit);
@@ -50,12 +64,19 @@ function hill(c: CanvasRenderingContext2D, values: Float32Array, left: number, w
 export function drawSingle(frame: Frame, column: Column | null, other: Column | null): void {
   const { c, width, height, palette, scale, kind } = frame;
   axis(frame);
-  const bins = Math.max(24, Math.min(72, Math.floor(width / 7))), left = SIDE, wide = width - 2 * SIDE, floor = height - FLOOR;
+  const bins = Math.max(24, Math.min(72, Math.floor(width / 7))),
+    left = SIDE,
+    wide = width - 2 * SIDE,
+    floor = height - FLOOR;
   const mine = column && finite(column) ? heights(column, scale, bins) : null;
   const theirs = other && finite(other) ? heights(other, scale, bins) : null;
   const top = Math.max(mine ? crest(mine, scale) : 0, theirs ? crest(theirs, scale) : 0);
-  if (!top) { nothing(frame, column ? "no finite element at this step" : "no data yet"); return; }
-  const unit = (floor - 10) / top, step = wide / bins;
+  if (!top) {
+    nothing(frame, column ? "no finite element at this step" : "no data yet");
+    return;
+  }
+  const unit = (floor - 10) / top,
+    step = wide / bins;
   if (mine) {
     for (let i = 0; i < bins; i++) {
       const h = Math.min(mine[i]! * unit, floor - 6);
@@ -91,7 +112,9 @@ export function drawSingle(frame: Frame, column: Column | null, other: Column | 
 function crest(values: Float32Array, scale: ValueScale): number {
   const zero = Math.floor(scale.at(0) * values.length);
   let others = 0;
-  values.forEach((v, i) => { if (i !== zero) others = Math.max(others, v); });
+  values.forEach((v, i) => {
+    if (i !== zero) others = Math.max(others, v);
+  });
   return others > 0 && (values[zero] ?? 0) > 2.5 * others ? 1.35 * others : peak(values);
 }
 
@@ -104,17 +127,23 @@ export function drawRidge(frame: Frame, columns: readonly Column[], step: number
   const picked: Column[] = [];
   for (let i = 0; Math.floor(i) < columns.length; i += stride) picked.push(columns[Math.floor(i)]!);
   if (picked.length && picked[picked.length - 1] !== columns[columns.length - 1]) picked.push(columns[columns.length - 1]!);
-  if (!picked.length) { nothing(frame, "no data yet"); return []; }
+  if (!picked.length) {
+    nothing(frame, "no data yet");
+    return [];
+  }
   const bins = Math.max(32, Math.min(90, Math.floor(width / 5)));
-  const lift = Math.min(58, height * 0.3), floor = height - FLOOR - 3, gap = picked.length > 1 ? (floor - lift - 4) / (picked.length - 1) : 0;
-  const near = picked.reduce((best, column) => Math.abs(column.first - step) < Math.abs(best.first - step) ? column : best);
+  const lift = Math.min(58, height * 0.3),
+    floor = height - FLOOR - 3,
+    gap = picked.length > 1 ? (floor - lift - 4) / (picked.length - 1) : 0;
+  const near = picked.reduce((best, column) => (Math.abs(column.first - step) < Math.abs(best.first - step) ? column : best));
   const rows: { y: number; step: number }[] = [];
   picked.forEach((column, i) => {
     const y = picked.length > 1 ? lift + 4 + i * gap : floor;
     rows.push({ y, step: column.first });
-    const values = heights(column, scale, bins), top = peak(values);
+    const values = heights(column, scale, bins),
+      top = peak(values);
     if (!top) return;
-    for (let k = 0; k < bins; k++) values[k] = Math.sqrt(values[k]! / top) * values[k]! ** 0.2 / top ** 0.2;
+    for (let k = 0; k < bins; k++) values[k] = (Math.sqrt(values[k]! / top) * values[k]! ** 0.2) / top ** 0.2;
     c.beginPath();
     hill(c, values, SIDE, width - 2 * SIDE, y, lift);
     c.closePath();

@@ -12,16 +12,25 @@ export class ValueScale {
   readonly to: number;
 
   /** `unit` is where symlog goes over from linear to logarithmic; 0 is a linear axis. */
-  constructor(readonly low: number, readonly high: number, readonly unit: number) {
-    const from = this.raw(low), to = this.raw(high);
+  constructor(
+    readonly low: number,
+    readonly high: number,
+    readonly unit: number,
+  ) {
+    const from = this.raw(low),
+      to = this.raw(high);
     const pad = (to - from) * 0.05 || 0.5;
     this.from = from - pad;
     this.to = to + pad;
   }
 
-  private raw(value: number): number { return this.unit ? Math.asinh(value / this.unit) : value; }
+  private raw(value: number): number {
+    return this.unit ? Math.asinh(value / this.unit) : value;
+  }
   /** 0 at the lower end of the axis, 1 at the upper one. */
-  at(value: number): number { return (this.raw(value) - this.from) / (this.to - this.from); }
+  at(value: number): number {
+    return (this.raw(value) - this.from) / (this.to - this.from);
+  }
   value(at: number): number {
     const raw = this.from + at * (this.to - this.from);
     return this.unit ? Math.sinh(raw) * this.unit : raw;
@@ -29,7 +38,8 @@ export class ValueScale {
 
   /** Round values about `count` along the axis. */
   ticks(count: number): number[] {
-    const lo = this.value(0), hi = this.value(1);
+    const lo = this.value(0),
+      hi = this.value(1);
     if (!this.unit) {
       const step = niceStep((hi - lo) / Math.max(1, count));
       const result: number[] = [];
@@ -66,9 +76,14 @@ export function fitScale(columns: readonly Column[], wanted: Scale): ValueScale 
   const all = mergeColumns(sampled);
   const bins = all && sorted(all);
   if (!bins || !bins.total) return new ValueScale(-1, 1, 0);
-  let lo = quantile(bins, TAIL), hi = quantile(bins, 1 - TAIL);
+  let lo = quantile(bins, TAIL),
+    hi = quantile(bins, 1 - TAIL);
   const magnitude = typical(all);
-  if (!(hi > lo)) { const by = Math.abs(lo) * 0.1 || magnitude || 1; lo -= by; hi += by; }
+  if (!(hi > lo)) {
+    const by = Math.abs(lo) * 0.1 || magnitude || 1;
+    lo -= by;
+    hi += by;
+  }
   const most = Math.max(Math.abs(lo), Math.abs(hi));
   const symlog = wanted === "symlog" || (wanted === "auto" && magnitude > 0 && most / magnitude > 30);
   return new ValueScale(lo, hi, symlog && magnitude > 0 ? magnitude : 0);
@@ -95,21 +110,34 @@ function typical(column: Column): number {
 function magnitudeOf(slot: number): number {
   // 8 bins an octave, linear in each.
   const exponent = slot >> 3;
-  return exponent ? 2 ** (exponent - 127) * (1 + (slot & 7) / 8) : 2 ** -126 * ((slot & 7) || 1) / 8;
+  return exponent ? 2 ** (exponent - 127) * (1 + (slot & 7) / 8) : (2 ** -126 * (slot & 7 || 1)) / 8;
 }
 
 export function formatValue(v: number): string {
   if (v === 0) return "0";
   if (!Number.isFinite(v)) return Number.isNaN(v) ? "NaN" : v > 0 ? "∞" : "−∞";
   const m = Math.abs(v);
-  const text = m >= 1e5 || m < 1e-3 ? m.toExponential(1).replace(/\.0(?=e)/, "").replace("e+", "e").replace("e-", "e−")
-    : m >= 100 ? m.toFixed(0) : String(+m.toPrecision(3));
+  const text =
+    m >= 1e5 || m < 1e-3
+      ? m
+          .toExponential(1)
+          .replace(/\.0(?=e)/, "")
+          .replace("e+", "e")
+          .replace("e-", "e−")
+      : m >= 100
+        ? m.toFixed(0)
+        : String(+m.toPrecision(3));
   return (v < 0 ? "−" : "") + text;
 }
 
 export function formatCount(n: number): string {
   if (n < 1000) return String(n);
-  for (const [unit, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]] as const) {
+  for (const [unit, size] of [
+    ["T", 1e12],
+    ["G", 1e9],
+    ["M", 1e6],
+    ["k", 1e3],
+  ] as const) {
     if (n >= size) return `${+(n / size).toPrecision(3)} ${unit}`;
   }
   return String(n);
@@ -117,6 +145,6 @@ export function formatCount(n: number): string {
 
 export function formatShare(part: number, all: number): string {
   if (!part) return "0";
-  const percent = part / all * 100;
+  const percent = (part / all) * 100;
   return percent < 0.01 ? "< 0.01 %" : `${+percent.toPrecision(3)} %`;
 }

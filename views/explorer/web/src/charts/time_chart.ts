@@ -14,7 +14,13 @@ import { formatValue, type ValueScale } from "./scale";
 const AXIS = 50;
 
 export interface Drawing {
-  columns: readonly Column[]; version: string; scale: ValueScale; kind: Family; palette: Palette; span: Span; bands: boolean;
+  columns: readonly Column[];
+  version: string;
+  scale: ValueScale;
+  kind: Family;
+  palette: Palette;
+  span: Span;
+  bands: boolean;
   /** Columns of another run, as lines over the bands. */
   other: readonly Column[];
 }
@@ -28,42 +34,86 @@ export class TimeChart {
   private ticks: number[] = [];
 
   /** `steps`: whether the axis of steps is written out. */
-  constructor(private readonly host: HTMLElement, width: number, height: number, steps: boolean) {
-    this.plot = new uPlot({
-      width, height, padding: [4, 8, 0, 0], legend: { show: false },
-      scales: { x: { time: false, range: () => this.span() }, y: { range: [0, 1] } },
-      axes: [steps ? this.xAxis() : { ...this.xAxis(), size: 2, ticks: { show: false }, values: () => [] }, this.yAxis()],
-      series: [{}, { show: false }],
-      cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false, dist: 4 },
-        sync: { key: "steps", scales: ["x", null], setSeries: false },
-        bind: { dblclick: () => () => { state.setRange(null); return null; } } },
-      hooks: { draw: [() => this.draw()], setSelect: [u => this.select(u)] },
-    }, [[0, 1], [null, null]], host);
+  constructor(
+    private readonly host: HTMLElement,
+    width: number,
+    height: number,
+    steps: boolean,
+  ) {
+    this.plot = new uPlot(
+      {
+        width,
+        height,
+        padding: [4, 8, 0, 0],
+        legend: { show: false },
+        scales: { x: { time: false, range: () => this.span() }, y: { range: [0, 1] } },
+        axes: [steps ? this.xAxis() : { ...this.xAxis(), size: 2, ticks: { show: false }, values: () => [] }, this.yAxis()],
+        series: [{}, { show: false }],
+        cursor: {
+          y: false,
+          points: { show: false },
+          drag: { x: true, y: false, setScale: false, dist: 4 },
+          sync: { key: "steps", scales: ["x", null], setSeries: false },
+          bind: {
+            dblclick: () => () => {
+              state.setRange(null);
+              return null;
+            },
+          },
+        },
+        hooks: { draw: [() => this.draw()], setSelect: [u => this.select(u)] },
+      },
+      [
+        [0, 1],
+        [null, null],
+      ],
+      host,
+    );
     this.line.className = "playhead";
     this.plot.over.append(this.line);
-    this.plot.over.addEventListener("pointerdown", () => { this.dragged = false; });
+    this.plot.over.addEventListener("pointerdown", () => {
+      this.dragged = false;
+    });
     this.plot.over.addEventListener("click", e => {
       if (!this.dragged) state.setStep(Math.floor(this.plot.posToVal(e.offsetX, "x")));
     });
   }
 
   /** A step is drawn up to the next one, the newest too. */
-  private span(): [number, number] { const s = this.drawing?.span; return s ? [s.from, s.to] : [0, 1]; }
-  private colour(key: "soft" | "grid"): string { return this.drawing?.palette[key] ?? "#888"; }
+  private span(): [number, number] {
+    const s = this.drawing?.span;
+    return s ? [s.from, s.to] : [0, 1];
+  }
+  private colour(key: "soft" | "grid"): string {
+    return this.drawing?.palette[key] ?? "#888";
+  }
 
   private xAxis(): uPlot.Axis {
-    return { size: 22, gap: 3, font: `10.5px ${FONT}`, stroke: () => this.colour("soft"), grid: { show: false }, space: 64,
+    return {
+      size: 22,
+      gap: 3,
+      font: `10.5px ${FONT}`,
+      stroke: () => this.colour("soft"),
+      grid: { show: false },
+      space: 64,
       ticks: { stroke: () => this.colour("grid"), size: 3, width: 1 },
-      values: (_, splits) => splits.map(v => Number.isInteger(v) ? v.toLocaleString("en-US").replace(/,/g, " ") : "") };
+      values: (_, splits) => splits.map(v => (Number.isInteger(v) ? v.toLocaleString("en-US").replace(/,/g, " ") : "")),
+    };
   }
   private yAxis(): uPlot.Axis {
-    return { size: AXIS, gap: 4, font: `10.5px ${FONT}`, stroke: () => this.colour("soft"), grid: { show: false },
+    return {
+      size: AXIS,
+      gap: 4,
+      font: `10.5px ${FONT}`,
+      stroke: () => this.colour("soft"),
+      grid: { show: false },
       ticks: { stroke: () => this.colour("grid"), size: 3, width: 1 },
       splits: u => {
         this.ticks = this.drawing?.scale.ticks(Math.max(2, Math.floor(u.over.clientHeight / 26))) ?? [];
         return this.ticks.map(v => this.drawing!.scale.at(v));
       },
-      values: (_, splits) => splits.map((_split, i) => formatValue(this.ticks[i] ?? NaN)) };
+      values: (_, splits) => splits.map((_split, i) => formatValue(this.ticks[i] ?? NaN)),
+    };
   }
 
   private select(u: uPlot): void {
@@ -82,7 +132,13 @@ export class TimeChart {
     const { scale } = drawing;
     // For tests, which compare pixels with values.
     this.host.dataset.axis = [scale.from, scale.to, scale.unit].join();
-    this.plot.setData([[drawing.span.from, drawing.span.to], [null, null]], true);
+    this.plot.setData(
+      [
+        [drawing.span.from, drawing.span.to],
+        [null, null],
+      ],
+      true,
+    );
     // The axis of values runs from 0 to 1 for uPlot, which therefore does not see that its ticks have changed.
     this.plot.redraw(false, true);
   }
@@ -112,14 +168,37 @@ export class TimeChart {
       if (drawing.other.length) drawBands(c, drawing.other, drawing.span, drawing.scale, plot.bbox, drawing.palette.ink, true);
       return;
     }
-    const key = [drawing.version, drawing.span.from, drawing.span.to, drawing.scale.low, drawing.scale.high, drawing.scale.unit,
-      width, height, drawing.palette.dark].join();
+    const key = [
+      drawing.version,
+      drawing.span.from,
+      drawing.span.to,
+      drawing.scale.low,
+      drawing.scale.high,
+      drawing.scale.unit,
+      width,
+      height,
+      drawing.palette.dark,
+    ].join();
     if (this.image?.key !== key) {
       const canvas = document.createElement("canvas");
       canvas.width = Math.max(1, Math.round(width));
       canvas.height = Math.max(1, Math.round(height));
-      canvas.getContext("2d")!.putImageData(heatImage(drawing.columns, drawing.span, drawing.scale, drawing.kind,
-        drawing.palette.dark, canvas.width, canvas.height, drawing.palette.bad), 0, 0);
+      canvas
+        .getContext("2d")!
+        .putImageData(
+          heatImage(
+            drawing.columns,
+            drawing.span,
+            drawing.scale,
+            drawing.kind,
+            drawing.palette.dark,
+            canvas.width,
+            canvas.height,
+            drawing.palette.bad,
+          ),
+          0,
+          0,
+        );
       this.image = { key, canvas };
     }
     c.save();
@@ -130,5 +209,7 @@ export class TimeChart {
     c.restore();
   }
 
-  end(): void { this.plot.destroy(); }
+  end(): void {
+    this.plot.destroy();
+  }
 }

@@ -32,7 +32,8 @@ export function high(slot: number): number {
 
 /** The ends of a column's bin: those at the sides reach no further than the smallest and the largest element. */
 export function ends({ slots, min, max }: Column, i: number): [number, number] {
-  const from = low(slots[i]!), to = high(slots[i]!);
+  const from = low(slots[i]!),
+    to = high(slots[i]!);
   return min <= to && max >= from ? [Math.max(from, min), Math.min(to, max)] : [from, to];
 }
 
@@ -42,19 +43,30 @@ export function order(slot: number): number {
 }
 
 /** Bins by value, zeros among them as a bin without width. */
-export interface Sorted { low: Float64Array; high: Float64Array; count: Float64Array; total: number }
+export interface Sorted {
+  low: Float64Array;
+  high: Float64Array;
+  count: Float64Array;
+  total: number;
+}
 
 export function sorted(column: Column): Sorted {
   const { slots, counts } = column;
   const n = slots.length;
   let negative = n;
-  for (let i = 0; i < n; i++) if (slots[i]! >= NEGATIVE_SLOT) { negative = i; break; }
+  for (let i = 0; i < n; i++)
+    if (slots[i]! >= NEGATIVE_SLOT) {
+      negative = i;
+      break;
+    }
   const zero = column.zeros > 0 ? 1 : 0;
-  const result: Sorted = { low: new Float64Array(n + zero), high: new Float64Array(n + zero),
-    count: new Float64Array(n + zero), total: 0 };
+  const result: Sorted = { low: new Float64Array(n + zero), high: new Float64Array(n + zero), count: new Float64Array(n + zero), total: 0 };
   let k = 0;
   const add = (lo: number, hi: number, count: number) => {
-    result.low[k] = lo; result.high[k] = hi; result.count[k++] = count; result.total += count;
+    result.low[k] = lo;
+    result.high[k] = hi;
+    result.count[k++] = count;
+    result.total += count;
   };
   for (let i = n - 1; i >= negative; i--) add(...ends(column, i), counts[i]!);
   if (zero) add(0, 0, column.zeros);
@@ -77,8 +89,11 @@ export function quantile(bins: Sorted, share: number): number {
 export function below(bins: Sorted, value: number): number {
   let sum = 0;
   for (let i = 0; i < bins.count.length; i++) {
-    if (bins.high[i]! <= value) { sum += bins.count[i]!; continue; }
-    if (bins.low[i]! < value) sum += bins.count[i]! * (value - bins.low[i]!) / (bins.high[i]! - bins.low[i]!);
+    if (bins.high[i]! <= value) {
+      sum += bins.count[i]!;
+      continue;
+    }
+    if (bins.low[i]! < value) sum += (bins.count[i]! * (value - bins.low[i]!)) / (bins.high[i]! - bins.low[i]!);
     break;
   }
   return bins.total ? sum / bins.total : NaN;
@@ -89,15 +104,20 @@ export function wasserstein(a: Sorted, b: Sorted): number {
   if (!a.total || !b.total) return NaN;
   // Both are piecewise linear between these edges; a jump (zeros) has no width and adds no area.
   const edges = new Set<number>();
-  for (const s of [a, b]) for (let i = 0; i < s.low.length; i++) { edges.add(s.low[i]!); edges.add(s.high[i]!); }
+  for (const s of [a, b])
+    for (let i = 0; i < s.low.length; i++) {
+      edges.add(s.low[i]!);
+      edges.add(s.high[i]!);
+    }
   const xs = [...edges].sort((x, y) => x - y);
-  const ca = new Walk(a), cb = new Walk(b);
+  const ca = new Walk(a),
+    cb = new Walk(b);
   let area = 0;
   for (let i = 1; i < xs.length; i++) {
     const width = xs[i]! - xs[i - 1]!;
     const l = ca.after(xs[i - 1]!) - cb.after(xs[i - 1]!);
     const r = ca.before(xs[i]!) - cb.before(xs[i]!);
-    area += l * r >= 0 ? (Math.abs(l) + Math.abs(r)) / 2 * width : (l * l + r * r) / (2 * (Math.abs(l) + Math.abs(r))) * width;
+    area += l * r >= 0 ? ((Math.abs(l) + Math.abs(r)) / 2) * width : ((l * l + r * r) / (2 * (Math.abs(l) + Math.abs(r)))) * width;
   }
   return area;
 }
@@ -108,15 +128,19 @@ class Walk {
   private sum = 0;
   constructor(private readonly bins: Sorted) {}
 
-  after(x: number): number { return this.at(x, true); }
-  before(x: number): number { return this.at(x, false); }
+  after(x: number): number {
+    return this.at(x, true);
+  }
+  before(x: number): number {
+    return this.at(x, false);
+  }
 
   private at(x: number, jump: boolean): number {
     const { low, high, count, total } = this.bins;
     while (this.i < count.length && high[this.i]! <= x && (jump || low[this.i]! < x)) this.sum += count[this.i++]!;
     let sum = this.sum;
     if (this.i < count.length && low[this.i]! < x) {
-      sum += count[this.i]! * (x - low[this.i]!) / (high[this.i]! - low[this.i]!);
+      sum += (count[this.i]! * (x - low[this.i]!)) / (high[this.i]! - low[this.i]!);
     }
     return sum / total;
   }

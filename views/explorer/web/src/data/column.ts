@@ -2,17 +2,34 @@
 
 /** Statistics and sparse bins; slots ascend. */
 export interface Column {
-  first: number; last: number; count: number; nan: number; posinf: number; neginf: number; zeros: number;
-  min: number; max: number; sum: number; squares: number; slots: Uint16Array; counts: Float64Array;
+  first: number;
+  last: number;
+  count: number;
+  nan: number;
+  posinf: number;
+  neginf: number;
+  zeros: number;
+  min: number;
+  max: number;
+  sum: number;
+  squares: number;
+  slots: Uint16Array;
+  counts: Float64Array;
 }
 
-export function finite(c: Column): number { return c.count - c.nan - c.posinf - c.neginf; }
-export function mean(c: Column): number { return finite(c) ? c.sum / finite(c) : NaN; }
+export function finite(c: Column): number {
+  return c.count - c.nan - c.posinf - c.neginf;
+}
+export function mean(c: Column): number {
+  return finite(c) ? c.sum / finite(c) : NaN;
+}
 export function std(c: Column): number {
   const n = finite(c);
   return n ? Math.sqrt(Math.max(0, c.squares / n - (c.sum / n) ** 2)) : NaN;
 }
-export function norm(c: Column): number { return Math.sqrt(c.squares); }
+export function norm(c: Column): number {
+  return Math.sqrt(c.squares);
+}
 
 /** Columns as one, exactly: bins and statistics add. */
 export function mergeColumns(columns: readonly Column[]): Column | null {

@@ -4,7 +4,13 @@ import { decode, type Update } from "./decode";
 import type { Graph, Health, Run, Scalars, Series } from "./protocol";
 import type { ColumnQuery, Connection, Source } from "./source";
 
-interface Content { graph: Record<string, Graph>; series: Series[]; scalars: Scalars; health: Health; columns: string }
+interface Content {
+  graph: Record<string, Graph>;
+  series: Series[];
+  scalars: Scalars;
+  health: Health;
+  columns: string;
+}
 
 export class EmbeddedSource implements Source {
   readonly live = false;
@@ -17,15 +23,23 @@ export class EmbeddedSource implements Source {
     return content as Content;
   }
 
-  async runs(): Promise<Run[]> { return this.data.runs; }
+  async runs(): Promise<Run[]> {
+    return this.data.runs;
+  }
   async graph(run: string, mode: string): Promise<Graph> {
     const graph = this.of(run).graph[mode];
     if (!graph) throw new Error(`this file has no graph of ${run} in ${mode}`);
     return graph;
   }
-  async series(run: string): Promise<Series[]> { return this.of(run).series; }
-  async scalars(run: string): Promise<Scalars> { return this.of(run).scalars; }
-  async health(run: string): Promise<Health> { return this.of(run).health; }
+  async series(run: string): Promise<Series[]> {
+    return this.of(run).series;
+  }
+  async scalars(run: string): Promise<Scalars> {
+    return this.of(run).scalars;
+  }
+  async health(run: string): Promise<Health> {
+    return this.of(run).health;
+  }
 
   async columns(run: string, ids: readonly number[], query: ColumnQuery): Promise<Update[]> {
     if (query.since) return [];
@@ -47,8 +61,12 @@ export class EmbeddedSource implements Source {
     return result;
   }
 
-  async compare(): Promise<null> { return null; }
-  async control(): Promise<void> { throw new Error("a file cannot be controlled"); }
+  async compare(): Promise<null> {
+    return null;
+  }
+  async control(): Promise<void> {
+    throw new Error("a file cannot be controlled");
+  }
   listen(_: unknown, onConnection: (state: Connection) => void): () => void {
     onConnection("file");
     return () => {};

@@ -24,16 +24,20 @@ export class History {
 
   /** The index of the last column that begins at or before a step; -1 if there is none. */
   private find(step: number): number {
-    let lo = 0, hi = this.columns.length;
+    let lo = 0,
+      hi = this.columns.length;
     while (lo < hi) {
       const mid = (lo + hi) >> 1;
-      if (this.columns[mid]!.first <= step) lo = mid + 1; else hi = mid;
+      if (this.columns[mid]!.first <= step) lo = mid + 1;
+      else hi = mid;
     }
     return lo - 1;
   }
 
   /** The column shown at a step: the last that begins at or before it, else the first. */
-  at(step: number): Column | null { return this.columns[Math.max(0, this.find(step))] ?? null; }
+  at(step: number): Column | null {
+    return this.columns[Math.max(0, this.find(step))] ?? null;
+  }
 
   /** Columns in the range and the next one on either side, so that a picture reaches to its ends. */
   within(from: number, to: number): Column[] {

@@ -10,20 +10,33 @@ const POLL_MS = 1000;
 export class HttpSource implements Source {
   readonly live = true;
   private readonly identities = new Map<string, string>();
-  constructor(private readonly base: string, private readonly token: string) {}
+  constructor(
+    private readonly base: string,
+    private readonly token: string,
+  ) {}
 
   private async get(path: string, init: RequestInit = {}): Promise<Response> {
-    const response = await fetch(this.base + path,
-      { ...init, headers: { Authorization: `Bearer ${this.token}`, ...init.headers }, credentials: "omit" })
-      .catch(problem => { throw new Unanswered(String(problem.message)); });
+    const response = await fetch(this.base + path, {
+      ...init,
+      headers: { Authorization: `Bearer ${this.token}`, ...init.headers },
+      credentials: "omit",
+    }).catch(problem => {
+      throw new Unanswered(String(problem.message));
+    });
     if (response.status === 401 || response.status === 403) throw new NeedsToken("the server wants another token");
     if (!response.ok) throw new Unanswered(`${path.split("?")[0]}: the server answered ${response.status} ${response.statusText}`);
     return response;
   }
-  private async json<T>(path: string): Promise<T> { return (await this.get(path)).json() as Promise<T>; }
+  private async json<T>(path: string): Promise<T> {
+    return (await this.get(path)).json() as Promise<T>;
+  }
   /** Asked for by identity: another program at the same address has no such run. */
-  private name(id: string): string { return encodeURIComponent(this.identities.get(id) ?? id); }
-  private run(id: string): string { return `runs/${this.name(id)}`; }
+  private name(id: string): string {
+    return encodeURIComponent(this.identities.get(id) ?? id);
+  }
+  private run(id: string): string {
+    return `runs/${this.name(id)}`;
+  }
 
   async runs(): Promise<Run[]> {
     const runs = await this.json<Run[]>("runs");
@@ -33,9 +46,15 @@ export class HttpSource implements Source {
   graph(run: string, mode: string): Promise<Graph> {
     return this.json(`${this.run(run)}/graph?mode=${encodeURIComponent(mode)}`);
   }
-  series(run: string): Promise<Series[]> { return this.json(`${this.run(run)}/series`); }
-  scalars(run: string, since: number): Promise<Scalars> { return this.json(`${this.run(run)}/scalars?since=${since}`); }
-  health(run: string): Promise<Health> { return this.json(`${this.run(run)}/health`); }
+  series(run: string): Promise<Series[]> {
+    return this.json(`${this.run(run)}/series`);
+  }
+  scalars(run: string, since: number): Promise<Scalars> {
+    return this.json(`${this.run(run)}/scalars?since=${since}`);
+  }
+  health(run: string): Promise<Health> {
+    return this.json(`${this.run(run)}/health`);
+  }
 
   async columns(run: string, ids: readonly number[], query: ColumnQuery): Promise<Update[]> {
     let path = `${this.run(run)}/columns?ids=${ids.join()}`;
@@ -49,8 +68,11 @@ export class HttpSource implements Source {
   }
 
   async control(run: string, change: Control): Promise<void> {
-    await this.get(`${this.run(run)}/control`,
-      { method: "PUT", body: JSON.stringify(change), headers: { "Content-Type": "application/json" } });
+    await this.get(`${this.run(run)}/control`, {
+      method: "PUT",
+      body: JSON.stringify(change),
+      headers: { "Content-Type": "application/json" },
+    });
   }
 
   listen(onNotice: (notice: Notice) => void, onConnection: (state: Connection) => void): () => void {
@@ -66,9 +88,13 @@ class Listener {
   private failures = 0;
   private ended = false;
 
-  constructor(private readonly source: HttpSource, private readonly url: URL, private readonly token: string,
-              private readonly onNotice: (notice: Notice) => void,
-              private readonly onConnection: (state: Connection) => void) {
+  constructor(
+    private readonly source: HttpSource,
+    private readonly url: URL,
+    private readonly token: string,
+    private readonly onNotice: (notice: Notice) => void,
+    private readonly onConnection: (state: Connection) => void,
+  ) {
     this.url.protocol = this.url.protocol === "https:" ? "wss:" : "ws:";
     document.addEventListener("visibilitychange", this.look);
     this.connect();
@@ -83,7 +109,10 @@ class Listener {
   /** A hidden page costs the server nothing. */
   private readonly look = (): void => {
     if (document.hidden) this.stop();
-    else if (!this.socket) { this.failures = 0; this.connect(); }
+    else if (!this.socket) {
+      this.failures = 0;
+      this.connect();
+    }
   };
 
   private stop(): void {
@@ -97,7 +126,7 @@ class Listener {
 
   private connect(): void {
     if (this.ended || document.hidden) return;
-    const socket = this.socket = new WebSocket(this.url);
+    const socket = (this.socket = new WebSocket(this.url));
     let heard = false;
     socket.onopen = () => socket.send(JSON.stringify({ token: this.token }));
     socket.onmessage = ({ data }) => {
@@ -114,7 +143,10 @@ class Listener {
       if (this.socket !== socket) return;
       this.socket = null;
       if (this.ended) return;
-      if (code === WRONG_TOKEN) { this.refused(); return; }
+      if (code === WRONG_TOKEN) {
+        this.refused();
+        return;
+      }
       this.failures++;
       this.startPolling();
       this.timer = setTimeout(() => this.connect(), Math.min(8000, 250 * 2 ** this.failures));
@@ -138,7 +170,10 @@ class Listener {
           this.onNotice({ run: id, identity, step, graph: -1, sequence: -1, changed: null, state });
         }
       } catch (problem) {
-        if (problem instanceof NeedsToken) { this.refused(); return; }
+        if (problem instanceof NeedsToken) {
+          this.refused();
+          return;
+        }
         if (this.poll !== undefined) this.onConnection("lost");
       }
     };

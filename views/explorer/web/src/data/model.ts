@@ -14,7 +14,8 @@ export class Model {
       this.byId.set(call.id, call);
       if (call.parent !== null && call.parent >= 0) {
         const list = this.children.get(call.parent);
-        if (list) list.push(call); else this.children.set(call.parent, [call]);
+        if (list) list.push(call);
+        else this.children.set(call.parent, [call]);
       } else {
         this.root ??= call;
       }
@@ -27,9 +28,15 @@ export class Model {
     }
   }
 
-  key(id: number): string { return this.keys.get(id) ?? ""; }
-  childrenOf(id: number): readonly Call[] { return this.children.get(id) ?? []; }
-  canOpen(id: number): boolean { return this.children.has(id); }
+  key(id: number): string {
+    return this.keys.get(id) ?? "";
+  }
+  childrenOf(id: number): readonly Call[] {
+    return this.children.get(id) ?? [];
+  }
+  canOpen(id: number): boolean {
+    return this.children.has(id);
+  }
 
   /** From the root's child to the call that holds this one. */
   ancestors(id: number): Call[] {
@@ -42,7 +49,9 @@ export class Model {
     return result;
   }
 
-  depth(id: number): number { return id === this.root?.id ? 0 : this.ancestors(id).length + 1; }
+  depth(id: number): number {
+    return id === this.root?.id ? 0 : this.ancestors(id).length + 1;
+  }
 }
 
 /** How a call is named on a node: its own name, and which call it is if there are several. */
@@ -56,10 +65,17 @@ export function shapeText(shape: readonly (number | null)[]): string {
 }
 
 /** "32×7×112", or "undefined" for a port at which nothing was given. */
-export function portText({ dtype, shape }: Port): string { return dtype ? shapeText(shape) : "undefined"; }
+export function portText({ dtype, shape }: Port): string {
+  return dtype ? shapeText(shape) : "undefined";
+}
 
 /** A series of a call, as it is offered in a panel. */
-export interface Slot { id: number; what: Kind; index: number; title: string }
+export interface Slot {
+  id: number;
+  what: Kind;
+  index: number;
+  title: string;
+}
 
 const ORDER: Kind[] = ["output", "grad_output", "input", "grad_input", "attach", "parameter", "parameter_grad"];
 
@@ -71,7 +87,8 @@ export class Index {
     for (const s of list) {
       this.byId.set(s.id, s);
       const mine = this.byCall.get(s.call);
-      if (mine) mine.push(s); else this.byCall.set(s.call, [s]);
+      if (mine) mine.push(s);
+      else this.byCall.set(s.call, [s]);
     }
   }
 
@@ -107,20 +124,30 @@ export class Index {
 }
 
 function portCount(call: Call, what: Kind): number {
-  return what === "input" || what === "grad_input" ? call.inputs.length
-    : what === "output" || what === "grad_output" ? call.outputs.length : 0;
+  return what === "input" || what === "grad_input"
+    ? call.inputs.length
+    : what === "output" || what === "grad_output"
+      ? call.outputs.length
+      : 0;
 }
 
 function title(what: Kind, index: number, name: string, ports: number): string {
   const number = ports > 1 ? ` ${index}` : "";
   switch (what) {
-    case "input": return `input${number}`;
-    case "output": return `output${number}`;
-    case "grad_input": return `∂ input${number}`;
-    case "grad_output": return `∂ output${number}`;
-    case "parameter": return name;
-    case "parameter_grad": return `∂ ${name}`;
-    case "attach": return name || "tensor";
+    case "input":
+      return `input${number}`;
+    case "output":
+      return `output${number}`;
+    case "grad_input":
+      return `∂ input${number}`;
+    case "grad_output":
+      return `∂ output${number}`;
+    case "parameter":
+      return name;
+    case "parameter_grad":
+      return `∂ ${name}`;
+    case "attach":
+      return name || "tensor";
   }
 }
 

@@ -7,19 +7,32 @@ export interface Run {
   id: string;
   /** Of this run alone, whatever runs later at the same address. */
   identity?: string;
-  name: string; program: string; state: "running" | "finished" | "crashed";
-  first_step: number; step: number; started: number; modes: string[];
+  name: string;
+  program: string;
+  state: "running" | "finished" | "crashed";
+  first_step: number;
+  step: number;
+  started: number;
+  modes: string[];
   /** Whether pages may change how often it records. */
-  control: boolean; paused?: boolean;
+  control: boolean;
+  paused?: boolean;
   /** Every how many steps it records; 0 for as often as its overhead allows. */
   every?: number;
 }
 
 /** A tensor that went through a port; a dimension that varied is null. */
-export interface Port { dtype: string; shape: (number | null)[] }
+export interface Port {
+  dtype: string;
+  shape: (number | null)[];
+}
 
 export interface Parameter {
-  name: string; shape: number[]; dtype: string; learnable: boolean; series: number;
+  name: string;
+  shape: number[];
+  dtype: string;
+  learnable: boolean;
+  series: number;
 }
 
 export type PortKind = "input" | "output" | "grad_input" | "grad_output";
@@ -27,30 +40,69 @@ export type Kind = PortKind | "parameter" | "parameter_grad" | "attach";
 
 /** One call of a module; the root has id 0, attached tensors have the type "attach". */
 export interface Call {
-  id: number; parent: number | null; path: string; call: number; type: string; name: string; seen: number;
-  inputs: Port[]; outputs: Port[]; parameters: Parameter[]; attributes: string;
+  id: number;
+  parent: number | null;
+  path: string;
+  call: number;
+  type: string;
+  name: string;
+  seen: number;
+  inputs: Port[];
+  outputs: Port[];
+  parameters: Parameter[];
+  attributes: string;
   series: Partial<Record<Kind, number[]>>;
 }
 
-export interface End { call: number; port: number }
+export interface End {
+  call: number;
+  port: number;
+}
 
 /** Drawn inside of the call `caller`. An end at the caller itself is its input (from) or output (to). */
 export interface Edge {
-  caller: number; from: End; to: End; kind: "data" | "hidden" | "captured" | "unknown"; seen: number;
+  caller: number;
+  from: End;
+  to: End;
+  kind: "data" | "hidden" | "captured" | "unknown";
+  seen: number;
 }
 
-export interface Graph { version: number; mode: string; forwards: number; calls: Call[]; edges: Edge[] }
+export interface Graph {
+  version: number;
+  mode: string;
+  forwards: number;
+  calls: Call[];
+  edges: Edge[];
+}
 
 export interface Last {
-  step: number; count: number; nan: number; posinf: number; neginf: number; zeros: number;
-  min: Loose; max: Loose; mean: Loose; std: Loose; norm: Loose;
+  step: number;
+  count: number;
+  nan: number;
+  posinf: number;
+  neginf: number;
+  zeros: number;
+  min: Loose;
+  max: Loose;
+  mean: Loose;
+  std: Loose;
+  norm: Loose;
 }
 
 export interface Series {
-  id: number; call: number; what: Kind; index: number; name: string;
+  id: number;
+  call: number;
+  what: Kind;
+  index: number;
+  name: string;
   /** The mode of the forwards that it is of; "" for parameters. */
-  mode?: string; columns: number; stride: number;
-  last: Last | null; first_nan: number | null; first_inf: number | null;
+  mode?: string;
+  columns: number;
+  stride: number;
+  last: Last | null;
+  first_nan: number | null;
+  first_inf: number | null;
   /** By how much the optimizer changed a parameter last, relative to its norm. */
   update_ratio?: Loose | null;
 }
@@ -59,20 +111,50 @@ export type Scalars = Record<string, [number, Loose][]>;
 
 export type MarkKind = "dead" | "saturated" | "vanishing" | "exploding" | "update_ratio" | "nan" | "inf";
 /** `what` says in which of the call's series it was noticed. */
-export interface Mark { call: number; kind: MarkKind; what?: Kind; value: Loose; since: number }
-export interface FirstBad { step: number; what: "nan" | "inf"; call: number; series: number; producer: boolean }
-export interface Health { first_bad: FirstBad | null; marks: Mark[] }
+export interface Mark {
+  call: number;
+  kind: MarkKind;
+  what?: Kind;
+  value: Loose;
+  since: number;
+}
+export interface FirstBad {
+  step: number;
+  what: "nan" | "inf";
+  call: number;
+  series: number;
+  producer: boolean;
+}
+export interface Health {
+  first_bad: FirstBad | null;
+  marks: Mark[];
+}
 
 export interface Difference {
-  a: number; b: number; call: number; what: Kind; index: number; wasserstein: number; kl: number;
+  a: number;
+  b: number;
+  call: number;
+  what: Kind;
+  index: number;
+  wasserstein: number;
+  kl: number;
   first_step: number | null;
 }
 
 export interface Notice {
-  run: string; identity?: string; step: number; graph: number; sequence: number; changed: number[] | null; state: Run["state"];
+  run: string;
+  identity?: string;
+  step: number;
+  graph: number;
+  sequence: number;
+  changed: number[] | null;
+  state: Run["state"];
 }
 
-export interface Control { every?: number; paused?: boolean }
+export interface Control {
+  every?: number;
+  paused?: boolean;
+}
 
 export function toNumber(value: Loose | null | undefined): number {
   if (typeof value === "number") return value;

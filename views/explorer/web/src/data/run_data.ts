@@ -13,7 +13,7 @@ const REFRESH_MS = 900;
 export class RunData {
   readonly model = signal<Model | null>(null);
   readonly index = signal(new Index());
-  readonly scalars = signal<Scalars>(Object.create(null));  // any name is one, "constructor" too
+  readonly scalars = signal<Scalars>(Object.create(null)); // any name is one, "constructor" too
   readonly health = signal<Health>({ first_bad: null, marks: [] });
   readonly changed = signal(0);
   readonly error = signal("");
@@ -30,12 +30,18 @@ export class RunData {
   private toldGraph = -1;
   private graphStale = false;
 
-  constructor(private readonly source: Source, public run: Run) {}
+  constructor(
+    private readonly source: Source,
+    public run: Run,
+  ) {}
 
   async load(mode: string): Promise<void> {
     this.mode = mode;
-    const [graph, series, health] = await Promise.all(
-      [this.source.graph(this.run.id, mode), this.source.series(this.run.id), this.source.health(this.run.id)]);
+    const [graph, series, health] = await Promise.all([
+      this.source.graph(this.run.id, mode),
+      this.source.series(this.run.id),
+      this.source.health(this.run.id),
+    ]);
     this.model.value = new Model(graph);
     this.toldGraph = graph.version;
     this.index.value = new Index(series);
@@ -61,29 +67,36 @@ export class RunData {
   }
 
   /** All columns of a series; undefined until they come. */
-  history(id: number): History | undefined { return this.overview.get(id); }
+  history(id: number): History | undefined {
+    return this.overview.get(id);
+  }
 
   /** Changes whenever the columns do. */
-  version(id: number): string { return `${this.run.id}.${id}.${this.overview.get(id)?.version ?? 0}.${this.detail.get(id)?.columns.length ?? ""}`; }
+  version(id: number): string {
+    return `${this.run.id}.${id}.${this.overview.get(id)?.version ?? 0}.${this.detail.get(id)?.columns.length ?? ""}`;
+  }
 
   /** The columns to draw in a range: at full resolution if they came, with the next ones on either side. */
   columns(id: number, from: number, to: number): readonly Column[] {
-    const rough = this.overview.get(id)?.within(from, to) ?? [], fine = this.detail.get(id)?.columns;
+    const rough = this.overview.get(id)?.within(from, to) ?? [],
+      fine = this.detail.get(id)?.columns;
     if (!fine?.length) return rough;
-    const first = fine[0]!.first, last = fine[fine.length - 1]!.last;
+    const first = fine[0]!.first,
+      last = fine[fine.length - 1]!.last;
     return [...rough.filter(c => c.last < first), ...fine, ...rough.filter(c => c.first > last)];
   }
 
   /** The column shown at a step. */
   at(id: number, step: number): Column | null {
     const fine = this.detail.get(id)?.at(step);
-    return fine && fine.first <= step ? fine : this.overview.get(id)?.at(step) ?? null;
+    return fine && fine.first <= step ? fine : (this.overview.get(id)?.at(step) ?? null);
   }
 
   /** Keeps these series up to date for `owner`, until it wants others. */
   want(owner: string, ids: Iterable<number>): void {
     const set = new Set(ids);
-    if (set.size) this.wanted.set(owner, set); else this.wanted.delete(owner);
+    if (set.size) this.wanted.set(owner, set);
+    else this.wanted.delete(owner);
     void this.fetch();
   }
 
@@ -97,7 +110,7 @@ export class RunData {
   }
 
   private async fetchDetail(range: readonly [number, number]): Promise<void> {
-    const ids = [...this.wanted].flatMap(([owner, set]) => owner === "graph" ? [] : [...set]);
+    const ids = [...this.wanted].flatMap(([owner, set]) => (owner === "graph" ? [] : [...set]));
     const [from, to] = [Math.floor(range[0]), Math.ceil(range[1])];
     for (let i = 0; i < ids.length; i += BATCH) {
       const updates = await this.source.columns(this.run.id, ids.slice(i, i + BATCH), { from, to, columns: 256 });
@@ -118,7 +131,10 @@ export class RunData {
   }
 
   private async fetch(changed: ReadonlySet<number> | null = null): Promise<void> {
-    if (this.busy) { this.again = true; return; }
+    if (this.busy) {
+      this.again = true;
+      return;
+    }
     // Series that have the same sequence can be asked for together.
     const groups = new Map<number, number[]>();
     for (const id of this.ids()) {
@@ -126,7 +142,8 @@ export class RunData {
       if (history ? !this.source.live || !changed?.has(id) : this.asked.has(id)) continue;
       const since = history?.sequence ?? 0;
       const group = groups.get(since);
-      if (group) group.push(id); else groups.set(since, [id]);
+      if (group) group.push(id);
+      else groups.set(since, [id]);
     }
     this.busy = true;
     try {
@@ -137,7 +154,7 @@ export class RunData {
           const updates = await this.source.columns(this.run.id, batch, since ? { since } : {});
           for (const update of updates) {
             let history = this.overview.get(update.id);
-            if (!history) this.overview.set(update.id, history = new History());
+            if (!history) this.overview.set(update.id, (history = new History()));
             history.apply(update);
           }
           this.changed.value++;
@@ -150,7 +167,10 @@ export class RunData {
     } finally {
       this.busy = false;
     }
-    if (this.again) { this.again = false; void this.fetch(changed); }
+    if (this.again) {
+      this.again = false;
+      void this.fetch(changed);
+    }
   }
 
   /** What a notice says has changed is fetched, the indexes at most about once a second. */
@@ -164,12 +184,15 @@ export class RunData {
     this.asked = new Set();
     void this.fetch(changed ? new Set(changed) : this.ids());
     this.graphStale ||= stale || graph < 0;
-    this.slow ??= setTimeout(() => {
-      this.slow = undefined;
-      const graphToo = this.graphStale;
-      this.graphStale = false;
-      void this.refresh(graphToo);
-    }, stale ? 0 : REFRESH_MS);
+    this.slow ??= setTimeout(
+      () => {
+        this.slow = undefined;
+        const graphToo = this.graphStale;
+        this.graphStale = false;
+        void this.refresh(graphToo);
+      },
+      stale ? 0 : REFRESH_MS,
+    );
   }
 
   private async refresh(graphToo: boolean): Promise<void> {
@@ -194,7 +217,8 @@ export class RunData {
 function oneEach({ first_bad, marks }: Health): Health {
   const kept = new Map<string, Mark>();
   for (const mark of marks) {
-    const key = `${mark.call} ${mark.kind}`, old = kept.get(key);
+    const key = `${mark.call} ${mark.kind}`,
+      old = kept.get(key);
     if (!old || mark.since < old.since) kept.set(key, mark);
   }
   return { first_bad, marks: [...kept.values()] };

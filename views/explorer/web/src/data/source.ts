@@ -5,7 +5,12 @@ import type { Control, Difference, Graph, Health, Notice, Run, Scalars, Series }
 
 export type Connection = "connecting" | "live" | "polling" | "lost" | "refused" | "file";
 
-export interface ColumnQuery { since?: number; from?: number; to?: number; columns?: number }
+export interface ColumnQuery {
+  since?: number;
+  from?: number;
+  to?: number;
+  columns?: number;
+}
 
 export interface Source {
   /** Whether new data may come. */

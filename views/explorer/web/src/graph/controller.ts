@@ -11,7 +11,13 @@ import { Far } from "./far";
 import { paint, type Look } from "./paint";
 import { Stage } from "./stage";
 
-export interface Hover { call: number; port: number; edge: number; x: number; y: number }
+export interface Hover {
+  call: number;
+  port: number;
+  edge: number;
+  x: number;
+  y: number;
+}
 export const hover = signal<Hover | null>(null);
 export const cameraMoved = signal(0);
 
@@ -47,21 +53,34 @@ export class GraphController {
     on("pointermove", this.pointerMove);
     on("pointerup", this.pointerUp);
     on("pointercancel", this.pointerUp);
-    on("pointerleave", () => { if (!this.down) this.setHover(-1, -1, 0, 0); });
+    on("pointerleave", () => {
+      if (!this.down) this.setHover(-1, -1, 0, 0);
+    });
     on("wheel", this.wheel, { passive: false });
     on("keydown", this.key);
     const watch = new ResizeObserver(() => this.resize());
     watch.observe(canvas.parentElement!);
     this.undo.push(() => watch.disconnect());
-    this.undo.push(effect(() => { const model = state.a.value?.model.value; if (model) lay(model, state.open.value); }));
-    this.undo.push(effect(() => { if (laid.value) untracked(() => this.take()); }));
+    this.undo.push(
+      effect(() => {
+        const model = state.a.value?.model.value;
+        if (model) lay(model, state.open.value);
+      }),
+    );
+    this.undo.push(
+      effect(() => {
+        if (laid.value) untracked(() => this.take());
+      }),
+    );
     this.undo.push(effect(() => this.reveal()));
-    this.undo.push(effect(() => {
-      // Everything that drawing reads; the drawing itself happens in the next frame.
-      void [state.selected.value, state.pinned.value, state.dark.value, state.query.value];
-      appearance.value;
-      this.redraw();
-    }));
+    this.undo.push(
+      effect(() => {
+        // Everything that drawing reads; the drawing itself happens in the next frame.
+        void [state.selected.value, state.pinned.value, state.dark.value, state.query.value];
+        appearance.value;
+        this.redraw();
+      }),
+    );
     document.fonts?.ready.then(() => this.redraw());
   }
 
@@ -76,17 +95,27 @@ export class GraphController {
 
   private readonly draw = (now: number): void => {
     this.frame = 0;
-    const moving = this.camera.tick(now), changing = this.stage.tick(now);
+    const moving = this.camera.tick(now),
+      changing = this.stage.tick(now);
     const model = state.a.value?.model.value;
     const start = performance.now();
     const id = (key: string) => model?.byKey.get(key)?.id ?? -1;
-    const look: Look = { palette: palette(state.dark.value), selected: id(state.selected.value), hovered: this.hovered,
-      hoveredEdge: this.hoveredEdge, pinned: new Set(state.pinned.value.map(id)), ...appearance.value };
+    const look: Look = {
+      palette: palette(state.dark.value),
+      selected: id(state.selected.value),
+      hovered: this.hovered,
+      hoveredEdge: this.hoveredEdge,
+      pinned: new Set(state.pinned.value.map(id)),
+      ...appearance.value,
+    };
     const key = [appearance.value, this.stage.laid, state.selected.value, state.pinned.value, this.hovered, this.hoveredEdge, look.palette];
     if (!changing && Far.wanted(this.stage, this.camera)) {
       if (!this.far.paint(this.context, devicePixelRatio, this.stage, this.camera, look, key)) {
         clearTimeout(this.sharpen);
-        this.sharpen = setTimeout(() => { this.far.forget(); this.redraw(); }, 140);
+        this.sharpen = setTimeout(() => {
+          this.far.forget();
+          this.redraw();
+        }, 140);
       }
     } else {
       paint(this.context, devicePixelRatio, this.stage, this.camera, look);
@@ -103,11 +132,18 @@ export class GraphController {
     const { stage, camera } = this;
     if (!stage.laid || camera.k * 46 <= 26) return [];
     const { call, port } = stage.laid.scene;
-    const [left, top] = camera.world(0, 0), [right, bottom] = camera.world(camera.width, camera.height);
+    const [left, top] = camera.world(0, 0),
+      [right, bottom] = camera.world(camera.width, camera.height);
     const result: number[] = [];
     for (let i = 0; i < call.length && result.length < 160; i++) {
-      if (port[i]! < 0 && stage.x[i]! < right && stage.x[i]! + stage.w[i]! > left && stage.y[i]! < bottom &&
-        stage.y[i]! + stage.h[i]! > top) result.push(call[i]!);
+      if (
+        port[i]! < 0 &&
+        stage.x[i]! < right &&
+        stage.x[i]! + stage.w[i]! > left &&
+        stage.y[i]! < bottom &&
+        stage.y[i]! + stage.h[i]! > top
+      )
+        result.push(call[i]!);
     }
     return result;
   }
@@ -154,7 +190,10 @@ export class GraphController {
     this.redraw();
   }
 
-  zoom(factor: number): void { this.camera.zoom(factor, this.camera.width / 2, this.camera.height / 2); this.redraw(); }
+  zoom(factor: number): void {
+    this.camera.zoom(factor, this.camera.width / 2, this.camera.height / 2);
+    this.redraw();
+  }
 
   private reveal(): void {
     const { id, again } = state.revealed.value;
@@ -188,15 +227,20 @@ export class GraphController {
     if (!laid || this.camera.k < 0.25) return -1;
     const [x, y] = this.camera.world(e.offsetX, e.offsetY);
     const slack = 6 / this.camera.k;
-    let best = -1, least = slack * slack;
+    let best = -1,
+      least = slack * slack;
     const { scene } = laid;
     for (let i = 0; i < scene.edge.length; i++) {
-      const begin = scene.begin[i]!, end = scene.begin[i + 1]!;
+      const begin = scene.begin[i]!,
+        end = scene.begin[i + 1]!;
       const top = Math.min(scene.points[begin + 1]!, scene.points[end - 1]!) - 40;
       const bottom = Math.max(scene.points[begin + 1]!, scene.points[end - 1]!) + 40;
       if (end - begin < 12 && (y < top || y > bottom)) continue;
       const d = distance(scene.points, begin, end, x, y);
-      if (d < least) { least = d; best = i; }
+      if (d < least) {
+        least = d;
+        best = i;
+      }
     }
     return best;
   }
@@ -206,11 +250,17 @@ export class GraphController {
     const at = this.hovered !== node || this.hoveredEdge !== edge;
     this.hovered = node;
     this.hoveredEdge = edge;
-    if (!laid || (node < 0 && edge < 0)) { if (hover.value) hover.value = null; }
-    else if (at) {
+    if (!laid || (node < 0 && edge < 0)) {
+      if (hover.value) hover.value = null;
+    } else if (at) {
       const { scene } = laid;
-      hover.value = { call: node >= 0 ? scene.call[node]! : -1, port: node >= 0 ? scene.port[node]! : -1,
-        edge: node < 0 ? scene.edge[edge]! : -1, x, y };
+      hover.value = {
+        call: node >= 0 ? scene.call[node]! : -1,
+        port: node >= 0 ? scene.port[node]! : -1,
+        edge: node < 0 ? scene.edge[edge]! : -1,
+        x,
+        y,
+      };
     }
     this.canvas.style.cursor = node >= 0 && laid!.scene.port[node]! < 0 ? "pointer" : "";
     if (at) this.redraw();
@@ -242,7 +292,8 @@ export class GraphController {
     const others = [...this.pointers].filter(([id]) => id !== e.pointerId);
     if (others.length === 1) {
       const [, other] = others[0]!;
-      const was = Math.hypot(before.x - other.x, before.y - other.y), is = Math.hypot(e.offsetX - other.x, e.offsetY - other.y);
+      const was = Math.hypot(before.x - other.x, before.y - other.y),
+        is = Math.hypot(e.offsetX - other.x, e.offsetY - other.y);
       if (was > 8) this.camera.zoom(is / was, (e.offsetX + other.x) / 2, (e.offsetY + other.y) / 2);
       this.camera.pan((e.offsetX - before.x) / 2, (e.offsetY - before.y) / 2);
     } else if (this.dragged(down)) {
@@ -258,7 +309,7 @@ export class GraphController {
   private dragged({ node, touch }: { node: number; touch: boolean }): string | null {
     if (touch || node < 0) return null;
     const { scene, model } = this.stage.laid!;
-    const header = (scene.flags[node]! & 1) && this.down!.y > this.camera.screen(0, this.stage.y[node]! + 26)[1];
+    const header = scene.flags[node]! & 1 && this.down!.y > this.camera.screen(0, this.stage.y[node]! + 26)[1];
     return scene.port[node]! >= 0 || header ? null : model.key(scene.call[node]!);
   }
 
@@ -280,14 +331,21 @@ export class GraphController {
 
   private click(node: number, e: PointerEvent): void {
     const { laid } = this.stage;
-    if (node < 0 || !laid || laid.scene.port[node]! >= 0) { state.selected.value = ""; return; }
-    const call = laid.scene.call[node]!, key = laid.model.key(call);
+    if (node < 0 || !laid || laid.scene.port[node]! >= 0) {
+      state.selected.value = "";
+      return;
+    }
+    const call = laid.scene.call[node]!,
+      key = laid.model.key(call);
     const twice = this.lastTap.node === call && performance.now() - this.lastTap.at < 380;
     this.lastTap = { at: twice ? 0 : performance.now(), node: call };
     state.selected.value = key;
-    const group = (laid.scene.flags[node]! & 2) !== 0, opened = (laid.scene.flags[node]! & 1) !== 0;
+    const group = (laid.scene.flags[node]! & 2) !== 0,
+      opened = (laid.scene.flags[node]! & 1) !== 0;
     const [x, y] = this.camera.world(e.offsetX, e.offsetY);
-    const arrow = opened ? x < this.stage.x[node]! + 26 && y < this.stage.y[node]! + 30 : x > this.stage.x[node]! + this.stage.w[node]! - 30;
+    const arrow = opened
+      ? x < this.stage.x[node]! + 26 && y < this.stage.y[node]! + 30
+      : x > this.stage.x[node]! + this.stage.w[node]! - 30;
     if (group && (arrow || twice)) this.toggle(call);
     else if (twice) state.pin(key);
   }
@@ -309,10 +367,14 @@ export class GraphController {
     if (e.key === "+" || e.key === "=") this.zoom(1.25);
     else if (e.key === "-") this.zoom(0.8);
     else if (e.key === "0") this.fit();
-    else if (e.key in pan && !call) { this.camera.pan(...pan[e.key]!); this.redraw(); }
-    else if (e.key in pan && call && model) this.step(e.key);
-    else if (e.key === "Enter" && call) { if (model!.canOpen(call.id)) this.toggle(call.id); else state.pin(state.selected.value); }
-    else if (e.key === "p" && call) state.togglePin(state.selected.value);
+    else if (e.key in pan && !call) {
+      this.camera.pan(...pan[e.key]!);
+      this.redraw();
+    } else if (e.key in pan && call && model) this.step(e.key);
+    else if (e.key === "Enter" && call) {
+      if (model!.canOpen(call.id)) this.toggle(call.id);
+      else state.pin(state.selected.value);
+    } else if (e.key === "p" && call) state.togglePin(state.selected.value);
     else if (e.key === "Escape") state.selected.value = "";
     else return;
     e.preventDefault();
@@ -321,11 +383,15 @@ export class GraphController {
   /** Arrows walk over what is shown: up and down in order of execution, left to what is around, right to what is inside. */
   private step(key: string): void {
     const { laid } = this.stage;
-    const model = laid!.model, call = model.byKey.get(state.selected.value)!;
+    const model = laid!.model,
+      call = model.byKey.get(state.selected.value)!;
     let next = call.id;
     if (key === "ArrowLeft") next = call.parent !== null && call.parent !== model.root?.id ? call.parent : call.id;
     else if (key === "ArrowRight") {
-      if (!state.open.value.has(state.selected.value)) { this.toggle(call.id); return; }
+      if (!state.open.value.has(state.selected.value)) {
+        this.toggle(call.id);
+        return;
+      }
       next = model.childrenOf(call.id)[0]?.id ?? call.id;
     } else {
       const ids = [...this.stage.nodeOf.keys()].sort((x, y) => x - y);
@@ -335,7 +401,8 @@ export class GraphController {
     const at = this.stage.nodeOf.get(next);
     if (at === undefined) return;
     const { x, y, w, h } = this.stage.box(at);
-    const [sx, sy] = this.camera.screen(x, y), [ex, ey] = this.camera.screen(x + w, y + h);
+    const [sx, sy] = this.camera.screen(x, y),
+      [ex, ey] = this.camera.screen(x + w, y + h);
     if (sx < 0 || sy < 0 || ex > this.camera.width || ey > this.camera.height) this.camera.show(this.stage.box(at), true);
     this.redraw();
   }

@@ -11,12 +11,19 @@ import type { Stage } from "./stage";
 import { fitted, setFont } from "./text";
 
 /** `first`: here values were not finite for the first time. */
-export interface Badge { kind: MarkKind; value: number; inside: boolean; first: boolean }
+export interface Badge {
+  kind: MarkKind;
+  value: number;
+  inside: boolean;
+  first: boolean;
+}
 
 /** All that decides how nodes look besides their places. */
 export interface Look {
   palette: Palette;
-  selected: number; hovered: number; hoveredEdge: number;
+  selected: number;
+  hovered: number;
+  hoveredEdge: number;
   pinned: ReadonlySet<number>;
   /** The fill of a call that a statistic colours; null for calls without one. Undefined: types colour the nodes. */
   fill: ((call: number) => string | null) | undefined;
@@ -28,8 +35,15 @@ export interface Look {
 }
 
 const RADIUS = 9;
-export const BADGE: Record<MarkKind, string> = { nan: "NaN", inf: "Inf", dead: "dead", saturated: "saturated",
-  vanishing: "vanishing", exploding: "exploding", update_ratio: "update" };
+export const BADGE: Record<MarkKind, string> = {
+  nan: "NaN",
+  inf: "Inf",
+  dead: "dead",
+  saturated: "saturated",
+  vanishing: "vanishing",
+  exploding: "exploding",
+  update_ratio: "update",
+};
 
 export function paint(context: CanvasRenderingContext2D, ratio: number, stage: Stage, camera: Camera, look: Look): void {
   const { palette } = look;
@@ -47,7 +61,8 @@ function dots(context: CanvasRenderingContext2D, camera: Camera, palette: Palett
   while (gap < 18) gap *= 4;
   while (gap > 72) gap /= 4;
   context.fillStyle = palette.dots;
-  const left = -((camera.x * camera.k) % gap + gap) % gap, top = -((camera.y * camera.k) % gap + gap) % gap;
+  const left = -(((camera.x * camera.k) % gap) + gap) % gap,
+    top = -(((camera.y * camera.k) % gap) + gap) % gap;
   for (let y = top; y < camera.height; y += gap) for (let x = left; x < camera.width; x += gap) context.fillRect(x, y, 1.4, 1.4);
 }
 
@@ -58,8 +73,13 @@ class Painter {
   readonly right: number;
   readonly bottom: number;
 
-  constructor(private readonly c: CanvasRenderingContext2D, ratio: number, private readonly stage: Stage,
-              private readonly camera: Camera, private readonly look: Look) {
+  constructor(
+    private readonly c: CanvasRenderingContext2D,
+    ratio: number,
+    private readonly stage: Stage,
+    private readonly camera: Camera,
+    private readonly look: Look,
+  ) {
     this.model = stage.laid!.model;
     const { x, y, k, width, height } = camera;
     [this.left, this.top, this.right, this.bottom] = [x, y, x + width / k, y + height / k];
@@ -72,16 +92,21 @@ class Painter {
     const closed: number[] = [];
     for (let i = 0; i < scene.call.length; i++) {
       if (!this.seen(i)) continue;
-      if (scene.flags[i]! & 1) this.frame(i); else closed.push(i);
+      if (scene.flags[i]! & 1) this.frame(i);
+      else closed.push(i);
     }
     if (k > 0.05) drawEdges(this.c, this.stage, this.camera, this.look, this);
     const bars = new Map<string, number[]>();
     for (const i of closed) {
-      if (scene.port[i]! >= 0) { if (k > 0.2) this.port(i); continue; }
+      if (scene.port[i]! >= 0) {
+        if (k > 0.2) this.port(i);
+        continue;
+      }
       if (this.stage.h[i]! * k < 9) {
         const colour = this.colour(i);
         const list = bars.get(colour);
-        if (list) list.push(i); else bars.set(colour, [i]);
+        if (list) list.push(i);
+        else bars.set(colour, [i]);
       } else {
         this.node(i);
       }
@@ -92,8 +117,9 @@ class Painter {
 
   private seen(i: number): boolean {
     const { x, y, w, h } = this.stage;
-    return x[i]! < this.right && x[i]! + w[i]! > this.left && y[i]! < this.bottom && y[i]! + h[i]! > this.top &&
-      h[i]! * this.camera.k > 0.7;
+    return (
+      x[i]! < this.right && x[i]! + w[i]! > this.left && y[i]! < this.bottom && y[i]! + h[i]! > this.top && h[i]! * this.camera.k > 0.7
+    );
   }
 
   /** New nodes appear; what a search does not find steps back. */
@@ -110,7 +136,11 @@ class Painter {
   }
 
   private frame(i: number): void {
-    const { c, stage, look: { palette } } = this;
+    const {
+      c,
+      stage,
+      look: { palette },
+    } = this;
     const { scene } = stage.laid!;
     const call = this.model.byId.get(scene.call[i]!)!;
     const [x, y, w, h] = [stage.x[i]!, stage.y[i]!, stage.w[i]!, stage.h[i]!];
@@ -118,9 +148,13 @@ class Painter {
     c.globalAlpha = stage.fresh[i] ? Math.max(0, stage.progress * 2 - 1) : 1;
     c.fillStyle = palette.frames[scene.depth[i]! % palette.frames.length]!;
     c.beginPath();
-    if (h * k > 40) c.roundRect(x, y, w, h, RADIUS + 3); else c.rect(x, y, w, h);
+    if (h * k > 40) c.roundRect(x, y, w, h, RADIUS + 3);
+    else c.rect(x, y, w, h);
     c.fill();
-    if (h * k < 12 && !this.look.fill) { c.globalAlpha = 1; return; }
+    if (h * k < 12 && !this.look.fill) {
+      c.globalAlpha = 1;
+      return;
+    }
     const statistic = this.look.fill?.(call.id);
     c.lineWidth = Math.min(1.2 / k, 3);
     c.strokeStyle = statistic ?? (this.isActive(i) ? palette.accent : palette.line);
@@ -153,13 +187,18 @@ class Painter {
 
   private isActive(i: number): boolean {
     const { scene } = this.stage.laid!;
-    return scene.port[i]! < 0 && (scene.call[i] === this.look.selected || i === this.look.hovered && !(scene.flags[i]! & 1));
+    return scene.port[i]! < 0 && (scene.call[i] === this.look.selected || (i === this.look.hovered && !(scene.flags[i]! & 1)));
   }
 
   private port(i: number): void {
-    const { c, stage, look: { palette } } = this;
+    const {
+      c,
+      stage,
+      look: { palette },
+    } = this;
     const { scene } = stage.laid!;
-    const x = stage.x[i]! + stage.w[i]! / 2, y = stage.y[i]! + stage.h[i]! / 2;
+    const x = stage.x[i]! + stage.w[i]! / 2,
+      y = stage.y[i]! + stage.h[i]! / 2;
     c.globalAlpha = this.look.found ? 0.4 : stage.progress < 1 && stage.fresh[i] ? 0 : 1;
     c.beginPath();
     c.arc(x, y, 4.2, 0, 7);
@@ -169,14 +208,20 @@ class Painter {
     c.strokeStyle = palette.edge;
     c.stroke();
     if (scene.depth[i] === 0 && this.camera.k > 0.42) {
-      const call = this.model.byId.get(scene.call[i]!)!, k = portNumber(scene.port[i]!), out = scene.port[i]! % 2 === 1;
+      const call = this.model.byId.get(scene.call[i]!)!,
+        k = portNumber(scene.port[i]!),
+        out = scene.port[i]! % 2 === 1;
       const port = (out ? call.outputs : call.inputs)[k];
       setFont(c, 11);
       c.textBaseline = "middle";
       c.textAlign = "center";
       c.fillStyle = palette.soft;
       const many = (out ? call.outputs : call.inputs).length > 1;
-      c.fillText(`${k < 0 ? "captured" : out ? "output" : "input"}${many && k >= 0 ? " " + k : ""}${port ? "  " + shapeText(port.shape) : ""}`, x, y + (out ? 16 : -15));
+      c.fillText(
+        `${k < 0 ? "captured" : out ? "output" : "input"}${many && k >= 0 ? " " + k : ""}${port ? "  " + shapeText(port.shape) : ""}`,
+        x,
+        y + (out ? 16 : -15),
+      );
       c.textAlign = "left";
     }
     c.globalAlpha = 1;
@@ -187,7 +232,8 @@ class Painter {
     const { palette } = look;
     const { scene } = stage.laid!;
     const { k } = this.camera;
-    const id = scene.call[i]!, call = this.model.byId.get(id)!;
+    const id = scene.call[i]!,
+      call = this.model.byId.get(id)!;
     const [x, y, w, h] = [stage.x[i]!, stage.y[i]!, stage.w[i]!, stage.h[i]!];
     const group = (scene.flags[i]! & 2) !== 0;
     const active = this.isActive(i);
@@ -240,7 +286,11 @@ class Painter {
   }
 
   private words(i: number, fill: string | null): void {
-    const { c, stage, look: { palette } } = this;
+    const {
+      c,
+      stage,
+      look: { palette },
+    } = this;
     const { scene } = stage.laid!;
     const call = this.model.byId.get(scene.call[i]!)!;
     const [x, y, w] = [stage.x[i]!, stage.y[i]!, stage.w[i]!];
@@ -266,7 +316,10 @@ class Painter {
   /** The distribution of the output as a hill that grows out of the node's floor. */
   private silhouette(shape: Float32Array, x: number, y: number, w: number, h: number, colour: string): void {
     const { c } = this;
-    const left = x + 4, wide = w - 4, step = wide / shape.length, high = h * 0.72;
+    const left = x + 4,
+      wide = w - 4,
+      step = wide / shape.length,
+      high = h * 0.72;
     c.beginPath();
     c.moveTo(left, y + h);
     let before = 0;
@@ -308,7 +361,11 @@ class Painter {
 
   /** Findings, drawn last: they should be seen from any distance. */
   private marks(closed: readonly number[]): void {
-    const { c, stage, look: { badges, palette } } = this;
+    const {
+      c,
+      stage,
+      look: { badges, palette },
+    } = this;
     if (!badges.size) return;
     const { scene } = stage.laid!;
     const { k } = this.camera;
@@ -337,7 +394,8 @@ class Painter {
       }
       if (k < 0.42 || (broken && !badge.first)) continue;
       setFont(c, 9.5, 700);
-      const text = badge.first ? `first ${BADGE[badge.kind]}` : BADGE[badge.kind], wide = c.measureText(text).width + 12;
+      const text = badge.first ? `first ${BADGE[badge.kind]}` : BADGE[badge.kind],
+        wide = c.measureText(text).width + 12;
       c.fillStyle = colour;
       c.beginPath();
       c.roundRect(x + w - wide - 6, y - 8, wide, 16, 8);
@@ -351,8 +409,15 @@ class Painter {
 
 function triangle(c: CanvasRenderingContext2D, x: number, y: number, open: boolean): void {
   c.beginPath();
-  if (open) { c.moveTo(x - 4.5, y - 2.5); c.lineTo(x + 4.5, y - 2.5); c.lineTo(x, y + 3.2); }
-  else { c.moveTo(x - 2.5, y - 4.5); c.lineTo(x - 2.5, y + 4.5); c.lineTo(x + 3.2, y); }
+  if (open) {
+    c.moveTo(x - 4.5, y - 2.5);
+    c.lineTo(x + 4.5, y - 2.5);
+    c.lineTo(x, y + 3.2);
+  } else {
+    c.moveTo(x - 2.5, y - 4.5);
+    c.lineTo(x - 2.5, y + 4.5);
+    c.lineTo(x + 3.2, y);
+  }
   c.fill();
 }
 

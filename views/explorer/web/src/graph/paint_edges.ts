@@ -7,7 +7,12 @@ import type { Look } from "./paint";
 import type { Stage } from "./stage";
 
 /** The part of the scene that is seen. */
-interface View { left: number; top: number; right: number; bottom: number }
+interface View {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
 
 export function drawEdges(c: CanvasRenderingContext2D, stage: Stage, camera: Camera, look: Look, view: View): void {
   const { scene, model } = stage.laid!;
@@ -22,11 +27,12 @@ export function drawEdges(c: CanvasRenderingContext2D, stage: Stage, camera: Cam
   c.lineJoin = "round";
   c.beginPath();
   for (let e = 0; e < scene.edge.length; e++) {
-    const begin = scene.begin[e]!, end = scene.begin[e + 1]!;
+    const begin = scene.begin[e]!,
+      end = scene.begin[e + 1]!;
     if (!isSeen(scene.points, begin, end, camera.k, view)) continue;
     const edge = edges[scene.edge[e]!]!;
-    const lit = e === look.hoveredEdge || edge.from.call === active || edge.to.call === active ||
-      edge.from.call === hover || edge.to.call === hover;
+    const lit =
+      e === look.hoveredEdge || edge.from.call === active || edge.to.call === active || edge.from.call === hover || edge.to.call === hover;
     if (lit || edge.kind !== "data" || edge.seen < forwards) special.push(e);
     if (!lit && edge.kind === "data" && edge.seen >= forwards) trace(c, scene.points, begin, end);
   }
@@ -51,14 +57,24 @@ export function drawEdges(c: CanvasRenderingContext2D, stage: Stage, camera: Cam
 }
 
 function isSeen(points: Float32Array, begin: number, end: number, k: number, view: View): boolean {
-  let minX = Infinity, maxX = -Infinity, minY = Infinity, maxY = -Infinity;
+  let minX = Infinity,
+    maxX = -Infinity,
+    minY = Infinity,
+    maxY = -Infinity;
   for (let i = begin; i < end; i += 2) {
-    minX = Math.min(minX, points[i]!); maxX = Math.max(maxX, points[i]!);
-    minY = Math.min(minY, points[i + 1]!); maxY = Math.max(maxY, points[i + 1]!);
+    minX = Math.min(minX, points[i]!);
+    maxX = Math.max(maxX, points[i]!);
+    minY = Math.min(minY, points[i + 1]!);
+    maxY = Math.max(maxY, points[i + 1]!);
   }
   const slack = 30;
-  return minX - slack < view.right && maxX + slack > view.left && minY - slack < view.bottom && maxY + slack > view.top &&
-    (maxX - minX + maxY - minY) * k > 1.5;
+  return (
+    minX - slack < view.right &&
+    maxX + slack > view.left &&
+    minY - slack < view.bottom &&
+    maxY + slack > view.top &&
+    (maxX - minX + maxY - minY) * k > 1.5
+  );
 }
 
 function drawHeads(c: CanvasRenderingContext2D, scene: Scene, look: Look, view: View): void {
@@ -66,9 +82,12 @@ function drawHeads(c: CanvasRenderingContext2D, scene: Scene, look: Look, view: 
   c.beginPath();
   for (let e = 0; e < scene.edge.length; e++) {
     const at = scene.begin[e + 1]! - 2;
-    const x = scene.points[at]!, y = scene.points[at + 1]!;
+    const x = scene.points[at]!,
+      y = scene.points[at + 1]!;
     if (x < view.left || x > view.right || y < view.top || y > view.bottom) continue;
-    c.moveTo(x, y); c.lineTo(x - 3.6, y - 6.5); c.lineTo(x + 3.6, y - 6.5);
+    c.moveTo(x, y);
+    c.lineTo(x - 3.6, y - 6.5);
+    c.lineTo(x + 3.6, y - 6.5);
   }
   c.fill();
 }

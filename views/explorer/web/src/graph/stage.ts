@@ -3,11 +3,15 @@
 import type { Laid } from "../layout/client";
 import { reducedMotion } from "../theme";
 
-const MS = 300, MOST_MOVED = 2500;
+const MS = 300,
+  MOST_MOVED = 2500;
 
 export class Stage {
   laid: Laid | null = null;
-  x = new Float32Array(); y = new Float32Array(); w = new Float32Array(); h = new Float32Array();
+  x = new Float32Array();
+  y = new Float32Array();
+  w = new Float32Array();
+  h = new Float32Array();
   /** How far the layout has moved, and how visible what is new has become: 0 … 1. */
   progress = 1;
   /** Which node is which call; ports are not in it. */
@@ -27,15 +31,24 @@ export class Stage {
       const from = { x: scene.x.slice(), y: scene.y.slice(), w: scene.w.slice(), h: scene.h.slice() };
       for (let i = 0; i < n; i++) {
         const old = before.get(scene.call[i]! * 65536 + scene.port[i]! + 1);
-        if (old === undefined) { this.fresh[i] = 1; continue; }
-        from.x[i] = this.x[old]!; from.y[i] = this.y[old]!; from.w[i] = this.w[old]!; from.h[i] = this.h[old]!;
+        if (old === undefined) {
+          this.fresh[i] = 1;
+          continue;
+        }
+        from.x[i] = this.x[old]!;
+        from.y[i] = this.y[old]!;
+        from.w[i] = this.w[old]!;
+        from.h[i] = this.h[old]!;
       }
       this.from = from;
     }
     this.laid = next;
     this.nodeOf = new Map();
     for (let i = 0; i < n; i++) if (scene.port[i]! < 0) this.nodeOf.set(scene.call[i]!, i);
-    this.x = scene.x.slice(); this.y = scene.y.slice(); this.w = scene.w.slice(); this.h = scene.h.slice();
+    this.x = scene.x.slice();
+    this.y = scene.y.slice();
+    this.w = scene.w.slice();
+    this.h = scene.h.slice();
     this.start = performance.now();
     this.progress = this.from ? 0 : 1;
     this.tick(this.start);
@@ -51,14 +64,20 @@ export class Stage {
   /** True while it moves. */
   tick(now: number): boolean {
     if (!this.from || !this.laid) return false;
-    const t = Math.min(1, Math.max(0, (now - this.start) / MS)), e = t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2;
+    const t = Math.min(1, Math.max(0, (now - this.start) / MS)),
+      e = t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2;
     const { scene } = this.laid;
     for (const key of ["x", "y", "w", "h"] as const) {
-      const from = this.from[key], to = scene[key], now = this[key];
+      const from = this.from[key],
+        to = scene[key],
+        now = this[key];
       for (let i = 0; i < to.length; i++) now[i] = from[i]! + (to[i]! - from[i]!) * e;
     }
     this.progress = e;
-    if (t >= 1) { this.from = null; this.progress = 1; }
+    if (t >= 1) {
+      this.from = null;
+      this.progress = 1;
+    }
     return this.from !== null;
   }
 

@@ -15,10 +15,12 @@ export function fitted(context: CanvasRenderingContext2D, text: string, width: n
   if (known !== undefined) return known;
   let result = text.length > 200 ? text.slice(0, 200) + "…" : text;
   if (context.measureText(result).width > width) {
-    let lo = 0, hi = result.length;
+    let lo = 0,
+      hi = result.length;
     while (lo < hi) {
       const middle = (lo + hi + 1) >> 1;
-      if (context.measureText(text.slice(0, middle) + "…").width <= width) lo = middle; else hi = middle - 1;
+      if (context.measureText(text.slice(0, middle) + "…").width <= width) lo = middle;
+      else hi = middle - 1;
     }
     // Half of a surrogate pair is no character.
     if (lo > 0 && /[\ud800-\udbff]/.test(text[lo - 1]!)) lo--;

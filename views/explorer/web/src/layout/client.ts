@@ -5,12 +5,17 @@ import { label, type Model } from "../data/model";
 import type { FromWorker, ToWorker } from "./worker";
 import type { Scene } from "./nested";
 
-export interface Laid { model: Model; scene: Scene; ms: number }
+export interface Laid {
+  model: Model;
+  scene: Scene;
+  ms: number;
+}
 export const laid = signal<Laid | null>(null);
 
 let worker: Worker | null = null;
 let model: Model | null = null;
-let graph = 0, seq = 0;
+let graph = 0,
+  seq = 0;
 
 /** Served pages load the worker beside them; in an exported file its text stands in the page. */
 function start(): Worker {
@@ -22,17 +27,30 @@ function start(): Worker {
   return made;
 }
 
-function post(message: ToWorker): void { (worker ??= start()).postMessage(message); }
+function post(message: ToWorker): void {
+  (worker ??= start()).postMessage(message);
+}
 
 export function lay(next: Model, open: ReadonlySet<string>): void {
   if (next !== model) {
     model = next;
     const width = measurer();
-    post({ kind: "graph", graph: ++graph, edges: next.graph.edges, items: next.graph.calls.map(call => (
-      { id: call.id, parent: call.parent ?? -1, width: width(label(call), call.type, next.canOpen(call.id)) })) });
+    post({
+      kind: "graph",
+      graph: ++graph,
+      edges: next.graph.edges,
+      items: next.graph.calls.map(call => ({
+        id: call.id,
+        parent: call.parent ?? -1,
+        width: width(label(call), call.type, next.canOpen(call.id)),
+      })),
+    });
   }
   const ids: number[] = [];
-  for (const key of open) { const call = next.byKey.get(key); if (call) ids.push(call.id); }
+  for (const key of open) {
+    const call = next.byKey.get(key);
+    if (call) ids.push(call.id);
+  }
   post({ kind: "lay", graph, seq: ++seq, open: ids });
 }
 
@@ -47,7 +65,7 @@ function measurer(): (name: string, type: string, group: boolean) => number {
     let width = known.get(key);
     if (width === undefined) {
       context.font = font;
-      known.set(key, width = context.measureText(text.slice(0, 60)).width);
+      known.set(key, (width = context.measureText(text.slice(0, 60)).width));
     }
     return width;
   };

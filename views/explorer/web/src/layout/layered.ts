@@ -7,7 +7,10 @@ import { wrap, type Draft, type Wrapped } from "./wrap";
 
 export interface Placed {
   /** Anchors: x as `left` and `right` are measured from, y of the upper end. */
-  x: Float64Array; y: Float64Array; width: number; height: number;
+  x: Float64Array;
+  y: Float64Array;
+  width: number;
+  height: number;
   /**
    * Points of each pair's route. Between two points a line leaves and arrives vertically; between two of the same height
    * it turns back.
@@ -15,7 +18,14 @@ export interface Placed {
   routes: Float64Array[];
 }
 
-export interface Spacing { gap: number; bendGap: number; row: number; longest: number; lane: number; aspect: number }
+export interface Spacing {
+  gap: number;
+  bendGap: number;
+  row: number;
+  longest: number;
+  lane: number;
+  aspect: number;
+}
 export const SPACING: Spacing = { gap: 22, bendGap: 18, row: 30, longest: 14, lane: 9, aspect: 1.2 };
 
 /** `ends` are the offsets from the anchors at which each pair leaves and arrives, flat; anchors if missing. */
@@ -26,39 +36,53 @@ export function layered(problem: Problem, ends?: Float64Array, spacing: Spacing 
   // Bends make long edges readable and let chains be wrapped; in a large frame they would outnumber its nodes.
   const longest = count < 400 ? 64 : spacing.longest;
   const rows: number[][] = Array.from({ length: rowCount }, () => []);
-  const above: number[][] = [], below: number[][] = [];
-  for (let v = 0; v < count; v++) { rows[rank[v]!]!.push(v); above.push([]); below.push([]); }
+  const above: number[][] = [],
+    below: number[][] = [];
+  for (let v = 0; v < count; v++) {
+    rows[rank[v]!]!.push(v);
+    above.push([]);
+    below.push([]);
+  }
   const bends: (number[] | null)[] = new Array(edges).fill(null);
   for (let e = 0; e < edges; e++) {
-    const from = pairs[2 * e]!, to = pairs[2 * e + 1]!, length = rank[to]! - rank[from]!;
+    const from = pairs[2 * e]!,
+      to = pairs[2 * e + 1]!,
+      length = rank[to]! - rank[from]!;
     if (backward[e] || length > longest || length < 1) continue;
     const mine: number[] = [];
     let last = from;
     for (let k = 1; k < length; k++) {
       const bend = above.length;
-      above.push([last]); below.push([]);
+      above.push([last]);
+      below.push([]);
       below[last]!.push(bend);
       rows[rank[from]! + k]!.push(bend);
       mine.push(bend);
       last = bend;
     }
-    above[to]!.push(last); below[last]!.push(to);
+    above[to]!.push(last);
+    below[last]!.push(to);
     bends[e] = mine;
   }
   orderRows({ rows, above, below });
 
   const size = above.length;
-  const left = new Float64Array(size), right = new Float64Array(size), bend = new Uint8Array(size);
-  left.set(problem.left); right.set(problem.right);
+  const left = new Float64Array(size),
+    right = new Float64Array(size),
+    bend = new Uint8Array(size);
+  left.set(problem.left);
+  right.set(problem.right);
   bend.fill(1, count);
   const x = placeColumns({ rows, above, below }, { left, right, bend, gap: spacing.gap, bendGap: spacing.bendGap });
 
-  const top = new Float64Array(rowCount), bottom = new Float64Array(rowCount);
+  const top = new Float64Array(rowCount),
+    bottom = new Float64Array(rowCount);
   let y = 0;
   for (let k = 0; k < rowCount; k++) {
     let height = 0;
     for (const v of rows[k]!) if (v < count) height = Math.max(height, problem.height[v]!);
-    top[k] = y; bottom[k] = y + height;
+    top[k] = y;
+    bottom[k] = y + height;
     y += height + spacing.row;
   }
   const ys = new Float64Array(count);
@@ -69,10 +93,18 @@ export function layered(problem: Problem, ends?: Float64Array, spacing: Spacing 
   const draft: Draft = { x, y: ys, left, right, rank: new Int32Array(size), rows, top, bottom, routes: [], at: [] };
   draft.rank.set(rank);
   for (let e = 0; e < edges; e++) {
-    const a = pairs[2 * e]!, b = pairs[2 * e + 1]!, from = rank[a]!, to = rank[b]!;
-    const route: number[] = [], at: number[] = [];
-    const add = (px: number, py: number, row: number) => { route.push(px, py); at.push(row); };
-    const start = x[a]! + (ends ? ends[2 * e]! : 0), end = x[b]! + (ends ? ends[2 * e + 1]! : 0);
+    const a = pairs[2 * e]!,
+      b = pairs[2 * e + 1]!,
+      from = rank[a]!,
+      to = rank[b]!;
+    const route: number[] = [],
+      at: number[] = [];
+    const add = (px: number, py: number, row: number) => {
+      route.push(px, py);
+      at.push(row);
+    };
+    const start = x[a]! + (ends ? ends[2 * e]! : 0),
+      end = x[b]! + (ends ? ends[2 * e + 1]! : 0);
     add(start, ys[a]! + problem.height[a]!, from);
     // A node may be lower than its row is high; the line goes straight to the row's end first.
     if (ys[a]! + problem.height[a]! !== bottom[from]) add(start, bottom[from]!, from);
@@ -106,11 +138,13 @@ function finish(draft: Draft, count: number, columns: Wrapped): Placed {
     placed.y[v] = draft.y[v]! + dy[column]!;
   }
   draft.routes.forEach((route, e) => {
-    const at = draft.at[e]!, points: number[] = [];
+    const at = draft.at[e]!,
+      points: number[] = [];
     let last = columnOf[at[0]!]!;
     at.forEach((row, i) => {
       const column = columnOf[row]!;
-      const px = route[2 * i]! + dx[column]!, py = route[2 * i + 1]! + dy[column]!;
+      const px = route[2 * i]! + dx[column]!,
+        py = route[2 * i + 1]! + dy[column]!;
       if (column !== last) {
         const lane = columns.lane(e, last);
         const floor = columns.floor[last]!;
@@ -127,11 +161,13 @@ function finish(draft: Draft, count: number, columns: Wrapped): Placed {
 /** Edges too long for bends run beside the frame; those that overlap get lanes of their own. */
 function assignLanes(pairs: Int32Array, rank: Int32Array, bends: (number[] | null)[]): { lane: Int32Array; count: number } {
   const long: number[] = [];
-  bends.forEach((b, e) => { if (!b) long.push(e); });
+  bends.forEach((b, e) => {
+    if (!b) long.push(e);
+  });
   const from = (e: number) => Math.min(rank[pairs[2 * e]!]!, rank[pairs[2 * e + 1]!]!);
   const to = (e: number) => Math.max(rank[pairs[2 * e]!]!, rank[pairs[2 * e + 1]!]!);
   // Short ones first, so that they lie inside of those that embrace them.
-  long.sort((a, b) => (to(a) - from(a)) - (to(b) - from(b)) || from(a) - from(b));
+  long.sort((a, b) => to(a) - from(a) - (to(b) - from(b)) || from(a) - from(b));
   const lane = new Int32Array(bends.length);
   const taken: [number, number][][] = [];
   for (const e of long) {

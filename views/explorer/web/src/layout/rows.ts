@@ -1,13 +1,21 @@
 // Order of the nodes in each row: sweeps that move a node to the mean place of its neighbours, fewest crossings kept.
 
 /** Nodes and, behind them, the bends of edges that pass rows. Neighbours are in the row above and below. */
-export interface Rows { rows: number[][]; above: number[][]; below: number[][] }
+export interface Rows {
+  rows: number[][];
+  above: number[][];
+  below: number[][];
+}
 
 export function orderRows({ rows, above, below }: Rows): void {
   const size = above.length;
   if (rows.every(row => row.length < 2)) return;
-  const place = new Float64Array(size), key = new Float64Array(size);
-  const settle = (row: number[]) => row.forEach((v, i) => { place[v] = i; });
+  const place = new Float64Array(size),
+    key = new Float64Array(size);
+  const settle = (row: number[]) =>
+    row.forEach((v, i) => {
+      place[v] = i;
+    });
   rows.forEach(settle);
 
   const sweep = (near: number[][], up: boolean) => {
@@ -33,9 +41,15 @@ export function orderRows({ rows, above, below }: Rows): void {
     sweep(below, true);
     if (!kept) continue;
     const now = crossings(rows, below, place);
-    if (now < best) { best = now; kept = rows.map(row => row.slice()); }
+    if (now < best) {
+      best = now;
+      kept = rows.map(row => row.slice());
+    }
   }
-  if (kept) kept.forEach((row, i) => { rows[i] = row; });
+  if (kept)
+    kept.forEach((row, i) => {
+      rows[i] = row;
+    });
 }
 
 /** Crossings between neighbouring rows: inversions among the ends below, counted by a Fenwick tree. */

@@ -3,8 +3,14 @@
 import type { Edge } from "../data/protocol";
 import { Nested, type Item, type Scene } from "./nested";
 
-export type ToWorker = { kind: "graph"; graph: number; items: Item[]; edges: Edge[] } | { kind: "lay"; graph: number; seq: number; open: number[] };
-export interface FromWorker { graph: number; seq: number; scene: Scene; ms: number }
+export type ToWorker =
+  { kind: "graph"; graph: number; items: Item[]; edges: Edge[] } | { kind: "lay"; graph: number; seq: number; open: number[] };
+export interface FromWorker {
+  graph: number;
+  seq: number;
+  scene: Scene;
+  ms: number;
+}
 
 let nested: Nested | null = null;
 let graph = -1;
@@ -20,6 +26,8 @@ self.onmessage = ({ data }: MessageEvent<ToWorker>) => {
   const scene = nested.lay({ open: new Set(data.open) });
   const answer: FromWorker = { graph, seq: data.seq, scene, ms: performance.now() - start };
   const { call, port, flags, depth, x, y, w, h, edge, begin, points } = scene;
-  (self as unknown as Worker).postMessage(answer,
-    [call, port, flags, depth, x, y, w, h, edge, begin, points].map(array => array.buffer as ArrayBuffer));
+  (self as unknown as Worker).postMessage(
+    answer,
+    [call, port, flags, depth, x, y, w, h, edge, begin, points].map(array => array.buffer as ArrayBuffer),
+  );
 };

@@ -14,33 +14,75 @@ export function App() {
     document.addEventListener("keydown", shortcut);
     return () => document.removeEventListener("keydown", shortcut);
   }, []);
-  useEffect(() => { document.documentElement.dataset.theme = state.dark.value ? "dark" : "light"; });
+  useEffect(() => {
+    document.documentElement.dataset.theme = state.dark.value ? "dark" : "light";
+  });
   const { value: run } = state.a;
-  if (state.needsToken.value) return <Message title="This page needs a token" text="Open the address that the program printed; the token stands behind #token= in it. A program that was started again has another one." />;
+  if (state.needsToken.value)
+    return (
+      <Message
+        title="This page needs a token"
+        text="Open the address that the program printed; the token stands behind #token= in it. A program that was started again has another one."
+      />
+    );
   if (state.fatal.value) return <Message title="There is nothing to show" text={state.fatal.value} />;
   return (
-    <div class={`app pane-${state.pane.value}`} style={{ "--side": `${state.sideWidth.value}px`, "--panels": `${state.panelWidth.value}px` }}>
+    <div
+      class={`app pane-${state.pane.value}`}
+      style={{ "--side": `${state.sideWidth.value}px`, "--panels": `${state.panelWidth.value}px` }}
+    >
       <Top />
       <Side />
       <Divider of={state.sideWidth} from="left" least={180} most={480} />
-      <main>{run ? <GraphPane /> : <div class="waiting">{state.runs.value.some(r => r.modes.length) ? "Loading …" : "Waiting for the first forward …"}</div>}</main>
+      <main>
+        {run ? (
+          <GraphPane />
+        ) : (
+          <div class="waiting">{state.runs.value.some(r => r.modes.length) ? "Loading …" : "Waiting for the first forward …"}</div>
+        )}
+      </main>
       <Divider of={state.panelWidth} from="right" least={300} most={1000} />
       <Panels />
       <Scrubber />
-      <nav class="panes">{PANES.map(([id, icon, text]) => <button key={id} aria-pressed={state.pane.value === id}
-        onClick={() => { state.pane.value = id; }}><Icon name={icon} />{text}{id === "panels" && state.pinned.value.length > 0 &&
-          <span class="count">{state.pinned.value.length}</span>}</button>)}</nav>
+      <nav class="panes">
+        {PANES.map(([id, icon, text]) => (
+          <button
+            key={id}
+            aria-pressed={state.pane.value === id}
+            onClick={() => {
+              state.pane.value = id;
+            }}
+          >
+            <Icon name={icon} />
+            {text}
+            {id === "panels" && state.pinned.value.length > 0 && <span class="count">{state.pinned.value.length}</span>}
+          </button>
+        ))}
+      </nav>
       <Ghost />
-      {run?.error.value && <div class="toast" role="alert">{run.error.value}</div>}
+      {run?.error.value && (
+        <div class="toast" role="alert">
+          {run.error.value}
+        </div>
+      )}
       {state.help.value && <Help />}
     </div>
   );
 }
 
-const PANES: [state.Pane, IconName, string][] = [["side", "tree", "Modules"], ["graph", "graph", "Graph"], ["panels", "panels", "Panels"]];
+const PANES: [state.Pane, IconName, string][] = [
+  ["side", "tree", "Modules"],
+  ["graph", "graph", "Graph"],
+  ["panels", "panels", "Panels"],
+];
 
 function Message({ title, text }: { title: string; text: string }) {
-  return <div class="message" role="alert"><b>{title}</b><p>{text}</p></div>;
+  return (
+    <div class="message" role="alert">
+      <b>{title}</b>
+      <p>{text}</p>
+    </div>
+  );
 }
 
 function Divider({ of, from, least, most }: { of: { value: number }; from: "left" | "right"; least: number; most: number }) {
@@ -49,20 +91,45 @@ function Divider({ of, from, least, most }: { of: { value: number }; from: "left
     const at = from === "left" ? e.clientX : innerWidth - e.clientX;
     of.value = Math.max(least, Math.min(most, innerWidth - 380, at));
   };
-  return <div class={`divider ${from}`} role="separator" aria-orientation="vertical" onPointerMove={drag}
-    onPointerDown={e => { e.currentTarget.setPointerCapture(e.pointerId); e.preventDefault(); }} />;
+  return (
+    <div
+      class={`divider ${from}`}
+      role="separator"
+      aria-orientation="vertical"
+      onPointerMove={drag}
+      onPointerDown={e => {
+        e.currentTarget.setPointerCapture(e.pointerId);
+        e.preventDefault();
+      }}
+    />
+  );
 }
 
 /** What is being dragged follows the pointer. */
 function Ghost() {
   const { value: drag } = state.dragging;
   const call = drag && state.a.value?.model.value?.byKey.get(drag.key);
-  return call ? <div class="ghost" style={{ transform: `translate(${drag.x + 10}px, ${drag.y + 8}px)` }}>{call.path || call.name}</div> : null;
+  return call ? (
+    <div class="ghost" style={{ transform: `translate(${drag.x + 10}px, ${drag.y + 8}px)` }}>
+      {call.path || call.name}
+    </div>
+  ) : null;
 }
 
-const KEYS: [string, string][] = [["/", "search"], ["↑ ↓ ← →", "walk over modules"], ["Enter", "open, close"], ["P", "make or close a panel"],
-  ["E  C", "open, close all modules"], ["+  −  0", "zoom, show all"], ["1 2 3 4", "heat map, ridgeline, percentiles, one step"], ["[  ]  ,  .", "a step back, forward"],
-  ["N", "go to the first NaN or infinity"], ["F", "follow the newest step"], ["D", "light, dark"], ["Esc", "deselect"]];
+const KEYS: [string, string][] = [
+  ["/", "search"],
+  ["↑ ↓ ← →", "walk over modules"],
+  ["Enter", "open, close"],
+  ["P", "make or close a panel"],
+  ["E  C", "open, close all modules"],
+  ["+  −  0", "zoom, show all"],
+  ["1 2 3 4", "heat map, ridgeline, percentiles, one step"],
+  ["[  ]  ,  .", "a step back, forward"],
+  ["N", "go to the first NaN or infinity"],
+  ["F", "follow the newest step"],
+  ["D", "light, dark"],
+  ["Esc", "deselect"],
+];
 
 function Help() {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -70,11 +137,39 @@ function Help() {
   useEffect(() => dialog.current!.showModal(), []);
   const close = () => dialog.current!.close();
   return (
-    <dialog ref={dialog} class="help" aria-label="Keys" onClose={() => { state.help.value = false; }}
-      onClick={e => { if (e.target === dialog.current) close(); }}>
+    <dialog
+      ref={dialog}
+      class="help"
+      aria-label="Keys"
+      onClose={() => {
+        state.help.value = false;
+      }}
+      onClick={e => {
+        if (e.target === dialog.current) close();
+      }}
+    >
       <div>
-        <header><b>Keys</b><button class="quiet" title="Close" onClick={close}><Icon name="close" /></button></header>
-        <dl>{KEYS.map(([key, text]) => <div key={key}><dt>{key.split(" ").filter(Boolean).map(k => <kbd key={k}>{k}</kbd>)}</dt><dd>{text}</dd></div>)}</dl>
+        <header>
+          <b>Keys</b>
+          <button class="quiet" title="Close" onClick={close}>
+            <Icon name="close" />
+          </button>
+        </header>
+        <dl>
+          {KEYS.map(([key, text]) => (
+            <div key={key}>
+              <dt>
+                {key
+                  .split(" ")
+                  .filter(Boolean)
+                  .map(k => (
+                    <kbd key={k}>{k}</kbd>
+                  ))}
+              </dt>
+              <dd>{text}</dd>
+            </div>
+          ))}
+        </dl>
         <p class="soft">Drag a module to the panels; drag in a panel to zoom into steps; double click shows all again.</p>
       </div>
     </dialog>
@@ -85,7 +180,7 @@ function shortcut(e: KeyboardEvent): void {
   const { target } = e;
   if (e.ctrlKey || e.metaKey || e.altKey) return;
   if (state.help.value || target instanceof HTMLInputElement || target instanceof HTMLSelectElement) return;
-  const key = e.key.toLowerCase();  // also with Caps Lock
+  const key = e.key.toLowerCase(); // also with Caps Lock
   const view = state.VIEWS[+key - 1];
   const big = Math.max(1, Math.round((state.shownRange.value[1] - state.shownRange.value[0]) / 120));
   if (key === "/") document.getElementById("search")?.focus();

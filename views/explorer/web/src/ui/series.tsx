@@ -11,7 +11,10 @@ import type { RunData } from "../data/run_data";
 import * as state from "../state";
 import { palette } from "../theme";
 
-interface Pair { run: RunData; id: number }
+interface Pair {
+  run: RunData;
+  id: number;
+}
 
 function columnsOf({ run, id }: Pair, range: readonly [number, number]): readonly Column[] {
   return run.columns(id, range[0], range[1]);
@@ -21,10 +24,12 @@ function columnsOf({ run, id }: Pair, range: readonly [number, number]): readonl
 export function SeriesView({ slot, mine, other, width }: { slot: Slot; mine: Pair; other: Pair | null; width: number }) {
   void mine.run.changed.value;
   void other?.run.changed.value;
-  const range = state.shownRange.value, kind = family(slot.what), shown = state.view.value;
-  const version = [mine, other].map(p => p ? p.run.version(p.id) : "").join();
+  const range = state.shownRange.value,
+    kind = family(slot.what),
+    shown = state.view.value;
+  const version = [mine, other].map(p => (p ? p.run.version(p.id) : "")).join();
   const columns = useMemo(() => columnsOf(mine, range), [version, range[0], range[1], mine.run]);
-  const others = useMemo(() => other ? columnsOf(other, range) : [], [version, range[0], range[1], other?.run]);
+  const others = useMemo(() => (other ? columnsOf(other, range) : []), [version, range[0], range[1], other?.run]);
   const scale = useMemo(() => fitScale([...columns, ...others], state.scale.value), [columns, others, state.scale.value]);
   const common = { scale, kind, width };
   return (
@@ -34,9 +39,25 @@ export function SeriesView({ slot, mine, other, width }: { slot: Slot; mine: Pai
         <span class="series-title">{slot.title}</span>
         <Numbers mine={mine} />
       </div>
-      {shown === "heat" && <TimePlot columns={columns} version={version + "a"} height={other ? 66 : 116} {...common} steps={!other} name={other ? mine.run.run.name : ""} />}
+      {shown === "heat" && (
+        <TimePlot
+          columns={columns}
+          version={version + "a"}
+          height={other ? 66 : 116}
+          {...common}
+          steps={!other}
+          name={other ? mine.run.run.name : ""}
+        />
+      )}
       {shown === "heat" && other && <TimePlot columns={others} version={version + "b"} height={86} {...common} name={other.run.run.name} />}
-      {other && (shown === "bands" || shown === "single") && <div class="versus"><i class={kind} />{mine.run.run.name}<i class="line" />{other.run.run.name}</div>}
+      {other && (shown === "bands" || shown === "single") && (
+        <div class="versus">
+          <i class={kind} />
+          {mine.run.run.name}
+          <i class="line" />
+          {other.run.run.name}
+        </div>
+      )}
       {shown === "bands" && <TimePlot columns={columns} others={others} bands version={version} height={132} {...common} />}
       {shown === "ridge" && <Hills columns={columns} ridge height={other ? 170 : 210} {...common} name={other ? mine.run.run.name : ""} />}
       {shown === "ridge" && other && <Hills columns={others} ridge height={170} {...common} name={other.run.run.name} />}
@@ -51,44 +72,94 @@ function Numbers({ mine }: { mine: Pair }) {
   if (!column) return <span class="numbers">…</span>;
   const broken = column.nan + column.posinf + column.neginf;
   const parts = [
-    finite(column) > 0 && <span>{formatValue(mean(column))} <i>±</i> {formatValue(std(column))}</span>,
+    finite(column) > 0 && (
+      <span>
+        {formatValue(mean(column))} <i>±</i> {formatValue(std(column))}
+      </span>
+    ),
     column.zeros > 0 && <span>{formatShare(column.zeros, column.count)} zero</span>,
     column.nan > 0 && <b class="bad">{formatShare(column.nan, column.count)} NaN</b>,
     broken > column.nan && <b class="bad">{formatShare(broken - column.nan, column.count)} Inf</b>,
   ].filter(Boolean);
   return (
-    <span class="numbers" title={`${formatCount(column.count)} elements, ${formatValue(column.min)} to ${formatValue(column.max)}, ` +
-      (column.last > column.first ? `steps ${column.first} to ${column.last}` : `step ${column.first}`)}>
-      {parts.map((part, i) => <>{i > 0 && " · "}{part}</>)}
+    <span
+      class="numbers"
+      title={
+        `${formatCount(column.count)} elements, ${formatValue(column.min)} to ${formatValue(column.max)}, ` +
+        (column.last > column.first ? `steps ${column.first} to ${column.last}` : `step ${column.first}`)
+      }
+    >
+      {parts.map((part, i) => (
+        <>
+          {i > 0 && " · "}
+          {part}
+        </>
+      ))}
     </span>
   );
 }
 
-interface PlotProps { columns: readonly Column[]; others?: readonly Column[]; bands?: boolean; version: string; height: number;
-  width: number; scale: ValueScale; kind: Family; name?: string; steps?: boolean }
+interface PlotProps {
+  columns: readonly Column[];
+  others?: readonly Column[];
+  bands?: boolean;
+  version: string;
+  height: number;
+  width: number;
+  scale: ValueScale;
+  kind: Family;
+  name?: string;
+  steps?: boolean;
+}
 
 function TimePlot({ columns, others = [], bands = false, version, height, width, scale, kind, name = "", steps = true }: PlotProps) {
-  const host = useRef<HTMLDivElement>(null), chart = useRef<TimeChart | null>(null);
+  const host = useRef<HTMLDivElement>(null),
+    chart = useRef<TimeChart | null>(null);
   useEffect(() => {
-    const made = chart.current = new TimeChart(host.current!, width, height, steps);
-    const stop = effect(() => { const step = state.shownStep.value; void state.shownRange.value; made.mark(step); });
-    return () => { stop(); made.end(); chart.current = null; };
+    const made = (chart.current = new TimeChart(host.current!, width, height, steps));
+    const stop = effect(() => {
+      const step = state.shownStep.value;
+      void state.shownRange.value;
+      made.mark(step);
+    });
+    return () => {
+      stop();
+      made.end();
+      chart.current = null;
+    };
   }, []);
-  const [from, to] = state.shownRange.value, dark = state.dark.value;
+  const [from, to] = state.shownRange.value,
+    dark = state.dark.value;
   useEffect(() => {
     chart.current?.resize(width, height);
     chart.current?.show({ columns, version, scale, kind, palette: palette(dark), span: { from, to }, bands, other: others });
     chart.current?.mark(state.shownStep.value);
   }, [columns, others, version, scale, kind, from, to, dark, bands, width, height]);
-  return <div class="plot" ref={host}>{name && <span class="plot-name">{name}</span>}</div>;
+  return (
+    <div class="plot" ref={host}>
+      {name && <span class="plot-name">{name}</span>}
+    </div>
+  );
 }
 
-function Hills({ columns, others, ridge = false, height, width, scale, kind, name = "" }: Omit<PlotProps, "version"> & { ridge?: boolean }) {
+function Hills({
+  columns,
+  others,
+  ridge = false,
+  height,
+  width,
+  scale,
+  kind,
+  name = "",
+}: Omit<PlotProps, "version"> & { ridge?: boolean }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const rows = useRef<{ y: number; step: number }[]>([]);
-  const step = state.shownStep.value, dark = state.dark.value;
+  const step = state.shownStep.value,
+    dark = state.dark.value;
   useEffect(() => {
-    const to = canvas.current!, ratio = devicePixelRatio, c = to.getContext("2d")!;
+    const to = canvas.current!,
+      ratio = devicePixelRatio,
+      c = to.getContext("2d")!;
     to.width = Math.round(width * ratio);
     to.height = Math.round(height * ratio);
     to.style.width = `${width}px`;
@@ -103,5 +174,10 @@ function Hills({ columns, others, ridge = false, height, width, scale, kind, nam
     const found = rows.current.find(row => row.y >= e.offsetY);
     if (ridge && found) state.setStep(found.step);
   };
-  return <div class="plot">{name && <span class="plot-name">{name}</span>}<canvas class="hills" ref={canvas} onClick={click} /></div>;
+  return (
+    <div class="plot">
+      {name && <span class="plot-name">{name}</span>}
+      <canvas class="hills" ref={canvas} onClick={click} />
+    </div>
+  );
 }

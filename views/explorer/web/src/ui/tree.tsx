@@ -9,14 +9,23 @@ import * as state from "../state";
 import { typeColour } from "../theme";
 import { Icon } from "./icons";
 
-const ROW = 27, SPARE = 8;
-interface Row { call: Call; depth: number }
+const ROW = 27,
+  SPARE = 8;
+interface Row {
+  call: Call;
+  depth: number;
+}
 
 function rowsOf(model: Model): Row[] {
   const search = found.value;
   if (search) return model.graph.calls.filter(call => search.has(call.id)).map(call => ({ call, depth: 0 }));
   const rows: Row[] = [];
-  const todo: Row[] = model.root ? model.childrenOf(model.root.id).map(call => ({ call, depth: 0 })).reverse() : [];
+  const todo: Row[] = model.root
+    ? model
+        .childrenOf(model.root.id)
+        .map(call => ({ call, depth: 0 }))
+        .reverse()
+    : [];
   while (todo.length) {
     const row = todo.pop()!;
     rows.push(row);
@@ -50,55 +59,130 @@ export function Tree() {
   for (const mark of state.a.value!.health.value.marks) {
     if (mark.since > state.shownStep.value) continue;
     const bad = mark.kind === "nan" || mark.kind === "inf";
-    for (const id of [mark.call, ...model.ancestors(mark.call).map(c => c.id)]) if (bad || !marks.has(id)) marks.set(id, bad ? "bad" : "warn");
+    for (const id of [mark.call, ...model.ancestors(mark.call).map(c => c.id)])
+      if (bad || !marks.has(id)) marks.set(id, bad ? "bad" : "warn");
   }
-  const first = Math.max(0, Math.floor(top / ROW) - SPARE), last = Math.min(rows.length, Math.ceil((top + height) / ROW) + SPARE);
-  const select = (i: number) => { const row = rows[i]; if (row) state.reveal(row.call.id); };
+  const first = Math.max(0, Math.floor(top / ROW) - SPARE),
+    last = Math.min(rows.length, Math.ceil((top + height) / ROW) + SPARE);
+  const select = (i: number) => {
+    const row = rows[i];
+    if (row) state.reveal(row.call.id);
+  };
   const key = (e: KeyboardEvent) => {
-    const call = rows[at]?.call, id = call ? model.key(call.id) : "";
+    const call = rows[at]?.call,
+      id = call ? model.key(call.id) : "";
     const opened = call && !found.value && state.open.value.has(id);
     if (e.key === "ArrowDown") select(Math.min(rows.length - 1, at + 1));
     else if (e.key === "ArrowUp") select(Math.max(0, at - 1));
     else if (e.key === "Home") select(0);
     else if (e.key === "End") select(rows.length - 1);
-    else if (e.key === "ArrowRight" && call) { if (model.canOpen(call.id) && !opened) state.toggleOpen(id); else select(at + 1); }
-    else if (e.key === "ArrowLeft" && call) {
+    else if (e.key === "ArrowRight" && call) {
+      if (model.canOpen(call.id) && !opened) state.toggleOpen(id);
+      else select(at + 1);
+    } else if (e.key === "ArrowLeft" && call) {
       if (opened) state.toggleOpen(id);
       else if (call.parent !== null && call.parent !== model.root?.id) state.reveal(call.parent);
-    } else if (e.key === "Enter" && call) { if (model.canOpen(call.id)) state.toggleOpen(id); else state.pin(id); }
-    else if ((e.key === "p" || e.key === " ") && call) state.togglePin(id);
+    } else if (e.key === "Enter" && call) {
+      if (model.canOpen(call.id)) state.toggleOpen(id);
+      else state.pin(id);
+    } else if ((e.key === "p" || e.key === " ") && call) state.togglePin(id);
     else return;
     e.preventDefault();
   };
   return (
-    <div class="tree" ref={box} tabIndex={0} role="tree" aria-label="Modules" onKeyDown={key}
-      onScroll={e => setTop(e.currentTarget.scrollTop)} aria-activedescendant={at >= 0 ? `row-${rows[at]!.call.id}` : undefined}>
+    <div
+      class="tree"
+      ref={box}
+      tabIndex={0}
+      role="tree"
+      aria-label="Modules"
+      onKeyDown={key}
+      onScroll={e => setTop(e.currentTarget.scrollTop)}
+      aria-activedescendant={at >= 0 ? `row-${rows[at]!.call.id}` : undefined}
+    >
       {!rows.length && <p class="soft note">{found.value ? "No module has these words in its path or type." : "No module has run yet."}</p>}
       <div class="tree-room" style={{ height: `${rows.length * ROW}px` }}>
-        {rows.slice(first, last).map((row, i) =>
-          <TreeRow key={row.call.id} row={row} model={model} y={(first + i) * ROW} mark={marks.get(row.call.id)} index={first + i} of={rows.length} />)}
+        {rows.slice(first, last).map((row, i) => (
+          <TreeRow
+            key={row.call.id}
+            row={row}
+            model={model}
+            y={(first + i) * ROW}
+            mark={marks.get(row.call.id)}
+            index={first + i}
+            of={rows.length}
+          />
+        ))}
       </div>
     </div>
   );
 }
 
-function TreeRow({ row: { call, depth }, model, y, mark, index, of }:
-  { row: Row; model: Model; y: number; mark: string | undefined; index: number; of: number }) {
-  const key = model.key(call.id), group = model.canOpen(call.id) && !found.value, opened = group && state.open.value.has(key);
+function TreeRow({
+  row: { call, depth },
+  model,
+  y,
+  mark,
+  index,
+  of,
+}: {
+  row: Row;
+  model: Model;
+  y: number;
+  mark: string | undefined;
+  index: number;
+  of: number;
+}) {
+  const key = model.key(call.id),
+    group = model.canOpen(call.id) && !found.value,
+    opened = group && state.open.value.has(key);
   const pinned = state.pinned.value.includes(key);
   return (
-    <div id={`row-${call.id}`} class={`row${state.selected.value === key ? " selected" : ""}`} role="treeitem" aria-level={depth + 1}
-      aria-selected={state.selected.value === key} aria-expanded={group ? opened : undefined} aria-posinset={index + 1} aria-setsize={of}
-      style={{ transform: `translateY(${y}px)`, paddingLeft: `${8 + Math.min(depth, 12) * 13}px` }} data-key={key}
-      onClick={() => state.reveal(call.id)} onDblClick={() => { if (group) state.toggleOpen(key); else state.pin(key); }}>
-      <button class={`twist${group ? "" : " none"}${opened ? " open" : ""}`} tabIndex={-1} aria-hidden="true"
-        onClick={e => { e.stopPropagation(); state.toggleOpen(key); }}><Icon name="chevron" size={12} /></button>
+    <div
+      id={`row-${call.id}`}
+      class={`row${state.selected.value === key ? " selected" : ""}`}
+      role="treeitem"
+      aria-level={depth + 1}
+      aria-selected={state.selected.value === key}
+      aria-expanded={group ? opened : undefined}
+      aria-posinset={index + 1}
+      aria-setsize={of}
+      style={{ transform: `translateY(${y}px)`, paddingLeft: `${8 + Math.min(depth, 12) * 13}px` }}
+      data-key={key}
+      onClick={() => state.reveal(call.id)}
+      onDblClick={() => {
+        if (group) state.toggleOpen(key);
+        else state.pin(key);
+      }}
+    >
+      <button
+        class={`twist${group ? "" : " none"}${opened ? " open" : ""}`}
+        tabIndex={-1}
+        aria-hidden="true"
+        onClick={e => {
+          e.stopPropagation();
+          state.toggleOpen(key);
+        }}
+      >
+        <Icon name="chevron" size={12} />
+      </button>
       <span class="swatch small" style={{ background: typeColour(call.type, state.dark.value) }} />
-      <span class="row-name" title={call.path}>{found.value ? call.path || label(call) : label(call)}</span>
+      <span class="row-name" title={call.path}>
+        {found.value ? call.path || label(call) : label(call)}
+      </span>
       <span class="row-type">{call.type}</span>
       {mark && <span class={`mark ${mark}`} title="There are findings" />}
-      <button class={`row-pin${pinned ? " on" : ""}`} tabIndex={-1} title={pinned ? "Close its panel" : "Make a panel (P)"}
-        onClick={e => { e.stopPropagation(); state.togglePin(key); }}><Icon name="panels" size={13} /></button>
+      <button
+        class={`row-pin${pinned ? " on" : ""}`}
+        tabIndex={-1}
+        title={pinned ? "Close its panel" : "Make a panel (P)"}
+        onClick={e => {
+          e.stopPropagation();
+          state.togglePin(key);
+        }}
+      >
+        <Icon name="panels" size={13} />
+      </button>
     </div>
   );
 }

@@ -10,23 +10,54 @@ import { readRun, Server } from "../server.mjs";
 
 const HERE = new URL("../../", import.meta.url).pathname;
 let browser;
-before(async () => { browser = await launch(); });
+before(async () => {
+  browser = await launch();
+});
 after(() => browser?.close());
 
 function call(id, parent, path, type, name = path.split(".").pop()) {
-  return { id, parent, path, call: 0, type, name, seen: 1, inputs: [{ dtype: "float32", shape: [8, 16] }], outputs: [{ dtype: "float32", shape: [8, 16] }],
-    parameters: [], attributes: "", series: { input: [-1], output: [-1], grad_input: [-1], grad_output: [-1] } };
+  return {
+    id,
+    parent,
+    path,
+    call: 0,
+    type,
+    name,
+    seen: 1,
+    inputs: [{ dtype: "float32", shape: [8, 16] }],
+    outputs: [{ dtype: "float32", shape: [8, 16] }],
+    parameters: [],
+    attributes: "",
+    series: { input: [-1], output: [-1], grad_input: [-1], grad_output: [-1] },
+  };
 }
 const edge = (caller, from, to) => ({ caller, from: { call: from, port: 0 }, to: { call: to, port: 0 }, kind: "data", seen: 1 });
 
 function made(calls, edges) {
-  return { run: { id: "r0", name: "made up", program: "test", state: "finished", first_step: 0, step: 1, started: 0, modes: ["train"], control: false },
-    graph: { train: { version: 1, mode: "train", forwards: 1, calls, edges } }, series: [], scalars: {}, health: { first_bad: null, marks: [] }, columns: new Map() };
+  return {
+    run: {
+      id: "r0",
+      name: "made up",
+      program: "test",
+      state: "finished",
+      first_step: 0,
+      step: 1,
+      started: 0,
+      modes: ["train"],
+      control: false,
+    },
+    graph: { train: { version: 1, mode: "train", forwards: 1, calls, edges } },
+    series: [],
+    scalars: {},
+    health: { first_bad: null, marks: [] },
+    columns: new Map(),
+  };
 }
 
 /** Stages of blocks of six layers with a skip. */
 function large(stages, blocks) {
-  const calls = [call(0, null, "", "Net", "net")], edges = [];
+  const calls = [call(0, null, "", "Net", "net")],
+    edges = [];
   let outer = 0;
   for (let s = 0; s < stages; s++) {
     const stage = calls.length;
@@ -55,7 +86,8 @@ function large(stages, blocks) {
 }
 
 test("20 000 nodes: all open, near and far", async t => {
-  const run = large(70, 40), server = new Server([run]);
+  const run = large(70, 40),
+    server = new Server([run]);
   await server.start();
   const { page, close } = await open(browser, server.url("&open="));
   await ready(page);
@@ -68,8 +100,13 @@ test("20 000 nodes: all open, near and far", async t => {
   }, total);
   assert.equal((await calls(page)).length, total);
   const frames = await page.evaluate(async () => {
-    const graph = window.torchtapGraph, result = {};
-    for (const [name, k] of [["far", null], ["middle", 0.12], ["near", 0.8]]) {
+    const graph = window.torchtapGraph,
+      result = {};
+    for (const [name, k] of [
+      ["far", null],
+      ["middle", 0.12],
+      ["near", 0.8],
+    ]) {
       graph.fit(false);
       if (k) graph.camera.zoom(k / graph.camera.k, 300, 300);
       const times = [];
@@ -90,7 +127,9 @@ test("20 000 nodes: all open, near and far", async t => {
   // Times are told, not judged: machines differ.
   t.diagnostic(`${total} nodes: laid out in ${took.laid.toFixed(0)} ms, on screen in ${took.drawn.toFixed(0)} ms`);
   for (const [name, f] of Object.entries(frames)) {
-    t.diagnostic(`${name}: frame ${f.frame50.toFixed(1)} ms, 95 % ${f.frame95.toFixed(1)} ms; drawing ${f.draw50.toFixed(1)} ms, 95 % ${f.draw95.toFixed(1)} ms`);
+    t.diagnostic(
+      `${name}: frame ${f.frame50.toFixed(1)} ms, 95 % ${f.frame95.toFixed(1)} ms; drawing ${f.draw50.toFixed(1)} ms, 95 % ${f.draw95.toFixed(1)} ms`,
+    );
   }
   // Every node that a point is on is found there.
   const { x, y } = await place(page, total - 5);
@@ -105,17 +144,44 @@ test("20 000 nodes: all open, near and far", async t => {
 });
 
 test("names are text: markup, 500 characters, any script", async () => {
-  const names = ["<img src=x onerror=alert(1)>", "x".repeat(500), "模块·層—بسم😀", "\"><script>alert(2)</script>", "a.b|c#d~e!f%20&open=*", "__proto__", "constructor", " ", "\u202eevil"];
-  const list = [call(0, null, "", "Net", "net"), ...names.map((name, i) => ({ ...call(i + 1, 0, name, i % 2 ? name : "Linear", name),
-    attributes: "</td><img src=x onerror=alert(3)>", parameters: [{ name, shape: [2], dtype: "float32", learnable: true, series: -1 }] }))];
-  const run = made(list, list.slice(1).map((c, i) => edge(0, i, c.id)));
+  const names = [
+    "<img src=x onerror=alert(1)>",
+    "x".repeat(500),
+    "模块·層—بسم😀",
+    '"><script>alert(2)</script>',
+    "a.b|c#d~e!f%20&open=*",
+    "__proto__",
+    "constructor",
+    " ",
+    "\u202eevil",
+  ];
+  const list = [
+    call(0, null, "", "Net", "net"),
+    ...names.map((name, i) => ({
+      ...call(i + 1, 0, name, i % 2 ? name : "Linear", name),
+      attributes: "</td><img src=x onerror=alert(3)>",
+      parameters: [{ name, shape: [2], dtype: "float32", learnable: true, series: -1 }],
+    })),
+  ];
+  const run = made(
+    list,
+    list.slice(1).map((c, i) => edge(0, i, c.id)),
+  );
   run.run.name = run.run.program = "<b onmouseover=alert(4)>run</b>";
-  run.scalars = { "<i>loss</i>": [[0, 1], [1, "nan"]] };
+  run.scalars = {
+    "<i>loss</i>": [
+      [0, 1],
+      [1, "nan"],
+    ],
+  };
   const server = new Server([run]);
   await server.start();
   const { page, close } = await open(browser, server.url());
   let alerts = 0;
-  page.on("dialog", async dialog => { alerts++; await dialog.dismiss(); });
+  page.on("dialog", async dialog => {
+    alerts++;
+    await dialog.dismiss();
+  });
   await ready(page);
   assert.equal((await calls(page)).length, names.length);
   for (let i = 0; i < names.length; i++) {
@@ -128,11 +194,18 @@ test("names are text: markup, 500 characters, any script", async () => {
   }
   assert.equal(await page.$$eval("#app img, #app script, #app b[onmouseover]", found => found.length), 0);
   const keys = await page.$$eval("[data-panel]", panels => panels.map(p => p.dataset.panel));
-  assert.deepEqual(keys, names.map(name => `${name}#0`));
+  assert.deepEqual(
+    keys,
+    names.map(name => `${name}#0`),
+  );
   await waitFor(page, n => new URLSearchParams(location.hash.slice(1)).get("panels")?.split("|").length === n, names.length);
   await page.reload();
   await ready(page);
-  assert.deepEqual(await page.$$eval("[data-panel]", panels => panels.map(p => p.dataset.panel)), keys, "the address brings all of them back");
+  assert.deepEqual(
+    await page.$$eval("[data-panel]", panels => panels.map(p => p.dataset.panel)),
+    keys,
+    "the address brings all of them back",
+  );
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   assert.equal(alerts, 0);
   await close();
@@ -150,7 +223,9 @@ test("no run, a run without a forward, broken bytes: the page says so and goes o
   await waitFor(empty.page, () => document.querySelector("#run"));
   const list = [call(0, null, "", "Net", "net"), { ...call(1, 0, "fc", "Linear"), series: { output: [7] } }];
   run.graph.train = { ...run.graph.train, version: 2, calls: list, edges: [edge(0, 0, 1), edge(0, 1, 0)] };
-  run.series = [{ id: 7, call: 1, what: "output", index: 0, name: "", columns: 64, stride: 1, last: null, first_nan: null, first_inf: null }];
+  run.series = [
+    { id: 7, call: 1, what: "output", index: 0, name: "", columns: 64, stride: 1, last: null, first_nan: null, first_inf: null },
+  ];
   run.columns = new Map([[7, [{ first: 0, last: 0, sequence: 1, bytes: Buffer.from([1, 2, 3]) }]]]);
   run.run.step = 2;
   server.notify();
@@ -168,7 +243,11 @@ test("an exported file works offline, asks for nothing and compares by itself", 
   const odd = all.graph.train.calls.find(c => c.path === "layer3.0.conv2").series.output[0];
   const strange = all.graph.train.calls.find(c => c.path === "fc").series.grad_output[0];
   // The second run is the first one, but for the output of one module.
-  const changed = { ...all, run: { ...all.run, id: "r9", name: "changed" }, columns: new Map(all.columns).set(odd, all.columns.get(strange)) };
+  const changed = {
+    ...all,
+    run: { ...all.run, id: "r9", name: "changed" },
+    columns: new Map(all.columns).set(odd, all.columns.get(strange)),
+  };
   const html = await exportPage([{ ...all, run: { ...all.run, name: "</script><script>alert(1)</script>" } }, changed]);
   await writeFile(`${HERE}build/export.html`, html);
   const address = `${pathToFileURL(`${HERE}build/export.html`)}#panels=conv1%230`;
@@ -182,6 +261,9 @@ test("an exported file works offline, asks for nothing and compares by itself", 
   assert.equal(await text(page, ".difference .row-name"), "layer3.0.conv2");
   const rest = await page.$$eval(".difference .mono", list => list.slice(1).map(e => e.textContent));
   assert.deepEqual(new Set(rest), new Set(["0"]), "all else is equal");
-  assert.deepEqual(requests.filter(r => !r.startsWith("blob:") && !r.startsWith("data:")), [address]);
+  assert.deepEqual(
+    requests.filter(r => !r.startsWith("blob:") && !r.startsWith("data:")),
+    [address],
+  );
   await close();
 });

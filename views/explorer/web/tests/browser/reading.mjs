@@ -5,11 +5,26 @@ export function parse({ bytes }) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const names = ["count", "nan", "posinf", "neginf", "zeros", "min", "max", "sum", "squares"];
   const column = Object.fromEntries(names.map((name, i) => [name, view.getFloat64(16 + 8 * i, true)]));
-  let at = 92, slot = 0;
-  const varint = () => { let v = 0, f = 1, b; do { b = bytes[at++]; v += (b & 127) * f; f *= 128; } while (b & 128); return v; };
-  column.bins = Array.from({ length: view.getUint32(88, true) }, () => { slot += varint(); return { slot, count: varint() }; });
-  const edge = m => m >= 2040 ? 2 ** 128 : new Float32Array(new Uint32Array([m << 20]).buffer)[0];
-  for (const b of column.bins) [b.low, b.high] = b.slot < 2048 ? [edge(b.slot), edge(b.slot + 1)] : [-edge(b.slot - 2047), -edge(b.slot - 2048)];
+  let at = 92,
+    slot = 0;
+  const varint = () => {
+    let v = 0,
+      f = 1,
+      b;
+    do {
+      b = bytes[at++];
+      v += (b & 127) * f;
+      f *= 128;
+    } while (b & 128);
+    return v;
+  };
+  column.bins = Array.from({ length: view.getUint32(88, true) }, () => {
+    slot += varint();
+    return { slot, count: varint() };
+  });
+  const edge = m => (m >= 2040 ? 2 ** 128 : new Float32Array(new Uint32Array([m << 20]).buffer)[0]);
+  for (const b of column.bins)
+    [b.low, b.high] = b.slot < 2048 ? [edge(b.slot), edge(b.slot + 1)] : [-edge(b.slot - 2047), -edge(b.slot - 2048)];
   const n = column.count - column.nan - column.posinf - column.neginf;
   column.finite = n;
   column.mean = column.sum / n;
@@ -17,7 +32,11 @@ export function parse({ bytes }) {
   return column;
 }
 /** "0.415 ± 4.23" with its typographic minus, as numbers. */
-export const numbers = s => s.replaceAll("−", "-").match(/-?\d[\d.]*(e-?\d+)?/g).map(Number);
+export const numbers = s =>
+  s
+    .replaceAll("−", "-")
+    .match(/-?\d[\d.]*(e-?\d+)?/g)
+    .map(Number);
 export const near = (a, b) => Math.abs(a - b) <= 0.006 * Math.max(Math.abs(a), Math.abs(b)) + 1e-12;
 
 /** Equal values share the mean of their ranks. */
@@ -33,7 +52,9 @@ export function rank(values) {
   return result;
 }
 export function correlation(a, b) {
-  const mean = l => l.reduce((s, v) => s + v, 0) / l.length, ma = mean(a), mb = mean(b);
+  const mean = l => l.reduce((s, v) => s + v, 0) / l.length,
+    ma = mean(a),
+    mb = mean(b);
   const dot = (x, mx, y, my) => x.reduce((s, v, i) => s + (v - mx) * (y[i] - my), 0);
   return dot(a, ma, b, mb) / Math.sqrt(dot(a, ma, a, ma) * dot(b, mb, b, mb));
 }

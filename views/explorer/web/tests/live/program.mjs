@@ -31,10 +31,12 @@ export class Program {
   }
   async end() {
     this.child.stdin.end();
-    const code = await new Promise(done => this.child.exitCode !== null ? done(this.child.exitCode) : this.child.once("exit", done));
+    const code = await new Promise(done => (this.child.exitCode !== null ? done(this.child.exitCode) : this.child.once("exit", done)));
     assert.equal(code, 0, "the program ended well");
   }
-  url(fragment = "") { return this.address + fragment; }
+  url(fragment = "") {
+    return this.address + fragment;
+  }
 
   async get(path) {
     const { origin, hash } = new URL(this.address);
@@ -42,7 +44,9 @@ export class Program {
     assert.equal(response.status, 200, path);
     return response;
   }
-  async json(path) { return (await this.get(path)).json(); }
+  async json(path) {
+    return (await this.get(path)).json();
+  }
   /** Columns of a series, as bytes. */
   async columns(run, series) {
     return split(Buffer.from(await (await this.get(`runs/${run}/columns?ids=${series}`)).arrayBuffer())).get(series);

@@ -18,10 +18,12 @@ function check(graph: Graph, scene: Scene): void {
   const byFrame = new Map<number, number[]>();
   for (let i = 0; i < scene.call.length; i++) {
     const frame = scene.port[i]! < 0 ? parent.get(scene.call[i]!)! : scene.call[i]!;
-    byFrame.set(frame, [...byFrame.get(frame) ?? [], i]);
+    byFrame.set(frame, [...(byFrame.get(frame) ?? []), i]);
     const around = at.get(frame);
-    const [left, top, right, bottom] = around === undefined ? [0, 0, scene.width, scene.height]
-      : [scene.x[around]!, scene.y[around]! + HEADER, scene.x[around]! + scene.w[around]!, scene.y[around]! + scene.h[around]!];
+    const [left, top, right, bottom] =
+      around === undefined
+        ? [0, 0, scene.width, scene.height]
+        : [scene.x[around]!, scene.y[around]! + HEADER, scene.x[around]! + scene.w[around]!, scene.y[around]! + scene.h[around]!];
     const slack = 0.01 * Math.max(1, scene.height / 1000);
     assert.ok(scene.x[i]! >= left - slack && scene.x[i]! + scene.w[i]! <= right + slack, `node ${scene.call[i]} leaves its frame sideways`);
     assert.ok(scene.y[i]! >= top - slack && scene.y[i]! + scene.h[i]! <= bottom + slack, `node ${scene.call[i]} leaves its frame`);
@@ -41,15 +43,23 @@ function check(graph: Graph, scene: Scene): void {
     const { caller, from, to } = graph.edges[scene.edge[e]!]!;
     const end = (side: { call: number; port: number }, out: boolean) => {
       if (side.call !== caller) return at.get(side.call)!;
-      for (let i = 0; i < scene.call.length; i++) if (scene.call[i] === caller && scene.port[i] === portCode(side.port, out ? 1 : 0)) return i;
+      for (let i = 0; i < scene.call.length; i++)
+        if (scene.call[i] === caller && scene.port[i] === portCode(side.port, out ? 1 : 0)) return i;
       return -1;
     };
-    const a = end(from, false), b = end(to, true);
+    const a = end(from, false),
+      b = end(to, true);
     const [x0, y0] = [scene.points[scene.begin[e]!]!, scene.points[scene.begin[e]! + 1]!];
     const [x1, y1] = [scene.points[scene.begin[e + 1]! - 2]!, scene.points[scene.begin[e + 1]! - 1]!];
     const slack = 0.02 * Math.max(1, scene.height / 1000);
-    assert.ok(Math.abs(y0 - scene.y[a]! - scene.h[a]!) < slack && x0 >= scene.x[a]! - slack && x0 <= scene.x[a]! + scene.w[a]! + slack, `edge ${e} does not leave its node`);
-    assert.ok(Math.abs(y1 - scene.y[b]!) < slack && x1 >= scene.x[b]! - slack && x1 <= scene.x[b]! + scene.w[b]! + slack, `edge ${e} does not reach its node`);
+    assert.ok(
+      Math.abs(y0 - scene.y[a]! - scene.h[a]!) < slack && x0 >= scene.x[a]! - slack && x0 <= scene.x[a]! + scene.w[a]! + slack,
+      `edge ${e} does not leave its node`,
+    );
+    assert.ok(
+      Math.abs(y1 - scene.y[b]!) < slack && x1 >= scene.x[b]! - slack && x1 <= scene.x[b]! + scene.w[b]! + slack,
+      `edge ${e} does not reach its node`,
+    );
   }
 }
 
@@ -61,7 +71,8 @@ test("a residual network, closed, half open, open", () => {
     const calls = [...scene.call].filter((_, i) => scene.port[i]! < 0);
     // Shown is what has only open modules around it.
     const shown = new Set([0]);
-    for (const c of graph.calls) if (c.parent !== null && shown.has(c.parent) && (c.parent === 0 || open.includes(c.parent))) shown.add(c.id);
+    for (const c of graph.calls)
+      if (c.parent !== null && shown.has(c.parent) && (c.parent === 0 || open.includes(c.parent))) shown.add(c.id);
     shown.delete(0);
     assert.deepEqual(new Set(calls), shown);
     assert.equal(calls.length, shown.size);
@@ -71,7 +82,10 @@ test("a residual network, closed, half open, open", () => {
 test("every edge between shown nodes is drawn, once", () => {
   const graph = residual(3, 3);
   const scene = lay(graph);
-  assert.deepEqual([...scene.edge].sort((a, b) => a - b), graph.edges.map((_, i) => i));
+  assert.deepEqual(
+    [...scene.edge].sort((a, b) => a - b),
+    graph.edges.map((_, i) => i),
+  );
   const doubled: Graph = { ...graph, edges: [...graph.edges, ...graph.edges] };
   assert.equal(lay(doubled).edge.length, graph.edges.length);
 });
@@ -96,7 +110,10 @@ test("20 000 nodes, nested and flat", () => {
 test("a chain is straight beside its skip", () => {
   const graph = residual(1, 1);
   const scene = lay(graph);
-  const middles = graph.calls.slice(3).map(c => { const i = [...scene.call].findIndex((id, k) => id === c.id && scene.port[k]! < 0); return scene.x[i]! + scene.w[i]! / 2; });
+  const middles = graph.calls.slice(3).map(c => {
+    const i = [...scene.call].findIndex((id, k) => id === c.id && scene.port[k]! < 0);
+    return scene.x[i]! + scene.w[i]! / 2;
+  });
   for (const x of middles) assert.ok(Math.abs(x - middles[0]!) < 0.01, middles.join(" "));
 });
 
@@ -107,20 +124,52 @@ test("a deep model is set in columns", () => {
 
 test("branches, several ports, loops, lonely nodes, captured tensors", () => {
   const calls = [call(0, null, "", "Net"), ...Array.from({ length: 9 }, (_, i) => call(i + 1, 0, `m${i}`, "Op"))];
-  const edges = [edge(0, 0, 1), edge(0, 0, 2, 1), edge(0, 1, 3), edge(0, 2, 3, 0, 1), edge(0, 1, 4), edge(0, 3, 5), edge(0, 4, 5, 0, 1), edge(0, 5, 0),
-    edge(0, 3, 0, 0, 1), edge(0, 0, 6, -1, -1), edge(0, 6, 5), edge(0, 5, 2), edge(0, 7, 5), edge(0, 1, 1), edge(0, 0, 0), edge(0, 42, 1)];
+  const edges = [
+    edge(0, 0, 1),
+    edge(0, 0, 2, 1),
+    edge(0, 1, 3),
+    edge(0, 2, 3, 0, 1),
+    edge(0, 1, 4),
+    edge(0, 3, 5),
+    edge(0, 4, 5, 0, 1),
+    edge(0, 5, 0),
+    edge(0, 3, 0, 0, 1),
+    edge(0, 0, 6, -1, -1),
+    edge(0, 6, 5),
+    edge(0, 5, 2),
+    edge(0, 7, 5),
+    edge(0, 1, 1),
+    edge(0, 0, 0),
+    edge(0, 42, 1),
+  ];
   const graph: Graph = { version: 1, mode: "train", forwards: 1, calls, edges };
   const scene = lay(graph);
   assert.equal([...scene.port].filter(p => p < 0).length, 9);
-  assert.deepEqual([...scene.port].filter(p => p >= 0).map(p => [portNumber(p), p % 2]).sort(), [[-1, 0], [0, 0], [0, 1], [1, 0], [1, 1]].sort());
+  assert.deepEqual(
+    [...scene.port]
+      .filter(p => p >= 0)
+      .map(p => [portNumber(p), p % 2])
+      .sort(),
+    [
+      [-1, 0],
+      [0, 0],
+      [0, 1],
+      [1, 0],
+      [1, 1],
+    ].sort(),
+  );
   const kept = new Set(scene.edge);
   assert.ok(!kept.has(13) && !kept.has(15), "an edge to itself and one from nowhere are not drawn");
   assert.equal(kept.size, 14);
 });
 
 test("very deep nesting does not exhaust the stack", () => {
-  const calls = [call(0, null, "", "Net")], edges = [];
-  for (let i = 1; i < 3000; i++) { calls.push(call(i, i - 1, `m${i}`, "Wrap")); edges.push(edge(i - 1, i - 1, i), edge(i - 1, i, i - 1)); }
+  const calls = [call(0, null, "", "Net")],
+    edges = [];
+  for (let i = 1; i < 3000; i++) {
+    calls.push(call(i, i - 1, `m${i}`, "Wrap"));
+    edges.push(edge(i - 1, i - 1, i), edge(i - 1, i, i - 1));
+  }
   const scene = lay({ version: 1, mode: "train", forwards: 1, calls, edges });
   assert.equal([...scene.port].filter(p => p < 0).length, 2999);
 });
