@@ -18,25 +18,41 @@ int& open_batches() noexcept {
 }
 
 /// Explains why the module cannot be hooked and how to change that.
-std::string way_out(const model::ModuleRef& module) {
+model::detail::Obstacle obstacle_of(const model::ModuleRef& module) {
   if (module.exported()) {
-    return "none of its tensors was tapped when the model was exported; tap it with torchtap.export.tapped.";
+    return {"not tapped",
+            "none of its tensors was tapped when the model was exported; tap it with "
+            "torchtap.export.tapped."};
   }
   const torch::nn::Module& inside = module.module();
   const std::string type = c10::demangle(typeid(inside).name());
   if (type == "torch::nn::SequentialImpl") {
-    return "a Sequential is hooked through its entries, and it has no entries yet; add them first.";
+    return {"no entries",
+            "a Sequential is hooked through its entries, and it has no entries yet; add them first."};
   }
   if (const model::detail::InterposedCalls* calls = model::detail::interposed_calls())
     return calls->why_not(inside);
   const bool builtin = type.compare(0, 11, "torch::nn::") == 0;
-  return c10::str(
-      "its forward is called directly, where LibTorch offers no place for a hook. To make it reachable, "
-      "link the program with torchtap::transparent; ",
-      builtin ? "declare it as torchtap::nn::" + module.type() + " instead of torch::nn::" + module.type()
-              : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
-      "; or make it an entry of a torch::nn::Sequential. selectors::reachable() selects the modules that can "
-      "be hooked in this program.");
+  return {"called directly",
+          c10::str("its forward is called directly, where LibTorch offers no place for a hook. To make it "
+                   "reachable, link the program with torchtap::transparent; ",
+                   builtin ? "declare it as torchtap::nn::" + module.type() +
+                                 " instead of torch::nn::" + module.type()
+                           : "declare its type with TORCHTAP_MODULE instead of TORCH_MODULE",
+                   "; or make it an entry of a torch::nn::Sequential.")};
+}
+
+std::string quoted(const model::ModuleRef& module) {
+  return c10::str("\"", module.path(), "\" (", module.type(), ")");
+}
+
+void check_has_forward(const model::ModuleRef& module) {
+  TORCH_CHECK_VALUE(!model::detail::Access::node(module).uncalled, "hooks::attach: ", quoted(module),
+                    " is used without a call: the MultiheadAttention around it computes with its parameters, "
+                    "so no hook would run. What it would return is the first output of that "
+                    "MultiheadAttention; attach there.");
+  TORCH_CHECK_VALUE(module.has_forward(), "hooks::attach: ", quoted(module), " has no ", module.method(),
+                    ", so it is never called; attach to its submodules.");
 }
 
 /// Throws unless the code of an exported model runs hooks of this kind around the module.
@@ -97,13 +113,31 @@ void DeferredCompile::commit() {
   if (--open_batches() == 0) detail::Registry::instance().compile_scripts();
 }
 
+void check_reachable(const std::vector<model::ModuleRef>& modules) {
+  constexpr std::size_t kSome = 5;
+  std::vector<const model::ModuleRef*> missed;
+  std::string others;
+  for (const auto& module : modules) {
+    check_has_forward(module);
+    if (module.reachable()) continue;
+    missed.push_back(&module);
+    if (missed.size() == 1 || missed.size() > kSome) continue;
+    others += c10::str(missed.size() == 2 ? "" : ", ", quoted(module), ", ", obstacle_of(module).brief);
+  }
+  if (missed.empty()) return;
+  if (missed.size() > kSome) others += c10::str(" and ", missed.size() - kSome, " more");
+  if (!others.empty()) others = " Nor can " + others + ".";
+  const std::size_t reached = modules.size() - missed.size();
+  if (modules.size() > 1) others += c10::str(" ", reached, " of the ", modules.size(), " modules can.");
+  TORCH_CHECK_VALUE(false, "hooks::attach: ", quoted(*missed.front()),
+                    " cannot be reached: ", obstacle_of(*missed.front()).text, others,
+                    " selectors::reachable() selects the modules that can be hooked in this program, such as "
+                    "those around and inside of one that may not be changed.");
+}
+
 Handle attach(const model::ModuleRef& module, Kind kind, Callback callback) {
-  TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for \"", module.path(), "\" (",
-                    module.type(), ") is empty.");
-  TORCH_CHECK_VALUE(module.has_forward(), "hooks::attach: \"", module.path(), "\" (", module.type(),
-                    ") has no ", module.method(), ", so it is never called; attach to its submodules.");
-  TORCH_CHECK_VALUE(module.reachable(), "hooks::attach: \"", module.path(), "\" (", module.type(),
-                    ") cannot be reached: ", way_out(module));
+  TORCH_CHECK_VALUE(callback != nullptr, "hooks::attach: the callback for ", quoted(module), " is empty.");
+  check_reachable({module});
   if (module.exported()) check_taps(module, kind);
   auto hook = std::make_shared<detail::Hook>();
   hook->kind = kind;

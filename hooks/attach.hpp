@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torchtap/core/api.hpp>
 #include <torchtap/hooks/event.hpp>
@@ -76,8 +77,12 @@ class [[nodiscard]] TORCHTAP_API DeferredCompile {
 /// `register_forward_hook` family.
 TORCHTAP_API Handle attach(const model::ModuleRef& module, Kind kind, Callback callback);
 
-/// The same for a module outside of a model: one whose type opted in (`TORCHTAP_MODULE`, `torchtap::nn::…`),
-/// or a `Sequential`.
+/// Throws what `attach` would throw if one of several modules has no forward or cannot be reached. The
+/// message says how many those are, and names some with their reasons.
+TORCHTAP_API void check_reachable(const std::vector<model::ModuleRef>& modules);
+
+/// The same as `attach` for a module outside of a model: one whose type opted in (`TORCHTAP_MODULE`,
+/// `torchtap::nn::…`), or a `Sequential`.
 TORCHTAP_API Handle attach(torch::nn::Module& module, Kind kind, Callback callback);
 
 /// The same for the module inside an `AnyModule`.

@@ -47,7 +47,8 @@ class TORCHTAP_API ModuleRef {
   std::int64_t depth() const noexcept;
   /// Whether it has no submodules.
   bool leaf() const noexcept;
-  /// Whether it has a forward; `ModuleList`, `ModuleDict`, `ParameterList` and `ParameterDict` do not. For a
+  /// Whether it has a forward that may be called; `ModuleList`, `ModuleDict`, `ParameterList` and
+  /// `ParameterDict` have none, and LibTorch never calls the `out_proj` of a `MultiheadAttention`. For a
   /// TorchScript module: whether it has the method that the walk was made for.
   bool has_forward() const noexcept;
   /// Whether hooks can be attached to it in this program.

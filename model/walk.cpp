@@ -1,4 +1,5 @@
 #include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/parameterdict.h>
@@ -37,6 +38,12 @@ bool has_forward(const Module& module) {
   return !lacks_forward(module) && detail::noted_type(typeid(module)) != Following::no_forward;
 }
 
+/// Whether LibTorch's forward of the parent computes with the child's parameters instead of calling it.
+bool leaves_uncalled(const Module& parent, const std::string& child) {
+  return child == "out_proj" && dynamic_cast<const torch::nn::MultiheadAttentionImpl*>(&parent) != nullptr &&
+         pretty_type_name(parent) == "MultiheadAttention";  // the forward of a derived type may call it
+}
+
 // If the module's forward runs its hooks, a holder that calls this forward must not run them again. Only a
 // holder made for a base class bypasses it. AnyModule does not call through a view.
 void add_holder(Doors& doors, torch::nn::AnyModulePlaceholder* holder, const Module& module) {
@@ -65,6 +72,7 @@ class Walk {
   std::vector<ModuleRef> finish(std::size_t skip) {
     std::vector<ModuleRef> refs;
     for (const auto& node : order_) {
+      node->has_forward = node->has_forward && !node->uncalled;
       const auto entries = entries_.equal_range(node->module);
       for (auto entry = entries.first; entry != entries.second; ++entry) {
         add_holder(node->doors, entry->second, *node->module);
@@ -83,15 +91,18 @@ class Walk {
 
  private:
   /// Returns false and adds an alias if the module was met before.
-  bool add(Module& module, std::shared_ptr<Module> keep, const std::string& path, std::int64_t depth) {
+  bool add(Module& module, std::shared_ptr<Module> keep, const std::string& path, std::int64_t depth,
+           bool uncalled = false) {
     const auto [found, is_new] = nodes_.try_emplace(&module, order_.size());
     if (!is_new) {
       order_[found->second]->aliases.push_back(path);
+      order_[found->second]->uncalled = order_[found->second]->uncalled && uncalled;
       return false;
     }
     auto node = std::make_shared<Node>();
     node->path = path;
     node->depth = depth;
+    node->uncalled = uncalled;
     node->identity = node->module = &module;
     node->keep = std::move(keep);
     node->type = pretty_type_name(module);
@@ -112,7 +123,7 @@ class Walk {
     for (const auto& child : module.named_children()) {
       if (child.value() == nullptr) continue;  // register_module of an empty holder leaves a null child
       const std::string child_path = path.empty() ? child.key() : path + "." + child.key();
-      add(*child.value(), child.value(), child_path, depth);
+      add(*child.value(), child.value(), child_path, depth, leaves_uncalled(module, child.key()));
       if (recursive) visit_children(*child.value(), child_path, depth + 1, true);
     }
   }

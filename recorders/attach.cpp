@@ -92,6 +92,7 @@ Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name
 
 Recorder& Recorder::attach(const std::vector<model::ModuleRef>& modules) {
   check_not_moved("attach");
+  hooks::check_reachable(modules);
   hooks::DeferredCompile batch;
   AttachedList added;
   struct Withdraw {  // undoes `store_in` unless all were attached

@@ -29,10 +29,14 @@ std::int64_t Subrecorder::dropped() const noexcept {
   return record_->dropped();
 }
 
+std::string Subrecorder::note() const {
+  return record_->note();
+}
+
 at::Tensor Subrecorder::tensor() const {
   const core::Value value = record_->value();
   TORCH_CHECK_VALUE(!value.is_none(), record_->describe(), ": nothing was recorded yet (", events(),
-                    " events were seen).");
+                    " events were seen).", note().empty() ? "" : " Maybe " + note());
   TORCH_CHECK_VALUE(!value.is_list(), record_->describe(), ": every sample is kept, here ", value.describe(),
                     "; call tensors().");
   TORCH_CHECK_VALUE(value.is_tensor(), record_->describe(), ": there are several results, ", value.describe(),
@@ -43,7 +47,8 @@ at::Tensor Subrecorder::tensor() const {
 at::Tensor Subrecorder::tensor(const std::string& result) const {
   const core::Results all = results();
   TORCH_CHECK_VALUE(!all.empty(), record_->describe(), ": nothing was recorded yet (", events(),
-                    " events were seen), so there is no \"", result, "\".");
+                    " events were seen), so there is no \"", result, "\".",
+                    note().empty() ? "" : " Maybe " + note());
   return all.at(result);
 }
 

@@ -116,6 +116,9 @@ std::int64_t RecordedEntry::samples() const noexcept {
 const std::string& RecordedEntry::reduction() const noexcept {
   return description_->reduction;
 }
+const std::string& RecordedEntry::note() const noexcept {
+  return description_->note;
+}
 std::int64_t RecordedEntry::bytes() const noexcept {
   return description_->bytes;
 }

@@ -79,6 +79,8 @@ class TORCHTAP_API RecordedEntry {
   std::int64_t samples() const noexcept;
   /// The reduction, such as "Moments"; "" if every sample is kept.
   const std::string& reduction() const noexcept;
+  /// Why there may be no samples although the module ran; "" if there are some, or nothing is known.
+  const std::string& note() const noexcept;
   /// The `.pt` file, with its directory; "" for an entry without samples.
   std::string file() const;
   /// The size of the file, or of all shards, in bytes.

@@ -35,6 +35,7 @@ void check_entry(const Entry& entry, std::size_t index) {
   check_name(where, "type", entry.type);
   check_name(where, "kind", entry.kind);
   check_name(where, "reduction", entry.reduction);
+  check_name(where, "note", entry.note);
   const std::string name = named(index, entry.path);
   TORCH_CHECK_VALUE(entry.samples >= 0, "save: ", name, " claims ", entry.samples,
                     " samples; expected 0 or more.");

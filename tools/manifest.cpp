@@ -6,6 +6,7 @@
 #include "table.hpp"
 #include "terminal.hpp"
 #include "texts.hpp"
+#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -32,6 +33,11 @@ void print_table(const std::vector<const Layer*>& layers) {
                bytes_text(entry.bytes())});
   }
   table.print(std::cout);
+  for (const Layer* layer : layers) {
+    if (layer->entry.note().empty()) continue;
+    print_wrapped(std::cout,
+                  shown_path(layer->path) + " has no samples: maybe " + printable(layer->entry.note()));
+  }
 }
 
 }  // namespace

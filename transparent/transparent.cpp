@@ -17,6 +17,8 @@
 namespace torchtap::transparent {
 namespace {
 
+using model::detail::Obstacle;
+
 std::atomic<bool> norms_are_compiled_in{false};
 
 std::string file_of(const void* code) {
@@ -26,51 +28,54 @@ std::string file_of(const void* code) {
 }
 
 /// Explains why calls of a user-defined type are not seen and how to change that.
-std::string why_not_followed(const std::string& type, std::optional<model::detail::Following> following) {
+Obstacle why_not_followed(const std::string& type, std::optional<model::detail::Following> following) {
   using model::detail::Following;
   if (!following.has_value()) {
-    return c10::str(
-        "no holder of ", type,
-        " was made in a part of the program that is linked with torchtap::transparent. Declare the type "
-        "with TORCH_MODULE (a class template: with a class of your own that derives from "
-        "torch::nn::ModuleHolder), and make the module with that holder instead of std::make_shared.");
+    return {"no holder of its type was seen",
+            c10::str("no holder of ", type,
+                     " was made in a part of the program that is linked with torchtap::transparent. Declare "
+                     "the type with TORCH_MODULE (a class template: with a class of your own that derives "
+                     "from torch::nn::ModuleHolder), and make the module with that holder instead of "
+                     "std::make_shared.")};
   }
   switch (*following) {
     case Following::yes:
-      return c10::str(
-          "it was made with std::make_shared or new, so it may be called without its holder, or by a library "
-          "that was compiled without torchtap::transparent. Make it with its holder, as in `Name "
-          "module(arguments);` for TORCH_MODULE(Name), and link torchtap::transparent where it is made.");
+      return {"not made by its holder",
+              "its holder did not make it in a part of the program that is linked with "
+              "torchtap::transparent, but std::make_shared, new, or a library that was compiled without; so "
+              "it may be called where no call is seen. Make it with its holder, as in `Name "
+              "module(arguments);` for TORCH_MODULE(Name), and link torchtap::transparent where it is made."};
     case Following::incomplete:
-      return c10::str("the class was not yet defined where its holder was first used. Define ", type,
-                      " before the first function that uses its holder.");
+      return {"its class was defined too late",
+              c10::str("the class was not yet defined where its holder was first used. Define ", type,
+                       " before the first function that uses its holder.")};
     case Following::final_class:
-      return c10::str(
-          "the class is final, or its destructor is not public: its holder calls modules through a class "
-          "derived from ",
-          type, ". Remove `final`.");
+      return {"its class is final",
+              c10::str("the class is final, or its destructor is not public: its holder calls modules "
+                       "through a class derived from ",
+                       type, ". Remove `final`.")};
     case Following::no_forward:
-      return "it has no forward.";
+      return {"no forward", "it has no forward."};
     case Following::no_single_forward:
-      return c10::str(
-          "its holder cannot tell which forward to follow: ", type,
-          "::forward is overloaded, a template, static, private, or not a function. Give the class "
-          "exactly one public member function forward.");
+      return {"its forward is overloaded or a template",
+              c10::str("its holder cannot tell which forward to follow: ", type,
+                       "::forward is overloaded, a template, static, private, or not a function. Give the "
+                       "class exactly one public member function forward.")};
     case Following::unusual_forward:
-      return c10::str(
-          type,
-          "::forward is volatile, `&&` or takes C variadic arguments, which its holder cannot pass on. "
-          "Declare it without.");
+      return {"its forward has qualifiers",
+              c10::str(type,
+                       "::forward is volatile, `&&` or takes C variadic arguments, which its holder cannot "
+                       "pass on. Declare it without.")};
     case Following::returns_reference:
-      return c10::str(
-          type,
-          "::forward returns a reference, which may refer to an argument that hooks have replaced. "
-          "Return a value.");
+      return {"its forward returns a reference",
+              c10::str(type,
+                       "::forward returns a reference, which may refer to an argument that hooks have "
+                       "replaced. Return a value.")};
     case Following::immovable_values:
-      return c10::str(
-          type,
-          "::forward takes or returns by value a type that can be neither copied nor moved, or that is not "
-          "defined where forward is called. Pass it by reference.");
+      return {"values that cannot be moved",
+              c10::str(type,
+                       "::forward takes or returns by value a type that can be neither copied nor moved, or "
+                       "that is not defined where forward is called. Pass it by reference.")};
   }
   return {};
 }
@@ -89,21 +94,24 @@ class Linkage final : public model::detail::InterposedCalls {
            (norms_are_compiled_in || norms_.count(typeid(module)) == 0);
   }
 
-  std::string why_not(const torch::nn::Module& module) const override {
+  Obstacle why_not(const torch::nn::Module& module) const override {
     const std::string type = c10::demangle(typeid(module).name());
     if (module.weak_from_this().expired()) {
-      return "no std::shared_ptr owns it, so torchtap::transparent cannot tell when it dies; make it with "
-             "its holder.";
+      return {"no std::shared_ptr owns it",
+              "no std::shared_ptr owns it, so torchtap::transparent cannot tell when it dies; make it with "
+              "its holder."};
     }
     if (const auto found = types().find(typeid(module)); found != types().end()) {
-      if (!found->second.empty()) return found->second;
-      return "LibTorch compiles the forward of " + type +
-             " into the program, and no part of this program was compiled with torchtap::transparent; link "
-             "torchtap::transparent to the CMake target that calls this module, or make the module an entry "
-             "of a torch::nn::Sequential.";
+      if (!found->second.empty()) return {"called past torchtap", found->second};
+      return {"compiled in without torchtap::transparent",
+              "LibTorch compiles the forward of " + type +
+                  " into the program, and no part of this program was compiled with torchtap::transparent; "
+                  "link torchtap::transparent to the CMake target that calls this module, or make the module "
+                  "an entry of a torch::nn::Sequential."};
     }
-    return c10::str(why_not_followed(type, model::detail::noted_type(typeid(module))),
-                    " Or make it an entry of a torch::nn::Sequential.");
+    Obstacle obstacle = why_not_followed(type, model::detail::noted_type(typeid(module)));
+    obstacle.text += " Or make it an entry of a torch::nn::Sequential.";
+    return obstacle;
   }
 
   const std::unordered_map<std::type_index, std::string>& types() const noexcept { return types_; }
@@ -154,7 +162,7 @@ bool sees_inside_torch() {
 [[gnu::constructor]] void install() {
   struct Lazy final : model::detail::InterposedCalls {
     bool cover(const torch::nn::Module& module) const override { return Linkage::instance().cover(module); }
-    std::string why_not(const torch::nn::Module& module) const override {
+    Obstacle why_not(const torch::nn::Module& module) const override {
       return Linkage::instance().why_not(module);
     }
   };

@@ -1,4 +1,7 @@
+#include <torch/nn/module.h>
+
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <typeindex>
 #include <unordered_map>
@@ -20,7 +23,23 @@ Notes& notes() {
   return *notes;
 }
 
+/// Null for a module that no holder in a program linked with torchtap::transparent made.
+bool* given_out_flag(const torch::nn::Module& module) noexcept {
+  const auto owner = module.weak_from_this().lock();
+  const auto* made = std::get_deleter<MadeByHolder>(owner);
+  return made == nullptr ? nullptr : &made->given_out;
+}
+
 }  // namespace
+
+void note_given_out(const torch::nn::Module& module) noexcept {
+  if (bool* flag = given_out_flag(module)) __atomic_store_n(flag, true, __ATOMIC_RELAXED);
+}
+
+bool given_out(const torch::nn::Module& module) noexcept {
+  const bool* flag = given_out_flag(module);
+  return flag != nullptr && __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
 
 void note_type(const std::type_info& type, Following following) {
   const std::lock_guard<std::mutex> lock(notes().mutex);

@@ -24,7 +24,8 @@ enum class Interposed {
 /// Deleter of modules made by such a holder. `std::get_deleter` finds it, which distinguishes them from
 /// modules made by `std::make_shared`.
 struct TORCHTAP_API MadeByHolder {
-  bool by_make_shared = false;  ///< LibTorch would have called it, and it ignores the type's operator new
+  bool by_make_shared = false;     ///< LibTorch would have called it, and it ignores the type's operator new
+  mutable bool given_out = false;  ///< see `note_given_out`; atomic
 
   template <class Impl>
   void operator()(Impl* module) const {
@@ -53,13 +54,24 @@ TORCHTAP_API void note_type(const std::type_info& type, Following following);
 /// The record of a type; empty if there is none.
 TORCHTAP_API std::optional<Following> noted_type(const std::type_info& type);
 
+/// Notes that the program got a pointer to the module by the module's own type. Calls through it are not
+/// seen.
+TORCHTAP_API void note_given_out(const torch::nn::Module& module) noexcept;
+/// Whether it got one.
+TORCHTAP_API bool given_out(const torch::nn::Module& module) noexcept;
+
+/// Why hooks of a module would not run.
+struct Obstacle {
+  const char* brief;  ///< a few words, for lists
+  std::string text;   ///< the reason and the remedy: the end of an error message
+};
+
 /// The interposed calls of a program linked with torchtap::transparent.
 class TORCHTAP_API InterposedCalls {
  public:
   /// Whether every call of this module's forward runs its hooks.
   virtual bool cover(const torch::nn::Module& module) const = 0;
-  /// The reason why not and the remedy: the end of an error message.
-  virtual std::string why_not(const torch::nn::Module& module) const = 0;
+  virtual Obstacle why_not(const torch::nn::Module& module) const = 0;
 
  protected:
   ~InterposedCalls() = default;

@@ -59,6 +59,7 @@ struct Node {
   std::int64_t depth = 0;
   bool leaf = true;
   bool has_forward = true;
+  bool uncalled = false;           // LibTorch computes with its parameters and never calls it
   const void* identity = nullptr;  // distinguishes modules
   torch::nn::Module* module = nullptr;
   std::shared_ptr<torch::nn::Module> keep;  // null for a module on the stack

@@ -5,6 +5,8 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/detail/node.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
@@ -16,7 +18,9 @@ Awaited*& awaited_in_this_thread() noexcept {
 
 Record::Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone)
     : Record(kind, std::move(options),
-             storage::EntryId{module.path(), module.aliases(), module.type(), name_of(kind)}, alone) {}
+             storage::EntryId{module.path(), module.aliases(), module.type(), name_of(kind)}, alone) {
+  watched_ = model::detail::Access::node(module).keep;
+}
 
 Record::Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone)
     : id(std::move(id)),
@@ -45,6 +49,13 @@ void Record::store_in(std::shared_ptr<Store> store) {
 
 std::string Record::describe() const {
   return c10::str(id.kind, " \"", id.path, "\" (", id.type, ")");
+}
+
+std::string Record::note() const {
+  const auto module = watched_.lock();
+  if (samples() != 0 || module == nullptr || !model::detail::given_out(*module)) return {};
+  return "the program got a pointer to this module by as<Impl>() instead of as<Holder>(), or in a file "
+         "compiled with TORCHTAP_EXACT_TYPES; calls through that pointer are not seen.";
 }
 
 SlotData Record::make_slot() const {

@@ -24,6 +24,10 @@
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/storage/entry.hpp>
 
+namespace torch::nn {
+class Module;
+}
+
 namespace torchtap::recorders::detail {
 
 class Record;
@@ -115,6 +119,8 @@ class Record {
   void apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function);
   void reset();
 
+  /// Why there may be no samples although the module ran; empty if there are some, or nothing is known.
+  std::string note() const;
   /// "ForwardOutput "layer1" (Conv2d)": how messages begin.
   std::string describe() const;
 
@@ -175,6 +181,7 @@ class Record {
   std::vector<core::SavedSink> saved_locked() const;
   void join(std::vector<SlotData>& mine, const std::vector<SlotData>& theirs) const;
 
+  std::weak_ptr<const torch::nn::Module> watched_;
   mutable std::mutex mutex_;
   mutable std::vector<SlotData> slots_;   // one, or with all_tensors as many as were seen
   mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock

@@ -63,7 +63,10 @@ storage::Entry Record::entry() const {
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();
   entry.samples = recorded_;
-  if (entry.samples == 0) return entry;
+  if (entry.samples == 0) {
+    entry.note = note();
+    return entry;
+  }
   entry.value = value_locked();
   entry.state = saved_locked();
   return entry;

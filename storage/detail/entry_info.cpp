@@ -81,6 +81,7 @@ Description describe(const Entry& entry, std::size_t index) {
   part.index = static_cast<std::int64_t>(index);
   part.samples = entry.samples;
   part.reduction = entry.reduction;
+  part.note = entry.note;
   part.holds = holds(entry.value);
   if (part.holds == "tensor" || part.holds == "text") part.number = 1;
   if (part.holds == "list") part.number = static_cast<std::int64_t>(entry.value.list().size());

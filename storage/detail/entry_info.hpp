@@ -54,6 +54,7 @@ struct Description : EntryId {
   ShapeSummary form;
   std::string file;
   std::int64_t bytes = 0;
+  std::string note;               // absent if empty
   std::vector<ShardInfo> shards;  // instead of a file
   std::int64_t dropped = 0;
 
@@ -63,13 +64,16 @@ struct Description : EntryId {
             CEREAL_NVP(samples), CEREAL_NVP(reduction), CEREAL_NVP(holds), CEREAL_NVP(number),
             CEREAL_NVP(keys), cereal::make_nvp("dtype", form.dtype), cereal::make_nvp("shape", form.shape),
             cereal::make_nvp("ragged", form.ragged), CEREAL_NVP(file), CEREAL_NVP(bytes));
-    if constexpr (Archive::is_loading::value) {
-      const char* next = archive.getNodeName();
-      if (next == nullptr || std::string(next) != "shards") return;
-    } else if (shards.empty()) {
-      return;
-    }
-    archive(CEREAL_NVP(shards), CEREAL_NVP(dropped));
+    const auto present = [&]([[maybe_unused]] const char* name, [[maybe_unused]] bool filled) {
+      if constexpr (Archive::is_loading::value) {
+        const char* next = archive.getNodeName();
+        return next != nullptr && std::string(next) == name;
+      } else {
+        return filled;
+      }
+    };
+    if (present("note", !note.empty())) archive(CEREAL_NVP(note));
+    if (present("shards", !shards.empty())) archive(CEREAL_NVP(shards), CEREAL_NVP(dropped));
   }
 
   /// The entry with its shards, without `file`.

@@ -8,8 +8,10 @@
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/selectors/selectors.hpp>
+#include <torchtap/storage/recording.hpp>
 
 #include "../hooks/support.hpp"
+#include "../support.hpp"
 
 namespace hooks = torchtap::hooks;
 using hooks::Event;
@@ -104,6 +106,26 @@ std::string why_not(const Holder& module) {
       [&] { hooks::attach(*module.ptr(), Kind::forward_output, [](Event&) {}).remove(); });
 }
 
+template <class M>
+std::string taken(M& /*module*/) {
+  return "the template";
+}
+std::string taken(VirtualImpl& /*module*/) {
+  return "VirtualImpl";
+}
+
+/// Its attention computes with `out_proj` and does not call it; `other` is called.
+struct AttendingImpl : torch::nn::Module {
+  torch::nn::MultiheadAttention attention{4, 2};
+  torch::nn::Linear other{4, 4};
+  explicit AttendingImpl(bool shared = false) {
+    register_module("attention", attention);
+    register_module("other", shared ? other = attention->out_proj : other);
+  }
+  T forward(T x) { return other(std::get<0>(attention(x, x, x))); }
+};
+TORCH_MODULE(Attending);
+
 const auto x = at::ones({1});
 using Values = std::vector<double>;
 
@@ -179,6 +201,90 @@ BOOST_AUTO_TEST_CASE(views) {
   Overriding overriding;
   BOOST_TEST(dynamic_cast<OverridingImpl*>(overriding->as<Virtual>()) == overriding.get());
   BOOST_TEST(dynamic_cast<OverridingImpl*>(Virtual()->as<Virtual>()) == nullptr);
+  // A limit that docs/compatibility.md tells, and transparent_programs/exact.cpp measures.
+  BOOST_TEST(taken(*overriding->as<Virtual>()) == "the template");
+  BOOST_TEST(taken(*Virtual().operator->()) == "the template");
+  Virtual module;
+  BOOST_TEST(taken(*module) == "VirtualImpl");
+  BOOST_TEST(taken(*module.get()) == "VirtualImpl");
+  BOOST_TEST(taken(*module->as<VirtualImpl>()) == "VirtualImpl");
+}
+
+BOOST_AUTO_TEST_CASE(calls_that_may_not_have_been_seen_are_told) {
+  const torchtap_test::TemporaryDirectory folder;
+  Virtual module, quiet;
+  torchtap::recorders::ForwardOutput outputs;
+  outputs.modules(*module).modules(*quiet);
+  const auto note_in = [&](const std::string& name) {
+    outputs.save(folder / name, torchtap::storage::SaveOptions().mkdir(true));
+    return torchtap::storage::load(folder / name).at(0).note();
+  };
+  BOOST_TEST(outputs[0].note().empty());
+  BOOST_TEST(note_in("before").empty());
+  const torch::nn::Module& plain = *module;
+  BOOST_TEST(plain.as<Overriding>() == nullptr);
+  BOOST_TEST(plain.as<Virtual>() != nullptr);
+  BOOST_TEST(outputs[0].note().empty());
+  static_cast<torch::nn::Module&>(*module).as<VirtualImpl>()->forward(x);
+  BOOST_TEST(outputs[0].samples() == 0);
+  BOOST_TEST(contains(outputs[0].note(), "as<Impl>()"), outputs[0].note());
+  BOOST_TEST(outputs[1].note().empty());
+  BOOST_TEST(note_in("between") == outputs[0].note());
+  const auto refused = message_of<c10::ValueError>([&] { outputs[0].tensor(); });
+  BOOST_TEST(contains(refused, "as<Impl>()"), refused);
+  module->forward(x);
+  BOOST_TEST(outputs[0].samples() == 1);
+  BOOST_TEST(outputs[0].note().empty());
+  BOOST_TEST(note_in("after").empty());
+}
+
+BOOST_AUTO_TEST_CASE(what_attention_uses_without_a_call) {
+  const auto input = at::ones({3, 1, 4});
+  Attending model;
+  torchtap::recorders::ForwardOutput outputs;
+  outputs.modules(*model);
+  BOOST_TEST(outputs.size() == 3);  // not attention.out_proj
+  const auto out = model->forward(input);
+  for (const auto& output : outputs) BOOST_TEST(output.samples() == 1, output.path());
+  BOOST_TEST(at::equal(outputs.at("other").tensors().at(0), out));
+  const auto projection = torchtap::model::find(*model, "attention.out_proj");
+  BOOST_TEST(!projection.has_forward());
+  const auto refused = message_of<c10::ValueError>(
+      [&] { hooks::attach(projection, Kind::forward_output, [](Event&) {}).remove(); });
+  BOOST_TEST(contains(refused, "used without a call"), refused);
+  BOOST_TEST(message_of<c10::ValueError>([&] {
+               outputs.modules(*model, torchtap::selectors::names("attention.out_proj"));
+             }) != "(nothing was thrown)");
+  // Where the same module is registered for a call of its own, too, it is seen.
+  Attending shared(true);
+  torchtap::recorders::ForwardOutput both;
+  both.modules(*shared, torchtap::selectors::names("other"));
+  shared->forward(input);
+  BOOST_TEST(both[0].samples() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(attaching_to_many_says_how_many_cannot_be_reached) {
+  struct ManyImpl : torch::nn::Module {
+    ManyImpl() {
+      register_module("good", Const());
+      register_module("made", std::make_shared<HelpersImpl>());
+      register_module("last", Final());
+      for (int i = 0; i < 5; ++i) register_module(c10::str("more", i), Overloaded());
+    }
+  };
+  const auto model = std::make_shared<ManyImpl>();
+  torchtap::recorders::ForwardOutput outputs;
+  const auto refused =
+      message_of<c10::ValueError>([&] { outputs.modules(*model, torchtap::selectors::depth(1)); });
+  for (const char* part :
+       {"\"made\" (Helpers) cannot be reached: its holder did not make it", "1 of the 8 modules can",
+        "\"last\" (Final), its class is final", "\"more0\" (Overloaded), its forward is overloaded",
+        "and 2 more", "selectors::reachable()"}) {
+    BOOST_TEST(contains(refused, part), part << " is not in: " << refused);
+  }
+  BOOST_TEST(outputs.empty());
+  outputs.modules(*model, torchtap::selectors::reachable());
+  BOOST_TEST(outputs.size() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(objects_are_what_libtorch_would_have_made) {

@@ -102,7 +102,10 @@ ModuleRow Session::row(std::int64_t index) const {
     row.summed = row.summed || (ran && !node.called);
     uses = uses || inside.used_without_call;
   }
-  row.used_without_call = uses && !node.called && !row.summed && row.has_forward && row.reachable;
+  // A torch::nn module that is reachable and counts as having no forward is one that LibTorch leaves
+  // uncalled.
+  const bool may_be_used = row.reachable && (row.has_forward || !node.module.scripted());
+  row.used_without_call = uses && !node.called && !row.summed && may_be_used;
   return row;
 }
 

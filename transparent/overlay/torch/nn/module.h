@@ -18,6 +18,8 @@
 #include <string>
 #include <type_traits>
 
+#include <torchtap/model/detail/interposed.hpp>
+
 namespace torchtap::transparent::detail {
 
 /// The type of the objects seen as `T`: `T` itself, or the `Impl` of a view.
@@ -33,19 +35,23 @@ struct PlainOf<T, std::void_t<decltype(T::torchtap_is_view)>> {
 /// dynamic_cast to the type of the object, then a cast to the view that `To` asks for.
 template <class To, class From>
 To module_cast(From* module) noexcept {
-  using Target = std::remove_pointer_t<To>;
-  using Plain = typename PlainOf<std::remove_cv_t<Target>>::Type;
-  if constexpr (std::is_const_v<Target>) {
-    return static_cast<To>(dynamic_cast<const Plain*>(module));
-  } else {
-    return static_cast<To>(dynamic_cast<Plain*>(module));
+  using Target = std::remove_cv_t<std::remove_pointer_t<To>>;
+  using Impl = typename PlainOf<Target>::Type;
+  auto* const found = dynamic_cast<std::conditional_t<std::is_const_v<From>, const Impl, Impl>*>(module);
+  if constexpr (!std::is_same_v<Target, typename SeenOf<Impl>::Type>) {
+    if (found != nullptr) model::detail::note_given_out(*module);
   }
+  return static_cast<To>(found);
 }
 
 }  // namespace torchtap::transparent::detail
 
 // as<Holder>() returns the type that the holder calls through.
+#ifdef TORCHTAP_EXACT_TYPES
+#define ContainedType template TorchtapExact<>
+#else
 #define ContainedType template TorchtapSeen<>
+#endif
 #define dynamic_cast torchtap::transparent::detail::module_cast
 #include_next <torch/nn/module.h>
 #undef dynamic_cast

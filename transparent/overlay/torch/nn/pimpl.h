@@ -4,7 +4,7 @@
 // Found before LibTorch's header of this name in programs that link torchtap::transparent. Renames LibTorch's
 // ModuleHolder and puts a ModuleHolder that derives from it in its place. Objects, types and everything that
 // a holder returns stay LibTorch's; only `->`, `()` and Module::as<Holder>() go through a view of the module
-// that runs hooks around forward.
+// that runs hooks around forward. Where TORCHTAP_EXACT_TYPES is defined, as<Holder>() is LibTorch's, too.
 
 #ifdef TORCH_MODULE_IMPL
 #error \
@@ -57,6 +57,9 @@ class ModuleHolder : public TorchtapLibTorchHolder<Contained> {
   // A template, because Contained may be incomplete where a holder of it is declared.
   template <class Impl = Contained>
   using TorchtapSeen = typename torchtap::transparent::detail::SeenOf<Impl>::Type;
+
+  template <class Impl = Contained>
+  using TorchtapExact = Impl;
 
   ModuleHolder() : TorchtapBase(torchtap::transparent::detail::make_default<Contained>()) {
     static_assert(
