@@ -334,6 +334,34 @@ struct VisitSet {
   }
 };
 
+template <class T>
+constexpr bool can_be_copied();
+template <class T>
+struct PartsCanBeCopied : std::true_type {};
+template <template <class...> class X, class... Parts>
+struct PartsCanBeCopied<X<Parts...>> : std::bool_constant<(... && can_be_copied<Parts>())> {};
+template <template <class, std::size_t> class X, class Part, std::size_t N>
+struct PartsCanBeCopied<X<Part, N>> : std::bool_constant<can_be_copied<Part>()> {};
+template <template <class, unsigned> class X, class Part, unsigned N>
+struct PartsCanBeCopied<X<Part, N>> : std::bool_constant<can_be_copied<Part>()> {};
+template <class T>
+struct PartsCanBeCopied<std::shared_ptr<T>> : std::true_type {};
+
+/// Whether a copy of a `T` compiles. A std::vector<std::unique_ptr<…>> says that it can be copied and so does
+/// each struct that has one, so parts are asked, and a type that nobody specialised `Visit` for is not
+/// believed.
+template <class T>
+constexpr bool can_be_copied() {
+  if constexpr (!std::is_same_v<T, std::remove_cv_t<T>>) {
+    return can_be_copied<std::remove_cv_t<T>>();
+  } else if constexpr (!IsComplete<T>::value || !std::is_copy_constructible_v<T> ||
+                       std::is_base_of_v<torch::nn::Module, T>) {
+    return false;
+  } else {
+    return is_plain_v<T> || (!is_unknown_v<T> && PartsCanBeCopied<T>::value);
+  }
+}
+
 /// Whether a pointer's target is exactly a `T`, not a derived type.
 template <class T>
 bool is_exactly([[maybe_unused]] const T& value) {
@@ -443,7 +471,7 @@ struct Visit<std::shared_ptr<T>> {
         visit(*value);
         return;
       }
-      if constexpr (std::is_copy_constructible_v<Plain> && !detail::is_unknown_v<Plain>) {
+      if constexpr (detail::can_be_copied<Plain>()) {
         if (detail::is_exactly<Plain>(*value)) {
           auto copy = std::make_shared<Plain>(*value);
           Plain& inside = *copy;

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/is_complete.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 
@@ -117,34 +116,6 @@ template <class Impl>
 struct ForwardOf<Impl, std::void_t<decltype(&Impl::forward)>> {
   using Type = typename Signature<decltype(&Impl::forward)>::Type;
 };
-
-template <class T>
-constexpr bool can_be_copied();
-template <class T>
-struct PartsCanBeCopied : std::true_type {};
-template <template <class...> class X, class... Parts>
-struct PartsCanBeCopied<X<Parts...>> : std::bool_constant<(... && can_be_copied<Parts>())> {};
-template <template <class, std::size_t> class X, class Part, std::size_t N>
-struct PartsCanBeCopied<X<Part, N>> : std::bool_constant<can_be_copied<Part>()> {};
-template <template <class, unsigned> class X, class Part, unsigned N>
-struct PartsCanBeCopied<X<Part, N>> : std::bool_constant<can_be_copied<Part>()> {};
-template <class T>
-struct PartsCanBeCopied<std::shared_ptr<T>> : std::true_type {};
-
-/// Whether a copy of a `T` compiles. A std::vector<std::unique_ptr<…>> says that it can be copied and so does
-/// each struct that has one, so parts are asked, and a type that nobody specialised `Visit` for is not
-/// believed.
-template <class T>
-constexpr bool can_be_copied() {
-  if constexpr (!std::is_same_v<T, std::remove_cv_t<T>>) {
-    return can_be_copied<std::remove_cv_t<T>>();
-  } else if constexpr (!core::detail::IsComplete<T>::value || !std::is_copy_constructible_v<T> ||
-                       std::is_base_of_v<torch::nn::Module, T>) {
-    return false;
-  } else {
-    return is_plain_v<T> || (!is_unknown_v<T> && PartsCanBeCopied<T>::value);
-  }
-}
 
 /// One argument of a hooked call, declared as `Arg`. References refer to the caller's own object: forward may
 /// keep its address, or change members of it that are `mutable`. Here an argument by value, which hooks may

@@ -82,15 +82,19 @@ template <class T>
 struct Visit<c10::ArrayRef<T>, std::enable_if_t<!detail::is_plain_v<T>>> {
   template <class Visitor>
   static void apply(c10::ArrayRef<T>& value, Visitor&& visit) {
-    auto copy = std::make_shared<std::vector<T>>(value.begin(), value.end());
-    std::vector<T>& inside = *copy;
-    visit.copied(inside, [&value, copy](detail::CallTensors::Of of) {
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          of == detail::CallTensors::Of::inputs,
-          "hooks: a hook replaced a tensor in a c10::ArrayRef that forward returned. An ArrayRef does not "
-          "own its elements, so nothing would keep the new tensor; return a std::vector from forward.");
-      value = c10::ArrayRef<T>(*copy);
-    });
+    if constexpr (detail::can_be_copied<T>()) {
+      auto copy = std::make_shared<std::vector<T>>(value.begin(), value.end());
+      std::vector<T>& inside = *copy;
+      visit.copied(inside, [&value, copy](detail::CallTensors::Of of) {
+        TORCH_CHECK_NOT_IMPLEMENTED(
+            of == detail::CallTensors::Of::inputs,
+            "hooks: a hook replaced a tensor in a c10::ArrayRef that forward returned. An ArrayRef does not "
+            "own its elements, so nothing would keep the new tensor; return a std::vector from forward.");
+        value = c10::ArrayRef<T>(*copy);
+      });
+    } else {
+      for (const T& element : value) visit.fixed(const_cast<T&>(element));
+    }
   }
 };
 

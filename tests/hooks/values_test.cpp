@@ -629,6 +629,15 @@ struct ReadImpl : torch::nn::Module {
 };
 TORCHTAP_MODULE(Read);
 
+/// Containers that say that they can be copied, behind a pointer that is shared and in a view.
+using Owned = std::vector<std::unique_ptr<Latent>>;
+struct OwnersImpl : torch::nn::Module {
+  at::Tensor forward(std::shared_ptr<Owned> owned, c10::ArrayRef<std::unique_ptr<Latent>> rest) {
+    return owned->at(0)->mean + rest[0]->deviation;
+  }
+};
+TORCHTAP_MODULE(Owners);
+
 /// Takes one argument without tensors and one that may have some.
 struct OddImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, Config& config, std::shared_ptr<Incomplete> /*incomplete*/,
@@ -661,6 +670,25 @@ BOOST_AUTO_TEST_CASE(constants_that_cannot_be_copied_are_read) {
   const auto b = hooks::attach(*read, Kind::forward_pre, [&](Event& e) { e.inputs()[0] = at::zeros({2}); });
   BOOST_TEST(contains(message_of<c10::Error>([&] { read(single); }), "values::Single"));
   BOOST_TEST(single.tensor[0].item<double>() == 4);
+
+  Owners owners;
+  const auto owned = std::make_shared<Owned>();
+  owned->push_back(std::make_unique<Latent>(Latent{leaf(1), leaf(2)}));
+  {
+    Tensors seen;
+    const auto a = hooks::attach(*owners, Kind::forward_pre, [&](Event& e) {
+      for (int i = 0; i < e.inputs().size(); ++i) seen.push_back(e.inputs()[i]);
+    });
+    BOOST_TEST(at::equal(owners(owned, *owned), at::full({2}, 3)));
+    const Latent& held = *owned->front();
+    BOOST_TEST(same(seen, {held.mean, held.deviation, held.mean, held.deviation}));
+  }
+  for (const int slot : {0, 3}) {
+    const auto c =
+        hooks::attach(*owners, Kind::forward_pre, [&](Event& e) { e.inputs()[slot] = at::zeros({2}); });
+    const std::string refused = message_of<c10::Error>([&] { owners(owned, *owned); });
+    BOOST_TEST(contains(refused, "unique_ptr"), refused);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(types_without_tensors_and_types_that_are_unknown) {

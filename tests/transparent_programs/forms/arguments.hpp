@@ -32,6 +32,13 @@ struct OthersImpl : torch::nn::Module {
   }
 };
 TORCH_MODULE(Others);
+struct SharedImpl : torch::nn::Module {
+  T forward(T x, std::shared_ptr<Helpers> h, const std::shared_ptr<const Named>& n, std::shared_ptr<Pouch> b,
+            c10::ArrayRef<std::unique_ptr<Helper>> r, c10::ArrayRef<Pouch> v) {
+    return x + h->at(0)->k + static_cast<double>(n->size() + b->helpers.size() + r.size() + v.size());
+  }
+};
+TORCH_MODULE(Shared);
 struct AnyImpl : torch::nn::Module {
   T forward(std::any x) { return std::any_cast<T>(x) + 1; }
 };
@@ -137,7 +144,10 @@ void run() {
   pouch.helpers = helpers();
   std::cout << Vector()->forward(x, helpers()) << Map()(x, named)
             << Bag()->forward(x, pouch, {x, Pouch()}, {})
-            << Others()->forward(x, {}, {}, {}, {}, {}, {}, helpers()) << "\n";
+            << Others()->forward(x, {}, {}, {}, {}, {}, {}, helpers())
+            << Shared()->forward(x, std::make_shared<Helpers>(helpers()), std::make_shared<Named>(),
+                                 std::make_shared<Pouch>(), helpers(), {})
+            << "\n";
   std::cout << Any()->forward(x) << Any()(std::any(x)) << AnyReference()->forward(x)
             << AnyReference()->forward(x, {{"k", 3}}) << "\n";
   std::cout << Text()->forward(x, 12345) << Text()->forward(x, "a", 1.5) << "\n";
