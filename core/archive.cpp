@@ -7,7 +7,7 @@
 
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/version.hpp>
+#include <torchtap/core/detail/format.hpp>
 
 namespace torchtap::core::detail {
 namespace {
@@ -42,12 +42,8 @@ void PackedTensor::load(InputArchive& archive) {
 }
 
 void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
-  TORCH_CHECK_VALUE(found != 0, "restore: the state of ", what,
-                    " claims version 0, which never existed; "
-                    "it is damaged.");
-  TORCH_CHECK_VALUE(false, "restore: the state of ", what, " has version ", found, ", and this torchtap (",
-                    TORCHTAP_VERSION, ") reads versions up to ", current,
-                    ": a newer torchtap wrote it. Update torchtap, or record again with this one.");
+  TORCH_CHECK_VALUE(false, "restore: cannot read the state of ", what, ": ",
+                    core::detail::unreadable_format("version", found, current), ".");
 }
 
 PackedTensor pack(const at::Tensor& tensor) {

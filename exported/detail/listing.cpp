@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/format.hpp>
 #include <torchtap/exported/detail/listing.hpp>
 
 namespace torchtap::exported::detail {
@@ -46,9 +47,9 @@ Listing parse_listing(const std::string& json, const std::string& file) {
     TORCH_CHECK_VALUE(false, "exported::Model: the list of taps in \"", file, "\" is damaged: ", error.what(),
                       ". Compile the model again with torchtap.export.compile.");
   }
-  TORCH_CHECK_VALUE(format == kFormat, "exported::Model: the list of taps in \"", file, "\" has format ",
-                    format, ", and this torchtap reads format ", kFormat,
-                    "; compile the model with the torchtap.export of the torchtap that loads it.");
+  const std::string unreadable = core::detail::unreadable_format("format", format, kFormat);
+  TORCH_CHECK_VALUE(unreadable.empty(), "exported::Model: cannot read the list of taps in \"", file,
+                    "\": ", unreadable, ", or compile the model with the torchtap.export of this one.");
   return listing;
 }
 

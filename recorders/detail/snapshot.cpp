@@ -7,8 +7,8 @@
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/format.hpp>
 #include <torchtap/recorders/detail/snapshot.hpp>
-#include <torchtap/version.hpp>
 
 namespace torchtap::recorders::detail {
 namespace {
@@ -99,12 +99,9 @@ std::string read_snapshot(const std::string& call, std::istream& stream) {
   stream.read(header + sizeof kMagic, 4);
   if (!stream) bad_snapshot(call, "it ends too early");
   const auto format = get(header + sizeof kMagic, 4);
-  if (format == 0) bad_snapshot(call, "it has format 0, but the first is 1; it is damaged");
-  if (format > kFormat) {
-    bad_snapshot(call,
-                 c10::str("it has format ", format, ", and this torchtap (", TORCHTAP_VERSION,
-                          ") reads formats up to ", kFormat, ": a newer torchtap wrote it; update torchtap"));
-  }
+  const std::string unreadable =
+      core::detail::unreadable_format("format", static_cast<std::int64_t>(format), kFormat);
+  if (!unreadable.empty()) bad_snapshot(call, unreadable);
   stream.read(header + sizeof kMagic + 4, 16);
   if (!stream) bad_snapshot(call, "it ends too early");
   const std::uint64_t size = get(header + sizeof kMagic + 4, 8);

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
 
 #include "support.hpp"
 
@@ -182,6 +182,45 @@ BOOST_AUTO_TEST_CASE(damage_is_an_error_that_says_where) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << "something else";
   BOOST_CHECK_EXCEPTION(parts::FileRun{path}, c10::ValueError, says({"is no run"}));
   BOOST_CHECK_EXCEPTION(parts::FileRun{directory / "none"}, c10::Error, says({"none", "Options().save()"}));
+}
+
+/// A file of the first format, as tests/formats/write/views.cpp made it.
+BOOST_AUTO_TEST_CASE(the_first_format_is_read) {
+  parts::FileRun run(TORCHTAP_TEST_FORMATS "/1/run", 8);
+  BOOST_TEST(run.info().state == "finished");
+  BOOST_TEST(run.info().program == "write_view_formats");
+  BOOST_TEST(run.steps().second == 1);
+  BOOST_TEST(parts::scalars_json(run, -1).find("40.5") != std::string::npos);
+  const auto input = run.zoom(0, 0, 0);
+  BOOST_REQUIRE(input.size() == 1U);
+  BOOST_TEST(input[0].count == 4U);
+  BOOST_TEST(input[0].min == -4);
+  BOOST_TEST(input[0].sum == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_newer_format_is_told_from_damage) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "run", file = parts::run_file_path(path);
+  std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+  const auto written = [&](const std::string& head, const std::string& info) {
+    std::string bytes = head;
+    parts::put_block(bytes, parts::BlockKind::info, info);
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+  };
+  const std::string good = R"({"format": 1, "name": "n", "mantissa_bits": 3})";
+  written(parts::run_file_head(), good);
+  BOOST_TEST(parts::FileRun(path, 8).info().name == "n");
+  std::string newer = parts::run_file_head();
+  newer[4] = 3;
+  const auto refused = [&](const std::vector<std::string>& words) {
+    BOOST_CHECK_EXCEPTION(parts::FileRun(path, 8), c10::ValueError, says(words));
+  };
+  written(newer, good);
+  refused({file, "written by a newer torchtap (format 3; this one reads up to 1)", "update torchtap"});
+  written(parts::run_file_head(), R"({"format": 2, "name": "n", "mantissa_bits": 3})");
+  refused({file, "written by a newer torchtap (format 2; this one reads up to 1)"});
+  written("TAPY" + newer.substr(4), good);
+  refused({file, "no run of an explorer"});
 }
 
 /// Blocks whose checksum is right, whatever is in them, as a program that means harm would write them.

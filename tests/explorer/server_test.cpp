@@ -8,7 +8,7 @@
 
 #include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/bytes.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 
 #include "client.hpp"
 

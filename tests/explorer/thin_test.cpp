@@ -8,9 +8,9 @@
 #include <map>
 
 #include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
 #include <torchtap/views/explorer/detail/updates.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
 
 #include "support.hpp"
 

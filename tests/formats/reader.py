@@ -342,11 +342,195 @@ def read_states(folder):
     return states
 
 
+class Columns:
+    """The graph of a saved trace: columns by name, lists as lists."""
+
+    def __init__(self, value):
+        assert value.pop("format").numbers == [1]
+        for name, column in value.items():
+            if isinstance(column, Tensor):
+                found = column.numbers
+            elif len(column) == 2 and all(isinstance(one, Tensor) for one in column):
+                numbers, ends = (one.numbers for one in column)
+                found = [numbers[begin:end] for begin, end in zip([0, *ends], ends)]
+            else:
+                assert all(isinstance(one, str) for one in column), name
+                found = column
+            setattr(self, name, found)
+        lengths = {len(getattr(self, name)) for name in (
+            "kind layer pass bytes flags result results nanoseconds type function name dtype device source shape parents "
+            "parameters modules output_of arguments").split()}
+        assert len(lengths) == 1, lengths
+        assert len(self.argument_name) == len(self.argument_text) == len(self.argument_nodes) == sum(self.arguments)
+        assert len(self.about) == 2 and len(self.totals) == 5
+
+
+def read_trace(folder):
+    """The graph of a saved trace, and the kept tensors by label."""
+    manifest = json.load(open(folder + "/manifest.json", encoding="utf-8"))
+    *nodes, last = manifest["entries"]
+    assert last["kind"] == "TraceGraph" and {node["kind"] for node in nodes} == {"Trace"}
+    graph = Columns(read_value(folder + "/" + last["file"])[0])
+    assert len(graph.kind) == len(nodes)
+    kept = {}
+    for node, flags in zip(nodes, graph.flags):
+        assert bool(flags & 64) == (node["samples"] == 1)
+        if node["file"]:
+            kept[node["path"]] = read_value(folder + "/" + node["file"])[0]
+    return last["type"], nodes, graph, kept
+
+
+def read_report(path):
+    """The type of the model, what is said of the whole, and the modules by path."""
+    (name, root), = json.load(open(path, encoding="utf-8")).items()
+    assert root["report"]["format"] == 2
+    modules = {}
+
+    def visit(module, path):
+        assert module["info"]["path"] == path, path
+        modules[path] = module["info"]
+        for child, inside in module["children"].items():
+            visit(inside, f"{path}.{child}" if path else child)
+
+    visit(root, "")
+    return name, root["report"], modules
+
+
+def read_run(path):
+    """A run of an explorer: info, series by number, columns by series, graphs by mode, the steps it came to, whether it ended."""
+    data = open(path, "rb").read()
+    assert data[:8] == b"TAPX\1\0\0\0"
+    run = {"info": {}, "series": {}, "columns": {}, "scalars": {}, "updates": {}, "graphs": {}, "steps": [], "ended": False}
+    at = 8
+    while at + 12 <= len(data):
+        size, checksum, own = struct.unpack_from("<III", data, at)
+        assert zlib.crc32(data[at:at + 8]) == own
+        payload = data[at + 12:at + 12 + size]
+        if len(payload) < size:
+            break  # it was being written
+        assert zlib.crc32(payload) == checksum
+        at += 12 + size
+        letter, body = payload[:1].decode(), payload[1:]
+
+        def text(begin):
+            size, = struct.unpack_from("<I", body, begin)
+            assert begin + 4 + size == len(body)
+            return body[begin + 4:].decode()
+
+        if letter == "I":
+            run["info"] = json.loads(body)
+            assert run["info"]["format"] == 1 and run["info"]["mantissa_bits"] == 3
+        elif letter == "S":
+            number, call, what, index, mode = struct.unpack_from("<iiBii", body)
+            assert number == len(run["series"])
+            run["series"][number] = {"call": call, "what": what, "index": index, "mode": mode, "name": text(17)}
+        elif letter == "C":
+            series, = struct.unpack_from("<i", body)
+            run["columns"].setdefault(series, []).append(read_column(body[4:]))
+        elif letter == "V":
+            step, value = struct.unpack_from("<qd", body)
+            run["scalars"].setdefault(text(16), []).append((step, value))
+        elif letter == "U":
+            series, step, ratio = struct.unpack("<iqd", body)
+            run["updates"].setdefault(series, []).append((step, ratio))
+        elif letter == "G":
+            run["graphs"][body[0]] = json.loads(body[9:])
+        elif letter == "T":
+            run["steps"].append(struct.unpack("<q", body)[0])
+        elif letter == "E":
+            run["ended"] = True
+    return run
+
+
+def read_column(data):
+    names = "count nan plus_inf minus_inf zeros min max sum squares".split()
+    first, last, *numbers, bins = struct.unpack_from("<qq9dI", data)
+    column = {"first": first, "last": last, **dict(zip(names, numbers)), "bins": {}}
+    at, bin_number = 92, 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = data[at], at + 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    for _ in range(bins):
+        bin_number += varint()
+        column["bins"][bin_number] = varint()
+    assert at == len(data)
+    return column
+
+
+def read_frames(path):
+    """The frames of a file, one behind the other: header, texts and the bytes of the data."""
+    data, at, frames = open(path, "rb").read(), 0, []
+    while at < len(data):
+        version, begin, length = struct.unpack_from("<HHQ", data, at + 4)
+        assert data[at:at + 4] == b"TTF1" and version == 1 and begin % 64 == length % 64 == 0
+        sequence, _, sample, call, size = struct.unpack_from("<QQQQQ", data, at + 16)
+        checksum, slot, *sizes, kind, dtype, dims, flags = struct.unpack_from("<IHHHHHBBBB", data, at + 80)
+        texts, place = [], at + 192
+        for one in sizes:
+            texts.append(data[place:place + one].decode())
+            place += one
+        values = data[at + begin:at + begin + size]
+        assert not flags & 1 or zlib.crc32(values) == checksum
+        frames.append({"sequence": sequence, "sample": sample, "call": call, "slot": slot, "kind": kind, "dtype": dtype,
+                       "texts": texts, "shape": struct.unpack_from(f"<{dims}q", data, at + 120),
+                       "data": None if flags & 2 else values})
+        at += length
+    return frames
+
+
 def log_slot(number, bits):
     """Where a LogHistogram counts a number that is not infinite."""
     if number == 0:
         return (512 << bits) + 1
     return struct.unpack("<I", struct.pack("<f", number))[0] >> (23 - bits)
+
+
+def views(folder):
+    """relu(x W' + b) of [[1, 2], [3, -4]], as tests/formats/write/views.cpp has it."""
+    before, after = [-0.5, 1, 6, 7.5, 5, -12], [0, 1, 6, 7.5, 5, 0]
+
+    model, nodes, graph, kept = read_trace(folder + "/trace")
+    assert model == "Sequential" and graph.about == ["Sequential", ""] and graph.totals[2] == graph.kind.count(1)
+    labels = [node["path"] for node in nodes]
+    assert graph.kind[0] == 0 and graph.kind[-1] == 3 and nodes[0]["type"] == "input", nodes[0]
+    linear, relu = (graph.type.index(name) for name in ("linear", "relu"))
+    assert kept[labels[0]].numbers == [1, 2, 3, -4] and kept[labels[linear]].numbers == before
+    assert kept[labels[relu]].numbers == after == kept[labels[-1]].numbers and graph.shape[relu] == [2, 3]
+    assert graph.parents[relu] == [linear] and graph.parents[0] == [] and graph.dtype[relu] == "float32"
+    read = [graph.parameter_path[use] for use in graph.parameters[linear]]
+    assert sorted(read) == ["fc.bias", "fc.weight"], read
+    assert [graph.call_path[call] for call in graph.output_of[relu]] == ["relu"] and "relu" in nodes[relu]["aliases"]
+    assert graph.module_path == ["", "fc", "relu"] and graph.module_parameters == [9, 9, 0]
+
+    name, report, modules = read_report(folder + "/report.json")
+    assert name == "Sequential" and list(modules) == ["", "fc", "relu"] and report["repeats"] == 2
+    assert modules["fc"]["num_parameters"] == 9 and modules["fc"]["forward"]["work"]["macs"] == 12
+    assert modules["fc"]["output_shapes"] == [[2, 3]] and modules["fc"]["forward"]["inclusive"]["calls"] == 2
+    assert modules[""]["zero_fraction"] == 2 / 6 and modules[""]["marks"] == ["non-finite"]
+    assert report["findings"][0]["role"] == "producer" and report["findings"][0]["function"].startswith("aten::div")
+
+    run = read_run(folder + "/run/explorer/run.tapx")
+    assert run["ended"] and run["info"]["name"] == "written" and run["steps"][-1] == 1
+    assert [step for step, _ in run["scalars"]["loss"]] == [0, 1] and run["scalars"]["loss"][0][1] == sum(after)
+    weight = next(number for number, series in run["series"].items()
+                  if (series["call"], series["what"], series["name"]) == (1, 4, "weight"))
+    first = run["columns"][weight][0]
+    assert (first["count"], first["zeros"], first["min"], first["max"], first["sum"]) == (6, 2, -1, 3, 5), first
+    assert sum(first["bins"].values()) == 4 and 2048 + 1016 in first["bins"], first["bins"]
+    assert set(run["graphs"]) == {0} and [call["path"] for call in run["graphs"][0]["calls"]] == ["", "fc", "relu"]
+
+    frames = read_frames(folder + "/frames.bin")
+    assert [frame["sequence"] for frame in frames] == list(range(1000, 1000 + len(frames))) and len(frames) == 24
+    assert frames[3]["texts"] == ["layer3.0.conv", "", "\u00e9poch\u00e8 3", ""] and frames[-1]["data"] is None
+    assert frames[6]["dtype"] == 6 and len(frames[6]["data"]) == 4 * 1 * 2 * 3 * 1 * 2 * 3, frames[6]["shape"]
 
 
 def main(folder):
@@ -407,6 +591,7 @@ def main(folder):
     moments, mapped, folded = records[0]["slots"][0]
     assert mapped["part"]["value"].numbers == [max(abs(sample[k]) for sample in samples) for k in range(6)]
     assert folded["value"].numbers == [min(sample[k] for sample in samples) for k in range(6)]
+    views(folder)
     print("all files are as docs/format.md says")
 
 

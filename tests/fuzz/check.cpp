@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/reductions/restore.hpp>
@@ -12,6 +13,14 @@
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
+#ifdef TORCHTAP_HAVE_EXPLORER
+#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/file_run.hpp>
+#endif
+#include <torchtap/views/report/report.hpp>
+#include <torchtap/views/report/save.hpp>
+#include <torchtap/views/stream/frame.hpp>
+#include <torchtap/views/trace/history.hpp>
 
 #include "commands.hpp"
 #include "corpus.hpp"
@@ -45,6 +54,10 @@ class Checker {
   void run() {
     if (input_.kind == "snapshot") return restore_snapshot(path());
     if (input_.kind == "file") return file();
+    if (input_.kind == "trace") return trace();
+    if (input_.kind == "report") return report();
+    if (input_.kind == "frames") return frames();
+    if (input_.kind == "run") return run_of_explorer();
     switch (random_.below(6)) {
       case 0:
         return recording(false);
@@ -92,6 +105,49 @@ class Checker {
     const auto options = storage::LoadOptions().mmap(mapped);
     value(storage::load_value(path(), options), mapped);
     entry(storage::load(path(), options).at(0), mapped);
+  }
+
+  void trace() {
+    std::ostringstream text;
+    const auto history = torchtap::views::trace::History::load(folder_);
+    text << history;
+    for (const auto& node : history) {
+      text << node;
+      if (node.saved()) touch(node.tensor());
+    }
+  }
+
+  void report() {
+    std::ostringstream text;
+    const auto results = torchtap::views::report::load(path());
+    torchtap::views::report::print(text, results);
+    text << torchtap::views::report::csv(results);
+  }
+
+  void frames() {
+    const std::string& bytes = input_.files.begin()->second;
+    for (std::size_t at = 0; at < bytes.size();) {
+      // A copy of what is left, so that the sanitizer sees what is read behind it.
+      const std::string rest = bytes.substr(at);
+      const auto frame = torchtap::views::stream::read_frame(rest.data(), rest.size());
+      const volatile char* const data = static_cast<const char*>(frame.data);
+      for (std::uint64_t i = 0; i < frame.data_bytes; ++i) (void)data[i];
+      at += torchtap::views::stream::frame_length(rest.data(), rest.size());
+    }
+  }
+
+  void run_of_explorer() {
+#ifdef TORCHTAP_HAVE_EXPLORER
+    namespace parts = torchtap::views::explorer::detail;
+    fs::create_directory(folder_ + "/explorer");
+    fs::rename(path(), folder_ + "/explorer/run.tapx");
+    parts::FileRun run(folder_, 8);
+    parts::series_json(run);
+    parts::scalars_json(run, -1);
+    parts::health_json(run);
+    parts::columns_bytes(run, {});
+    run.zoom(0, 0, 100);
+#endif
   }
 
   void recording(bool mapped) {

@@ -121,10 +121,10 @@ void write_folder(const std::string& path, const Files& files) {
 
 Corpus make_corpus(const std::string& folder) {
   Corpus corpus;
-  const auto add = [&](const std::string& kind, const std::string& name) {
-    const std::string path = folder + "/" + name;
+  const auto add_from = [&](const std::string& place, const std::string& kind, const std::string& name) {
+    const std::string path = place + "/" + name;
     Input input{name, kind, {}};
-    if (kind == "recording") {
+    if (kind == "recording" || kind == "trace") {
       input.files = read_folder(path);
     } else {
       std::ifstream stream(path, std::ios::binary);
@@ -138,6 +138,7 @@ Corpus make_corpus(const std::string& folder) {
     }
     corpus.inputs.push_back(std::move(input));
   };
+  const auto add = [&](const std::string& kind, const std::string& name) { add_from(folder, kind, name); };
   const auto options = storage::SaveOptions().mkdir(true).sync(false);
 
   const Value list(std::vector<at::Tensor>{sample(0), at::Tensor(), at::ones({2, 2}, at::kLong)});
@@ -184,10 +185,18 @@ Corpus make_corpus(const std::string& folder) {
 
   write_snapshot(folder + "/snapshot");
   add("snapshot", "snapshot");
+  // Of views: as they were first written.
+  for (const auto& [kind, name] :
+       {std::pair{"trace", "trace"}, {"report", "report.json"}, {"frames", "frames.bin"}}) {
+    add_from(TORCHTAP_TEST_FORMATS "/1", kind, name);
+  }
+#ifdef TORCHTAP_HAVE_EXPLORER
+  add_from(TORCHTAP_TEST_FORMATS "/1/run/explorer", "run", "run.tapx");
+#endif
 
   for (int i = 0; i < 100; ++i) corpus.written.insert(fingerprint(sample(i)));
   for (const auto& input : corpus.inputs) {
-    if (input.kind == "snapshot") continue;
+    if (input.kind != "file" && input.kind != "recording") continue;
     const auto recording = storage::load(folder + "/" + input.name);
     for (const auto& part : recording) {
       each_tensor(part.value(),

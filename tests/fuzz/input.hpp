@@ -12,8 +12,8 @@ namespace fuzz {
 /// The files of a folder by name.
 using Files = std::map<std::string, std::string>;
 
-/// An input. `kind` is "file" (one `.pt` file), "recording" (a folder, perhaps cut off during spooling) or
-/// "snapshot".
+/// An input. `kind` is "file" (one `.pt` file), "recording" (a folder, perhaps cut off during spooling),
+/// "snapshot", "trace" (a folder), "report" (JSON), "run" (of an explorer) or "frames".
 struct Input {
   std::string name;
   std::string kind;

@@ -141,6 +141,30 @@ void mutate_journal(std::string& journal, Random& random, bool repair) {
   for (const auto& line : lines) journal += line + "\n";
 }
 
+/// Changes a block of a run of an explorer, with valid checksums.
+void mutate_blocks(std::string& run, Random& random) {
+  constexpr std::size_t kBegin = 8, kHead = 12;
+  std::vector<std::string> payloads;
+  for (std::size_t at = kBegin; at + kHead <= run.size();) {
+    std::uint32_t size = 0;
+    std::memcpy(&size, run.data() + at, sizeof size);
+    if (size == 0 || size > run.size() - at - kHead) break;
+    payloads.push_back(run.substr(at + kHead, size));
+    at += kHead + size;
+  }
+  if (payloads.empty()) return mutate_bytes(run, random);
+  std::string& payload = payloads[random.below(payloads.size())];
+  random.once_in(4) && payload[0] != 'C' ? mutate_json(payload, random) : mutate_bytes(payload, random);
+  run.resize(kBegin);
+  for (const std::string& one : payloads) {
+    std::uint32_t head[3] = {static_cast<std::uint32_t>(one.size()), detail::crc32(0, one.data(), one.size()),
+                             0};
+    head[2] = detail::crc32(0, head, 8);
+    run.append(reinterpret_cast<const char*>(head), sizeof head);
+    run += one;
+  }
+}
+
 /// Writes another container with the same records except one that is changed, with valid checksums.
 bool mutate_record(std::string& bytes, Random& random, const std::string& folder) {
   // Leaves the bytes of a state alone: cereal allocates the memory that they declare before it reads on.
@@ -192,7 +216,7 @@ void mutate_file(Input& input, Random& random, bool honest, const std::string& f
   auto file = input.files.begin();
   std::advance(file, static_cast<std::ptrdiff_t>(random.below(input.files.size())));
   auto& [name, bytes] = *file;
-  if (input.kind == "recording" && random.once_in(20)) {
+  if ((input.kind == "recording" || input.kind == "trace") && random.once_in(20)) {
     if (random.once_in(2)) input.files[name + ".part"] = bytes;
     input.files.erase(file);
     return;
@@ -200,8 +224,10 @@ void mutate_file(Input& input, Random& random, bool honest, const std::string& f
   const std::size_t before = bytes.size();
   if (name == "snapshot") {
     mutate_bytes(bytes, random);  // a single checksum covers the file
-  } else if (name == "manifest.json") {
+  } else if (name == "manifest.json" || input.kind == "report") {
     mutate_json(bytes, random);
+  } else if (input.kind == "run" && !honest) {
+    mutate_blocks(bytes, random);
   } else if (name == "journal.jsonl") {
     mutate_journal(bytes, random, !honest && !random.once_in(4));
   } else if (ends_with(name, ".part") && honest) {

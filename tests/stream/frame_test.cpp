@@ -24,7 +24,7 @@ std::string bytes_of(const Frame& frame) {
 }
 
 std::string golden_file() {
-  std::ifstream file(TORCHTAP_TEST_STREAM_FOLDER "/golden/frames_1.bin", std::ios::binary);
+  std::ifstream file(TORCHTAP_TEST_FORMATS "/1/frames.bin", std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(frames_are_written_as_in_the_golden_file) {
     written += bytes_of(with_data);
   }
   if (std::getenv("TORCHTAP_WRITE_GOLDEN") != nullptr) {
-    std::ofstream(TORCHTAP_TEST_STREAM_FOLDER "/golden/frames_1.bin", std::ios::binary) << written;
+    std::ofstream(TORCHTAP_TEST_FORMATS "/1/frames.bin", std::ios::binary) << written;
   }
   BOOST_TEST((written == golden_file()));
 }

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/views/stream/frame.hpp>
 
-/// The frames of golden/frames_1.bin, made anew. tests/stream/format.py knows them, too.
+/// The frames of tests/formats/1/frames.bin, made anew. tests/stream/format.py knows them, too.
 namespace torchtap_test {
 
 namespace stream = torchtap::views::stream;
@@ -42,7 +43,6 @@ inline Golden golden_frames() {
     frame.device_type = static_cast<std::int8_t>(n % 2);
     frame.device_index = static_cast<std::int8_t>(n % 2 == 0 ? -1 : n % 8);
     frame.has_checksum = n % 2 == 1;
-    frame.checksum = frame.has_checksum ? static_cast<std::uint32_t>(0xdeadbe00U + n) : 0U;
     std::uint64_t elements = 1;
     for (std::size_t i = 0; i < frame.dims; ++i) {
       frame.sizes[i] = n == dtypes.size() ? 0 : static_cast<std::int64_t>(1 + (n + i) % 3);  // one is empty
@@ -56,6 +56,9 @@ inline Golden golden_frames() {
       golden.data.back()[i] = static_cast<unsigned char>((7 * n + 13 * i) % 251);
     }
     frame.data = golden.data.back().data();
+    if (frame.has_checksum) {
+      frame.checksum = torchtap::storage::detail::crc32(0, frame.data, frame.data_bytes);
+    }
     const auto text = [&](std::string value) {
       return std::string_view(golden.texts.emplace_back(std::move(value)));
     };

@@ -53,6 +53,18 @@ BOOST_AUTO_TEST_CASE(it_is_a_recording) {
   BOOST_TEST(recording.at("relu_1_2").kind() == "Trace");
 }
 
+/// A file of the first format, as tests/formats/write/views.cpp made it.
+BOOST_AUTO_TEST_CASE(the_first_format_is_read) {
+  const auto history = trace::History::load(TORCHTAP_TEST_FORMATS "/1/trace");
+  BOOST_TEST(history.size() == 4U);
+  const trace::Node relu = history["relu"];
+  BOOST_TEST(relu.function() == "aten::relu");
+  BOOST_TEST((relu.parents() == std::vector{history["linear"]}));
+  BOOST_TEST(relu.tensor().equal(torch::tensor({{0.F, 1.F, 6.F}, {7.5F, 5.F, 0.F}})));
+  BOOST_TEST(history["linear"].parameters().size() == 2U);
+  BOOST_TEST(relu.output_of().at(0).path == "relu");
+}
+
 BOOST_AUTO_TEST_CASE(other_recordings_and_damaged_graphs_are_refused) {
   torchtap_test::TemporaryDirectory directory;
   torchtap::storage::Entry entry;
@@ -88,7 +100,7 @@ BOOST_AUTO_TEST_CASE(other_recordings_and_damaged_graphs_are_refused) {
   };
   using torchtap::core::Value;
   const auto numbers = [](std::vector<std::int64_t> list) { return torch::tensor(list, at::kLong); };
-  broken("totals", numbers({99, 0, 0, 0, 0, 0}), "format");
+  broken("format", numbers({99}), "written by a newer torchtap (format 99; this one reads up to 1)");
   broken("totals", numbers({1}), "totals");
   broken("kind", numbers({0}), "different lengths");
   broken("kind", Value(std::string("text")), "cannot be read");

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/version.hpp>
+#include <torchtap/core/detail/format.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 #include <torchtap/views/stream/frame.hpp>
 
@@ -171,10 +171,8 @@ std::uint64_t frame_length(const void* bytes, std::uint64_t size) {
   if (size < sizeof begin) damaged(c10::str("there are only ", size, " bytes"));
   std::memcpy(&begin, bytes, sizeof begin);
   if (begin.magic != detail::kFrameMagic) damaged("its first four bytes are not \"TTF1\"");
-  TORCH_CHECK_VALUE(begin.version == detail::kVersion, "views::stream: a frame has version ", begin.version,
-                    ", and this torchtap (", TORCHTAP_VERSION, ") reads version ", detail::kVersion,
-                    begin.version > detail::kVersion ? ": a newer torchtap wrote it; update torchtap here."
-                                                     : ": there is no such version; the bytes are damaged.");
+  const std::string unreadable = core::detail::unreadable_format("version", begin.version, detail::kVersion);
+  TORCH_CHECK_VALUE(unreadable.empty(), "views::stream: cannot read a frame: ", unreadable, ".");
   if (begin.header_bytes < sizeof(Header) || begin.frame_bytes < begin.header_bytes ||
       begin.frame_bytes % detail::kAlign != 0 || begin.frame_bytes > kMostData + begin.header_bytes)
     damaged(c10::str("it says that it is ", begin.frame_bytes, " bytes long"));

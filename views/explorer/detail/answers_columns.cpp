@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {

@@ -1,9 +1,11 @@
 // Takes blocks of a file in.
 #include <c10/util/Exception.h>
 
+#include <torchtap/core/detail/format.hpp>
 #include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
@@ -79,7 +81,7 @@ void FileRun::take(BlockKind kind, const std::string& body) {
       GraphText& graph = graphs_[mode];
       graph.version = bytes.get<std::int64_t>();
       graph.json = bytes.rest();
-      graph.tag = std::to_string(crc32c(graph.json.data(), graph.json.size()));
+      graph.tag = std::to_string(storage::detail::crc32(0, graph.json.data(), graph.json.size()));
       return;
     }
     case BlockKind::step:
@@ -119,10 +121,14 @@ void FileRun::take_series(const std::string& body) {
 void FileRun::take_info(const std::string& body) {
   rapid::Document document;
   document.Parse<flags>(body.data(), body.size());
-  TORCH_CHECK_VALUE(!document.HasParseError() && document.IsObject() && number_at(document, "format") == 1 &&
-                        number_at(document, "mantissa_bits") == mantissa_bits,
-                    "explorer: ", reader_.path(),
-                    " is of a format that this version of torchtap does not read.");
+  const std::string where = "explorer: cannot read \"" + reader_.path() + "\": ";
+  TORCH_CHECK_VALUE(!document.HasParseError() && document.IsObject(), where,
+                    "its first block is no JSON object; it is damaged.");
+  const std::string unreadable =
+      core::detail::unreadable_format("format", number_at(document, "format"), run_file_format);
+  TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
+  TORCH_CHECK_VALUE(number_at(document, "mantissa_bits") == mantissa_bits, where,
+                    "its bins are of another size; it is damaged.");
   const std::lock_guard lock(mutex_);
   info_.name = text_at(document, "name");
   info_.program = text_at(document, "program");

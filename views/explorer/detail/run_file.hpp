@@ -33,6 +33,8 @@ std::string run_file_path(const std::string& directory, std::int64_t number = 1)
 /// The numbers of the runs that a directory has, sorted.
 std::vector<std::int64_t> runs_in(const std::string& directory);
 
+/// The number that a file and its first block carry.
+constexpr int run_file_format = 1;
 /// What a file begins with.
 std::string run_file_head();
 void put_block(std::string& to, BlockKind kind, const std::string& body);

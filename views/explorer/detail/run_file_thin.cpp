@@ -9,9 +9,9 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/storage/detail/staging.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 #include <torchtap/views/explorer/detail/run_file_thin.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {

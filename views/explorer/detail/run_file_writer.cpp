@@ -10,10 +10,11 @@
 #include <utility>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 #include <torchtap/views/explorer/detail/run_file_thin.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
@@ -35,7 +36,7 @@ int open_new(const std::string& directory, const std::string& path) {
 }  // namespace
 
 std::string run_file_head() {
-  return {"TAPX\1\0\0\0", 8};
+  return {'T', 'A', 'P', 'X', run_file_format, 0, 0, 0};
 }
 
 void put_block(std::string& to, BlockKind kind, const std::string& body) {
@@ -43,8 +44,8 @@ void put_block(std::string& to, BlockKind kind, const std::string& body) {
   payload += body;
   std::string head;
   put(head, static_cast<std::uint32_t>(payload.size()));
-  put(head, crc32c(payload.data(), payload.size()));
-  put(head, crc32c(head.data(), head.size()));
+  put(head, storage::detail::crc32(0, payload.data(), payload.size()));
+  put(head, storage::detail::crc32(0, head.data(), head.size()));
   to += head + payload;
 }
 
@@ -74,7 +75,7 @@ RunFileWriter::RunFileWriter(const std::string& directory, const RunInfo& info, 
 void RunFileWriter::info(const RunInfo& info) {
   Json json;
   json.begin();
-  json.field("format", 1);
+  json.field("format", run_file_format);
   json.field("name", info.name);
   json.field("program", info.program);
   json.field("identity", info.identity);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include <torchtap/core/detail/format.hpp>
 #include <torchtap/core/detail/rapidjson.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
@@ -188,9 +189,8 @@ Results read_json(const std::string& text, const std::string& where) {
   Reader report(where, root.inside("report"), root.at("report"));
   std::int64_t format = 0;
   report("format", format);
-  TORCH_CHECK_VALUE(format >= 1, where, "its format is ", format, "; it should be ", kFormat, ".");
-  TORCH_CHECK_VALUE(format <= kFormat, where, "its format is ", format,
-                    ", written by a newer torchtap; this one reads up to ", kFormat, ".");
+  const std::string unreadable = core::detail::unreadable_format("format", format, kFormat);
+  TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
   Results results;
   Fields<Results>::visit(report, results);
   read_module(where, name, member.value, 0, results.root);

@@ -5,12 +5,14 @@
 #include <map>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/core/detail/format.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/columns.hpp>
 
 namespace torchtap::views::trace::detail {
 namespace {
 
+constexpr const char* format_key = "format";
 constexpr std::int64_t format = 1;
 
 using Call = std::pair<ModuleCall, std::int64_t>;
@@ -32,8 +34,8 @@ class Writer {
     }
     to_.about = {graph_.model, graph_.error};
     to_.unreached = graph_.unreached;
-    to_.totals = {format,         graph_.nanoseconds, graph_.operation_nanoseconds, graph_.operations,
-                  graph_.dropped, graph_.copied};
+    to_.totals = {graph_.nanoseconds, graph_.operation_nanoseconds, graph_.operations, graph_.dropped,
+                  graph_.copied};
     return std::move(to_);
   }
 
@@ -107,8 +109,7 @@ class Reader {
   Reader(const Columns& from, const std::string& where) : from_(from), where_(where) {}
 
   Graph run() {
-    check(from_.totals.size() == 6 && from_.about.size() == 2, "has no totals");
-    check(from_.totals[0] == format, "was written in a format that this version does not know");
+    check(from_.totals.size() == 5 && from_.about.size() == 2, "has no totals");
     same(from_.kind.size(),
          {from_.layer.size(), from_.pass.size(), from_.bytes.size(), from_.flags.size(), from_.result.size(),
           from_.results.size(), from_.nanoseconds.size(), from_.type.size(), from_.function.size(),
@@ -141,11 +142,11 @@ class Reader {
     to_.model = from_.about[0];
     to_.error = from_.about[1];
     to_.unreached = from_.unreached;
-    to_.nanoseconds = from_.totals[1];
-    to_.operation_nanoseconds = from_.totals[2];
-    to_.operations = from_.totals[3];
-    to_.dropped = from_.totals[4];
-    to_.copied = from_.totals[5];
+    to_.nanoseconds = from_.totals[0];
+    to_.operation_nanoseconds = from_.totals[1];
+    to_.operations = from_.totals[2];
+    to_.dropped = from_.totals[3];
+    to_.copied = from_.totals[4];
     return std::move(to_);
   }
 
@@ -333,7 +334,7 @@ Graph from_columns(const Columns& columns, const std::string& where) {
 }
 
 core::Value to_value(const Columns& columns) {
-  core::Value::Dict dict;
+  core::Value::Dict dict{{format_key, value_of(Numbers{format})}};
   for_each_column(columns,
                   [&](const char* name, const auto& column) { dict.emplace_back(name, value_of(column)); });
   return dict;
@@ -341,12 +342,21 @@ core::Value to_value(const Columns& columns) {
 
 Columns columns_of(const core::Value& value, const std::string& where) {
   Columns columns;
+  std::string unreadable;
   try {
-    for_each_column(columns,
-                    [&](const char* name, auto& column) { read(value.at(std::string(name)), column); });
-  } catch (const c10::Error& error) {
-    TORCH_CHECK_VALUE(false, where, "the graph of the pass cannot be read: ", error.what_without_backtrace());
+    // Before everything else: columns of a newer format may have other names.
+    Numbers number;
+    read(value.at(std::string(format_key)), number);
+    unreadable = core::detail::unreadable_format("format", number.at(0), format);
+    if (unreadable.empty())
+      for_each_column(columns,
+                      [&](const char* name, auto& column) { read(value.at(std::string(name)), column); });
+  } catch (const std::exception& error) {
+    const auto* ours = dynamic_cast<const c10::Error*>(&error);
+    TORCH_CHECK_VALUE(false, where, "the graph of the pass cannot be read: ",
+                      ours != nullptr ? ours->what_without_backtrace() : error.what());
   }
+  TORCH_CHECK_VALUE(unreadable.empty(), where, "the graph of the pass cannot be read: ", unreadable, ".");
   return columns;
 }
 

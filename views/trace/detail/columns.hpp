@@ -50,7 +50,7 @@ struct Columns {
   Numbers module_calls, module_nodes, module_parameters, module_bytes;
   // The pass.
   Texts about, unreached;  // model, error
-  Numbers totals;          // format, nanoseconds, of operations, operations, dropped, copied
+  Numbers totals;          // nanoseconds, of operations, operations, dropped, copied
 };
 
 Columns to_columns(const Graph& graph);

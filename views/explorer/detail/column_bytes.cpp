@@ -1,23 +1,8 @@
-// Columns as bytes, and their checksum.
-#include <array>
-
+// Columns as bytes.
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/views/explorer/detail/wire.hpp>
+#include <torchtap/views/explorer/detail/column_bytes.hpp>
 
 namespace torchtap::views::explorer::detail {
-namespace {
-
-std::array<std::uint32_t, 256> make_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1U) ^ ((value & 1U) != 0 ? 0x82F63B78U : 0);
-    table[i] = value;
-  }
-  return table;
-}
-
-}  // namespace
 
 void put_column(std::string& to, const Column& column) {
   put(to, column.first_step);
@@ -49,14 +34,6 @@ Column get_column(Bytes& from) {
   column.bins = from.rest();
   (void)unpack(column.bins, column.n_bins);
   return column;
-}
-
-std::uint32_t crc32c(const void* data, std::size_t size) noexcept {
-  static const auto table = make_table();
-  const auto* const bytes = static_cast<const unsigned char*>(data);
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (std::size_t i = 0; i < size; ++i) crc = (crc >> 8U) ^ table[(crc ^ bytes[i]) & 0xFFU];
-  return ~crc;
 }
 
 }  // namespace torchtap::views::explorer::detail

@@ -14,7 +14,4 @@ void put_column(std::string& to, const Column& column);
 /// none.
 Column get_column(Bytes& from);
 
-/// CRC-32C of bytes.
-std::uint32_t crc32c(const void* data, std::size_t size) noexcept;
-
 }  // namespace torchtap::views::explorer::detail
