@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(documents_that_are_no_reports) {
   fails(R"({"ResNet": {"report": {}}})", {"ResNet.report has no \"format\""});
   fails(with(good, "\"format\": 2", "\"format\": 3"),
         {"written by a newer torchtap (format 3; this one reads up to 2)"});
-  fails(with(good, "\"format\": 2", "\"format\": 0"), {"format is 0"});
+  fails(with(good, "\"format\": 2", "\"format\": 0"), {"it has format 0"});
   fails(with(good, "\"format\": 2", "\"format\": \"1\""),
         {"ResNet.report.format should be a whole number and is a text"});
   fails(with(good, "\"num_parameters\": 11689512", "\"num_parameters\": 1.5"),
