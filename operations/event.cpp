@@ -10,7 +10,8 @@
 namespace torchtap::operations {
 namespace {
 
-/// Operations that write to two arguments without saying so in their schema, if another one is true.
+/// Operations that write to two arguments (running statistics) which their schema does not mark, when the
+/// flag at index `condition` is true.
 struct HiddenWrites {
   std::string_view name;
   std::size_t first;

@@ -39,7 +39,8 @@ class Values {
   c10::IValue* end() const noexcept { return first_ + size_; }
   /// The `index`th, in the order of the schema. Throws `c10::IndexError`.
   c10::IValue& operator[](std::size_t index) const {
-    TORCH_CHECK_INDEX(index < size_, "operations::Values: value ", index, " of ", size_, " was asked for.");
+    TORCH_CHECK_INDEX(index < size_, "operations::Values: there is no value ", index, "; there are ", size_,
+                      ", from 0.");
     return first_[index];
   }
 

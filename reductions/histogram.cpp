@@ -136,7 +136,7 @@ bool Histogram::count_plain(const Pass& pass) {
   return edges_ != nullptr && pass.count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
 }
 
-/// Lets the range grow, and counts if no more is to be known of the elements: if all are equal.
+/// Grows the range. If all elements are equal, counts them at once, and returns true.
 bool Histogram::cover_and_count_equal(const Summary& all) {
   cover(all);
   const std::int64_t kept = slots_->size(0);

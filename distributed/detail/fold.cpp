@@ -130,7 +130,7 @@ void Protocol::send_to(int rank, std::vector<Parcel> parcels, int steps) {
   }
 }
 
-/// What was merged so far. Takes it away, but for what has no data.
+/// Moves the merged portions out as parcels; entries without data stay.
 std::vector<Parcel> Protocol::packed_total() {
   std::vector<Parcel> parcels;
   for (std::size_t place = 0; place < total_.size(); ++place) {

@@ -43,7 +43,7 @@ class Tensors {
     }
   }
 
-  /// Hands what hooks replaced to the model, or throws if it cannot take it.
+  /// Copies the tensors that hooks replaced into the model. Throws if it was not tapped for that.
   void put_back(const Place& place, bool replaceable) {
     for (std::size_t i = 0; i < now_.size(); ++i) {
       const at::Tensor& before = before_[i];

@@ -92,7 +92,9 @@ class Video final : public Film {
   }
 
   void add(const Image& image) override {
-    TORCH_CHECK(image.width == width_ && image.height == height_, "a picture of the video has another size.");
+    TORCH_CHECK(image.width == width_ && image.height == height_, "torchtap video: a picture is ",
+                image.width, " x ", image.height, " where the video is ", width_, " x ", height_,
+                "; save modules whose size changes to files of their own (--names).");
     const std::uint8_t* at = image.rgb.data();
     std::size_t left = image.rgb.size();
     while (left != 0) {

@@ -35,8 +35,8 @@ class Raw {
   bool changed_;
 };
 
-/// All terminals answer the last question, which ends with "c", so that nobody waits for those that know no
-/// other.
+/// Whether the terminal has answered the last query. Every terminal answers that one, with a reply that ends
+/// in "c", so waiting stops there even if it ignored the others.
 bool is_complete(const std::string& answer) {
   const std::size_t attributes = answer.rfind("\033[?");
   return attributes != std::string::npos && answer.find('c', attributes) != std::string::npos;

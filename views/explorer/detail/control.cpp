@@ -27,10 +27,10 @@ void change(Control& control, const std::string& body) {
     TORCH_CHECK_VALUE(name == "every" || name == "paused", expected, ", got \"", name, "\".");
     if (name == "every") {
       TORCH_CHECK_VALUE(member.value.IsInt64() && member.value.GetInt64() >= 0,
-                        "every is a number of steps, or 0 for as often as the overhead allows.");
+                        "\"every\" has to be a number of steps, or 0 for as often as the overhead allows.");
       every = member.value.GetInt64();
     } else {
-      TORCH_CHECK_VALUE(member.value.IsBool(), "paused is true or false.");
+      TORCH_CHECK_VALUE(member.value.IsBool(), "\"paused\" has to be true or false.");
       paused = member.value.GetBool();
     }
   }

@@ -22,7 +22,7 @@ namespace torchtap::views::explorer::detail {
 
 class Session;
 
-/// Takes an event into a hash.
+/// Mixes the number of an event into a hash.
 inline void mix(std::uint64_t& hash, std::uint64_t event) {
   hash = (hash ^ event) * 0x9E3779B97F4A7C15ULL;
   hash ^= hash >> 29U;

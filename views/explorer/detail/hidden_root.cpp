@@ -25,8 +25,8 @@ void Session::begin_hidden_root(Forward& forward, const hooks::Event& event) {
   open_call(forward, forward.open.back(), all(event.inputs()));
 }
 
-/// The hooks of the first forward were put in when its first module was called, which may lie inside of a
-/// Sequential that had begun before: it was given what its first entry is given.
+/// Hooks are attached at the first call of a module, so a Sequential around it may be running already. Opens
+/// that Sequential now; its input is the input of its first entry.
 void Session::open_missed(Forward& forward, std::int32_t module, int depth, const hooks::Event& event) {
   for (const std::int32_t around : around_[static_cast<std::size_t>(module)]) {
     const auto is_this = [&](const Forward::OpenCall& running) { return running.module == around; };

@@ -1,6 +1,6 @@
 #pragma once
 
-// The program that runs.
+// The name of the program that runs, for the page.
 
 #include <string>
 

@@ -72,7 +72,8 @@ void Series::add_update(std::int64_t step, double ratio) {
   }
 }
 
-/// Merges pairs. Without an even number, the last one stays, and takes in more.
+/// Merges neighbouring columns in pairs. The last of an odd number stays alone, and later columns are merged
+/// into it.
 void Series::halve(std::uint64_t sequence) {
   std::vector<Stamped> halved;
   for (std::size_t i = 0; i < columns_.size(); i += 2) {

@@ -22,8 +22,8 @@ class Updates {
 
   /// Keeps the values at the end of the backward of a step.
   void keep(std::int32_t series, const at::Tensor& parameter, std::int64_t step);
-  /// Tells the run by how much each parameter that was kept has changed since, |after - before| / |before|,
-  /// unless it has not, or this is no number. Forgets the copies.
+  /// Reports |after - before| / |before| of each kept parameter to the run. Skips unchanged parameters and
+  /// results that are NaN. Then drops the copies.
   void compare(Run& run);
   bool empty() const;
 

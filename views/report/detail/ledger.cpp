@@ -272,8 +272,8 @@ void Ledger::for_chain(std::int64_t module, std::int64_t call, Function&& functi
   }
 }
 
-/// What was freed and allocated behind a node of the thread is that node's: autograd lets go of what the
-/// forward had saved when the node has returned.
+/// Charges changes of memory between two nodes of autograd to the earlier one: autograd frees a node's saved
+/// tensors only after the node returns.
 void Ledger::give_leftovers(ThreadFrames& thread) {
   if (!watches_heap || (thread.last_node_module < 0 && thread.last_node_call < 0)) return;
   const std::int64_t change = heap_.held - thread.last_node_held;

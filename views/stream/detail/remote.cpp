@@ -72,7 +72,7 @@ void RemoteClient::await_welcome() {
   const Message kind = kind_of_message(packet);
   TORCH_CHECK_VALUE(kind != Message::refused, kReader, ": \"", name_, "\" refused: ", read_text(packet), ".");
   TORCH_CHECK_VALUE(kind == Message::status, kReader, ": \"", name_,
-                    "\" answered something that is no welcome.");
+                    "\" does not answer as a relay does; use the address that torchtap relay printed.");
   obey(packet);
 }
 

@@ -80,8 +80,8 @@ class Server {
   bool publish(const SourceState& source, Frame frame, std::uint64_t readers) {
     return publish(source, frame, readers, nullptr);
   }
-  /// The same for a frame that was handed over at an earlier moment, with the time, the thread and the
-  /// annotation of that moment, for those `readers` that were there.
+  /// Publishes a frame that was captured earlier (a device's copy), with the time, thread, annotation and
+  /// readers of the moment of capture.
   bool publish(const SourceState& source, Frame frame, std::uint64_t readers, const HandOver* handed);
   /// What `publish` needs to know later of a frame for `readers` that is handed over now.
   HandOver hand_over(std::uint64_t readers) const;
