@@ -129,6 +129,26 @@ class Mixed(torch.nn.Module):
         return {"total": self.act(total), "first": first, "count": torch.ones_like(x) + y.sum()}
 
 
+class Gates(torch.nn.Module):
+    """The cell of a recurrent net, whose gates are parts of one tensor and change in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.gates = torch.nn.Linear(4, 12)
+        self.left = torch.nn.Linear(4, 4)
+        self.right = torch.nn.Linear(4, 4)
+        self.cell = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor):
+        gates = self.gates(x)
+        i, f, o = gates[:, 0:4], gates[:, 4:8], gates[:, 8:12]
+        i.sigmoid_()
+        i.mul_(self.left(x))
+        f.tanh_()
+        f.add_(self.right(y))
+        return {"i": self.cell(i), "f": self.cell(f), "o": self.cell(o), "both": i + f}
+
+
 def main():
     given, to = map(pathlib.Path, sys.argv[1:])
     to.mkdir(parents=True, exist_ok=True)
@@ -149,6 +169,7 @@ def main():
     new = {
         "shufflenet": (torchvision.models.shufflenet_v2_x0_5(weights=None), (torch.randn(2, 3, 64, 64),)),
         "mixed": (Mixed(), (torch.randn(3, 4), torch.randn(3, 4))),
+        "gates": (Gates(), (torch.randn(3, 4), torch.randn(3, 4))),
     }
     for name, (model, arguments) in new.items():
         model.eval()

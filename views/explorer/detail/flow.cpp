@@ -25,6 +25,15 @@ Flow::Known::Known(const at::Tensor& tensor) : alive(tensor.getIntrusivePtr()) {
 Flow::Memory::Memory(const at::Tensor& tensor)
     : alive(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(tensor.storage().unsafeGetStorageImpl())) {}
 
+void Flow::Memory::add(Write write) {
+  writes.erase(std::remove_if(writes.begin(), writes.end(),
+                              [&](const Write& one) {
+                                return one.caller == write.caller && write.region.covers(one.region);
+                              }),
+               writes.end());
+  writes.push_back(std::move(write));
+}
+
 Flow::Flow(const Tensors& held) {
   for (const at::Tensor& tensor : held) {
     if (tensor.defined()) define(tensor, 0, {});
@@ -55,6 +64,11 @@ const Flow::Fact* Flow::visible(const Known& known) const {
     if (fact != known.facts.end()) return &*fact;
   }
   return nullptr;
+}
+
+const Flow::Fact* Flow::fact_of(const at::Tensor& tensor) const {
+  const auto found = tensors_.find(address(tensor));
+  return found == tensors_.end() ? nullptr : visible(*found->second);
 }
 
 /// Whether an operation reads a tensor that was there before the forward: a member that is neither parameter
@@ -96,24 +110,30 @@ Flow::Sources Flow::of_returned_call(const Known& known) {
   }
 }
 
-Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
-  Sources sources;
-  std::int64_t since = -1;
+/// Of the tensor as it was when it was defined; writes since then come on top.
+Flow::Sources Flow::own_sources(const at::Tensor& tensor) {
   const auto found = tensors_.find(address(tensor));
-  if (found != tensors_.end()) {
-    const Fact* const innermost = visible(*found->second);
-    if (innermost != nullptr) {
-      since = innermost->at;
-      sources = carried(innermost->sources, innermost->caller);
-    } else if (found->second->maker >= 0) {
-      sources = of_returned_call(*found->second);
+  if (found == tensors_.end()) return {};
+  const Fact* const innermost = visible(*found->second);
+  if (innermost != nullptr) return carried(innermost->sources, innermost->caller);
+  return found->second->maker >= 0 ? of_returned_call(*found->second) : Sources();
+}
+
+Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
+  const Fact* const fact = fact_of(tensor);
+  const std::int64_t since = fact != nullptr ? fact->at : -1;
+  const auto memory = memories_.find(memory_address(tensor));
+  if (memory == memories_.end()) return own_sources(tensor);
+  const auto& writes = memory->second->writes;
+  Sources sources;
+  operations::Remainder rest{operations::Region(tensor)};
+  const bool has_bytes = !rest.empty();
+  for (auto write = writes.rbegin(); !rest.empty() && write != writes.rend() && write->at > since; ++write) {
+    if (is_around(write->caller, caller()) && rest.take(write->region)) {
+      add(sources, carried(write->sources, write->caller));
     }
   }
-  const auto memory = memories_.find(memory_address(tensor));
-  if (memory == memories_.end()) return sources;
-  for (const Fact& fact : memory->second->writes) {
-    if (fact.at > since && is_around(fact.caller, caller())) add(sources, carried(fact.sources, fact.caller));
-  }
+  if (!rest.empty() || !has_bytes) add(sources, own_sources(tensor));
   return sources;
 }
 
@@ -126,15 +146,14 @@ Flow::Known& Flow::known(const at::Tensor& tensor) {
   return *known;
 }
 
-void Flow::define(const at::Tensor& tensor, std::int32_t caller, const Sources& sources) {
+void Flow::define(const at::Tensor& tensor, Fact fact) {
   auto& facts = known(tensor).facts;
   const auto same =
-      std::find_if(facts.begin(), facts.end(), [&](const Fact& fact) { return fact.caller == caller; });
+      std::find_if(facts.begin(), facts.end(), [&](const Fact& one) { return one.caller == fact.caller; });
   if (same != facts.end()) {
-    same->at = ++events_;
-    same->sources = sources;
+    *same = std::move(fact);
   } else {
-    facts.push_back({caller, ++events_, sources});
+    facts.push_back(std::move(fact));
   }
 }
 
@@ -143,7 +162,7 @@ void Flow::write(const at::Tensor& tensor, std::int32_t caller, const Sources& s
   if (at == nullptr) return;
   auto& memory = memories_[at];
   if (memory == nullptr) memory = std::make_unique<Memory>(tensor);
-  memory->writes.push_back({caller, ++events_, sources});
+  memory->add({caller, ++events_, sources, operations::Region(tensor)});
   written_in_[caller].insert(at);
 }
 
@@ -193,19 +212,42 @@ void Flow::leave(const Tensors& outputs) {
   }
 }
 
-/// What a call changed in place was, for the call around it, changed by that call.
+/// What a call changed in place was, for the call around it, changed by that call. Where it returned the
+/// bytes they are at that port.
 void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
   const auto written = written_in_.find(call);
   if (written == written_in_.end()) return;
   const std::set<const void*> memories = std::move(written->second);
   written_in_.erase(written);
   for (const void* const at : memories) {
-    const auto output = std::find_if(outputs.begin(), outputs.end(), [&](const at::Tensor& tensor) {
-      return tensor.defined() && memory_address(tensor) == at;
-    });
-    const auto port =
-        output == outputs.end() ? Port::extra : static_cast<std::int32_t>(output - outputs.begin());
-    memories_.at(at)->writes.push_back({caller(), ++events_, {{call, port}}});
+    Memory& memory = *memories_.at(at);
+    const auto inside = std::stable_partition(memory.writes.begin(), memory.writes.end(),
+                                              [&](const Write& one) { return one.caller != call; });
+    const std::vector<Write> writes(std::make_move_iterator(inside),
+                                    std::make_move_iterator(memory.writes.end()));
+    memory.writes.erase(inside, memory.writes.end());
+    for (const Write& write : writes) {
+      Sources ports;
+      std::vector<Write> parts;
+      operations::Remainder rest(write.region);
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        const operations::Region shown(outputs[i]);
+        if (!shown.overlaps(write.region)) continue;
+        const Port port{call, static_cast<std::int32_t>(i)};
+        if (shown.covers(write.region) || !write.region.covers(shown)) {
+          add(ports, {port});
+        } else {
+          parts.push_back({caller(), 0, {port}, shown});
+        }
+        rest.take(shown);
+      }
+      if (!rest.empty()) add(ports, {{call, Port::extra}});
+      if (!ports.empty()) parts.insert(parts.begin(), {caller(), 0, ports, write.region});
+      for (Write& part : parts) {
+        part.at = ++events_;
+        memory.add(std::move(part));
+      }
+    }
     written_in_[caller()].insert(at);
   }
 }
@@ -239,10 +281,29 @@ void Flow::before(operations::Event& event, Running& running) {
     const bool reads = !running.facts->shapes_only && !(written && running.facts->overwritten[i]);
     operations::for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       if (reads && is_old(tensor)) settle(tensor);
-      if (reads) add(running.sources, sources_of(tensor));
+      if (reads) running.read.push_back(tensor);
       if (written) running.written.push_back(tensor);
     });
   }
+  if (running.written.empty()) return;  // what it returns says what it read
+  for (const at::Tensor& tensor : running.read) add(running.sources, sources_of(tensor));
+}
+
+/// What an operation that wrote to nothing returned. A view is what its tensor was; writes come on top of
+/// that, those before it, too, where they reach its bytes.
+Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
+  Fact fact{caller(), ++events_, {}};
+  const void* const memory = memory_address(result);
+  for (const at::Tensor& tensor : running.read) {
+    if (memory != nullptr && memory_address(tensor) == memory) {
+      const Fact* const known = fact_of(tensor);
+      fact.at = std::min(fact.at, known != nullptr ? known->at : -1);
+      add(fact.sources, own_sources(tensor));
+    } else {
+      add(fact.sources, sources_of(tensor));
+    }
+  }
+  return fact;
 }
 
 void Flow::after(operations::Event& event, const Running& running) {
@@ -254,9 +315,11 @@ void Flow::after(operations::Event& event, const Running& running) {
     operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
       const auto same = [&](const at::Tensor& written) { return written.is_same(tensor); };
       if (std::any_of(running.written.begin(), running.written.end(), same)) return;
+      Fact fact =
+          running.written.empty() ? computed(tensor, running) : Fact{caller(), ++events_, running.sources};
       Known& one = known(tensor);
       if (one.facts.empty()) one.maker = caller();
-      define(tensor, caller(), running.sources);
+      define(tensor, std::move(fact));
     });
   }
 }

@@ -4,7 +4,8 @@
 //
 // A tensor has a set of sources for each caller, that is each running call. A call that begins turns an input
 // into the one source "input i" inside; a call that ends turns an output into "output j of this call"
-// outside. An operation's results have the sources of all its arguments. No autograd is needed.
+// outside. An operation's results have the sources of all its arguments. What is written in place reaches the
+// tensors that show the bytes that were written. No autograd is needed.
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/operations/region.hpp>
 #include <torchtap/views/explorer/detail/edge.hpp>
 #include <torchtap/views/explorer/detail/facts.hpp>
 
@@ -46,11 +48,18 @@ class Flow {
  private:
   using Sources = c10::SmallVector<Port, 4>;  // sorted
 
-  /// What is known of a tensor or a memory inside of a caller, from the `at`th event on.
+  /// What is known of a tensor inside of a caller, from the `at`th event on.
   struct Fact {
     std::int32_t caller;
     std::int64_t at;
     Sources sources;
+  };
+  /// The `at`th event wrote these bytes inside of a caller.
+  struct Write {
+    std::int32_t caller;
+    std::int64_t at;
+    Sources sources;
+    operations::Region region;
   };
   /// A tensor, known by its address, which no other tensor gets while this lives.
   struct Known {
@@ -60,17 +69,18 @@ class Flow {
     std::int32_t maker = -1;  // the call in which an operation made it
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> alive;
   };
-  /// What was written to a memory, which all its views see.
+  /// A memory that was written to.
   struct Memory {
     explicit Memory(const at::Tensor& tensor);
+    void add(Write write);
 
-    std::vector<Fact> writes;
+    std::vector<Write> writes;  // in order, without those that a later one of the same caller covers
     c10::weak_intrusive_ptr<c10::StorageImpl> alive;
   };
   struct Running {
     const OperationFacts* facts;
     Sources sources;
-    c10::SmallVector<at::Tensor, 2> written;
+    c10::SmallVector<at::Tensor, 2> read, written;
   };
 
   static void add(Sources& to, const Sources& more);
@@ -78,16 +88,22 @@ class Flow {
   std::int32_t caller() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
   bool is_around(std::int32_t call, std::int32_t inner) const;
   const Fact* visible(const Known& known) const;
+  const Fact* fact_of(const at::Tensor& tensor) const;
   bool is_old(const at::Tensor& tensor) const;
   void settle(const at::Tensor& tensor);
+  Sources own_sources(const at::Tensor& tensor);
   Sources sources_of(const at::Tensor& tensor);
   Sources carried(const Sources& sources, std::int32_t from);
   Sources of_returned_call(const Known& known);
   Known& known(const at::Tensor& tensor);
-  void define(const at::Tensor& tensor, std::int32_t caller, const Sources& sources);
+  void define(const at::Tensor& tensor, Fact fact);
+  void define(const at::Tensor& tensor, std::int32_t caller, const Sources& sources) {
+    define(tensor, {caller, ++events_, sources});
+  }
   void write(const at::Tensor& tensor, std::int32_t caller, const Sources& sources);
   void tell_writes(std::int32_t call, const Tensors& outputs);
   void before(operations::Event& event, Running& running);
+  Fact computed(const at::Tensor& result, const Running& running);
   void after(operations::Event& event, const Running& running);
 
   std::mutex mutex_;
