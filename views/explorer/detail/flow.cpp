@@ -272,16 +272,15 @@ void Flow::run(operations::Event& event) {
 }
 
 void Flow::before(operations::Event& event, Running& running) {
-  running.facts = &facts_.of(event);
+  const auto& reads = reads_.of(event, [&] { return operations::reads_of(event.schema()); });
   const operations::Values arguments = event.arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     // What the schema says, and not event.writes(): what norms remember from call to call is no data flow.
     const auto* const alias = event.schema().arguments()[i].alias_info();
     const bool written = alias != nullptr && alias->isWrite();
-    const bool reads = !running.facts->shapes_only && !(written && running.facts->overwritten[i]);
     operations::for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      if (reads && is_old(tensor)) settle(tensor);
-      if (reads) running.read.push_back(tensor);
+      if (reads[i] && is_old(tensor)) settle(tensor);
+      if (reads[i]) running.read.push_back(tensor);
       if (written) running.written.push_back(tensor);
     });
   }

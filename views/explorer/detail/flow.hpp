@@ -19,9 +19,9 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/operations/facts.hpp>
 #include <torchtap/operations/region.hpp>
 #include <torchtap/views/explorer/detail/edge.hpp>
-#include <torchtap/views/explorer/detail/facts.hpp>
 
 namespace torchtap::views::explorer::detail {
 
@@ -78,7 +78,6 @@ class Flow {
     c10::weak_intrusive_ptr<c10::StorageImpl> alive;
   };
   struct Running {
-    const OperationFacts* facts;
     Sources sources;
     c10::SmallVector<at::Tensor, 2> read, written;
   };
@@ -107,7 +106,7 @@ class Flow {
   void after(operations::Event& event, const Running& running);
 
   std::mutex mutex_;
-  FactTable facts_;
+  operations::PerOperation<std::vector<bool>> reads_;  // the values of which arguments
   std::set<Edge> edges_;
   std::vector<std::int32_t> stack_;
   ska::flat_hash_map<std::int32_t, std::int32_t> parents_;

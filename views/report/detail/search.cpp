@@ -15,12 +15,6 @@ namespace {
 constexpr std::size_t most_findings = 1000;  // of a kind
 constexpr std::size_t most_parts = 32;       // of a memory that are told apart
 
-/// Operations that overwrite all of their first argument, whatever it held.
-constexpr std::array<std::string_view, 13> filling{
-    "aten::copy_",   "aten::fill_",        "aten::zero_",      "aten::normal_", "aten::uniform_",
-    "aten::random_", "aten::exponential_", "aten::set_",       "aten::eye_",    "aten::bernoulli_",
-    "aten::cauchy_", "aten::geometric_",   "aten::log_normal_"};
-
 /// Operations that hand their argument on as it is; what nobody filled is as unfilled in the copy.
 constexpr std::array<std::string_view, 7> copying{"aten::clone",      "aten::to",      "aten::_to_copy",
                                                   "aten::contiguous", "aten::reshape", "aten::flatten",
@@ -34,14 +28,6 @@ bool is_one_of(const std::array<std::string_view, size>& names, const std::strin
 bool makes_unset(const std::string& name) {
   const auto starts = [&](std::string_view with) { return name.compare(0, with.size(), with) == 0; };
   return starts("aten::empty") || starts("aten::new_empty") || starts("aten::resize");
-}
-
-/// `zeros_like` and others look at no value of their argument.
-bool reads_shapes_alone(const std::string& name) {
-  constexpr std::string_view like = "_like";
-  const bool is_like =
-      name.size() > like.size() && name.compare(name.size() - like.size(), like.size(), like) == 0;
-  return is_like || name.compare(0, 10, "aten::new_") == 0;
 }
 
 bool has_values(const at::Tensor& tensor) {
@@ -264,9 +250,8 @@ void Search::read(Searched& searched, const at::Tensor& tensor, const Where& whe
   if (noted) searched.counts += count(tensor, kinds);
 }
 
-void Search::before(operations::Event& event, Searched& searched, const Where& where) {
-  const bool fills = is_one_of(filling, event.name());
-  const bool reads = !reads_shapes_alone(event.name());
+void Search::before(operations::Event& event, const std::vector<bool>& reads, Searched& searched,
+                    const Where& where) {
   const auto& returned = event.schema().returns();
   searched.views = std::any_of(returned.begin(), returned.end(), [](const c10::Argument& one) {
     return one.alias_info() != nullptr && !one.alias_info()->isWrite();
@@ -278,10 +263,9 @@ void Search::before(operations::Event& event, Searched& searched, const Where& w
     searched.infinite = searched.infinite || is_infinite(argument);
     if (!argument.isTensor() && !argument.isList() && !argument.isTuple()) continue;
     const bool written = event.writes(i);
-    const bool overwritten = written && ((fills && i == 0) || schema[i].is_out());
     operations::for_each_tensor(argument, [&](const at::Tensor& tensor) {
-      if (written) searched.written.push_back({tensor, overwritten});
-      if (overwritten || !reads) return;
+      if (written) searched.written.push_back({tensor, !reads[i]});
+      if (!reads[i]) return;
       searched.inputs.push_back({schema[i].name(), tensor});
       const Memory* memory = tensor.has_storage() ? known(tensor) : nullptr;
       if (memory != nullptr && memory->unset) {

@@ -82,7 +82,9 @@ class Search {
   void begin(std::int64_t repeat);
   /// Lets go of tensors; what was found stays.
   void forget() { memory_.clear(); }
-  void before(operations::Event& event, Searched& searched, const Where& where);
+  /// `reads`: of which arguments it reads the values.
+  void before(operations::Event& event, const std::vector<bool>& reads, Searched& searched,
+              const Where& where);
   void after(operations::Event& event, Searched& searched, const Where& where);
   /// What the tensor's elements are.
   Kinds kinds(const at::Tensor& tensor);

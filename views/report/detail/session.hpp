@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <torchtap/hooks/attach.hpp>
+#include <torchtap/operations/facts.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/report/detail/heap.hpp>
 #include <torchtap/views/report/detail/ledger.hpp>
@@ -30,7 +31,8 @@ namespace torchtap::views::report::detail {
 struct OperationFacts {
   std::string name;
   const Formula* formula = nullptr;
-  bool heavy = false;  // without a formula
+  bool heavy = false;       // without a formula
+  std::vector<bool> reads;  // the values of each argument
 };
 
 /// A gradient that will arrive at a node of autograd: of an input or output of a module.
@@ -108,8 +110,7 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   Owners owners_;
   Search search_{owners_};
   std::map<Key, c10::SmallVector<Arrival, 2>> arrivals_;
-  ska::flat_hash_map<const c10::FunctionSchema*, std::unique_ptr<OperationFacts>> facts_;
-  std::vector<std::unique_ptr<OperationFacts>> old_facts_;
+  operations::PerOperation<OperationFacts> facts_;
   std::map<std::pair<std::string, std::string>, std::int64_t> not_counted_;  // by function and module
   std::int64_t repeats_ = 0, recorded_ = 0;
   std::int64_t phase_began_ = 0, spent_ = 0;  // of the repeat; without `Phase::other`

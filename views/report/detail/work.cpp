@@ -48,18 +48,15 @@ std::int64_t bytes_written(const operations::Event& event, const Storages& read)
 }  // namespace
 
 const OperationFacts& Session::facts_of(const operations::Event& event) {
-  auto& slot = facts_[&event.schema()];
-  // An operation of a library that was unloaded may have left its address to another one.
-  if (slot == nullptr || slot->name != event.name()) {
-    auto facts = std::make_unique<OperationFacts>();
-    facts->name = event.name();
-    const auto own = options.formulas().find(facts->name);
-    facts->formula = own != options.formulas().end() ? &own->second : built_in_formula(facts->name);
-    facts->heavy = facts->formula == nullptr && is_heavy(facts->name);
-    if (slot != nullptr) old_facts_.push_back(std::move(slot));
-    slot = std::move(facts);
-  }
-  return *slot;
+  return facts_.of(event, [&] {
+    OperationFacts facts;
+    facts.name = event.name();
+    const auto own = options.formulas().find(facts.name);
+    facts.formula = own != options.formulas().end() ? &own->second : built_in_formula(facts.name);
+    facts.heavy = facts.formula == nullptr && is_heavy(facts.name);
+    facts.reads = operations::reads_of(event.schema());
+    return facts;
+  });
 }
 
 Where Session::where(ThreadFrames& thread) {
@@ -171,7 +168,7 @@ void Session::run(operations::Event& event) {
       if (options.work()) work.bytes = bytes_read(event.arguments(), read);
       if (options.non_finite() == OnNonFinite::ignore) return;
       at = where(thread);
-      search_.before(event, searched, at);
+      search_.before(event, facts->reads, searched, at);
     });
     macs_before = thread.parts_macs;
     began = stopped.moment();

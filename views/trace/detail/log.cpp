@@ -54,19 +54,15 @@ std::string type_name(const std::string& function) {
 }
 
 const Facts& Log::facts_of(const operations::Event& event) {
-  auto& slot = facts_[&event.schema()];
-  // An operation of a library that was unloaded may have left its address to another one.
-  if (slot == nullptr || slot->name != event.name()) {
-    auto facts = std::make_unique<Facts>();
-    facts->name = event.name();
-    facts->full = event.overload().empty() ? event.name() : event.name() + "." + event.overload();
-    facts->type = type_name(event.name());
-    facts->random = takes_random_numbers(event.operation());
-    facts->reads_value = std::find(readers.begin(), readers.end(), facts->name) != readers.end();
-    if (slot != nullptr) old_facts_.push_back(std::move(slot));
-    slot = std::move(facts);
-  }
-  return *slot;
+  return facts_.of(event, [&] {
+    Facts facts;
+    facts.name = event.name();
+    facts.full = event.overload().empty() ? event.name() : event.name() + "." + event.overload();
+    facts.type = type_name(event.name());
+    facts.random = takes_random_numbers(event.operation());
+    facts.reads_value = std::find(readers.begin(), readers.end(), facts.name) != readers.end();
+    return facts;
+  });
 }
 
 Log::Memory* Log::memory_of(const at::Tensor& tensor) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/operations/facts.hpp>
 #include <torchtap/operations/region.hpp>
 #include <torchtap/views/trace/node.hpp>
 #include <torchtap/views/trace/options.hpp>
@@ -270,8 +271,7 @@ struct Log {
 
   ska::flat_hash_map<const void*, Name> names_;
   ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memory_;
-  ska::flat_hash_map<const void*, std::unique_ptr<Facts>> facts_;
-  std::vector<std::unique_ptr<Facts>> old_facts_;
+  operations::PerOperation<Facts> facts_;
   std::unique_ptr<Generator> generator_;
   std::vector<std::shared_ptr<torch::autograd::Node>> leaves_;  // of which gradients are followed
   std::thread::id thread_;
