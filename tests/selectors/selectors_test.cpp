@@ -4,12 +4,14 @@
 #include <range/v3/range/conversion.hpp>
 #include <range/v3/view/filter.hpp>
 #include <range/v3/view/transform.hpp>
+#include <torch/script.h>
 #include <torch/torch.h>
 
 #include <regex>
 #include <sstream>
 
 #include <torchtap/hooks/nn.hpp>
+#include <torchtap/model/held.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 namespace selectors = torchtap::selectors;
@@ -194,6 +196,34 @@ BOOST_AUTO_TEST_CASE(what_can_be_hooked) {
     BOOST_TEST(at_path(path).reachable(), path);
   }
   for (const char* path : {"list", "dict", "parameters"}) BOOST_TEST(!at_path(path).has_forward(), path);
+}
+
+BOOST_AUTO_TEST_CASE(parameters_and_buffers_are_those_of_the_module_itself) {
+  const at::Tensor weight = torch::ones({2}), mean = torch::zeros({2});
+  const auto check = [&](const std::vector<model::ModuleRef>& modules) {
+    BOOST_REQUIRE(modules.size() == 2U);
+    const auto held = model::held_by(modules[0]);
+    BOOST_REQUIRE(held.size() == 2U);
+    BOOST_TEST((held[0].name == "weight" && held[0].tensor.is_same(weight) && !held[0].buffer));
+    BOOST_TEST((held[1].name == "mean" && held[1].tensor.is_same(mean) && held[1].buffer));
+    BOOST_TEST(model::held_by(modules[1]).size() == 1U);
+  };
+  struct Native : torch::nn::Module {
+    Native(const at::Tensor& weight, const at::Tensor& mean) {
+      register_buffer("mean", mean);
+      register_parameter("weight", weight, false);
+      register_parameter("bias", {}, false);  // left out
+      register_module("inner", torch::nn::Linear(torch::nn::LinearOptions(2, 2).bias(false)));
+    }
+  };
+  Native native(weight, mean);
+  check(model::walk_modules(native));
+  torch::jit::Module inner("Inner"), script("Script");
+  inner.register_parameter("weight", torch::ones({3}), false);
+  script.register_buffer("mean", mean);
+  script.register_parameter("weight", weight, false);
+  script.register_module("inner", inner);
+  check(model::walk_modules(script));
 }
 
 BOOST_AUTO_TEST_CASE(pretty_type_names) {

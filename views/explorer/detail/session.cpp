@@ -12,6 +12,7 @@
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
+#include <torchtap/model/held.hpp>
 #include <torchtap/views/explorer/detail/program.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
@@ -133,26 +134,20 @@ void Session::describe(const model::ModuleRef& module) {
   info.name =
       module.path().empty() ? module.type() : module.path().substr(module.path().find_last_of('.') + 1);
   const auto index = static_cast<std::int32_t>(around_.size());
-  const auto hold = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    constants_.push_back(tensor);
-    ParameterInfo parameter{name, tensor.scalar_type(), tensor.sizes().vec(), tensor.requires_grad()};
-    const auto same =
-        std::find_if(held_.begin(), held_.end(), [&](const Held& one) { return one.tensor.is_same(tensor); });
+  for (const model::Held& one : model::held_by(module)) {
+    constants_.push_back(one.tensor);
+    if (one.buffer) continue;
+    ParameterInfo parameter{one.name, one.tensor.scalar_type(), one.tensor.sizes().vec(),
+                            one.tensor.requires_grad()};
+    const auto same = std::find_if(held_.begin(), held_.end(),
+                                   [&](const Held& other) { return other.tensor.is_same(one.tensor); });
     parameter.owner = same == held_.end() ? index : same->module;
     parameter.position =
         same == held_.end() ? static_cast<std::int32_t>(info.parameters.size()) : same->position;
-    if (same == held_.end()) held_.push_back({tensor, index, parameter.position, name});
+    if (same == held_.end()) held_.push_back({one.tensor, index, parameter.position, one.name});
     info.parameters.push_back(std::move(parameter));
-  };
-  if (module.scripted()) {
-    for (const auto& one : module.script().named_parameters(false)) hold(one.name, one.value);
-    for (const auto& one : module.script().named_buffers(false)) constants_.push_back(one.value);
-  } else {
-    for (const auto& one : module.module().named_parameters(false)) hold(one.key(), one.value());
-    for (const auto& one : module.module().named_buffers(false)) constants_.push_back(one.value());
-    info.attributes = attributes_of(module.module());
   }
+  if (!module.scripted()) info.attributes = attributes_of(module.module());
   std::vector<std::int32_t> around;
   run_->with_graph([&](Graph& graph) {
     for (std::size_t i = 0; i < graph.modules.size(); ++i) {

@@ -1,11 +1,9 @@
 // Making the tree from a walk.
-#include <torch/csrc/jit/api/module.h>
-#include <torch/nn/module.h>
-
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
+#include <torchtap/model/held.hpp>
 #include <torchtap/views/report/detail/tree.hpp>
 
 namespace torchtap::views::report::detail {
@@ -16,25 +14,12 @@ std::string parent_path(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-void hold(TreeNode& node, const std::string& name, const at::Tensor& tensor, bool buffer,
-          std::unordered_set<const at::TensorImpl*>& seen) {
-  if (!tensor.defined()) return;
-  const std::string& path = node.module.path();
-  node.held.push_back({path.empty() ? name : path + "." + name, tensor, buffer,
-                       seen.insert(tensor.unsafeGetTensorImpl()).second});
-}
-
 void hold_all(TreeNode& node, std::unordered_set<const at::TensorImpl*>& seen) {
-  if (node.module.scripted()) {
-    for (const auto& one : node.module.script().named_parameters(false))
-      hold(node, one.name, one.value, false, seen);
-    for (const auto& one : node.module.script().named_buffers(false))
-      hold(node, one.name, one.value, true, seen);
-  } else {
-    for (const auto& one : node.module.module().named_parameters(false))
-      hold(node, one.key(), one.value(), false, seen);
-    for (const auto& one : node.module.module().named_buffers(false))
-      hold(node, one.key(), one.value(), true, seen);
+  const std::string& path = node.module.path();
+  for (model::Held& one : model::held_by(node.module)) {
+    const bool first = seen.insert(one.tensor.unsafeGetTensorImpl()).second;
+    node.held.push_back(
+        {path.empty() ? one.name : path + "." + one.name, std::move(one.tensor), one.buffer, first});
   }
 }
 

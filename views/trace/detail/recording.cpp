@@ -1,12 +1,12 @@
 // Connects a log with a model and a thread.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/nn/module.h>
 
 #include <functional>
 #include <unordered_map>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/model/held.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/detail/recording.hpp>
 
@@ -111,31 +111,14 @@ void Recording::attach(const std::vector<model::ModuleRef>& modules) {
   batch.commit();
 }
 
-void Recording::add_parameter(const std::string& path, const at::Tensor& tensor, bool buffer) {
-  if (!tensor.defined()) return;
-  ParameterUse use;
-  use.path = path;
-  use.buffer = buffer;
-  log_->add_parameter(tensor, std::move(use));
-}
-
 void Recording::add_parameters(const std::vector<model::ModuleRef>& modules) {
   for (const model::ModuleRef& module : modules) {
     const std::string prefix = module.path().empty() ? "" : module.path() + ".";
-    if (module.scripted()) {
-      for (const auto& one : module.script().named_parameters(false)) {
-        add_parameter(prefix + one.name, one.value, false);
-      }
-      for (const auto& one : module.script().named_buffers(false)) {
-        add_parameter(prefix + one.name, one.value, true);
-      }
-    } else {
-      for (const auto& one : module.module().named_parameters(false)) {
-        add_parameter(prefix + one.key(), one.value(), false);
-      }
-      for (const auto& one : module.module().named_buffers(false)) {
-        add_parameter(prefix + one.key(), one.value(), true);
-      }
+    for (const model::Held& held : model::held_by(module)) {
+      ParameterUse use;
+      use.path = prefix + held.name;
+      use.buffer = held.buffer;
+      log_->add_parameter(held.tensor, std::move(use));
     }
   }
 }

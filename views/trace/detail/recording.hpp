@@ -36,7 +36,6 @@ class Recording {
   void detach() noexcept;
   void add_parameters(const std::vector<model::ModuleRef>& modules);
   void add_constants(const std::vector<model::ModuleRef>& modules);
-  void add_parameter(const std::string& path, const at::Tensor& tensor, bool buffer);
 
   std::shared_ptr<Log> log_;
   std::vector<hooks::Handle> handles_;

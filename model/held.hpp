@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include <torchtap/core/api.hpp>
+#include <torchtap/model/module_ref.hpp>
+
+namespace torchtap::model {
+
+/// A parameter or buffer.
+struct Held {
+  std::string name;  // in its module
+  at::Tensor tensor;
+  bool buffer = false;
+};
+
+/// The parameters, and behind them the buffers, of the module itself, without those of its submodules. Those
+/// that are not defined are left out. A module of an exported model has none.
+TORCHTAP_API std::vector<Held> held_by(const ModuleRef& module);
+
+}  // namespace torchtap::model
