@@ -4,6 +4,7 @@
 
 #include <torchtap/operations/event.hpp>
 #include <torchtap/operations/facts.hpp>
+#include <torchtap/operations/identity.hpp>
 #include <torchtap/operations/inside.hpp>
 #include <torchtap/operations/region.hpp>
 #include <torchtap/operations/scope.hpp>

@@ -8,30 +8,13 @@
 #include <torchtap/views/explorer/detail/flow.hpp>
 
 namespace torchtap::views::explorer::detail {
-namespace {
-
-const void* address(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl();
-}
-
-const void* memory_address(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
-}  // namespace
-
-Flow::Known::Known(const at::Tensor& tensor) : alive(tensor.getIntrusivePtr()) {}
-
-Flow::Memory::Memory(const at::Tensor& tensor)
-    : alive(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(tensor.storage().unsafeGetStorageImpl())) {}
-
-void Flow::Memory::add(Write write) {
-  writes.erase(std::remove_if(writes.begin(), writes.end(),
-                              [&](const Write& one) {
-                                return one.caller == write.caller && write.region.covers(one.region);
-                              }),
-               writes.end());
-  writes.push_back(std::move(write));
+void Flow::add(Writes& to, Write write) {
+  to.erase(std::remove_if(to.begin(), to.end(),
+                          [&](const Write& one) {
+                            return one.caller == write.caller && write.region.covers(one.region);
+                          }),
+           to.end());
+  to.push_back(std::move(write));
 }
 
 Flow::Flow(const Tensors& held) {
@@ -67,16 +50,15 @@ const Flow::Fact* Flow::visible(const Known& known) const {
 }
 
 const Flow::Fact* Flow::fact_of(const at::Tensor& tensor) const {
-  const auto found = tensors_.find(address(tensor));
-  return found == tensors_.end() ? nullptr : visible(*found->second);
+  const Known* const known = tensors_.find(tensor);
+  return known == nullptr ? nullptr : visible(*known);
 }
 
 /// Whether an operation reads a tensor that was there before the forward: a member that is neither parameter
 /// nor buffer, say. Numbers become tensors where they are used.
 bool Flow::is_old(const at::Tensor& tensor) const {
   return tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() &&
-         tensors_.find(address(tensor)) == tensors_.end() &&
-         seen_.find(memory_address(tensor)) == seen_.end();
+         tensors_.find(tensor) == nullptr && memories_.find(tensor) == nullptr;
 }
 
 /// Says of a tensor that nobody was seen making that it comes from nowhere known.
@@ -112,23 +94,23 @@ Flow::Sources Flow::of_returned_call(const Known& known) {
 
 /// Of the tensor as it was when it was defined; writes since then come on top.
 Flow::Sources Flow::own_sources(const at::Tensor& tensor) {
-  const auto found = tensors_.find(address(tensor));
-  if (found == tensors_.end()) return {};
-  const Fact* const innermost = visible(*found->second);
+  const Known* const known = tensors_.find(tensor);
+  if (known == nullptr) return {};
+  const Fact* const innermost = visible(*known);
   if (innermost != nullptr) return carried(innermost->sources, innermost->caller);
-  return found->second->maker >= 0 ? of_returned_call(*found->second) : Sources();
+  return known->maker >= 0 ? of_returned_call(*known) : Sources();
 }
 
 Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
   const Fact* const fact = fact_of(tensor);
   const std::int64_t since = fact != nullptr ? fact->at : -1;
-  const auto memory = memories_.find(memory_address(tensor));
-  if (memory == memories_.end()) return own_sources(tensor);
-  const auto& writes = memory->second->writes;
+  const Writes* const writes = memories_.find(tensor);
+  if (writes == nullptr || writes->empty() || writes->back().at <= since) return own_sources(tensor);
   Sources sources;
   operations::Remainder rest{operations::Region(tensor)};
   const bool has_bytes = !rest.empty();
-  for (auto write = writes.rbegin(); !rest.empty() && write != writes.rend() && write->at > since; ++write) {
+  for (auto write = writes->rbegin(); !rest.empty() && write != writes->rend() && write->at > since;
+       ++write) {
     if (is_around(write->caller, caller()) && rest.take(write->region)) {
       add(sources, carried(write->sources, write->caller));
     }
@@ -138,12 +120,9 @@ Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
 }
 
 Flow::Known& Flow::known(const at::Tensor& tensor) {
-  auto& known = tensors_[address(tensor)];
-  if (known == nullptr) {
-    known = std::make_unique<Known>(tensor);
-    seen_.insert(memory_address(tensor));
-  }
-  return *known;
+  if (Known* const known = tensors_.find(tensor)) return *known;
+  if (tensor.has_storage()) memories_.get(tensor);
+  return tensors_.get(tensor);
 }
 
 void Flow::define(const at::Tensor& tensor, Fact fact) {
@@ -158,12 +137,9 @@ void Flow::define(const at::Tensor& tensor, Fact fact) {
 }
 
 void Flow::write(const at::Tensor& tensor, std::int32_t caller, const Sources& sources) {
-  const void* const at = memory_address(tensor);
-  if (at == nullptr) return;
-  auto& memory = memories_[at];
-  if (memory == nullptr) memory = std::make_unique<Memory>(tensor);
-  memory->add({caller, ++events_, sources, operations::Region(tensor)});
-  written_in_[caller].insert(at);
+  if (!tensor.has_storage()) return;
+  add(memories_.get(tensor), {caller, ++events_, sources, operations::Region(tensor)});
+  written_in_[caller].insert(operations::memory_of(tensor));
 }
 
 /// The ports of a call at which a tensor is, of which there may be several: attention(x, x, x).
@@ -220,15 +196,14 @@ void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
   const std::set<const void*> memories = std::move(written->second);
   written_in_.erase(written);
   for (const void* const at : memories) {
-    Memory& memory = *memories_.at(at);
-    const auto inside = std::stable_partition(memory.writes.begin(), memory.writes.end(),
-                                              [&](const Write& one) { return one.caller != call; });
-    const std::vector<Write> writes(std::make_move_iterator(inside),
-                                    std::make_move_iterator(memory.writes.end()));
-    memory.writes.erase(inside, memory.writes.end());
+    Writes& all = *memories_.find(at);
+    const auto inside =
+        std::stable_partition(all.begin(), all.end(), [&](const Write& one) { return one.caller != call; });
+    const Writes writes(std::make_move_iterator(inside), std::make_move_iterator(all.end()));
+    all.erase(inside, all.end());
     for (const Write& write : writes) {
       Sources ports;
-      std::vector<Write> parts;
+      Writes parts;
       operations::Remainder rest(write.region);
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         const operations::Region shown(outputs[i]);
@@ -245,7 +220,7 @@ void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
       if (!ports.empty()) parts.insert(parts.begin(), {caller(), 0, ports, write.region});
       for (Write& part : parts) {
         part.at = ++events_;
-        memory.add(std::move(part));
+        add(all, std::move(part));
       }
     }
     written_in_[caller()].insert(at);
@@ -292,9 +267,9 @@ void Flow::before(operations::Event& event, Running& running) {
 /// that, those before it, too, where they reach its bytes.
 Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
   Fact fact{caller(), ++events_, {}};
-  const void* const memory = memory_address(result);
+  const void* const memory = operations::memory_of(result);
   for (const at::Tensor& tensor : running.read) {
-    if (memory != nullptr && memory_address(tensor) == memory) {
+    if (memory != nullptr && operations::memory_of(tensor) == memory) {
       const Fact* const known = fact_of(tensor);
       fact.at = std::min(fact.at, known != nullptr ? known->at : -1);
       add(fact.sources, own_sources(tensor));

@@ -20,6 +20,7 @@
 
 #include <torchtap/operations/event.hpp>
 #include <torchtap/operations/facts.hpp>
+#include <torchtap/operations/identity.hpp>
 #include <torchtap/operations/region.hpp>
 #include <torchtap/views/explorer/detail/edge.hpp>
 
@@ -61,28 +62,19 @@ class Flow {
     Sources sources;
     operations::Region region;
   };
-  /// A tensor, known by its address, which no other tensor gets while this lives.
   struct Known {
-    explicit Known(const at::Tensor& tensor);
-
     c10::SmallVector<Fact, 2> facts;
     std::int32_t maker = -1;  // the call in which an operation made it
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> alive;
   };
-  /// A memory that was written to.
-  struct Memory {
-    explicit Memory(const at::Tensor& tensor);
-    void add(Write write);
-
-    std::vector<Write> writes;  // in order, without those that a later one of the same caller covers
-    c10::weak_intrusive_ptr<c10::StorageImpl> alive;
-  };
+  /// Writes to a memory, in order, without those that a later one of the same caller covers.
+  using Writes = std::vector<Write>;
   struct Running {
     Sources sources;
     c10::SmallVector<at::Tensor, 2> read, written;
   };
 
   static void add(Sources& to, const Sources& more);
+  static void add(Writes& to, Write write);
   static Sources ports_of(std::int32_t call, const Tensors& tensors, const at::Tensor& tensor);
   std::int32_t caller() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
   bool is_around(std::int32_t call, std::int32_t inner) const;
@@ -110,9 +102,8 @@ class Flow {
   std::set<Edge> edges_;
   std::vector<std::int32_t> stack_;
   ska::flat_hash_map<std::int32_t, std::int32_t> parents_;
-  ska::flat_hash_map<const void*, std::unique_ptr<Known>> tensors_;
-  std::set<const void*> seen_;  // memories of these
-  ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memories_;
+  operations::ByTensor<Known> tensors_;
+  operations::ByMemory<Writes> memories_;                               // of these
   ska::flat_hash_map<std::int32_t, std::set<const void*>> written_in_;  // memories, by call
   std::int64_t events_ = 0;
   std::atomic<std::int64_t> own_time_{0};  // nanoseconds

@@ -62,13 +62,11 @@ std::vector<at::Tensor> all(const hooks::Tensors& tensors) {
 
 std::shared_ptr<const Column> Measured::of(const at::Tensor& tensor) {
   const std::int64_t version = tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
-  const void* const address = tensor.unsafeGetTensorImpl();
-  const auto found = known_.find(address);
+  const One* const known = known_.find(tensor);
   // A tensor of inference mode does not count its versions.
-  if (found != known_.end() && version >= 0 && found->second.version == version) return found->second.column;
+  if (known != nullptr && version >= 0 && known->version == version) return known->column;
   auto column = std::make_shared<const Column>(measure(tensor));
-  known_.erase(address);
-  known_.emplace(address, One{Weak(tensor.getIntrusivePtr()), version, column});
+  known_.set(tensor, {version, column});
   return column;
 }
 

@@ -12,6 +12,7 @@
 
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/event.hpp>
+#include <torchtap/operations/identity.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/explorer/detail/column.hpp>
 #include <torchtap/views/explorer/detail/flow.hpp>
@@ -46,20 +47,16 @@ struct GradientTargets {
 /// What was measured of tensors during a forward, so that a module's output, which is the input of the next,
 /// is read once.
 class Measured {
-  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-
  public:
   /// The values of the tensor as it is now.
   std::shared_ptr<const Column> of(const at::Tensor& tensor);
 
  private:
   struct One {
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
-        alive;  // so that no other has its address
     std::int64_t version;
     std::shared_ptr<const Column> column;
   };
-  ska::flat_hash_map<const void*, One> known_;
+  operations::ByTensor<One> known_;
 };
 
 struct Forward {

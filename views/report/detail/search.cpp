@@ -35,10 +35,6 @@ bool has_values(const at::Tensor& tensor) {
   return at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
 }
 
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
 bool is_whole(const at::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.numel()) * tensor.element_size() >= tensor.storage().nbytes();
 }
@@ -95,16 +91,6 @@ void Search::begin(std::int64_t repeat) {
   intended_.clear();
 }
 
-Search::Memory* Search::known(const at::Tensor& tensor) {
-  const auto found = memory_.find(storage_of(tensor));
-  return found == memory_.end() ? nullptr : &found->second;
-}
-
-Search::Memory& Search::remember(const at::Tensor& tensor) {
-  Memory* memory = known(tensor);
-  return memory != nullptr ? *memory : memory_.insert({storage_of(tensor), Memory(tensor)}).first->second;
-}
-
 /// Looks through the tensor, unless it is what was looked through last.
 const Scan& Search::look(const at::Tensor& tensor, Memory& memory) {
   operations::Region region(tensor);
@@ -140,7 +126,7 @@ Kinds Search::from_outside(const at::Tensor& tensor, const Scan& found, bool bac
 Kinds Search::kinds(const at::Tensor& tensor) {
   if (!tensor.defined() || !has_values(tensor)) return {};
   if (!tensor.has_storage()) return from_outside(tensor, scan(tensor), false);
-  Memory& memory = remember(tensor);
+  Memory& memory = memory_.get(tensor);
   if (memory.clean) return {};
   const Scan& found = look(tensor, memory);
   if (found.finite()) return {};
@@ -150,7 +136,7 @@ Kinds Search::kinds(const at::Tensor& tensor) {
 
 std::int64_t Search::zeros(const at::Tensor& tensor) {
   if (!tensor.defined() || !has_values(tensor)) return -1;
-  return tensor.has_storage() ? look(tensor, remember(tensor)).zeros : scan(tensor).zeros;
+  return tensor.has_storage() ? look(tensor, memory_.get(tensor)).zeros : scan(tensor).zeros;
 }
 
 void Search::add(Finding finding, Kind kind) {
@@ -231,7 +217,7 @@ void Search::source(const at::Tensor& tensor, const Kinds& kinds, bool unset, co
 Kinds Search::read(const at::Tensor& tensor, const Where& where) {
   if (!has_values(tensor)) return {};
   if (!tensor.has_storage()) return from_outside(tensor, scan(tensor), where.backward);
-  Memory& memory = remember(tensor);
+  Memory& memory = memory_.get(tensor);
   if (memory.clean) return {};
   const Scan found = look(tensor, memory);
   if (found.finite()) return {};
@@ -267,7 +253,7 @@ void Search::before(operations::Event& event, const std::vector<bool>& reads, Se
       if (written) searched.written.push_back({tensor, !reads[i]});
       if (!reads[i]) return;
       searched.inputs.push_back({schema[i].name(), tensor});
-      const Memory* memory = tensor.has_storage() ? known(tensor) : nullptr;
+      const Memory* memory = memory_.find(tensor);
       if (memory != nullptr && memory->unset) {
         if (!written) searched.unset.push_back(tensor);
         return;
@@ -279,9 +265,9 @@ void Search::before(operations::Event& event, const std::vector<bool>& reads, Se
 
 void Search::make_unset(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
-  Memory memory(tensor);
+  Memory memory;
   memory.unset = true;
-  memory_.insert_or_assign(storage_of(tensor), std::move(memory));
+  memory_.set(tensor, std::move(memory));
 }
 
 /// The tensor was written.
@@ -291,7 +277,7 @@ void Search::look_at_output(Output& output, const Searched& searched) {
     output.found = scan(tensor);
     return;
   }
-  Memory& memory = remember(tensor);
+  Memory& memory = memory_.get(tensor);
   memory.numel = -1;  // what was known of it
   const bool whole = is_whole(tensor);
   if (memory.unset && !output.filled) {
@@ -314,7 +300,7 @@ void Search::look_at_output(Output& output, const Searched& searched) {
 void Search::read_unset(Searched& searched, const Scan& made, const Where& where) {
   for (const at::Tensor& tensor : searched.unset) {
     if (!has_values(tensor)) continue;
-    Memory& memory = remember(tensor);
+    Memory& memory = memory_.get(tensor);
     const Scan found = look(tensor, memory);
     if (found.finite()) continue;
     const bool explained = memory.explains(memory.last);
@@ -356,10 +342,11 @@ void Search::after(operations::Event& event, Searched& searched, const Where& wh
       const bool is_written = std::any_of(searched.written.begin(), searched.written.end(),
                                           [&](const auto& one) { return one.tensor.is_same(tensor); });
       if (is_written) return;
-      const auto* storage = storage_of(tensor);
+      const auto* storage = operations::memory_of(tensor);
       const bool view = storage != nullptr &&
-                        std::any_of(searched.inputs.begin(), searched.inputs.end(),
-                                    [&](const auto& one) { return storage_of(one.tensor) == storage; });
+                        std::any_of(searched.inputs.begin(), searched.inputs.end(), [&](const auto& one) {
+                          return operations::memory_of(one.tensor) == storage;
+                        });
       if (view) return;
       if (unset) return make_unset(tensor);
       if (has_values(tensor)) outputs.push_back({tensor, true, {}});
@@ -368,7 +355,7 @@ void Search::after(operations::Event& event, Searched& searched, const Where& wh
   if (outputs.empty()) return;
   if (searched.views) {  // it made a copy, and nothing was written
     for (const auto& input : searched.inputs) {
-      const Memory* memory = input.tensor.has_storage() ? known(input.tensor) : nullptr;
+      const Memory* memory = memory_.find(input.tensor);
       if (memory == nullptr || !memory->unset) read(searched, input.tensor, where);
     }
   }
@@ -382,7 +369,7 @@ void Search::after(operations::Event& event, Searched& searched, const Where& wh
     const bool copied =
         is_one_of(copying, event.name()) &&
         std::all_of(searched.unset.begin(), searched.unset.end(), [&](const at::Tensor& tensor) {
-          return has_values(tensor) && !remember(tensor).explains(operations::Region(tensor));
+          return has_values(tensor) && !memory_.get(tensor).explains(operations::Region(tensor));
         });
     if (copied) {
       for (const Output& output : outputs) make_unset(output.tensor);
@@ -406,7 +393,7 @@ void Search::judge(operations::Event& event, const Searched& searched, const std
     if (output.found.finite()) continue;
     const Kinds kinds{output.found.nan, output.found.inf && out.inf, output.found.inf && out.intended};
     if (output.tensor.has_storage()) {
-      Memory& memory = remember(output.tensor);
+      Memory& memory = memory_.get(output.tensor);
       memory.explain(operations::Region(output.tensor), kinds);
     }
     counts += count(output.tensor, kinds);

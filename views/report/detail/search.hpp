@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/operations/identity.hpp>
 #include <torchtap/operations/region.hpp>
 #include <torchtap/views/report/detail/owners.hpp>
 #include <torchtap/views/report/detail/scan.hpp>
@@ -95,7 +96,6 @@ class Search {
 
  private:
   struct Memory {
-    c10::weak_intrusive_ptr<c10::StorageImpl> alive;    // nothing else gets its address
     Kinds has;                                          // what was written to it, or found in it
     bool clean = false;                                 // all of it is known to be finite
     bool unset = false;                                 // made by empty(), and not filled since
@@ -105,7 +105,6 @@ class Search {
     c10::SmallVector<operations::Region, 1> explained;  // parts whose values have a finding or a maker
     bool all_explained = false;
 
-    explicit Memory(const at::Tensor& tensor) : alive(tensor.storage().getWeakStorageImpl()) {}
     /// What values of it are that have an explanation.
     Kinds kinds_of(const Scan& scan) const;
     bool explains(const operations::Region& region) const;
@@ -118,8 +117,6 @@ class Search {
   };
   enum Kind : std::size_t { of_nan, of_inf, of_intended };
 
-  Memory* known(const at::Tensor& tensor);
-  Memory& remember(const at::Tensor& tensor);
   const Scan& look(const at::Tensor& tensor, Memory& memory);
   Kinds read(const at::Tensor& tensor, const Where& where);
   void read(Searched& searched, const at::Tensor& tensor, const Where& where);
@@ -134,7 +131,7 @@ class Search {
   void add(Finding finding, Kind kind);
 
   const Owners& owners_;
-  ska::flat_hash_map<const c10::StorageImpl*, Memory> memory_;
+  operations::ByMemory<Memory> memory_;
   std::int64_t repeat_ = 0;
   std::array<std::vector<Finding>, 3> found_;         // by `Kind`
   std::array<bool, 3> collects_{true, true, true};    // no earlier repeat had any

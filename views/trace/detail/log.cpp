@@ -67,9 +67,9 @@ const Facts& Log::facts_of(const operations::Event& event) {
 
 Log::Memory* Log::memory_of(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return nullptr;
-  auto& slot = memory_[tensor.storage().unsafeGetStorageImpl()];
-  if (slot == nullptr) slot = std::make_unique<Memory>(tensor.storage().getWeakStorageImpl());
-  return slot.get();
+  auto& memory = memory_.get(tensor);
+  if (memory == nullptr) memory = std::make_unique<Memory>();
+  return memory.get();
 }
 
 Value& Log::describe(const at::Tensor& tensor) {
@@ -90,8 +90,7 @@ Value& Log::describe(const at::Tensor& tensor) {
 std::int64_t Log::name(const at::Tensor& tensor, Memory* memory) {
   const auto value = static_cast<std::int64_t>(values.size()) - 1;
   const std::int64_t count = memory != nullptr ? memory->count : 0;
-  Name named{value, count, value, count, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
-  names_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(named));
+  names_.set(tensor, {value, count, value, count});
   if (memory != nullptr && memory->named.size() < most_named) {
     memory->named.push_back({operations::Region(tensor), count, value});
   }
@@ -114,8 +113,7 @@ void Log::add_parameter(const at::Tensor& tensor, ParameterUse use) {
 }
 
 std::int64_t Log::add_constant(const at::Tensor& tensor) {
-  const auto known = names_.find(tensor.unsafeGetTensorImpl());
-  if (known != names_.end()) return known->second.value;
+  if (const Name* const known = names_.find(tensor)) return known->value;
   Value& value = describe(tensor);
   value.origin = Origin::constant;
   value.of = static_cast<std::int64_t>(constants.size());
@@ -127,8 +125,7 @@ std::int64_t Log::add_constant(const at::Tensor& tensor) {
 }
 
 std::int64_t Log::add_input(const at::Tensor& tensor, std::int64_t index) {
-  const auto known = names_.find(tensor.unsafeGetTensorImpl());
-  if (known != names_.end()) return known->second.value;
+  if (const Name* const known = names_.find(tensor)) return known->value;
   Value& value = describe(tensor);
   value.origin = Origin::input;
   value.of = index;
@@ -144,18 +141,18 @@ std::int64_t Log::value_of(const at::Tensor& tensor) {
 
 /// A name of bytes that were written through another name has a new value.
 std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
-  const auto known = names_.find(tensor.unsafeGetTensorImpl());
-  const bool is_known = known != names_.end();
-  if (is_known && (memory == nullptr || known->second.checked == memory->count)) return known->second.value;
+  Name* const known = names_.find(tensor);
+  const bool is_known = known != nullptr;
+  if (is_known && (memory == nullptr || known->checked == memory->count)) return known->value;
   std::int64_t of = -1, base = -1, since = 0, checked = 0;
   const Write* last = nullptr;
   if (memory != nullptr) {
     const operations::Region region(tensor);
     if (is_known) {
-      of = known->second.value;
-      base = known->second.base;
-      since = known->second.since;
-      checked = known->second.checked;
+      of = known->value;
+      base = known->base;
+      since = known->since;
+      checked = known->checked;
     } else if (const Named* named = base_in(*memory, tensor, region); named != nullptr) {
       of = base = named->value;
       since = checked = named->region.covers(region) ? named->number : 0;
@@ -165,7 +162,7 @@ std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
       if (write->region.overlaps(region)) last = &*write;
     }
     if (is_known && last == nullptr) {
-      known->second.checked = memory->count;
+      known->checked = memory->count;
       return of;
     }
   }
@@ -177,7 +174,7 @@ std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
   if (!is_known) value.origin = Origin::outside;
   const std::int64_t number = name(tensor, memory);
   if (last != nullptr) {
-    Name& named = names_.find(tensor.unsafeGetTensorImpl())->second;
+    Name& named = *names_.find(tensor);
     named.base = base >= 0 ? base : number;
     named.since = since;
   }
@@ -205,7 +202,7 @@ const Log::Named* Log::base_in(const Memory& memory, const at::Tensor& tensor,
 }
 
 Log::Mixed Log::mixed(const at::Tensor& tensor, const Memory* memory, std::size_t read) const {
-  const Name& name = names_.find(tensor.unsafeGetTensorImpl())->second;
+  const Name& name = *names_.find(tensor);
   return {memory, operations::Region(tensor), name.base, name.since, read};
 }
 
@@ -376,8 +373,7 @@ void Log::after(operations::Event& event, Running& running) {
     Memory* memory = memory_of(tensor);
     std::int64_t of = -1;
     if (!returned) {
-      const auto before = names_.find(tensor.unsafeGetTensorImpl());
-      if (before != names_.end()) of = before->second.value;
+      if (const Name* const before = names_.find(tensor)) of = before->value;
     }
     Value& value = describe(tensor);
     value.producer = me;

@@ -22,6 +22,7 @@
 
 #include <torchtap/operations/event.hpp>
 #include <torchtap/operations/facts.hpp>
+#include <torchtap/operations/identity.hpp>
 #include <torchtap/operations/region.hpp>
 #include <torchtap/views/trace/node.hpp>
 #include <torchtap/views/trace/options.hpp>
@@ -192,7 +193,6 @@ struct Log {
     std::int64_t checked;  // how many writes to its memory there had been when that was the value
     std::int64_t base;     // the value that was named first
     std::int64_t since;    // and how many writes there had been then
-    c10::weak_intrusive_ptr<c10::TensorImpl> alive;
   };
   /// A write to a part of a memory.
   struct Write {
@@ -212,9 +212,6 @@ struct Log {
     std::vector<Named> named;           // the first ones
     bool counted = false;               // in held_bytes
     std::vector<std::int64_t> aliases;  // kept values that share it
-    c10::weak_intrusive_ptr<c10::StorageImpl> alive;
-
-    explicit Memory(c10::weak_intrusive_ptr<c10::StorageImpl> storage) : alive(std::move(storage)) {}
   };
   /// A name of a mixed value.
   struct Mixed {
@@ -269,8 +266,8 @@ struct Log {
   void copy_aliases(Memory& memory);
   void follow_gradient(const at::Tensor& tensor, std::int64_t value);
 
-  ska::flat_hash_map<const void*, Name> names_;
-  ska::flat_hash_map<const void*, std::unique_ptr<Memory>> memory_;
+  operations::ByTensor<Name> names_;
+  operations::ByMemory<std::unique_ptr<Memory>> memory_;
   operations::PerOperation<Facts> facts_;
   std::unique_ptr<Generator> generator_;
   std::vector<std::shared_ptr<torch::autograd::Node>> leaves_;  // of which gradients are followed
