@@ -150,6 +150,44 @@ BOOST_AUTO_TEST_CASE(the_first_nan_leads_to_the_call_that_made_it) {
   BOOST_TEST(bad["producer"].GetBool());
 }
 
+BOOST_AUTO_TEST_CASE(a_call_is_no_producer_of_what_it_was_given_or_may_have_been) {
+  struct NamedImpl : nn::Module {
+    nn::Linear a{4, 4};
+    Log log;
+    NamedImpl() {
+      register_module("a", a);
+      register_module("log", log);
+    }
+    at::Tensor forward(const at::Tensor& x, bool negative, bool between) {
+      const at::Tensor y = negative ? -a(x).abs() : a(x).abs();
+      return log(between ? explorer::attach(y.log(), "bad") : y);
+    }
+  };
+  TORCH_MODULE(Named);
+  const auto first_bad = [](explorer::Options options, bool negative, bool between, double gradient) {
+    torch::manual_seed(0);
+    Named net;
+    explorer::Explorer watched(options.every(1));
+    watched.watch(*net);
+    const at::Tensor y = net->forward(torch::ones({1, 4}), negative, between);
+    (y * gradient).sum().backward();
+    auto& run = *watched.session()->run();
+    const rapid::Document health = parsed(parts::health_json(run));
+    const rapid::Document graph = parsed(run.graph(Mode::train).json);
+    const rapid::Value& bad = health["first_bad"];
+    for (const auto& one : graph["calls"].GetArray()) {
+      if (one["id"].GetInt() == bad["call"].GetInt())
+        return one["path"].GetString() + std::string(bad["producer"].GetBool() ? " made it" : "");
+    }
+    return std::string("none");
+  };
+  const explorer::Options all, outputs = explorer::Options().record(explorer::Output);
+  BOOST_TEST(first_bad(all, true, false, 1) == "log made it");
+  BOOST_TEST(first_bad(outputs, true, false, 1) == "log");
+  BOOST_TEST(first_bad(all, true, true, 1) == "bad");
+  BOOST_TEST(first_bad(all, false, false, std::nan("")) == "");  // the loss
+}
+
 BOOST_AUTO_TEST_CASE(dead_and_vanishing_values_are_marked) {
   nn::Sequential net(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4), nn::Tanh());
   {

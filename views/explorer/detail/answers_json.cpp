@@ -98,8 +98,8 @@ std::vector<Mark> marks_of(const Series& series, const std::string& type) {
   return marks;
 }
 
-/// The series in which a value first was not finite, and whether everything that its call was given then was
-/// finite.
+/// The series in which a value first was not finite, and whether its call is the producer: made it of finite
+/// values (docs/glossary.md), as far as what is recorded tells.
 struct FirstBad {
   std::optional<std::int64_t> step;
   bool nan = false;
@@ -108,30 +108,42 @@ struct FirstBad {
   bool producer = false;
 };
 
+/// What a call was given, in one direction.
+struct GivenToCall {
+  bool seen = false;
+  std::int64_t bad_since = std::numeric_limits<std::int64_t>::max();
+};
+
 /// Series are numbered as they first came, so in the order of execution. Parameters are read last, and were
 /// used first.
 FirstBad find_first_bad(const Run& run) {
   FirstBad first;
-  std::map<std::int32_t, std::int64_t> given_bad;  // since which step, by call
+  std::map<std::int32_t, GivenToCall> forward, backward;  // by call
   std::int32_t number = -1;
   run.each_series([&](const Series& series) {
     ++number;
     std::optional<std::int64_t> step = series.first_nan;
     if (series.first_inf && (!step || *series.first_inf < *step)) step = series.first_inf;
-    if (!step) return;
     const SeriesKey& key = series.key();
-    if (key.what == What::input || key.what == What::parameter) {
-      std::int64_t& since = given_bad.emplace(key.call, *step).first->second;
-      since = std::min(since, *step);
+    if (key.what == What::input || key.what == What::parameter || key.what == What::grad_output) {
+      GivenToCall& given = (key.what == What::grad_output ? backward : forward)[key.call];
+      given.seen = given.seen || key.what != What::parameter;
+      if (step) given.bad_since = std::min(given.bad_since, *step);
     }
+    if (!step) return;
     const bool used_before = key.what == What::parameter && first.key.what != What::parameter;
     if (first.step && (*step > *first.step || (*step == *first.step && !used_before))) return;
     first = {step, series.first_nan && *series.first_nan == *step, number, key, false};
   });
   if (!first.step) return first;
-  const bool made = first.key.what != What::input && first.key.what != What::parameter;
-  const auto given = given_bad.find(first.key.call);
-  first.producer = made && (given == given_bad.end() || given->second > *first.step);
+  const GivenToCall given = forward[first.key.call], gradients = backward[first.key.call];
+  const bool of_finite = given.seen && given.bad_since > *first.step;
+  const What what = first.key.what;
+  // A gradient of an output is given to the call, and a tensor that the program names passes on as it is.
+  first.producer = what == What::output
+                       ? of_finite
+                       : (what == What::grad_input || what == What::parameter_grad) && of_finite &&
+                             gradients.seen && gradients.bad_since > *first.step;
   return first;
 }
 
