@@ -441,19 +441,7 @@ void Log::note_source(Operation& operation) const {
 }
 
 std::int64_t& Log::context_of_thread() {
-  const auto thread = std::this_thread::get_id();
-  if (thread_context_ == nullptr || thread != thread_) {
-    const auto known = std::find_if(thread_contexts_.begin(), thread_contexts_.end(),
-                                    [&](const auto& entry) { return entry.first == thread; });
-    if (known == thread_contexts_.end()) {
-      thread_contexts_.emplace_back(thread, std::make_unique<std::int64_t>(-1));
-      thread_context_ = thread_contexts_.back().second.get();
-    } else {
-      thread_context_ = known->second.get();
-    }
-    thread_ = thread;
-  }
-  return *thread_context_;
+  return contexts_now_.try_emplace(std::this_thread::get_id(), -1).first->second;
 }
 
 void Log::enter(std::int64_t module) {
@@ -505,7 +493,7 @@ void Log::stop(const std::string& why) {
   running_ = false;
   nanoseconds += (Clock::now() - began_) / std::chrono::nanoseconds(1);
   if (!why.empty()) error = !failure_.empty() && failed_at_ == operations.size() ? failure_ : why;
-  for (auto& context : thread_contexts_) *context.second = -1;
+  contexts_now_.clear();
 }
 
 void Log::close() {

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
@@ -271,9 +272,7 @@ struct Log {
   operations::PerOperation<Facts> facts_;
   std::unique_ptr<Generator> generator_;
   std::vector<std::shared_ptr<torch::autograd::Node>> leaves_;  // of which gradients are followed
-  std::thread::id thread_;
-  std::int64_t* thread_context_ = nullptr;
-  std::vector<std::pair<std::thread::id, std::unique_ptr<std::int64_t>>> thread_contexts_;
+  std::unordered_map<std::thread::id, std::int64_t> contexts_now_;
   Clock::time_point began_;
   bool running_ = false;
   std::string failure_;  // of the operation that threw last
