@@ -202,25 +202,12 @@ void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
     const Writes writes(std::make_move_iterator(inside), std::make_move_iterator(all.end()));
     all.erase(inside, all.end());
     for (const Write& write : writes) {
-      Sources ports;
-      Writes parts;
-      operations::Remainder rest(write.region);
-      for (std::size_t i = 0; i < outputs.size(); ++i) {
+      add(all, {caller(), ++events_, {{call, Port::extra}}, write.region});
+      for (std::size_t i = outputs.size(); i-- > 0;) {
         const operations::Region shown(outputs[i]);
         if (!shown.overlaps(write.region)) continue;
         const Port port{call, static_cast<std::int32_t>(i)};
-        if (shown.covers(write.region) || !write.region.covers(shown)) {
-          add(ports, {port});
-        } else {
-          parts.push_back({caller(), 0, {port}, shown});
-        }
-        rest.take(shown);
-      }
-      if (!rest.empty()) add(ports, {{call, Port::extra}});
-      if (!ports.empty()) parts.insert(parts.begin(), {caller(), 0, ports, write.region});
-      for (Write& part : parts) {
-        part.at = ++events_;
-        add(all, std::move(part));
+        add(all, {caller(), ++events_, {port}, write.region.covers(shown) ? shown : write.region});
       }
     }
     written_in_[caller()].insert(at);
