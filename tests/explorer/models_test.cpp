@@ -108,6 +108,26 @@ BOOST_AUTO_TEST_CASE(a_module_behind_an_interface_is_a_call) {
   check_no_errors(watched);
 }
 
+BOOST_AUTO_TEST_CASE(a_module_that_two_others_share_is_called_inside_of_each) {
+  torch::jit::Module shared("Shared"), a("A"), b("B"), net("Net");
+  shared.define("def forward(self, x):\n  return x + 1");
+  for (torch::jit::Module* const module : {&a, &b}) {
+    module->register_module("inner", shared);
+    module->define("def forward(self, x):\n  return self.inner(x) * 2");
+  }
+  net.register_module("a", a);
+  net.register_module("b", b);
+  net.define("def forward(self, x):\n  return self.b(self.a(x))");
+  explorer::Explorer watched;
+  watched.watch(net);
+  net.forward({torch::ones({2})});
+  check_same(edges_of(watched, net.is_training() ? Mode::train : Mode::eval),
+             {"net: In0 -> a.0", "a: In0 -> inner.0", "a.inner: In0 -> Out0", "a: inner.0 -> Out0",
+              "net: a.0 -> b.0", "b: In0 -> inner#1.0", "a.inner#1: In0 -> Out0", "b: inner#1.0 -> Out0",
+              "net: b.0 -> Out0"});
+  check_no_errors(watched);
+}
+
 BOOST_AUTO_TEST_CASE(calls_that_torchscript_forks_compute_the_same) {
   const Case one{"forked", "script", false};
   torch::jit::Module net = load(one);

@@ -148,11 +148,15 @@ void Session::describe(const model::ModuleRef& module) {
     info.parameters.push_back(std::move(parameter));
   }
   if (!module.scripted()) info.attributes = attributes_of(module.module());
+  std::vector<std::string> paths{module.path()};
+  // A shared module of TorchScript may be called inside of any of those that have it.
+  if (scripted_) paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
   std::vector<std::int32_t> around;
   run_->with_graph([&](Graph& graph) {
     for (std::size_t i = 0; i < graph.modules.size(); ++i) {
-      const std::string& path = graph.modules[i].path;
-      if (path.empty() || info.path.compare(0, path.size() + 1, path + ".") == 0)
+      const std::string above = graph.modules[i].path.empty() ? "" : graph.modules[i].path + ".";
+      if (std::any_of(paths.begin(), paths.end(),
+                      [&](const std::string& path) { return path.compare(0, above.size(), above) == 0; }))
         around.push_back(static_cast<std::int32_t>(i));
     }
     graph.modules.push_back(std::move(info));
