@@ -30,8 +30,6 @@ struct ItsMemory {
   static Weak weak(const at::Tensor& tensor) { return tensor.storage().getWeakStorageImpl(); }
 };
 
-/// Keeps no tensor's values, but its address: nothing else gets it while this lives. A pointer to a value is
-/// valid until the next one is made.
 template <class Which, class Value>
 class ByAddress {
  public:
@@ -72,9 +70,12 @@ class ByAddress {
 
 }  // namespace detail
 
+/// A `Value` for each tensor that it was made for: `find`, `get`, `set`, `reserve`, `clear`. Keeps no
+/// tensor's values, but its address: nothing else gets it while this lives. A pointer to a value is valid
+/// until the next one is made. Not for several threads at once.
 template <class Value>
 using ByTensor = detail::ByAddress<detail::Itself, Value>;
-/// Only of tensors that have a memory.
+/// The same for each memory, of tensors that have one: views share it.
 template <class Value>
 using ByMemory = detail::ByAddress<detail::ItsMemory, Value>;
 
