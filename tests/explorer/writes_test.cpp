@@ -52,6 +52,55 @@ BOOST_AUTO_TEST_CASE(through_one_chunk_do_not_reach_the_others) {
   check_no_errors(watched);
 }
 
+/// What is written before a call makes a view is the view's, but the call made it. What the program reads of
+/// a tensor was used.
+struct KeepsImpl : nn::Module {
+  struct KeeperImpl : nn::Module {
+    at::Tensor kept;
+    at::Tensor forward(const at::Tensor& x) {
+      kept = x.view(-1);
+      return x.sum();
+    }
+  };
+  TORCH_MODULE(Keeper);
+  struct AsksImpl : nn::Module {
+    const at::Tensor* flag = nullptr;
+    at::Tensor forward(const at::Tensor& x) { return flag->item<float>() > 0 ? x * 2 : x * 3; }
+  };
+  TORCH_MODULE(Asks);
+  nn::Linear a{4, 4}, b{4, 4};
+  Keeper keeper;
+  Asks asks;
+  KeepsImpl() {
+    register_module("a", a);
+    register_module("b", b);
+    register_module("keeper", keeper);
+    register_module("asks", asks);
+  }
+  std::vector<at::Tensor> forward(const at::Tensor& x) {
+    const at::Tensor memory = torch::zeros({4});
+    memory.copy_(a(x));
+    const at::Tensor sum = keeper(memory);
+    asks->flag = &sum;
+    return {b(keeper->kept), asks(x)};
+  }
+};
+TORCH_MODULE(Keeps);
+
+BOOST_AUTO_TEST_CASE(before_a_call_do_not_hide_that_it_made_a_view) {
+  Keeps net;
+  net->eval();
+  explorer::Explorer watched;
+  watched.watch(*net);
+  const torch::NoGradGuard no_grad;
+  net->forward(torch::randn({4}));
+  check_same(edges_of(watched, Mode::eval),
+             {"net: In0 -> a.0", "a: In0 -> Out0", "net: a.0 -> keeper.0", "keeper: In0 -> Out0",
+              "net: keeper.hidden -> b.0", "b: In0 -> Out0", "net: b.0 -> Out0", "net: In0 -> asks.0",
+              "net: keeper.0 -> asks.captured", "asks: In0 -> Out0", "net: asks.0 -> Out1"});
+  check_no_errors(watched);
+}
+
 namespace {
 
 /// Random programs of views and writes in place. What each tensor comes from is found a second time, byte by

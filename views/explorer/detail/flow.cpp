@@ -49,9 +49,12 @@ const Flow::Fact* Flow::visible(const Known& known) const {
   return nullptr;
 }
 
-const Flow::Fact* Flow::fact_of(const at::Tensor& tensor) const {
+/// When what `own_sources` says began to hold.
+std::int64_t Flow::since(const at::Tensor& tensor) const {
   const Known* const known = tensors_.find(tensor);
-  return known == nullptr ? nullptr : visible(*known);
+  if (known == nullptr) return -1;
+  const Fact* const fact = visible(*known);
+  return fact != nullptr ? fact->at : known->made;
 }
 
 /// Whether an operation reads a tensor that was there before the forward: a member that is neither parameter
@@ -102,15 +105,13 @@ Flow::Sources Flow::own_sources(const at::Tensor& tensor) {
 }
 
 Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
-  const Fact* const fact = fact_of(tensor);
-  const std::int64_t since = fact != nullptr ? fact->at : -1;
+  const std::int64_t from = since(tensor);
   const Writes* const writes = memories_.find(tensor);
-  if (writes == nullptr || writes->empty() || writes->back().at <= since) return own_sources(tensor);
+  if (writes == nullptr || writes->empty() || writes->back().at <= from) return own_sources(tensor);
   Sources sources;
   operations::Remainder rest{operations::Region(tensor)};
   const bool has_bytes = !rest.empty();
-  for (auto write = writes->rbegin(); !rest.empty() && write != writes->rend() && write->at > since;
-       ++write) {
+  for (auto write = writes->rbegin(); !rest.empty() && write != writes->rend() && write->at > from; ++write) {
     if (is_around(write->caller, caller()) && rest.take(write->region)) {
       add(sources, carried(write->sources, write->caller));
     }
@@ -257,8 +258,7 @@ Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
   const void* const memory = operations::memory_of(result);
   for (const at::Tensor& tensor : running.read) {
     if (memory != nullptr && operations::memory_of(tensor) == memory) {
-      const Fact* const known = fact_of(tensor);
-      fact.at = std::min(fact.at, known != nullptr ? known->at : -1);
+      fact.at = std::min(fact.at, since(tensor));
       add(fact.sources, own_sources(tensor));
     } else {
       add(fact.sources, sources_of(tensor));
@@ -272,17 +272,24 @@ void Flow::after(operations::Event& event, const Running& running) {
     write(tensor, caller(), running.sources);
     define(tensor, caller(), running.sources);
   }
+  bool returns = false;
   for (const c10::IValue& result : event.results()) {
     operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
+      returns = true;
       const auto same = [&](const at::Tensor& written) { return written.is_same(tensor); };
       if (std::any_of(running.written.begin(), running.written.end(), same)) return;
       Fact fact =
           running.written.empty() ? computed(tensor, running) : Fact{caller(), ++events_, running.sources};
       Known& one = known(tensor);
-      if (one.facts.empty()) one.maker = caller();
+      if (one.facts.empty()) {
+        one.maker = caller();
+        one.made = events_;
+      }
       define(tensor, std::move(fact));
     });
   }
+  if (returns || !running.written.empty()) return;
+  for (const at::Tensor& tensor : running.read) sources_of(tensor);  // by the program: they may be captured
 }
 
 }  // namespace torchtap::views::explorer::detail

@@ -64,7 +64,8 @@ class Flow {
   };
   struct Known {
     c10::SmallVector<Fact, 2> facts;
-    std::int32_t maker = -1;  // the call in which an operation made it
+    std::int32_t maker = -1;  // the call in which an operation made it,
+    std::int64_t made = -1;   // and when
   };
   /// Writes to a memory, in order, without those that a later one of the same caller covers.
   using Writes = std::vector<Write>;
@@ -79,7 +80,7 @@ class Flow {
   std::int32_t caller() const noexcept { return stack_.empty() ? 0 : stack_.back(); }
   bool is_around(std::int32_t call, std::int32_t inner) const;
   const Fact* visible(const Known& known) const;
-  const Fact* fact_of(const at::Tensor& tensor) const;
+  std::int64_t since(const at::Tensor& tensor) const;
   bool is_old(const at::Tensor& tensor) const;
   void settle(const at::Tensor& tensor);
   Sources own_sources(const at::Tensor& tensor);
