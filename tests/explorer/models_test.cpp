@@ -110,14 +110,14 @@ BOOST_AUTO_TEST_CASE(a_module_behind_an_interface_is_a_call) {
 
 BOOST_AUTO_TEST_CASE(a_module_that_two_others_share_is_called_inside_of_each) {
   torch::jit::Module shared("Shared"), a("A"), b("B"), net("Net");
-  shared.define("def forward(self, x):\n  return x + 1");
+  shared.define("def forward(self, x):\n  return x + 1\n");
   for (torch::jit::Module* const module : {&a, &b}) {
     module->register_module("inner", shared);
-    module->define("def forward(self, x):\n  return self.inner(x) * 2");
+    module->define("def forward(self, x):\n  return self.inner(x) * 2\n");
   }
   net.register_module("a", a);
   net.register_module("b", b);
-  net.define("def forward(self, x):\n  return self.b(self.a(x))");
+  net.define("def forward(self, x):\n  return self.b(self.a(x))\n");
   explorer::Explorer watched;
   watched.watch(net);
   net.forward({torch::ones({2})});
