@@ -138,13 +138,13 @@ BOOST_AUTO_TEST_CASE(an_operation_does_not_get_what_was_known_of_one_that_was_un
     torch::Library library(torch::Library::DEF, name, c10::nullopt, __FILE__, __LINE__);
     library.def("same(Tensor x) -> Tensor", [](const at::Tensor& x) { return x.clone(); });
     const auto operation = c10::Dispatcher::singleton().findSchemaOrThrow((name + "::same").c_str(), "");
+    std::vector<c10::IValue> stack{at::ones({2})};
     again = !places.insert(&operation.schema()).second;
     const ops::Scope scope([&](ops::Event& event) {
       for (int times = 0; times < 2; ++times) {
         BOOST_TEST(known.of(event, [&] { return event.name(); }) == name + "::same");
       }
     });
-    std::vector<c10::IValue> stack{at::ones({2})};
     operation.callBoxed(&stack);
   }
   BOOST_TEST(again);  // or this has tested nothing

@@ -7,6 +7,15 @@
 #include <exception>
 
 namespace torchtap::preload {
+namespace {
+
+/// The memory of a tensor; null if it has none.
+const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+}  // namespace
+
 std::vector<at::Tensor> inputs_of(const hooks::Event& call) {
   std::vector<at::Tensor> inputs;
   for (std::int64_t i = 0; i < call.inputs().size(); ++i) {
@@ -71,12 +80,13 @@ bool Pass::reads_computed(const operations::Event& event) {
 
 bool Pass::computed(const at::Tensor& tensor) const {
   const std::lock_guard lock(mutex_);
-  return computed_.find(tensor) != nullptr;
+  return computed_.count(memory_of(tensor)) != 0;
 }
 
 void Pass::add(const at::Tensor& tensor) {
+  const auto* memory = memory_of(tensor);
   const std::lock_guard lock(mutex_);
-  if (torchtap::operations::memory_of(tensor) != nullptr) computed_.get(tensor, true);
+  if (memory != nullptr) computed_.emplace(memory, tensor.storage().getWeakStorageImpl());
 }
 
 }  // namespace torchtap::preload

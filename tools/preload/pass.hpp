@@ -5,12 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include <torchtap/hooks/event.hpp>
 #include <torchtap/operations/event.hpp>
-#include <torchtap/operations/identity.hpp>
 
 namespace torch::nn {
 class Module;
@@ -55,7 +55,7 @@ class Pass {
   std::atomic<std::int64_t> operations_{0};
   mutable std::mutex mutex_;
   /// The memory of its inputs, and of what was computed from them.
-  torchtap::operations::ByMemory<bool> computed_;
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> computed_;
 };
 
 /// The defined tensors that a call was given.
