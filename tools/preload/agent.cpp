@@ -22,14 +22,14 @@
 
 #include "../message.hpp"
 #include "config.hpp"
-#include "costs.hpp"
 #include "ending.hpp"
+#include "report_mode.hpp"
 #ifdef TORCHTAP_HAVE_EXPLORER
-#include "explore.hpp"
+#include "explore_mode.hpp"
 #endif
 #include "linked.hpp"
 #include "session.hpp"
-#include "trace.hpp"
+#include "trace_mode.hpp"
 
 namespace torchtap::preload {
 namespace {
@@ -42,15 +42,15 @@ using hooks::detail::OwnCalls;
 struct Agent {
   explicit Agent(const Config& its) : config(its) {
     if (config.mode == "trace") {
-      mode = new Trace(config);
+      mode = new TraceMode(config);
     } else if (config.mode == "report") {
-      mode = new Costs(config);
+      mode = new ReportMode(config);
 #ifdef TORCHTAP_HAVE_EXPLORER
     } else if (config.mode == "explore") {
-      mode = new Explore(config);
+      mode = new ExploreMode(config);
 #endif
     } else {
-      session = new Session(config, {});
+      session = new Session(config);
     }
   }
 
@@ -72,7 +72,7 @@ Session& session() {
   if (agent->forked.load(std::memory_order_acquire)) {
     const std::lock_guard lock(agent->beginning);
     if (agent->forked.load(std::memory_order_relaxed)) {
-      agent->session = new Session(agent->config, agent->session.load()->leave_to_child());
+      agent->session = new Session(agent->config, agent->session.load());
       agent->forked.store(false, std::memory_order_release);
     }
   }
@@ -213,6 +213,14 @@ void report_start(const Config& config) {
 }
 
 }  // namespace
+
+void tell(Report& report, const std::string& folder, bool ended) {
+  report.ended = ended;
+  report.uses_torch = program_uses_torch();
+  report.uses_python = program_uses_python();
+  if (write(report, folder) || !ended) return;
+  for (const auto& line : report.notes) std::cerr << "torchtap: " << line << std::endl;
+}
 
 std::uint64_t generation() noexcept {
   return current_generation.load(std::memory_order_relaxed);

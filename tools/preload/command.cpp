@@ -22,7 +22,7 @@
 #include "announcements.hpp"
 #include "config.hpp"
 #include "executable.hpp"
-#include "report.hpp"
+#include "process_report.hpp"
 #include "summary.hpp"
 #include "supervise.hpp"
 

@@ -17,11 +17,11 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 }  // namespace
 
 /// Ends the forwards of a thread that ends. A pointer can be used until the very end of the thread.
-struct Explore::ThreadEnd {
+struct ExploreMode::ThreadEnd {
   static thread_local Thread* thread;
   ~ThreadEnd() {
     if (thread == nullptr) return;
-    if (Explore* const owner = thread->owner; owner != nullptr) {
+    if (ExploreMode* const owner = thread->owner; owner != nullptr) {
       owner->guarded([&] {
         const Lock lock(owner->mutex_);
         if (!owner->done_) close(*thread, 0);
@@ -31,19 +31,19 @@ struct Explore::ThreadEnd {
     delete std::exchange(thread, nullptr);
   }
 };
-thread_local Explore::Thread* Explore::ThreadEnd::thread = nullptr;
+thread_local ExploreMode::Thread* ExploreMode::ThreadEnd::thread = nullptr;
 
-Explore::Thread* Explore::Thread::here() noexcept {
+ExploreMode::Thread* ExploreMode::Thread::here() noexcept {
   return ThreadEnd::thread;
 }
 
-void Explore::Thread::leave_to_parent() noexcept {
+void ExploreMode::Thread::leave_to_parent() noexcept {
   for (; !running.empty(); running.pop_back()) learn(*running.back());
   in_backward = backward_elsewhere = false;
   owner = nullptr;
 }
 
-Explore::Thread& Explore::thread_here() {
+ExploreMode::Thread& ExploreMode::thread_here() {
   if (ThreadEnd::thread == nullptr) {
     // Scopes restore what LibTorch keeps for the thread, so that has to be destroyed after them.
     static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
@@ -59,7 +59,7 @@ Explore::Thread& Explore::thread_here() {
 }
 
 /// A module that can be seen is called in this thread. Before the hooks of the explorer.
-void Explore::before(Model& model, const Module& module, const hooks::Event& call) {
+void ExploreMode::before(Model& model, const Module& module, const hooks::Event& call) {
   // What the session keeps for the thread has to be destroyed after what we keep.
   if (Thread::here() == nullptr) model.session->end_forward();
   Thread& thread = thread_here();
@@ -85,7 +85,8 @@ void Explore::before(Model& model, const Module& module, const hooks::Event& cal
   (*found)->pass->called(module);
 }
 
-bool Explore::begins_again(Running& running, const Module& module, const std::vector<at::Tensor>& inputs) {
+bool ExploreMode::begins_again(Running& running, const Module& module,
+                               const std::vector<at::Tensor>& inputs) {
   if (&module != running.first) return false;
   ++running.first_calls;
   if (running.scope == nullptr) {
@@ -101,14 +102,15 @@ bool Explore::begins_again(Running& running, const Module& module, const std::ve
   return running.pass->begins_again(inputs);
 }
 
-void Explore::open(Thread& thread, Model& model, const Module& first, const std::vector<at::Tensor>& inputs) {
+void ExploreMode::open(Thread& thread, Model& model, const Module& first,
+                       const std::vector<at::Tensor>& inputs) {
   model.session->end_forward();
   auto running = std::make_unique<Running>();
   running->model = &model;
   running->session = model.session;
   running->first = &first;
   running->trains = model.address->is_training();
-  running->pass->begin(model.called.empty() ? model.visible : model.called);  // others may never run
+  running->pass->begin(model.expected());
   if (!at::GradMode::is_enabled() || model.calls_before_backward[running->trains] == 0) {
     running->scope = std::make_unique<operations::Scope>(
         [pass = running->pass](operations::Event& event) { pass->follow(event); });
@@ -120,7 +122,7 @@ void Explore::open(Thread& thread, Model& model, const Module& first, const std:
 
 /// Ends forwards of this thread, the innermost first. Unless the first of them was a `whole` one, it does not
 /// count.
-void Explore::close(Thread& thread, std::size_t from, bool whole) {
+void ExploreMode::close(Thread& thread, std::size_t from, bool whole) {
   while (thread.running.size() > from) {
     Running& last = *thread.running.back();
     last.session->end_forward(whole || thread.running.size() > from + 1);
@@ -131,14 +133,14 @@ void Explore::close(Thread& thread, std::size_t from, bool whole) {
 }
 
 /// Which modules a forward calls.
-void Explore::learn(const Running& running) {
+void ExploreMode::learn(const Running& running) {
   for (const Module* module : running.pass->called_modules()) {
     if (running.model->visible.count(module) != 0) running.model->called.insert(module);
   }
 }
 
 /// Scopes are closed later: LibTorch restores the state of the thread when a function of a backward returns.
-void Explore::end_in_backward(Thread& thread) {
+void ExploreMode::end_in_backward(Thread& thread) {
   if (std::exchange(thread.in_backward, true)) return;
   for (auto one = thread.running.rbegin(); one != thread.running.rend(); ++one) {
     Running& running = **one;
@@ -147,7 +149,7 @@ void Explore::end_in_backward(Thread& thread) {
   }
 }
 
-void Explore::backward(bool begins) {
+void ExploreMode::backward(bool begins) {
   if (!begins || done_) return;
   const Lock lock(mutex_);
   if (Thread* const thread = Thread::here(); thread != nullptr) return end_in_backward(*thread);

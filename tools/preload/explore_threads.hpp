@@ -4,14 +4,14 @@
 #include <memory>
 #include <vector>
 
-#include "explore.hpp"
+#include "explore_mode.hpp"
 
 namespace torchtap::preload {
 
 /// The forwards that a thread runs, the innermost last. Theirs is the order in which scopes have to be
 /// closed.
-struct Explore::Thread {
-  Explore* owner = nullptr;
+struct ExploreMode::Thread {
+  ExploreMode* owner = nullptr;
   std::vector<std::unique_ptr<Running>> running;
   bool in_backward = false;                     // its forwards ended as a backward began
   std::atomic<bool> backward_elsewhere{false};  // in a thread of LibTorch's, as for other devices

@@ -11,7 +11,6 @@
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/detail/script.hpp>
-#include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 #include "../asked.hpp"
@@ -63,12 +62,27 @@ std::string named(const std::string& path) {
 
 }  // namespace
 
-Session::Session(const Config& config, Places places)
+Session::Session(const Config& config, Session* parent)
     : config_(config),
       process_(::getpid()),
       serial_(generation()),
       selector_(tools::selector_of(config.which, {})),
-      places_(std::move(places)) {
+      models_({[] { return std::make_shared<FoundModel>(); },
+               [this](const model::ModuleRef& module) {
+                 const bool seen =
+                     model::detail::doors_of(module).interposed != model::detail::Interposed::no;
+                 // Noted so that missing modules are reported.
+                 if (!seen && module.has_forward() && selector_(module)) {
+                   compiled_in_[module.type()].insert(module.path());
+                 }
+                 return seen;
+               },
+               [this](const std::string& text) { note(text); }, "recorded", /*most=*/SIZE_MAX}) {
+  if (parent != nullptr) {
+    parent->recorder_->detach();
+    models_.inherit(parent->models_);
+    compiled_in_ = parent->compiled_in_;
+  }
   recorders::Options options;
   if (!config_.reduce.empty()) {
     options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
@@ -96,19 +110,9 @@ Session::Session(const Config& config, Places places)
 }
 
 void Session::learn(const Module& root) {
-  const auto found = model::walk_modules(const_cast<Module&>(root));
   const std::unique_lock lock(mutex_);
-  for (const auto& module : found) {
-    // Noted so that missing modules are reported.
-    if (model::detail::doors_of(module).interposed == model::detail::Interposed::no && module.has_forward() &&
-        selector_(module)) {
-      places_.compiled_in[module.type()].insert(module.path());
-    }
-    if (module.module().weak_from_this().expired()) continue;
-    Places::Place& place = places_.known[&module.module()];
-    if (!place.owner.expired() && place.tree >= found.size()) continue;
-    place = {module.module().weak_from_this(), module.path(), module.aliases(), found.size()};
-  }
+  models_.let_go([](FoundModel&) { return true; });
+  models_.found(root);
 }
 
 bool Session::meet(Module& module) {
@@ -137,11 +141,11 @@ bool Session::meet(Module& module) {
   if (done_) return false;
   const auto known = met_.find(&module);
   if (known != met_.end() && !known->second.owner.expired()) return false;  // another thread was faster
-  const auto place = places_.known.find(&module);
-  const bool placed = place != places_.known.end() && !place->second.owner.expired();
+  const model::ModuleRef* const place = models_.place_of(module);
+  const bool placed = place != nullptr;
   if (placed) {
-    node->path = place->second.path;
-    node->aliases = place->second.aliases;
+    node->path = place->path();
+    node->aliases = place->aliases();
   }
   std::int64_t position =
       placed ? first_free(slots_of_[kind + "\n" + node->path], 0) : find_slot(kind, trail);
@@ -373,7 +377,7 @@ std::string Session::compiled_in_note() const {
   constexpr std::size_t kMostTypes = 6;
   std::vector<const std::pair<const std::string, std::set<std::string>>*> types;
   std::size_t modules = 0;
-  for (const auto& entry : places_.compiled_in) {
+  for (const auto& entry : compiled_in_) {
     types.push_back(&entry);
     modules += entry.second.size();
   }
@@ -393,7 +397,7 @@ std::string Session::compiled_in_note() const {
 
 std::vector<std::string> Session::notes() {
   std::vector<std::string> lines;
-  if (!places_.compiled_in.empty()) lines.push_back(compiled_in_note());
+  if (!compiled_in_.empty()) lines.push_back(compiled_in_note());
   for (const auto& [type, count] : left_out_) {
     lines.push_back(c10::str("not recorded: ", count, " modules of type ", type, " that were called after ",
                              kMost, " others; choose fewer by --types or --names."));
@@ -412,7 +416,7 @@ void Session::tell(bool ended) {
     const std::shared_lock lock(mutex_);
     report = report_;
     report.attached = attached();
-    for (const auto& entry : places_.compiled_in) report.compiled_in.insert(entry.first);
+    for (const auto& entry : compiled_in_) report.compiled_in.insert(entry.first);
     report.notes = notes();
   }
   preload::tell(report, config_.reports, ended);
@@ -421,11 +425,6 @@ void Session::tell(bool ended) {
 void Session::begin() {
   tell(false);
   if (streaming_ != nullptr) streaming_->wait_for(config_.readers);
-}
-
-Places Session::leave_to_child() noexcept {
-  recorder_->detach();
-  return std::move(places_);
 }
 
 }  // namespace torchtap::preload

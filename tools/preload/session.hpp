@@ -23,10 +23,11 @@
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/selectors/selector.hpp>
 
+#include "call_trail.hpp"
 #include "config.hpp"
-#include "report.hpp"
+#include "models.hpp"
+#include "process_report.hpp"
 #include "streaming.hpp"
-#include "trail.hpp"
 
 namespace torch::jit {
 struct Method;
@@ -34,30 +35,17 @@ struct Method;
 
 namespace torchtap::preload {
 
-/// The program's models as far as they are known, and the paths of their modules.
-struct Places {
-  struct Place {
-    std::weak_ptr<const torch::nn::Module> owner;
-    std::string path;
-    std::vector<std::string> aliases;
-    std::size_t tree = 0;  // number of modules below its root
-  };
-  std::unordered_map<const torch::nn::Module*, Place> known;
-  std::map<std::string, std::set<std::string>>
-      compiled_in;  // types whose calls cannot be seen, and their paths
-};
-
 /// The recording of one process, from its first call of a module to its end. Thread-safe. A forked child does
 /// not touch its parent's session and makes a new one: threads that the child lacks may hold the parent's
 /// locks.
 class Session {
  public:
-  Session(const Config& config, Places places);
+  /// `parent`: that of the process that this one was forked from, which is left to it.
+  explicit Session(const Config& config, Session* parent = nullptr);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Learns the paths of the descendants of `root`. Paths from a larger tree replace those from a smaller
-  /// one.
+  /// Learns the paths of the descendants of `root`.
   void learn(const torch::nn::Module& root);
   /// Call for each module call. Attaches the recorder on the module's first call if it is selected. Returns
   /// true if it is the first module of all, or the first attached: then call `begin`.
@@ -77,11 +65,9 @@ class Session {
   std::uint64_t serial() const noexcept { return serial_; }
   pid_t process() const noexcept { return process_; }
 
-  /// Held during a fork so that the child can take over the places.
+  /// Held during a fork so that the child can take over the models.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
-  /// Called in the child on the parent's session: detaches its hooks and hands over its places.
-  Places leave_to_child() noexcept;
 
  private:
   static constexpr std::size_t kMost = 10000;
@@ -128,7 +114,8 @@ class Session {
   std::unique_ptr<recorders::Recorder> recorder_;
 
   std::shared_mutex mutex_;
-  Places places_;
+  Models models_;
+  std::map<std::string, std::set<std::string>> compiled_in_;  // types whose calls cannot be seen, their paths
   std::unordered_map<const torch::nn::Module*, Known> met_;
   std::map<ScriptKey, KnownScript> met_scripts_;
   std::vector<Slot> slots_;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "config.hpp"
-#include "report.hpp"
+#include "process_report.hpp"
 #include "supervise.hpp"
 
 namespace torchtap::preload {

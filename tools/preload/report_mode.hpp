@@ -10,9 +10,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <typeindex>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include <torchtap/hooks/attach.hpp>
@@ -22,8 +19,9 @@
 
 #include "config.hpp"
 #include "mode.hpp"
+#include "models.hpp"
 #include "pass.hpp"
-#include "report.hpp"
+#include "process_report.hpp"
 
 namespace torchtap::preload {
 
@@ -35,11 +33,11 @@ namespace torchtap::preload {
 /// for its parameters, or where `Pass` finds that the first module begins again; the operations between two
 /// calls are followed for that only while it may be needed, which is not in a training loop. One thread is
 /// measured at a time.
-class Costs final : public Mode {
+class ReportMode final : public Mode {
  public:
-  explicit Costs(const Config& config);
-  Costs(const Costs&) = delete;
-  Costs& operator=(const Costs&) = delete;
+  explicit ReportMode(const Config& config);
+  ReportMode(const ReportMode&) = delete;
+  ReportMode& operator=(const ReportMode&) = delete;
 
   void found_root(const torch::nn::Module& root) override;
   void called(torch::nn::Module& module) override;
@@ -56,32 +54,19 @@ class Costs final : public Mode {
   void lock() override { mutex_.lock(); }
   void unlock() override { mutex_.unlock(); }
   /// A child measures its own calls, of the models that the parent knew.
-  Costs* for_child() override;
+  ReportMode* for_child() override;
 
  private:
-  /// A model of the program.
-  struct Model {
-    std::string type;
-    const torch::nn::Module* address = nullptr;   // null for TorchScript
-    std::weak_ptr<const torch::nn::Module> life;  // expires with it
-    const c10::ivalue::Object* object = nullptr;  // of TorchScript
-    std::string method;
-    std::vector<model::ModuleRef> modules;
-    std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
-    Pass::Modules called;                                                    // of these, in any pass
+  struct Model : FoundModel {
     std::unique_ptr<views::report::Report> report;
     std::optional<views::report::Recording> recording;
     const void* first = nullptr;  // the module, or object, of which the recording's first call was
     hooks::Handle first_hook;  // before those of the report, so that the repeat ends before the call counts
     bool running = false;      // a repeat
     bool over = false;         // another pass began; a backward may still reach what this repeat made
-    bool ran = false;
-    bool gone = false;
-    views::report::Results last;  // when it is gone
+    views::report::Results last;  // when the model is gone
   };
 
-  Model* add(std::unique_ptr<Model> found);
-  Model* model_of(const torch::jit::Method& method);
   void join(Model& model, const void* first, const model::ModuleRef* module);
   void begin_step(Model& model, const void* first);
   void begin_pass();
@@ -94,7 +79,6 @@ class Costs final : public Mode {
   void called_first(Model& model, const std::vector<at::Tensor>& inputs);
   void set_phase(views::report::Phase phase);
   void let_go_of_the_dead();
-  void add_strangers();
   bool mine() const noexcept { return thread_ == std::this_thread::get_id(); }
   void save();
   std::string file_of(std::size_t number) const;
@@ -103,12 +87,9 @@ class Costs final : public Mode {
   std::recursive_mutex mutex_;
   const Config config_;
   const std::uint64_t serial_;  // of the process; its hooks are left behind in a child
-  std::vector<std::unique_ptr<Model>> models_;
-  std::unordered_map<const torch::nn::Module*, Model*> models_by_module_;
-  std::unordered_set<const c10::ivalue::Object*> left_out_;
-  std::unordered_map<std::type_index, std::string> strangers_;  // types of modules that ran in no known model
-  std::vector<Model*> order_;                                   // that ran, the first first
-  std::size_t files_ = 0;                                       // that were saved
+  Models models_;
+  std::vector<Model*> order_;  // that ran, the first first
+  std::size_t files_ = 0;      // that were saved
   std::atomic<bool> ran_{false}, done_{false}, save_wanted_{false}, other_thread_waits_{false};
 
   // The step: repeats of all models that run in it, in one thread.

@@ -1,4 +1,4 @@
-#include "trace.hpp"
+#include "trace_mode.hpp"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
@@ -25,13 +25,20 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 }  // namespace
 
-Trace::Trace(const Config& config) : config_(config) {
+TraceMode::TraceMode(const Config& config)
+    : config_(config),
+      models_({[] { return std::make_shared<FoundModel>(); },
+               [](const model::ModuleRef& module) {
+                 const auto* calls = model::detail::interposed_calls();
+                 return calls != nullptr && calls->cover(module.module());
+               },
+               [](const std::string&) {}}) {
   report_.process = ::getpid();
   report_.program = program_name();
   if (report_.process == config_.process) tell(false);
 }
 
-trace::Options Trace::options() const {
+trace::Options TraceMode::options() const {
   trace::Options options;
   if (config_.keep.size() == 1 && config_.keep.front() == "none") return options;
   if (config_.keep.empty() || (config_.keep.size() == 1 && config_.keep.front() == "all")) {
@@ -40,42 +47,34 @@ trace::Options Trace::options() const {
   return options.save(config_.keep);
 }
 
-void Trace::found_root(const torch::nn::Module& root) {
+void TraceMode::found_root(const torch::nn::Module& root) {
   const Lock lock(mutex_);
   if (state_ == State::logging && thread_ == std::this_thread::get_id()) end();
   if (state_ != State::waiting) return;
-  // Not const: hooks are attached to its modules.
-  auto& model = const_cast<torch::nn::Module&>(root);
-  const std::vector<model::ModuleRef> modules = model::walk_modules(model);
-  if (modules.size() < tree_) return;  // a part of it, or a smaller model
-  tree_ = modules.size();
+  models_.let_go([](FoundModel&) { return true; });
+  const auto found = models_.found(root);
+  if (found == nullptr || (model_ != nullptr && model_->modules.size() > found->modules.size())) return;
+  model_ = found;
   tracer_.reset();  // parameters may have been replaced since
-  tracer_ = std::make_shared<trace::Tracer>(model, options());
-  visible_.clear();
-  const auto* calls = model::detail::interposed_calls();
-  for (const model::ModuleRef& module : modules) {
-    if (calls != nullptr && calls->cover(module.module())) visible_.emplace(&module.module(), module);
-  }
+  tracer_ = std::make_shared<trace::Tracer>(const_cast<torch::nn::Module&>(root), options());
 }
 
-void Trace::called(torch::nn::Module& module) {
+void TraceMode::called(torch::nn::Module& module) {
   const Lock lock(mutex_);
   if (state_ == State::logging && pass_.operations() > kMost && thread_ == std::this_thread::get_id()) end();
-  if (state_ == State::waiting && (tracer_ == nullptr || visible_.count(&module) != 0)) begin(module);
+  if (state_ == State::waiting && (model_ == nullptr || model_->visible.count(&module) != 0)) begin(module);
   if (state_ == State::logging) pass_.called(module);
 }
 
-void Trace::begin(torch::nn::Module& module) {
+void TraceMode::begin(torch::nn::Module& module) {
   std::vector<model::ModuleRef> alone;
-  if (tracer_ == nullptr) {  // it belongs to no model that is known
+  if (model_ == nullptr) {  // it belongs to no model that is known
     alone = model::walk_modules(module);
     if (!alone.front().reachable()) return;
     tracer_ = std::make_shared<trace::Tracer>(options());
   }
-  const model::ModuleRef first = alone.empty() ? visible_.at(&module) : alone.front();
-  Pass::Modules seen;
-  for (const auto& entry : visible_) seen.insert(entry.first);
-  pass_.begin(std::move(seen));
+  const model::ModuleRef first = model_ == nullptr ? alone.front() : model_->visible.at(&module);
+  pass_.begin(model_ == nullptr ? Pass::Modules() : model_->expected());
   first_ = hooks::attach(first, hooks::Kind::forward_pre,
                          [this](hooks::Event& event) { guarded([&] { called_first(inputs_of(event)); }); });
   thread_ = std::this_thread::get_id();
@@ -87,7 +86,7 @@ void Trace::begin(torch::nn::Module& module) {
   watch(0);
 }
 
-void Trace::called_first(const std::vector<at::Tensor>& inputs) {
+void TraceMode::called_first(const std::vector<at::Tensor>& inputs) {
   const Lock lock(mutex_);
   if (state_ != State::logging || thread_ != std::this_thread::get_id()) return;
   const operations::Unseen unseen;
@@ -98,14 +97,14 @@ void Trace::called_first(const std::vector<at::Tensor>& inputs) {
 
 // LibTorch restores the thread's state when the function of the backward returns. So the thread goes on
 // asking the scopes, which are closed; that costs 0.1 us an operation.
-void Trace::backward(bool begins) {
+void TraceMode::backward(bool begins) {
   if (!begins) return;
   const Lock lock(mutex_);
   if (state_ == State::logging && thread_ == std::this_thread::get_id()) end();
 }
 
-c10::IValue Trace::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
-                          const std::function<c10::IValue()>& original) {
+c10::IValue TraceMode::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
+                              const std::function<c10::IValue()>& original) {
   std::shared_ptr<trace::Tracer> tracer;
   guarded([&] { tracer = begin_script(method, arguments); });
   if (tracer == nullptr) return original();
@@ -125,8 +124,8 @@ c10::IValue Trace::script(const torch::jit::Method& method, const std::vector<c1
 }
 
 /// Null if another pass is logged, or was.
-std::shared_ptr<trace::Tracer> Trace::begin_script(const torch::jit::Method& method,
-                                                   const std::vector<c10::IValue>& arguments) {
+std::shared_ptr<trace::Tracer> TraceMode::begin_script(const torch::jit::Method& method,
+                                                       const std::vector<c10::IValue>& arguments) {
   const Lock lock(mutex_);
   if (state_ != State::waiting) return nullptr;
   state_ = State::done;  // if the method cannot be logged
@@ -141,7 +140,7 @@ std::shared_ptr<trace::Tracer> Trace::begin_script(const torch::jit::Method& met
   return tracer_;
 }
 
-void Trace::end_script(trace::Tracer& tracer, const std::string& error) {
+void TraceMode::end_script(trace::Tracer& tracer, const std::string& error) {
   tracer.stop(error);
   guarded([&] {
     const Lock lock(mutex_);
@@ -149,12 +148,12 @@ void Trace::end_script(trace::Tracer& tracer, const std::string& error) {
   });
 }
 
-void Trace::end() {
+void TraceMode::end() {
   state_ = State::done;
   first_.remove();
   tracer_->stop();
   scope_.reset();
-  visible_.clear();
+  model_.reset();
   try {
     if (pass_.operations() > kMost) {
       report_.notes.push_back(
@@ -168,7 +167,7 @@ void Trace::end() {
 }
 
 /// Names in --keep that find nothing are said, and left out.
-trace::History Trace::finished() {
+trace::History TraceMode::finished() {
   std::vector<std::string> names = tracer_->options().names();
   for (;;) {
     try {
@@ -186,7 +185,7 @@ trace::History Trace::finished() {
   }
 }
 
-void Trace::save(trace::History history) {
+void TraceMode::save(trace::History history) {
   std::string directory = config_.save;
   const bool itself = report_.process == config_.process;
   if (!itself) {
@@ -213,12 +212,12 @@ void Trace::save(trace::History history) {
   }
 }
 
-void Trace::note(const std::string& text) {
+void TraceMode::note(const std::string& text) {
   const Lock lock(mutex_);
   report_.notes.push_back(text);
 }
 
-void Trace::finish() noexcept {
+void TraceMode::finish() noexcept {
   const Lock lock(mutex_);
   try {
     if (state_ == State::logging) end();
@@ -228,12 +227,12 @@ void Trace::finish() noexcept {
   }
 }
 
-Trace* Trace::for_child() {
-  auto* child = new Trace(config_);
+TraceMode* TraceMode::for_child() {
+  auto* child = new TraceMode(config_);
   if (state_ == State::waiting) {
     child->tracer_ = std::move(tracer_);
-    child->visible_ = std::move(visible_);
-    child->tree_ = tree_;
+    child->model_ = std::move(model_);
+    child->models_.inherit(models_);
     return child;
   }
   child->state_ = State::done;
@@ -250,7 +249,7 @@ Trace* Trace::for_child() {
   return child;
 }
 
-void Trace::tell(bool ended) {
+void TraceMode::tell(bool ended) {
   preload::tell(report_, config_.reports, ended);
 }
 

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include <torchtap/hooks/attach.hpp>
@@ -20,8 +19,9 @@
 
 #include "config.hpp"
 #include "mode.hpp"
+#include "models.hpp"
 #include "pass.hpp"
-#include "report.hpp"
+#include "process_report.hpp"
 
 namespace torchtap::preload {
 
@@ -36,11 +36,11 @@ namespace torchtap::preload {
 /// - the module that was called first is called again with tensors that the pass did not compute (see
 /// `Pass`);
 /// - `kMost` operations ran, or the process ends.
-class Trace final : public Mode {
+class TraceMode final : public Mode {
  public:
-  explicit Trace(const Config& config);
-  Trace(const Trace&) = delete;
-  Trace& operator=(const Trace&) = delete;
+  explicit TraceMode(const Config& config);
+  TraceMode(const TraceMode&) = delete;
+  TraceMode& operator=(const TraceMode&) = delete;
 
   void found_root(const torch::nn::Module& root) override;
   void called(torch::nn::Module& module) override;
@@ -58,7 +58,7 @@ class Trace final : public Mode {
   void lock() override { mutex_.lock(); }
   void unlock() override { mutex_.unlock(); }
   /// A child logs a pass of its own, unless one had begun.
-  Trace* for_child() override;
+  TraceMode* for_child() override;
 
  private:
   enum class State { waiting, logging, done };
@@ -79,9 +79,8 @@ class Trace final : public Mode {
   const Config config_;
   std::atomic<State> state_{State::waiting};
   std::shared_ptr<views::trace::Tracer> tracer_;
-  /// The modules of the model whose calls can be seen.
-  std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible_;
-  std::size_t tree_ = 0;  // modules of the model
+  Models models_;
+  std::shared_ptr<FoundModel> model_;  // the largest
 
   // Of the pass that is being logged.
   std::thread::id thread_;

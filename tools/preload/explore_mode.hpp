@@ -2,7 +2,6 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -10,8 +9,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <typeindex>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -22,8 +19,9 @@
 
 #include "config.hpp"
 #include "mode.hpp"
+#include "models.hpp"
 #include "pass.hpp"
-#include "report.hpp"
+#include "process_report.hpp"
 
 namespace torchtap::preload {
 
@@ -34,11 +32,11 @@ namespace torchtap::preload {
 /// program sets a model to train or eval or asks it for its parameters, or where `Pass` finds that the first
 /// module begins again. For that the operations between two calls are followed, but not in a training loop.
 /// Calls of TorchScript are seen themselves.
-class Explore final : public Mode {
+class ExploreMode final : public Mode {
  public:
-  explicit Explore(const Config& config);
-  Explore(const Explore&) = delete;
-  Explore& operator=(const Explore&) = delete;
+  explicit ExploreMode(const Config& config);
+  ExploreMode(const ExploreMode&) = delete;
+  ExploreMode& operator=(const ExploreMode&) = delete;
 
   void found_root(const torch::nn::Module& root) override;
   void called(torch::nn::Module& module) override;
@@ -55,21 +53,10 @@ class Explore final : public Mode {
   void lock() override { mutex_.lock(); }
   void unlock() override { mutex_.unlock(); }
   /// A child that runs a model shows it on a page of its own, and saves it in a directory of its own.
-  Explore* for_child() override;
+  ExploreMode* for_child() override;
 
  private:
-  /// A model of the program.
-  struct Model {
-    std::string type;
-    const torch::nn::Module* address = nullptr;   // null for TorchScript
-    std::weak_ptr<const torch::nn::Module> life;  // expires with it
-    const c10::ivalue::Object* object = nullptr;  // of TorchScript
-    std::string method;
-    std::vector<model::ModuleRef> modules;
-    Pass::Modules visible;  // whose calls can be seen
-    Pass::Modules called;   // of these, in any pass
-    /// Of the first module, in evaluation and in training mode; 0 until a backward ended a pass.
-    std::array<std::int64_t, 2> calls_before_backward{};
+  struct Model : FoundModel {
     std::shared_ptr<views::explorer::detail::Session> session;  // once it ran
   };
   /// A forward, in one thread.
@@ -86,8 +73,6 @@ class Explore final : public Mode {
   struct ThreadEnd;
 
   Thread& thread_here();
-  Model* add(std::unique_ptr<Model> found);
-  Model* model_of(const torch::jit::Method& method);
   void begin(Model& model);
   bool open_explorer();
   std::string directory();
@@ -106,11 +91,8 @@ class Explore final : public Mode {
   std::recursive_mutex mutex_;
   const Config config_;
   const std::uint64_t serial_;  // of the process; its hooks are left behind in a child
-  std::vector<std::unique_ptr<Model>> models_;
-  std::unordered_map<const torch::nn::Module*, Model*> models_by_module_;
-  std::unordered_set<const c10::ivalue::Object*> left_out_;
-  std::unordered_map<std::type_index, std::string> strangers_;  // types of modules that ran in no known model
-  std::set<std::string> hidden_;                                // types inside of models that cannot be seen
+  Models models_;
+  std::set<std::string> hidden_;  // types inside of models that cannot be seen
   std::unordered_set<Thread*> threads_;
   std::unique_ptr<views::explorer::Explorer> explorer_;
   std::atomic<bool> ran_{false}, done_{false};

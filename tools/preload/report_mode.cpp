@@ -1,4 +1,4 @@
-#include "costs.hpp"
+#include "report_mode.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -11,16 +11,14 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <set>
 
 #include <torchtap/model/detail/interposed.hpp>
-#include <torchtap/model/walk.hpp>
 
 #include "../message.hpp"
 #include "agent.hpp"
 #include "ending.hpp"
 #include "linked.hpp"
-#include "ownership.hpp"
+#include "models.hpp"
 
 namespace torchtap::preload {
 namespace {
@@ -29,8 +27,6 @@ namespace fs = std::filesystem;
 namespace report = views::report;
 using torch::nn::Module;
 using Lock = std::lock_guard<std::recursive_mutex>;
-
-constexpr std::size_t kMostModels = 16;
 
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments) {
   std::vector<at::Tensor> tensors;
@@ -68,73 +64,36 @@ report::Options options_for(const std::vector<at::Tensor>& parameters) {
 
 }  // namespace
 
-Costs::Costs(const Config& config) : config_(config), serial_(generation()) {
+ReportMode::ReportMode(const Config& config)
+    : config_(config),
+      serial_(generation()),
+      models_({[] { return std::make_shared<Model>(); },
+               [this](const model::ModuleRef& module) {
+                 const auto* calls = model::detail::interposed_calls();
+                 const bool seen = calls != nullptr && calls->cover(module.module());
+                 if (!seen && module.has_forward()) report_.compiled_in.insert(module.type());
+                 return seen;
+               },
+               [this](const std::string& text) { note(text); }, "measured"}) {
   report_.process = ::getpid();
   report_.program = program_name();
   if (report_.process == config_.process) tell(false);
 }
 
-void Costs::found_root(const Module& root) {
+void ReportMode::found_root(const Module& root) {
   const Lock lock(mutex_);
   if (done_) return;
   if (open_ && mine() && !in_backward_) set_phase(report::Phase::between);
   let_go_of_the_dead();
-  if (const auto known = models_by_module_.find(&root); known != models_by_module_.end()) {
-    // A part, or a model whose parameters may have been replaced since.
-    if (known->second->ran || known->second->address != &root) return;
-  }
-  const std::vector<model::ModuleRef> modules = model::walk_modules(const_cast<Module&>(root));
-  const auto* calls = model::detail::interposed_calls();
-  auto found = std::make_unique<Model>();
-  found->address = &root;
-  found->life = life_of(modules);
-  if (found->life.expired()) return;
-  for (const model::ModuleRef& module : without_ownership(modules)) {
-    const auto known = models_by_module_.find(&module.module());
-    if (known != models_by_module_.end() && known->second->ran) {
-      return note(c10::str("the model ", modules.front().type(), " was seen after a part of it had run, ",
-                           known->second->type, ": the report is of the part."));
-    }
-    found->modules.push_back(module);
-    if (calls != nullptr && calls->cover(module.module())) {
-      found->visible.emplace(&module.module(), module);
-    } else if (module.has_forward()) {
-      report_.compiled_in.insert(module.type());
-    }
-  }
-  if (found->visible.empty()) return;
-  const auto part = [&](const std::unique_ptr<Model>& other) {
-    return other->address != nullptr && !other->ran &&
-           std::any_of(modules.begin(), modules.end(),
-                       [&](const model::ModuleRef& one) { return &one.module() == other->address; });
-  };
-  models_.erase(std::remove_if(models_.begin(), models_.end(), part), models_.end());
-  found->type = modules.front().type();
-  add(std::move(found));
+  models_.found(root);
 }
 
-Costs::Model* Costs::add(std::unique_ptr<Model> found) {
-  if (models_.size() == kMostModels) {
-    note(c10::str("the program has more than ", kMostModels, " models; further ones (", found->type,
-                  ") are not measured."));
-    return nullptr;
-  }
-  Model* added = models_.emplace_back(std::move(found)).get();
-  for (const model::ModuleRef& module : added->modules) models_by_module_[&module.module()] = added;
-  return added;
-}
-
-void Costs::called(Module& module) {
+void ReportMode::called(Module& module) {
   const Lock lock(mutex_);
   if (done_) return;
-  const auto known = models_by_module_.find(&module);
-  if (known == models_by_module_.end()) {
-    std::string& type = strangers_[typeid(module)];
-    if (type.empty()) type = model::pretty_type_name(module);
-    return;
-  }
-  Model& model = *known->second;
-  if (model.life.expired()) return let_go_of_the_dead();
+  FoundModel* const found = models_.of(module);
+  if (found == nullptr) return let_go_of_the_dead();
+  auto& model = static_cast<Model&>(*found);
   const auto seen = model.visible.find(&module);
   if (seen == model.visible.end()) return;
   join(model, &module, &seen->second);
@@ -143,7 +102,7 @@ void Costs::called(Module& module) {
 
 /// A module, or method, of the model is called: the step of this thread begins, goes on, or is followed by
 /// the next one.
-void Costs::join(Model& model, const void* first, const model::ModuleRef* module) {
+void ReportMode::join(Model& model, const void* first, const model::ModuleRef* module) {
   if (open_ && !mine()) {
     other_thread_waits_ = true;
     return;
@@ -156,7 +115,7 @@ void Costs::join(Model& model, const void* first, const model::ModuleRef* module
   if (!model.running) begin_repeat(model, first, module);
 }
 
-void Costs::begin_step(Model& model, const void* first) {
+void ReportMode::begin_step(Model& model, const void* first) {
   thread_ = std::this_thread::get_id();
   open_ = true;
   first_called_ = first;
@@ -174,24 +133,20 @@ void Costs::begin_step(Model& model, const void* first) {
   };
 }
 
-void Costs::begin_pass() {
-  Pass::Modules expected = first_model_->called;  // others may never run
-  if (expected.empty()) {
-    for (const auto& entry : first_model_->visible) expected.insert(entry.first);
-  }
-  pass_.begin(std::move(expected));
+void ReportMode::begin_pass() {
+  pass_.begin(first_model_->expected());
   passed_ = in_backward_ = false;
   first_calls_ = 0;
   follows_ = !at::GradMode::is_enabled() || calls_before_backward_ == 0;
 }
 
-void Costs::end_pass() {
+void ReportMode::end_pass() {
   for (const Module* module : pass_.called_modules()) {
     if (first_model_->visible.count(module) != 0) first_model_->called.insert(module);
   }
 }
 
-void Costs::begin_repeat(Model& model, const void* first, const model::ModuleRef* module) {
+void ReportMode::begin_repeat(Model& model, const void* first, const model::ModuleRef* module) {
   if (model.recording.has_value()) {
     model.recording->next();
   } else {
@@ -223,7 +178,7 @@ void Costs::begin_repeat(Model& model, const void* first, const model::ModuleRef
   watch(config_.every);
 }
 
-void Costs::called_first(Model& model, const std::vector<at::Tensor>& inputs) {
+void ReportMode::called_first(Model& model, const std::vector<at::Tensor>& inputs) {
   guarded([&] {
     const Lock lock(mutex_);
     if (done_ || !open_ || !mine() || in_backward_ || model.first != first_called_) return;
@@ -246,7 +201,7 @@ void Costs::called_first(Model& model, const std::vector<at::Tensor>& inputs) {
 
 /// The pass is over, and the model is called for the next one. The repeats of other models go on: a backward
 /// may still reach them.
-void Costs::next_step(Model& model, const void* first) {
+void ReportMode::next_step(Model& model, const void* first) {
   end_pass();
   if (save_wanted_.exchange(false)) {
     end_repeats();
@@ -262,16 +217,16 @@ void Costs::next_step(Model& model, const void* first) {
   begin_pass();
 }
 
-void Costs::end_repeat(Model& model) noexcept {
+void ReportMode::end_repeat(Model& model) noexcept {
   if (model.recording.has_value()) model.recording->end();
   model.running = false;
 }
 
-void Costs::end_repeats() noexcept {
+void ReportMode::end_repeats() noexcept {
   for (Model* model : step_) end_repeat(*model);
 }
 
-void Costs::stop() noexcept {
+void ReportMode::stop() noexcept {
   end_repeats();
   while (!step_.empty()) {
     step_.back()->recording.reset();
@@ -288,7 +243,7 @@ void Costs::stop() noexcept {
   thread_ = {};
 }
 
-void Costs::set_phase(report::Phase phase) {
+void ReportMode::set_phase(report::Phase phase) {
   passed_ = phase == report::Phase::between;
   for (Model* model : step_) {
     // An earlier pass's model is told of each backward only by what the engine runs of it.
@@ -296,7 +251,7 @@ void Costs::set_phase(report::Phase phase) {
   }
 }
 
-void Costs::backward(bool begins) {
+void ReportMode::backward(bool begins) {
   running_nodes_ += begins ? 1 : -1;
   if (!begins) return;
   const Lock lock(mutex_);
@@ -312,75 +267,45 @@ void Costs::backward(bool begins) {
   });
 }
 
-c10::IValue Costs::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
-                          const std::function<c10::IValue()>& original) {
+c10::IValue ReportMode::script(const torch::jit::Method& method, const std::vector<c10::IValue>& arguments,
+                               const std::function<c10::IValue()>& original) {
   guarded([&] {
     const Lock lock(mutex_);
     if (done_) return;
-    Model* model = model_of(method);
-    if (model == nullptr) return;
-    const void* object = model->object;
-    join(*model, object, nullptr);
-    if (object == first_called_) called_first(*model, tensors_of(arguments));
+    FoundModel* const found = models_.of(method);
+    if (found == nullptr) return;
+    auto& model = static_cast<Model&>(*found);
+    if (model.report == nullptr) {
+      const torch::jit::Module module = method.owner();
+      std::vector<at::Tensor> parameters;
+      for (const at::Tensor& one : module.parameters()) parameters.push_back(one);
+      model.report = std::make_unique<report::Report>(module, options_for(parameters), method.name());
+    }
+    join(model, model.object, nullptr);
+    if (model.object == first_called_) called_first(model, tensors_of(arguments));
   });
   return original();
 }
 
-/// The model of a method of TorchScript, as which it is added if it is new; null if there are too many.
-Costs::Model* Costs::model_of(const torch::jit::Method& method) {
-  const c10::ivalue::Object* object = method.owner()._ivalue().get();
-  const auto known = std::find_if(models_.begin(), models_.end(), [&](const std::unique_ptr<Model>& one) {
-    return one->object == object && one->method == method.name();
-  });
-  if (known != models_.end()) return known->get();
-  if (left_out_.count(object) != 0) return nullptr;
-  const torch::jit::Module module = method.owner();
-  auto found = std::make_unique<Model>();
-  found->object = object;
-  found->method = method.name();
-  found->type = model::walk_modules(module, method.name()).front().type();
-  std::vector<at::Tensor> parameters;
-  for (const at::Tensor& one : module.parameters()) parameters.push_back(one);
-  found->report = std::make_unique<report::Report>(module, options_for(parameters), method.name());
-  Model* added = add(std::move(found));
-  if (added == nullptr) left_out_.insert(object);
-  return added;
-}
-
 /// Models that the program destroyed: takes what was measured, and frees their parameters.
-void Costs::let_go_of_the_dead() {
-  for (auto model = models_.begin(); model != models_.end();) {
-    Model& one = **model;
-    if (one.gone || one.address == nullptr || !one.life.expired()) {
-      ++model;
-      continue;
-    }
-    if (one.recording.has_value()) {
-      if (!mine()) return;  // its own thread will do it
+void ReportMode::let_go_of_the_dead() {
+  models_.let_go([this](FoundModel& found) {
+    auto& model = static_cast<Model&>(found);
+    if (model.recording.has_value()) {
+      if (!mine()) return false;  // its own thread will do it
       stop();
     }
-    for (const model::ModuleRef& module : one.modules) {
-      const auto known = models_by_module_.find(&module.module());
-      if (known != models_by_module_.end() && known->second == &one) models_by_module_.erase(known);
-    }
-    if (!one.ran) {
-      model = models_.erase(model);
-      continue;
-    }
-    one.last = one.report->results();
-    one.gone = true;
-    one.report.reset();
-    one.modules.clear();
-    one.visible.clear();
-    ++model;
-  }
+    model.last = model.report->results();
+    model.report.reset();
+    return true;
+  });
 }
 
-void Costs::save() {
+void ReportMode::save() {
   report_.samples = report_.modules = 0;
   for (std::size_t i = 0; i < order_.size(); ++i) {
     const Model& model = *order_[i];
-    const report::Results results = model.gone ? model.last : model.report->results();
+    const report::Results results = model.report == nullptr ? model.last : model.report->results();
     const std::string file = file_of(i);
     report::save(results, file);
     report_.samples += results.repeats;
@@ -395,7 +320,7 @@ void Costs::save() {
 }
 
 /// "insight.json"; of a second model "insight-2.json"; of another process "insight-PID.json".
-std::string Costs::file_of(std::size_t number) const {
+std::string ReportMode::file_of(std::size_t number) const {
   const fs::path path = config_.save;
   std::string name = path.stem().string();
   if (report_.process != config_.process) name += "-" + std::to_string(report_.process);
@@ -403,7 +328,7 @@ std::string Costs::file_of(std::size_t number) const {
   return (path.parent_path() / (name + path.extension().string())).string();
 }
 
-void Costs::snapshot() noexcept {
+void ReportMode::snapshot() noexcept {
   guarded([&] {
     const Lock lock(mutex_);
     if (done_ || order_.empty()) return;
@@ -419,7 +344,7 @@ void Costs::snapshot() noexcept {
   });
 }
 
-void Costs::finish() noexcept {
+void ReportMode::finish() noexcept {
   guarded([&] {
     const Lock lock(mutex_);
     if (done_) return;
@@ -429,7 +354,9 @@ void Costs::finish() noexcept {
       end_repeats();
     }
     done_ = true;
-    add_strangers();
+    report_.ran_types = models_.strangers();
+    if (!order_.empty() && !report_.ran_types.empty())
+      note(models_.about_strangers());  // else the launcher does
     try {
       save();
     } catch (const std::exception& error) {
@@ -439,46 +366,23 @@ void Costs::finish() noexcept {
   });
 }
 
-/// Names the types of modules that ran in no known model.
-void Costs::add_strangers() {
-  std::set<std::string>& types = report_.ran_types;
-  for (const auto& entry : strangers_) types.insert(entry.second);
-  if (types.empty() || order_.empty()) return;  // the launcher says it
-  std::string list;
-  for (const std::string& type : types) list += (list.empty() ? "" : ", ") + type;
-  note(c10::str(
-      "not measured, as they belong to no model that the program set to train or eval, or asked for its "
-      "parameters: ",
-      list, "."));
-}
-
-void Costs::note(const std::string& text) {
+void ReportMode::note(const std::string& text) {
   const Lock lock(mutex_);
   auto& notes = report_.notes;
   if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
 }
 
-Costs* Costs::for_child() {
-  auto* child = new Costs(config_);
+ReportMode* ReportMode::for_child() {
+  auto* child = new ReportMode(config_);
   thread_end.action = nullptr;
   child->guarded([&] {
     if (mine()) stop();
-    for (const auto& model : models_) {
-      if (model->address == nullptr || model->life.expired()) continue;
-      auto known = std::make_unique<Model>();
-      known->address = model->address;
-      known->life = model->life;
-      known->type = model->type;
-      known->modules = model->modules;
-      known->visible = model->visible;
-      known->called = model->called;
-      child->add(std::move(known));
-    }
+    child->models_.inherit(models_);
   });
   return child;
 }
 
-void Costs::tell(bool ended) {
+void ReportMode::tell(bool ended) {
   preload::tell(report_, config_.reports, ended);
 }
 

@@ -1,4 +1,4 @@
-#include "report.hpp"
+#include "process_report.hpp"
 
 #include <cereal/archives/json.hpp>
 

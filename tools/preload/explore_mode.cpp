@@ -1,0 +1,199 @@
+// Models of a program that is not rebuilt, as runs of an explorer.
+#include "explore_mode.hpp"
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <torchtap/model/walk.hpp>
+
+#include "../message.hpp"
+#include "agent.hpp"
+#include "announcements.hpp"
+#include "ending.hpp"
+#include "explore_threads.hpp"
+#include "linked.hpp"
+#include "models.hpp"
+
+namespace torchtap::preload {
+namespace {
+
+namespace fs = std::filesystem;
+namespace explorer = views::explorer;
+using torch::nn::Module;
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+}  // namespace
+
+ExploreMode::ExploreMode(const Config& config)
+    : config_(config),
+      serial_(generation()),
+      models_({[] { return std::make_shared<Model>(); },
+               [this](const model::ModuleRef& module) {
+                 if (!module.has_forward() || module.reachable()) return module.has_forward();
+                 report_.compiled_in.insert(module.type());
+                 if (!module.path().empty()) hidden_.insert(module.type());
+                 return false;
+               },
+               [this](const std::string& text) { note(text); }, "shown"}) {
+  report_.process = ::getpid();
+  report_.program = program_name();
+  if (report_.process == config_.process && !read_report(config_.reports, report_.process).attached)
+    tell(false);
+}
+
+void ExploreMode::found_root(const Module& root) {
+  const Lock lock(mutex_);
+  if (done_) return;
+  if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
+  let_go_of_the_dead();
+  models_.found(root);
+}
+
+void ExploreMode::called(Module& module) {
+  const Lock lock(mutex_);
+  if (done_) return;
+  FoundModel* const found = models_.of(module);
+  if (found == nullptr) return let_go_of_the_dead();
+  auto& model = static_cast<Model&>(*found);
+  if (model.session == nullptr && model.visible.count(&module) != 0) begin(model);
+}
+
+/// The model runs for the first time.
+void ExploreMode::begin(Model& model) {
+  if (!open_explorer()) return;
+  const auto before_call = [this, serial = serial_, raw = &model](const Module& module,
+                                                                  const hooks::Event& call) {
+    if (serial != generation()) return;
+    const Lock lock(mutex_);
+    if (!done_ && raw->session != nullptr && raw->session->hides_root()) before(*raw, module, call);
+  };
+  model.session = explorer_->group().watch(model.modules, {}, "", before_call);
+  model.ran = true;
+}
+
+/// False if there is nobody to show anything to.
+bool ExploreMode::open_explorer() {
+  if (explorer_ != nullptr) return true;
+  if (done_) return false;
+  const auto give_up = [this](const std::exception& error) {
+    note("nothing is shown: " + tools::message_of(error));
+    done_ = true;
+    tell(true);
+    return false;
+  };
+  explorer::Options options;
+  options.name(report_.program).on_error([this](const std::string& text) { note(text); });
+  report_.directory = config_.save.empty() ? "" : directory();
+  std::unique_ptr<explorer::Explorer> opened;
+  try {
+    opened = std::make_unique<explorer::Explorer>(options.save(report_.directory));
+  } catch (const std::exception& error) {
+    report_.directory.clear();
+    return give_up(error);
+  }
+  const bool itself = report_.process == config_.process;
+  try {
+    const std::string url = opened->serve(explorer::ServeOptions().port(itself ? config_.port : 0));
+    announce(config_.reports, report_.process,
+             itself ? url : c10::str("process ", report_.process, " (", report_.program, "): ", url));
+  } catch (const std::exception& error) {
+    if (config_.save.empty()) return give_up(error);
+    announce(config_.reports, report_.process,
+             "there is no page, but the run is saved: " + tools::message_of(error));
+  }
+  explorer_ = std::move(opened);
+  ran_ = report_.attached = true;
+  tell(false);
+  watch(0);
+  return true;
+}
+
+/// "run"; of another process, or of the program that this one became by exec, "run-PID".
+std::string ExploreMode::directory() {
+  const Report earlier = read_report(config_.reports, report_.process);
+  const bool became_another = earlier.attached && !earlier.ended;
+  if (became_another) {
+    report_.notes.push_back("the process became another program (exec); what it had recorded before is in " +
+                            earlier.directory + ".");
+  }
+  if (report_.process == config_.process && !became_another) return config_.save;
+  const std::string base = config_.save + "-" + std::to_string(report_.process);
+  std::string directory = base;
+  for (int i = 2; fs::exists(directory); ++i) directory = base + "-" + std::to_string(i);
+  return directory;
+}
+
+c10::IValue ExploreMode::script(const torch::jit::Method& method,
+                                const std::vector<c10::IValue>& /*arguments*/,
+                                const std::function<c10::IValue()>& original) {
+  guarded([&] {
+    const Lock lock(mutex_);
+    if (!open_explorer()) return;
+    auto* const model = static_cast<Model*>(models_.of(method));
+    if (model == nullptr || model->session != nullptr) return;
+    model->session = explorer_->group().watch(model::walk_modules(method.owner(), method.name()), {}, "");
+    model->ran = true;
+  });
+  return original();
+}
+
+/// Models that the program destroyed: their runs are finished, and their parameters freed.
+void ExploreMode::let_go_of_the_dead() {
+  models_.let_go([](FoundModel& model) {
+    if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
+    static_cast<Model&>(model).session->let_go();
+    return true;
+  });
+}
+
+void ExploreMode::note(const std::string& text) {
+  const Lock lock(mutex_);
+  auto& notes = report_.notes;
+  if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
+}
+
+/// What could not be seen.
+void ExploreMode::add_notes() {
+  report_.ran_types = models_.strangers();
+  if (explorer_ == nullptr) return;  // the launcher says it
+  if (!report_.ran_types.empty()) note(models_.about_strangers());
+  std::string list;
+  for (const std::string& type : hidden_) list += (list.empty() ? "" : ", ") + type;
+  if (!list.empty()) note("not shown, as their forward is compiled into the program: " + list + ".");
+}
+
+void ExploreMode::finish() noexcept {
+  guarded([&] {
+    const Lock lock(mutex_);
+    if (done_) return;
+    if (Thread* const thread = Thread::here(); thread != nullptr) close(*thread, 0);
+    done_ = true;
+    add_notes();
+    for (const auto& found : models_.all()) {
+      auto& session = static_cast<Model&>(*found).session;
+      if (session == nullptr) continue;
+      ++report_.modules;
+      report_.samples += session->step() + 1;
+      session.reset();
+    }
+    explorer_.reset();
+    tell(true);
+  });
+}
+
+ExploreMode* ExploreMode::for_child() {
+  auto* child = new ExploreMode(config_);
+  child->guarded([&] {
+    if (explorer_ != nullptr) explorer_->group().leave_to_parent();
+    if (Thread* const thread = Thread::here(); thread != nullptr) thread->leave_to_parent();
+    child->models_.inherit(models_);
+    child->hidden_ = hidden_;
+  });
+  return child;
+}
+
+}  // namespace torchtap::preload

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/nn/module.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <typeindex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include <torchtap/model/module_ref.hpp>
+
+#include "pass.hpp"
+
+namespace torch::jit {
+struct Method;
+}
+
+namespace torchtap::preload {
+
+/// A model of the program. Has no share in its modules: it must not live longer because of us.
+struct FoundModel {
+  std::string type;
+  const torch::nn::Module* address = nullptr;   // null for TorchScript, and when it is gone
+  std::weak_ptr<const torch::nn::Module> life;  // expires with it
+  const c10::ivalue::Object* object = nullptr;  // of TorchScript
+  std::string method;
+  std::vector<model::ModuleRef> modules;
+  std::unordered_map<const torch::nn::Module*, model::ModuleRef> visible;  // whose calls can be seen
+  bool ran = false;                                                        // so that it stays what it is
+
+  // Of its passes so far.
+  Pass::Modules called;  // of the visible ones
+  /// Calls of the first module, in evaluation and in training mode; 0 until a backward ended a pass.
+  std::array<std::int64_t, 2> calls_before_backward{};
+
+  FoundModel() = default;
+  virtual ~FoundModel() = default;
+  FoundModel(const FoundModel&) = delete;
+  FoundModel& operator=(const FoundModel&) = default;
+  /// The modules that the next pass will call, as far as is known.
+  Pass::Modules expected() const;
+};
+
+/// The models of the program: what it asks for parameters or modules, or sets to train or eval, and methods
+/// of TorchScript that it calls. A model that is a part of another is none of its own. Not thread-safe.
+class Models {
+ public:
+  struct Rules {
+    std::function<std::shared_ptr<FoundModel>()> make;
+    /// Whether calls of the module can be seen. Asked once for each module of a model.
+    std::function<bool(const model::ModuleRef&)> sees;
+    std::function<void(const std::string&)> note;  ///< gets sentences for the launcher
+    std::string done = "recorded";                 ///< what is done to models
+    std::size_t most = 16;
+  };
+  explicit Models(Rules rules) : rules_(std::move(rules)) {}
+
+  /// The program asked for `root`. Returns the model if it was not known, or may have changed; else null.
+  std::shared_ptr<FoundModel> found(const torch::nn::Module& root);
+  /// The model of a module that is called; null if there is none that lives. Notes its type then.
+  FoundModel* of(const torch::nn::Module& module);
+  /// The model of a method, as which it is added if it is new; null if there are too many.
+  FoundModel* of(const torch::jit::Method& method);
+  /// What is known of a module that lives; null if nothing is.
+  const model::ModuleRef* place_of(const torch::nn::Module& module) const;
+  /// Lets go of models that the program destroyed. Those that ran are kept, and given to `gone` first; they
+  /// are left as they are where that returns false.
+  void let_go(const std::function<bool(FoundModel&)>& gone);
+  /// In a forked child: the models of the parent that live.
+  void inherit(const Models& parent);
+
+  const std::vector<std::shared_ptr<FoundModel>>& all() const noexcept { return all_; }
+  /// Types of modules that ran and are in no model.
+  std::set<std::string> strangers() const;
+  /// A sentence about these types; empty if there are none.
+  std::string about_strangers() const;
+
+ private:
+  struct Place {
+    std::shared_ptr<FoundModel> model;
+    std::size_t index;
+    std::weak_ptr<const torch::nn::Module> owner;
+    bool owned = false;
+    bool gone() const noexcept { return model->life.expired() || (owned && owner.expired()); }
+  };
+  bool add(const std::shared_ptr<FoundModel>& found);
+  /// Forgets its places.
+  void forget(const std::shared_ptr<FoundModel>& found);
+
+  const Rules rules_;
+  std::vector<std::shared_ptr<FoundModel>> all_;
+  std::unordered_map<const torch::nn::Module*, Place> places_;
+  std::unordered_set<const c10::ivalue::Object*> left_out_;
+  std::unordered_map<std::type_index, std::string> strangers_;
+};
+
+}  // namespace torchtap::preload
