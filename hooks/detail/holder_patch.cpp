@@ -276,13 +276,14 @@ bool Sequence::has_grown() const {
 HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
   static const std::size_t slots = checked_slots();
   const Table original = table_of(holder);
-  const auto reusable = std::find_if(free_.begin(), free_.end(), [&](const HolderPatch* patch) {
-    return patch->original == original && patch->gate.readers.load() == 0;
-  });
+  auto& free = free_[original];
+  const auto reusable = std::find_if(
+      free.rbegin(), free.rend(), [](const HolderPatch* patch) { return patch->gate.readers.load() == 0; });
   HolderPatch* patch;
-  if (reusable != free_.end()) {
+  if (reusable != free.rend()) {
     patch = *reusable;
-    free_.erase(reusable);
+    *reusable = free.back();
+    free.pop_back();
   } else {
     patch = all_.emplace_back(std::make_unique<HolderPatch>()).get();
     patch->original = original;
@@ -305,7 +306,7 @@ HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
 void HolderPatchPool::restore(HolderPatch& patch) noexcept {
   set_table(patch.holder.load(), patch.original);
   patch.holder.store(nullptr);
-  free_.push_back(&patch);
+  free_[patch.original].push_back(&patch);
 }
 
 }  // namespace torchtap::hooks::detail

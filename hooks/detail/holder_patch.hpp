@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <torchtap/hooks/detail/hook_point.hpp>
@@ -37,9 +39,10 @@ struct Sequence {
   std::weak_ptr<torch::nn::Module> keep;  // empty for a module on the stack
   bool shared = false;
   Gate gate;
-  std::atomic<bool> scope_only{false};  // the hooks need only the start of each forward
-  std::vector<HolderPatch*> patches;    // guarded by the registry
-  std::atomic<std::size_t> entries{0};  // size of the Sequential when it was patched
+  std::atomic<bool> scope_only{false};       // the hooks need only the start of each forward
+  std::unordered_set<HolderPatch*> patches;  // guarded by the registry, as is
+  const void* site = nullptr;                // the module's place there
+  std::atomic<std::size_t> entries{0};       // size of the Sequential when it was patched
 
   bool has_grown() const;
 };
@@ -75,7 +78,7 @@ class HolderPatchPool {
 
  private:
   std::vector<std::unique_ptr<HolderPatch>> all_;
-  std::vector<HolderPatch*> free_;
+  std::unordered_map<const void*, std::vector<HolderPatch*>> free_;  // by the table of the holder's type
 };
 
 }  // namespace torchtap::hooks::detail

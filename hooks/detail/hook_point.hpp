@@ -47,6 +47,9 @@ class TORCHTAP_API HookPoint : public model::detail::RunsHooks {
   Gate& gate() noexcept { return gate_; }
   void listen(HookPointListener* listener) noexcept { listener_.store(listener); }
 
+  /// The listener's place for the module; guarded by its lock.
+  const void* site = nullptr;
+
  private:
   Gate gate_;
   std::atomic<HookPointListener*> listener_{nullptr};

@@ -130,6 +130,7 @@ void Registry::open_doors(Site& site, const model::ModuleRef& module) {
   }
   if (doors.point != nullptr && site.point == nullptr) {
     site.point = static_cast<HookPoint*>(doors.point);
+    site.point->site = site.key;
     site.point->listen(this);
   }
   if (doors.sequence != nullptr && site.sequence == nullptr) {
@@ -144,6 +145,7 @@ void Registry::open_doors(Site& site, const model::ModuleRef& module) {
       sequence->keep = std::move(keep);
       sequence->shared = !sequence->keep.expired();
     }
+    sequence->site = site.key;
     site.sequence = sequence.get();
   }
   if (doors.interposed != model::detail::Interposed::no && site.interposed == nullptr) {
@@ -174,9 +176,12 @@ void Registry::open_sequence(Site& site) {
       door->position.store(position);
       door->last.store(position + 1 == size);
       door->sequence.store(needed ? &sequence : nullptr);
-      erase_value(sequence.patches, door);
-      if (needed) sequence.patches.push_back(door);
-      release(*door);
+      if (needed) {
+        sequence.patches.insert(door);
+      } else {
+        sequence.patches.erase(door);
+        release(*door);
+      }
     }
     ++position;
   }
@@ -261,9 +266,8 @@ void Registry::lost(HookPoint& point) noexcept {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
   for (auto& retired : retired_) erase_value(retired.gates, &point.gate());
-  const auto found = std::find_if(sites_.begin(), sites_.end(),
-                                  [&](const auto& entry) { return entry.second.point == &point; });
-  if (found == sites_.end()) return;
+  const auto found = sites_.find(point.site);
+  if (found == sites_.end() || found->second.point != &point) return;
   found->second.point = nullptr;
   if (found->second.unreachable()) orphan(found->second, garbage);
 }
@@ -273,10 +277,9 @@ void Registry::lost(HolderPatch& patch, const torch::nn::AnyModulePlaceholder* h
   const std::lock_guard lock(mutex_);
   if (patch.holder.load() != holder) return;
   if (Sequence* sequence = patch.sequence.exchange(nullptr)) {
-    erase_value(sequence->patches, &patch);
-    const auto found = std::find_if(sites_.begin(), sites_.end(),
-                                    [&](const auto& entry) { return entry.second.sequence == sequence; });
-    if (sequence->patches.empty() && found != sites_.end()) {
+    sequence->patches.erase(&patch);
+    const auto found = sequence->patches.empty() ? sites_.find(sequence->site) : sites_.end();
+    if (found != sites_.end() && found->second.sequence == sequence) {
       sequence->gate.plan.store(nullptr);
       found->second.sequence = nullptr;
       if (found->second.unreachable()) orphan(found->second, garbage);
@@ -305,9 +308,8 @@ void Registry::copied(HolderPatch& original, const torch::nn::AnyModulePlacehold
 
 void Registry::grown(Sequence& sequence) {
   const std::lock_guard lock(mutex_);
-  for (auto& entry : sites_) {
-    if (entry.second.sequence == &sequence) open_sequence(entry.second);
-  }
+  const auto found = sites_.find(sequence.site);
+  if (found != sites_.end() && found->second.sequence == &sequence) open_sequence(found->second);
 }
 
 HolderPatch& Registry::patch(torch::nn::AnyModulePlaceholder* holder) {
