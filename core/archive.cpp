@@ -3,42 +3,56 @@
 
 #include <algorithm>
 #include <cstring>
+#include <istream>
 #include <limits>
 
 #include <torchtap/core/archive.hpp>
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/format.hpp>
 
-namespace torchtap::core::detail {
-namespace {
+namespace torchtap::core {
 
-/// Reads a vector as cereal writes it. Memory grows with the bytes that arrive, so that a forged size is an
-/// error at the end of the archive instead of a huge allocation.
-template <class T>
-void load_vector(InputArchive& archive, std::vector<T>& vector) {
-  constexpr std::uint64_t kAtOnce = (std::uint64_t{1} << 24) / sizeof(T);
-  cereal::size_type left = 0;
-  archive(cereal::make_size_tag(left));
-  vector.clear();
-  while (left != 0) {
-    const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(left, kAtOnce));
-    const std::size_t before = vector.size();
-    vector.resize(before + now);
-    archive(cereal::binary_data(vector.data() + before, now * sizeof(T)));
-    left -= now;
+InputArchive::InputArchive(std::istream& stream)
+    : cereal::InputArchive<InputArchive, cereal::AllowEmptyClassElision>(this),
+      stream_(stream),
+      left_(std::numeric_limits<std::uint64_t>::max()) {
+  std::streambuf& bytes = *stream.rdbuf();
+  if (const std::streamoff here = bytes.pubseekoff(0, std::ios::cur, std::ios::in); here >= 0) {
+    const std::streamoff end = bytes.pubseekoff(0, std::ios::end, std::ios::in);
+    bytes.pubseekpos(here, std::ios::in);
+    if (end >= here) left_ = static_cast<std::uint64_t>(end - here);
+  }
+  std::uint8_t little_endian = 1;
+  (*this)(little_endian);
+  swapped_ = little_endian != (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 1 : 0);
+}
+
+InputArchive::~InputArchive() noexcept = default;
+
+void InputArchive::check_size(std::uint64_t size) const {
+  if (size > left_) {
+    throw cereal::Exception(
+        c10::str("the archive claims ", size, " things where ", left_, " bytes are left"));
   }
 }
 
-}  // namespace
+void InputArchive::read(void* data, std::uint64_t size, std::size_t width) {
+  check_size(size);
+  auto* const bytes = static_cast<char*>(data);
+  const auto found = stream_.rdbuf()->sgetn(bytes, static_cast<std::streamsize>(size));
+  if (static_cast<std::uint64_t>(found) != size) throw cereal::Exception("the archive ends too early");
+  left_ -= size;
+  for (std::uint64_t at = 0; swapped_ && at < size; at += width) std::reverse(bytes + at, bytes + at + width);
+}
+
+namespace detail {
 
 void PackedTensor::save(OutputArchive& archive) const {
   archive(dtype, device_type, device_index, sizes, bytes);
 }
 
 void PackedTensor::load(InputArchive& archive) {
-  archive(dtype, device_type, device_index);
-  load_vector(archive, sizes);
-  load_vector(archive, bytes);
+  archive(dtype, device_type, device_index, sizes, bytes);
 }
 
 void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
@@ -92,4 +106,5 @@ at::Tensor unpack(const PackedTensor& packed) {
   return tensor.to(c10::Device(type, static_cast<c10::DeviceIndex>(packed.device_index)));
 }
 
-}  // namespace torchtap::core::detail
+}  // namespace detail
+}  // namespace torchtap::core

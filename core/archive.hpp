@@ -13,7 +13,9 @@
 #include <cereal/types/utility.hpp>
 #include <cereal/types/vector.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <type_traits>
 #include <vector>
 
@@ -23,8 +25,53 @@ namespace torchtap::core {
 
 /// What state is written to.
 using OutputArchive = cereal::PortableBinaryOutputArchive;
-/// What state is read from.
-using InputArchive = cereal::PortableBinaryInputArchive;
+
+/// What state is read from: cereal's portable binary archive, but a list or text in it cannot claim more than
+/// there are bytes left. A damaged archive so ends in `cereal::Exception` before memory is taken for it.
+class TORCHTAP_API InputArchive : public cereal::InputArchive<InputArchive, cereal::AllowEmptyClassElision> {
+ public:
+  /// Throws `cereal::Exception` if `stream` is empty.
+  explicit InputArchive(std::istream& stream);
+  ~InputArchive() noexcept override;
+
+  /// For cereal: reads `size` bytes, of numbers of `Width` bytes each.
+  template <std::streamsize Width>
+  void loadBinary(void* data, std::streamsize size) {
+    read(data, static_cast<std::uint64_t>(size), static_cast<std::size_t>(Width));
+  }
+  /// For cereal: throws unless `size` things may follow.
+  void check_size(std::uint64_t size) const;
+
+ private:
+  void read(void* data, std::uint64_t size, std::size_t width);
+
+  std::istream& stream_;
+  std::uint64_t left_;  // bytes; as many as there can be where the stream does not know
+  bool swapped_ = false;
+};
+
+/// For cereal: a number.
+template <class T>
+std::enable_if_t<std::is_arithmetic_v<T>> load(InputArchive& archive, T& number) {
+  archive.loadBinary<sizeof(T)>(&number, sizeof(T));
+}
+/// For cereal: numbers behind one another.
+template <class T>
+void load(InputArchive& archive, cereal::BinaryData<T>& numbers) {
+  archive.loadBinary<sizeof(std::remove_pointer_t<T>)>(numbers.data,
+                                                       static_cast<std::streamsize>(numbers.size));
+}
+/// For cereal: a value that has a name in other archives.
+template <class T>
+void load(InputArchive& archive, cereal::NameValuePair<T>& named) {
+  archive(named.value);
+}
+/// For cereal: the size of a list or text.
+template <class T>
+void load(InputArchive& archive, cereal::SizeTag<T>& tag) {
+  archive(tag.size);
+  archive.check_size(tag.size);
+}
 
 namespace detail {
 
@@ -85,6 +132,14 @@ std::uint32_t state_version(Archive& archive, const char* what, std::uint32_t cu
 }  // namespace torchtap::core
 
 namespace cereal {
+namespace traits::detail {
+
+template <>
+struct get_output_from_input<torchtap::core::InputArchive> {
+  using type = torchtap::core::OutputArchive;
+};
+
+}  // namespace traits::detail
 
 template <class Archive>
 void CEREAL_SAVE_FUNCTION_NAME(Archive& archive, const at::Tensor& tensor) {

@@ -306,8 +306,7 @@ void Recorder::restore(std::istream& stream) {
   std::vector<detail::RecordData> restored;
   const auto records = live();
   try {
-    detail::SnapshotReader snapshot(kind() + "::restore",
-                                    detail::read_snapshot(kind() + "::restore", stream));
+    detail::SnapshotReader snapshot(detail::read_snapshot(kind() + "::restore", stream));
     const std::string their_kind = snapshot.text();
     const std::uint64_t count = snapshot.number();
     TORCH_CHECK_VALUE(their_kind == kind(), "restore: the snapshot is of a ", their_kind, ", this is a ",
@@ -318,8 +317,7 @@ void Recorder::restore(std::istream& stream) {
     for (const auto& entry : records) restored.push_back(entry.second->load(snapshot));
   } catch (const c10::Error&) {
     throw;
-  } catch (
-      const std::exception&) {  // cereal::Exception; of the state of a reduction, bad_alloc, length_error
+  } catch (const std::exception&) {  // cereal::Exception
     detail::bad_snapshot(kind() + "::restore", "it claims more than it holds; it is damaged");
   }
   for (std::size_t i = 0; i < records.size(); ++i) records[i].second->put(std::move(restored[i]));

@@ -94,7 +94,7 @@ Any restore(const core::SavedSink& saved) {
     reduction.load(archive);
   } catch (const c10::Error&) {
     throw;
-  } catch (const std::exception&) {  // cereal::Exception, std::length_error, std::bad_alloc
+  } catch (const std::exception&) {  // cereal::Exception
     damaged("it claims more than it holds.");
   }
   if (stream.peek() != std::istringstream::traits_type::eof()) damaged("it has bytes after its end.");

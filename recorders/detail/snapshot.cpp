@@ -51,8 +51,7 @@ void write_snapshot(std::ostream& stream, const std::string& payload) {
   stream.write(payload.data(), static_cast<std::streamsize>(payload.size()));
 }
 
-SnapshotReader::SnapshotReader(std::string call, const std::string& payload)
-    : call_(std::move(call)), bytes_(payload.size()), stream_(payload), archive_(stream_) {}
+SnapshotReader::SnapshotReader(const std::string& payload) : stream_(payload), archive_(stream_) {}
 
 std::uint64_t SnapshotReader::number() {
   std::uint64_t number = 0;
@@ -60,29 +59,15 @@ std::uint64_t SnapshotReader::number() {
   return number;
 }
 
-/// A number of things that take at least `least` bytes each.
-std::uint64_t SnapshotReader::size(std::uint64_t least) {
-  cereal::size_type size = 0;
-  archive_(cereal::make_size_tag(size));
-  const auto at = stream_.tellg();
-  const std::uint64_t left = at < 0 ? 0 : bytes_ - static_cast<std::uint64_t>(at);
-  if (size > left / least) {
-    bad_snapshot(call_,
-                 c10::str("it claims ", size, " things where ", left, " bytes are left; it is damaged"));
-  }
-  return size;
-}
-
 std::string SnapshotReader::text() {
-  std::string text(static_cast<std::size_t>(size(1)), '\0');
-  archive_(cereal::binary_data(text.data(), text.size()));
+  std::string text;
+  archive_(text);
   return text;
 }
 
 std::vector<at::Tensor> SnapshotReader::tensors() {
-  constexpr std::uint64_t kLeast = 3 * 4 + 2 * 8;  // of an undefined one: three numbers, two sizes
-  std::vector<at::Tensor> tensors(static_cast<std::size_t>(size(kLeast)));
-  for (auto& tensor : tensors) archive_(tensor);
+  std::vector<at::Tensor> tensors;
+  archive_(tensors);
   return tensors;
 }
 

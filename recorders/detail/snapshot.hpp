@@ -24,12 +24,10 @@ std::string read_snapshot(const std::string& call, std::istream& stream);
 /// Throws `c10::ValueError`: the snapshot cannot be read, for this reason.
 [[noreturn]] void bad_snapshot(const std::string& call, const std::string& reason);
 
-/// Reads the payload of a snapshot. Sizes in it are compared with the bytes that are left before memory is
-/// taken for them.
+/// Reads the payload of a snapshot.
 class SnapshotReader {
  public:
-  /// `call` is for messages.
-  SnapshotReader(std::string call, const std::string& payload);
+  explicit SnapshotReader(const std::string& payload);
 
   core::InputArchive& archive() noexcept { return archive_; }
   std::uint64_t number();
@@ -37,10 +35,6 @@ class SnapshotReader {
   std::vector<at::Tensor> tensors();
 
  private:
-  std::uint64_t size(std::uint64_t least);
-
-  std::string call_;
-  std::uint64_t bytes_;
   std::istringstream stream_;
   core::InputArchive archive_;
 };

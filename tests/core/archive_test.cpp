@@ -174,4 +174,47 @@ BOOST_AUTO_TEST_CASE(a_damaged_archive_is_a_tensor_or_an_error) {
   BOOST_TEST(errors > bytes.size());
 }
 
+// Memory is taken only for what can follow: nothing here may ask for the gigabytes that are claimed.
+BOOST_AUTO_TEST_CASE(lists_that_claim_more_than_is_left_are_an_error_before_memory_is_taken) {
+  const auto claims = [](auto value, std::uint64_t size) {
+    std::ostringstream stream;
+    {
+      OutputArchive archive(stream);
+      archive(value, std::vector<std::uint8_t>(100));
+    }
+    std::string bytes = stream.str();
+    for (int i = 0; i < 8; ++i) bytes[1 + i] = static_cast<char>(size >> (8 * i) & 0xff);
+    std::istringstream in(bytes);
+    InputArchive archive(in);
+    BOOST_CHECK_EXCEPTION(archive(value), cereal::Exception, [](const cereal::Exception& error) {
+      return std::string(error.what()).find("bytes are left") != std::string::npos;
+    });
+  };
+  for (const std::uint64_t size : {std::uint64_t{1000}, std::uint64_t{1} << 31, std::uint64_t{1} << 40,
+                                   std::numeric_limits<std::uint64_t>::max()}) {
+    claims(std::vector<double>(3), size);
+    claims(std::vector<bool>(3), size);
+    claims(std::string(3, 'x'), size);
+    claims(std::vector<std::vector<std::int64_t>>(3), size);
+    claims(std::vector<at::Tensor>(3, at::ones({2})), size);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(numbers_of_the_other_byte_order_are_turned_around) {
+  std::ostringstream out;
+  {
+    OutputArchive archive(out, OutputArchive::Options::BigEndian());
+    archive(std::vector<double>{1.5, -2.0}, std::int32_t{7}, std::string("text"));
+  }
+  std::istringstream in(out.str());
+  InputArchive archive(in);
+  std::vector<double> list;
+  std::int32_t number = 0;
+  std::string text;
+  archive(list, number, text);
+  BOOST_TEST((list == std::vector<double>{1.5, -2.0}));
+  BOOST_TEST(number == 7);
+  BOOST_TEST(text == "text");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
