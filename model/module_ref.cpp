@@ -11,16 +11,16 @@ namespace torchtap::model {
 std::int64_t ModuleRef::index() const noexcept {
   return node_->index;
 }
-const std::string& ModuleRef::path() const noexcept {
+const std::string& ModuleRef::path() const& noexcept {
   return node_->path;
 }
-const std::vector<std::string>& ModuleRef::aliases() const noexcept {
+const std::vector<std::string>& ModuleRef::aliases() const& noexcept {
   return node_->aliases;
 }
-const std::string& ModuleRef::type() const noexcept {
+const std::string& ModuleRef::type() const& noexcept {
   return node_->type;
 }
-const std::string& ModuleRef::qualified_type() const noexcept {
+const std::string& ModuleRef::qualified_type() const& noexcept {
   return scripted() || exported() ? node_->qualified_type : node_->type;
 }
 std::int64_t ModuleRef::depth() const noexcept {
@@ -41,7 +41,7 @@ bool ModuleRef::scripted() const noexcept {
 bool ModuleRef::exported() const noexcept {
   return node_->taps.has_value();
 }
-const std::string& ModuleRef::method() const noexcept {
+const std::string& ModuleRef::method() const& noexcept {
   return node_->method;
 }
 bool ModuleRef::frozen() const noexcept {
@@ -63,10 +63,14 @@ torch::nn::Module& ModuleRef::module() const {
   return *node_->module;
 }
 
-const torch::jit::Module& ModuleRef::script() const {
+const torch::jit::Module& ModuleRef::script() const& {
   TORCH_CHECK_TYPE(scripted(), "model::ModuleRef::script: \"", path(), "\" (", type(),
                    ") is not a TorchScript module; call module().");
   return *node_->script;
+}
+
+torch::jit::Module ModuleRef::script() && {
+  return script();
 }
 
 std::string pretty_type_name(const torch::nn::Module& module) {

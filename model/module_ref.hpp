@@ -34,15 +34,23 @@ class TORCHTAP_API ModuleRef {
   /// Position in the walk: 0 is the root for `modules()` and the first child for `children()`.
   std::int64_t index() const noexcept;
   /// Dotted path from the root: "" is the root, "layer1.0.conv" a descendant.
-  const std::string& path() const noexcept;
+  const std::string& path() const& noexcept;
+  /// The same of a temporary, by value.
+  std::string path() && { return path(); }
   /// Further paths of a module that is registered more than once, in the order of the walk.
-  const std::vector<std::string>& aliases() const noexcept;
+  const std::vector<std::string>& aliases() const& noexcept;
+  /// The same of a temporary, by value.
+  std::vector<std::string> aliases() && { return aliases(); }
   /// The pretty type name: "Linear" for `torch::nn::LinearImpl` and for
   /// `__torch__.torch.nn.modules.linear.Linear`.
-  const std::string& type() const noexcept;
+  const std::string& type() const& noexcept;
+  /// The same of a temporary, by value.
+  std::string type() && { return type(); }
   /// The full type name of a TorchScript module, "__torch__.torch.nn.modules.linear.Linear", or of a module
   /// of an exported model, "torch.nn.modules.linear.Linear"; `type()` for other modules.
-  const std::string& qualified_type() const noexcept;
+  const std::string& qualified_type() const& noexcept;
+  /// The same of a temporary, by value.
+  std::string qualified_type() && { return qualified_type(); }
   /// Number of steps from the root: 0 for the root itself.
   std::int64_t depth() const noexcept;
   /// Whether it has no submodules.
@@ -60,10 +68,14 @@ class TORCHTAP_API ModuleRef {
   /// The module. Throws `c10::TypeError` for one of TorchScript or of an exported model.
   torch::nn::Module& module() const;
   /// The TorchScript module. Throws `c10::TypeError` for any other.
-  const torch::jit::Module& script() const;
+  const torch::jit::Module& script() const&;
+  /// The same of a temporary, by value.
+  torch::jit::Module script() &&;
   /// The method that hooks run around: "forward" unless the walk over a TorchScript model was given another
   /// one.
-  const std::string& method() const noexcept;
+  const std::string& method() const& noexcept;
+  /// The same of a temporary, by value.
+  std::string method() && { return method(); }
   /// Whether it is a frozen TorchScript model (`torch.jit.freeze`), whose submodules were inlined.
   bool frozen() const noexcept;
   /// The root of the walk; "one forward" is one forward of the root. A root refers to itself.

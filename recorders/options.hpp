@@ -112,9 +112,13 @@ class TORCHTAP_API Options {
     }
     return *this;
   }
-  const Condition& condition() const noexcept { return condition_; }
+  const Condition& condition() const& noexcept { return condition_; }
+  /// The same of a temporary, by value.
+  Condition condition() && { return std::move(condition_); }
   /// The condition without arguments; empty if there is none.
-  const std::function<bool()>& nullary_condition() const noexcept { return nullary_condition_; }
+  const std::function<bool()>& nullary_condition() const& noexcept { return nullary_condition_; }
+  /// The same of a temporary, by value.
+  std::function<bool()> nullary_condition() && { return std::move(nullary_condition_); }
 
   /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
   /// your own (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each
@@ -127,7 +131,9 @@ class TORCHTAP_API Options {
     return *this;
   }
   /// Null if every sample is kept.
-  const std::shared_ptr<const core::Sink>& reduction() const noexcept { return reduction_; }
+  const std::shared_ptr<const core::Sink>& reduction() const& noexcept { return reduction_; }
+  /// The same of a temporary, by value.
+  std::shared_ptr<const core::Sink> reduction() && { return std::move(reduction_); }
 
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
   /// Throws `c10::ValueError` for a negative slot.
@@ -153,8 +159,12 @@ class TORCHTAP_API Options {
   Options& memory_budget(std::int64_t bytes, std::string directory, storage::SpoolOptions options = {});
   /// The directory that samples are spooled to, at once or when the budget is used up; empty if there is
   /// none.
-  const std::string& spool_directory() const noexcept { return spool_directory_; }
-  const storage::SpoolOptions& spool_options() const noexcept { return spool_options_; }
+  const std::string& spool_directory() const& noexcept { return spool_directory_; }
+  /// The same of a temporary, by value.
+  std::string spool_directory() && { return std::move(spool_directory_); }
+  const storage::SpoolOptions& spool_options() const& noexcept { return spool_options_; }
+  /// The same of a temporary, by value.
+  storage::SpoolOptions spool_options() && { return std::move(spool_options_); }
   /// Negative for no budget.
   std::int64_t memory_budget() const noexcept { return memory_budget_; }
   OverBudget over_budget() const noexcept { return over_budget_; }
@@ -167,7 +177,9 @@ class TORCHTAP_API Options {
   /// memory budget.
   Options& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
   /// Null if nothing is sent.
-  const std::shared_ptr<Stream>& stream() const noexcept { return stream_; }
+  const std::shared_ptr<Stream>& stream() const& noexcept { return stream_; }
+  /// The same of a temporary, by value.
+  std::shared_ptr<Stream> stream() && { return std::move(stream_); }
   std::int64_t stream_every() const noexcept { return stream_every_; }
 
   /// Called with the module's path instead of throwing out of the user's `forward` or `backward` when an

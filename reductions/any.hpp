@@ -56,10 +56,13 @@ class TORCHTAP_API Any {
 
   /// The reduction inside if it is an `R`; otherwise null.
   template <class R>
-  const R* get() const noexcept {
+  const R* get() const& noexcept {
     const auto* const same = dynamic_cast<const core::SinkOf<R>*>(sink_.get());
     return same == nullptr ? nullptr : &same->reduction();
   }
+  /// Not of a temporary, with which the reduction ends.
+  template <class R>
+  const R* get() && = delete;
 
   /// As recorders and `storage::merge` hold a reduction.
   operator std::unique_ptr<core::Sink>() && {

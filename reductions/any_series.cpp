@@ -34,7 +34,7 @@ AnySeries::AnySeries(std::vector<Any> members) : members_(std::move(members)) {
   TORCH_CHECK_VALUE(!members_.empty(), "reductions::AnySeries: expected at least one reduction, got none.");
 }
 
-const Any& AnySeries::at(std::size_t index) const {
+const Any& AnySeries::at(std::size_t index) const& {
   TORCH_CHECK_INDEX(index < members_.size(), "AnySeries::at: expected an index below ", members_.size(),
                     ", got ", index, ".");
   return members_[index];

@@ -26,7 +26,9 @@ class TORCHTAP_API AnySeries : public SharesPass {
   /// Number of members.
   std::size_t size() const noexcept { return members_.size(); }
   /// The `index`-th member. Throws `c10::IndexError`.
-  const Any& at(std::size_t index) const;
+  const Any& at(std::size_t index) const&;
+  /// The same of a temporary, by value.
+  Any at(std::size_t index) && { return at(index); }
 
   /// Passes the sample to each member. A sample is read once for all members that can share the pass. Throws
   /// what any of them throws; the state of all is unchanged then.

@@ -53,7 +53,9 @@ class Every {
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }
   /// The wrapped reduction.
-  const R& inner() const noexcept { return *reduction_; }
+  const R& inner() const& noexcept { return *reduction_; }
+  /// The same of a temporary, by value.
+  R inner() && { return std::move(*reduction_); }
   /// "Every(10, Mean)".
   std::string describe() const {
     return "Every(" + std::to_string(n_) + ", " + detail::describe(*reduction_) + ")";

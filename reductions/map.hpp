@@ -34,7 +34,9 @@ class Map {
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }
   /// The wrapped reduction.
-  const R& inner() const noexcept { return *reduction_; }
+  const R& inner() const& noexcept { return *reduction_; }
+  /// The same of a temporary, by value.
+  R inner() && { return std::move(*reduction_); }
   /// "Map(Mean)".
   std::string describe() const { return "Map(" + detail::describe(*reduction_) + ")"; }
   /// Available if the reduction has it.

@@ -55,7 +55,9 @@ class RowOptions {
   }
   bool over_all() const noexcept { return folding_.over_all; }
 
-  const detail::Folding& folding() const noexcept { return folding_; }
+  const detail::Folding& folding() const& noexcept { return folding_; }
+  /// The same of a temporary, by value.
+  detail::Folding folding() && { return std::move(folding_); }
 
  protected:
   detail::Folding folding_;

@@ -45,7 +45,9 @@ class Over {
   /// The results of the reduction.
   core::Results results() const { return reduction_->results(); }
   /// The wrapped reduction.
-  const R& inner() const noexcept { return *reduction_; }
+  const R& inner() const& noexcept { return *reduction_; }
+  /// The same of a temporary, by value.
+  R inner() && { return std::move(*reduction_); }
   /// "Over([0], Mean)".
   std::string describe() const {
     return c10::str("Over(", at::IntArrayRef(dims_), ", ", detail::describe(*reduction_), ")");

@@ -19,7 +19,9 @@ class TORCHTAP_API QuantilesOptions : public RowOptions<QuantilesOptions> {
     at_ = std::move(levels);
     return *this;
   }
-  const std::vector<double>& at() const noexcept { return at_; }
+  const std::vector<double>& at() const& noexcept { return at_; }
+  /// The same of a temporary, by value.
+  std::vector<double> at() && { return std::move(at_); }
 
   /// The k of the sketch. It is exact up to k rows; beyond that it keeps about 3k values per kept element,
   /// and its rank error falls as 1/k^0.9. At least 8.

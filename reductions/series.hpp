@@ -23,17 +23,27 @@ class Series : public AnySeries {
 
   /// A member by index, or by type if that occurs once.
   template <std::size_t I>
-  const auto& get() const noexcept {
+  const auto& get() const& noexcept {
     return *this->at(I).template get<std::tuple_element_t<I, std::tuple<Rs...>>>();
+  }
+  /// The same of a temporary, by value.
+  template <std::size_t I>
+  auto get() && {
+    return std::as_const(*this).template get<I>();
   }
   /// The member of a type that occurs once.
   template <class R>
-  const R& get() const noexcept {
+  const R& get() const& noexcept {
     static_assert((std::is_same_v<R, Rs> + ...) == 1,
                   "Series::get<R> needs an R that occurs once among the members");
     std::size_t index = 0, found = 0;
     ((found = std::is_same_v<R, Rs> ? index : found, ++index), ...);
     return *this->at(found).template get<R>();
+  }
+  /// The same of a temporary, by value.
+  template <class R>
+  R get() && {
+    return std::as_const(*this).template get<R>();
   }
 
   /// Merges member by member. Throws what any of them throws; the state of all is unchanged then.

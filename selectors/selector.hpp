@@ -50,7 +50,9 @@ class TORCHTAP_API Selector {
   Selector allow_none() const;
 
   /// What was asked for, as it would be written: `types(Linear) && !names("head*")`.
-  const std::string& describe() const noexcept { return description_; }
+  const std::string& describe() const& noexcept { return description_; }
+  /// The same of a temporary, by value.
+  std::string describe() && { return std::move(description_); }
   /// Prints `describe()`.
   friend std::ostream& operator<<(std::ostream& out, const Selector& selector) { return selector.print(out); }
 

@@ -95,28 +95,28 @@ RecordedEntry::RecordedEntry(std::shared_ptr<const detail::Folder> folder,
 std::int64_t RecordedEntry::index() const noexcept {
   return description_->index;
 }
-const EntryId& RecordedEntry::id() const noexcept {
+const EntryId& RecordedEntry::id() const& noexcept {
   return *description_;
 }
-const std::string& RecordedEntry::path() const noexcept {
+const std::string& RecordedEntry::path() const& noexcept {
   return description_->path;
 }
-const std::vector<std::string>& RecordedEntry::aliases() const noexcept {
+const std::vector<std::string>& RecordedEntry::aliases() const& noexcept {
   return description_->aliases;
 }
-const std::string& RecordedEntry::type() const noexcept {
+const std::string& RecordedEntry::type() const& noexcept {
   return description_->type;
 }
-const std::string& RecordedEntry::kind() const noexcept {
+const std::string& RecordedEntry::kind() const& noexcept {
   return description_->kind;
 }
 std::int64_t RecordedEntry::samples() const noexcept {
   return description_->samples;
 }
-const std::string& RecordedEntry::reduction() const noexcept {
+const std::string& RecordedEntry::reduction() const& noexcept {
   return description_->reduction;
 }
-const std::string& RecordedEntry::note() const noexcept {
+const std::string& RecordedEntry::note() const& noexcept {
   return description_->note;
 }
 std::int64_t RecordedEntry::bytes() const noexcept {
@@ -125,13 +125,13 @@ std::int64_t RecordedEntry::bytes() const noexcept {
 std::int64_t RecordedEntry::number() const noexcept {
   return description_->number;
 }
-const std::vector<std::string>& RecordedEntry::keys() const noexcept {
+const std::vector<std::string>& RecordedEntry::keys() const& noexcept {
   return description_->keys;
 }
-const std::string& RecordedEntry::dtype() const noexcept {
+const std::string& RecordedEntry::dtype() const& noexcept {
   return description_->form.dtype;
 }
-const std::vector<std::int64_t>& RecordedEntry::shape() const noexcept {
+const std::vector<std::int64_t>& RecordedEntry::shape() const& noexcept {
   return description_->form.shape;
 }
 
@@ -314,6 +314,7 @@ std::vector<at::Tensor> RecordedEntry::tensors() const {
   const core::Value loaded = value();
   std::vector<at::Tensor> result;
   if (!loaded.is_list()) return loaded.tensors();
+  result.reserve(loaded.list().size());
   for (const auto& item : loaded.list()) result.push_back(item.is_none() ? at::Tensor() : item.tensor());
   return result;
 }
@@ -325,13 +326,13 @@ Recording::Recording(std::vector<RecordedEntry> entries, std::string library, st
       created_(std::move(created)),
       complete_(complete) {}
 
-const RecordedEntry& Recording::at(std::int64_t index) const {
+const RecordedEntry& Recording::at(std::int64_t index) const& {
   TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(size()), "Recording::at: index ", index,
                     " is out of range; there are ", size(), " entries.");
   return entries_[static_cast<std::size_t>(index)];
 }
 
-const RecordedEntry& Recording::at(const std::string& name) const {
+const RecordedEntry& Recording::at(const std::string& name) const& {
   const RecordedEntry* found = nullptr;
   std::vector<std::string> all;
   for (const auto& entry : entries_) {

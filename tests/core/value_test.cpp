@@ -215,4 +215,33 @@ BOOST_AUTO_TEST_CASE(a_callable_is_a_reduction) {
                     c10::TypeError);
 }
 
+// In C++17 a range-for keeps what its expression returns, and not the value that it was asked of.
+BOOST_AUTO_TEST_CASE(parts_of_a_temporary_outlive_it) {
+  static_assert(std::is_same_v<decltype(std::declval<Value>().list()), Value::List>);
+  static_assert(std::is_same_v<decltype(std::declval<Value>().dict()), Value::Dict>);
+  static_assert(std::is_same_v<decltype(std::declval<Value>().at(0)), Value>);
+  static_assert(std::is_same_v<decltype(std::declval<Value>().at("a")), Value>);
+  static_assert(std::is_same_v<decltype(std::declval<Value>().text()), std::string>);
+  static_assert(std::is_same_v<decltype(std::declval<Value>().tensor()), at::Tensor>);
+  static_assert(std::is_same_v<decltype(std::declval<Results>().at("a")), at::Tensor>);
+  static_assert(std::is_same_v<decltype(std::declval<Value&>().list()), const Value::List&>);
+  const auto make = [] {
+    return Value(
+        Value::Dict{{"a", Value::List{Value("long enough to be on the heap"s), Value(at::ones({2}))}}});
+  };
+  std::vector<std::string> seen;
+  for (const auto& item : make().at("a").list()) seen.push_back(item.describe());
+  for (const auto& [key, item] : make().dict()) seen.push_back(key + item.at(0).text());
+  for (const char letter : make().at("a").at(0).text()) seen.push_back(std::string(1, letter));
+  BOOST_TEST(seen.size() == 32u);
+  BOOST_TEST(seen[0] == "a text");
+  BOOST_TEST(seen[2] == "along enough to be on the heap");
+  const auto& kept = make().at("a").at(1).tensor();
+  BOOST_TEST(kept.sum().item<double>() == 2);
+  // What is asked of a value that stays, is not taken out of it.
+  const Value whole = make();
+  BOOST_TEST((whole.at("a").list().data() == whole.at("a").list().data()));
+  BOOST_CHECK_EXCEPTION(make().list(), c10::TypeError, says({"Value::list", "a dict"}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

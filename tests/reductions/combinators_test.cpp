@@ -245,4 +245,21 @@ BOOST_AUTO_TEST_CASE(a_reduction_of_the_users_own) {
   BOOST_TEST(close(folded->results().at("value"), x.narrow(0, 9, 3).amax(0), 0.0));
 }
 
+BOOST_AUTO_TEST_CASE(parts_of_a_temporary_outlive_it) {
+  static_assert(std::is_same_v<decltype(std::declval<Every<Sum>>().inner()), Sum>);
+  static_assert(std::is_same_v<decltype(std::declval<Over<Sum>>().inner()), Sum>);
+  static_assert(std::is_same_v<decltype(std::declval<Series<Sum, Min>>().get<1>()), Min>);
+  static_assert(std::is_same_v<decltype(std::declval<Series<Sum, Min>>().get<Sum>()), Sum>);
+  static_assert(std::is_same_v<decltype(std::declval<AnySeries>().at(0)), Any>);
+  static_assert(std::is_same_v<decltype(std::declval<const Series<Sum, Min>&>().get<Sum>()), const Sum&>);
+  const auto fed = [] {
+    Series series{Sum(), Min()};
+    feed(series, at::ones({5, 3}));
+    return series;
+  };
+  const auto& sum = fed().get<Sum>();
+  BOOST_TEST(sum.count() == 5);
+  BOOST_TEST(fed().at(1).results().at("value").equal(at::ones({3})));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

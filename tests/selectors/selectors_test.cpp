@@ -409,4 +409,17 @@ BOOST_AUTO_TEST_CASE(vector_of_a_temporary_view_outlives_it) {
   BOOST_TEST((paths == std::vector<std::string>{"", "0", "1"}));
 }
 
+BOOST_AUTO_TEST_CASE(names_of_a_temporary_module_outlive_it) {
+  using torchtap::model::ModuleRef;
+  static_assert(std::is_same_v<decltype(std::declval<ModuleRef>().aliases()), std::vector<std::string>>);
+  static_assert(std::is_same_v<decltype(std::declval<ModuleRef>().path()), std::string>);
+  static_assert(std::is_same_v<decltype(std::declval<Selector>().describe()), std::string>);
+  torch::nn::Linear shared(2, 3);
+  torch::nn::Sequential model(shared);
+  model->push_back("the same module once more", shared);
+  std::vector<std::string> aliases;
+  for (const auto& alias : torchtap::model::find(*model, "0").aliases()) aliases.push_back(alias);
+  BOOST_TEST((aliases == std::vector<std::string>{"the same module once more"}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

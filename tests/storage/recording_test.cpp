@@ -398,4 +398,23 @@ BOOST_AUTO_TEST_CASE(recordings_of_schema_1_stay_readable) {
   BOOST_TEST(recording.at("never").value().is_none());
 }
 
+BOOST_AUTO_TEST_CASE(parts_of_a_temporary_recording_outlive_it) {
+  using torchtap::storage::RecordedEntry;
+  static_assert(std::is_same_v<decltype(std::declval<Recording>().at(0)), RecordedEntry>);
+  static_assert(std::is_same_v<decltype(std::declval<RecordedEntry>().keys()), std::vector<std::string>>);
+  static_assert(std::is_same_v<decltype(std::declval<RecordedEntry>().shape()), std::vector<std::int64_t>>);
+  static_assert(!std::is_reference_v<decltype(std::declval<RecordedEntry>().id())>);
+  static_assert(std::is_reference_v<decltype(std::declval<const RecordedEntry&>().keys())>);
+  const TemporaryDirectory directory;
+  save(directory / "analysis", sample(), SaveOptions().mkdir(true));
+  std::string keys, aliases;
+  for (const auto& key : load(directory / "analysis").at("layer1.fc").keys()) keys += key + " ";
+  for (const auto& alias : load(directory / "analysis").at(1).aliases()) aliases += alias + " ";
+  BOOST_TEST(keys == "mean variance ");
+  BOOST_TEST(aliases == "shared.fc tied \"ключ\"\n ");
+  for (const auto& [key, value] : load(directory / "analysis").at(1).value().dict()) {
+    BOOST_TEST(value.tensor().numel() == 4);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
