@@ -7,10 +7,10 @@
 #include <c10/util/complex.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <ostream>
 
+#include <torchtap/core/detail/dtypes.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/value.hpp>
 
@@ -20,22 +20,6 @@ namespace {
 constexpr std::int64_t kMostElements = 10;
 constexpr std::size_t kMostEntries = 8;
 constexpr std::size_t kMostLetters = 80;
-
-/// "float32" for `Float`: Python's names follow from c10's and the size of an element.
-std::string dtype_name(c10::ScalarType type) {
-  std::string name = c10::toString(type);
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  const auto is = [&](std::initializer_list<const char*> names) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  const auto sized = [&](const char* family) { return family + std::to_string(8 * c10::elementSize(type)); };
-  if (is({"byte"})) return sized("uint");
-  if (is({"char", "short", "int", "long"})) return sized("int");
-  if (is({"half", "float", "double"})) return sized("float");
-  if (is({"complexhalf", "complexfloat", "complexdouble"})) return sized("complex");
-  return name;
-}
 
 std::string number(double value) {
   char text[32];
@@ -71,7 +55,7 @@ std::vector<std::string> elements(const at::Tensor& tensor) {
       return printed<c10::complex<double>>(plain, [](c10::complex<double> value) { return number(value); });
     }
     if (plain.is_floating_point()) return printed<double>(plain, [](double value) { return number(value); });
-    const bool is_unsigned = dtype_name(type) == "uint64";
+    const bool is_unsigned = detail::dtype_text(type) == "uint64";
     return printed<std::int64_t>(plain, [&](std::int64_t value) {
       return is_unsigned ? std::to_string(static_cast<std::uint64_t>(value)) : std::to_string(value);
     });
@@ -108,7 +92,7 @@ void print_tensor(std::ostream& out, const at::Tensor& tensor) {
     std::size_t next = 0;
     print_nested(out, tensor.sizes(), texts, next);
   }
-  out << ", " << dtype_name(tensor.scalar_type());
+  out << ", " << detail::dtype_text(tensor.scalar_type());
   if (tensor.layout() != c10::kStrided) out << ", layout=" << tensor.layout();
   if (tensor.device().type() != c10::DeviceType::CPU) out << ", device=" << tensor.device().str();
   out << ')';

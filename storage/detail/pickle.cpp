@@ -9,8 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include <torchtap/core/detail/dtypes.hpp>
 #include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/dtype_table.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
 
@@ -46,7 +46,7 @@ void check(const std::string& call, const std::string& where, const core::Value&
                        ", dtype ", tensor.scalar_type(), " and device ", tensor.device(),
                        ", which has no plain bytes to save; convert it first, e.g. with to_dense() or "
                        "dequantize().");
-      TORCH_CHECK_TYPE(dtype_by_type(tensor.scalar_type()) != nullptr, call, ": ", where,
+      TORCH_CHECK_TYPE(core::detail::dtype_by_type(tensor.scalar_type()) != nullptr, call, ": ", where,
                        " is a tensor of dtype ", tensor.scalar_type(),
                        ", which torch.load cannot read; convert it first, e.g. with to(at::kFloat).");
       return;
@@ -92,7 +92,7 @@ class Pickler {
       const StoredRun& run = runs.front();
       std::vector<std::int64_t> sizes{run.count};
       sizes.insert(sizes.end(), run.sizes.begin(), run.sizes.end());
-      view(*dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset, sizes);
+      view(*core::detail::dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset, sizes);
     } else {
       out_ += "](";
       for (const StoredRun& run : runs) {
@@ -100,7 +100,8 @@ class Pickler {
         for (const auto extent : run.sizes) size *= extent;
         for (std::int64_t i = 0; i < run.count; ++i) {
           if (run.defined) {
-            view(*dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset + i * size, run.sizes);
+            view(*core::detail::dtype_by_type(run.dtype), run.key, run.storage_elements,
+                 run.offset + i * size, run.sizes);
           } else {
             out_ += 'N';
           }
@@ -113,19 +114,22 @@ class Pickler {
   }
 
  private:
-  void write(const core::Value& value) {
+  void write(const core::Value& value) { write(value, &value + 1); }
+
+  /// Writes a value of a list, the rest of which ends at `end`.
+  void write(const core::Value& value, const core::Value* end) {
     switch (value.kind()) {
       case core::Value::Kind::none:
         out_ += 'N';
         return;
       case core::Value::Kind::tensor:
-        write(value.tensor());
+        write_tensor(value, end);
         return;
       case core::Value::Kind::list:
         out_ += ']';
         if (value.list().empty()) return;
         out_ += '(';
-        for (const auto& item : value.list()) write(item);
+        for (const auto& item : value.list()) write(item, &value.list().back() + 1);
         out_ += 'e';
         return;
       case core::Value::Kind::dict:
@@ -148,36 +152,72 @@ class Pickler {
   using Identity = std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>,
                               int, bool, bool>;
 
-  void write(const at::Tensor& tensor) {
+  static Identity identity_of(const at::Tensor& tensor) {
+    return {tensor.storage().unsafeGetStorageImpl(),
+            tensor.storage_offset(),
+            tensor.sizes().vec(),
+            tensor.strides().vec(),
+            static_cast<int>(tensor.scalar_type()),
+            tensor.is_conj(),
+            tensor.is_neg()};
+  }
+
+  /// Only the tensor's own elements, in order: a view must not write the rest of its storage, and readers
+  /// need not know about lazy conjugation.
+  static at::Tensor plain(const at::Tensor& tensor) {
+    at::Tensor plain = tensor.detach();
+    if (plain._is_zerotensor()) plain = plain.clone();
+    return plain.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+  }
+
+  void write_tensor(const core::Value& value, const core::Value* end) {
+    const at::Tensor& tensor = value.tensor();
     if (!tensor.defined()) {
       out_ += 'N';
       return;
     }
-    const Dtype& dtype = *dtype_by_type(tensor.scalar_type());
-    const Identity identity{tensor.storage().unsafeGetStorageImpl(),
-                            tensor.storage_offset(),
-                            tensor.sizes().vec(),
-                            tensor.strides().vec(),
-                            static_cast<int>(dtype.type),
-                            tensor.is_conj(),
-                            tensor.is_neg()};
-    auto known = keys_.find(identity);
-    if (known == keys_.end()) {
-      // Only the tensor's own elements, in order: a view must not write the rest of its storage, and readers
-      // need not know about lazy conjugation.
-      at::Tensor plain = tensor.detach();
-      if (plain._is_zerotensor()) plain = plain.clone();
-      plain = plain.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
-      const std::string key = std::to_string(keys_.size());
-      store_("data/" + key, plain.data_ptr(), plain.nbytes());
-      known = keys_.emplace(identity, key).first;
+    const Identity identity = identity_of(tensor);
+    auto known = places_.find(identity);
+    if (known == places_.end()) {
+      store(&value, end);
+      known = places_.find(identity);
     }
-    view(dtype, known->second, tensor.numel(), 0, tensor.sizes());
+    const auto [record, offset] = known->second;
+    view(*core::detail::dtype_by_type(tensor.scalar_type()), std::to_string(record), elements_[record],
+         offset, tensor.sizes());
+  }
+
+  /// Stores a tensor in a record, together with the small ones of its dtype behind it: a record costs more
+  /// than these.
+  void store(const core::Value* item, const core::Value* end) {
+    constexpr std::size_t kSmall = std::size_t{4} << 10, kRecord = std::size_t{64} << 10;
+    const at::Tensor first = item->tensor();
+    const std::string name = "data/" + std::to_string(elements_.size());
+    if (first.nbytes() > kSmall) {
+      const at::Tensor bytes = plain(first);
+      store_(name, bytes.data_ptr(), bytes.nbytes());
+      places_.emplace(identity_of(first), Place{elements_.size(), 0});
+      elements_.push_back(first.numel());
+      return;
+    }
+    std::string bytes;
+    std::int64_t elements = 0;
+    for (; item != end && item->is_tensor() && item->tensor().defined(); ++item) {
+      const at::Tensor& tensor = item->tensor();
+      const std::size_t size = tensor.nbytes();
+      if (tensor.scalar_type() != first.scalar_type() || size > kSmall || bytes.size() + size > kRecord)
+        break;
+      if (!places_.emplace(identity_of(tensor), Place{elements_.size(), elements}).second) continue;
+      bytes.append(static_cast<const char*>(plain(tensor).data_ptr()), size);
+      elements += tensor.numel();
+    }
+    store_(name, bytes.data(), bytes.size());
+    elements_.push_back(elements);
   }
 
   /// Writes a contiguous tensor of `sizes` that begins at `offset` in a storage of `elements`.
-  void view(const Dtype& dtype, const std::string& key, std::int64_t elements, std::int64_t offset,
-            c10::IntArrayRef sizes) {
+  void view(const core::detail::Dtype& dtype, const std::string& key, std::int64_t elements,
+            std::int64_t offset, c10::IntArrayRef sizes) {
     const bool typed = dtype.storage != nullptr;
     global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
     out_ += '(';  // the arguments
@@ -262,7 +302,12 @@ class Pickler {
   const Store& store_;
   std::string out_;
   std::unordered_map<std::string, std::uint64_t> memo_;
-  std::map<Identity, std::string> keys_;
+  struct Place {
+    std::size_t record;
+    std::int64_t offset;  // in elements
+  };
+  std::map<Identity, Place> places_;
+  std::vector<std::int64_t> elements_;  // of each record
 };
 
 }  // namespace

@@ -100,6 +100,7 @@ double PickleMachine::real() {
 Node& PickleMachine::make(Kind kind) {
   Node& node = nodes_.emplace_back();
   node.kind = kind;
+  node.number = node.begin = nodes_.size() - 1;
   return node;
 }
 
@@ -134,6 +135,7 @@ void PickleMachine::push_container(Kind kind) {
   if (kind == Kind::dict && items.size() % 2 != 0) damaged();
   Node& node = make(kind);
   node.items = std::move(items);
+  node.begin = last_mark_;
   push(node);
 }
 
@@ -153,6 +155,7 @@ std::vector<Node*> PickleMachine::pop_to_mark() {
   while (mark > 0 && stack_[mark - 1]->kind != Kind::mark) --mark;
   if (mark == 0) damaged();
   std::vector<Node*> items(stack_.begin() + static_cast<std::ptrdiff_t>(mark), stack_.end());
+  last_mark_ = stack_[mark - 1]->number;
   stack_.resize(mark - 1);
   return items;
 }
@@ -162,12 +165,30 @@ void PickleMachine::extend(const std::vector<Node*>& items, Kind kind) {
   if (container.kind == Kind::foreign) return;
   if (container.kind != kind || (kind == Kind::dict && items.size() % 2 != 0)) damaged();
   container.items.insert(container.items.end(), items.begin(), items.end());
+  kept_ = nodes_.size();
+}
+
+void PickleMachine::memoize(std::uint64_t index) {
+  memo_[index] = &top();
+  kept_ = nodes_.size();
 }
 
 void PickleMachine::recall(std::uint64_t index) {
   const auto entry = memo_.find(index);
   if (entry == memo_.end()) damaged();
   push(*entry->second);
+}
+
+/// Puts a tensor, the result of a call, in the place of the nodes that its arguments were made of, the first
+/// of which has the number `begin`, if none of them can be met again. In a list of small samples they take a
+/// kilobyte for each.
+Node& PickleMachine::instead_of_arguments(Node& result, std::size_t begin) {
+  if (result.kind != Kind::tensor || &result != &nodes_.back() || begin < kept_) return result;
+  Node& node = nodes_[begin];
+  node = std::move(result);
+  node.number = node.begin = begin;
+  nodes_.resize(begin + 1);
+  return node;
 }
 
 // --- opcodes
@@ -364,7 +385,8 @@ void PickleMachine::apply(unsigned char op) {
     case 0x81: {  // NEWOBJ: for the accepted classes the same as a call
       const Node& arguments = pop();
       const Node& function = pop();
-      push(call(function, arguments));
+      Node& result = call(function, arguments);
+      push(instead_of_arguments(result, arguments.begin));
       return;
     }
     case 'b':  // attributes, such as the _metadata of a state_dict

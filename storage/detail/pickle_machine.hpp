@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -12,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/core/detail/dtypes.hpp>
 #include <torchtap/storage/detail/disk.hpp>
-#include <torchtap/storage/detail/dtype_table.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -39,10 +40,13 @@ struct Node {
   Kind kind = Kind::none;
   std::int64_t integer = 0;  // also a boolean, and how many elements a storage has
   double real = 0;
-  std::string text;              // also the name of a global, and of the class of a foreign object
-  std::vector<Node*> items;      // of a dict: key, value, key, value …
-  at::Tensor tensor;             // of a storage: its bytes
-  const Dtype* dtype = nullptr;  // of a storage, null if it is untyped; of a global, if it is a dtype
+  std::string text;          // also the name of a global, and of the class of a foreign object
+  std::vector<Node*> items;  // of a dict: key, value, key, value …
+  at::Tensor tensor;         // of a storage: its bytes
+  const core::detail::Dtype* dtype =
+      nullptr;             // of a storage, null if it is untyped; of a global, if it is a dtype
+  std::size_t number = 0;  // how many were made before it,
+  std::size_t begin = 0;   // and before the first of its items
 };
 
 /// "a list", "None" …, for messages.
@@ -104,8 +108,9 @@ class PickleMachine {
   Node& pop();
   std::vector<Node*> pop_to_mark();
   void extend(const std::vector<Node*>& items, Kind kind);
-  void memoize(std::uint64_t index) { memo_[index] = &top(); }
+  void memoize(std::uint64_t index);
   void recall(std::uint64_t index);
+  Node& instead_of_arguments(Node& result, std::size_t begin);
 
   const InputFile& file_;
   const std::string bytes_;
@@ -116,6 +121,8 @@ class PickleMachine {
   Node none_;
   std::vector<Node*> stack_;
   std::unordered_map<std::uint64_t, Node*> memo_;
+  std::size_t last_mark_ = 0;  // the number of the mark that was taken off last
+  std::size_t kept_ = 0;       // nodes of smaller numbers may be met again through others
 };
 
 }  // namespace torchtap::storage::detail

@@ -75,12 +75,12 @@ class Unpickler : private PickleMachine {
         node.kind = Kind::storage;
         return node;
       }
-      node.dtype = dtype_by_storage(name);
+      node.dtype = core::detail::dtype_by_storage(name);
       if (node.dtype != nullptr) {
         node.kind = Kind::storage;
         return node;
       }
-      node.dtype = dtype_by_name(name);
+      node.dtype = core::detail::dtype_by_name(name);
       if (module == "torch" && node.dtype != nullptr) return node;
     }
     if (takes_foreign()) return foreign(node.text);
@@ -202,7 +202,7 @@ class Unpickler : private PickleMachine {
   }
 
   Node& tensor(const Node& storage, const Node& offset, const Node& size, const Node& stride,
-               const Dtype* dtype, const Node* metadata) {
+               const core::detail::Dtype* dtype, const Node* metadata) {
     if (storage.kind != Kind::storage || !storage.tensor.defined() || offset.kind != Kind::integer) damaged();
     if (dtype == nullptr) dtype = storage.dtype;
     if (dtype == nullptr) bad("it holds a tensor without a dtype");

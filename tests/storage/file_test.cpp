@@ -406,4 +406,71 @@ torch.save({"w": torch.ones(3, 4).t(), "n": [1, 2.5, None, True], 3: (torch.zero
   BOOST_TEST(errors > 10000u);
 }
 
+// A record takes some 250 bytes of the file, and each tensor of a pickle once took a kilobyte of memory.
+BOOST_AUTO_TEST_CASE(small_tensors_of_a_list_share_records) {
+  const TemporaryDirectory directory;
+  constexpr std::int64_t kCount = 20000;
+  std::vector<at::Tensor> list;
+  for (std::int64_t i = 0; i < kCount; ++i) list.push_back(at::full({4}, i, at::kFloat));
+  const at::Tensor twice = at::arange(6, at::kLong), large = at::rand({5000});
+  Value::List mixed{Value(twice),
+                    Value(twice),
+                    Value(twice.slice(0, 1, 6, 2)),
+                    Value(),
+                    Value(large),
+                    Value(twice),
+                    Value(at::empty({0, 3})),
+                    Value(std::string("text")),
+                    Value(at::complex(at::ones({2}), at::ones({2})).conj()),
+                    Value(at::ones({3}, at::kBool)),
+                    Value(Value::List{Value(at::ones({}))})};
+  const std::string path = directory / "list.pt";
+  save_value(path, Value(list), SaveOptions().sync(false));
+  BOOST_TEST(read_bytes(path).size() < kCount * (4 * sizeof(float) + 100));
+  const std::vector<at::Tensor> read = load_value(path).tensors();
+  BOOST_REQUIRE(read.size() == list.size());
+  std::size_t differ = 0;
+  for (std::size_t i = 0; i < read.size(); ++i) differ += read[i].equal(list[i]) ? 0 : 1;
+  BOOST_TEST(differ == 0u);
+  BOOST_TEST(round_trip(directory, Value(mixed)) == Value(mixed));
+  python(directory,
+         "import torch\nread = torch.load('list.pt', weights_only=True)\n"
+         "assert torch.stack(read).equal(torch.arange(20000.).unsqueeze(1).expand(20000, 4))\n");
+  const auto zip = torchtap::storage::detail::InputFile::open("test", directory / "round.pt");
+  const torchtap::storage::detail::ZipReader records(zip);
+  std::size_t count = 0;
+  while (records.has("data/" + std::to_string(count))) ++count;
+  BOOST_TEST(count == 6u);  // twice with its slice, large, the empty one, complex, bool, the nested one
+}
+
+// Nodes of a call's arguments are used again, but not those that a pickle names later.
+BOOST_AUTO_TEST_CASE(arguments_of_a_call_that_are_met_again_stay) {
+  const TemporaryDirectory directory;
+  const std::string tensor = tensor_pickle(4, 1, 2, 2);  // "\x80\x02" … "."
+  const std::string body = tensor.substr(2, tensor.size() - 3);
+  const auto arguments = body.find('(');
+  BOOST_REQUIRE(arguments != std::string::npos);
+  const auto among = [&](const std::string& opcodes) {
+    return body.substr(0, arguments + 1) + opcodes + body.substr(arguments + 1);
+  };
+  // [tensor, one among whose arguments a list is made, one among whose arguments it grows, the list, tensor]
+  const std::string made = among(
+                        "]q\x63"
+                        "K\x07"
+                        "a0"),
+                    grown = among(
+                        "h\x63"
+                        "K\x08"
+                        "a0");
+  const Value value =
+      load_value(minimal_file(directory, "\x80\x02](" + body + made + grown + "h\x63" + body + "e."));
+  BOOST_REQUIRE(value.list().size() == 5u);
+  BOOST_REQUIRE(value.list()[3].list().size() == 2u);
+  BOOST_TEST(value.list()[3].list()[0].tensor().item<std::int64_t>() == 7);
+  BOOST_TEST(value.list()[3].list()[1].tensor().item<std::int64_t>() == 8);
+  for (const std::size_t i : {0, 1, 2, 4}) {
+    BOOST_TEST(value.list()[i].tensor().equal(at::tensor({2.0, 4.0}, at::kDouble)));
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
