@@ -280,4 +280,26 @@ BOOST_AUTO_TEST_CASE(a_run_is_never_written_over) {
                         says({"cannot make the directory"}));
 }
 
+// The page gets the graph as it is.
+BOOST_AUTO_TEST_CASE(a_graph_that_is_no_json_object_is_an_error) {
+  const TemporaryDirectory directory;
+  int number = 0;
+  const auto written = [&](const std::string& json) {
+    const std::string path = directory / ("run" + std::to_string(++number));
+    parts::Run::GraphText text;
+    text.json = json;
+    text.version = 1;
+    parts::RunFileWriter writer(path, {});
+    writer.graph(parts::Mode::train, text);
+    writer.flush();
+    return path;
+  };
+  BOOST_TEST(parts::FileRun(written("{\"calls\": [], \"name\": \"\\u0000\"}\n")).has(parts::Mode::train));
+  for (const std::string& json : {std::string("{\"calls\": []}\0]", 15), std::string("{}\0", 3), std::string("[1]"),
+                                  std::string("{\"calls\": "), std::string("{} {}"), std::string("{\"a\": NaN}")}) {
+    const std::string path = written(json);
+    BOOST_CHECK_EXCEPTION(parts::FileRun{path}, c10::ValueError, says({"run.tapx", "no JSON object"}));
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -14,6 +14,14 @@ namespace rapid = core::detail::rapid;
 
 constexpr unsigned flags = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
 
+/// Whether `text` is one object and nothing else: the page gets it as it is.
+bool is_object(const std::string& text) {
+  if (text.empty() || text[0] != '{' || text.find('\0') != std::string::npos) return false;
+  rapid::StringStream stream(text.c_str());
+  rapid::BaseReaderHandler<> ignored;
+  return !rapid::Reader().Parse<flags>(stream, ignored).IsError();
+}
+
 std::string text_at(const rapid::Value& object, const char* name) {
   const auto found = object.FindMember(name);
   if (found == object.MemberEnd() || !found->value.IsString()) return "";
@@ -77,10 +85,14 @@ void FileRun::take(BlockKind kind, const std::string& body) {
       const auto mode = bytes.get<std::uint8_t>();
       TORCH_CHECK_VALUE(mode < modes, "explorer: ", reader_.path(), " has a graph of mode ", int{mode},
                         ", which this version of torchtap does not know.");
+      const auto version = bytes.get<std::int64_t>();
+      std::string json = bytes.rest();
+      TORCH_CHECK_VALUE(is_object(json), "explorer: ", reader_.path(),
+                        " has a graph that is no JSON object; it was damaged before it was written.");
       const std::lock_guard lock(graph_mutex_);
       GraphText& graph = graphs_[mode];
-      graph.version = bytes.get<std::int64_t>();
-      graph.json = bytes.rest();
+      graph.version = version;
+      graph.json = std::move(json);
       graph.tag = std::to_string(storage::detail::crc32(0, graph.json.data(), graph.json.size()));
       return;
     }
