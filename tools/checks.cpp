@@ -1,11 +1,15 @@
 #include "checks.hpp"
 
 #include <CLI/CLI.hpp>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+
+#include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::tools {
 namespace {
@@ -57,6 +61,18 @@ CLI::Validator tolerance() {
 
 CLI::Validator place() {
   return CLI::Validator([](std::string& text) { return text.empty() ? "the name is empty" : ""; }, "");
+}
+
+CLI::Option* add_overwrite(CLI::App& command, bool& overwrite) {
+  return command.add_flag("--overwrite", overwrite, "Replace what is there; without this, that is an error");
+}
+
+void check_free(const std::string& path, bool overwrite) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  TORCH_CHECK_VALUE(overwrite || !fs::exists(path, error) || storage::detail::written_in_place(path) ||
+                        (fs::is_directory(path, error) && fs::is_empty(path, error)),
+                    "\"", path, "\" already exists; --overwrite replaces it.");
 }
 
 std::vector<std::string> option_names(const CLI::App& command) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <vector>
 
 /// Validators of option values.
 namespace torchtap::tools {
@@ -15,6 +17,12 @@ CLI::Validator whole_number(std::int64_t least = std::numeric_limits<std::int64_
 CLI::Validator tolerance();
 /// A name for output: not empty.
 CLI::Validator place();
+
+/// Adds --overwrite, which means the same in every command that writes.
+CLI::Option* add_overwrite(CLI::App& command, bool& overwrite);
+/// Throws `c10::ValueError` if something is at `path` that may not be replaced. An empty folder is free, and
+/// so is what is written in place, such as /dev/stdout.
+void check_free(const std::string& path, bool overwrite);
 
 /// Rejects a value that is itself an option of `command`, as in "--save --overwrite".
 void guard_values(CLI::App& command);

@@ -19,7 +19,6 @@
 #include "checks.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
-#include "files.hpp"
 #include "json.hpp"
 #include "npy.hpp"
 #include "progress.hpp"
@@ -31,6 +30,7 @@ namespace torchtap::tools {
 namespace {
 
 namespace fs = std::filesystem;
+using storage::detail::write_file;
 
 constexpr char kExamples[] = R"(
 Writes the tensors of a recording for programs that do not read .pt files. A tensor is named by the path of its
@@ -54,13 +54,14 @@ Examples:
   torchtap convert maps/ --to npy --save maps-npy/ --json | jq -r '.files[].file'
 
 Exit status: 0, or 2 if something cannot be read, written or converted. The output appears whole or not
-at all, and must not exist yet.)";
+at all.)";
 
 struct Options {
   std::string path;
   std::string format;
   std::string entry;
   std::string save;
+  bool overwrite = false;
   bool json = false;
 };
 
@@ -179,11 +180,14 @@ void write_csv(std::ostream& stream, const at::Tensor& tensor) {
   }
 }
 
-/// Refuses what would be replaced.
-void check_new(const std::string& path) {
-  TORCH_CHECK_VALUE(!fs::exists(path) || storage::detail::written_in_place(path) ||
-                        (fs::is_directory(path) && fs::is_empty(path)),
-                    "\"", path, "\" already exists. Choose another name, or remove it.");
+/// Refuses what may not be replaced: of folders only those that are known to be of this command.
+void check_output(const Options& options) {
+  check_free(options.save, options.overwrite);
+  const bool folder = fs::is_directory(options.save) && !fs::is_empty(options.save);
+  TORCH_CHECK_VALUE(
+      !folder || (options.format != "safetensors" && fs::exists(fs::path(options.save) / "index.json")), "\"",
+      options.save,
+      "\" is a folder that this command did not write, so it is not replaced. Choose another name.");
 }
 
 /// Returns the contents of index.json.
@@ -204,13 +208,15 @@ Json convert_to_folder(const Layers& layers, const Options& options) {
       if (item.tensor.scalar_type() == at::kBFloat16) widened.insert(item.layer->path);
       write_npy(path.string(), item.tensor);
     } else {
-      write_file(path.string(), [&](std::ostream& stream) { write_csv(stream, item.tensor); });
+      write_file(
+          "convert", path.string(), [&](std::ostream& stream) { write_csv(stream, item.tensor); },
+          /*sync=*/false);
     }
     index.push_back({{"file", file},
                      {"path", item.layer->path},
                      {"result", item.result},
                      {"sample", item.sample < 0 ? Json(nullptr) : Json(item.sample)},
-                     {"dtype", dtype_name(item.tensor.scalar_type())},
+                     {"dtype", dtype_text(item.tensor.scalar_type())},
                      {"shape", item.tensor.sizes().vec()}});
     progress.advance();
   });
@@ -219,11 +225,14 @@ Json convert_to_folder(const Layers& layers, const Options& options) {
       index.push_back({{"file", nullptr}, {"path", layer.path}, {"result", name}, {"text", text}});
     }
   }
-  write_file((folder / "index.json").string(), [&](std::ostream& stream) {
-    stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
-  });
+  write_file(
+      "convert", (folder / "index.json").string(),
+      [&](std::ostream& stream) {
+        stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
+      },
+      /*sync=*/false);
   ::syncfs(staging.fd());  // thousands of files at once
-  staging.put(/*overwrite=*/false, /*sync=*/true);
+  staging.put(options.overwrite, /*sync=*/true);
   if (!widened.empty()) {
     std::cerr << "torchtap: NumPy has no bfloat16; written as float32: " << widened.size()
               << (widened.size() == 1 ? " module, " : " modules, the first is ")
@@ -255,9 +264,9 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
   // Reads the recording twice: the header comes first, and the tensors may not fit in memory together.
   std::int64_t offset = 0;
   each_tensor(layers, options, [&](const Item& item) {
-    const Dtype* dtype = find_dtype(item.tensor.scalar_type());
+    const core::detail::Dtype* dtype = core::detail::dtype_by_type(item.tensor.scalar_type());
     TORCH_CHECK_VALUE(dtype != nullptr && dtype->safetensors[0] != '\0', "\"", item.name, "\" is of dtype ",
-                      dtype_name(item.tensor.scalar_type()),
+                      dtype_text(item.tensor.scalar_type()),
                       ", which safetensors does not support. Use --to npy.");
     const auto bytes = static_cast<std::int64_t>(item.tensor.nbytes());
     header[item.name] = {{"dtype", dtype->safetensors},
@@ -268,7 +277,7 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
   std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.append((8 - text.size() % 8) % 8, ' ');
   if (fs::path(options.save).has_parent_path()) fs::create_directories(fs::path(options.save).parent_path());
-  storage::detail::write_file("convert", options.save, [&](std::ostream& stream) {
+  write_file("convert", options.save, [&](std::ostream& stream) {
     for (int i = 0; i < 8; ++i) stream.put(static_cast<char>((text.size() >> (8 * i)) & 0xff));
     stream << text;
     Progress progress("writing", static_cast<std::int64_t>(header.size()) - 1);
@@ -297,9 +306,10 @@ void add_convert(CLI::App& app) {
   command->add_option("-o,--save", options->save, "Output folder, or output file for safetensors")
       ->required()
       ->check(place());
+  add_overwrite(*command, options->overwrite);
   command->add_flag("--json", options->json, "Report the files written as JSON");
   command->callback([options] {
-    check_new(options->save);
+    check_output(*options);
     const Layers layers = open_layers(options->path);
     const bool one_file = options->format == "safetensors";
     Json written = one_file ? convert_to_safetensors(layers, *options) : convert_to_folder(layers, *options);

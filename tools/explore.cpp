@@ -26,8 +26,9 @@ namespace explorer = views::explorer;
 std::string examples() {
   return c10::str(R"(
 Shows models as they compute, in the browser: the nested graph of calls, and how values, gradients and parameters are
-distributed over time. The sources are directories that Options().save() of an explorer named, or torchtap preload --explore --save,
-finished, killed, or still being written, with all their runs; or one TorchScript file, which is run once.
+distributed over time. The sources are directories that torchtap preload --explore --save wrote, or a program with an explorer of its own
+(Options().save() in C++), finished, killed, or still being written, with all their runs; or one TorchScript file, which
+is run once.
 
 )",
                   describe_inputs(), R"(
@@ -51,6 +52,7 @@ struct Options {
   bool backward = false;
   bool train = false;
   std::string export_to;
+  bool overwrite = false;
   std::int64_t port = 0;
   std::string address = "127.0.0.1";
   std::vector<std::string> hosts;
@@ -115,7 +117,7 @@ void show_model(const Options& options) {
 }  // namespace
 
 void add_explore(CLI::App& app) {
-  auto* const command = app.add_subcommand("explore", "Shows a model's runs in the browser");
+  auto* const command = app.add_subcommand("explore", "Show a model's runs in the browser");
   auto options = std::make_shared<Options>();
   command->add_option("source", options->sources, "Directories with runs, or a TorchScript file")
       ->required()
@@ -125,7 +127,10 @@ void add_explore(CLI::App& app) {
   command->add_flag("--train", options->train, "Run the model in training mode");
   command->add_option("--method", options->method, "The method to run")->capture_default_str();
   command->add_option("--device", options->device, "The device to run on")->capture_default_str();
-  command->add_option("--export", options->export_to, "Write the page with its data to this file instead");
+  auto* export_to =
+      command->add_option("--export", options->export_to, "Write the page with its data to this file instead")
+          ->check(place());
+  add_overwrite(*command, options->overwrite)->needs(export_to);
   command->add_option("--port", options->port, "The port; 0 for the first free one from 8080 on")
       ->transform(whole_number(0))
       ->capture_default_str();
@@ -137,6 +142,7 @@ void add_explore(CLI::App& app) {
   add_library_option(*command);
   command->footer(examples());
   command->callback([options, command] {
+    if (!options->export_to.empty()) check_free(options->export_to, options->overwrite);
     if (std::filesystem::is_directory(options->sources.front())) {
       show_runs(*options, *command);
     } else {

@@ -19,6 +19,8 @@ constexpr std::size_t kWidest = 100;
 constexpr std::size_t kNarrowest = 40;
 constexpr std::size_t kColumn = 28;  // of descriptions
 
+Notes* the_notes = nullptr;
+
 std::size_t width() {
   return std::max(kNarrowest, std::min(line_width(), kWidest));
 }
@@ -45,6 +47,12 @@ class Formatter : public CLI::Formatter {
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return entry(command->get_display_name(true), command->get_description());
+  }
+  /// "--explore[=PORT]" for a flag that may have a value.
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, positional);
+    const auto value = name.find('{');
+    return value == std::string::npos ? name : name.substr(0, value) + "[=" + option->get_type_name() + "]";
   }
   /// "{npy,csv}=npy", "FILE ... REQUIRED". What an option excludes is said when both are given.
   std::string make_option_opts(const CLI::Option* option) const override {
@@ -109,10 +117,17 @@ void set_help(CLI::App& app) {
   app.formatter(std::make_shared<Formatter>());
 }
 
-Notes::Notes() : to_(std::cerr.rdbuf()) {}
+Notes::Notes() : to_(std::cerr.rdbuf()) {
+  the_notes = this;
+}
 
 Notes::~Notes() {
+  the_notes = nullptr;
   std::cerr.rdbuf(to_);
+}
+
+void Notes::end_process(int status) {
+  if (the_notes != nullptr) the_notes->end(status);
 }
 
 void Notes::add_option(CLI::App& command) {

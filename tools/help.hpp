@@ -24,6 +24,8 @@ class Notes {
   void add_option(CLI::App& command);
   /// Prints what was kept if the exit status is neither 0 nor 1.
   void end(int status);
+  /// The same for a command that ends its process itself.
+  static void end_process(int status);
 
  private:
   void keep();

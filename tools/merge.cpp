@@ -92,7 +92,7 @@ void add_merge(CLI::App& app) {
   command->add_option("-o,--save", options->save, "Where the merged recording goes")
       ->required()
       ->check(place());
-  command->add_flag("--overwrite", options->overwrite, "Replace a recording that is there");
+  add_overwrite(*command, options->overwrite);
   command->add_flag("--by-number", options->by_number,
                     "Take the parts in the order of the numbers in their names");
   command->add_flag("--all-modules", options->all_modules, "Merge parts that recorded different modules");

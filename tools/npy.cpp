@@ -9,7 +9,9 @@
 #include <regex>
 #include <sstream>
 
-#include "dtypes.hpp"
+#include <torchtap/core/detail/dtypes.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
+
 #include "files.hpp"
 #include "message.hpp"
 #include "words.hpp"
@@ -147,7 +149,7 @@ at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
   if (descr_ == "b1") return bytes.ne(0);  // any nonzero byte is true
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar,
                           at::kByte, at::kComplexFloat, at::kComplexDouble}) {
-    if (descr_ == find_dtype(type)->npy) return bytes.view(type);
+    if (descr_ == core::detail::dtype_by_type(type)->npy) return bytes.view(type);
   }
   bad("its dtype is unknown");
 }
@@ -182,7 +184,7 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
   at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   if (plain.scalar_type() == at::kBFloat16) plain = plain.to(at::kFloat);
   if (plain.scalar_type() == at::kComplexHalf) plain = plain.to(at::kComplexFloat);
-  const Dtype* dtype = find_dtype(plain.scalar_type());
+  const core::detail::Dtype* dtype = core::detail::dtype_by_type(plain.scalar_type());
   TORCH_CHECK_VALUE(dtype != nullptr && dtype->npy[0] != '\0', "\"", path, "\": NumPy has no dtype for ",
                     plain.scalar_type(), ".");
   std::string shape;
@@ -191,14 +193,15 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
                                 "', 'fortran_order': False, 'shape': (", shape, "), }");
   // The data must begin at a multiple of 64 bytes.
   header += std::string((64 - (10 + header.size() + 1) % 64) % 64, ' ') + "\n";
-  write_file(path, [&](std::ostream& stream) {
+  const auto write = [&](std::ostream& stream) {
     stream.write(kMagic, kMagicSize);
     const char rest[] = {1, 0, static_cast<char>(header.size() & 0xff),
                          static_cast<char>(header.size() >> 8)};
     stream.write(rest, sizeof rest);
     stream << header;
     stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
-  });
+  };
+  storage::detail::write_file("convert", path, write, /*sync=*/false);
 }
 
 }  // namespace torchtap::tools

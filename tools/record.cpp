@@ -40,8 +40,8 @@ namespace fs = std::filesystem;
 std::string examples() {
   return c10::str(R"(
 Runs a TorchScript file, or a package that AOTInductor compiled with taps (.pt2), and records the tensors that flow
-through its modules. Read the recording with `torchtap
-show`, with torchtap::storage::load in C++, or with torch.load in Python.
+through its modules. Read the recording with
+`torchtap show`, with torchtap::storage::load in C++, or with torch.load in Python.
 
 )",
                   describe_inputs(), R"(
@@ -93,13 +93,6 @@ struct Options {
   std::string device = "cpu";
   std::int64_t memory = 1024;  // MiB
 };
-
-void check_free(const Options& options) {
-  std::error_code error;
-  TORCH_CHECK_VALUE(
-      options.overwrite || !fs::exists(options.save, error) || fs::is_empty(options.save, error), "\"",
-      options.save, "\" already exists; --overwrite replaces a recording.");
-}
 
 /// Skips quantized tensors, which the file format does not support, and notes their modules.
 class Quantized {
@@ -340,7 +333,7 @@ int record(const Options& options) {
       "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or save what "
       "arrives: torchtap tail ",
       options.stream, " --save ", options.save, ".");
-  if (!options.save.empty()) check_free(options);
+  if (!options.save.empty()) check_free(options.save, options.overwrite);
   Run run(options);
   if (is_package(options.model)) {
     record_package(run);
@@ -401,14 +394,14 @@ void add_record(CLI::App& app) {
   command->add_option("-o,--save", options->save, "Directory of the recording")->check(place());
   auto* stream =
       command->add_option("--stream", options->stream, "Send what is recorded to readers of this name");
-  command->add_option("--readers", options->readers, "Wait for so many readers before the model runs")
+  command->add_option("--readers", options->readers, "Wait for this many readers before the model runs")
       ->transform(whole_number(0, 64))
       ->needs(stream);
   command->add_option("--stream-memory", options->stream_memory, kStreamMemoryHelp)
       ->transform(whole_number(1, 1 << 20))
       ->capture_default_str()
       ->needs(stream);
-  command->add_flag("--overwrite", options->overwrite, "Replace an existing recording");
+  add_overwrite(*command, options->overwrite);
   command
       ->add_option("--memory", options->memory,
                    "MiB of samples to keep in memory; beyond that all go to disk as they arrive, in shards; "

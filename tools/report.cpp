@@ -55,6 +55,7 @@ struct Options {
   std::vector<std::string> save;
   std::string html;
   std::optional<std::int64_t> depth;
+  bool overwrite = false;
   bool json = false;
   bool csv = false;
 };
@@ -105,8 +106,10 @@ void show(const report::Results& results, const Options& options) {
 void report_or_show(const Options& options, const CLI::App& command) {
   std::vector<std::string> files = options.save;
   if (!options.html.empty()) files.push_back(options.html);
-  for (const std::string& file : files)
-    report::check_path(file);  // before the model runs, which may take long
+  for (const std::string& file : files) {  // before the model runs, which may take long
+    report::check_path(file);
+    check_free(file, options.overwrite);
+  }
   const bool saved = is_saved_report(options.run.model);
   const Measured measured = saved ? load(options, command) : measure(options.run);
   if (!measured.error.empty()) std::cerr << "torchtap: " << measured.error << '\n';
@@ -174,6 +177,7 @@ void add_report(CLI::App& app) {
       ->check(place());
   command->add_option("--html", options->html, "A page for a browser; the same as --save of a .html file")
       ->check(page());
+  add_overwrite(*command, options->overwrite);
   command
       ->add_option("--depth", options->depth,
                    "Leave modules out of the table that are nested deeper than this")

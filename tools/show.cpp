@@ -47,8 +47,8 @@ bin to the highest. The column "mark" flags suspicious modules:
 --sort COLUMN puts the largest first, --sort -COLUMN the smallest; several numbers are sorted by the largest of them.
 A recording of samples gets one row per module with the number, dtype and shape of its samples.
 
-A table fits the terminal, or $COLUMNS columns: values that are the same in all rows move below it, paths lose their
-front, and a line below names the columns left out. --json and --csv have all columns, with all digits.
+A table fits the terminal, or $COLUMNS columns: values that are the same in all rows move below it, long paths are cut
+at their front, and a line below names the columns left out. --json and --csv have all columns, with all digits.
 
 --stats is for samples: it prints one line per result; NaN and infinities are counted and left out of the other
 columns. Of complex numbers --stats and --histogram show the magnitudes.
@@ -288,7 +288,7 @@ void print_values(std::ostream& stream, const at::Tensor& tensor) {
     stream << ' ' << to_text(data[i].real()) << (imaginary[0] == '-' ? "" : "+") << imaginary << 'j'
            << ((i + 1) % columns == 0 ? "\n" : "");
   }
-  stream << "[ " << dtype_name(tensor.scalar_type()) << ' ' << shape_to_text(tensor.sizes().vec()) << " ]\n";
+  stream << "[ " << dtype_text(tensor.scalar_type()) << ' ' << shape_to_text(tensor.sizes().vec()) << " ]\n";
 }
 
 void show_values(const Layers& layers, const Options& options) {
@@ -312,7 +312,7 @@ void show_values(const Layers& layers, const Options& options) {
     std::cout << title(layer, result.name);
     if (result.list) std::cout << " sample " << i;
     if (tensor.defined()) {
-      std::cout << ' ' << dtype_name(tensor.scalar_type()) << ' ' << shape_to_text(tensor.sizes().vec())
+      std::cout << ' ' << dtype_text(tensor.scalar_type()) << ' ' << shape_to_text(tensor.sizes().vec())
                 << '\n';
       print_values(std::cout, tensor);
     } else {

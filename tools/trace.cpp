@@ -37,24 +37,24 @@ std::string examples() {
   return c10::str(R"(
 Runs a TorchScript file once and lists every operation that it calls, those outside of modules included, with shapes,
 sizes and times; or shows a trace that was saved before. Tensors have labels: conv2d_3_7 is the third layer of type
-conv2d and the layer 7 of all; operations that use the same parameters, or repeat, are passes of one layer
+conv2d and layer 7 of all layers, from 0; operations that use the same parameters, or repeat, are passes of one layer
 (linear_1_1:2).
 
 )",
                   describe_inputs(), R"(
 
 Tensors are called by their label (conv2d_3_7, conv2d_3), the path of the module whose output they are (features.6), or
-their position (7, or -1 for the last); --layer and --keep also take patterns ('conv*').
+their position (7, or -1 for the last); --entry and --keep also take patterns ('conv*').
 
 Pictures need Graphviz (apt install graphviz), except for .dot files. Of more than 150 nodes, modules are drawn as one box
 from the deepest on, and of more than Graphviz can lay out in a minute; --max-nodes, --depth and --time-limit override that.
 
 Examples:
   torchtap trace model.pt --random 1x3x224x224 --save alexnet/ --draw alexnet.svg
-  torchtap trace model.pt --random 1x3x224x224 --layer features.6
+  torchtap trace model.pt --random 1x3x224x224 --entry features.6
   torchtap trace model.pt --input batch.pt --keep 'conv*,classifier.6' --save some/
   torchtap trace model.pt --input batch.pt --draw model.pdf --rolled --depth 2
-  torchtap trace alexnet/ --layer conv2d_3_7
+  torchtap trace alexnet/ --entry conv2d_3_7
   torchtap trace alexnet/ --csv > operations.csv
   torchtap diff before/ after/                              # operation by operation
 
@@ -88,7 +88,7 @@ struct Options {
   bool parameters = false;
   std::string direction = "bottom-up";
 
-  std::string layer;
+  std::string entry;
   bool json = false;
   bool csv = false;
 
@@ -103,7 +103,7 @@ trace::Options what_to_keep(const Options& options) {
   if (options.what.size() == 1 && options.what.front() == "all") return keep.save(trace::Save::all);
   if (!options.what.empty()) return keep.save(options.what);
   if (!options.save.empty() || options.validate) return keep.save(trace::Save::all);
-  return options.layer.empty() ? keep : keep.save(std::vector<std::string>{options.layer});
+  return options.entry.empty() ? keep : keep.save(std::vector<std::string>{options.entry});
 }
 
 /// Runs the model once. If it fails, the history has what was logged until then, and `History::error`.
@@ -141,7 +141,7 @@ History load(const Options& options) {
 std::vector<Node> layer_of(const History& history, const std::string& name) {
   if (!core::detail::is_glob(name)) return {history[name]};
   const std::vector<Node> found = history.find(name);
-  TORCH_CHECK_INDEX(!found.empty(), "--layer ", name, " matches no label and no path of a module.");
+  TORCH_CHECK_INDEX(!found.empty(), "--entry ", name, " matches no label and no path of a module.");
   return found;
 }
 
@@ -189,7 +189,7 @@ void print_json(const History& history, const Options& options) {
              {"seconds", history.seconds()},
              {"error", history.error().empty() ? Json(nullptr) : Json(history.error())},
              {"unreached_modules", history.unreached_modules()},
-             {"nodes", rows_of(history, options.layer)}});
+             {"nodes", rows_of(history, options.entry)}});
 }
 
 template <class Printed>
@@ -204,13 +204,13 @@ void show(const History& history, const Options& options) {
     case Format::json:
       return print_json(history, options);
     case Format::csv:
-      return print_csv(history, options.layer);
+      return print_csv(history, options.entry);
     case Format::table:
       break;
   }
-  if (options.layer.empty()) return print_text(history);
+  if (options.entry.empty()) return print_text(history);
   bool first = true;
-  for (const Node& node : layer_of(history, options.layer)) {
+  for (const Node& node : layer_of(history, options.entry)) {
     if (!first) std::cout << '\n';
     first = false;
     print_text(node);
@@ -246,11 +246,9 @@ void check_before(const Options& options) {
   if (!options.draw.empty()) check_picture(options.draw);
   const bool all = options.what.empty() || (options.what.size() == 1 && options.what.front() == "all");
   TORCH_CHECK_VALUE(!options.validate || all, "--validate needs all tensors; omit --keep.");
-  if (options.save.empty()) return;
-  std::error_code error;
-  TORCH_CHECK_VALUE(
-      options.overwrite || !fs::exists(options.save, error) || fs::is_empty(options.save, error), "\"",
-      options.save, "\" already exists; --overwrite replaces a recording.");
+  for (const std::string& place : {options.save, options.draw}) {
+    if (!place.empty()) check_free(place, options.overwrite);
+  }
 }
 
 void trace_or_show(const Options& options) {
@@ -262,7 +260,7 @@ void trace_or_show(const Options& options) {
     history.save(options.save, storage::SaveOptions().mkdir(true).overwrite(options.overwrite));
     if (interrupt.signal() != 0) end_by(interrupt.signal());
   }
-  if (!failed || options.layer.empty()) show(history, options);
+  if (!failed || options.entry.empty()) show(history, options);
   if (!options.draw.empty()) draw(history, options);
   if (failed) throw CLI::RuntimeError(2);
   if (!options.validate) return;
@@ -277,10 +275,10 @@ void trace_or_show(const Options& options) {
 void add_options_of_runs(CLI::App& command, Options& options) {
   add_input_options(command, options.inputs, /*one_call=*/true);
   command
-      .add_option("--keep,--what", options.what,
+      .add_option("--keep", options.what,
                   "Which tensors to keep: all, none, or names and patterns such as 'conv*,features.6'; by "
                   "default all "
-                  "with --save, and those of --layer")
+                  "with --save, and those of --entry")
       ->delimiter(',');
   command.add_option("--method", options.method, "The method to call")->capture_default_str();
   add_library_option(command);
@@ -295,7 +293,7 @@ void add_options_of_runs(CLI::App& command, Options& options) {
       "--validate", options.validate,
       "Run every operation again from its kept inputs, compare bit by bit, and check who reads what");
   command.add_option("-o,--save", options.save, "Directory for the trace and the tensors")->check(place());
-  command.add_flag("--overwrite", options.overwrite, "Replace an existing recording");
+  add_overwrite(command, options.overwrite);
 }
 
 }  // namespace
@@ -333,7 +331,7 @@ void add_trace(CLI::App& app) {
       ->check(CLI::IsMember({"bottom-up", "top-down", "left-right"}))
       ->capture_default_str()
       ->needs(draw);
-  command->add_option("--layer", options->layer,
+  command->add_option("--entry", options->entry,
                       "Show one tensor: a label, a path of a module, a position, or a pattern");
   auto* json = command->add_flag("--json", options->json, "Write JSON");
   command->add_flag("--csv", options->csv, "Write comma-separated values, a row for each tensor")

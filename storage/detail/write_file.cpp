@@ -119,7 +119,7 @@ void write_file(const std::string& call, const std::string& path,
                     folder, "\" does not exist. Create it first.");
   const Target target = resolve(call, path, /*mkdir=*/false);
   check_replaceable(call, target.path(), /*overwrite=*/true);
-  sweep(target);
+  if (sync) sweep(target);  // not for each of thousands of files in a folder
   Staging staging(call, target);
   OutputFile file(call, staging.path(), staging.duplicate());
   put(file, write, sync);

@@ -299,7 +299,7 @@ def check_page(folder):
 def check_errors(folder):
     for arguments, words in ([["--explore", "--trace", "a"], "--"], [["--explore", "--names", "b"], "--explore"],
                              [["--explore", "--report", "a.json"], "--"], [["--explore=many"], "many"],
-                             [["--explore=70000"], "70000"], [["--explore", "--every", "3"], "--explore"]):
+                             [["--explore=70000"], "70000"], [["--explore", "--interval", "3"], "--explore"]):
         status, _, err = run([torchtap, "preload", *arguments, "--", passes], folder)
         check(status == 2 and words in err, f"{arguments}: {status} {err}")
     status, _, err = run([torchtap, "preload", "--explore", "--save", "killed", "--", passes], folder)

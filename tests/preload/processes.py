@@ -153,11 +153,11 @@ def check_endings():
     for ending, words in (("segv", "killed by signal 11"), ("kill", "killed by signal 9"),
                           ("own_crash_handler", "the program ended")):
         said = preload(ending)
-        check(recording(ending) is None and words in said and "it is lost" in said and "--every" in said,
+        check(recording(ending) is None and words in said and "it is lost" in said and "--interval" in said,
               f"{ending}: {said}")
 
     # The last save remains however the program is killed.
-    process = subprocess.Popen([torchtap, "preload", "--every", "0.2", "--save", "every", "--", program, "wait"], cwd=folder,
+    process = subprocess.Popen([torchtap, "preload", "--interval", "0.2", "--save", "every", "--", program, "wait"], cwd=folder,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline().split()[1])
     deadline = time.time() + 120

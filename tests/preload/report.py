@@ -132,7 +132,7 @@ def check_passes(folder):
 
     report, _ = measured(passes, "terminated", folder)
     check(repeats(report) == 9, f"terminated: {repeats(report)} repeats")
-    report, err = measured(passes, "killed", folder, "every.json", ["--every", "0.2"])
+    report, err = measured(passes, "killed", folder, "every.json", ["--interval", "0.2"])
     check(repeats(report) >= 8, f"killed: {repeats(report)} repeats were saved")
     check("killed by signal 9" in err and "has the report as of" in err, f"killed: {err}")
 

@@ -88,10 +88,10 @@ def check_alexnet(folder):
     check(again["nodes"] == traced["nodes"], "a loaded trace has the same rows")
     out = run("trace", saved)[0]
     check(all(label in out for label in LABELS) and "22 operations" in out, f"summary: {out}")
-    out = run("trace", saved, "--layer", "conv2d_3_7")[0]
+    out = run("trace", saved, "--entry", "conv2d_3_7")[0]
     check("features.6" in out and "1x384x13x13" in out and "relu_3_8" in out, f"one layer: {out}")
     for name in ("conv2d_3", "features.6", "7", "-17", "conv2d_3_7:1"):
-        check(run("trace", saved, f"--layer={name}")[0] == out, f"--layer {name}")
+        check(run("trace", saved, f"--entry={name}")[0] == out, f"--entry {name}")
     third = traced["nodes"][7]
     check(third["shape"] == [1, 384, 13, 13] and third["parents"] == ["maxpool2d_2_6"] and third["children"] == ["relu_3_8"]
           and third["parameters"] == ["features.6.weight", "features.6.bias"], f"lists in JSON: {third}")
@@ -101,14 +101,14 @@ def check_alexnet(folder):
     rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv")[0])))
     check(rows[7]["parents"] == "maxpool2d_2_6" and "stride=[1, 1]; " in rows[7]["arguments"] and rows[7]["output_of"] == "features.6:1", f"csv: {rows[7]}")
     check([row["label"] for row in rows] == LABELS and rows[7]["shape"] == "1x384x13x13", "csv")
-    rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv", "--layer", "conv*")[0])))
+    rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv", "--entry", "conv*")[0])))
     check([row["label"] for row in rows] == [label for label in LABELS if "conv" in label], "csv of a pattern")
-    _, err = run("trace", saved, "--layer", "conv2d_9", status=2)
+    _, err = run("trace", saved, "--entry", "conv2d_9", status=2)
     check("conv2d_" in err, f"an unknown name: {err}")
 
-    some = document("trace", file, "--random", "1x3x224x224", "--what", "conv*,classifier.6")
+    some = document("trace", file, "--random", "1x3x224x224", "--keep", "conv*,classifier.6")
     check([node["label"] for node in some["nodes"] if node["saved"]] == [*[label for label in LABELS if "conv" in label], "linear_3_22"],
-          "--what")
+          "--keep")
     check(document("trace", file, "--random", "1x3x224x224")["kept"] == 0, "nothing is kept unless saved")
     run("show", saved)
     return model, file, saved
@@ -153,7 +153,7 @@ def check_diff(folder, model, file, saved):
     check(any("sigmoid" in label for label in missing), f"one operation more: {missing}")
     check(diff["entries"][-1]["label"] == "output_1_23" and diff["entries"][-1]["status"] == "different", "what follows is compared")
 
-    unkept = traced("unkept", model, "--what", "none")
+    unkept = traced("unkept", model, "--keep", "none")
     out = run("diff", folder / "more", unkept)[0]
     check("not kept" in out and "the same shapes" in " ".join(out.split()), f"what is not kept: {out}")
     recording = folder / "recording"
@@ -263,9 +263,9 @@ def check_others(folder):
     loop = document("trace", folder / "loop.pt", "--random", "5x2x4", "--save", folder / "loop")
     tanhs = [node["label"] for node in loop["nodes"] if node["type"] == "tanh"]
     check(len(tanhs) == 5 and [label.split(":")[1] for label in tanhs] == list("12345"), f"passes: {tanhs}")
-    _, err = run("trace", folder / "loop", "--layer", tanhs[0].split(":")[0], status=2)
+    _, err = run("trace", folder / "loop", "--entry", tanhs[0].split(":")[0], status=2)
     check(":2" in err, f"a layer with passes: {err}")
-    check(run("trace", folder / "loop", "--layer", tanhs[2])[0].startswith(tanhs[2]), "one pass")
+    check(run("trace", folder / "loop", "--entry", tanhs[2])[0].startswith(tanhs[2]), "one pass")
     run("trace", folder / "loop", "--draw", folder / "loop.dot", "--rolled")
     check("\u00d75" in (folder / "loop.dot").read_text(), "the rolled picture")
 
@@ -276,8 +276,8 @@ def check_others(folder):
 
     for arguments, words in {("loop", "--random", "5x2x4"): "saved trace", ("loop", "--save", "x"): "saved already",
                              ("loop", "--draw", "loop.jpg"): ".svg", ("loop", "--rolled"): "--draw",
-                             ("loop.pt", "--random", "5x2x4", "--what", "tanhh_1"): "tanhh_1",
-                             ("loop.pt", "--random", "5x2x4", "--what", "tanh*", "--validate"): "--keep",
+                             ("loop.pt", "--random", "5x2x4", "--keep", "tanhh_1"): "tanhh_1",
+                             ("loop.pt", "--random", "5x2x4", "--keep", "tanh*", "--validate"): "--keep",
                              ("loop.pt", "--random", "5x2x4", "--save", "loop"): "--overwrite",
                              ("loop", "--json", "--csv"): "--json"}.items():
         _, err = run("trace", folder / arguments[0], *[folder / a if a in ("loop", "loop.jpg", "x") else a for a in arguments[1:]], status=2)

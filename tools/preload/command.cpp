@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cereal/archives/json.hpp>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,7 @@
 
 #include "../asked.hpp"
 #include "../checks.hpp"
+#include "../help.hpp"
 #include "../which_options.hpp"
 #include "announcements.hpp"
 #include "config.hpp"
@@ -49,7 +51,7 @@ recordings; if only one process recorded anything, and not the program itself, i
 The recording is saved when a process ends: by return, exit, quick_exit, _exit, abort, a failed assert, an uncaught
 exception, or one of SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM, SIGXCPU, SIGUSR1, SIGUSR2, unless the
 program handles the signal itself. After a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL; _exit or abort in the handler of
-one; a damaged heap), after SIGKILL, and after an exec nothing can be saved; torchtap reports the loss. --every SECONDS
+one; a damaged heap), after SIGKILL, and after an exec nothing can be saved; torchtap reports the loss. --interval SECONDS
 saves the whole recording at intervals, so that the last save remains.
 
 --trace DIR logs every operation of one forward pass instead, as torchtap trace does: of TorchScript the first call of
@@ -64,10 +66,10 @@ module. FILE ends in .json, .csv or .html; further models are in FILE-2 and so o
 repeat is a forward pass with the backwards that follow it, whose end is found as a trace's, except that a pass before
 a backward ends by it. Models are known once the program has asked them for their parameters or modules or set them to
 train or eval; a method of TorchScript is a model of its own. One thread is measured at a time. It saves when the
-process ends, and every so many seconds with --every.
+process ends, and at intervals with --interval.
 
 --explore shows the program's models in the browser while they train, as torchtap explore does with --save DIR
-afterwards. The address is said when the first model runs; the page lives as long as the program. Models are known as
+afterwards. The address of the page is printed when the first model runs; the page lives as long as the program. Models are known as
 for --report, and a forward ends as a trace does, a training step's by its backward. The model's own call has the inputs
 of its first module and no outputs. Each process has a page, and a directory, of its own: DIR-PID. The run is written as
 it goes, so it survives any end of the program.
@@ -78,12 +80,13 @@ program has ended.
 Examples:
   torchtap preload --types 'Conv2d|Linear' --reduce moments --save out/ -- ./program its arguments
   torchtap preload --what grad-output --names 'layer4.*' --not-types 'ReLU|Dropout.*' --reduce abs_max,histogram:64 --save out/ -- ./train
-  torchtap preload --reduce mean --every 60 --save out/ -- sh -c './first && ./second'
+  torchtap preload --reduce mean --interval 60 --save out/ -- sh -c './first && ./second'
   torchtap preload --stream train -- ./train & torchtap watch train --wait-for 10
   torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
   torchtap preload --report insight.json -- ./program its arguments; torchtap report insight.json
   torchtap preload --explore --save run1 -- ./train its arguments; torchtap explore run1
-)";
+
+Exit status: that of the program; 126 or 127 if it cannot be run, 2 for wrong options.)";
 
 /// Looks next to the command in a build tree, and in the library folder of an installation.
 fs::path find_library(const std::string& name) {
@@ -156,6 +159,7 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   if (executable.status != 0) {
     std::cerr << "torchtap: cannot run " << program[0] << ": "
               << std::strerror(executable.status == 127 ? ENOENT : EACCES) << '\n';
+    tools::Notes::end_process(executable.status);
     std::exit(executable.status);
   }
   Ended ended;
@@ -172,6 +176,7 @@ void become(Config config, const Environment& environment, std::vector<std::stri
           become(config, environment, program);
           // For example, a script whose interpreter does not exist.
           std::cerr << "torchtap: cannot run " << program[0] << ": " << std::strerror(errno) << std::endl;
+          tools::Notes::end_process(126);
           ::_exit(126);
         },
         config.mode == "explore" ? std::function<void()>(say) : nullptr);
@@ -184,6 +189,7 @@ void become(Config config, const Environment& environment, std::vector<std::stri
     }
   }
   std::cerr.flush();
+  tools::Notes::end_process(WIFEXITED(ended.status) ? WEXITSTATUS(ended.status) : 128);
   end_as(ended);
 }
 
@@ -246,28 +252,17 @@ struct Chosen {
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
   config.save = fs::absolute(config.save).lexically_normal().string();
   if (config.save.size() > 1 && config.save.back() == '/') config.save.pop_back();
-  if (!config.overwrite && fs::exists(config.save) && !fs::is_empty(config.save)) {
-    throw std::runtime_error(config.save + " already exists; --overwrite replaces a recording.");
-  }
+  tools::check_free(config.save, config.overwrite);
   if (chosen.explores) remove_run(config.save);
   run(config, shown, program);
 }
-
-/// Shows what may follow --explore.
-class Help : public CLI::Formatter {
-  std::string make_option_name(const CLI::Option* option, bool positional) const override {
-    std::string name = CLI::Formatter::make_option_name(option, positional);
-    const std::size_t at = name.find("{0}");
-    return at == std::string::npos ? name : name.replace(at, 3, "[=PORT]");
-  }
-};
 
 /// The options of one kind of result do not go with another.
 void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* explore,
                 const std::vector<CLI::Option*>& of_recordings, CLI::Option* save) {
   for (CLI::Option* option : {trace, report, explore}) {
     for (CLI::Option* other : of_recordings) {
-      if (option != report || other->get_name() != "--every") option->excludes(other);
+      if (option != report || other->get_name() != "--interval") option->excludes(other);
     }
     for (const char* name :
          {"--types", "--not-types", "--names", "--not-names", "--over", "--elementwise", "--stream"}) {
@@ -286,7 +281,6 @@ void add_command(CLI::App& app) {
   auto program = std::make_shared<std::vector<std::string>>();
   auto chosen = std::make_shared<Chosen>();
   CLI::App* command = app.add_subcommand("preload", "Record inside a program without rebuilding it");
-  command->formatter(std::make_shared<Help>());
   command->footer(kExamples);
   auto* what = command->add_option("--what", config->what, "What to record")
                    ->check(CLI::IsMember(tools::recorder_names()))
@@ -299,20 +293,22 @@ void add_command(CLI::App& app) {
       ->add_flag("--elementwise", config->elementwise,
                  "Reduce elementwise over samples; without this and --over, over all elements")
       ->excludes("--over");
-  auto* save = command->add_option("--save", config->save, "Directory of the recording");
+  auto* save = command->add_option("-o,--save", config->save, "Directory of the recording");
   command->add_option(
       "--stream", config->stream,
       "Send what is recorded to readers of this name while the program runs: torchtap watch NAME; "
       "samples are then not kept, results of --reduce are");
-  command->add_option("--readers", config->readers, "Wait for so many readers before the first module runs")
+  command->add_option("--readers", config->readers, "Wait for this many readers before the first module runs")
       ->transform(tools::whole_number(0, 64))
       ->needs("--stream");
   command->add_option("--stream-memory", config->stream_memory, tools::kStreamMemoryHelp)
       ->transform(tools::whole_number(1, 1 << 20))
       ->capture_default_str()
       ->needs("--stream");
-  auto* every = command->add_option("--every", config->every, "Also save the recording every so many seconds")
-                    ->check(CLI::PositiveNumber);
+  auto* interval = command
+                       ->add_option("--interval", config->every,
+                                    "Seconds after which the recording is saved, again and again")
+                       ->check(CLI::PositiveNumber);
   auto* trace =
       command
           ->add_option("--trace", chosen->trace, "Directory: log every operation of one forward pass instead")
@@ -327,14 +323,15 @@ void add_command(CLI::App& app) {
               "--explore{0}", chosen->port,
               "Show the program's models as a live page instead; --explore=PORT for one port, otherwise "
               "the first free one from 8080 on")
-          ->transform(tools::whole_number(0, 65535));
-  keep_apart(trace, report, explore, {what, reduce, every}, save);
+          ->transform(tools::whole_number(0, 65535))
+          ->type_name("PORT");
+  keep_apart(trace, report, explore, {what, reduce, interval}, save);
   command
       ->add_option("--keep", config->keep,
                    "Tensors of the trace to keep: all, none, or names such as 'conv*'")
       ->delimiter(',')
       ->needs(trace);
-  command->add_flag("--overwrite", config->overwrite, "Replace an existing recording");
+  tools::add_overwrite(*command, config->overwrite);
   command->add_option("program", *program, "The program and its arguments, after --")->required();
   command->callback([config, program, chosen, explore] {
     chosen->explores = explore->count() > 0;

@@ -276,7 +276,7 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
         how + " and could not save what it had recorded: " +
         (report.directory.empty()
              ? std::string("it is lost.") +
-                   (config.mode == "trace" ? "" : " --every SECONDS saves it at intervals.")
+                   (config.mode == "trace" ? "" : " --interval SECONDS saves it at intervals.")
              : show(report.directory) + (config.mode == "report" ? " has the report" : " has the recording") +
                    " as of " + clock_time(report.saved_at) + ", " + contents(report, config) + "."));
   }

@@ -22,12 +22,11 @@ A spooled recording goes to disk as its samples arrive and consists of shards an
 After a crash, this command completes unfinished shards up to their last whole sample, leaves out damaged samples, and
 writes the manifest. Unusable files are kept and renamed to *.lost.
 
-Exit status: 0 if everything that had reached the disk is there, 1 if something is missing, 2 if there is no recording.
-
 Examples:
-  torchtap recover analysis/           repair
-  torchtap recover --check analysis/   only look
-)";
+  torchtap recover analysis/           # repair
+  torchtap recover --check analysis/   # only look
+
+Exit status: 0 if everything that had reached the disk is there, 1 if something is missing, 2 if there is no recording.)";
 
 struct Arguments {
   std::string directory;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <torchtap/core/detail/error.hpp>
+#include <torchtap/storage/detail/write_file.hpp>
 
-#include "../files.hpp"
 #include "film.hpp"
 
 namespace torchtap::stream {
@@ -60,7 +60,8 @@ class Folder final : public Film {
   void add(const Image& image) override {
     char name[32];
     std::snprintf(name, sizeof name, "/%06zu.png", count_++);
-    tools::write_file(path_ + name, [&](std::ostream& file) { file << png_of(image); });
+    storage::detail::write_file(
+        "video", path_ + name, [&](std::ostream& file) { file << png_of(image); }, /*sync=*/false);
   }
   void finish() override {}
   std::string place() const override { return path_ + "/"; }

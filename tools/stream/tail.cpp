@@ -176,13 +176,12 @@ void add_tail(CLI::App& app) {
   add_subscription(*command, options->asked);
   auto* save =
       command->add_option("-o,--save", options->save, "Directory of a recording")->check(tools::place());
-  auto* overwrite =
-      command->add_flag("--overwrite", options->overwrite, "Replace an existing recording")->needs(save);
+  auto* overwrite = tools::add_overwrite(*command, options->overwrite)->needs(save);
   command->add_flag("--append", options->append, "Continue an existing recording")
       ->needs(save)
       ->excludes(overwrite);
   command->add_flag("--skip", options->skip, "Miss frames rather than let the program wait")->needs(save);
-  command->add_option("--count", options->count, "End after so many frames")
+  command->add_option("--count", options->count, "End after this many frames")
       ->transform(tools::whole_number(1));
   command->add_flag("--json", options->json, "Print a JSON object on each line")->excludes(save);
   command->callback([options] {

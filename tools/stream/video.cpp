@@ -105,8 +105,7 @@ class Target {
     }
     std::error_code error;
     const bool taken = fs::exists(place_, error) && (video_ || !fs::is_empty(place_, error));
-    TORCH_CHECK_VALUE(options.overwrite || !taken, "\"", place_,
-                      "\" already exists; --overwrite replaces it.");
+    tools::check_free(place_, options.overwrite);
     TORCH_CHECK_VALUE(!taken || !video_ || fs::is_regular_file(place_, error), "\"", place_,
                       "\" is no file that a video could replace.");
     if (taken && !video_) remove_pictures();
@@ -267,8 +266,7 @@ void add_video(CLI::App& app) {
   command->add_option("-o,--save", options->save, "FILE.mp4, .mkv, .webm or .gif, or a folder for PNG files")
       ->required()
       ->check(tools::place());
-  command->add_flag("--overwrite", options->overwrite,
-                    "Replace an existing video, or the pictures in a folder");
+  tools::add_overwrite(*command, options->overwrite);
   command->add_option("--fps", options->fps, "Pictures a second when it is played")
       ->check(CLI::Range(0.1, 240.0))
       ->capture_default_str();
@@ -280,7 +278,7 @@ void add_video(CLI::App& app) {
   command->add_option("--pick", options->panels.pick, "Which sample of a batch is drawn")
       ->transform(tools::whole_number(0))
       ->capture_default_str();
-  command->add_option("--count", options->count, "End after so many pictures")
+  command->add_option("--count", options->count, "End after this many pictures")
       ->transform(tools::whole_number(1));
   command->add_flag("--wait", options->wait, "Let the program wait rather than miss tensors");
   command->callback([options] {

@@ -35,9 +35,8 @@ constexpr char kExamples[] = R"(
 Shows what a program publishes, as it runs: a line of statistics for each module, and the maps of one of them as a
 picture, where the terminal has 24-bit colour and UTF-8. Modules are in the order in which their tensors came first. The
 program is never waited for. Values of one sign are drawn in viridis, of both signs from blue over white at 0 to red; NaN
-is magenta, an infinity orange. The picture is that of the first module that has maps; choose it with --picture, or
---picture none. Terminals that know kitty's graphics or sixels
-get pixels, others half blocks.
+is magenta, an infinity orange. The picture is that of the first module that has maps; --picture MODULE chooses another, --picture none
+leaves it out. Terminals that know kitty's graphics or sixels get pixels, others half blocks.
 
 Into a file or a pipe the tables are written one after the other, without pictures. Ends when the program ends, after
 --count tables, or by Ctrl-C. If the program was killed, or the connection to a relay was lost, it says so and ends with
@@ -334,7 +333,7 @@ void add_watch(CLI::App& app) {
   command->add_option("--graphics", options->graphics, "How the terminal draws; auto asks it")
       ->check(CLI::IsMember({"auto", "blocks", "kitty", "sixel"}))
       ->capture_default_str();
-  command->add_option("--count", options->count, "End after so many tables")
+  command->add_option("--count", options->count, "End after this many tables")
       ->transform(tools::whole_number(1));
   command->callback([options] {
     if (const int signal = watch(*options)) {
