@@ -137,7 +137,7 @@ with tempfile.TemporaryDirectory() as folder:
         check(done.returncode == 0 and reader.wait(timeout=60) == 0, "a page into a pipe")
     check((work / "piped").read_text() == page, "the page behind the pipe")
     check(pipe.is_fifo(), "the pipe is still one")
-    done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", link], timeout=120)
+    done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", link, "--overwrite"], timeout=120)
     check(done.returncode == 0 and link.is_symlink() and (work / "page.html").read_text() == page, "a page through a link")
     done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", "/dev/stdout"], capture_output=True,
                           text=True, timeout=120)

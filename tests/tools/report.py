@@ -220,7 +220,7 @@ def check_non_finite(folder):
     check(info["blocks.1.conv"]["forward_nan"] and not info["blocks.0"]["forward_nan"] and not info["stem"]["forward_nan"], "the modules")
     _, err = run("report", file, "--random", "2x3x10x10", "--non-finite", "raise", status=2)
     check("blocks.1.conv" in err, f"raise: {err}")
-    run("report", file, "--random", "2x3x10x10", "--non-finite", "ignore", "--save", folder / "nan.json")
+    run("report", file, "--random", "2x3x10x10", "--non-finite", "ignore", "--overwrite", "--save", folder / "nan.json")
     check(document((folder / "nan.json").read_text())[1]["report"]["findings"] == [], "ignore")
 
 
@@ -263,7 +263,7 @@ def check_masks(folder):
     check(all(row["marks"] == "" and row["forward_nan"] == row["forward_inf"] == "false" for row in csv.DictReader(open(table, newline=""))), "CSV")
 
     torch.jit.script(Masked(True).eval()).save(file)
-    out, _ = run("report", file, "--random", "2x6x8", "--save", saved)
+    out, _ = run("report", file, "--random", "2x6x8", "--overwrite", "--save", saved)
     _, model = document(saved.read_text())
     first = model["report"]["findings"][0]
     check((first["role"], first["function"], first["module"], first["values"]["nan"]) == ("producer", "aten::log", "", 96), str(first))

@@ -159,6 +159,39 @@ def check_control_characters(folder):
     check(r"\377ü" in done.stderr, f"show of a name that is not UTF-8: {done.stderr}")
 
 
+def check_outputs(folder):
+    """No command replaces what is there without --overwrite."""
+    maps, model = folder / "maps", folder / "net.pt"
+    x = ["--random", "2x4"]
+    outputs = {"out.safetensors": ["convert", maps, "--to", "safetensors", "--save"], "npy": ["convert", maps, "--to", "npy", "--save"],
+               "csv": ["convert", maps, "--to", "csv", "--save"], "out.json": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--save"],
+               "out.html": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--html"], "out.dot": ["trace", model, *x, "--draw"],
+               "recorded": ["record", model, *x, "--names", "fc1", "--save"], "traced": ["trace", model, *x, "--save"], "merged": ["merge", maps, maps, "--save"]}
+    if "explore" in run().stdout:
+        outputs["page.html"] = ["explore", model, *x, "--export"]
+    for name, arguments in outputs.items():
+        place = folder / "outputs" / name
+        place.parent.mkdir(exist_ok=True)
+        done = run(*arguments, place)
+        check(done.returncode == 0 and place.exists(), f"{name}: {done}")
+        content = lambda: sorted((str(file), file.read_bytes()) for file in (place.rglob("*") if place.is_dir() else [place]) if file.is_file())
+        before = content()
+        error(*arguments, place, says=[f'"{place}"', "already", "--overwrite"])
+        check(content() == before, f"{name}: was replaced")
+        # Something else was there: it is replaced as a whole.
+        if place.is_file():
+            place.write_text("old")
+        done = run(*arguments, place, "--overwrite")
+        check(done.returncode == 0 and [file for file, _ in content()] == [file for file, _ in before] and b"old" not in [text for _, text in content()],
+              f"{name}, --overwrite: {done}")
+        check(not [file for file in os.listdir(place.parent) if "torchtap-" in file], f"{name}: {os.listdir(place.parent)}")
+    mine = folder / "outputs/mine"
+    mine.mkdir()
+    (mine / "precious").write_text("x")
+    error("convert", maps, "--to", "npy", "--overwrite", "--save", mine, says=["did not write"])
+    check((mine / "precious").read_text() == "x", "a folder of somebody else")
+
+
 def check_words(folder):
     maps, model = folder / "maps", folder / "net.pt"
     x = ["--random", "2x4"]
@@ -166,7 +199,7 @@ def check_words(folder):
     error("xyzzy", says=['unknown command "xyzzy"'], silent=["did you mean"])
     help_text = subprocess.run([torchtap], capture_output=True, text=True)
     check(help_text.returncode == 0 and "Subcommands:" in help_text.stdout and help_text.stderr == "", f"a bare torchtap: {help_text}")
-    for command in ("record", "trace", "show"):
+    for command in ("record", "trace", "show", "preload", "report", "convert"):
         for columns in (70, 200):
             text = subprocess.run([torchtap, command, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": str(columns)}).stdout
             head, _, rest = text.partition("Examples:")
@@ -177,6 +210,14 @@ def check_words(folder):
     check(done.returncode == 0 and done.stderr == "" and done.stdout != "", f"--quiet: {done}")
     done = subprocess.run([torchtap, "record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet"], capture_output=True, text=True)
     check(done.returncode == 2 and "batch 0" in done.stderr, f"--quiet and an error: {done}")
+    done = run("preload", "-q", "-o", folder / "nothing", "--", "true")
+    check(done.returncode == 0 and done.stderr == "", f"preload --quiet: {done}")
+    done = run("preload", "--quiet", "--save", folder / "nothing", "--", "/no/such/program")
+    check(done.returncode == 127 and "/no/such/program" in done.stderr, f"preload --quiet of no program: {done}")
+    # One meaning each.
+    error("trace", model, *x, "--layer", "fc1", command="trace", says=['unknown option "--layer"'])
+    error("trace", model, *x, "--what", "all", command="trace", says=['unknown option "--what"'])
+    error("preload", "--every", "3", "--save", folder / "w", "--", "true", command="preload", says=['unknown option "--every"'])
     error("--versoin", says=['"--versoin"', 'did you mean "--version"?'])
     error("record", model, *x, "--sav", folder / "w", command="record", says=['unknown option "--sav"', 'did you mean "--save"?'])
     error("show", maps, "--statistics=1", command="show", says=['unknown option "--statistics"'])
@@ -270,6 +311,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_numbers(folder)
     check_control_characters(folder)
     check_words(folder)
+    check_outputs(folder)
     check_status(folder)
     check_json(folder)
 
