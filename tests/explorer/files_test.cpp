@@ -295,8 +295,9 @@ BOOST_AUTO_TEST_CASE(a_graph_that_is_no_json_object_is_an_error) {
     return path;
   };
   BOOST_TEST(parts::FileRun(written("{\"calls\": [], \"name\": \"\\u0000\"}\n")).has(parts::Mode::train));
-  for (const std::string& json : {std::string("{\"calls\": []}\0]", 15), std::string("{}\0", 3), std::string("[1]"),
-                                  std::string("{\"calls\": "), std::string("{} {}"), std::string("{\"a\": NaN}")}) {
+  for (const std::string& json :
+       {std::string("{\"calls\": []}\0]", 15), std::string("{}\0", 3), std::string("[1]"),
+        std::string("{\"calls\": "), std::string("{} {}"), std::string("{\"a\": NaN}")}) {
     const std::string path = written(json);
     BOOST_CHECK_EXCEPTION(parts::FileRun{path}, c10::ValueError, says({"run.tapx", "no JSON object"}));
   }
