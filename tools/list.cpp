@@ -99,7 +99,7 @@ std::string share_to_text(double share) {
 Json to_json(const std::vector<Form>& forms) {
   Json list = Json::array();
   for (const auto& form : forms) {
-    list.push_back(form.defined ? Json{{"shape", form.shape}, {"dtype", dtype_name(form.dtype)}}
+    list.push_back(form.defined ? Json{{"shape", form.shape}, {"dtype", dtype_text(form.dtype)}}
                                 : Json(nullptr));
   }
   return list;
@@ -224,8 +224,8 @@ void add_list(CLI::App& app) {
       ->required();
   add_input_options(*command, options->inputs, /*one_call=*/true);
   command->add_option("--depth", options->depth, "Depth limit below the root")->transform(whole_number(0));
-  auto* method =
-      command->add_option("--method", options->method, "The method to record")->capture_default_str();
+  auto* method = command->add_option("--method", options->method, "The method whose modules are listed")
+                     ->capture_default_str();
   command->add_flag("--paths", options->paths, "Full paths, as record --names takes them, instead of a tree");
   command->add_flag("--enable-grad", options->enable_grad,
                     "Run the model with gradients enabled; some modules call their submodules only then");

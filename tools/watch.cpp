@@ -57,7 +57,7 @@ std::string to_text(const std::vector<Form>& forms) {
   std::string text;
   for (const auto& form : forms) {
     if (!text.empty()) text += ", ";
-    text += form.defined ? shape_to_text(form.shape) + " " + dtype_name(form.dtype) : "none";
+    text += form.defined ? shape_to_text(form.shape) + " " + dtype_text(form.dtype) : "none";
   }
   return text.empty() ? "no tensor" : text;
 }

@@ -25,7 +25,7 @@ void add_subscription(CLI::App& command, Asked& asked) {
       .add_option("name", asked.name,
                   "The stream: what the publisher calls itself; or tcp:HOST:PORT, where torchtap relay runs")
       ->required();
-  command.add_option("--names", asked.names, "Globs on paths of modules: 'layer1.*'")->delimiter(',');
+  command.add_option("-n,--names", asked.names, "Globs on paths of modules: 'layer1.*'")->delimiter(',');
   command
       .add_option("--what", asked.what,
                   "Kinds: pre, input, output, grad-input, grad-output, other; by default all")
@@ -35,10 +35,10 @@ void add_subscription(CLI::App& command, Asked& asked) {
         words.emplace_back("other");
         return CLI::IsMember(words);
       }());
-  command.add_option("--every", asked.every, "Only every so many events of a module")
+  command.add_option("--every", asked.every, "Only every Nth event of a module")
       ->transform(tools::whole_number(1))
       ->capture_default_str();
-  command.add_option("--hz", asked.hz, "At most so many frames of a module in a second")
+  command.add_option("--hz", asked.hz, "At most this many frames of a module in a second")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--wait-for", asked.wait, "Seconds to wait for the publisher to appear")
       ->check(CLI::NonNegativeNumber);
@@ -95,7 +95,7 @@ std::string form_of(const Frame& frame) {
   // A single number would look like a value.
   const std::string text = tools::shape_to_text(shape);
   return (shape.size() == 1 ? "[" + text + "]" : text) + " " +
-         (known ? tools::dtype_name(static_cast<at::ScalarType>(frame.dtype)) : "unknown dtype");
+         (known ? tools::dtype_text(static_cast<at::ScalarType>(frame.dtype)) : "unknown dtype");
 }
 
 Statistics statistics_of(const Frame& frame, std::size_t bins) {
