@@ -216,12 +216,36 @@ class Slowly {
       }
       return true;
     };
+    // Whether stretches that begin at `second`, a period later, and so on, are told by none of their
+    // references.
+    const auto strangers = [&](std::size_t begin, std::size_t end, std::size_t period, std::size_t second) {
+      for (std::size_t k = begin; k < end; ++k) {
+        for (const std::int64_t parent : nodes_[left[k]].parents) {
+          if (parent < 0) continue;
+          if (parent < static_cast<std::int64_t>(left[k - period])) return false;
+          for (std::size_t cut = second % period; cut <= k; cut += period) {
+            if (parent < static_cast<std::int64_t>(left[cut])) return false;
+          }
+        }
+      }
+      return true;
+    };
+    std::vector<std::pair<std::size_t, std::size_t>> loops;  // of shorter periods
     for (std::size_t period = 1; 2 * period <= left.size(); ++period) {
-      for (std::size_t second = period; second + period <= left.size(); ++second) {
-        bool all = true;
-        for (std::size_t k = second; k < second + period; ++k) all = all && repeats_at(k, period);
-        for (std::size_t k = second; all && k < second + period; ++k)
-          unite(joined, left[k - period], left[k]);
+      std::size_t begin = period;
+      for (std::size_t k = period; k <= left.size(); ++k) {
+        if (k < left.size() && repeats_at(k, period)) continue;
+        bool loop = k - begin >= period;
+        const bool many = k - begin >= 2 * period;
+        for (std::size_t second = begin; loop && !many && second < begin + period; ++second) {
+          loop = !strangers(begin, k, period, second);
+        }
+        loop = loop && std::none_of(loops.begin(), loops.end(), [&](const auto& other) {
+                 return other.first <= begin - period && other.second >= k;
+               });
+        if (loop) loops.push_back({begin - period, k});
+        for (std::size_t i = begin; loop && i < k; ++i) unite(joined, left[i - period], left[i]);
+        begin = k + 1;
       }
     }
     for (const Layer& layer : joined) add(layer);
@@ -294,6 +318,30 @@ BOOST_AUTO_TEST_CASE(the_same_function_in_a_row_on_unrelated_tensors_is_no_loop)
   for (std::int64_t level = 0; level < 4; ++level) convolved.push_back(pass("conv", {-1}, {level}));
   for (const auto level : convolved) pass("relu", {level});
   BOOST_TEST(layers(pass.nodes) == "0 1 2 3 4 5 6 7");
+}
+
+BOOST_AUTO_TEST_CASE(what_only_looks_alike_side_by_side_is_no_loop) {
+  // The first states of an LSTM.
+  Pass states;
+  const auto h = states("zeros", {});
+  const auto c = states("zeros", {});
+  states("lstm", {h, c}, {1});
+  BOOST_TEST(layers(states.nodes) == "0 1 2");
+  // The same steps on two things of their own, and on three.
+  Pass apart;
+  for (int i = 0; i < 2; ++i) apart("norm", {apart("relu", {apart("rand", {})})});
+  BOOST_TEST(layers(apart.nodes) == "0 1 2 3 4 5");
+  apart("norm", {apart("relu", {apart("rand", {})})});
+  BOOST_TEST(layers(apart.nodes) == "0 1 2 0:2 1:2 2:2 0:3 1:3 2:3");
+  // One that hands something on, and one that reads the same each time.
+  Pass loop;
+  auto x = loop("input", {});
+  for (int i = 0; i < 2; ++i) x = loop("add", {x, loop("rand", {})});
+  BOOST_TEST(layers(loop.nodes) == "0 1 2 1:2 2:2");
+  Pass shared;
+  const auto y = shared("input", {});
+  for (int i = 0; i < 2; ++i) shared("norm", {shared("dropout", {y})});
+  BOOST_TEST(layers(shared.nodes) == "0 1 2 1:2 2:2");
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_over_two_things_has_two_layers) {

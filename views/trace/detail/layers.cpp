@@ -151,9 +151,10 @@ class Layers {
     std::vector<std::size_t> first(left.size());  // an earlier pass of the same layer, or itself
     for (std::size_t i = 0; i < first.size(); ++i) first[i] = i;
     for (const Run& run : runs(functions)) {
+      std::vector<std::size_t> reach(run.end - run.begin, 0);
       for (std::size_t period = run.period;
            period <= kMultiples * run.period && 2 * period <= run.end - run.begin; period += run.period) {
-        if (join_run(left, run, period, first)) break;
+        if (join_run(left, run, period, first, reach)) break;
       }
     }
     std::map<std::size_t, Members> members;
@@ -171,19 +172,51 @@ class Layers {
   /// Joins the stretches of a run in which at least one period repeats the one before it, references
   /// included. Returns whether that is the whole run.
   bool join_run(const std::vector<std::size_t>& left, const Run& run, std::size_t period,
-                std::vector<std::size_t>& first) const {
+                std::vector<std::size_t>& first, std::vector<std::size_t>& reach) const {
     std::size_t begin = run.begin + period;
     for (std::size_t i = begin; i <= run.end; ++i) {
       if (i < run.end && repeats(left[i - period], left[i])) continue;
       const std::size_t end = i;
-      if (end == run.end && begin == run.begin + period) {
+      const auto from = reach.begin() + static_cast<std::ptrdiff_t>(begin - period - run.begin);
+      // A loop of fewer operations explains all of it.
+      const bool known = end - begin >= period && *from >= end;
+      const bool loop = end - begin >= period && !known && hangs_together(left, begin, end, period);
+      if (loop) {
         unite(first, begin, end, period);
-        return true;
+        std::for_each(from, from + static_cast<std::ptrdiff_t>(end - begin + period),
+                      [&](std::size_t& to) { to = std::max(to, end); });
       }
-      if (end - begin >= period) unite(first, begin, end, period);
+      if (loop && end == run.end && begin == run.begin + period) return true;
       begin = i + 1;
     }
     return false;
+  }
+
+  /// Whether stretches know of each other: what each of them reads is the same, or wherever a stretch is said
+  /// to begin, one reads what another one made. Otherwise two are neighbours by chance, such as two zeros,
+  /// and more are taken for a loop.
+  bool hangs_together(const std::vector<std::size_t>& left, std::size_t begin, std::size_t end,
+                      std::size_t period) const {
+    if (end - begin >= 2 * period) return true;
+    std::vector<std::int64_t> crossed(period + 1, 0);  // changes, from one beginning to the next
+    for (std::size_t i = begin; i < end; ++i) {
+      for (const std::int64_t parent : nodes_[left[i]].parents) {
+        if (parent < 0) continue;
+        if (parent < static_cast<std::int64_t>(left[i - period])) return true;  // the same for all
+        const auto made = std::upper_bound(left.begin(), left.end(), static_cast<std::size_t>(parent));
+        const auto from = static_cast<std::size_t>(made - left.begin());  // the first beginning after it
+        if (from > i) continue;
+        if (i - from + 1 >= period) return true;
+        ++crossed[from % period];
+        --crossed[i % period + 1];
+        if (from % period > i % period) {  // around the end
+          ++crossed[0];
+          --crossed[period];
+        }
+      }
+    }
+    std::int64_t here = 0;
+    return std::all_of(crossed.begin(), crossed.end() - 1, [&](std::int64_t by) { return (here += by) > 0; });
   }
 
   static void unite(std::vector<std::size_t>& first, std::size_t begin, std::size_t end, std::size_t period) {

@@ -31,8 +31,8 @@ struct LayerOf {
 /// 2. or they are reached from all passes of a layer along equal edges (position of the argument, function),
 ///    first to children, then to parents, and read no parameters;
 /// 3. or, of what is left, they are back-to-back repeats in the sequence of the program (equal in function
-/// and
-///    parameters), in maximal runs, whose references reach at most one period back, or are the same.
+///    and parameters), in maximal runs, whose references reach at most one period back, or are the same, and
+///    of which there are three or that know of each other: one reads what the other made, or both the same.
 ///
 /// The question and the first rule are TorchLens's, which grows isomorphic subgraphs instead.
 std::vector<LayerOf> same_layers(const std::vector<LayerNode>& nodes);
