@@ -18,8 +18,8 @@ class Rule:
     background: typing.Optional[str] = None  # stays until the page ends; goes on once this command succeeds; $LOG has its output
 
 
-# Ports that are free, and the only machine that there is.
-PLACEHOLDERS = {"7777": "{port}", "tcp:host:": "tcp:localhost:"}
+# Ports that are free, the only machine that there is, and no file of whoever runs the tests.
+PLACEHOLDERS = {"7777": "{port}", "9000": "{port}", "tcp:host:": "tcp:localhost:", "~/.torchtap-token": "torchtap-token"}
 
 # torchrun connects ranks by libuv, which Debian 13's PyTorch was built without: it starts nothing there, as the page says.
 LIBUV = """"$PYTHON" -c 'import torch.distributed as d; d.TCPStore("localhost", 0, 1, True)'"""
