@@ -143,7 +143,7 @@ std::vector<InputInfo> Model::inputs() const {
   return inputs;
 }
 
-const std::string& Model::file() const noexcept {
+const std::string& Model::file() const& noexcept {
   return impl_->package->file();
 }
 

@@ -80,7 +80,9 @@ class TORCHTAP_API Model {
   std::int64_t calls(const std::string& path) const;
   /// The inputs; empty for a package that `torchtap.export` did not compile.
   std::vector<InputInfo> inputs() const;
-  const std::string& file() const noexcept;
+  const std::string& file() const& noexcept;
+  /// The same of a temporary, by value.
+  std::string file() && { return file(); }
   /// The package's own metadata.
   std::unordered_map<std::string, std::string> metadata() const;
   /// LibTorch's loader, for constants and the like. Hooks do not see what it runs.

@@ -19,7 +19,7 @@ Server::~Server() = default;
 Server::Server(Server&&) noexcept = default;
 Server& Server::operator=(Server&&) noexcept = default;
 
-const std::string& Server::url() const noexcept {
+const std::string& Server::url() const& noexcept {
   return server_->url();
 }
 

@@ -44,7 +44,9 @@ class TORCHTAP_API Server {
   Server& operator=(Server&&) noexcept;
 
   /// What to open in a browser: "http://127.0.0.1:8080/#token=…".
-  const std::string& url() const noexcept;
+  const std::string& url() const& noexcept;
+  /// The same of a temporary, by value.
+  std::string url() && { return url(); }
 
  private:
   std::unique_ptr<detail::HttpServer> server_;

@@ -38,7 +38,9 @@ class TORCHTAP_API Options {
   /// Counts the work of the operation of this name ("mylib::scale"), also in place of a formula of
   /// torchtap's. Throws `c10::ValueError` if the name has no namespace or the function is empty.
   Options& formula(const std::string& operation, Formula macs);
-  const std::map<std::string, Formula>& formulas() const noexcept { return formulas_; }
+  const std::map<std::string, Formula>& formulas() const& noexcept { return formulas_; }
+  /// The same of a temporary, by value.
+  std::map<std::string, Formula> formulas() && { return std::move(formulas_); }
 
   /// Whether to watch LibTorch's allocations. One report of a process can do that at a time.
   TORCH_ARG(bool, memory) = true;

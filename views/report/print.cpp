@@ -122,7 +122,7 @@ class Columns {
     if (forward_ || backward_) columns.push_back(bar());
     add(memory_, "memory", 90, [](const Line& line) {
       const std::int64_t peak = detail::peak_of(*line.module);
-      return peak == 0 && !ran(line) ? "-" : detail::size_text(peak);
+      return peak == 0 && !ran(line) ? "-" : core::detail::bytes_text(peak);
     });
     add(several_, "calls", 40, [](const Line& line) {
       const std::int64_t calls = line.module->forward.inclusive.calls;

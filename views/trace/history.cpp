@@ -123,16 +123,16 @@ std::int64_t History::dropped() const noexcept {
 std::int64_t History::copied() const noexcept {
   return graph_->copied;
 }
-const std::string& History::model() const noexcept {
+const std::string& History::model() const& noexcept {
   return graph_->model;
 }
-const std::vector<ModuleSummary>& History::modules() const noexcept {
+const std::vector<ModuleSummary>& History::modules() const& noexcept {
   return graph_->modules;
 }
-const std::vector<std::string>& History::unreached_modules() const noexcept {
+const std::vector<std::string>& History::unreached_modules() const& noexcept {
   return graph_->unreached;
 }
-const std::vector<ParameterUse>& History::parameters() const noexcept {
+const std::vector<ParameterUse>& History::parameters() const& noexcept {
   return graph_->parameters;
 }
 double History::seconds() const noexcept {
@@ -141,7 +141,7 @@ double History::seconds() const noexcept {
 double History::operation_seconds() const noexcept {
   return static_cast<double>(graph_->operation_nanoseconds) * 1e-9;
 }
-const std::string& History::error() const noexcept {
+const std::string& History::error() const& noexcept {
   return graph_->error;
 }
 

@@ -61,7 +61,7 @@ const detail::NodeData& Node::data() const noexcept {
 NodeKind Node::kind() const noexcept {
   return data().kind;
 }
-const std::string& Node::label() const noexcept {
+const std::string& Node::label() const& noexcept {
   return data().label;
 }
 std::string Node::layer_label() const {
@@ -71,13 +71,13 @@ std::string Node::short_label() const {
   const std::string brief = type() + "_" + std::to_string(data().layer_of_type);
   return passes() == 1 ? brief : brief + ":" + std::to_string(pass());
 }
-const std::string& Node::type() const noexcept {
+const std::string& Node::type() const& noexcept {
   return data().type;
 }
-const std::string& Node::name() const noexcept {
+const std::string& Node::name() const& noexcept {
   return data().name;
 }
-const std::string& Node::function() const noexcept {
+const std::string& Node::function() const& noexcept {
   return data().function;
 }
 std::int64_t Node::layer() const noexcept {
@@ -89,7 +89,7 @@ std::int64_t Node::pass() const noexcept {
 std::int64_t Node::passes() const noexcept {
   return data().passes;
 }
-const std::vector<std::int64_t>& Node::shape() const noexcept {
+const std::vector<std::int64_t>& Node::shape() const& noexcept {
   return data().shape;
 }
 at::ScalarType Node::dtype() const noexcept {
@@ -167,13 +167,13 @@ std::pair<std::int64_t, std::int64_t> Node::distance_to_output() const {
 std::vector<Argument> Node::arguments() const {
   return data().arguments;
 }
-const std::vector<ParameterUse>& Node::parameters() const noexcept {
+const std::vector<ParameterUse>& Node::parameters() const& noexcept {
   return data().parameters;
 }
-const std::vector<ModuleCall>& Node::modules() const noexcept {
+const std::vector<ModuleCall>& Node::modules() const& noexcept {
   return data().modules;
 }
-const std::vector<ModuleCall>& Node::output_of() const noexcept {
+const std::vector<ModuleCall>& Node::output_of() const& noexcept {
   return data().output_of;
 }
 bool Node::in_place() const noexcept {

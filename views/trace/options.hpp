@@ -69,8 +69,12 @@ class TORCHTAP_API Options {
   Options& save(Predicate predicate);
 
   Save saved() const noexcept { return save_; }
-  const std::vector<std::string>& names() const noexcept { return names_; }
-  const Predicate& predicate() const noexcept { return predicate_; }
+  const std::vector<std::string>& names() const& noexcept { return names_; }
+  /// The same of a temporary, by value.
+  std::vector<std::string> names() && { return std::move(names_); }
+  const Predicate& predicate() const& noexcept { return predicate_; }
+  /// The same of a temporary, by value.
+  Predicate predicate() && { return std::move(predicate_); }
 
   /// Keeps at most `bytes` bytes of tensors. A tensor counts when it takes memory that it would not take
   /// without the trace: as its own copy, or as an alias whose memory is not counted yet.

@@ -3,33 +3,24 @@
 #include <locale>
 #include <sstream>
 
+#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/core/detail/dtypes.hpp>
+#include <torchtap/core/detail/rapidjson.hpp>
 #include <torchtap/core/detail/units.hpp>
-#include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/history.hpp>
 
 namespace torchtap::views::trace {
 namespace {
 
+namespace rapid = core::detail::rapid;
 using core::detail::csv_text;
 
 std::string json_text(const std::string& text) {
-  static const char* const digits = "0123456789abcdef";
-  std::string quoted = "\"";
-  for (const char letter : text) {
-    const auto code = static_cast<unsigned char>(letter);
-    if (letter == '"' || letter == '\\') {
-      quoted += '\\';
-      quoted += letter;
-    } else if (letter == '\n') {
-      quoted += "\\n";
-    } else if (code < 0x20) {
-      quoted += std::string("\\u00") + digits[code >> 4U] + digits[code & 15U];
-    } else {
-      quoted += letter;
-    }
-  }
-  return quoted + "\"";
+  const std::string plain = core::detail::utf8_text(text);
+  rapid::StringBuffer quoted;
+  rapid::Writer<rapid::StringBuffer>(quoted).String(plain.data(), static_cast<rapid::SizeType>(plain.size()));
+  return quoted.GetString();
 }
 
 /// One cell, in a table and in JSON.
@@ -118,7 +109,7 @@ const std::vector<Column>& columns() {
       {"pass", [](const Node& node) { return number(node.pass()); }},
       {"passes", [](const Node& node) { return number(node.passes()); }},
       {"shape", [](const Node& node) { return list(node.shape(), "x", number); }},
-      {"dtype", [](const Node& node) { return Cell(storage::dtype_name(node.dtype())); }},
+      {"dtype", [](const Node& node) { return Cell(core::detail::dtype_text(node.dtype())); }},
       {"device", [](const Node& node) { return Cell(node.device().str()); }},
       {"bytes", [](const Node& node) { return number(node.bytes()); }},
       {"saved", [](const Node& node) { return flag(node.saved()); }},

@@ -6,60 +6,8 @@
 #include <torchtap/views/explorer/detail/json.hpp>
 
 namespace torchtap::views::explorer::detail {
-namespace {
 
 namespace rapid = core::detail::rapid;
-
-std::string utf8(const std::string& text) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto character = core::detail::character_at(text, at);
-    if (character.bytes == 0) {
-      constexpr const char* digits = "0123456789abcdef";
-      const auto byte = static_cast<unsigned char>(text[at++]);
-      result += std::string("\\x") + digits[byte >> 4U] + digits[byte & 15U];
-    } else {
-      result.append(text, at, character.bytes);
-      at += character.bytes;
-    }
-  }
-  return result;
-}
-
-}  // namespace
-
-std::string dtype_text(c10::ScalarType type) {
-  switch (type) {
-    case c10::ScalarType::Float:
-      return "float32";
-    case c10::ScalarType::Double:
-      return "float64";
-    case c10::ScalarType::Half:
-      return "float16";
-    case c10::ScalarType::BFloat16:
-      return "bfloat16";
-    case c10::ScalarType::Byte:
-      return "uint8";
-    case c10::ScalarType::Char:
-      return "int8";
-    case c10::ScalarType::Short:
-      return "int16";
-    case c10::ScalarType::Int:
-      return "int32";
-    case c10::ScalarType::Long:
-      return "int64";
-    case c10::ScalarType::Bool:
-      return "bool";
-    case c10::ScalarType::ComplexHalf:
-      return "complex32";
-    case c10::ScalarType::ComplexFloat:
-      return "complex64";
-    case c10::ScalarType::ComplexDouble:
-      return "complex128";
-    default:
-      return c10::toString(type);
-  }
-}
 
 struct Json::Writer {
   rapid::StringBuffer buffer;
@@ -127,12 +75,12 @@ void Json::item(double value) {
 }
 
 void Json::item(const std::string& value) {
-  const std::string text = utf8(value);
+  const std::string text = core::detail::utf8_text(value);
   writer_->json.String(text.data(), static_cast<rapid::SizeType>(text.size()));
 }
 
 void Json::key(const std::string& name) {
-  const std::string text = utf8(name);
+  const std::string text = core::detail::utf8_text(name);
   writer_->json.Key(text.data(), static_cast<rapid::SizeType>(text.size()));
 }
 void Json::put(bool value) {

@@ -2,8 +2,6 @@
 
 // JSON as the page reads it.
 
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,9 +9,6 @@
 #include <vector>
 
 namespace torchtap::views::explorer::detail {
-
-/// "float32"; c10's name for a type that Python names otherwise or not at all.
-std::string dtype_text(c10::ScalarType type);
 
 /// Writes one value, mostly an object. Numbers that are not finite become "nan", "inf" and "-inf"; bytes that
 /// are not UTF-8 become an escape.

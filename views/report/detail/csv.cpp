@@ -4,6 +4,8 @@
 #include <locale>
 #include <sstream>
 
+#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/core/detail/dtypes.hpp>
 #include <torchtap/core/detail/units.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
@@ -69,7 +71,7 @@ class Cells {
     };
     column("_names", [](const TensorInfo& tensor) { return tensor.name; });
     column("_shapes", [](const TensorInfo& tensor) { return tensor.shape; });
-    column("_dtypes", [](const TensorInfo& tensor) { return detail::dtype_text(tensor.dtype); });
+    column("_dtypes", [](const TensorInfo& tensor) { return core::detail::dtype_text(tensor.dtype); });
     column("_devices", [](const TensorInfo& tensor) { return tensor.device.str(); });
     column("_bytes", [](const TensorInfo& tensor) { return tensor.bytes; });
   }
@@ -92,7 +94,7 @@ class Cells {
   void add(const std::string& name, const std::string& value) {
     if (!first_) text_ += ',';
     first_ = false;
-    text_ += core::detail::csv_text(titles_ ? prefix_ + name : detail::utf8_text(value));
+    text_ += core::detail::csv_text(titles_ ? prefix_ + name : core::detail::utf8_text(value));
   }
 
   bool titles_;

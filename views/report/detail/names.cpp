@@ -1,9 +1,6 @@
 #include <array>
-#include <cstdio>
 #include <utility>
 
-#include <torchtap/core/detail/characters.hpp>
-#include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 
 namespace torchtap::views::report::detail {
@@ -38,20 +35,6 @@ std::optional<Value> find_value(const Table& table, const std::string& name) {
 
 }  // namespace
 
-std::string dtype_text(at::ScalarType type) {
-  const std::string name = storage::dtype_name(type);
-  return name.empty() ? c10::toString(type) : name;
-}
-
-std::optional<at::ScalarType> dtype_from(const std::string& name) {
-  if (const auto type = storage::dtype_of(name)) return type;
-  for (int i = 0; i <= static_cast<int>(at::ScalarType::Undefined); ++i) {
-    const auto type = static_cast<at::ScalarType>(i);
-    if (name == c10::toString(type)) return type;
-  }
-  return std::nullopt;
-}
-
 const char* name_of(Mark mark) {
   return find_name(kMarks, mark);
 }
@@ -66,22 +49,6 @@ std::optional<Mark> mark_from(const std::string& name) {
 
 std::optional<Role> role_from(const std::string& name) {
   return find_value<Role>(kRoles, name);
-}
-
-std::string utf8_text(const std::string& text) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t size = core::detail::character_at(text, at).bytes;
-    if (size != 0) {
-      result.append(text, at, size);
-      at += size;
-      continue;
-    }
-    char escape[8];
-    std::snprintf(escape, sizeof escape, "\\%03o", static_cast<unsigned char>(text[at++]));
-    result += escape;
-  }
-  return result;
 }
 
 }  // namespace torchtap::views::report::detail

@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include <torchtap/core/detail/dtypes.hpp>
 #include <torchtap/core/detail/format.hpp>
 #include <torchtap/core/detail/rapidjson.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
@@ -68,7 +69,7 @@ class Reader {
         dtypes.size(), " dtypes, ", devices.size(), " devices and ", bytes.size(),
         " sizes; they should be as many.");
     for (std::size_t i = 0; i < size; ++i) {
-      const auto dtype = detail::dtype_from(dtypes[i]);
+      const auto dtype = core::detail::dtype_of_text(dtypes[i]);
       tensors.push_back({names[i], shapes[i], dtype.value_or(at::ScalarType::Undefined),
                          device(name + "_devices", devices[i]), bytes[i]});
     }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <torchtap/core/detail/dtypes.hpp>
 #include <torchtap/core/detail/units.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/lines.hpp>
@@ -36,8 +37,8 @@ std::string time_sentence(const ModuleRow& row, const Times& times, std::int64_t
   }
   if (repeats <= 1) return text(times.median);
   return text(times.median) + ", the median of " + counted(repeats, "repeat") + " (at least " +
-         text(times.min) + ", nine of ten within " + text(times.p90) + "; the first call took " +
-         text(times.first) + ")";
+         text(times.min) + (repeats >= 10 ? ", nine of ten within " + text(times.p90) : "") +
+         "; the first call took " + text(times.first) + ")";
 }
 
 /// What of the run was neither in modules nor torchtap's own, if it is a tenth or more.
@@ -169,7 +170,7 @@ std::string title_of(const Results& results) {
       break;
     }
     text += (number == 1 ? ", input " : ", ") + core::detail::shape_text(input.shape, "scalar") + " " +
-            dtype_text(input.dtype) + " on " + input.device.str();
+            core::detail::dtype_text(input.dtype) + " on " + input.device.str();
   }
   if (results.repeats > 0) {
     text += "; " + counted(results.repeats, "repeat");

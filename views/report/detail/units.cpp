@@ -35,8 +35,4 @@ std::string duration_text(double seconds, bool ascii, const char* gap) {
   return scaled(seconds * 1e9, {"ns", ascii ? "us" : "µs", "ms", "s"}, gap, true);
 }
 
-std::string size_text(std::int64_t bytes, const char* gap) {
-  return scaled(static_cast<double>(bytes), {"B", "kB", "MB", "GB", "TB", "PB", "EB"}, gap, true);
-}
-
 }  // namespace torchtap::views::report::detail

@@ -11,7 +11,5 @@ namespace torchtap::views::report::detail {
 std::string amount_text(std::int64_t number, const char* gap = "");
 /// "120ms"; with `ascii`, "us" for microseconds.
 std::string duration_text(double seconds, bool ascii, const char* gap = "");
-/// "51.4MB", in powers of 1000.
-std::string size_text(std::int64_t bytes, const char* gap = "");
 
 }  // namespace torchtap::views::report::detail

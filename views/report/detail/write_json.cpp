@@ -2,6 +2,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/core/detail/dtypes.hpp>
 #include <torchtap/core/detail/rapidjson.hpp>
 #include <torchtap/core/detail/units.hpp>
 #include <torchtap/version.hpp>
@@ -51,7 +53,7 @@ class Writer {
     };
     column("_names", [](const TensorInfo& tensor) { return tensor.name; });
     column("_shapes", [](const TensorInfo& tensor) { return tensor.shape; });
-    column("_dtypes", [](const TensorInfo& tensor) { return detail::dtype_text(tensor.dtype); });
+    column("_dtypes", [](const TensorInfo& tensor) { return core::detail::dtype_text(tensor.dtype); });
     column("_devices", [](const TensorInfo& tensor) { return tensor.device.str(); });
     column("_bytes", [](const TensorInfo& tensor) { return tensor.bytes; });
   }
@@ -84,7 +86,7 @@ class Writer {
     json_.EndObject();
   }
   void text(const std::string& text, bool key = false) {
-    const std::string good = detail::utf8_text(text);
+    const std::string good = core::detail::utf8_text(text);
     const auto size = static_cast<core::detail::rapid::SizeType>(good.size());
     if (key) {
       json_.Key(good.data(), size);
