@@ -113,11 +113,11 @@ BOOST_AUTO_TEST_CASE(a_module_that_two_others_share_is_called_inside_of_each) {
   shared.define("def forward(self, x):\n  return x + 1\n");
   for (torch::jit::Module* const module : {&a, &b}) {
     module->register_module("inner", shared);
-    module->define("def forward(self, x):\n  return self.inner(x) * 2\n");
+    module->define("def forward(self, x):\n  return self.inner.forward(x) * 2\n");
   }
   net.register_module("a", a);
   net.register_module("b", b);
-  net.define("def forward(self, x):\n  return self.b(self.a(x))\n");
+  net.define("def forward(self, x):\n  return self.b.forward(self.a.forward(x))\n");
   explorer::Explorer watched;
   watched.watch(net);
   net.forward({torch::ones({2})});

@@ -58,6 +58,23 @@ const void* address_of(const model::ModuleRef& root) {
                          : static_cast<const void*>(&root.module());
 }
 
+/// Those that a call of the module may be inside of, the outermost first. A module of TorchScript that
+/// several others share may be called inside of each.
+std::vector<std::int32_t> modules_around(const model::ModuleRef& module,
+                                         const std::vector<model::ModuleRef>& modules) {
+  std::vector<std::string> paths{module.path()};
+  if (module.scripted()) paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
+  std::vector<std::int32_t> around;
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    const std::string above = modules[i].path().empty() ? "" : modules[i].path() + ".";
+    const auto is_below = [&](const std::string& path) {
+      return !path.empty() && path.compare(0, above.size(), above) == 0;
+    };
+    if (std::any_of(paths.begin(), paths.end(), is_below)) around.push_back(static_cast<std::int32_t>(i));
+  }
+  return around;
+}
+
 }  // namespace
 
 Session::Session(Options given, Place place)
@@ -107,7 +124,10 @@ void Session::attach_all(const std::vector<model::ModuleRef>& modules, const sel
     owner_ = root.module().weak_from_this();
     owned_ = !owner_.expired();
   }
-  for (const model::ModuleRef& module : modules) describe(module);
+  for (const model::ModuleRef& module : modules) {
+    describe(module);
+    around_.push_back(modules_around(module, modules));
+  }
   hooks::DeferredCompile batch;
   for (std::size_t i = 0; i < modules.size(); ++i) {
     const bool wanted =
@@ -148,20 +168,7 @@ void Session::describe(const model::ModuleRef& module) {
     info.parameters.push_back(std::move(parameter));
   }
   if (!module.scripted()) info.attributes = attributes_of(module.module());
-  std::vector<std::string> paths{module.path()};
-  // A shared module of TorchScript may be called inside of any of those that have it.
-  if (scripted_) paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
-  std::vector<std::int32_t> around;
-  run_->with_graph([&](Graph& graph) {
-    for (std::size_t i = 0; i < graph.modules.size(); ++i) {
-      const std::string above = graph.modules[i].path.empty() ? "" : graph.modules[i].path + ".";
-      if (std::any_of(paths.begin(), paths.end(),
-                      [&](const std::string& path) { return path.compare(0, above.size(), above) == 0; }))
-        around.push_back(static_cast<std::int32_t>(i));
-    }
-    graph.modules.push_back(std::move(info));
-  });
-  around_.push_back(std::move(around));
+  run_->with_graph([&](Graph& graph) { graph.modules.push_back(std::move(info)); });
 }
 
 void Session::attach_to(const model::ModuleRef& module, std::int32_t index) {
