@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """What Doxygen reads of a header: the header, and a comment on members that mean the same in every class and say so by
 their names and types, where they have none. Everything else without a comment stays a warning."""
+
 import re
 import sys
 
 CONVENTIONS = [
     (r"void serialize\(Archive& archive\)", "Reads or writes configuration and state, for cereal."),
-    (r"void (save|load)\((core::)?(Out|In)putArchive& archive\)", "Writes or reads configuration and state, for cereal."),
+    (
+        r"void (save|load)\((core::)?(Out|In)putArchive& archive\)",
+        "Writes or reads configuration and state, for cereal.",
+    ),
     (r"\w+ fresh\(\) const", "The same configuration without samples."),
     (r"std::string describe\(\) const", "The name with its configuration, for messages and manifests."),
     (r"bool commutative\(\) const", "Whether samples may come in any order; see `core::is_reduction_v`."),

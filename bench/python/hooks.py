@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a hook costs in plain PyTorch, beside bench/core.cpp: empty, and one that adds up outputs as torchfunc's recorders
 do. In the JSON of Google Benchmark."""
+
 import json
 import time
 

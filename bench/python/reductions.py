@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Times the statistics of bench/reductions.cpp in plain PyTorch. Prints Google Benchmark's JSON."""
+
 import json
 import time
 

@@ -1,4 +1,5 @@
 """Writes torchvision's ResNet-18, untrained, as a TorchScript file. usage: resnet18.py FILE"""
+
 import sys
 
 import torch

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Times torch.save and torch.load for the data of bench/storage.cpp. Prints Google Benchmark's JSON."""
+
 import argparse
 import json
 import os
@@ -22,8 +23,15 @@ def measure(name, call, before=lambda: None):
         start = time.perf_counter()
         result = call()
         seconds = time.perf_counter() - start
-        runs.append({"run_name": name, "run_type": "iteration", "real_time": seconds * 1e3, "cpu_time": seconds * 1e3,
-                     "time_unit": "ms"})
+        runs.append(
+            {
+                "run_name": name,
+                "run_type": "iteration",
+                "real_time": seconds * 1e3,
+                "cpu_time": seconds * 1e3,
+                "time_unit": "ms",
+            }
+        )
         del result
 
 

@@ -3,8 +3,10 @@ the new columns of a series. Prints what it got when it is ended.
 
 usage: viewers.py URL COUNT      a COUNT of 0 only keeps a processor busy
 """
+
 import asyncio
 import base64
+import json
 import os
 import signal
 import struct
@@ -20,8 +22,10 @@ got = {"viewers": 0, "notices": 0, "columns": 0}
 
 async def fetch(path):
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    writer.write(f"GET /api/v1{path} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {token}\r\n"
-                 "Connection: close\r\n\r\n".encode())
+    writer.write(
+        f"GET /api/v1{path} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {token}\r\n"
+        "Connection: close\r\n\r\n".encode()
+    )
     answer = await reader.read()
     writer.close()
     assert answer.startswith(b"HTTP/1.1 200"), answer[:100]
@@ -31,11 +35,13 @@ async def fetch(path):
 async def live():
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     key = base64.b64encode(os.urandom(16)).decode()
-    writer.write(f"GET /api/v1/live HTTP/1.1\r\nHost: {url.netloc}\r\nOrigin: http://{url.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                 f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
+    writer.write(
+        f"GET /api/v1/live HTTP/1.1\r\nHost: {url.netloc}\r\nOrigin: http://{url.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
     answer = await reader.readuntil(b"\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 101"), answer
-    first = ('{"token":"%s"}' % token).encode()
+    first = json.dumps({"token": token}).encode()
     writer.write(bytes([0x81, 0x80 | len(first), 0, 0, 0, 0]) + first)
     got["viewers"] += 1
     while True:

@@ -13,6 +13,7 @@ The recordings were computed in float32, so they differ from float64 by rounding
   - for counts of values (bins, zeros), 1e-5 of all values, as values on an edge may be counted elsewhere;
   - for other counts, zero.
 """
+
 import argparse
 import gzip
 import json
@@ -23,8 +24,18 @@ import sys
 import torch
 import torch.nn.functional as F
 
-MODULES = {"conv1": "Conv2d", "relu1": "ReLU", "pool1": "MaxPool2d", "conv2": "Conv2d", "relu2": "ReLU",
-           "pool2": "MaxPool2d", "flatten": "Flatten", "fc1": "Linear", "relu3": "ReLU", "fc2": "Linear"}
+MODULES = {
+    "conv1": "Conv2d",
+    "relu1": "ReLU",
+    "pool1": "MaxPool2d",
+    "conv2": "Conv2d",
+    "relu2": "ReLU",
+    "pool2": "MaxPool2d",
+    "flatten": "Flatten",
+    "fc1": "Linear",
+    "relu3": "ReLU",
+    "fc2": "Linear",
+}
 VALUES, SHAPES, EDGES = 1e-5, 1e-4, 1e-5
 
 failed = []
@@ -74,8 +85,8 @@ def read_idx(folder, name, most):
     path = pathlib.Path(folder, name)
     content = path.read_bytes() if path.exists() else gzip.open(f"{path}.gz").read()
     dimensions = content[3]
-    sizes = [int.from_bytes(content[4 + 4 * i:8 + 4 * i], "big") for i in range(dimensions)]
-    data = torch.frombuffer(bytearray(content[4 + 4 * dimensions:]), dtype=torch.uint8)
+    sizes = [int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions)]
+    data = torch.frombuffer(bytearray(content[4 + 4 * dimensions :]), dtype=torch.uint8)
     return data.reshape(sizes)[:most]
 
 
@@ -117,11 +128,15 @@ class Statistics:
     def moments(self):
         n, *sums = self.powers
         m1, m2, m3, m4 = (s / n for s in sums)
-        variance = m2 - m1 ** 2
-        third = m3 - 3 * m1 * m2 + 2 * m1 ** 3
-        fourth = m4 - 4 * m1 * m3 + 6 * m1 ** 2 * m2 - 3 * m1 ** 4
-        return {"mean": m1, "variance": variance * n / (n - 1), "skewness": third / variance ** 1.5,
-                "kurtosis": fourth / variance ** 2 - 3}
+        variance = m2 - m1**2
+        third = m3 - 3 * m1 * m2 + 2 * m1**3
+        fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+        return {
+            "mean": m1,
+            "variance": variance * n / (n - 1),
+            "skewness": third / variance**1.5,
+            "kurtosis": fourth / variance**2 - 3,
+        }
 
 
 def check_testing(folder, run, data):
@@ -134,8 +149,10 @@ def check_testing(folder, run, data):
     linears = recording(folder / "linear_inputs", "ForwardPre", {"fc1": sum(batches), "fc2": sum(batches)})
     relus = recording(folder / "relus", "ForwardOutput", {n: sum(batches) for n in MODULES if n.startswith("relu")})
     outputs = recording(folder / "outputs", "ForwardOutput", {name: sum(batches) for name in MODULES})
-    means = [recording(folder / "class_means" / str(label), "ForwardOutput", {"relu3": batches[label]})
-             for label in range(10)]
+    means = [
+        recording(folder / "class_means" / str(label), "ForwardOutput", {"relu3": batches[label]})
+        for label in range(10)
+    ]
 
     edges = {name: relus[name]["histogram.edges"] for name in relus}
     statistics = {name: Statistics(edges.get(name)) for name in MODULES}
@@ -169,11 +186,20 @@ def check_testing(folder, run, data):
         counts, width = got["histogram.counts"], edges[name].diff()
         moved = (counts - want.bins).abs().sum() / 2 / want.powers[0]
         report(f"relus  {name}  histogram", float(moved), EDGES)
-        require(f"relus  {name}  every value is in a bin",
-                int(counts.sum()) == want.powers[0] and float(got["histogram.underflow"]) == 0 ==
-                float(got["histogram.overflow"]) == float(got["histogram.nan"]))
-        require(f"relus  {name}  edges", bool((width == width[0]).all()) and
-                math.frexp(float(width[0]))[0] == 0.5 and want.most <= float(edges[name][-1]) * (1 + VALUES))
+        require(
+            f"relus  {name}  every value is in a bin",
+            int(counts.sum()) == want.powers[0]
+            and float(got["histogram.underflow"])
+            == 0
+            == float(got["histogram.overflow"])
+            == float(got["histogram.nan"]),
+        )
+        require(
+            f"relus  {name}  edges",
+            bool((width == width[0]).all())
+            and math.frexp(float(width[0]))[0] == 0.5
+            and want.most <= float(edges[name][-1]) * (1 + VALUES),
+        )
 
     # The numbers of the table: the largest difference over all modules.
     worst = {}
@@ -183,10 +209,12 @@ def check_testing(folder, run, data):
         shape = tuple(forward(parameters, images[:1].unsqueeze(1))[name].shape[1:])
         require(f"outputs  {name}  shape", tuple(got["last.value"].shape) == shape)
         require(f"outputs  {name}  elements", int(got["count.elements"]) == want.powers[0])
-        differences = {"min": abs(float(got["min.value"]) - want.least) / scale,
-                       "max": abs(float(got["max.value"]) - want.most) / scale,
-                       "zeros": abs(int(got["count.zeros"]) - want.zeros) / want.powers[0],
-                       "nan, inf": int(got["count.nan"]) + int(got["count.inf"])}
+        differences = {
+            "min": abs(float(got["min.value"]) - want.least) / scale,
+            "max": abs(float(got["max.value"]) - want.most) / scale,
+            "zeros": abs(int(got["count.zeros"]) - want.zeros) / want.powers[0],
+            "nan, inf": int(got["count.nan"]) + int(got["count.inf"]),
+        }
         moments = want.moments()
         deviation = math.sqrt(moments["variance"])
         differences["mean"] = abs(float(got["moments.mean"]) - moments["mean"]) / deviation
@@ -204,8 +232,10 @@ def check_training(folder, run):
     require("gradients  steps", run["steps"] == run["epochs"] * epoch)
     for name in layers:
         norms = torch.stack(gradients[name])
-        require(f"gradients  {name}  numbers", norms.shape == (run["steps"],) and
-                bool(torch.isfinite(norms).all()) and bool((norms > 0).all()))
+        require(
+            f"gradients  {name}  numbers",
+            norms.shape == (run["steps"],) and bool(torch.isfinite(norms).all()) and bool((norms > 0).all()),
+        )
     for which, index in ("first", 0), ("last", -1):
         step = load(folder / f"{which}_step.pt")
         parameters = {name: tensor.double() for name, tensor in step["parameters"].items()}

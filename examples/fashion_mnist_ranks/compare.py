@@ -4,6 +4,7 @@ but for the rounding of another order of sums; counts and extrema exactly.
 
 usage: compare.py RANKS ONE
 """
+
 import json
 import math
 import pathlib
@@ -39,13 +40,20 @@ def differences(name, got, want):
 
 def main():
     ranks, one = (pathlib.Path(folder) for folder in sys.argv[1:3])
-    files = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) for folder in (ranks, one)]
+    files = [
+        sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) for folder in (ranks, one)
+    ]
     wrong = [] if files[0] == files[1] else [f"other files: {sorted(set(files[0]) ^ set(files[1]))}"]
     compared = 0
     for name in files[1]:
         if name.endswith("manifest.json") and name in files[0]:
-            lists = [[(e["path"], e["type"], e["kind"], e["samples"], e["file"])
-                      for e in json.loads((folder / name).read_text())["entries"]] for folder in (ranks, one)]
+            lists = [
+                [
+                    (e["path"], e["type"], e["kind"], e["samples"], e["file"])
+                    for e in json.loads((folder / name).read_text())["entries"]
+                ]
+                for folder in (ranks, one)
+            ]
             if lists[0] != lists[1]:
                 wrong.append(f"{name}: {lists[0]} and not {lists[1]}")
         if not name.endswith(".pt") or name not in files[0]:

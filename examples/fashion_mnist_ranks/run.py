@@ -5,6 +5,7 @@ usage: run.py [--last COMMAND] N PROGRAM [arguments]
 
 COMMAND is one further rank, after the others.
 """
+
 import argparse
 import os
 import shlex
@@ -27,8 +28,9 @@ def main():
         port = probe.getsockname()[1]
     ranks = []
     for rank, command in enumerate(commands):
-        env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(len(commands)), MASTER_ADDR="127.0.0.1",
-                   MASTER_PORT=str(port))
+        env = dict(
+            os.environ, RANK=str(rank), WORLD_SIZE=str(len(commands)), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+        )
         ranks.append(subprocess.Popen(command, env=env, stdout=None if rank == 0 else subprocess.DEVNULL))
     # A rank that fails makes all fail, with a status that says so if a signal ended it, too.
     return max(abs(process.wait()) for process in ranks)

@@ -9,6 +9,7 @@
 Needs PyTorch 2.6 or newer and libtorchtap_taps.so. That library is searched for beside this file, in the folders of
 the installation around it, and by the dynamic linker; the variable TORCHTAP_TAPS_LIBRARY names another one.
 """
+
 import contextlib
 import ctypes
 import difflib
@@ -39,17 +40,22 @@ def _find_library():
 
 def _load():
     if not hasattr(torch._inductor, "aoti_compile_and_package"):
-        raise ImportError(f"torchtap.export needs PyTorch 2.6 or newer, which makes AOTInductor packages; this is "
-                          f"{torch.__version__}.")
+        raise ImportError(
+            f"torchtap.export needs PyTorch 2.6 or newer, which makes AOTInductor packages; this is "
+            f"{torch.__version__}."
+        )
     library = _find_library()
     try:
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)  # packages refer to its symbols
         torch.ops.load_library(library)
     except OSError as error:
-        raise ImportError(f"torchtap.export cannot load its operators: {error}. Install torchtap::exported, or set "
-                          "TORCHTAP_TAPS_LIBRARY to the path of libtorchtap_taps.so.") from error
+        raise ImportError(
+            f"torchtap.export cannot load its operators: {error}. Install torchtap::exported, or set "
+            "TORCHTAP_TAPS_LIBRARY to the path of libtorchtap_taps.so."
+        ) from error
     # Without an effect the compiler would remove a call that returns nothing.
     from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+
     for name in ("tap", "tap_"):
         torch.library.register_fake(f"torchtap::{name}")(lambda xs, path, kind: None)
     _register_effectful_op(torch.ops.torchtap.tap.default, _EffectType.ORDERED)
@@ -78,7 +84,9 @@ def _as_list(name, patterns):
         patterns = [patterns]
     patterns = list(patterns)
     if not patterns or not all(isinstance(one, str) for one in patterns):
-        raise ValueError(f"torchtap.export: {name} has to be a list of patterns, or None for everything; got {patterns!r}.")
+        raise ValueError(
+            f"torchtap.export: {name} has to be a list of patterns, or None for everything; got {patterns!r}."
+        )
     return patterns
 
 
@@ -91,17 +99,24 @@ def _select(modules, names, types):
         return patterns is None or any(fnmatch.fnmatchcase(one, p) for p in patterns for one in candidates)
 
     for what, patterns, all_of_them in (
-            ("name", names, [one for path, (aliases, _) in modules.items() for one in (path, *aliases)]),
-            ("type", types, [*dict.fromkeys(short.values()), *dict.fromkeys(q for _, q in modules.values())])):
+        ("name", names, [one for path, (aliases, _) in modules.items() for one in (path, *aliases)]),
+        ("type", types, [*dict.fromkeys(short.values()), *dict.fromkeys(q for _, q in modules.values())]),
+    ):
         for pattern in patterns or ():
             if not any(fnmatch.fnmatchcase(one, pattern) for one in all_of_them):
-                raise ValueError(f"torchtap.export: no module has the {what} {pattern!r}; the nearest are "
-                                 f"{_nearest(pattern, all_of_them)}.")
-    chosen = [path for path, (aliases, qualified) in modules.items()
-              if match(names, (path, *aliases)) and match(types, (short[path], qualified))]
+                raise ValueError(
+                    f"torchtap.export: no module has the {what} {pattern!r}; the nearest are "
+                    f"{_nearest(pattern, all_of_them)}."
+                )
+    chosen = [
+        path
+        for path, (aliases, qualified) in modules.items()
+        if match(names, (path, *aliases)) and match(types, (short[path], qualified))
+    ]
     if not chosen:
-        raise ValueError(f"torchtap.export: names={names!r} and types={types!r} together select none of the "
-                         f"{len(modules)} modules.")
+        raise ValueError(
+            f"torchtap.export: names={names!r} and types={types!r} together select none of the {len(modules)} modules."
+        )
     return chosen
 
 
@@ -157,8 +172,10 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
     The model as a whole needs no tap. A call that passes no tensor has none. The model itself is left as it was.
     """
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"torchtap.export.tapped: expected a torch.nn.Module, got {type(model).__name__}; for a program "
-                        "that was exported already use torchtap.export.tap.")
+        raise TypeError(
+            f"torchtap.export.tapped: expected a torch.nn.Module, got {type(model).__name__}; for a program "
+            "that was exported already use torchtap.export.tap."
+        )
     if not inputs and not outputs:
         raise ValueError("torchtap.export.tapped: inputs and outputs are both False, so nothing would be tapped.")
     found = _named_modules(model)
@@ -187,7 +204,9 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
                 return None
             if replace:
                 if inputs:
-                    output = _replaced_beside(entered, output, path, _kind("output", f"{entered_slots}|{slots}", *about))
+                    output = _replaced_beside(
+                        entered, output, path, _kind("output", f"{entered_slots}|{slots}", *about)
+                    )
                     return output
                 return _replaced(output, path, _kind("output", slots, *about))
             slots = f"{entered_slots}|{slots}" if inputs else slots
@@ -200,13 +219,19 @@ def tapped(model, names=None, types=None, *, inputs=False, outputs=True, replace
             handles.append(module.register_forward_hook(after, with_kwargs=True))
 
     try:
-        for path in _select({path: (aliases, _qualified(module)) for path, (aliases, module) in found.items()}, names, types):
+        for path in _select(
+            {path: (aliases, _qualified(module)) for path, (aliases, module) in found.items()}, names, types
+        ):
             if isinstance(found[path][1], torch.jit.ScriptModule):
-                raise TypeError(f"torchtap.export.tapped: {path!r} is a TorchScript module, which torch.export does not "
-                                "look into; export the original one.")
+                raise TypeError(
+                    f"torchtap.export.tapped: {path!r} is a TorchScript module, which torch.export does not "
+                    "look into; export the original one."
+                )
             if _BREAKS & set(path):
-                raise ValueError(f"torchtap.export.tapped: the path {path!r} has one of the letters "
-                                 f"{' '.join(sorted(_BREAKS - {chr(10)}))}, which a tap cannot hold.")
+                raise ValueError(
+                    f"torchtap.export.tapped: the path {path!r} has one of the letters "
+                    f"{' '.join(sorted(_BREAKS - {chr(10)}))}, which a tap cannot hold."
+                )
             watch(path, found[path][1], found[path][0])
         yield model
     finally:
@@ -224,7 +249,9 @@ def _replaced_beside(entered, output, path, kind):
 
 def _check_program(call, program):
     if not isinstance(program, torch.export.ExportedProgram):
-        raise TypeError(f"torchtap.export.{call}: expected what torch.export.export returns, got {type(program).__name__}.")
+        raise TypeError(
+            f"torchtap.export.{call}: expected what torch.export.export returns, got {type(program).__name__}."
+        )
 
 
 def _stack(node):
@@ -234,11 +261,13 @@ def _stack(node):
         if not isinstance(path, str) or path.startswith("_empty_nn"):  # of sizes of dynamic dimensions
             return []
         if path.startswith("L['self']"):  # strict mode
-            path = path[len("L['self']"):].lstrip(".")
+            path = path[len("L['self']") :].lstrip(".")
         elif path.startswith("L["):
-            raise ValueError("torchtap.export.tap: the program was exported with strict=True from a model whose forward "
-                             f"does not call its first parameter self, so paths of its modules are lost ({path}); export "
-                             "it with strict=False.")
+            raise ValueError(
+                "torchtap.export.tap: the program was exported with strict=True from a model whose forward "
+                f"does not call its first parameter self, so paths of its modules are lost ({path}); export "
+                "it with strict=False."
+            )
         if not isinstance(qualified, str):
             qualified = f"{qualified.__module__}.{qualified.__qualname__}"
         result.append((key, path.partition("@")[0], qualified))
@@ -274,8 +303,10 @@ def tap(program, names=None, types=None):
     calls = _calls(graph)
     modules = {path: ([], qualified) for path, qualified, _ in calls}
     if not modules:
-        raise ValueError("torchtap.export.tap: the program does not say which modules its operations belong to "
-                         "(nn_module_stack); it was exported without, or decomposed. Tap it before.")
+        raise ValueError(
+            "torchtap.export.tap: the program does not say which modules its operations belong to "
+            "(nn_module_stack); it was exported without, or decomposed. Tap it before."
+        )
     chosen = set(_select(modules, names, types))
     paths = set(modules)
     placed = []
@@ -283,11 +314,16 @@ def tap(program, names=None, types=None):
         if path not in chosen:
             continue
         inside = set(nodes)
-        outs = [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)
-                and any(user not in inside for user in node.users)]
+        outs = [
+            node
+            for node in nodes
+            if isinstance(node.meta.get("val"), torch.Tensor) and any(user not in inside for user in node.users)
+        ]
         if outs:
             leaf = not any(other.startswith(path + ".") for other in paths)
-            placed.append((max(nodes, key=order.get), outs, path, _kind("output", "T" * len(outs), _clean(qualified), leaf, [])))
+            placed.append(
+                (max(nodes, key=order.get), outs, path, _kind("output", "T" * len(outs), _clean(qualified), leaf, []))
+            )
     # Where several calls end at one node, the innermost is tapped first.
     for last, outs, path, kind in sorted(placed, key=lambda one: one[2].count(".")):
         with graph.inserting_after(last):
@@ -311,10 +347,21 @@ def taps(program):
     for node in _tap_nodes(program):
         _, path, kind = node.args
         when, slots, qualified, leaf, aliases = (kind.split(";") + [""] * 4)[:5]
-        one = found.setdefault(path, {
-            "path": path, "aliases": [alias for alias in aliases.split(",") if alias], "type": qualified.rsplit(".", 1)[-1],
-            "qualified_type": qualified, "leaf": bool(leaf), "calls": 0, "inputs": False, "outputs": False,
-            "replaceable": node.target is _WRITE, "_by": {}})
+        one = found.setdefault(
+            path,
+            {
+                "path": path,
+                "aliases": [alias for alias in aliases.split(",") if alias],
+                "type": qualified.rsplit(".", 1)[-1],
+                "qualified_type": qualified,
+                "leaf": bool(leaf),
+                "calls": 0,
+                "inputs": False,
+                "outputs": False,
+                "replaceable": node.target is _WRITE,
+                "_by": {},
+            },
+        )
         one["_by"][when] = one["_by"].get(when, 0) + 1
         one["inputs"] |= when == "input"
         one["outputs"] |= when == "output"
@@ -326,8 +373,10 @@ def taps(program):
         parts = path.split(".")
         for end in range(1, len(parts) + 1):
             first.setdefault(".".join(parts[:end]), number)
-    return sorted(found.values(), key=lambda one: [first[".".join(one["path"].split(".")[:end])]
-                                                   for end in range(1, one["path"].count(".") + 2)])
+    return sorted(
+        found.values(),
+        key=lambda one: [first[".".join(one["path"].split(".")[:end])] for end in range(1, one["path"].count(".") + 2)],
+    )
 
 
 def _inputs(program):
@@ -338,8 +387,13 @@ def _inputs(program):
         value = values.get(name) if isinstance(name, str) else None
         if not isinstance(value, torch.Tensor):
             return []
-        result.append({"name": name, "dtype": str(value.dtype).replace("torch.", ""),
-                       "shape": [str(int(size)) if isinstance(size, int) else str(size) for size in value.shape]})
+        result.append(
+            {
+                "name": name,
+                "dtype": str(value.dtype).replace("torch.", ""),
+                "shape": [str(int(size)) if isinstance(size, int) else str(size) for size in value.shape],
+            }
+        )
     return result
 
 
@@ -359,24 +413,36 @@ def compile(program, package_path=None, inductor_configs=None):
     _check_program("compile", program)
     modules = taps(program)
     if not modules:
-        raise ValueError("torchtap.export.compile: nothing is tapped in this program; export it within "
-                         "torchtap.export.tapped(model), or call torchtap.export.tap(program).")
+        raise ValueError(
+            "torchtap.export.compile: nothing is tapped in this program; export it within "
+            "torchtap.export.tapped(model), or call torchtap.export.tap(program)."
+        )
     if package_path is not None and not str(package_path).endswith(".pt2"):
         raise ValueError(f"torchtap.export.compile: package_path has to end in .pt2, got {str(package_path)!r}.")
     qualified = _root_type(program)
-    listing = {"format": _FORMAT, "type": qualified.rsplit(".", 1)[-1], "qualified_type": qualified, "modules": modules,
-               "inputs": _inputs(program)}
+    listing = {
+        "format": _FORMAT,
+        "type": qualified.rsplit(".", 1)[-1],
+        "qualified_type": qualified,
+        "modules": modules,
+        "inputs": _inputs(program),
+    }
     configs = dict(inductor_configs or {})
     metadata = dict(configs.get("aot_inductor.metadata") or {})
     if "torchtap" in metadata:
-        raise ValueError("torchtap.export.compile: the metadata in inductor_configs has a key \"torchtap\", under which "
-                         "the list of taps is stored; use another one.")
+        raise ValueError(
+            'torchtap.export.compile: the metadata in inductor_configs has a key "torchtap", under which '
+            "the list of taps is stored; use another one."
+        )
     configs["aot_inductor.metadata"] = {**metadata, "torchtap": json.dumps(listing)}
     if hasattr(torch._inductor.config.aot_inductor, "custom_ops_to_c_shims"):
         # Newer versions can call a C function directly, past the dispatcher.
         shims = dict(configs.get("aot_inductor.custom_ops_to_c_shims") or {})
-        arguments = "(const AtenTensorHandle* xs, int64_t count, const char* path, const char* kind, AtenTensorHandle* none)"
+        arguments = (
+            "(const AtenTensorHandle* xs, int64_t count, const char* path, const char* kind, AtenTensorHandle* none)"
+        )
         shims[_READ] = [f"AOTITorchError aoti_torch_{device}_tap{arguments}" for device in ("cpu", "cuda")]
         configs["aot_inductor.custom_ops_to_c_shims"] = shims
     return torch._inductor.aoti_compile_and_package(
-        program, package_path=None if package_path is None else str(package_path), inductor_configs=configs)
+        program, package_path=None if package_path is None else str(package_path), inductor_configs=configs
+    )

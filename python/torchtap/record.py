@@ -6,6 +6,7 @@
 Writes `names.json`, the paths of the modules that ran, and for the i-th of them `i.pt`, a list with the first tensor of
 each call's result, as in torchtap's recorders. `calls.json` has the i of each call in order of return.
 """
+
 import contextlib
 import json
 import os
@@ -29,6 +30,7 @@ def record_folder(model, folder):
         def keep(module, inputs, output):
             outputs.setdefault(name, []).append(first_tensor(output))
             calls.append(list(outputs).index(name))
+
         return keep
 
     handles = [module.register_forward_hook(hook(name)) for name, module in model.named_modules()]

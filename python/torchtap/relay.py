@@ -1,6 +1,7 @@
 """Reads over TCP what torchtap relay sends: torchtap.stream.Reader("tcp:HOST:PORT", names=["layer1*"], token="…").
 
 No frame is waited for; `missed` counts those that the relay left out. docs/format.md specifies the bytes."""
+
 import hmac
 import socket
 import struct
@@ -30,8 +31,13 @@ class RelayReader:
         if hello[6] and not token:
             raise ValueError(f"{name} wants a token")
         wish = subscription(names, kinds, every, hz, when_full)
-        self.socket.sendall(b"TTH1\1\0\0\0" + hmac.digest(token.encode(), hello[8:], "sha256")
-                            + b"TTM1" + struct.pack("<I", len(wish)) + wish)
+        self.socket.sendall(
+            b"TTH1\1\0\0\0"
+            + hmac.digest(token.encode(), hello[8:], "sha256")
+            + b"TTM1"
+            + struct.pack("<I", len(wish))
+            + wish
+        )
         self.obey(self.take(16))
 
     def connect(self, address, wait):
@@ -41,7 +47,9 @@ class RelayReader:
                 return socket.create_connection(address, timeout=max(wait, 10))
             except ConnectionRefusedError:
                 if time.monotonic() >= end:
-                    raise ConnectionRefusedError(f"nobody listens at {self.name}; does torchtap relay run there?") from None
+                    raise ConnectionRefusedError(
+                        f"nobody listens at {self.name}; does torchtap relay run there?"
+                    ) from None
             time.sleep(0.02)
 
     def take(self, size):
@@ -49,7 +57,9 @@ class RelayReader:
         try:
             data = self.bytes.read(size)
         except (socket.timeout, TimeoutError):
-            raise EOFError(f"nothing came from the relay at {self.name} for {self.silence} s: the connection was lost") from None
+            raise EOFError(
+                f"nothing came from the relay at {self.name} for {self.silence} s: the connection was lost"
+            ) from None
         except ConnectionError:
             data = b""
         if len(data) < size:
@@ -78,10 +88,10 @@ class RelayReader:
             if begin[:4] != b"TTF1" or not 192 <= length <= MOST:
                 raise ValueError("the relay sent no frame")
             data = begin + self.take(length - 16)
-            header, = struct.unpack_from("<H", data, 6)
-            size, = struct.unpack_from("<Q", data, 48)
-            checksum, = struct.unpack_from("<I", data, 80)
-            if zlib.crc32(data[header:header + size]) != checksum:
+            (header,) = struct.unpack_from("<H", data, 6)
+            (size,) = struct.unpack_from("<Q", data, 48)
+            (checksum,) = struct.unpack_from("<I", data, 80)
+            if zlib.crc32(data[header : header + size]) != checksum:
                 raise ValueError("a frame arrived damaged")
             frame = Frame(data)
             self.received, self.missed = self.received + 1, self.missed + frame.missed

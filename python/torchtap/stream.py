@@ -8,6 +8,7 @@
 A frame has path, type, text, result, kind, sample, call, slot, sequence, time_ns, thread, rank and tensor: a numpy array, or
 None if `text` says why there are no data. bfloat16 comes as float32, complex32 as pairs of float16, float8 as bytes. The
 bytes are those of docs/format.md. Needs Linux, Python 3.9 and numpy."""
+
 import fcntl
 import mmap
 import os
@@ -24,8 +25,24 @@ VERSION = 1
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
 POLICIES = [None, "wait", "skip"]
 BFLOAT16 = 15
-DTYPES = {0: "u1", 1: "i1", 2: "<i2", 3: "<i4", 4: "<i8", 5: "<f2", 6: "<f4", 7: "<f8", 8: "(2,)<f2", 9: "<c8", 10: "<c16",
-          11: "?", BFLOAT16: "<u2", 27: "<u2", 28: "<u4", 29: "<u8"}
+DTYPES = {
+    0: "u1",
+    1: "i1",
+    2: "<i2",
+    3: "<i4",
+    4: "<i8",
+    5: "<f2",
+    6: "<f4",
+    7: "<f8",
+    8: "(2,)<f2",
+    9: "<c8",
+    10: "<c16",
+    11: "?",
+    BFLOAT16: "<u2",
+    27: "<u2",
+    28: "<u4",
+    29: "<u8",
+}
 WITHOUT_DATA = 2
 HEADER = struct.Struct("<4sHHQQQQQQQQIIIHHHHHBBBBbb")
 HEADER_BYTES, SIZES_AT = 192, 120
@@ -39,20 +56,42 @@ class Frame:
     """One tensor and what is known about it; owns its data."""
 
     def __init__(self, data):
-        (magic, version, begin, _, self.sequence, self.time_ns, self.sample, self.call, size, _, self.missed, self.thread,
-         self.rank, _, self.slot, *lengths, kind, dtype, dims, flags, _, _) = HEADER.unpack_from(data)
+        (
+            magic,
+            version,
+            begin,
+            _,
+            self.sequence,
+            self.time_ns,
+            self.sample,
+            self.call,
+            size,
+            _,
+            self.missed,
+            self.thread,
+            self.rank,
+            _,
+            self.slot,
+            *lengths,
+            kind,
+            dtype,
+            dims,
+            flags,
+            _,
+            _,
+        ) = HEADER.unpack_from(data)
         if (magic, version) != (b"TTF1", VERSION):
             raise ValueError(f"not a frame of version {VERSION}: {magic}, version {version}")
         self.kind = KINDS[kind] if kind < len(KINDS) else "unknown"
         at = HEADER_BYTES
         for name, length in zip(("path", "type", "text", "result"), lengths):
-            setattr(self, name, bytes(data[at:at + length]).decode(errors="replace"))
+            setattr(self, name, bytes(data[at : at + length]).decode(errors="replace"))
             at += length
         self.tensor = None
         if not flags & WITHOUT_DATA:
             shape = struct.unpack_from(f"<{dims}q", data, SIZES_AT)
             form = np.dtype(DTYPES.get(dtype, "u1"))
-            flat = np.frombuffer(bytearray(data[begin:begin + size]), form.base)  # a bytearray can be written to
+            flat = np.frombuffer(bytearray(data[begin : begin + size]), form.base)  # a bytearray can be written to
             if dtype == BFLOAT16:
                 flat = (flat.astype("<u4") << 16).view("<f4")
             self.tensor = flat.reshape(shape + form.shape)
@@ -60,6 +99,7 @@ class Frame:
     def torch(self):
         """The tensor as one of PyTorch, which shares the memory."""
         import torch
+
         return torch.from_numpy(self.tensor)
 
 
@@ -75,27 +115,46 @@ def read_file(path):
 
 def subscription(names=(), kinds=(), every=1, hz=0, when_full=None):
     """The message that says what a reader wants."""
+
     def text(value):
         value = value.encode(errors="replace")
         return struct.pack("<H", len(value)) + value
 
     wanted = sum(1 << KINDS.index(kind) for kind in kinds)
     label = os.path.basename(sys.argv[0]) or "python"
-    return (struct.pack("<4sHHIHHQQ", b"TTR1", VERSION, 0, wanted, POLICIES.index(when_full), len(names), every,
-                        int(1e9 / hz) if hz else 0) + b"".join(map(text, [label, *names])))
+    return struct.pack(
+        "<4sHHIHHQQ",
+        b"TTR1",
+        VERSION,
+        0,
+        wanted,
+        POLICIES.index(when_full),
+        len(names),
+        every,
+        int(1e9 / hz) if hz else 0,
+    ) + b"".join(map(text, [label, *names]))
 
 
 def check_version(packet, whose):
     version = struct.unpack_from("<H", packet, 4)[0]
     if version != VERSION:
-        raise ValueError(f"{whose} speaks version {version}, and this reader version {VERSION}; take both from one torchtap")
+        raise ValueError(
+            f"{whose} speaks version {version}, and this reader version {VERSION}; take both from one torchtap"
+        )
 
 
 def meeting_places(directory):
     """The folders in which publishers of this user are. Nobody else may be able to put something there."""
     user = os.geteuid()
-    default = [os.path.join(folder, name) for folder, name in ((os.environ.get("XDG_RUNTIME_DIR"), "torchtap"),
-               ("/tmp", f"torchtap-{user}"), (os.environ.get("HOME"), ".torchtap")) if folder and folder.startswith("/")]
+    default = [
+        os.path.join(folder, name)
+        for folder, name in (
+            (os.environ.get("XDG_RUNTIME_DIR"), "torchtap"),
+            ("/tmp", f"torchtap-{user}"),
+            (os.environ.get("HOME"), ".torchtap"),
+        )
+        if folder and folder.startswith("/")
+    ]
     for folder in [directory] if directory else default:
         try:
             status = os.lstat(folder)
@@ -126,8 +185,10 @@ def connect(name, directory, wait):
                 raise PermissionError(f"process {process} of user {owner} listens as {name!r}, which is not this user")
             return connection, process
         if time.monotonic() >= end:
-            raise FileNotFoundError(f"no program publishes {name!r} in {', '.join(looked) or directory or 'any directory'}; "
-                                    "torchtap streams lists those that do, and Reader(…, wait=10) waits for one")
+            raise FileNotFoundError(
+                f"no program publishes {name!r} in {', '.join(looked) or directory or 'any directory'}; "
+                "torchtap streams lists those that do, and Reader(…, wait=10) waits for one"
+            )
         time.sleep(0.01)
 
 
@@ -151,6 +212,7 @@ class Reader:
         if not name.startswith("tcp:"):
             return super().__new__(cls)
         from torchtap.relay import RelayReader
+
         return RelayReader(name, *wishes, **more)
 
     def __init__(self, name, names=(), kinds=(), every=1, hz=0, when_full=None, directory=None, wait=0):
@@ -161,7 +223,9 @@ class Reader:
             self.socket.send(subscription(names, kinds, every, hz, when_full))
             answer, descriptors, *_ = socket.recv_fds(self.socket, 65536, 2)
         except socket.timeout:
-            raise TimeoutError(f"process {self.process}, which publishes {name!r}, does not answer; it may be stopped") from None
+            raise TimeoutError(
+                f"process {self.process}, which publishes {name!r}, does not answer; it may be stopped"
+            ) from None
         except ConnectionError:
             answer = b""
         if not answer:
@@ -185,7 +249,7 @@ class Reader:
         number = self.words[EPOCHS]
         while number > 1 and self.words[FIRST_EPOCH + 3 * (number - 1)] > self.cursor:
             number -= 1
-        begin, offset, capacity = self.words[FIRST_EPOCH + 3 * (number - 1):FIRST_EPOCH + 3 * number]
+        begin, offset, capacity = self.words[FIRST_EPOCH + 3 * (number - 1) : FIRST_EPOCH + 3 * number]
         at = (self.cursor - begin + offset) % capacity
         return 8 * RING + at, capacity - at
 
@@ -194,9 +258,9 @@ class Reader:
         words, ledger = self.words, LEDGERS + 8 * self.place
         while words[HEAD] > self.cursor:
             at, rest = self.offset()
-            is_frame = self.memory[at:at + 4] == b"TTF1"  # else there is none up to the end of the ring
+            is_frame = self.memory[at : at + 4] == b"TTF1"  # else there is none up to the end of the ring
             length, readers = words[at // 8 + 1], words[at // 8 + 7]
-            data = self.memory[at:at + length] if is_frame and readers >> self.place & 1 else None
+            data = self.memory[at : at + length] if is_frame and readers >> self.place & 1 else None
             if words[TAIL] > self.cursor:  # overwritten meanwhile: the newest is next
                 head, newest, offered = words[HEAD], words[ledger + 1], words[ledger + 2]
                 there = offered > self.received and newest >= words[TAIL]

@@ -3,6 +3,7 @@
 in an error.
 
 usage: check.py SOURCE COMPILER [ARGUMENTS…]"""
+
 import pathlib
 import re
 import subprocess

@@ -6,6 +6,7 @@ Without MERGES: two merges over a Gloo group alone that meets in the FileStore R
 ranks refuse. With MERGES: as many, over the group and the store of distributed::from_environment, which MASTER_ADDR and
 MASTER_PORT name.
 """
+
 import datetime
 import os
 import sys
@@ -84,7 +85,7 @@ def take_part(group, control):
         data = control.receive()
         length = int.from_bytes(data[:8], "little")
         if length:
-            raise RuntimeError(f"merge_ranks: {data[8:8 + length].decode()}. Nothing was changed on any rank.")
+            raise RuntimeError(f"merge_ranks: {data[8 : 8 + length].decode()}. Nothing was changed on any rank.")
         return data[9:]
 
     control.send(b"")  # a header of no bytes: no recorder here
@@ -92,7 +93,7 @@ def take_part(group, control):
     sizes = verdict()
     total = 0
     for at in range(0, len(sizes), 8):  # the result, which this rank has no use for
-        size = int.from_bytes(sizes[at:at + 8], "little")
+        size = int.from_bytes(sizes[at : at + 8], "little")
         total += size
         for piece in torch.empty(size, dtype=torch.uint8).split(PIECE):
             options = torch.distributed.BroadcastOptions()

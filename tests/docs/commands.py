@@ -3,6 +3,7 @@
 All others run, line by line, as a reader would type them: snippets.py knows no list of those. A rule that no command needs is
 an error, too. PLACEHOLDERS are names in commands that stand for something of the reader's.
 """
+
 import dataclasses
 import re
 import typing
@@ -10,16 +11,23 @@ import typing
 
 @dataclasses.dataclass
 class Rule:
-    pattern: str                            # of the whole command
+    pattern: str  # of the whole command
     why: str
     instead: typing.Optional[str] = r"\g<0>"  # what runs, a template of the pattern's groups; None: nothing
-    needs: str = "true"                     # a command that fails where this one cannot run
-    until: typing.Optional[str] = None      # runs on a terminal until it has printed this, then Ctrl-C is pressed there
-    background: typing.Optional[str] = None  # stays until the page ends; goes on once this command succeeds; $LOG has its output
+    needs: str = "true"  # a command that fails where this one cannot run
+    until: typing.Optional[str] = None  # runs on a terminal until it has printed this, then Ctrl-C is pressed there
+    background: typing.Optional[str] = (
+        None  # stays until the page ends; goes on once this command succeeds; $LOG has its output
+    )
 
 
 # Ports that are free, the only machine that there is, and no file of whoever runs the tests.
-PLACEHOLDERS = {"7777": "{port}", "9000": "{port}", "tcp:host:": "tcp:localhost:", "~/.torchtap-token": "torchtap-token"}
+PLACEHOLDERS = {
+    "7777": "{port}",
+    "9000": "{port}",
+    "tcp:host:": "tcp:localhost:",
+    "~/.torchtap-token": "torchtap-token",
+}
 
 # torchrun connects ranks by libuv, which Debian 13's PyTorch was built without: it starts nothing there, as the page says.
 LIBUV = """"$PYTHON" -c 'import torch.distributed as d; d.TCPStore("localhost", 0, 1, True)'"""
@@ -28,21 +36,41 @@ PUBLISHED = "torchtap streams | grep -q '^{}:'"
 
 RULES = [
     Rule(r"(scripts/\w+)", "installs packages, and takes minutes", r'test -x "$SOURCE/\1"'),
-    Rule(r"sudo apt-get install (.*)", "needs root; scripts/setup has installed these", r"dpkg-query -W \1 >/dev/null",
-         needs="command -v dpkg-query"),
+    Rule(
+        r"sudo apt-get install (.*)",
+        "needs root; scripts/setup has installed these",
+        r"dpkg-query -W \1 >/dev/null",
+        needs="command -v dpkg-query",
+    ),
     Rule(r"cmake -S \. (.*)", "is said in the source tree, which stays as it is", r'cmake -S "$SOURCE" \1'),
     Rule(r"cmake --build build", "takes minutes", r"\g<0> -- -n"),
     Rule(r"sudo cmake --install build", "needs root; the test `install` installs a build", None),
-    Rule(r".* --library libtorchvision\.so .*", "Debian has torchvision for Python alone: its file in Python's folder",
-         r"""torchvision=$("$PYTHON" -c 'import torchvision; print(*torchvision.__path__)')
+    Rule(
+        r".* --library libtorchvision\.so .*",
+        "Debian has torchvision for Python alone: its file in Python's folder",
+        r"""torchvision=$("$PYTHON" -c 'import torchvision; print(*torchvision.__path__)')
              command=$(echo '\g<0>' | sed "s,libtorchvision.so,$(ls "$torchvision"/_C*.so | head -1),"); $command""",
-         needs="\"$PYTHON\" -c 'import torchvision'"),
+        needs="\"$PYTHON\" -c 'import torchvision'",
+    ),
     Rule(r"(torchrun .*)", "Debian 13's starts nothing", needs=LIBUV),
-    Rule(r"(torchtap record .*) --count \d+ (--stream (\w+))", "publishes as long as the page reads", r"\1 --count 1000000 \2",
-         background=PUBLISHED.format(r"\3")),
-    Rule(r"fashion_mnist_watched .* &", "an example, which is built and not installed", needs="command -v fashion_mnist_watched",
-         background=PUBLISHED.format("fashion-mnist")),
-    Rule(r"(torchtap video fashion-mnist .*)", GOES_ON, r"\1 --count 2", needs="command -v fashion_mnist_watched && command -v ffmpeg"),
+    Rule(
+        r"(torchtap record .*) --count \d+ (--stream (\w+))",
+        "publishes as long as the page reads",
+        r"\1 --count 1000000 \2",
+        background=PUBLISHED.format(r"\3"),
+    ),
+    Rule(
+        r"fashion_mnist_watched .* &",
+        "an example, which is built and not installed",
+        needs="command -v fashion_mnist_watched",
+        background=PUBLISHED.format("fashion-mnist"),
+    ),
+    Rule(
+        r"(torchtap video fashion-mnist .*)",
+        GOES_ON,
+        r"\1 --count 2",
+        needs="command -v fashion_mnist_watched && command -v ffmpeg",
+    ),
     Rule(r"(torchtap video (?!maps/).*\.mp4)", GOES_ON, r"\1 --count 5", needs="command -v ffmpeg"),
     Rule(r"torchtap video maps/.*\.mp4", "without ffmpeg it makes a folder", needs="command -v ffmpeg"),
     Rule(r"(torchtap tail .*--save .*)", GOES_ON, r"\1 --count 5"),

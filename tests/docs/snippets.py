@@ -37,6 +37,7 @@ Code that readers need not see stands in comments of several lines, which begin 
 `<!-- snippets: transparent -->` in a page has its blocks linked with torchtap::transparent. A page with
 `<!-- snippets: NAME -->` needs the part of that name (see PARTS), and is left out where that is not installed.
 """
+
 import argparse
 import atexit
 import contextlib
@@ -61,19 +62,34 @@ import traceback
 import commands
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-OPTIONS = {"cpp": {"", "global", "continue", "compile"}, "python": {"", "syntax"}, "sh": {""}, "cmake": {""},
-           "text": {"", "output"}}
+OPTIONS = {
+    "cpp": {"", "global", "continue", "compile"},
+    "python": {"", "syntax"},
+    "sh": {""},
+    "cmake": {""},
+    "text": {"", "output"},
+}
 HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "sh": "sh"}
 
 
 # Parts that may not be built, and their folders.
-PARTS = {"distributed": "distributed", "exported": "exported",
-         **{view: f"views/{view}" for view in ("explorer", "report", "stream", "trace")}}
+PARTS = {
+    "distributed": "distributed",
+    "exported": "exported",
+    **{view: f"views/{view}" for view in ("explorer", "report", "stream", "trace")},
+}
 
 
 class Block:
     def __init__(self, page, line, language, option, text, hidden=""):
-        self.page, self.line, self.language, self.option, self.text, self.hidden = page, line, language, option, text, hidden
+        self.page, self.line, self.language, self.option, self.text, self.hidden = (
+            page,
+            line,
+            language,
+            option,
+            text,
+            hidden,
+        )
         self.expected = None
         self.name = f"{page}:{line}"
 
@@ -112,16 +128,16 @@ def blocks(page):
             end = lines.index("-->", i)
             if hidden[1] not in HIDDEN:
                 sys.exit(f"{page}:{i + 1}: snippet-{hidden[1]} is none of {', '.join(HIDDEN)}")
-            found.append(Block(page, i + 2, HIDDEN[hidden[1]], "", "\n".join(lines[i + 1:end]), hidden[1]))
+            found.append(Block(page, i + 2, HIDDEN[hidden[1]], "", "\n".join(lines[i + 1 : end]), hidden[1]))
             i = end
         elif "<!-- snippet" in line:
             sys.exit(f"{page}:{i + 1}: not understood: {line}")
         elif fence := re.fullmatch(r"(\s*)```(\S*)", line):
             end = next(j for j in range(i + 1, len(lines)) if lines[j].strip() == "```")
-            text = [text[len(fence[1]):] for text in lines[i + 1:end]]
+            text = [text[len(fence[1]) :] for text in lines[i + 1 : end]]
             block = Block(page, i + 2, fence[2], option, "\n".join(text))
             if option not in OPTIONS.get(block.language, ()):
-                block.fail(f"a block of \"{block.language}\" marked \"{option}\": known are {OPTIONS}")
+                block.fail(f'a block of "{block.language}" marked "{option}": known are {OPTIONS}')
             if option == "output":
                 found[-1].expected = block
             found.append(block)
@@ -154,7 +170,9 @@ def functions(page):
                 block.fail("there is no function before it that it could go on in")
             result[-1][1] += line + block.text + "\n"
         elif is_program(block):
-            text = re.sub(r"^#include.*$", lambda include: outside.append(include[0] + "\n") or "", block.text, flags=re.M)
+            text = re.sub(
+                r"^#include.*$", lambda include: outside.append(include[0] + "\n") or "", block.text, flags=re.M
+            )
             result.append([block, line + re.sub(r"^int main\(\)", "static void program()", text, flags=re.M) + "\n"])
         else:
             result.append([block, setup + "{\n" + line + block.text + "\n"])
@@ -198,8 +216,10 @@ int main(int argc, char** argv) {
 
 
 def generate(out, transparent, parts):
-    text = PRELUDE % ("#include <torchtap/transparent/transparent.hpp>\n" * transparent +
-                      "".join(f"#include <torchtap/{PARTS[part]}/{part}.hpp>\n" for part in parts))
+    text = PRELUDE % (
+        "#include <torchtap/transparent/transparent.hpp>\n" * transparent
+        + "".join(f"#include <torchtap/{PARTS[part]}/{part}.hpp>\n" for part in parts)
+    )
     names = []
     for page in pages():
         if blocks(page)[1] != transparent or left_out(page, parts):
@@ -221,11 +241,14 @@ def generate(out, transparent, parts):
 def agrees(block, printed):
     if block.expected is None:
         return
+
     def clean(text):
         return [line.rstrip() for line in text.strip("\n").split("\n")]
+
     want, have = clean(block.expected.text), clean(printed)
     same = len(want) == len(have) and all(
-        re.fullmatch(".*".join(map(re.escape, line.split("…"))), other) for line, other in zip(want, have))
+        re.fullmatch(".*".join(map(re.escape, line.split("…"))), other) for line, other in zip(want, have)
+    )
     if not same:
         block.expected.fail("the block before it printed\n" + "\n".join(have) + "\nand not\n" + "\n".join(want))
 
@@ -284,7 +307,9 @@ class Shell:
         if rule:
             missing = self.run(rule.needs, environment)[0] != 0
             if missing or rule.instead is None:
-                Shell.not_run.append(f"{block.name}: {command}: " + (f"this fails: {rule.needs}" if missing else rule.why))
+                Shell.not_run.append(
+                    f"{block.name}: {command}: " + (f"this fails: {rule.needs}" if missing else rule.why)
+                )
                 return ""
             found = re.fullmatch(rule.pattern, command)
             text = found.expand(rule.instead)
@@ -303,8 +328,15 @@ class Shell:
     @staticmethod
     def run(text, environment):
         """The exit status and what was printed."""
-        process = subprocess.Popen(["bash", "-euo", "pipefail", "-c", text], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True)
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", text],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
         try:
             printed = process.communicate(timeout=Shell.patience)[0]
         except subprocess.TimeoutExpired:
@@ -314,8 +346,13 @@ class Shell:
 
     def start(self, text, ready, block, environment):
         log = tempfile.NamedTemporaryFile(mode="r")
-        process = subprocess.Popen(["bash", "-c", "exec " + text], stdin=subprocess.DEVNULL, stdout=open(log.name, "w"),
-                                   stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(
+            ["bash", "-c", "exec " + text],
+            stdin=subprocess.DEVNULL,
+            stdout=open(log.name, "w"),
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
         self.background.append(process)
         end = time.monotonic() + Shell.patience
         while self.run(ready, {**environment, "LOG": log.name})[0] != 0:
@@ -362,14 +399,25 @@ def run(arguments):
     command = shutil.which("torchtap", path=prefix / "bin")
     os.environ["PATH"] = os.pathsep.join([str(prefix / "bin"), os.environ["PATH"], *arguments.path])
     sys.path.insert(0, str(prefix / "share/torchtap"))  # as the pages tell
-    written = {command for page in pages() for block in blocks(page)[0] if block.language == "sh" and not block.hidden
-               for command in commands.commands_of(block.text)}
-    unused = {rule.pattern for rule in commands.RULES} - {rule.pattern for rule in map(commands.rule_of, written) if rule}
+    written = {
+        command
+        for page in pages()
+        for block in blocks(page)[0]
+        if block.language == "sh" and not block.hidden
+        for command in commands.commands_of(block.text)
+    }
+    unused = {rule.pattern for rule in commands.RULES} - {
+        rule.pattern for rule in map(commands.rule_of, written) if rule
+    }
     if unused:
         sys.exit("no command of a page needs these rules of commands.py:\n" + "\n".join(unused))
     counts = {}
-    environment = {**os.environ, "SOURCE": str(ROOT), "PYTHON": sys.executable,
-                   "THEIRS": str(pathlib.Path(arguments.program or ".").resolve().parent / "their_program")}
+    environment = {
+        **os.environ,
+        "SOURCE": str(ROOT),
+        "PYTHON": sys.executable,
+        "THEIRS": str(pathlib.Path(arguments.program or ".").resolve().parent / "their_program"),
+    }
     # Short, as sockets in it want it.
     runtime = tempfile.TemporaryDirectory(prefix="torchtap-")
     environment["XDG_RUNTIME_DIR"] = runtime.name
@@ -456,8 +504,10 @@ def build_projects(prefix, work):
                 continue
             folder = pathlib.Path(work, re.sub(r"\W", "_", block.name)).resolve()
             write_project(block, folder)
-            for command in (["cmake", "-S", folder, "-B", folder / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"],
-                            ["cmake", "--build", folder / "build"]):
+            for command in (
+                ["cmake", "-S", folder, "-B", folder / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                ["cmake", "--build", folder / "build"],
+            ):
                 made = subprocess.run(command, capture_output=True, text=True)
                 if made.returncode != 0:
                     block.fail(made.stdout + made.stderr)
@@ -503,7 +553,11 @@ def links():
                 broken.append(f"{page}: {target}: there is no such file")
             elif anchor and file.suffix == ".md" and anchor not in anchors(file):
                 broken.append(f"{page}: {target}: there is no such heading")
-        broken += [f"{page}: there is no {script}" for script in re.findall(r"`(scripts/[\w-]+)", text) if not (ROOT / script).exists()]
+        broken += [
+            f"{page}: there is no {script}"
+            for script in re.findall(r"`(scripts/[\w-]+)", text)
+            if not (ROOT / script).exists()
+        ]
     if broken or seen == 0:
         sys.exit("\n".join(broken) or "no links found")
     print(f"{seen} links lead somewhere")

@@ -3,6 +3,7 @@
 usage: columns.py DIRECTORY     NAME.tensor.pt and NAME.column.pt for each case: the numbers of the bins, their counts,
                                 [count, nan, +inf, -inf, zeros], [min, max, sum, sum of squares]
 """
+
 import pathlib
 import sys
 
@@ -41,7 +42,13 @@ def check(name, tensor, column):
     finite = values[np.isfinite(values)]
     got = dict(zip(column["bins"].tolist(), column["counts"].tolist()))
     assert got == bins(finite), (name, got, bins(finite))
-    expected = [values.size, np.isnan(values).sum(), np.isposinf(values).sum(), np.isneginf(values).sum(), (values == 0).sum()]
+    expected = [
+        values.size,
+        np.isnan(values).sum(),
+        np.isposinf(values).sum(),
+        np.isneginf(values).sum(),
+        (values == 0).sum(),
+    ]
     assert column["numbers"].tolist() == [int(number) for number in expected], (name, column["numbers"], expected)
     least, most, total, squares = column["sums"].tolist()
     if finite.size == 0:

@@ -6,6 +6,7 @@ usage: edges.py MODELS DIRECTORY     MODELS: where tests/script/models.py wrote 
                                      for each edge, as edges_of in support.hpp makes it, DIRECTORY/NAME.script.pt and
                                      .trace.pt are further models
 """
+
 import pathlib
 import sys
 import warnings

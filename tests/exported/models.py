@@ -6,6 +6,7 @@ forward), in (after it) or out.
 
 usage: models.py DIRECTORY [NAME…]
 """
+
 import contextlib
 import os
 import pathlib
@@ -127,6 +128,7 @@ def look(model, args, kwargs):
                 seen[f"{kind} {path}#{call}#{slot}"] = tensor.detach().clone()
 
     for path, module in model.named_modules():
+
         def before(_, args, kwargs, path=path):
             calls[path] = calls.get(path, -1) + 1
             note("pre", path, (args, kwargs))

@@ -2,6 +2,7 @@
 
 usage: python.py DIRECTORY     where models.py wrote its packages
 """
+
 import json
 import pathlib
 import re
@@ -9,9 +10,8 @@ import sys
 import zipfile
 
 import torch
-from torch import nn
-
 from models import MLP, Transformer, tt
+from torch import nn
 
 FOLDER = pathlib.Path(sys.argv[1])
 X = torch.randn(4, 16)
@@ -42,8 +42,11 @@ def package(name):
     """The generated C++, and the metadata."""
     with zipfile.ZipFile(FOLDER / f"{name}.pt2") as file:
         code = "".join(file.read(one).decode() for one in file.namelist() if one.endswith(".cpp"))
-        notes = next(json.loads(file.read(one)) for one in file.namelist()
-                     if one.endswith("_metadata.json") and b"torchtap" in file.read(one))
+        notes = next(
+            json.loads(file.read(one))
+            for one in file.namelist()
+            if one.endswith("_metadata.json") and b"torchtap" in file.read(one)
+        )
     return code, notes
 
 
@@ -59,11 +62,29 @@ def check_programs():
     program = exported(model, names=["a", "n*"], types="*")
     check([one["path"] for one in tt.taps(program)] == ["a", "norm"], f"selected: {tt.taps(program)}")
     one = tt.taps(program)[0]
-    check(one == {"path": "a", "aliases": [], "type": "Linear", "qualified_type": "torch.nn.modules.linear.Linear", "leaf": True,
-                  "calls": 1, "inputs": False, "outputs": True, "replaceable": False}, f"described: {one}")
-    check([one["path"] for one in tt.taps(exported(model, types=["Linear", "torch.nn.*LayerNorm"]))] == ["a", "b", "norm", "c"],
-          "types, short and whole")
-    check(all(not m._forward_hooks and not m._forward_pre_hooks for m in before.values()), "hooks are left on the model")
+    check(
+        one
+        == {
+            "path": "a",
+            "aliases": [],
+            "type": "Linear",
+            "qualified_type": "torch.nn.modules.linear.Linear",
+            "leaf": True,
+            "calls": 1,
+            "inputs": False,
+            "outputs": True,
+            "replaceable": False,
+        },
+        f"described: {one}",
+    )
+    check(
+        [one["path"] for one in tt.taps(exported(model, types=["Linear", "torch.nn.*LayerNorm"]))]
+        == ["a", "b", "norm", "c"],
+        "types, short and whole",
+    )
+    check(
+        all(not m._forward_hooks and not m._forward_pre_hooks for m in before.values()), "hooks are left on the model"
+    )
     check(not tt.taps(exported_plain := torch.export.export(model, (X,), strict=False)), "taps after the context")
     # In eager mode, and with nobody who listens, a tap does nothing.
     with tt.tapped(model, inputs=True), torch.no_grad():
@@ -71,8 +92,11 @@ def check_programs():
     check(torch.equal(tapped, model(X)), "an eager model computes something else within tapped()")
     check(len(tt.taps(tt.tap(exported_plain, types=["Linear"]))) == 3, "a program that exists already")
     # Attention returns None for weights that nobody wants.
-    kinds = [node.args[2] for node in tt._tap_nodes(exported(Transformer().eval(), torch.zeros(1, 3, dtype=torch.long)))
-             if node.args[1] == "attention"]
+    kinds = [
+        node.args[2]
+        for node in tt._tap_nodes(exported(Transformer().eval(), torch.zeros(1, 3, dtype=torch.long)))
+        if node.args[1] == "attention"
+    ]
     check([kind.split(";")[1] for kind in kinds] == ["T-"], f"slots of attention: {kinds}")
 
 
@@ -82,7 +106,10 @@ def check_packages():
         code, notes = package(name)
         listing = json.loads(notes["torchtap"])
         per_call = sum(one["calls"] * (one["inputs"] + one["outputs"]) for one in listing["modules"])
-        check(calls(code)[0] == expected == per_call, f"{name}: {calls(code)[0]} taps in the code, {per_call} listed, {expected} expected")
+        check(
+            calls(code)[0] == expected == per_call,
+            f"{name}: {calls(code)[0]} taps in the code, {per_call} listed, {expected} expected",
+        )
     taps, kernels = calls(package("resnet18")[0])
     with zipfile.ZipFile(FOLDER / "resnet18.plain.pt2") as file:
         plain = calls("".join(file.read(one).decode() for one in file.namelist() if one.endswith(".cpp")))
@@ -108,8 +135,11 @@ def check_errors():
     refuses(ValueError, ["nothing is tapped", "tapped(model)"], lambda: tt.compile(plain, package_path="m.pt2"))
     refuses(ValueError, [".pt2", "'m.so'"], lambda: tt.compile(exported(model), package_path="m.so"))
     refuses(TypeError, ["torch.export.export", "MLP"], lambda: tt.compile(model))
-    refuses(ValueError, ["key \"torchtap\""], lambda: tt.compile(exported(model), inductor_configs={
-        "aot_inductor.metadata": {"torchtap": "mine"}}))
+    refuses(
+        ValueError,
+        ['key "torchtap"'],
+        lambda: tt.compile(exported(model), inductor_configs={"aot_inductor.metadata": {"torchtap": "mine"}}),
+    )
 
 
 check_programs()

@@ -2,20 +2,42 @@
 
 usage: reader.py FOLDER
 """
+
 import json
 import os
 import struct
 import sys
 import zlib
 
-DTYPES = {"ByteStorage": ("uint8", "B"), "CharStorage": ("int8", "b"), "ShortStorage": ("int16", "h"),
-          "IntStorage": ("int32", "i"), "LongStorage": ("int64", "q"), "HalfStorage": ("float16", "e"),
-          "FloatStorage": ("float32", "f"), "DoubleStorage": ("float64", "d"), "BoolStorage": ("bool", "?"),
-          "BFloat16Storage": ("bfloat16", "H"), "ComplexFloatStorage": ("complex64", "ff"),
-          "ComplexDoubleStorage": ("complex128", "dd")}
+DTYPES = {
+    "ByteStorage": ("uint8", "B"),
+    "CharStorage": ("int8", "b"),
+    "ShortStorage": ("int16", "h"),
+    "IntStorage": ("int32", "i"),
+    "LongStorage": ("int64", "q"),
+    "HalfStorage": ("float16", "e"),
+    "FloatStorage": ("float32", "f"),
+    "DoubleStorage": ("float64", "d"),
+    "BoolStorage": ("bool", "?"),
+    "BFloat16Storage": ("bfloat16", "H"),
+    "ComplexFloatStorage": ("complex64", "ff"),
+    "ComplexDoubleStorage": ("complex128", "dd"),
+}
 BY_NAME = dict(DTYPES.values())
-NUMBERS = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
-           9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16"}
+NUMBERS = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    9: "complex64",
+    10: "complex128",
+    11: "bool",
+    15: "bfloat16",
+}
 
 
 class Tensor:
@@ -33,7 +55,7 @@ class Tensor:
         size = len(self.numbers) // self.shape[0] if self.shape[0] else 0
         code = BY_NAME[self.dtype]
         for i in range(self.shape[0]):
-            part = self.numbers[i * size:(i + 1) * size]
+            part = self.numbers[i * size : (i + 1) * size]
             yield Tensor(self.dtype, self.shape[1:], struct.pack("<" + code * len(part), *part))
 
 
@@ -44,15 +66,16 @@ def records(path):
     count, size, start = struct.unpack_from("<HII", data, end + 10)
     found, at = {}, start
     for _ in range(count):
-        (flags, method, _, crc, _, length, name_size, extra_size,
-         comment_size) = struct.unpack_from("<HHIIIIHHH", data, at + 8)
-        offset, = struct.unpack_from("<I", data, at + 42)
-        name = data[at + 46:at + 46 + name_size].decode()
+        (flags, method, _, crc, _, length, name_size, extra_size, comment_size) = struct.unpack_from(
+            "<HHIIIIHHH", data, at + 8
+        )
+        (offset,) = struct.unpack_from("<I", data, at + 42)
+        name = data[at + 46 : at + 46 + name_size].decode()
         assert flags == 0x0800 and method == 0, name
-        assert data[offset:offset + 4] == b"PK\3\4", name
+        assert data[offset : offset + 4] == b"PK\3\4", name
         begin = offset + 30 + sum(struct.unpack_from("<HH", data, offset + 26))
         assert begin % 64 == 0, name
-        found[name] = data[begin:begin + length]
+        found[name] = data[begin : begin + length]
         assert zlib.crc32(found[name]) == crc, name
         at += 46 + name_size + extra_size + comment_size
     assert at == start + size
@@ -65,7 +88,7 @@ def unpickle(files):
 
     def to_mark():
         place = len(stack) - 1 - stack[::-1].index(mark)
-        items = stack[place + 1:]
+        items = stack[place + 1 :]
         del stack[place:]
         return items
 
@@ -81,14 +104,14 @@ def unpickle(files):
             count *= extent
         for i, stride in enumerate(strides):  # contiguous
             step = 1
-            for extent in sizes[i + 1:]:
+            for extent in sizes[i + 1 :]:
                 step *= max(extent, 1)
             assert stride == step
         raw = files["archive/data/" + key]
-        return Tensor(dtype, sizes, raw[offset * item:(offset + count) * item])
+        return Tensor(dtype, sizes, raw[offset * item : (offset + count) * item])
 
     while True:
-        op, at = data[at:at + 1], at + 1
+        op, at = data[at : at + 1], at + 1
         if op == b"\x80":
             assert data[at] == 2
             at += 1
@@ -116,8 +139,8 @@ def unpickle(files):
         elif op == b"t":
             stack.append(tuple(to_mark()))
         elif op == b"X":
-            size, = struct.unpack_from("<I", data, at)
-            stack.append(data[at + 4:at + 4 + size].decode())
+            (size,) = struct.unpack_from("<I", data, at)
+            stack.append(data[at + 4 : at + 4 + size].decode())
             at += 4 + size
         elif op in (b"K", b"M", b"J"):
             code = {b"K": "<B", b"M": "<H", b"J": "<i"}[op]
@@ -164,14 +187,14 @@ class State:
         self.data, self.at = data, 1
 
     def take(self, code):
-        value, = struct.unpack_from("<" + code, self.data, self.at)
+        (value,) = struct.unpack_from("<" + code, self.data, self.at)
         self.at += struct.calcsize("<" + code)
         return value
 
     def text(self):
         size = self.take("Q")
         self.at += size
-        return self.data[self.at - size:self.at].decode()
+        return self.data[self.at - size : self.at].decode()
 
     def list(self, item):
         return [item() for _ in range(self.take("Q"))]
@@ -188,12 +211,20 @@ class State:
             assert size == 0
             return None
         assert device == 0 and index == -1
-        return Tensor(NUMBERS[dtype], sizes, self.data[self.at - size:self.at])
+        return Tensor(NUMBERS[dtype], sizes, self.data[self.at - size : self.at])
 
     def intake(self):
-        found = {"over": self.integers(), "over_all": self.take("?"), "policy": self.take("i"),
-                 "count": self.take("q"), "shaped": self.take("?"), "kept": self.integers(), "dtype": self.take("i"),
-                 "device": (self.take("i"), self.take("i")), "omitted": self.tensor()}
+        found = {
+            "over": self.integers(),
+            "over_all": self.take("?"),
+            "policy": self.take("i"),
+            "count": self.take("q"),
+            "shaped": self.take("?"),
+            "kept": self.integers(),
+            "dtype": self.take("i"),
+            "device": (self.take("i"), self.take("i")),
+            "omitted": self.tensor(),
+        }
         assert found["policy"] in (0, 1, 2) and found["device"] == (0, -1), found
         return found
 
@@ -221,12 +252,23 @@ class State:
         if name == "callable":
             return {"count": take("q"), "value": tensor()}
         state = {"intake": self.intake()}
-        fields = {"Sum": "value", "Mean": "value", "Min": "value", "Max": "value", "AbsMax": "value",
-                  "First": "value", "Last": "value", "Moments": "?unbiased mean m2 m3 m4", "Norm": "dp value",
-                  "Count": "qelements nan inf zeros", "EMA": "ddecay value",
-                  "Histogram": "qbins ?growing dlow dhigh slots min max exponent start",
-                  "Covariance": "?unbiased taken mean product", "Gram": "taken product",
-                  "TopK": "qk ?largest values indices"}
+        fields = {
+            "Sum": "value",
+            "Mean": "value",
+            "Min": "value",
+            "Max": "value",
+            "AbsMax": "value",
+            "First": "value",
+            "Last": "value",
+            "Moments": "?unbiased mean m2 m3 m4",
+            "Norm": "dp value",
+            "Count": "qelements nan inf zeros",
+            "EMA": "ddecay value",
+            "Histogram": "qbins ?growing dlow dhigh slots min max exponent start",
+            "Covariance": "?unbiased taken mean product",
+            "Gram": "taken product",
+            "TopK": "qk ?largest values indices",
+        }
         for field in fields.get(name, "").split():
             if field[0] in "?dq":
                 state[field[1:]] = take(field[0])
@@ -239,9 +281,17 @@ class State:
         if version == 2 and name in ("Covariance", "Gram"):
             state["gathered"] = tensor()
         if name == "Quantiles":
-            state.update(size=take("q"), seed=take("Q"), at=self.list(lambda: take("d")), random=take("Q"),
-                         levels=self.list(lambda: self.list(tensor)), exact=take("?"), min=tensor(), max=tensor(),
-                         nan=tensor())
+            state.update(
+                size=take("q"),
+                seed=take("Q"),
+                at=self.list(lambda: take("d")),
+                random=take("Q"),
+                levels=self.list(lambda: self.list(tensor)),
+                exact=take("?"),
+                min=tensor(),
+                max=tensor(),
+                nan=tensor(),
+            )
         if name == "Reservoir":
             state.update(k=take("q"), seed=take("Q"), random=take("Q"), samples=tensor(), indices=self.integers())
         assert len(state) > 1, f"{name} is not in docs/format.md"
@@ -258,7 +308,7 @@ def read_recording(folder):
     if os.path.exists(folder + "/journal.jsonl"):
         for line in open(folder + "/journal.jsonl", "rb").read().splitlines():
             assert int(line[:8], 16) == zlib.crc32(line[9:]) and line[8:9] == b" "
-            (event, said), = json.loads(line[9:]).items()
+            ((event, said),) = json.loads(line[9:]).items()
             if event == "recording":
                 assert said["schema"] == 1
             elif event == "entry":
@@ -298,7 +348,7 @@ def read_recording(folder):
             size *= extent
         for i in range(len(data) // size):
             if said["stacked"] < 0 or i < said["stacked"]:
-                slot.append(Tensor(said["dtype"], said["shape"], data[i * size:(i + 1) * size]))
+                slot.append(Tensor(said["dtype"], said["shape"], data[i * size : (i + 1) * size]))
     return found
 
 
@@ -315,8 +365,13 @@ def read_snapshot(path):
     state = State(payload)
     kind, records = state.text(), []
     for _ in range(state.take("Q")):
-        record = {"path": state.text(), "samples": state.take("q"), "refused": state.take("q"),
-                  "without": state.take("q"), "slots": []}
+        record = {
+            "path": state.text(),
+            "samples": state.take("q"),
+            "refused": state.take("q"),
+            "without": state.take("q"),
+            "slots": [],
+        }
         for _ in range(state.take("Q")):
             description = state.text()
             record["slots"].append(state.reduction(description) if description else state.list(state.tensor))
@@ -357,9 +412,13 @@ class Columns:
                 assert all(isinstance(one, str) for one in column), name
                 found = column
             setattr(self, name, found)
-        lengths = {len(getattr(self, name)) for name in (
-            "kind layer pass bytes flags result results nanoseconds type function name dtype device source shape parents "
-            "parameters modules output_of arguments").split()}
+        lengths = {
+            len(getattr(self, name))
+            for name in (
+                "kind layer pass bytes flags result results nanoseconds type function name dtype device source shape parents "
+                "parameters modules output_of arguments"
+            ).split()
+        }
         assert len(lengths) == 1, lengths
         assert len(self.argument_name) == len(self.argument_text) == len(self.argument_nodes) == sum(self.arguments)
         assert len(self.about) == 2 and len(self.totals) == 5
@@ -382,7 +441,7 @@ def read_trace(folder):
 
 def read_report(path):
     """The type of the model, what is said of the whole, and the modules by path."""
-    (name, root), = json.load(open(path, encoding="utf-8")).items()
+    ((name, root),) = json.load(open(path, encoding="utf-8")).items()
     assert root["report"]["format"] == 2
     modules = {}
 
@@ -400,12 +459,21 @@ def read_run(path):
     """A run of an explorer: info, series by number, columns by series, graphs by mode, the steps it came to, whether it ended."""
     data = open(path, "rb").read()
     assert data[:8] == b"TAPX\1\0\0\0"
-    run = {"info": {}, "series": {}, "columns": {}, "scalars": {}, "updates": {}, "graphs": {}, "steps": [], "ended": False}
+    run = {
+        "info": {},
+        "series": {},
+        "columns": {},
+        "scalars": {},
+        "updates": {},
+        "graphs": {},
+        "steps": [],
+        "ended": False,
+    }
     at = 8
     while at + 12 <= len(data):
         size, checksum, own = struct.unpack_from("<III", data, at)
-        assert zlib.crc32(data[at:at + 8]) == own
-        payload = data[at + 12:at + 12 + size]
+        assert zlib.crc32(data[at : at + 8]) == own
+        payload = data[at + 12 : at + 12 + size]
         if len(payload) < size:
             break  # it was being written
         assert zlib.crc32(payload) == checksum
@@ -413,9 +481,9 @@ def read_run(path):
         letter, body = payload[:1].decode(), payload[1:]
 
         def text(begin):
-            size, = struct.unpack_from("<I", body, begin)
+            (size,) = struct.unpack_from("<I", body, begin)
             assert begin + 4 + size == len(body)
-            return body[begin + 4:].decode()
+            return body[begin + 4 :].decode()
 
         if letter == "I":
             run["info"] = json.loads(body)
@@ -425,7 +493,7 @@ def read_run(path):
             assert number == len(run["series"])
             run["series"][number] = {"call": call, "what": what, "index": index, "mode": mode, "name": text(17)}
         elif letter == "C":
-            series, = struct.unpack_from("<i", body)
+            (series,) = struct.unpack_from("<i", body)
             run["columns"].setdefault(series, []).append(read_column(body[4:]))
         elif letter == "V":
             step, value = struct.unpack_from("<qd", body)
@@ -470,18 +538,28 @@ def read_frames(path):
     data, at, frames = open(path, "rb").read(), 0, []
     while at < len(data):
         version, begin, length = struct.unpack_from("<HHQ", data, at + 4)
-        assert data[at:at + 4] == b"TTF1" and version == 1 and begin % 64 == length % 64 == 0
+        assert data[at : at + 4] == b"TTF1" and version == 1 and begin % 64 == length % 64 == 0
         sequence, _, sample, call, size = struct.unpack_from("<QQQQQ", data, at + 16)
         checksum, slot, *sizes, kind, dtype, dims, flags = struct.unpack_from("<IHHHHHBBBB", data, at + 80)
         texts, place = [], at + 192
         for one in sizes:
-            texts.append(data[place:place + one].decode())
+            texts.append(data[place : place + one].decode())
             place += one
-        values = data[at + begin:at + begin + size]
+        values = data[at + begin : at + begin + size]
         assert not flags & 1 or zlib.crc32(values) == checksum
-        frames.append({"sequence": sequence, "sample": sample, "call": call, "slot": slot, "kind": kind, "dtype": dtype,
-                       "texts": texts, "shape": struct.unpack_from(f"<{dims}q", data, at + 120),
-                       "data": None if flags & 2 else values})
+        frames.append(
+            {
+                "sequence": sequence,
+                "sample": sample,
+                "call": call,
+                "slot": slot,
+                "kind": kind,
+                "dtype": dtype,
+                "texts": texts,
+                "shape": struct.unpack_from(f"<{dims}q", data, at + 120),
+                "data": None if flags & 2 else values,
+            }
+        )
         at += length
     return frames
 
@@ -520,8 +598,11 @@ def views(folder):
     run = read_run(folder + "/run/explorer/run.tapx")
     assert run["ended"] and run["info"]["name"] == "written" and run["steps"][-1] == 1
     assert [step for step, _ in run["scalars"]["loss"]] == [0, 1] and run["scalars"]["loss"][0][1] == sum(after)
-    weight = next(number for number, series in run["series"].items()
-                  if (series["call"], series["what"], series["name"]) == (1, 4, "weight"))
+    weight = next(
+        number
+        for number, series in run["series"].items()
+        if (series["call"], series["what"], series["name"]) == (1, 4, "weight")
+    )
     first = run["columns"][weight][0]
     assert (first["count"], first["zeros"], first["min"], first["max"], first["sum"]) == (6, 2, -1, 3, 5), first
     assert sum(first["bins"].values()) == 4 and 2048 + 1016 in first["bins"], first["bins"]
@@ -534,11 +615,12 @@ def views(folder):
 
 
 def main(folder):
-    samples = [[(-1)**i * (6 * i + k) for k in range(6)] for i in range(5)]
+    samples = [[(-1) ** i * (6 * i + k) for k in range(6)] for i in range(5)]
 
     value, _ = read_value(folder + "/value.pt")
     assert {name: tensor.numbers for name, tensor in value["dtypes"].items() if name != "Bool"} == {
-        name: [0, 1, 2] for name in value["dtypes"] if name != "Bool"}
+        name: [0, 1, 2] for name in value["dtypes"] if name != "Bool"
+    }
     assert value["dtypes"]["Bool"].numbers == [False, True, True] and len(value["dtypes"]) == 12
     assert value["text"] == "café" and value["none"] is None and value["empty"].shape == [0, 3]
     assert value["number"].numbers == [2.5] and value["number"].shape == []
@@ -551,8 +633,7 @@ def main(folder):
     spooled = read_recording(folder + "/spooled")
     assert [tensor.numbers for tensor in spooled["stacked"][1][-1]] == samples + samples[:1]
     mixed = spooled["mixed"][1][-1]
-    assert [tensor and (tensor.dtype, tensor.shape) for tensor in mixed] == [
-        ("float32", [2]), None, ("int64", [3, 1])]
+    assert [tensor and (tensor.dtype, tensor.shape) for tensor in mixed] == [("float32", [2]), None, ("int64", [3, 1])]
     assert spooled["slots"][1][1][0].numbers == [number + 1 for number in samples[0]]
 
     unfinished = read_recording(folder + "/unfinished")

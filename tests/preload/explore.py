@@ -3,6 +3,7 @@
 and values are those that the program's text says. Edges of a ResNet-18 are those of the same model built with torchtap.
 
 usage: explore.py TORCHTAP PASSES FOREIGN SCRIPTED EXPLORED"""
+
 import json
 import os
 import pathlib
@@ -43,15 +44,15 @@ class Run:
         self.graphs, self.step, self.ended, self.scalars, self.columns, self.series = {}, None, False, {}, {}, {}
         at = 8
         while at + 12 <= len(data):
-            size, = struct.unpack_from("<I", data, at)
-            kind, body = chr(data[at + 12]), data[at + 13:at + 12 + size]
+            (size,) = struct.unpack_from("<I", data, at)
+            kind, body = chr(data[at + 12]), data[at + 13 : at + 12 + size]
             at += 12 + size
             if kind == "I":
                 self.info = json.loads(body)
             elif kind == "G":
                 self.graphs[body[0]] = json.loads(body[9:])
             elif kind == "T":
-                self.step, = struct.unpack("<q", body)
+                (self.step,) = struct.unpack("<q", body)
             elif kind == "S":
                 number, call, what, index, mode = struct.unpack_from("<iiBii", body)
                 self.series[number] = (call, what, index, mode)
@@ -80,10 +81,12 @@ class Run:
                 return ("In" if source else "Out") + str(end["port"])
             return f"{name(end['call'])}.{end['port']}"
 
-        return {f"{name(edge['caller'])}: {port(edge['from'], edge['caller'], True)} -> "
-                f"{port(edge['to'], edge['caller'], False)}"
-                + ("" if edge["seen"] == graph["forwards"] else f" ({edge['seen']} of {graph['forwards']})")
-                for edge in graph["edges"]}
+        return {
+            f"{name(edge['caller'])}: {port(edge['from'], edge['caller'], True)} -> "
+            f"{port(edge['to'], edge['caller'], False)}"
+            + ("" if edge["seen"] == graph["forwards"] else f" ({edge['seen']} of {graph['forwards']})")
+            for edge in graph["edges"]
+        }
 
     def recorded(self, path, what):
         """The columns of the first call of a module in training, or of its first parameter."""
@@ -106,7 +109,9 @@ def shown(program, what, folder, name="run"):
         check(a == b, f"{what}: another {part}:\n{b}\ninstead of\n{a}")
     said = done[2].replace(bare[2], "", 1) if bare[2] else done[2]
     check(all(line.startswith("torchtap: ") for line in said.splitlines()), f"{what}: other errors: {said}")
-    check(len(re.findall(r"^torchtap: http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}$", said, re.M)) == 1, f"{what}: {said}")
+    check(
+        len(re.findall(r"^torchtap: http://127\.0\.0\.1:\d+/#token=[0-9a-f]{32}$", said, re.M)) == 1, f"{what}: {said}"
+    )
     return runs_in(folder / name), said
 
 
@@ -121,10 +126,19 @@ def check_passes(folder):
     (net,), said = shown(passes, "train", folder)
     same(net.edges("train"), NET, "train")
     same(net.edges("eval"), NET, "train, evaluated")
-    check((net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4), f"train: {net.forwards('train')} forwards "
-          f"in training, {net.forwards('eval')} in evaluation, step {net.step}")
+    check(
+        (net.forwards("train"), net.forwards("eval"), net.step) == (5, 4, 4),
+        f"train: {net.forwards('train')} forwards in training, {net.forwards('eval')} in evaluation, step {net.step}",
+    )
     check(net.ended and net.info["name"] == "passes", f"train: {net.info}")
-    for path, what, count in (("conv", 0, 128), ("conv", 1, 288), ("fc", 1, 20), ("fc", 3, 20), ("conv", 4, 36), ("fc", 5, 1440)):
+    for path, what, count in (
+        ("conv", 0, 128),
+        ("conv", 1, 288),
+        ("fc", 1, 20),
+        ("fc", 3, 20),
+        ("conv", 4, 36),
+        ("fc", 5, 1440),
+    ):
         columns = net.recorded(path, what)
         check(columns and columns[0] == (0, count), f"train: series {what} of {path}: {columns}")
     check("Net" not in said and "Linear" not in said, f"train: {said}")
@@ -139,10 +153,22 @@ def check_passes(folder):
 
     # When the first module is seen for the first time, the Sequential around it has begun.
     (net,), _ = shown(passes, "stemmed", folder)
-    same(net.edges("train"), {
-        "net: In0 -> stem.0", "stem: In0 -> stem.0.0", "stem.0: In0 -> Out0", "stem: stem.0.0 -> stem.1.0",
-        "stem.1: In0 -> Out0", "stem: stem.1.0 -> stem.2.0", "stem.2: In0 -> Out0", "stem: stem.2.0 -> Out0",
-        "net: stem.0 -> fc.0", "fc: In0 -> Out0"}, "stemmed")
+    same(
+        net.edges("train"),
+        {
+            "net: In0 -> stem.0",
+            "stem: In0 -> stem.0.0",
+            "stem.0: In0 -> Out0",
+            "stem: stem.0.0 -> stem.1.0",
+            "stem.1: In0 -> Out0",
+            "stem: stem.1.0 -> stem.2.0",
+            "stem.2: In0 -> Out0",
+            "stem: stem.2.0 -> Out0",
+            "net: stem.0 -> fc.0",
+            "fc: In0 -> Out0",
+        },
+        "stemmed",
+    )
     check((net.forwards("train"), net.step) == (3, 2), f"stemmed: {net.forwards('train')} forwards, step {net.step}")
 
     (generator, critic), _ = shown(passes, "adversaries", folder)
@@ -216,8 +242,20 @@ def check_processes(folder):
     check(len(set(ports)) == 2, f"fork: pages of parent and child: {said}")
     check(f"process {children[0].name.split('-')[1]} (passes): http" in said, f"fork: {said}")
 
-    status, _, said = run([torchtap, "preload", "--explore", "--save", "two", "--", "sh", "-c",
-                           f"'{passes}' train; '{passes}' sequences"], folder)
+    status, _, said = run(
+        [
+            torchtap,
+            "preload",
+            "--explore",
+            "--save",
+            "two",
+            "--",
+            "sh",
+            "-c",
+            f"'{passes}' train; '{passes}' sequences",
+        ],
+        folder,
+    )
     steps = sorted(runs_in(path)[0].step for path in folder.glob("two-*"))
     check(status == 6 and steps == [3, 4], f"two programs: {status}, {steps}, {said}")
     # As the only one that ran a model.
@@ -259,8 +297,13 @@ def check_page(folder):
     # The program waits for a signal.
     for ending, number in (("terminated", signal.SIGTERM), ("killed", signal.SIGKILL)):
         save = [] if ending == "terminated" else ["--save", ending]
-        with subprocess.Popen([torchtap, "preload", "--explore", *save, "--", foreign, "terminate"], cwd=folder, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [torchtap, "preload", "--explore", *save, "--", foreign, "terminate"],
+            cwd=folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
             url = address_said(process)
             check(url, f"{ending}: no address")
             for line in process.stdout:
@@ -277,7 +320,10 @@ def check_page(folder):
                 os.kill(program_of(process), number)
                 rest = process.stderr.read()
                 check(process.wait(60) == -number, f"{ending}: exit status {process.returncode}: {rest}")
-            check(ending == "terminated" or "killed by signal 9" in rest and "killed has the run" in rest, f"{ending}: {rest}")
+            check(
+                ending == "terminated" or "killed by signal 9" in rest and "killed has the run" in rest,
+                f"{ending}: {rest}",
+            )
     # A killed program's run can be read.
     (net,) = runs_in(folder / "killed")
     check(net.step is not None and not net.ended, f"killed: step {net.step}")
@@ -290,22 +336,32 @@ def check_page(folder):
         port = taken.getsockname()[1]
         status, _, err = run([torchtap, "preload", f"--explore={port}", "--", passes, "train"], folder)
         check(status == 6 and "nothing is shown" in err and str(port) in err, f"a port that is taken: {err}")
-        status, _, err = run([torchtap, "preload", f"--explore={port}", "--save", "taken", "--", passes, "train"], folder)
+        status, _, err = run(
+            [torchtap, "preload", f"--explore={port}", "--save", "taken", "--", passes, "train"], folder
+        )
         check(status == 6 and "there is no page" in err and runs_in(folder / "taken")[0].step == 4, f"taken: {err}")
     status, _, err = run([torchtap, "preload", f"--explore={port}", "--", passes, "train"], folder)
     check(f"http://127.0.0.1:{port}/#token=" in err, f"a chosen port: {err}")
 
 
 def check_errors(folder):
-    for arguments, words in ([["--explore", "--trace", "a"], "--"], [["--explore", "--names", "b"], "--explore"],
-                             [["--explore", "--report", "a.json"], "--"], [["--explore=many"], "many"],
-                             [["--explore=70000"], "70000"], [["--explore", "--interval", "3"], "--explore"]):
+    for arguments, words in (
+        [["--explore", "--trace", "a"], "--"],
+        [["--explore", "--names", "b"], "--explore"],
+        [["--explore", "--report", "a.json"], "--"],
+        [["--explore=many"], "many"],
+        [["--explore=70000"], "70000"],
+        [["--explore", "--interval", "3"], "--explore"],
+    ):
         status, _, err = run([torchtap, "preload", *arguments, "--", passes], folder)
         check(status == 2 and words in err, f"{arguments}: {status} {err}")
     status, _, err = run([torchtap, "preload", "--explore", "--save", "killed", "--", passes], folder)
     check(status == 2 and "already exists" in err, err)
     status, _, err = run([torchtap, "preload", "--explore", "--", passes, "never asked"], folder)
-    check(status == 6 and "nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err, f"never asked: {err}")
+    check(
+        status == 6 and "nothing was recorded" in err and "Conv2d, Linear" in err and "eval" in err,
+        f"never asked: {err}",
+    )
     status, _, err = run([torchtap, "preload", "--explore", "--", "true"], folder)
     check(status == 0 and "nothing was recorded" in err, f"a program without LibTorch: {err}")
 

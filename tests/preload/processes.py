@@ -2,6 +2,7 @@
 """Tests torchtap preload: the recording of each process of a program, however it ended, and the messages.
 
 usage: processes.py TORCHTAP PROCESSES [SANITIZED]    SANITIZED: a program with AddressSanitizer"""
+
 import json
 import os
 import pathlib
@@ -35,8 +36,7 @@ def check(condition, what):
 
 
 def run(command, **options):
-    process = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240,
-                             **options)
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, **options)
     return process.returncode, process.stdout, process.stderr
 
 
@@ -61,32 +61,41 @@ def recording(name):
         manifest = json.load(open(folder / name / "manifest.json"))
     except OSError:
         return None
-    return {entry["path"]: torch.load(str(folder / name / entry["file"]), weights_only=True) if entry["file"] else []
-            for entry in manifest["entries"]}
+    return {
+        entry["path"]: torch.load(str(folder / name / entry["file"]), weights_only=True) if entry["file"] else []
+        for entry in manifest["entries"]
+    }
 
 
 def values(name):
     """Returns a dict from path to the numbers in its samples of one number each."""
     entries = recording(name)
-    return None if entries is None else {path: [float(sample) for sample in samples] for path, samples in entries.items()}
+    return (
+        None if entries is None else {path: [float(sample) for sample in samples] for path, samples in entries.items()}
+    )
 
 
 def others(name):
     """Returns the recordings of other processes as a dict from process to directory."""
-    return {int(found[len(name) + 1:]): found for found in sorted(os.listdir(folder))
-            if re.fullmatch(re.escape(name) + r"-\d+", found)}
+    return {
+        int(found[len(name) + 1 :]): found
+        for found in sorted(os.listdir(folder))
+        if re.fullmatch(re.escape(name) + r"-\d+", found)
+    }
 
 
 def announced(said):
     """Returns (process, samples, modules, directory) of each announced recording."""
     found = re.findall(r"process (\d+) \(\w+\) recorded (\d+) samples? of (\d+) modules?: (\S+)", said)
-    return sorted((int(process), int(samples), int(modules), directory) for process, samples, modules, directory in found)
+    return sorted(
+        (int(process), int(samples), int(modules), directory) for process, samples, modules, directory in found
+    )
 
 
 def check_processes():
     said = preload("fork_after")
     check(values("fork_after") == {"Linear#0": [2, 4]}, f"fork: the parent's {values('fork_after')}")
-    (process, directory), = others("fork_after").items() or [(0, "")]
+    ((process, directory),) = others("fork_after").items() or [(0, "")]
     check(values(directory) == {"Linear#0": [20, 40, 60]}, f"fork: the child's {values(directory)}")
     check(announced(said) == [(process, 3, 1, directory)], f"fork: {said}")
     merged = run([torchtap, "merge", "fork_after", directory, "--save", "fork_merged"])
@@ -119,8 +128,12 @@ def check_processes():
     check([values(name) for name in others("fork_twice").values()] == [{"Linear#0": [20]}], f"two forks: {said}")
 
     said = preload("fork_idle")
-    check(values("fork_idle") == {"Linear#0": [2, 4]} and not others("fork_idle") and
-          said == "torchtap: recorded 2 samples of 1 module: fork_idle\n", f"idle: {said}")
+    check(
+        values("fork_idle") == {"Linear#0": [2, 4]}
+        and not others("fork_idle")
+        and said == "torchtap: recorded 2 samples of 1 module: fork_idle\n",
+        f"idle: {said}",
+    )
 
     # Workers know the paths of a model made before the fork.
     said = preload("workers", "--types", "Linear")
@@ -134,10 +147,14 @@ def check_processes():
 
     said = preload("fork_killed")
     check(values("fork_killed") == {"Linear#0": [2, 4]}, f"the parent of a child that was killed: {said}")
-    check([values(name) for name in others("fork_killed").values()] == [{"Linear#0": [20]}],
-          f"children that were killed: {said}")
-    check(re.search(r"process \d+ \(processes\) ended and could not save what it had recorded", said),
-          f"the child that got SIGKILL: {said}")
+    check(
+        [values(name) for name in others("fork_killed").values()] == [{"Linear#0": [20]}],
+        f"children that were killed: {said}",
+    )
+    check(
+        re.search(r"process \d+ \(processes\) ended and could not save what it had recorded", said),
+        f"the child that got SIGKILL: {said}",
+    )
 
     said = preload("become_another")
     check(recording("become_another") is None and "became another program (exec)" in said, f"exec: {said}")
@@ -145,20 +162,43 @@ def check_processes():
 
 def check_endings():
     three = {"Linear#0": [2, 4, 6]}
-    for ending in ("return", "_exit", "_Exit", "quick_exit", "abort", "assert", "quit", "alarm", "broken_pipe",
-                   "own_term_handler", "own_abort_handler"):
+    for ending in (
+        "return",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "abort",
+        "assert",
+        "quit",
+        "alarm",
+        "broken_pipe",
+        "own_term_handler",
+        "own_abort_handler",
+    ):
         said = preload(ending)
-        check(values(ending) == three and said == f"torchtap: recorded 3 samples of 1 module: {ending}\n",
-              f"{ending}: {values(ending)} {said}")
-    for ending, words in (("segv", "killed by signal 11"), ("kill", "killed by signal 9"),
-                          ("own_crash_handler", "the program ended")):
+        check(
+            values(ending) == three and said == f"torchtap: recorded 3 samples of 1 module: {ending}\n",
+            f"{ending}: {values(ending)} {said}",
+        )
+    for ending, words in (
+        ("segv", "killed by signal 11"),
+        ("kill", "killed by signal 9"),
+        ("own_crash_handler", "the program ended"),
+    ):
         said = preload(ending)
-        check(recording(ending) is None and words in said and "it is lost" in said and "--interval" in said,
-              f"{ending}: {said}")
+        check(
+            recording(ending) is None and words in said and "it is lost" in said and "--interval" in said,
+            f"{ending}: {said}",
+        )
 
     # The last save remains however the program is killed.
-    process = subprocess.Popen([torchtap, "preload", "--interval", "0.2", "--save", "every", "--", program, "wait"], cwd=folder,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [torchtap, "preload", "--interval", "0.2", "--save", "every", "--", program, "wait"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     pid = int(process.stdout.readline().split()[1])
     deadline = time.time() + 120
     while values("every") != three and time.time() < deadline:
@@ -166,14 +206,25 @@ def check_endings():
     os.kill(pid, signal.SIGKILL)
     _, said = process.communicate(timeout=120)
     check(process.returncode == -signal.SIGKILL and values("every") == three, f"--every: {process.returncode} {said}")
-    check(re.search(r"killed by signal 9 \(Killed\) and could not save .* every has the recording as of \d\d:\d\d:\d\d, "
-                    r"3 samples of 1 module\.", said), f"--every: {said}")
+    check(
+        re.search(
+            r"killed by signal 9 \(Killed\) and could not save .* every has the recording as of \d\d:\d\d:\d\d, "
+            r"3 samples of 1 module\.",
+            said,
+        ),
+        f"--every: {said}",
+    )
 
     # A signal arrives once, whether sent to the launcher or to its group.
     for to_group in (False, True):
-        process = subprocess.Popen([torchtap, "preload", "--save", f"signals{to_group}", "--", program, "count_signals"],
-                                   cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   start_new_session=True)
+        process = subprocess.Popen(
+            [torchtap, "preload", "--save", f"signals{to_group}", "--", program, "count_signals"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         while process.stdout.readline() not in ("waiting\n", ""):
             pass
         for number in (signal.SIGUSR1, signal.SIGTERM):
@@ -181,12 +232,20 @@ def check_endings():
             heard = process.stdout.readline()  # the next one is sent when this one has arrived
             check(heard == f"heard {int(number)}\n", f"signals: {heard!r} instead of {number}")
         out, said = process.communicate(timeout=120)
-        check((process.returncode, out) == (5, "1 1\n") and said.count("\n") == 1, f"signals: {process.returncode} {out!r} {said!r}")
+        check(
+            (process.returncode, out) == (5, "1 1\n") and said.count("\n") == 1,
+            f"signals: {process.returncode} {out!r} {said!r}",
+        )
         check(values(f"signals{to_group}") == three, "signals: the recording")
 
     # The program dies with its launcher.
-    process = subprocess.Popen([torchtap, "preload", "--save", "launcher", "--", program, "wait"], cwd=folder,
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [torchtap, "preload", "--save", "launcher", "--", program, "wait"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     pid = int(process.stdout.readline().split()[1])
     process.kill()
     process.stdout.read()  # until the program has closed it
@@ -202,11 +261,16 @@ def check_endings():
 
 def check_reasons():
     for name, options, words in (
-            ("operations", (), "called none of its modules"),
-            ("on_stack", (), "(Linear) are plain variables"),
-            ("own", (), "(Own) are compiled into it"),
-            ("no_type", ("--types", "Conv2d|Linaer"), "no module that ran has a type like 'Conv2d|Linaer'; the nearest are Linear"),
-            ("no_name", ("--names", "Linear#7"), "no module that ran is called 'Linear#7'; the nearest are \"Linear#0\"")):
+        ("operations", (), "called none of its modules"),
+        ("on_stack", (), "(Linear) are plain variables"),
+        ("own", (), "(Own) are compiled into it"),
+        (
+            "no_type",
+            ("--types", "Conv2d|Linaer"),
+            "no module that ran has a type like 'Conv2d|Linaer'; the nearest are Linear",
+        ),
+        ("no_name", ("--names", "Linear#7"), "no module that ran is called 'Linear#7'; the nearest are \"Linear#0\""),
+    ):
         said = preload(name, *options, mode=name if name in ("operations", "on_stack", "own") else "return")
         check(recording(name) is None, f"{name}: there is a recording")
         lines = [line for line in said.splitlines() if "nothing was recorded" in line]
@@ -217,8 +281,11 @@ def check_reasons():
     check("called none of its modules" in said, f"in a child: {said}")
 
     # The variable was lost on the way to the program.
-    for name, command in (("env_i", ["env", "-i", program, "return"]), ("env_other", ["env", "LD_PRELOAD=", program, "return"]),
-                          ("env_child", ["sh", "-c", f"env -i {program} return; true"])):
+    for name, command in (
+        ("env_i", ["env", "-i", program, "return"]),
+        ("env_other", ["env", "LD_PRELOAD=", program, "return"]),
+        ("env_child", ["sh", "-c", f"env -i {program} return; true"]),
+    ):
         said = preload(name, command=command)
         check(recording(name) is None and "(env)" in said and "LD_PRELOAD was taken from it" in said, f"{name}: {said}")
     said = run(["env", "-i", torchtap, "preload", "--save", "env_front", "--", program, "return"])[2]
@@ -234,8 +301,13 @@ def check_reasons():
         said = run([torchtap, "preload", *(options or ("--save",)), name + ".json", "--", program, "own_abort"])[2]
         check("killed by signal 6 (Aborted) before any module that can be seen" in said, f"{name}: {said}")
     for number in (signal.SIGTERM, signal.SIGKILL):
-        process = subprocess.Popen([torchtap, "preload", "--names", "typo", "--save", "typo", "--", program, "wait"], cwd=folder,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [torchtap, "preload", "--names", "typo", "--save", "typo", "--", program, "wait"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         pid = int(process.stdout.readline().split()[1])
         os.kill(pid, number)
         _, said = process.communicate(timeout=120)
@@ -243,7 +315,9 @@ def check_reasons():
 
     # A stream that cannot be published is refused before the program starts.
     status, output, said = run([torchtap, "preload", "--stream", "no name", "--", program, "operations"])
-    check(status == 2 and output == "" and "no name of a stream" in said, f"--stream 'no name': {status} {output} {said}")
+    check(
+        status == 2 and output == "" and "no name of a stream" in said, f"--stream 'no name': {status} {output} {said}"
+    )
 
     # A recording without samples is reported.
     said = preload("no_gradients", "--what", "grad-output", mode="return")
@@ -252,31 +326,40 @@ def check_reasons():
     # The program's own types are named too if it has exposed its model.
     said = preload("own_root")
     check(values("own_root") == {"layer": [8]}, f"own_root: {values('own_root')}")
-    check("1 Own (\"own\")" in said and "1 OwnRoot (the model itself)" in said, f"own types: {said}")
+    check('1 Own ("own")' in said and "1 OwnRoot (the model itself)" in said, f"own types: {said}")
     said = preload("own_root_linear", "--types", "Linear", mode="own_root")
     check("not recorded" not in said, f"own types that nobody asked for: {said}")
 
 
 def check_anew():
     rounds = 40
-    twice = [2. * i for i in range(rounds)]
+    twice = [2.0 * i for i in range(rounds)]
     preload("anew")
     entries = recording("anew")
     counts = {path: len(samples) for path, samples in entries.items()}
-    check(counts == {path: rounds for path in ("Linear#0", "ReLU#0", "Linear#1", "ReLU#1", "ReLU#2", "Sigmoid#0")},
-          f"made anew: {counts}")
+    check(
+        counts == {path: rounds for path in ("Linear#0", "ReLU#0", "Linear#1", "ReLU#1", "ReLU#2", "Sigmoid#0")},
+        f"made anew: {counts}",
+    )
     check(values("anew")["ReLU#0"] == twice, "made anew: the first ReLU comes after the first layer")
     second = torch.cat(entries["Linear#1"]).flatten()
     for name in ("ReLU#1", "ReLU#2"):
         check(torch.equal(torch.cat(entries[name]).flatten(), second.relu()), f"made anew: {name}")
-    check(all(torch.equal(after, before.relu().sigmoid()) for after, before in zip(entries["Sigmoid#0"], entries["Linear#1"])),
-          "made anew: the Sigmoid")
+    check(
+        all(
+            torch.equal(after, before.relu().sigmoid())
+            for after, before in zip(entries["Sigmoid#0"], entries["Linear#1"])
+        ),
+        "made anew: the Sigmoid",
+    )
 
     preload("anew_in_scope")
     found = recording("anew_in_scope")
     counts = {path: len(samples) for path, samples in found.items()}
     check(counts == {path: rounds for path in ("ReLU#0", "Linear#0", "ReLU#1", "ReLU#2")}, f"until the end: {counts}")
-    check([sample.tolist() for sample in found["ReLU#0"]] == [[[float(i)] * 2] for i in range(rounds)], "the first ReLU")
+    check(
+        [sample.tolist() for sample in found["ReLU#0"]] == [[[float(i)] * 2] for i in range(rounds)], "the first ReLU"
+    )
     check([float(sample) for sample in found["ReLU#2"]] == twice, "until the end: the last ReLU")
 
     preload("anew_models")
@@ -285,31 +368,45 @@ def check_anew():
 
     # Six models, each called three times: whatever the modules' addresses, every call is recorded once.
     numbers = [float(i) for i in range(18)]
-    for name, paths in (("in_turn", ("a", "b")), ("in_turn_trained", ("a", "b")),
-                        ("in_turn_unnamed", ("Linear#0", "Linear#1"))):
+    for name, paths in (
+        ("in_turn", ("a", "b")),
+        ("in_turn_trained", ("a", "b")),
+        ("in_turn_unnamed", ("Linear#0", "Linear#1")),
+    ):
         preload(name)
         want = {paths[0]: [2 * number for number in numbers], paths[1]: [4 * number for number in numbers]}
         check(values(name) == want, f"{name}: {values(name)}")
         preload(name + "-count", "--reduce", "count", mode=name)
-        counts = [(entry["path"], entry["samples"]) for entry in json.load(open(folder / (name + "-count") / "manifest.json"))["entries"]]
+        counts = [
+            (entry["path"], entry["samples"])
+            for entry in json.load(open(folder / (name + "-count") / "manifest.json"))["entries"]
+        ]
         check(sorted(counts) == [(path, 18) for path in paths], f"{name}: {counts}")
     preload("in_turn_kept")
     entries = json.load(open(folder / "in_turn_kept" / "manifest.json"))["entries"]
-    check(sorted((entry["path"], entry["samples"]) for entry in entries) == [("a", 3)] * 6 + [("b", 3)] * 6,
-          f"six models at once: {entries}")
+    check(
+        sorted((entry["path"], entry["samples"]) for entry in entries) == [("a", 3)] * 6 + [("b", 3)] * 6,
+        f"six models at once: {entries}",
+    )
     for name in ("in_turn", "in_turn_trained"):
         run([torchtap, "preload", "--report", f"{name}.json", "--", program, name])
         for file in [f"{name}.json"] + [f"{name}-{i}.json" for i in range(2, 7)]:
             (whole,) = json.load(open(folder / file)).values()
             layers = whole["children"]["a"], whole["children"]["b"]
             calls = [layer["info"]["forward"]["inclusive"]["calls"] for layer in layers]
-            check(whole["report"]["repeats"] == 3 and calls == [3, 3], f"{file}: {whole['report']['repeats']} repeats, {calls}")
+            check(
+                whole["report"]["repeats"] == 3 and calls == [3, 3],
+                f"{file}: {whole['report']['repeats']} repeats, {calls}",
+            )
 
     preload("anew_gradients", "--what", "grad-output", "--types", "Sigmoid")
     check(values("anew_gradients") == {"Sigmoid#0": [1] * 5}, f"gradients that come late: {values('anew_gradients')}")
 
     preload("two_sizes", "--reduce", "count")
-    counts = {path: int(value["rows"] if "rows" in value else value["count.rows"]) for path, value in recording("two_sizes").items()}
+    counts = {
+        path: int(value["rows"] if "rows" in value else value["count.rows"])
+        for path, value in recording("two_sizes").items()
+    }
     check(sorted(counts) == ["Linear#0", "Linear#1"], f"two sizes: {counts}")
 
 

@@ -3,6 +3,7 @@
 work are those that the program's text says.
 
 usage: report.py TORCHTAP PASSES FOREIGN SCRIPTED"""
+
 import json
 import pathlib
 import subprocess
@@ -49,7 +50,7 @@ def modules(report):
         for child, below in node["children"].items():
             add(child, below, f"{path}.{child}" if path else child)
 
-    (name, whole), = report.items()
+    ((name, whole),) = report.items()
     add(name, whole, "")
     return found
 
@@ -78,13 +79,19 @@ def check_passes(folder):
 
     # The model's own forward is compiled into the program: its row is the sum of the modules inside.
     root = modules(report)[""]
-    check(root["summed"] and calls(root) == 0 and root["marks"] == [], f"train: the root {root['summed']}, {root['marks']}")
+    check(
+        root["summed"] and calls(root) == 0 and root["marks"] == [],
+        f"train: the root {root['summed']}, {root['marks']}",
+    )
     check(root["forward"]["work"]["macs"] == CONV + FC, f"train: MACs of the root {root['forward']['work']}")
     for way in ("forward", "backward"):
         inside = [modules(report)[path][way] for path in ("conv", "fc")]
         check(root[way]["work"]["macs"] == sum(one["work"]["macs"] for one in inside), f"train: {way} MACs of the root")
         total, parts = (sum(one["inclusive"]["total_seconds"] for one in which) for which in ([root[way]], inside))
-        check(abs(total - parts) < 1e-6 and root[f"{way}_latency_seconds"] > 0, f"train: {way} of the root takes {total}, not {parts}")
+        check(
+            abs(total - parts) < 1e-6 and root[f"{way}_latency_seconds"] > 0,
+            f"train: {way} of the root takes {total}, not {parts}",
+        )
     (whole,) = report.values()
     check(not any('""' in note for note in whole["report"]["notes"]), f"train: {whole['report']['notes']}")
     table = run([torchtap, "report", folder / "insight.json"], folder)[1]
@@ -94,10 +101,18 @@ def check_passes(folder):
     generator, critic = (report, json.load(open(folder / "insight-2.json")))
     if "up" not in modules(generator):
         generator, critic = critic, generator
-    check((repeats(generator), repeats(critic)) == (3, 9), f"shared fakes: {repeats(generator)}, {repeats(critic)} repeats")
-    check(totals(generator, "up") == (3, 2 * 5 * 64) and totals(generator, "up", "backward") == (3, 2 * 5 * 64),
-          f"shared fakes: {totals(generator, 'up')}, {totals(generator, 'up', 'backward')}")
-    check(all(info["marks"] == [] and info["gradient_norm"] for path, info in modules(generator).items() if path), "shared fakes: gradients were cleared")
+    check(
+        (repeats(generator), repeats(critic)) == (3, 9),
+        f"shared fakes: {repeats(generator)}, {repeats(critic)} repeats",
+    )
+    check(
+        totals(generator, "up") == (3, 2 * 5 * 64) and totals(generator, "up", "backward") == (3, 2 * 5 * 64),
+        f"shared fakes: {totals(generator, 'up')}, {totals(generator, 'up', 'backward')}",
+    )
+    check(
+        all(info["marks"] == [] and info["gradient_norm"] for path, info in modules(generator).items() if path),
+        "shared fakes: gradients were cleared",
+    )
     check(totals(generator, "", "backward")[1] == 2 * 5 * 64, "shared fakes: the generator's own row")
 
     report, _ = measured(passes, "siamese", folder)
@@ -126,7 +141,7 @@ def check_passes(folder):
 
     report, _ = measured(passes, "fork", folder)
     check((repeats(report), calls(modules(report)["conv"])) == (1, 2), f"fork: {repeats(report)} repeats of the parent")
-    child, = (path for path in folder.glob("insight-*.json") if path.stem not in ("insight-2", "insight-3"))
+    (child,) = (path for path in folder.glob("insight-*.json") if path.stem not in ("insight-2", "insight-3"))
     report = json.load(open(child))
     check((repeats(report), calls(modules(report)["conv"])) == (4, 4), f"fork: {repeats(report)} repeats of the child")
 
@@ -164,9 +179,13 @@ def check_models(folder):
 
 
 def check_errors(folder):
-    for arguments, words in ([["--report", "a.json", "--save", "b"], "--report"], [["--report", "a.json", "--trace", "b"], "--"],
-                             [["--report", "a.json", "--names", "b"], "--report"], [["--report", "a.png"], ".json"],
-                             [["--report", "nowhere/a.json"], "nowhere"]):
+    for arguments, words in (
+        [["--report", "a.json", "--save", "b"], "--report"],
+        [["--report", "a.json", "--trace", "b"], "--"],
+        [["--report", "a.json", "--names", "b"], "--report"],
+        [["--report", "a.png"], ".json"],
+        [["--report", "nowhere/a.json"], "nowhere"],
+    ):
         status, _, err = run([torchtap, "preload", *arguments, "--", passes], folder)
         check(status == 2 and words in err, f"{arguments}: {status} {err}")
     status, _, err = run([torchtap, "preload", "--report", "insight.json", "--", passes], folder)

@@ -3,6 +3,7 @@
 is what Python's hooks see of the same model, and what `torchtap record` records of the file.
 
 usage: script.py TORCHTAP SCRIPTED"""
+
 import json
 import pathlib
 import subprocess
@@ -77,8 +78,11 @@ def inputs():
 def expected(net, forward):
     """What Python's hooks see of each module."""
     seen = {}
-    hooks = [module.register_forward_hook(lambda _, __, output, path=path: seen.setdefault(path, []).append(output.detach()))
-             for path, module in net.named_modules() if not isinstance(module, nn.ModuleList)]
+    hooks = [
+        module.register_forward_hook(lambda _, __, output, path=path: seen.setdefault(path, []).append(output.detach()))
+        for path, module in net.named_modules()
+        if not isinstance(module, nn.ModuleList)
+    ]
     forward(net)
     for hook in hooks:
         hook.remove()
@@ -146,22 +150,35 @@ def check_recordings(folder, net):
         check(got == sorted((path, 4 * len(samples)) for path, samples in want.items()), f"{out}: {got}")
 
     # Two methods that share a module: the module has one entry, with the calls of both.
-    preload(folder, ["--types", "Conv2d|Linear", "--names", "blocks.0.*,head.*", "--save", "methods"],
-            [*python, "script.pt", "encode", "1"], 4)
+    preload(
+        folder,
+        ["--types", "Conv2d|Linear", "--names", "blocks.0.*,head.*", "--save", "methods"],
+        [*python, "script.pt", "encode", "1"],
+        4,
+    )
 
     def both(net):
         with torch.no_grad():
             for x in inputs():
                 net.encode(x), net(x)
 
-    same(entries(folder / "methods"), {path: samples for path, samples in expected(net, both).items()
-                                       if path in ("blocks.0.conv", "head.1")}, "two methods")
+    same(
+        entries(folder / "methods"),
+        {path: samples for path, samples in expected(net, both).items() if path in ("blocks.0.conv", "head.1")},
+        "two methods",
+    )
 
     # Gradients.
-    preload(folder, ["--what", "grad-output", "--names", "head.1", "--save", "gradients"],
-            [*python, "script.pt", "grad", "1"], 4)
-    (_, samples), = entries(folder / "gradients")
-    check(len(samples) == 3 and all(torch.equal(sample, torch.ones(2, 4)) for sample in samples), f"gradients: {samples}")
+    preload(
+        folder,
+        ["--what", "grad-output", "--names", "head.1", "--save", "gradients"],
+        [*python, "script.pt", "grad", "1"],
+        4,
+    )
+    ((_, samples),) = entries(folder / "gradients")
+    check(
+        len(samples) == 3 and all(torch.equal(sample, torch.ones(2, 4)) for sample in samples), f"gradients: {samples}"
+    )
 
 
 def check_views(folder):
@@ -172,7 +189,10 @@ def check_views(folder):
     run([torchtap, "diff", "python", "cpp", "--rtol", "0", "--atol", "0"], folder, 0)
     said = preload(folder, ["--report", "report.json"], program, 4)
     (whole,) = json.load(open(folder / "report.json")).values()
-    check(whole["report"]["repeats"] == 3 and "measured 3 repeats: report.json" in said, f"--report: {whole['report']} {said}")
+    check(
+        whole["report"]["repeats"] == 3 and "measured 3 repeats: report.json" in said,
+        f"--report: {whole['report']} {said}",
+    )
     said = preload(folder, ["--explore", "--save", "run"], program, 4)
     check("of 1 model: run" in said, f"--explore: {said}")
 

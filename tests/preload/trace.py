@@ -3,8 +3,8 @@
 what `torchtap preload --save` and PyTorch see of it.
 
 usage: trace.py TORCHTAP FOREIGN SCRIPTED"""
+
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -32,7 +32,9 @@ def run(command, folder, status=None):
 
 def recording(folder):
     manifest = json.load(open(folder / "manifest.json"))
-    return [(entry, torch.load(str(folder / entry["file"])) if entry["file"] else None) for entry in manifest["entries"]]
+    return [
+        (entry, torch.load(str(folder / entry["file"])) if entry["file"] else None) for entry in manifest["entries"]
+    ]
 
 
 def nodes_of(folder):
@@ -45,7 +47,9 @@ def same_behaviour(name, bare, traced):
 
 
 def check_cpp(folder):
-    run([torchtap, "preload", "--types", "Conv2d|Linear", "--save", folder / "modules", "--", foreign, "return"], folder)
+    run(
+        [torchtap, "preload", "--types", "Conv2d|Linear", "--save", folder / "modules", "--", foreign, "return"], folder
+    )
     recorded = {entry["path"]: samples for entry, samples in recording(folder / "modules")}
     for ending in ("return", "exit", "backward", "fork"):
         bare = run([foreign, ending], folder)
@@ -57,7 +61,9 @@ def check_cpp(folder):
         check(len(convolutions) == 20, f"{ending}: {len(convolutions)} convolutions of a ResNet-18")
         check(all(node["passes"] == 1 for node in convolutions), f"{ending}: one pass, not several")
         check(nodes[0]["kind"] == "input" and nodes[1]["type"] == "conv2d", f"{ending}: begins with {nodes[:2]}")
-        check(sum(node["type"] == "batchnorm" for node in nodes) == 20, f"{ending}: operations outside of visible modules")
+        check(
+            sum(node["type"] == "batchnorm" for node in nodes) == 20, f"{ending}: operations outside of visible modules"
+        )
         check(any("conv1.weight" in node["parameters"] for node in nodes), f"{ending}: names of parameters")
         check(not any("backward" in node["type"] for node in nodes), f"{ending}: no backward")
         if ending == "backward":
@@ -70,7 +76,9 @@ def check_cpp(folder):
                     check(torch.equal(tensor, recorded[path][0]), f"{ending}: the output of {path}")
         check(compared >= 20, f"{ending}: {compared} outputs of modules")
     kept = folder / "kept"
-    _, _, err = run([torchtap, "preload", "--trace", kept, "--keep", "conv*,nothing_1", "--", foreign, "return"], folder)
+    _, _, err = run(
+        [torchtap, "preload", "--trace", kept, "--keep", "conv*,nothing_1", "--", foreign, "return"], folder
+    )
     check("nothing_1" in err, f"a name of nothing: {err}")
     out = folder / "convolutions"
     run([torchtap, "preload", "--trace", out, "--keep", "conv*", "--", foreign, "return"], folder)
@@ -96,8 +104,11 @@ def check_script(folder):
     traced = run([torchtap, "preload", "--trace", folder / "script", "--", scripted, "net.pt"], folder, 4)
     same_behaviour("TorchScript", bare, traced)
     nodes = nodes_of(folder / "script")
-    check([node["type"] for node in nodes] == ["input", "conv2d", "batchnorm", "relu", "mean", "linear", "softmax", "output"],
-          f"the operations of the first forward: {[node['type'] for node in nodes]}")
+    check(
+        [node["type"] for node in nodes]
+        == ["input", "conv2d", "batchnorm", "relu", "mean", "linear", "softmax", "output"],
+        f"the operations of the first forward: {[node['type'] for node in nodes]}",
+    )
     x = torch.linspace(-1, 0, 2 * 3 * 32 * 32).view(2, 3, 32, 32)
     with torch.no_grad():
         check(torch.equal(recording(folder / "script")[-2][1], net(x)), "its output")
@@ -109,8 +120,12 @@ def check_script(folder):
 
 
 def check_errors(folder):
-    for arguments, words in ([["--trace", "a", "--save", "b"], "--trace"], [["--trace", "a", "--reduce", "mean"], "--trace"],
-                             [["--keep", "all", "--save", "b"], "--trace"], [[], "--save"]):
+    for arguments, words in (
+        [["--trace", "a", "--save", "b"], "--trace"],
+        [["--trace", "a", "--reduce", "mean"], "--trace"],
+        [["--keep", "all", "--save", "b"], "--trace"],
+        [[], "--save"],
+    ):
         _, _, err = run([torchtap, "preload", *arguments, "--", foreign], folder, 2)
         check(words in err, f"{arguments}: {err}")
     _, _, err = run([torchtap, "preload", "--trace", "none", "--", "true"], folder, 0)

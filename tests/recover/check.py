@@ -3,6 +3,7 @@
 
 usage: check.py TORCHTAP CUT_OFF
 """
+
 import json
 import os
 import signal

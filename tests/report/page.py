@@ -2,6 +2,7 @@
 """Opens a page of a report in headless Chromium and checks what it shows. Exit status 77 (skipped) without Chromium.
 
 usage: page.py FOLDER, in which are insight.json, insight.html, nasty.json and nasty.html"""
+
 import html.parser
 import json
 import os
@@ -13,7 +14,9 @@ import sys
 import tempfile
 
 folder = pathlib.Path(sys.argv[1])
-chromium = next((found for found in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if found), None)
+chromium = next(
+    (found for found in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if found), None
+)
 if chromium is None:
     print("skipped: there is no Chromium to open the page with (apt install chromium)")
     sys.exit(77)
@@ -81,12 +84,22 @@ class Areas(html.parser.HTMLParser):
 
 def look(name):
     page = (folder / f"{name}.html").read_text()
-    assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page.split('id="data">')[0]), "the page loads something"
+    assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page.split('id="data">')[0]), (
+        "the page loads something"
+    )
     with tempfile.TemporaryDirectory() as work:
         probed = pathlib.Path(work) / "page.html"
         probed.write_text(page.replace("<style>", BEFORE + "<style>", 1).replace("</body>", PROBE + "</body>"))
-        command = [chromium, "--headless=new", "--disable-gpu", "--no-first-run", f"--user-data-dir={work}/profile",
-                   "--virtual-time-budget=20000", "--dump-dom", probed.as_uri()]
+        command = [
+            chromium,
+            "--headless=new",
+            "--disable-gpu",
+            "--no-first-run",
+            f"--user-data-dir={work}/profile",
+            "--virtual-time-budget=20000",
+            "--dump-dom",
+            probed.as_uri(),
+        ]
         if os.geteuid() == 0:
             command.insert(1, "--no-sandbox")
         done = subprocess.run(command, capture_output=True, text=True, timeout=180)
@@ -109,30 +122,56 @@ seen = look("insight")
 (model,) = json.load(open(folder / "insight.json")).values()
 assert seen["errors"] == [] and seen["requests"] == [] and seen["alerts"] == 0, seen
 assert seen["title"] == "ResNet – torchtap report", seen["title"]
-assert seen["heads"] == ["Module", "Type", "Output", "Parameters", "MACs", "Forward", "Backward", "Peak memory", "Kept", "Zeros",
-                         "Gradient norm"], seen["heads"]
+assert seen["heads"] == [
+    "Module",
+    "Type",
+    "Output",
+    "Parameters",
+    "MACs",
+    "Forward",
+    "Backward",
+    "Peak memory",
+    "Kept",
+    "Zeros",
+    "Gradient norm",
+], seen["heads"]
 assert seen["folded"] == ["(the model)"], seen["folded"]
 assert seen["unfolded"] == names(model) == seen["unsorted"], seen["unfolded"]
 assert seen["sort"] == "descending", seen["sort"]
 
 
 def times(module):
-    return [(module["info"]["forward_latency_seconds"] if module["info"]["forward"]["inclusive"]["calls"] else -1, module["info"]["path"]),
-            *(one for child in module["children"].values() for one in times(child))]
+    return [
+        (
+            module["info"]["forward_latency_seconds"] if module["info"]["forward"]["inclusive"]["calls"] else -1,
+            module["info"]["path"],
+        ),
+        *(one for child in module["children"].values() for one in times(child)),
+    ]
 
 
 by_time = [path or "the model itself" for _, path in sorted(times(model), key=lambda one: -one[0])]
 assert seen["flat"] == by_time, seen["flat"]
-assert seen["found"].count("downsample") == 3 and "conv1" not in seen["found"] and seen["found"][0] == "(the model)", seen["found"]
+assert seen["found"].count("downsample") == 3 and "conv1" not in seen["found"] and seen["found"][0] == "(the model)", (
+    seen["found"]
+)
 assert "layer1" not in seen["found"], seen["found"]
 assert seen["marked"] == ["(the model)", "layer2", "0", "conv1"], seen["marked"]
-assert "conv1" in seen["details"] and "9,408" in seen["details"] and "8×64×112×112 float32 on cpu" in seen["details"], seen["details"]
+assert "conv1" in seen["details"] and "9,408" in seen["details"] and "8×64×112×112 float32 on cpu" in seen["details"], (
+    seen["details"]
+)
 assert seen["twisted"] == ["(the model)"], seen["twisted"]
 text = "\n".join(seen["findings"])
-for part in ("producer aten::batch_norm in layer4.1.bn1, forward of call 1 in repeat 1: 3 NaN and 1 Inf", "never ran: aux", "my::attention in layer3.1 (4 calls)",
-             "oneDNN's scratch"):
+for part in (
+    "producer aten::batch_norm in layer4.1.bn1, forward of call 1 in repeat 1: 3 NaN and 1 Inf",
+    "never ran: aux",
+    "my::attention in layer3.1 (4 calls)",
+    "oneDNN's scratch",
+):
     assert part in text, (part, text)
-assert any("11,689,512" in card for card in seen["cards"]) and any("14.5\u00a0G" in card for card in seen["cards"]), seen["cards"]
+assert any("11,689,512" in card for card in seen["cards"]) and any("14.5\u00a0G" in card for card in seen["cards"]), (
+    seen["cards"]
+)
 
 seen = look("nasty")
 (model,) = json.load(open(folder / "nasty.json")).values()

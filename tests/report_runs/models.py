@@ -2,6 +2,7 @@
 
 usage: models.py DIRECTORY
 """
+
 import pathlib
 import sys
 import warnings

@@ -6,6 +6,7 @@ is pre (inputs), out (outputs), gout (gradient with respect to an output) or gin
 
 usage: models.py DIRECTORY
 """
+
 import pathlib
 import sys
 import warnings
@@ -248,7 +249,8 @@ def observed(model, arguments, with_gradients):
                 for slot, value in enumerate(flat(returned)):
                     if value is not None and value.requires_grad:
                         value.register_hook(
-                            lambda g, slot=slot, call=call: note("gout", f"{name}#{call}#{slot}", 0, [g]))
+                            lambda g, slot=slot, call=call: note("gout", f"{name}#{call}#{slot}", 0, [g])
+                        )
 
         return hook
 
@@ -293,8 +295,12 @@ def main():
     write(directory, "tagger", Tagger(), (torch.randint(30, (6, 3)),), gradients=True)
     write(directory, "detector", Detector(), ([torch.randn(3, 32, 32), torch.randn(3, 32, 32)],))
     x = torch.randn(4, 6)
-    write(directory, "values", Values(),
-          (x, (torch.randn(4, 6), None), {"a": torch.randn(4, 6), "b": torch.randn(4, 6), "mask": torch.ones(4, 6)}))
+    write(
+        directory,
+        "values",
+        Values(),
+        (x, (torch.randn(4, 6), None), {"a": torch.randn(4, 6), "b": torch.randn(4, 6), "mask": torch.ones(4, 6)}),
+    )
     write(directory, "siamese", Siamese(), (x,), trace=True, gradients=True)
     # Older versions write a file that they cannot load if it contains a convolution.
     torch.jit.optimize_for_inference(torch.jit.script(Siamese().eval())).save(f"{directory}/siamese.optimized.pt")

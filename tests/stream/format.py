@@ -2,6 +2,7 @@
 
 usage: format.py FOLDER_OF_THE_PACKAGE GOLDEN_FILE VERSION
 """
+
 import sys
 
 import numpy as np
@@ -11,10 +12,47 @@ import torchtap  # noqa: E402
 from torchtap import stream  # noqa: E402
 
 DTYPES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 23, 24, 25, 26, 27, 28, 29, 44]
-BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 8: 4, 9: 8, 10: 16, 11: 1, 15: 2, 23: 1, 24: 1, 25: 1, 26: 1, 27: 2,
-         28: 4, 29: 8, 44: 1}
-NUMPY = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "float16",
-         9: "complex64", 10: "complex128", 11: "bool", 15: "float32", 27: "uint16", 28: "uint32", 29: "uint64"}
+BYTES = {
+    0: 1,
+    1: 1,
+    2: 2,
+    3: 4,
+    4: 8,
+    5: 2,
+    6: 4,
+    7: 8,
+    8: 4,
+    9: 8,
+    10: 16,
+    11: 1,
+    15: 2,
+    23: 1,
+    24: 1,
+    25: 1,
+    26: 1,
+    27: 2,
+    28: 4,
+    29: 8,
+    44: 1,
+}
+NUMPY = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    8: "float16",
+    9: "complex64",
+    10: "complex128",
+    11: "bool",
+    15: "float32",
+    27: "uint16",
+    28: "uint32",
+    29: "uint64",
+}
 KINDS = ["ForwardPre", "ForwardInput", "ForwardOutput", "BackwardInput", "BackwardOutput", "Other"]
 
 assert torchtap.__version__ == sys.argv[3], torchtap.__version__
@@ -40,7 +78,7 @@ for n, frame in enumerate(frames):
     assert frame.tensor.dtype == NUMPY.get(dtype, "uint8"), (n, frame.tensor.dtype)
     assert frame.tensor.shape == shape + ((2,) if dtype == 8 else ()), (n, frame.tensor.shape)
     if dtype == 15:
-        data = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
+        data = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2))
     assert frame.tensor.tobytes() == data, n
 damaged = bytearray(open(sys.argv[2], "rb").read())
 damaged[4] = 2

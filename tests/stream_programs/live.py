@@ -3,6 +3,7 @@ publishes.
 
 usage: live.py PUBLISHER FOLDER_OF_THE_READER
 """
+
 import fcntl
 import os
 import re
@@ -19,7 +20,10 @@ import time
 import numpy as np
 
 publisher = sys.argv[1]
-REAL_GROUPS = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"), ("/sys/fs/cgroup", "memory.max", "memory.current")
+REAL_GROUPS = (
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ("/sys/fs/cgroup", "memory.max", "memory.current"),
+)
 sys.path.insert(0, sys.argv[2])
 from torchtap import stream  # noqa: E402
 
@@ -33,7 +37,12 @@ def start(folder, *arguments):
 
 
 def check_every_frame(folder):
-    for elements, memory in (3, 8), (1000, 8), (200000, 8), (100000, 64):  # the last two need more than the first reader gets
+    for elements, memory in (
+        (3, 8),
+        (1000, 8),
+        (200000, 8),
+        (100000, 64),
+    ):  # the last two need more than the first reader gets
         program = start(folder, 1, 300, elements, 0, memory)
         frames = 0
         source = reader(folder, when_full="wait")
@@ -126,13 +135,14 @@ def check_errors(folder):
         return b"TTW1" + struct.pack("<HHQQ", version, 0, size, 0)
 
     for answer, descriptors, kind, words in (
-            (b"", (), ConnectionError, "ended"),
-            (b"TTE1\1\0\0\0no\xff room", (), ValueError, "refused: no\ufffd room"),
-            (welcome(version=2), (), ValueError, "version 2"),
-            (welcome(), (memory(73728, sealed=False), memory(4096)), ValueError, "something else"),
-            (welcome(), (memory(65536), memory(4096)), ValueError, "something else"),
-            (welcome(), (os.open("/dev/null", os.O_RDWR), memory(4096)), ValueError, "something else"),
-            (welcome(), (memory(73728), memory(4096)), ValueError, "none of version 1")):
+        (b"", (), ConnectionError, "ended"),
+        (b"TTE1\1\0\0\0no\xff room", (), ValueError, "refused: no\ufffd room"),
+        (welcome(version=2), (), ValueError, "version 2"),
+        (welcome(), (memory(73728, sealed=False), memory(4096)), ValueError, "something else"),
+        (welcome(), (memory(65536), memory(4096)), ValueError, "something else"),
+        (welcome(), (os.open("/dev/null", os.O_RDWR), memory(4096)), ValueError, "something else"),
+        (welcome(), (memory(73728), memory(4096)), ValueError, "none of version 1"),
+    ):
         thread = fake(folder, answer, descriptors)
         raises(kind, words, lambda: stream.Reader("fake", directory=folder))
         thread.join()
@@ -178,8 +188,19 @@ def check_memory(folder):
 
     def starts(left, *arguments):
         """A program in the group, which has so many MiB more than the program takes."""
-        program = subprocess.Popen(["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", publisher, folder, "test",
-                                    *map(str, arguments)], stderr=subprocess.DEVNULL)
+        program = subprocess.Popen(
+            [
+                "sh",
+                "-c",
+                f'echo $$ > {group}/cgroup.procs; exec "$@"',
+                "sh",
+                publisher,
+                folder,
+                "test",
+                *map(str, arguments),
+            ],
+            stderr=subprocess.DEVNULL,
+        )
         while not os.path.exists(f"{folder}/test.sock"):
             time.sleep(0.01)
         write(f"{group}/{limit}", int(open(f"{group}/{usage}").read()) + (left << 20))
@@ -217,8 +238,9 @@ def check_memory(folder):
 def calls_of_the_publishing_thread(folder, readers):
     """The system calls between the marks."""
     log = os.path.join(folder, "strace")
-    program = subprocess.Popen(["strace", "-ff", "-o", log, publisher, folder, "test", str(readers), "2000", "100"],
-                               stderr=subprocess.DEVNULL)
+    program = subprocess.Popen(
+        ["strace", "-ff", "-o", log, publisher, folder, "test", str(readers), "2000", "100"], stderr=subprocess.DEVNULL
+    )
     if readers:
         frames = sum(1 for _ in reader(folder, when_full="wait"))
         assert frames == 2000, frames
@@ -242,7 +264,15 @@ def check_system_calls():
             assert len(calls) <= 2 * readers, calls
 
 
-for check in (check_every_frame, check_missed, check_subscription, check_killed, check_errors, check_folders_of_others, check_memory):
+for check in (
+    check_every_frame,
+    check_missed,
+    check_subscription,
+    check_killed,
+    check_errors,
+    check_folders_of_others,
+    check_memory,
+):
     with tempfile.TemporaryDirectory() as folder:
         check(folder)
 check_system_calls()

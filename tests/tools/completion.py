@@ -2,6 +2,7 @@
 """Tests completion in zsh and fish with the shells themselves, if installed (for bash see commands.py).
 
 usage: completion.py TORCHTAP"""
+
 import os
 import pathlib
 import pty
@@ -36,7 +37,12 @@ def commands():
 def options(command):
     """Returns the options and commands in the help."""
     lines = [line for line in run(command, "--help").splitlines() if line.startswith("  -")]
-    return {word.split("[")[0] for line in lines for word in line.split("  ")[1].split(" ")[0].split(",") if word.startswith("--")}
+    return {
+        word.split("[")[0]
+        for line in lines
+        for word in line.split("  ")[1].split(" ")[0].split(",")
+        if word.startswith("--")
+    }
 
 
 def check_fish(folder):
@@ -45,8 +51,17 @@ def check_fish(folder):
     check(subprocess.run(["fish", "--no-execute", script]).returncode == 0, "fish: syntax")
 
     def completed(line):
-        done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete --do-complete {line!r}"], capture_output=True, text=True, cwd=folder / "files",
-                              env={**os.environ, "HOME": str(folder), "PATH": str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"]})
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"source {script}; complete --do-complete {line!r}"],
+            capture_output=True,
+            text=True,
+            cwd=folder / "files",
+            env={
+                **os.environ,
+                "HOME": str(folder),
+                "PATH": str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"],
+            },
+        )
         check(done.returncode == 0 and done.stderr == "", f"fish: {line}: {done.stderr}")
         return [word.split("\t")[0] for word in done.stdout.splitlines()]
 
@@ -55,11 +70,26 @@ def check_fish(folder):
     for command in commands():
         missing = options(command) - set(completed(f"torchtap {command} --"))
         check(not missing, f"fish: {command} without {missing}")
-    check(set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv"}, f"fish: choices {completed('torchtap convert --to ')}")
-    check(set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"}, f"fish: choices {completed('torchtap trace --direction ')}")
-    check(set(completed("torchtap completion ")) == {"bash", "zsh", "fish"}, f"fish: a positional choice {completed('torchtap completion ')}")
-    check("maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma"), f"fish: files {completed('torchtap show ma')}")
-    check("bash" in completed("torchtap preload --save x -- bas"), f"fish: another program {completed('torchtap preload --save x -- bas')}")
+    check(
+        set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv"},
+        f"fish: choices {completed('torchtap convert --to ')}",
+    )
+    check(
+        set(completed("torchtap trace --direction ")) == {"bottom-up", "top-down", "left-right"},
+        f"fish: choices {completed('torchtap trace --direction ')}",
+    )
+    check(
+        set(completed("torchtap completion ")) == {"bash", "zsh", "fish"},
+        f"fish: a positional choice {completed('torchtap completion ')}",
+    )
+    check(
+        "maps/" in completed("torchtap show ma") and "maps/" in completed("torchtap merge x --save ma"),
+        f"fish: files {completed('torchtap show ma')}",
+    )
+    check(
+        "bash" in completed("torchtap preload --save x -- bas"),
+        f"fish: another program {completed('torchtap preload --save x -- bas')}",
+    )
 
 
 class Zsh:
@@ -69,16 +99,20 @@ class Zsh:
         (folder / ".zshrc").write_text(
             "PS1='READY> '\nautoload -Uz compinit\ncompinit -u -d $HOME/dump\nunsetopt beep listbeep\nsetopt nolistambiguous autolist\n"
             "zstyle ':completion:*' list-prompt ''\nzstyle ':completion:*' select-prompt ''\nLISTMAX=10000\n"
-            f"source {script}\n")
+            f"source {script}\n"
+        )
         self.child, self.fd = pty.fork()
         if self.child == 0:
             os.chdir(folder / "files")
-            os.environ.update(HOME=str(folder), ZDOTDIR=str(folder), TERM="dumb", LC_ALL="C.UTF-8", COLUMNS="400", LINES="200")
+            os.environ.update(
+                HOME=str(folder), ZDOTDIR=str(folder), TERM="dumb", LC_ALL="C.UTF-8", COLUMNS="400", LINES="200"
+            )
             os.environ["PATH"] = str(pathlib.Path(torchtap).parent) + ":" + os.environ["PATH"]
             os.execlp("zsh", "zsh", "-i")
         import fcntl
         import struct
         import termios
+
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 400, 0, 0))
         self.read_until("READY> ")
 
@@ -88,7 +122,7 @@ class Zsh:
         while not re.search(end, text) and time.monotonic() < until:
             if select.select([self.fd], [], [], 1)[0]:
                 text += os.read(self.fd, 1 << 16).decode(errors="replace")
-        check(re.search(end, text), f"zsh: no \"{end}\" in {text!r}")
+        check(re.search(end, text), f'zsh: no "{end}" in {text!r}')
         return text
 
     def completed(self, line):
@@ -118,7 +152,10 @@ def check_zsh(folder):
     text = zsh.completed("torchtap convert --to ")
     check(all(word in text for word in ("npy", "safetensors", "csv")), f"zsh: choices {text}")
     text = zsh.completed("torchtap trace --direction ")
-    check(all(word in text for word in ("bottom-up", "top-down", "left-right")) and "->" not in text, f"zsh: choices {text}")
+    check(
+        all(word in text for word in ("bottom-up", "top-down", "left-right")) and "->" not in text,
+        f"zsh: choices {text}",
+    )
     text = zsh.completed("torchtap completion ")
     check(all(word in text for word in ("bash", "zsh", "fish")), f"zsh: a positional choice {text}")
     check("torchtap show maps/" in zsh.completed("torchtap show ma"), "zsh: files")
@@ -128,8 +165,16 @@ def check_zsh(folder):
     zsh.close()
     # As a file in $fpath, which runs when it is first used.
     (folder / ".zshrc").write_text("")
-    done = subprocess.run(["zsh", "-f", "-c", f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            "zsh",
+            "-f",
+            "-c",
+            f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump2; print $_comps[torchtap]",
+        ],
+        capture_output=True,
+        text=True,
+    )
     check(done.stdout == "_torchtap\n", f"zsh: from fpath: {done}")
 
 

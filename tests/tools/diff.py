@@ -3,6 +3,7 @@
 way in which two can differ.
 
 usage: diff.py TORCHTAP SOURCE"""
+
 import json
 import pathlib
 import subprocess
@@ -27,10 +28,15 @@ def check(condition, what):
 
 def diff(a, b, *arguments, status):
     """Returns the JSON document; also checks that the table agrees with it."""
-    results = [subprocess.run([str(torchtap), "diff", str(a), str(b), *arguments, *more], capture_output=True, text=True)
-               for more in (["--json"], [])]
+    results = [
+        subprocess.run([str(torchtap), "diff", str(a), str(b), *arguments, *more], capture_output=True, text=True)
+        for more in (["--json"], [])
+    ]
     for done in results:
-        check(done.returncode == status, f"diff {a} {b}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+        check(
+            done.returncode == status,
+            f"diff {a} {b}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
+        )
     if status == 2:
         return results[1].stderr
     document = json.loads(results[0].stdout)
@@ -67,7 +73,13 @@ with tempfile.TemporaryDirectory() as folder:
     document = diff(folder / "original", folder / "again", "--rtol", "0", "--atol", "0", status=0)
     names = {name for name, _ in model.named_modules()}
     check(set(document["by_path"]) == names, f"every module of ResNet-18: {names ^ set(document['by_path'])}")
-    check(all(entry["status"] == "equal" and entry["cosine"] == 1 or abs(entry["cosine"] - 1) < 1e-12 for entry in document["entries"]), "equal ones")
+    check(
+        all(
+            entry["status"] == "equal" and entry["cosine"] == 1 or abs(entry["cosine"] - 1) < 1e-12
+            for entry in document["entries"]
+        ),
+        "equal ones",
+    )
     got = torch.load(folder / "original" / f"{json.load(open(folder / 'original/names.json')).index('')}.pt")
     check(all(map(torch.equal, got, outputs)), "what was recorded is what came out")
 
@@ -77,13 +89,21 @@ with tempfile.TemporaryDirectory() as folder:
     record("broken")
     document = diff(folder / "original", folder / "broken", status=1)
     check(document["first"] == broken, f"the layer that was broken: {document['first']}")
-    untouched = [entry["status"] for entry in document["entries"] if entry["path"].startswith(("conv1", "layer1", "layer2"))]
+    untouched = [
+        entry["status"] for entry in document["entries"] if entry["path"].startswith(("conv1", "layer1", "layer2"))
+    ]
     check(set(untouched) == {"equal"}, f"nothing differs before: {untouched}")
     entry = document["by_path"][broken]
-    a, b = ([torch.load(folder / name / f"{json.load(open(folder / name / 'names.json')).index(broken)}.pt")] for name in ("original", "broken"))
+    a, b = (
+        [torch.load(folder / name / f"{json.load(open(folder / name / 'names.json')).index(broken)}.pt")]
+        for name in ("original", "broken")
+    )
     a, b = (torch.cat([t.flatten().double() for t in side[0]]) for side in (a, b))
     check(abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12, f"max abs {entry['max_abs']}")
-    check(abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"], f"max rel {entry['max_rel']}")
+    check(
+        abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
+        f"max rel {entry['max_rel']}",
+    )
     check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"cosine {entry['cosine']}")
     check(diff(folder / "original", folder / "broken", "--atol", str(1e6), status=0)["first"] is None, "tolerances")
 
@@ -92,7 +112,9 @@ with tempfile.TemporaryDirectory() as folder:
     walk = [name for name, _ in model.named_modules()]
     for name in ("original", "broken"):
         order = list(json.load(open(folder / name / "names.json")))
-        folder_of(folder / (name + "-walk"), {path: torch.load(folder / name / f"{order.index(path)}.pt") for path in walk})
+        folder_of(
+            folder / (name + "-walk"), {path: torch.load(folder / name / f"{order.index(path)}.pt") for path in walk}
+        )
     for one in ("original", "original-walk"):
         for other in ("broken", "broken-walk"):
             document = diff(folder / one, folder / other, status=1)
@@ -103,7 +125,10 @@ with tempfile.TemporaryDirectory() as folder:
     base = {"a": [torch.ones(3)], "b": [torch.tensor([1.0, nan, inf]), torch.zeros(2)], "c": torch.ones(2)}
     plain = folder_of(folder / "plain", base)
     document = diff(plain, folder_of(folder / "same", base), "--rtol", "0", "--atol", "0", status=0)
-    check([entry["status"] for entry in document["entries"]] == ["equal"] * 3, f"NaN and infinities that are the same: {document}")
+    check(
+        [entry["status"] for entry in document["entries"]] == ["equal"] * 3,
+        f"NaN and infinities that are the same: {document}",
+    )
     ways = {
         "missing in B": {"b": base["b"], "c": base["c"]},
         "missing in A": {**base, "d": torch.ones(1)},
@@ -124,8 +149,15 @@ with tempfile.TemporaryDirectory() as folder:
         document = diff(a, b, status=0)
         check(document["by_path"]["d"]["status"] == "not run", f"a module that did not run: {document}")
         text = subprocess.run([str(torchtap), "diff", a, b], capture_output=True, text=True).stdout
-        check("All 3 modules agree" in text and "1 module ran on neither side." in text, f"a module that did not run: {text}")
-    check(diff(plain, folder_of(folder / "idle-a", {**base, "b": []}), status=1)["by_path"]["b"]["status"] == "no samples in B", "ran on one side")
+        check(
+            "All 3 modules agree" in text and "1 module ran on neither side." in text,
+            f"a module that did not run: {text}",
+        )
+    check(
+        diff(plain, folder_of(folder / "idle-a", {**base, "b": []}), status=1)["by_path"]["b"]["status"]
+        == "no samples in B",
+        "ran on one side",
+    )
 
     # Many small samples are compared together; the numbers are as of one by one.
     torch.manual_seed(2)
@@ -135,11 +167,21 @@ with tempfile.TemporaryDirectory() as folder:
     pair = folder_of(folder / "many", {"m": many}), folder_of(folder / "moved", {"m": moved})
     entry = diff(*pair, "--rtol", "0", "--atol", "1e-2", status=1)["by_path"]["m"]
     a, b = (torch.cat(samples).double() for samples in (many, moved))
-    check(entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12, f"many samples: {entry}")
+    check(
+        entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12,
+        f"many samples: {entry}",
+    )
     check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"many samples: {entry}")
     entry = diff(*pair, "--rtol", "0", "--atol", "6", status=0)["by_path"]["m"]
-    check(entry["status"] == "close" and abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"], f"many samples: {entry}")
-    check(diff(pair[0], pair[0], "--rtol", "0", "--atol", "0", status=0)["by_path"]["m"]["status"] == "equal", "many equal samples")
+    check(
+        entry["status"] == "close"
+        and abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
+        f"many samples: {entry}",
+    )
+    check(
+        diff(pair[0], pair[0], "--rtol", "0", "--atol", "0", status=0)["by_path"]["m"]["status"] == "equal",
+        "many equal samples",
+    )
     for value in (torch.tensor([1.0, nan, -inf]), torch.tensor([nan, nan, inf]), torch.tensor([1.0, nan, 3e38])):
         other = folder_of(folder / f"b{value.tolist()}", {**base, "b": [value, torch.zeros(2)]})
         document = diff(plain, other, "--rtol", "1", status=1)
@@ -147,7 +189,10 @@ with tempfile.TemporaryDirectory() as folder:
         diff(other, plain, "--rtol", "1", status=1)
     near = folder_of(folder / "near", {**base, "a": [torch.ones(3, dtype=torch.float64) + 1e-6]})
     document = diff(plain, near, status=0)
-    check(document["by_path"]["a"]["status"] == "close" and abs(document["by_path"]["a"]["max_abs"] - 1e-6) < 1e-12, f"close: {document}")
+    check(
+        document["by_path"]["a"]["status"] == "close" and abs(document["by_path"]["a"]["max_abs"] - 1e-6) < 1e-12,
+        f"close: {document}",
+    )
     diff(plain, near, "--rtol", "0", "--atol", "0", status=1)
     diff(plain, source / "tests/storage/schema_1", status=1)
     diff(plain / "0.pt", near / "2.pt", status=1)

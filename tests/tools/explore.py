@@ -2,6 +2,7 @@
 """Tests torchtap explore: finished, killed and growing runs over HTTP, exported pages, its end by signals, its errors.
 
 usage: explore.py TORCHTAP EXPLORER_PAGE_SERVER"""
+
 import json
 import os
 import pathlib
@@ -33,8 +34,9 @@ def check(condition, what):
 
 def start(*arguments):
     """The command and the address that it prints."""
-    command = subprocess.Popen([torchtap, "explore", *map(str, arguments)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    command = subprocess.Popen(
+        [torchtap, "explore", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     return command, command.stdout.readline().strip()
 
 
@@ -119,8 +121,12 @@ with tempfile.TemporaryDirectory() as folder:
         pass
 
     # One file.
-    done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", work / "page.html"],
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [torchtap, "explore", work / "r1", work / "r2", "--export", work / "page.html"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     check((done.returncode, done.stdout, done.stderr) == (0, "", ""), f"export: {done}")
     page = (work / "page.html").read_text()
     held = json.loads(re.search(r'<script[^>]*id="torchtap-data"[^>]*>(.*?)</script>', page, re.S)[1])
@@ -138,11 +144,20 @@ with tempfile.TemporaryDirectory() as folder:
     check((work / "piped").read_text() == page, "the page behind the pipe")
     check(pipe.is_fifo(), "the pipe is still one")
     done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", link, "--overwrite"], timeout=120)
-    check(done.returncode == 0 and link.is_symlink() and (work / "page.html").read_text() == page, "a page through a link")
-    done = subprocess.run([torchtap, "explore", work / "r1", work / "r2", "--export", "/dev/stdout"], capture_output=True,
-                          text=True, timeout=120)
+    check(
+        done.returncode == 0 and link.is_symlink() and (work / "page.html").read_text() == page, "a page through a link"
+    )
+    done = subprocess.run(
+        [torchtap, "explore", work / "r1", work / "r2", "--export", "/dev/stdout"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     check((done.returncode, done.stdout) == (0, page), "a page to stdout")
-    check("No space left" in wrong(work / "r1", "--export", "/dev/full") and not os.path.isfile("/dev/full"), "a full device")
+    check(
+        "No space left" in wrong(work / "r1", "--export", "/dev/full") and not os.path.isfile("/dev/full"),
+        "a full device",
+    )
     check(not [name for name in os.listdir(work) if "torchtap-new" in name], "nothing is left behind")
 
     # TorchScript.
@@ -165,7 +180,12 @@ with tempfile.TemporaryDirectory() as folder:
     command, address = start(work / "r1", "--hosts", "lab.example", "--token", "f" * 20)
     check(address.endswith("/#token=" + "f" * 20), f"the token: {address}")
     base = address.split("#")[0]
-    for host, status in [("lab.example", 200), ("lab.example:9000", 200), ("192.0.2.2:9000", 200), ("evil.example", 421)]:
+    for host, status in [
+        ("lab.example", 200),
+        ("lab.example:9000", 200),
+        ("192.0.2.2:9000", 200),
+        ("evil.example", 421),
+    ]:
         try:
             with urllib.request.urlopen(urllib.request.Request(base, headers={"Host": host}), timeout=60) as response:
                 got = response.status

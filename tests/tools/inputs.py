@@ -2,11 +2,12 @@
 """Tests the inputs that the command reads against NumPy, torch and Python's own gzip.
 
 usage: inputs.py BATCHES"""
+
 import gzip
 import json
 import pathlib
-import subprocess
 import struct
+import subprocess
 import sys
 import tempfile
 
@@ -39,7 +40,9 @@ def batches(folder, *arguments):
 
 def refused(folder, what, *arguments):
     """Returns the error message; a crash fails the test."""
-    done = subprocess.run([program, *map(str, arguments), "--save", str(folder / "out")], capture_output=True, text=True)
+    done = subprocess.run(
+        [program, *map(str, arguments), "--save", str(folder / "out")], capture_output=True, text=True
+    )
     check(done.returncode > 0 and done.stderr.strip() != "", f"{what} is refused: {done.returncode} {done.stderr}")
     return done.stderr
 
@@ -57,14 +60,19 @@ def each_refused(files, *arguments):
 
 
 def same(got, want, what):
-    check(len(got) == len(want) and all(len(a) == len(b) for a, b in zip(got, want)),
-          f"{what}: {[len(a) for a in got]} inputs instead of {[len(a) for a in want]}")
+    check(
+        len(got) == len(want) and all(len(a) == len(b) for a, b in zip(got, want)),
+        f"{what}: {[len(a) for a in got]} inputs instead of {[len(a) for a in want]}",
+    )
     for a, b in zip(got, want):
         for x, y in zip(a, b):
             if y is None:
                 check(x is None, f"{what}: None became {x}")
             else:
-                check(x is not None and x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y), f"{what}: {x} instead of {y}")
+                check(
+                    x is not None and x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y),
+                    f"{what}: {x} instead of {y}",
+                )
 
 
 def write(path, data):
@@ -88,9 +96,13 @@ with tempfile.TemporaryDirectory() as folder:
 
     for kind in ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]:
         for order in "<>":
-            array = (abs(values) if kind[0] == "u" else values * (1.25 + 0.5j) if kind[0] == "c" else values).astype(order + kind)
+            array = (abs(values) if kind[0] == "u" else values * (1.25 + 0.5j) if kind[0] == "c" else values).astype(
+                order + kind
+            )
             native = array.astype("=" + kind)
-            tensor = torch.from_numpy(native.astype("i8")).to(widened[kind]) if kind in widened else torch.from_numpy(native)
+            tensor = (
+                torch.from_numpy(native.astype("i8")).to(widened[kind]) if kind in widened else torch.from_numpy(native)
+            )
             expect(array, tensor)
             expect(numpy.asfortranarray(array), tensor)
     for shape in [(), (0,), (5,), (3, 0, 2), (1, 1)]:
@@ -111,11 +123,18 @@ with tempfile.TemporaryDirectory() as folder:
     bad = {f"a .npy of {size} bytes": whole[:size] for size in range(0, len(whole), 7)}
     bad["a longer .npy"] = whole + b"x"
     bad["a header of 4 GB"] = whole[:6] + b"\x02\x00\xff\xff\xff\xff" + whole[10:]
-    head = whole[10:whole.index(b"\n")].replace(b"(2", b"(" + b"1," * 10000 + b"2") + b"\n"
+    head = whole[10 : whole.index(b"\n")].replace(b"(2", b"(" + b"1," * 10000 + b"2") + b"\n"
     bad["a header of 20 kB"] = whole[:8] + struct.pack("<H", len(head)) + head + whole[-192:]
-    for old, new in [(b"(2, 3, 4)", b"(2, 3, 5)"), (b"(2, 3, 4)", b"(2,3,-4)"), (b"(2, 3, 4)", b"(9999999999999999999999,)"),
-                     (b"(2, 3, 4)", b"(4611686018427387904, 16)"), (b"<i8", b"|O8"), (b"<i8", b"<U2"), (b"descr", b"dexcr"),
-                     (b"False", b"Maybe")]:
+    for old, new in [
+        (b"(2, 3, 4)", b"(2, 3, 5)"),
+        (b"(2, 3, 4)", b"(2,3,-4)"),
+        (b"(2, 3, 4)", b"(9999999999999999999999,)"),
+        (b"(2, 3, 4)", b"(4611686018427387904, 16)"),
+        (b"<i8", b"|O8"),
+        (b"<i8", b"<U2"),
+        (b"descr", b"dexcr"),
+        (b"False", b"Maybe"),
+    ]:
         text = whole.replace(old, new)
         head = text[10:].split(b"\n")[0] + b"\n"
         bad[f"a .npy with {new}"] = text[:8] + struct.pack("<H", len(head)) + text[10:]
@@ -134,12 +153,18 @@ with tempfile.TemporaryDirectory() as folder:
     same(batches(folder, "--input", path, "--batch", 2), [[a[:2]], [a[2:4]], [a[4:]]], "a tensor, split")
     torch.save((a, None, b), path)
     same(batches(folder, "--input", path), [[a, None, b]], "positional inputs")
-    same(batches(folder, "--input", path, "--batch", 4), [[a[:4], None, b[:4]], [a[4:], None, b[4:]]], "positional inputs, split")
+    same(
+        batches(folder, "--input", path, "--batch", 4),
+        [[a[:4], None, b[:4]], [a[4:], None, b[4:]]],
+        "positional inputs, split",
+    )
     torch.save([a, [b, a], (b,)], path)
     same(batches(folder, "--input", path, "--batches"), [[a], [b, a], [b]], "batches")
     nested = batches(folder, "--input", path)[0]  # without --batches: three inputs, two of them lists
     same([[nested[0], *nested[1], *nested[2]]], [[a, b, a, b]], "lists among the inputs")
-    check("--batch" in refused(folder, "nested lists, split", "--input", path, "--batch", 2), "nested lists: what to do")
+    check(
+        "--batch" in refused(folder, "nested lists, split", "--input", path, "--batch", 2), "nested lists: what to do"
+    )
     torch.save([a, torch.ones(3)], path)
     refused(folder, "tensors of unequal sizes, split", "--input", path, "--batch", 2)
     torch.save({"x": a}, path)
@@ -158,32 +183,42 @@ with tempfile.TemporaryDirectory() as folder:
         array = numpy.frombuffer(raw, "u1", offset=16 if images else 8)
         want = torch.from_numpy(array.copy())
         if images:
-            want = (want.view(10000, 1, 28, 28).float() / 255)
+            want = want.view(10000, 1, 28, 28).float() / 255
         for file in (plain, zipped):
             got = batches(folder, "--idx3", file, "--batch", 3000)
-            same(got, [[want[i:i + 3000]] for i in range(0, 10000, 3000)], f"{file.name}")
-        same(batches(folder, "--input", zipped)[155:157], [[want[155 * 64:156 * 64]], [want[156 * 64:]]], f"{name} without --batch")
+            same(got, [[want[i : i + 3000]] for i in range(0, 10000, 3000)], f"{file.name}")
+        same(
+            batches(folder, "--input", zipped)[155:157],
+            [[want[155 * 64 : 156 * 64]], [want[156 * 64 :]]],
+            f"{name} without --batch",
+        )
     paths, want, bad = [], [], {}
     for code, kind in {8: "u1", 9: "i1", 11: "i2", 12: "i4", 13: "f4", 14: "f8"}.items():
         array = (numpy.arange(12).reshape(2, 6) * 3).astype(">" + kind)
         paths.append(write(folder / f"{code}.idx", bytes([0, 0, code, 2]) + struct.pack(">2I", 2, 6) + array.tobytes()))
         want.append([torch.from_numpy(array.astype("=" + kind))])
         whole = paths[-1].read_bytes()
-        for what, damaged in {"shorter": whole[:-1], "longer": whole + b"x", "of 200 dimensions": bytes([0, 0, code, 200]) + b"1" * 900,
-                              "huge": bytes([0, 0, code, 2]) + struct.pack(">2I", 2**32 - 1, 2**31) + b"0" * 100,
-                              "without sizes": bytes([0, 0, code, 2, 0])}.items():
+        for what, damaged in {
+            "shorter": whole[:-1],
+            "longer": whole + b"x",
+            "of 200 dimensions": bytes([0, 0, code, 200]) + b"1" * 900,
+            "huge": bytes([0, 0, code, 2]) + struct.pack(">2I", 2**32 - 1, 2**31) + b"0" * 100,
+            "without sizes": bytes([0, 0, code, 2, 0]),
+        }.items():
             bad[f"idx of type {code}, {what}"] = damaged
             bad[f"idx of type {code}, {what}, gzipped"] = gzip.compress(damaged)
     same(batches(folder, "--input", *paths), want, "idx")
     cut = gzip.compress(raw)
-    bad["a gzip stream that ends too early"] = cut[:len(cut) // 2]
+    bad["a gzip stream that ends too early"] = cut[: len(cut) // 2]
     each_refused(bad)
 
     # Random inputs equal Python's.
     generator = torch.Generator().manual_seed(7)
-    want = [[torch.randn(2, 3, 4, generator=generator), torch.randint(100, (5,), generator=generator)] for _ in range(3)]
+    want = [
+        [torch.randn(2, 3, 4, generator=generator), torch.randint(100, (5,), generator=generator)] for _ in range(3)
+    ]
     same(batches(folder, "--random", "2x3x4", "--random", "5:int64:100", "--seed", 7, "--count", 3), want, "random")
-    half, = batches(folder, "--random", "4x4:float16")
+    (half,) = batches(folder, "--random", "4x4:float16")
     check(half[0].dtype == torch.float16, "random float16")
     for text in ("", "x", "3x", "3x-1", "3:float99", "3:int64:0", "999999999x999999999"):
         refused(folder, f"--random {text}", "--random", text)

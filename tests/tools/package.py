@@ -3,6 +3,7 @@ without torchtap::exported: that they say so.
 
 usage: package.py TORCHTAP [DIRECTORY]     DIRECTORY: where tests/exported/models.py wrote its packages
 """
+
 import json
 import pathlib
 import subprocess
@@ -24,15 +25,21 @@ def check(condition, what):
 
 def run(*arguments, status=0):
     done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
-    check(done.returncode == status, f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stderr}")
+    check(
+        done.returncode == status,
+        f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stderr}",
+    )
     return done.stdout if status == 0 else done.stderr
 
 
 def recorded(folder):
     """{path: value} of a recording."""
     entries = json.loads((folder / "manifest.json").read_text())["entries"]
-    files = {entry["name"]: entry["file"] for entry in entries} if "name" in entries[0] else {
-        entry["path"]: entry["file"] for entry in entries}
+    files = (
+        {entry["name"]: entry["file"] for entry in entries}
+        if "name" in entries[0]
+        else {entry["path"]: entry["file"] for entry in entries}
+    )
     return {path: torch.load(folder / file, weights_only=True) for path, file in files.items()}
 
 
@@ -50,9 +57,22 @@ def listed(models):
     check("act = same" in table and "inputs, outputs" in table and "tapped   5 modules" in table, table)
     document = json.loads(run("list", models / "dynamic.pt2", "--json"))
     check([one["path"] for one in document["modules"]] == ["", "a", "act", "b", "norm", "c"], document)
-    check(document["modules"][3] == {"index": 3, "path": "b", "aliases": [], "type": "Linear",
-                                     "qualified_type": "torch.nn.modules.linear.Linear", "depth": 1, "calls": 1,
-                                     "inputs": True, "outputs": True, "replaceable": False}, document["modules"][3])
+    check(
+        document["modules"][3]
+        == {
+            "index": 3,
+            "path": "b",
+            "aliases": [],
+            "type": "Linear",
+            "qualified_type": "torch.nn.modules.linear.Linear",
+            "depth": 1,
+            "calls": 1,
+            "inputs": True,
+            "outputs": True,
+            "replaceable": False,
+        },
+        document["modules"][3],
+    )
     check(document["inputs"][0]["dtype"] == "float32" and document["inputs"][0]["shape"][1] == "16", document["inputs"])
     check("replaceable" in run("list", models / "replaceable.pt2"), "replaceable")
     check("no taps" in run("list", models / "mlp.plain.pt2", status=2), "a package without taps")
@@ -68,9 +88,24 @@ def record(models, folder):
     check(set(raw) == {"", "a", "act", "b", "norm", "c"}, sorted(raw))
     for path, samples in raw.items():
         expected = data["seen"][f"out {path}#0#0"]
-        check(len(samples) == 2 and all(torch.allclose(one, expected, atol=1e-5) for one in samples), f"output of {path}")
-    run("record", models / "mlp.pt2", *x, "--names", "b,c", "--types", "Linear", "--reduce", "moments", "--over", "0",
-        "--save", folder / "moments")
+        check(
+            len(samples) == 2 and all(torch.allclose(one, expected, atol=1e-5) for one in samples), f"output of {path}"
+        )
+    run(
+        "record",
+        models / "mlp.pt2",
+        *x,
+        "--names",
+        "b,c",
+        "--types",
+        "Linear",
+        "--reduce",
+        "moments",
+        "--over",
+        "0",
+        "--save",
+        folder / "moments",
+    )
     moments = recorded(folder / "moments")
     check(set(moments) == {"b", "c"}, sorted(moments))
     check(torch.allclose(moments["b"]["mean"].float(), data["seen"]["out b#0#0"].mean(0), atol=1e-5), "mean of b")

@@ -2,13 +2,13 @@
 
 usage: reach.py TORCHTAP SOURCE
 """
+
 import json
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 
 import torch
@@ -59,7 +59,9 @@ def check_calls_without_tensors(folder):
     torch.save(x, folder / "x.pt")
     torch.jit.trace(model, x).save(str(folder / "residual.pt"))
     record = ("record", folder / "residual.pt", "--input", folder / "x.pt", "--input", folder / "x.pt")
-    for number, more in enumerate(((), ("--all-tensors",), ("--what", "input"), ("--reduce", "mean"), ("--memory", "0"))):
+    for number, more in enumerate(
+        ((), ("--all-tensors",), ("--what", "input"), ("--reduce", "mean"), ("--memory", "0"))
+    ):
         saved = folder / f"residual{number}"
         done = run(*record, *more, "--save", saved)
         assert 'left out calls of "drop" and "none": they passed no tensors' in done.stderr, done.stderr
@@ -95,10 +97,33 @@ def check_which(folder):
     assert paths("--names", "2*", "--not-names", "2,2.1") == ["2.0"]
     assert paths("--types", "Conv2d", "--not-names", "0") == ["2.0"]
     assert paths("--not-types", "Dropout") == everything  # there is none
-    run("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv2d", "--not-types", "Conv.*", "--save",
-        folder / "which", status=2)
-    assert "not a valid regular expression" in run("record", folder / "which.pt", "--random", "2x3x8x8", "--types", "Conv(", "--save",
-                                          folder / "which", status=2).stderr
+    run(
+        "record",
+        folder / "which.pt",
+        "--random",
+        "2x3x8x8",
+        "--types",
+        "Conv2d",
+        "--not-types",
+        "Conv.*",
+        "--save",
+        folder / "which",
+        status=2,
+    )
+    assert (
+        "not a valid regular expression"
+        in run(
+            "record",
+            folder / "which.pt",
+            "--random",
+            "2x3x8x8",
+            "--types",
+            "Conv(",
+            "--save",
+            folder / "which",
+            status=2,
+        ).stderr
+    )
     assert not (folder / "which").exists()
 
 
@@ -139,7 +164,9 @@ class Quantized(nn.Module):
 
 def check_quantized(folder):
     torch.manual_seed(0)
-    engine = next(name for name in ("onednn", "fbgemm", "qnnpack") if name in torch.backends.quantized.supported_engines)
+    engine = next(
+        name for name in ("onednn", "fbgemm", "qnnpack") if name in torch.backends.quantized.supported_engines
+    )
     torch.backends.quantized.engine = engine
     model = Quantized().eval()
     model.qconfig = torch.ao.quantization.get_default_qconfig("qnnpack" if engine == "qnnpack" else "fbgemm")
@@ -164,7 +191,9 @@ def check_quantized(folder):
         done = run(*record, *more, "--save", saved)
         assert "--dequantize" in done.stderr and '"conv"' in done.stderr, done.stderr
         counts = {path: entry["samples"] for path, entry in entries(saved).items()}
-        assert all(counts[path] == 0 for path in quantized) and counts["head"] == counts["dequant"] == counts[""] == 2, counts
+        assert (
+            all(counts[path] == 0 for path in quantized) and counts["head"] == counts["dequant"] == counts[""] == 2
+        ), counts
     assert torch.equal(value(folder / "quantized0", "head")[0], seen["head"])
     told = json.loads(run(*record, "--json", "--save", folder / "quantized.json").stdout)
     assert sorted(told["quantized"]) == quantized and "conv" not in told["never_ran"], told
@@ -177,8 +206,10 @@ def check_quantized(folder):
     run(*record, "--dequantize", "--reduce", "mean", "--save", folder / "means")
     assert torch.allclose(value(folder / "means", "conv").double(), seen["conv"].dequantize().double().mean())
 
-    sizes = {module["path"]: (module["parameters"], module["bytes"])
-             for module in json.loads(run("list", folder / "quantized.pt", "--json").stdout)["modules"]}
+    sizes = {
+        module["path"]: (module["parameters"], module["bytes"])
+        for module in json.loads(run("list", folder / "quantized.pt", "--json").stdout)["modules"]
+    }
     # Weights take a byte per element; biases are floats.
     assert sizes["conv"][0] == 3 * 4 * 9 + 4 and sizes["linear"][0] == 4 * 5 + 5, sizes
     assert sizes["head"][0] == 5 * 2 + 2, sizes
@@ -209,8 +240,10 @@ def check_other_methods(folder):
     assert 'by the method forward_tensor: "lstm"' in done.stderr, done.stderr
     assert torch.equal(value(folder / "tagger", "lstm")[0], seen["lstm"])
     run("record", folder / "tagger.pt", "--input", folder / "sequence.pt", "--names", "lstm", "--save", folder / "lstm")
-    parameters = {module["path"]: module["parameters"]
-                  for module in json.loads(run("list", folder / "tagger.pt", "--json").stdout)["modules"]}
+    parameters = {
+        module["path"]: module["parameters"]
+        for module in json.loads(run("list", folder / "tagger.pt", "--json").stdout)["modules"]
+    }
     assert parameters["lstm"] == 4 * 3 * (4 + 3) + 2 * 4 * 3, parameters
 
     class Coder(nn.Module):
@@ -274,7 +307,16 @@ def check_libraries(folder):
     assert "torchvision::nms" in text.splitlines()[0] and "--library" in text.splitlines()[0], text
     library = torchvision.extension._get_extension_path("_C")
     run("list", folder / "boxes.pt", "--library", library)
-    run("record", folder / "boxes.pt", "--library", library, "--input", folder / "boxes.in.pt", "--save", folder / "boxes")
+    run(
+        "record",
+        folder / "boxes.pt",
+        "--library",
+        library,
+        "--input",
+        folder / "boxes.in.pt",
+        "--save",
+        folder / "boxes",
+    )
     with torch.no_grad():
         assert torch.equal(value(folder / "boxes", "")[0], model(*inputs))
     assert "cannot load" in run("list", folder / "boxes.pt", "--library", folder / "none.so", status=2).stderr
@@ -298,9 +340,25 @@ def check_interrupt(folder):
         for more in (("--reduce", "moments"), ("--memory", "0"), ()):
             saved = folder / f"interrupted{number}{len(more)}{more[0] if more else ''}"
             # More batches than could ever finish.
-            process = subprocess.Popen([COMMAND, "record", folder / "telling.pt", "--random", "2x6", "--count", "100000000",
-                                        "--names", "fc", *more, "--save", saved], stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                [
+                    COMMAND,
+                    "record",
+                    folder / "telling.pt",
+                    "--random",
+                    "2x6",
+                    "--count",
+                    "100000000",
+                    "--names",
+                    "fc",
+                    *more,
+                    "--save",
+                    saved,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             # The first call has returned when the second one begins.
             said = [process.stdout.readline() for _ in range(2)]
             assert said == ["called\n", "called\n"], (said, process.poll())
@@ -314,8 +372,18 @@ def check_interrupt(folder):
 
 
 def check_torchvision():
-    done = subprocess.run([sys.executable, SOURCE / "scripts/check-torchvision", COMMAND, "efficientnet_b0:trace",
-                           "shufflenet_v2_x1_0", "swin_t:trace"], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            SOURCE / "scripts/check-torchvision",
+            COMMAND,
+            "efficientnet_b0:trace",
+            "shufflenet_v2_x1_0",
+            "swin_t:trace",
+        ],
+        capture_output=True,
+        text=True,
+    )
     print(done.stdout, end="")
     assert done.returncode == 0 and done.stdout.count("all equal") == 4, (done.stdout, done.stderr)
 

@@ -2,6 +2,7 @@
 
 usage: record.py TORCHTAP MODELS SOURCE
 """
+
 import json
 import pathlib
 import signal
@@ -49,13 +50,23 @@ def check_model(folder, name, how):
     expected = torch.load(f"{MODELS}/{name}.expected.pt")
     for what, kind in (("output", "out"), ("pre", "pre")):
         saved = folder / f"{name}.{how}.{what}"
-        run("record", f"{MODELS}/{name}.{how}.pt", "--input", folder / "inputs.pt", "--what", what, "--all-tensors",
-            "--enable-grad", "--save", saved)
+        run(
+            "record",
+            f"{MODELS}/{name}.{how}.pt",
+            "--input",
+            folder / "inputs.pt",
+            "--what",
+            what,
+            "--all-tensors",
+            "--enable-grad",
+            "--save",
+            saved,
+        )
         values = recorded(saved)
         compared = 0
         for key, tensor in expected.items():
             if key.startswith(kind + " "):
-                assert torch.equal(values[key[len(kind) + 1:]], tensor), f"{name}.{how}: {key}"
+                assert torch.equal(values[key[len(kind) + 1 :]], tensor), f"{name}.{how}: {key}"
                 compared += 1
         assert compared > 0
     print(f"{name}.{how}: {compared} values")
@@ -66,10 +77,26 @@ def check_reductions(folder):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(2704, 10))
     torch.jit.script(net).save(folder / "net.pt")
-    done = run("record", folder / "net.pt", "--idx3", FASHION, "--batch", 500, "--types", "Linear|Conv2d", "--reduce",
-               "moments,min,max", "--over", "0", "--save", folder / "moments", "--json")
+    done = run(
+        "record",
+        folder / "net.pt",
+        "--idx3",
+        FASHION,
+        "--batch",
+        500,
+        "--types",
+        "Linear|Conv2d",
+        "--reduce",
+        "moments,min,max",
+        "--over",
+        "0",
+        "--save",
+        folder / "moments",
+        "--json",
+    )
     assert json.loads(done.stdout)["calls"] == 20
     import gzip
+
     pixels = numpy.frombuffer(gzip.open(FASHION).read(), dtype=numpy.uint8, offset=16)
     images = torch.tensor(pixels.reshape(-1, 1, 28, 28)).float() / 255
     with torch.no_grad():
@@ -83,8 +110,18 @@ def check_reductions(folder):
 
 
 def check_gradients(folder):
-    run("record", f"{MODELS}/siamese.trace.pt", "--random", "5x6", "--seed", "3", "--what", "grad-output", "--save",
-        folder / "gradients")
+    run(
+        "record",
+        f"{MODELS}/siamese.trace.pt",
+        "--random",
+        "5x6",
+        "--seed",
+        "3",
+        "--what",
+        "grad-output",
+        "--save",
+        folder / "gradients",
+    )
     model = torch.jit.load(f"{MODELS}/siamese.trace.pt")
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(3))
     gradients = torch.load(folder / "gradients" / "0.pt", weights_only=True)
@@ -99,7 +136,9 @@ def check_spool(folder):
     run("diff", folder / "kept_in_memory", folder / "spooled", "--rtol", "0", "--atol", "0")
     entry = json.loads((folder / "spooled" / "manifest.json").read_text())["entries"][0]
     shards = [torch.load(folder / "spooled" / shard["file"], weights_only=True) for shard in entry["shards"]]
-    assert torch.equal(torch.cat(shards), torch.stack(torch.load(folder / "kept_in_memory" / "0.pt", weights_only=True)))
+    assert torch.equal(
+        torch.cat(shards), torch.stack(torch.load(folder / "kept_in_memory" / "0.pt", weights_only=True))
+    )
     run("convert", folder / "spooled", "--to", "npy", "--save", folder / "spooled_npy")
 
 
@@ -129,7 +168,11 @@ def check_errors(folder):
     (folder / "compiled.so").write_bytes(b"\x7fELF" + bytes(100))
     assert "AOTInductor" in error("list", folder / "compiled.so")
     import zipfile
-    for name, says in (("serialized_exported_program.json", "torch.export"), ("data/aotinductor/model/x.cpp", "AOTInductor")):
+
+    for name, says in (
+        ("serialized_exported_program.json", "torch.export"),
+        ("data/aotinductor/model/x.cpp", "AOTInductor"),
+    ):
         with zipfile.ZipFile(folder / "package.pt2", "w") as package:
             package.writestr("package/" + name, "{}")
         assert says in error("list", folder / "package.pt2")
@@ -145,7 +188,9 @@ def check_errors(folder):
 
     # The recording before a failing batch is kept.
     torch.save([torch.ones(4, 6), torch.ones(4, 7)], folder / "batches.pt")
-    text = error("record", model, "--input", folder / "batches.pt", "--batches", "--names", "pair", "--save", folder / "kept")
+    text = error(
+        "record", model, "--input", folder / "batches.pt", "--batches", "--names", "pair", "--save", folder / "kept"
+    )
     assert "batch 1" in text and "kept" in text
     assert len(torch.load(folder / "kept" / "0.pt", weights_only=True)) == 2
     assert "--overwrite" in error("record", model, *x, "--save", folder / "kept")
@@ -158,9 +203,27 @@ def check_errors(folder):
     old = contents(folder / "kept")
     error("record", model, "--random", "4x7", "--memory", "0", "--overwrite", "--save", folder / "kept")
     assert contents(folder / "kept") == old and not list(folder.glob(".kept.*"))
-    process = subprocess.Popen([COMMAND, "record", str(model), *x, "--count", "100000000", "--memory", "0", "--overwrite", "--save", str(folder / "kept")],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not [file for file in folder.glob(".kept.torchtap-new-*/*.part") if file.stat().st_size > 0] and process.poll() is None:
+    process = subprocess.Popen(
+        [
+            COMMAND,
+            "record",
+            str(model),
+            *x,
+            "--count",
+            "100000000",
+            "--memory",
+            "0",
+            "--overwrite",
+            "--save",
+            str(folder / "kept"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while (
+        not [file for file in folder.glob(".kept.torchtap-new-*/*.part") if file.stat().st_size > 0]
+        and process.poll() is None
+    ):
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL and contents(folder / "kept") == old
@@ -169,7 +232,9 @@ def check_errors(folder):
 
     # Transformer layers bypass their submodules when gradients are disabled.
     torch.save(torch.randint(50, (2, 7)), folder / "tokens.pt")
-    text = run("record", f"{MODELS}/transformer.script.pt", "--input", folder / "tokens.pt", "--save", folder / "t").stderr
+    text = run(
+        "record", f"{MODELS}/transformer.script.pt", "--input", folder / "tokens.pt", "--save", folder / "t"
+    ).stderr
     assert "linear1" in text and "--enable-grad" in text
 
 
@@ -194,8 +259,20 @@ def check_port(folder):
     # Separately recorded parts of a data set merge into the whole.
     for name, rows in (("both", images), ("one", images[:1]), ("two", images[1:])):
         torch.save(rows, folder / "rows.pt")
-        run("record", folder / "port.pt", "--input", folder / "rows.pt", "--types", "Conv2d", "--reduce", "moments,max",
-            "--over", "0", "--save", folder / name)
+        run(
+            "record",
+            folder / "port.pt",
+            "--input",
+            folder / "rows.pt",
+            "--types",
+            "Conv2d",
+            "--reduce",
+            "moments,max",
+            "--over",
+            "0",
+            "--save",
+            folder / name,
+        )
     run("merge", folder / "one", folder / "two", "--save", folder / "merged")
     # Batches of one and of two rows may run different kernels.
     run("diff", folder / "both", folder / "merged", "--rtol", "1e-3", "--atol", "1e-4")

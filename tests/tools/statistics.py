@@ -2,6 +2,7 @@
 """Tests torchtap show and diff on recordings of statistics against torch and NumPy.
 
 usage: statistics.py TORCHTAP"""
+
 import csv
 import io
 import json
@@ -28,8 +29,16 @@ def check(condition, what):
 def run(*arguments, status=0, **environment):
     """Returns stdout and stderr. The test sets the terminal's properties."""
     base = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, env={**base, "LC_ALL": "C.UTF-8", **environment})
-    check(done.returncode == status, f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+    done = subprocess.run(
+        [torchtap, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**base, "LC_ALL": "C.UTF-8", **environment},
+    )
+    check(
+        done.returncode == status,
+        f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
+    )
     return done.stdout, done.stderr
 
 
@@ -43,7 +52,9 @@ def rows_of(*arguments, status=0):
 
 def close(got, want, tolerance=1e-6):
     got, want = float(got), float(want)
-    return math.isnan(got) and math.isnan(want) or got == want or abs(got - want) <= tolerance * max(abs(got), abs(want))
+    return (
+        math.isnan(got) and math.isnan(want) or got == want or abs(got - want) <= tolerance * max(abs(got), abs(want))
+    )
 
 
 class Scale(torch.nn.Module):
@@ -64,7 +75,9 @@ class Spoil(torch.nn.Module):
     """Returns a NaN and an infinity for large values."""
 
     def forward(self, x):
-        return torch.where(x > 2, torch.full_like(x, float("nan")), torch.where(x < -2, torch.full_like(x, float("inf")), x))
+        return torch.where(
+            x > 2, torch.full_like(x, float("nan")), torch.where(x < -2, torch.full_like(x, float("inf")), x)
+        )
 
 
 class Net(torch.nn.Module):
@@ -80,7 +93,14 @@ class Net(torch.nn.Module):
         self.spoil = Spoil()
 
     def forward(self, x):
-        a = self.first(x) + self.before(x) + self.big(x) / 100 + self.after(x) + self.dead(x) + self.last_of_a_long_line_of_names(x)
+        a = (
+            self.first(x)
+            + self.before(x)
+            + self.big(x) / 100
+            + self.after(x)
+            + self.dead(x)
+            + self.last_of_a_long_line_of_names(x)
+        )
         return a + self.relu(x), self.spoil(x)
 
 
@@ -95,11 +115,24 @@ OF = {
 }
 
 
-def record(folder, name, batches, *arguments, big=1.0, reduce="moments,histogram:64:-4:4,count,min,max,abs_max", expect=0):
+def record(
+    folder, name, batches, *arguments, big=1.0, reduce="moments,histogram:64:-4:4,count,min,max,abs_max", expect=0
+):
     model, inputs = folder / f"{name}.model.pt", folder / f"{name}.inputs.pt"
     torch.jit.script(Net(big).eval()).save(str(model))
     torch.save([[batch] for batch in batches], inputs)
-    run("record", model, "--input", inputs, "--batches", "--save", folder / name, *(["--reduce", reduce] if reduce else []), *arguments, status=expect)
+    run(
+        "record",
+        model,
+        "--input",
+        inputs,
+        "--batches",
+        "--save",
+        folder / name,
+        *(["--reduce", reduce] if reduce else []),
+        *arguments,
+        status=expect,
+    )
     return folder / name
 
 
@@ -121,27 +154,68 @@ def check_values(folder, batches):
     for path, function in OF.items():
         x = function(torch.cat(batches))
         entry, line = entries[path]["statistics"], lines[path]
-        want = {"rows": len(batches), "elements": x.numel(), "nan": x.isnan().sum(), "inf": x.isinf().sum(), "zeros": (x == 0).sum(),
-                "min": x.min(), "max": x.max(), "abs_max": x.abs().max(), **moments(x)}
+        want = {
+            "rows": len(batches),
+            "elements": x.numel(),
+            "nan": x.isnan().sum(),
+            "inf": x.isinf().sum(),
+            "zeros": (x == 0).sum(),
+            "min": x.min(),
+            "max": x.max(),
+            "abs_max": x.abs().max(),
+            **moments(x),
+        }
         for name in ("elements", "nan", "inf", "zeros"):
-            check(type(entry[name]) is int and entry[name] == int(want[name]), f"show: {path} {name} {entry[name]} instead of {want[name]}")
+            check(
+                type(entry[name]) is int and entry[name] == int(want[name]),
+                f"show: {path} {name} {entry[name]} instead of {want[name]}",
+            )
         if path == "spoil":
             continue
         for name in ("mean", "std", "min", "max", "abs_max", "skewness", "kurtosis"):
             check(close(entry[name], want[name], 1e-5), f"show: {path} {name} {entry[name]} instead of {want[name]}")
-            check(close(line[name], entry[name], 0), f"show: {path} {name} in CSV {line[name]} instead of {entry[name]}")
+            check(
+                close(line[name], entry[name], 0), f"show: {path} {name} in CSV {line[name]} instead of {entry[name]}"
+            )
         counts, edges = numpy.histogram(x.double().numpy(), 64, (-4, 4))
-        check(entry["histogram"]["counts"] == counts.tolist() and numpy.allclose(entry["histogram"]["edges"], edges), f"show: {path} histogram")
-        check([int(word) for word in line["histogram.counts"].split()] == counts.tolist(), f"show: {path} histogram in CSV")
-        check(entry["underflow"] == int((x < -4).sum()) and entry["overflow"] == int((x > 4).sum()), f"show: {path} outside of the histogram")
+        check(
+            entry["histogram"]["counts"] == counts.tolist() and numpy.allclose(entry["histogram"]["edges"], edges),
+            f"show: {path} histogram",
+        )
+        check(
+            [int(word) for word in line["histogram.counts"].split()] == counts.tolist(),
+            f"show: {path} histogram in CSV",
+        )
+        check(
+            entry["underflow"] == int((x < -4).sum()) and entry["overflow"] == int((x > 4).sum()),
+            f"show: {path} outside of the histogram",
+        )
     for entry in raw_manifest["entries"]:
         for field in ("index", "type", "kind", "samples", "dtype", "shape"):
             check(entries[entry["path"]][field] == entry[field], f"show --json: {field} of the manifest")
-    check("variance" not in json.dumps(entries["first"]["statistics"]), "show: a standard deviation stands for the variance")
+    check(
+        "variance" not in json.dumps(entries["first"]["statistics"]),
+        "show: a standard deviation stands for the variance",
+    )
 
     table = run("show", stats)[0].splitlines()
     titles = table[0].split()
-    for title in ("path", "type", "mean", "std", "skewness", "kurtosis", "min", "max", "abs_max", "zeros", "nan", "inf", "histogram", "mark"):
+    for title in (
+        "path",
+        "type",
+        "mean",
+        "std",
+        "skewness",
+        "kurtosis",
+        "min",
+        "max",
+        "abs_max",
+        "zeros",
+        "nan",
+        "inf",
+        "histogram",
+        "mark",
+    ):
         check(title in titles, f"show: column {title}: {titles}")
     line = next(line for line in table if " before " in line)
     x = torch.cat(batches) * 1.2
@@ -166,21 +240,32 @@ def check_sparkline(folder):
     torch.save({"counts": counts, "edges": torch.linspace(0, 1, 65)}, folder / "bins.pt")
     text = run("show", folder / "bins.pt")[0].splitlines()[1]
     check("█" + " " * 14 + "▄" in text, f"sparkline of 64 bins: {text!r}")
-    check("█" + " " * 7 + "▄" in run("show", folder / "bins.pt", COLUMNS="50")[0], "sparkline of 64 bins where there is less room")
+    check(
+        "█" + " " * 7 + "▄" in run("show", folder / "bins.pt", COLUMNS="50")[0],
+        "sparkline of 64 bins where there is less room",
+    )
 
 
 def check_sort(stats):
     for column in ("std", "mean", "zeros", "max"):
         for sign in ("", "-"):
-            got = [entry["statistics"][column] for entry in document("show", stats, f"--sort={sign}{column}")["entries"]]
+            got = [
+                entry["statistics"][column] for entry in document("show", stats, f"--sort={sign}{column}")["entries"]
+            ]
             got = [float(value) for value in got if float(value) == float(value)]
             check(got == sorted(got, reverse=not sign), f"show --sort {sign}{column}: {got}")
-            check([row["path"] for row in rows_of("show", stats, "--sort", sign + column)]
-                  == [entry["path"] for entry in document("show", stats, "--sort", sign + column)["entries"]], "show --sort: CSV as JSON")
+            check(
+                [row["path"] for row in rows_of("show", stats, "--sort", sign + column)]
+                == [entry["path"] for entry in document("show", stats, "--sort", sign + column)["entries"]],
+                "show --sort: CSV as JSON",
+            )
     paths = [entry["path"] for entry in document("show", stats, "--sort", "path")["entries"]]
     check(paths == sorted(paths), f"show --sort path: {paths}")
     entries = document("show", stats, "--sort", "mean")["entries"]
-    check([entry["path"] for entry in entries][-1] in ("", "spoil") and entries[-1]["statistics"]["mean"] == "NaN", "show --sort: NaN comes last")
+    check(
+        [entry["path"] for entry in entries][-1] in ("", "spoil") and entries[-1]["statistics"]["mean"] == "NaN",
+        "show --sort: NaN comes last",
+    )
     table = run("show", stats, "--sort", "std")[0].splitlines()
     check(table[1].split()[1] == entries_sorted(stats, "std"), f"show --sort: the table {table[1]}")
     check("std" in run("show", stats, "--sort", "nosuch", status=2)[1], "show --sort: the columns there are")
@@ -215,13 +300,22 @@ def check_marks(folder, batches):
         over = ["--over", "0"] if reduce == "ema" else []
         stats = record(folder, "marks-" + reduce, batches, *over, reduce=reduce, big=150.0)
         marks = {entry["path"]: entry["marks"] for entry in document("show", stats)["entries"]}
-        check(marks["dead"] == ["zero"] and marks["big"] == ["100x"] and marks["first"] == [] and marks["spoil"] == ["non-finite"], f"marks by {reduce}: {marks}")
+        check(
+            marks["dead"] == ["zero"]
+            and marks["big"] == ["100x"]
+            and marks["first"] == []
+            and marks["spoil"] == ["non-finite"],
+            f"marks by {reduce}: {marks}",
+        )
     stats = record(folder, "unmarked", batches, "--names", "first", "--names", "before", "--names", "relu")
     table = run("show", stats)[0]
     check("mark" not in table and "zero:" not in table, f"no marks, no legend: {table}")
     # A minimum of zero after a ReLU is not marked, nor is the skewness of a constant.
     stats = record(folder, "minimum", batches, reduce="min")
-    check({entry["path"]: entry["marks"] for entry in document("show", stats)["entries"]}["relu"] == [], "the minimum of a ReLU")
+    check(
+        {entry["path"]: entry["marks"] for entry in document("show", stats)["entries"]}["relu"] == [],
+        "the minimum of a ReLU",
+    )
     stats = record(folder, "constant", [torch.ones(4, 8)], "--names", "first")
     (entry,) = document("show", stats)["entries"]
     check(entry["statistics"]["kurtosis"] == "NaN" and entry["marks"] == [], f"the kurtosis of a constant: {entry}")
@@ -234,7 +328,10 @@ def check_width(stats):
             text = run("show", stats, *more, COLUMNS=str(columns))[0]
             check(max(map(len, text.splitlines())) <= columns, f"show in {columns} columns:\n{text}")
             titles = text.splitlines()[0].split()
-            check({"path", "mark"} <= set(titles) and ("kurtosis" in titles or not more), f"show in {columns} columns: {titles}")
+            check(
+                {"path", "mark"} <= set(titles) and ("kurtosis" in titles or not more),
+                f"show in {columns} columns: {titles}",
+            )
             wide = set(run("show", stats)[0].splitlines()[0].split())
             told = text.replace(",", " ").split()
             check(wide <= set(told), f"show in {columns} columns: nothing is said of {wide - set(told)}")
@@ -242,7 +339,10 @@ def check_width(stats):
     check("std" in text.splitlines()[0].split() and "nan" in text, "show in 80 columns: what matters most")
     text = run("show", stats, COLUMNS="60")[0]
     check("…" in text and "of_names" in text, f"show: a path that was cut keeps its end\n{text}")
-    check(run("show", stats, "--json", COLUMNS="40") == run("show", stats, "--json"), "show --json does not depend on the terminal")
+    check(
+        run("show", stats, "--json", COLUMNS="40") == run("show", stats, "--json"),
+        "show --json does not depend on the terminal",
+    )
 
 
 def check_vectors(folder, batches):
@@ -251,10 +351,19 @@ def check_vectors(folder, batches):
     entry = {entry["path"]: entry for entry in document("show", stats)["entries"]}["first"]["statistics"]
     for name, want in (("mean", x.mean(0)), ("std", x.std(0)), ("max", x.max(0).values)):
         got = entry[name]
-        check(close(got["min"], want.min(), 1e-5) and close(got["max"], want.max(), 1e-5) and got["elements"] == 8, f"vectors: {name} {got}")
+        check(
+            close(got["min"], want.min(), 1e-5) and close(got["max"], want.max(), 1e-5) and got["elements"] == 8,
+            f"vectors: {name} {got}",
+        )
         row = {row["path"]: row for row in rows_of("show", stats)}["first"]
-        check(close(row[name + ".min"], got["min"], 0) and close(row[name + ".max"], got["max"], 0), f"vectors: {name} in CSV")
-    check(entry["histogram"]["counts"] == numpy.histogram(x.numpy(), 16, (-4, 4))[0].tolist(), "vectors: histograms are added up")
+        check(
+            close(row[name + ".min"], got["min"], 0) and close(row[name + ".max"], got["max"], 0),
+            f"vectors: {name} in CSV",
+        )
+    check(
+        entry["histogram"]["counts"] == numpy.histogram(x.numpy(), 16, (-4, 4))[0].tolist(),
+        "vectors: histograms are added up",
+    )
     check(any(name.startswith("q0.5") for name in entry), f"quantiles by level: {list(entry)}")
     line = next(line for line in run("show", stats)[0].splitlines() if " first " in line)
     check(f"{float(x.mean(0).min()):.3g} … {float(x.mean(0).max()):.3g}" in line, f"vectors: the range in {line}")
@@ -266,8 +375,27 @@ def check_vectors(folder, batches):
     (got,) = document("show", stats, "--entry", "first", "--result", "std")["entries"]
     check(list(got["statistics"]) == ["std"], f"show --entry --result has a column: {got}")
     got = rows_of("show", stats, "--result", "max")
-    check(set(got[0]) == {"index", "path", "type", "kind", "samples", "marks", "max.min", "max.max", "max.elements", "max.nan", "max.inf"}, f"show --result: {got[0]}")
-    check("moments.variance" in run("show", stats, "--entry", "first", "--result", "nosuch", status=2)[1], "show --result: the results there are")
+    check(
+        set(got[0])
+        == {
+            "index",
+            "path",
+            "type",
+            "kind",
+            "samples",
+            "marks",
+            "max.min",
+            "max.max",
+            "max.elements",
+            "max.nan",
+            "max.inf",
+        },
+        f"show --result: {got[0]}",
+    )
+    check(
+        "moments.variance" in run("show", stats, "--entry", "first", "--result", "nosuch", status=2)[1],
+        "show --result: the results there are",
+    )
     check("std" in run("show", stats, "--result", "nosuch", status=2)[1], "show --result: the columns there are")
 
 
@@ -275,13 +403,18 @@ def check_slots(folder, batches):
     """A model with two outputs gets a row for each, compared with the corresponding row."""
     for reduce in ("moments", "mean"):
         stats = record(folder, "slots-" + reduce, batches, "--all-tensors", reduce=reduce, big=2.0)
-        other = record(folder, "slots-other-" + reduce, [batch + 1 for batch in batches], "--all-tensors", reduce=reduce, big=2.0)
+        other = record(
+            folder, "slots-other-" + reduce, [batch + 1 for batch in batches], "--all-tensors", reduce=reduce, big=2.0
+        )
         entries = [(entry["path"], entry["slot"]) for entry in document("show", stats)["entries"]]
         check(entries[:3] == [("", 0), ("", 1), ("first", 0)] and len(entries) == 10, f"slots: {entries}")
         first = document("show", stats)["entries"][2]["statistics"]
         check(close(first["mean"], torch.cat(batches).double().mean(), 1e-5), f"slots: {first}")
         table = run("show", stats)[0]
-        check("(root)[1]" in table and "non-finite" in next(line for line in table.splitlines() if "(root)[1]" in line), f"slots: {table}")
+        check(
+            "(root)[1]" in table and "non-finite" in next(line for line in table.splitlines() if "(root)[1]" in line),
+            f"slots: {table}",
+        )
         got = {(entry["path"], entry["slot"]): entry for entry in document("diff", stats, other, status=1)["entries"]}
         check(set(got) == set(entries), f"diff of slots: {set(got)}")
         if reduce == "moments":
@@ -293,7 +426,10 @@ def check_single(folder, batches):
     """A single reduction, whose result has no name; --stats of single numbers; no samples; kept samples."""
     stats = record(folder, "single", batches, reduce="mean")
     entry = {entry["path"]: entry for entry in document("show", stats)["entries"]}["first"]["statistics"]
-    check(list(entry) == ["mean"] and close(entry["mean"], torch.cat(batches).double().mean(), 1e-5), f"one result: {entry}")
+    check(
+        list(entry) == ["mean"] and close(entry["mean"], torch.cat(batches).double().mean(), 1e-5),
+        f"one result: {entry}",
+    )
     text = run("show", stats, "--stats")[0]
     line = next(line for line in text.splitlines() if " first " in line).split()
     check(line[5] == "-" and "nan" not in line, f"--stats: one number has no deviation: {line}")
@@ -302,13 +438,26 @@ def check_single(folder, batches):
 
     raw = record(folder, "raw", batches, reduce="")
     table = run("show", raw)[0]
-    check(table.splitlines()[0].split() == ["index", "path", "type", "kind", "samples", "reduction", "dtype", "shape", "bytes"], "show of samples")
+    check(
+        table.splitlines()[0].split()
+        == ["index", "path", "type", "kind", "samples", "reduction", "dtype", "shape", "bytes"],
+        "show of samples",
+    )
     rows = rows_of("show", raw)
-    check(rows[1]["path"] == "first" and rows[1]["samples"] == "3" and rows[1]["shape"] == "-1 8" and rows[1]["dtype"] == "float32", f"samples in CSV: {rows[1]}")
+    check(
+        rows[1]["path"] == "first"
+        and rows[1]["samples"] == "3"
+        and rows[1]["shape"] == "-1 8"
+        and rows[1]["dtype"] == "float32",
+        f"samples in CSV: {rows[1]}",
+    )
     for columns in (60, 80):
         text = run("show", raw, COLUMNS=str(columns))[0]
         titles = set(text.splitlines()[0].split())
-        check(max(map(len, text.splitlines())) <= columns and {"path", "samples", "shape"} <= titles, f"samples in {columns} columns:\n{text}")
+        check(
+            max(map(len, text.splitlines())) <= columns and {"path", "samples", "shape"} <= titles,
+            f"samples in {columns} columns:\n{text}",
+        )
     check("samples" in run("show", raw, "--sort", "std", status=2)[1], "--sort is for statistics")
     stats = rows_of("show", raw, "--stats")
     x = torch.cat(batches).double()
@@ -350,32 +499,61 @@ def check_diff(folder, batches, raw):
         x, y = OF[path](torch.cat(batches)), OF[path](torch.cat(other))
         entry = by_path[path]
         std = float(x.double().std())
-        want = {"mean_shift": float(y.double().mean() - x.double().mean()) / std, "std_ratio": float(y.double().std()) / std,
-                "wasserstein": wasserstein(binned(x, 64, -4, 4), binned(y, 48, -3, 5)) / std,
-                "zeros_share": float((y == 0).double().mean() - (x == 0).double().mean())}
+        want = {
+            "mean_shift": float(y.double().mean() - x.double().mean()) / std,
+            "std_ratio": float(y.double().std()) / std,
+            "wasserstein": wasserstein(binned(x, 64, -4, 4), binned(y, 48, -3, 5)) / std,
+            "zeros_share": float((y == 0).double().mean() - (x == 0).double().mean()),
+        }
         for name, value in want.items():
-            check(close(entry[name], value, 1e-4) or abs(entry[name] - value) < 1e-6, f"diff: {path} {name} {entry[name]} instead of {value}")
-        largest = max(abs(want["mean_shift"]), abs(math.log(want["std_ratio"])), abs(want["zeros_share"]), want["wasserstein"])
-        check(close(entry["distance"], largest, 1e-4), f"diff: {path} distance {entry['distance']} instead of {largest}")
+            check(
+                close(entry[name], value, 1e-4) or abs(entry[name] - value) < 1e-6,
+                f"diff: {path} {name} {entry[name]} instead of {value}",
+            )
+        largest = max(
+            abs(want["mean_shift"]), abs(math.log(want["std_ratio"])), abs(want["zeros_share"]), want["wasserstein"]
+        )
+        check(
+            close(entry["distance"], largest, 1e-4), f"diff: {path} distance {entry['distance']} instead of {largest}"
+        )
         check(entry["wasserstein_unit"] == "std of A" and entry["samples"] == {"a": 3, "b": 2}, f"diff: {entry}")
         change = entry["changes"]["max.value" if "max.value" in entry["changes"] else "max"]
-        check(close(change["a"], x.max(), 1e-6) and close(change["b"], y.max(), 1e-6) and close(change["absolute"], y.max() - x.max(), 1e-5)
-              and close(change["relative"], abs(y.max() - x.max()) / max(abs(x.max()), abs(y.max())), 1e-5), f"diff: {path} {change}")
+        check(
+            close(change["a"], x.max(), 1e-6)
+            and close(change["b"], y.max(), 1e-6)
+            and close(change["absolute"], y.max() - x.max(), 1e-5)
+            and close(change["relative"], abs(y.max() - x.max()) / max(abs(x.max()), abs(y.max())), 1e-5),
+            f"diff: {path} {change}",
+        )
     rows = rows_of("diff", a, b, status=1)
-    check([row["path"] for row in rows] == [entry["path"] for entry in got["entries"]]
-          and all(close(row["mean_shift"], by_path[row["path"]]["mean_shift"], 0) for row in rows), "diff --csv")
+    check(
+        [row["path"] for row in rows] == [entry["path"] for entry in got["entries"]]
+        and all(close(row["mean_shift"], by_path[row["path"]]["mean_shift"], 0) for row in rows),
+        "diff --csv",
+    )
     for columns in (80, 120):
         text = run("diff", a, b, status=1, COLUMNS=str(columns))[0]
         check(max(map(len, text.splitlines())) <= columns, f"diff in {columns} columns:\n{text}")
-        check({"path", "distance", "shift", "W1", "status"} <= set(text.splitlines()[0].split()), f"diff in {columns} columns:\n{text}")
-    check("shift: of the mean" in text and "3 of 3 rows are not within 0.1" in text and "different" in text, f"diff: {text}")
+        check(
+            {"path", "distance", "shift", "W1", "status"} <= set(text.splitlines()[0].split()),
+            f"diff in {columns} columns:\n{text}",
+        )
+    check(
+        "shift: of the mean" in text and "3 of 3 rows are not within 0.1" in text and "different" in text,
+        f"diff: {text}",
+    )
     check(text.splitlines()[1].split()[0] == got["entries"][0]["path"], "diff: the largest first in the table")
     run("diff", a, b, "--tolerance", max(distances) * 1.001, status=0)
     run("diff", a, b, "--tolerance", max(distances) * 0.999, status=1)
 
     # The same data, other data of the same distribution, other numbers of samples.
     got = document("diff", a, a, "--tolerance", "0", status=0)
-    check(got["agree"] and got["first"] is None and all(entry["status"] == "same" and entry["distance"] == 0 for entry in got["entries"]), f"diff with itself: {got}")
+    check(
+        got["agree"]
+        and got["first"] is None
+        and all(entry["status"] == "same" and entry["distance"] == 0 for entry in got["entries"]),
+        f"diff with itself: {got}",
+    )
     generator = torch.Generator().manual_seed(7)
     sizes = (700, 900)
     big = [torch.randn(size, 8, generator=generator) for size in (*sizes, 800)]
@@ -396,15 +574,31 @@ def check_diff(folder, batches, raw):
     run("diff", a, folder / "nosuch", status=2)
 
     # Modules that cannot be compared come first.
-    missing = document("diff", a, record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"), status=1)
-    check(missing["entries"][0]["path"] == "before" and missing["entries"][0]["status"] == "missing in B" and missing["entries"][0]["distance"] == "Infinity",
-          f"diff: missing: {missing}")
-    check(missing["entries"][1]["status"] == "same" and "only in A" in missing["entries"][1]["detail"], f"diff: other results: {missing}")
-    spoiled = document("diff", record(folder, "whole", [batch.clamp(-1, 1) for batch in batches], "--names", "spoil"),
-                       record(folder, "spoiled", batches, "--names", "spoil"), status=1)
+    missing = document(
+        "diff", a, record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"), status=1
+    )
+    check(
+        missing["entries"][0]["path"] == "before"
+        and missing["entries"][0]["status"] == "missing in B"
+        and missing["entries"][0]["distance"] == "Infinity",
+        f"diff: missing: {missing}",
+    )
+    check(
+        missing["entries"][1]["status"] == "same" and "only in A" in missing["entries"][1]["detail"],
+        f"diff: other results: {missing}",
+    )
+    spoiled = document(
+        "diff",
+        record(folder, "whole", [batch.clamp(-1, 1) for batch in batches], "--names", "spoil"),
+        record(folder, "spoiled", batches, "--names", "spoil"),
+        status=1,
+    )
     check(spoiled["entries"][0]["status"] == "non-finite in B", f"diff: NaN: {spoiled}")
     nothing = document("diff", a, record(folder, "other", batches, *names, reduce="last"), status=1)
-    check({entry["status"] for entry in nothing["entries"]} == {"not the same results"}, f"diff: nothing in common: {nothing}")
+    check(
+        {entry["status"] for entry in nothing["entries"]} == {"not the same results"},
+        f"diff: nothing in common: {nothing}",
+    )
 
 
 def check_wasserstein(folder):
@@ -417,10 +611,25 @@ def check_wasserstein(folder):
             x = torch.tensor(generator.normal(generator.uniform(-1, 1), generator.uniform(0.5, 2), 500))
             counts, edges, below, above = binned(x, bins, low, high)
             sides.append((counts, edges, below, above))
-            torch.save({"counts": torch.tensor(counts), "edges": torch.tensor(edges), "underflow": torch.tensor(below), "overflow": torch.tensor(above),
-                        "nan": torch.tensor(0)}, folder / f"w{side}.pt")
-        entry = json.loads(subprocess.run([torchtap, "diff", folder / "wa.pt", folder / "wb.pt", "--json"], capture_output=True, text=True).stdout)["entries"][0]
-        check(abs(entry["wasserstein"] - wasserstein(*sides)) < 1e-4 and entry["wasserstein_unit"] == "value", f"Wasserstein: {entry} instead of {wasserstein(*sides)}")
+            torch.save(
+                {
+                    "counts": torch.tensor(counts),
+                    "edges": torch.tensor(edges),
+                    "underflow": torch.tensor(below),
+                    "overflow": torch.tensor(above),
+                    "nan": torch.tensor(0),
+                },
+                folder / f"w{side}.pt",
+            )
+        entry = json.loads(
+            subprocess.run(
+                [torchtap, "diff", folder / "wa.pt", folder / "wb.pt", "--json"], capture_output=True, text=True
+            ).stdout
+        )["entries"][0]
+        check(
+            abs(entry["wasserstein"] - wasserstein(*sides)) < 1e-4 and entry["wasserstein_unit"] == "value",
+            f"Wasserstein: {entry} instead of {wasserstein(*sides)}",
+        )
     # A known distance: all values move by two bins of 0.5.
     for side, counts in (("a", [4, 6, 0, 0]), ("b", [0, 0, 4, 6])):
         torch.save({"counts": torch.tensor(counts), "edges": torch.tensor([0, 0.5, 1, 1.5, 2])}, folder / f"w{side}.pt")
@@ -439,9 +648,15 @@ def check_rows(folder, batches):
     (entry,) = document("diff", a, b, status=1)["entries"]
     x, y = torch.cat(batches)[:, 5], torch.cat(moved)[:, 5]
     std = float(x.double().std())
-    check(close(entry["mean_shift"], float(y.double().mean() - x.double().mean()) / std, 1e-5), f"elementwise shift: {entry}")
+    check(
+        close(entry["mean_shift"], float(y.double().mean() - x.double().mean()) / std, 1e-5),
+        f"elementwise shift: {entry}",
+    )
     check(close(entry["std_ratio"], 2, 1e-5), f"elementwise ratio: {entry}")
-    check(close(entry["wasserstein"], wasserstein(binned(x, 32, -4, 4), binned(y, 32, -4, 4)) / std, 1e-4), f"elementwise Wasserstein: {entry}")
+    check(
+        close(entry["wasserstein"], wasserstein(binned(x, 32, -4, 4), binned(y, 32, -4, 4)) / std, 1e-4),
+        f"elementwise Wasserstein: {entry}",
+    )
     c = record(folder, "rows-c", batches, "--names", "first", reduce="moments,histogram:32:-4:4")
     check(document("diff", a, c, status=1)["entries"][0]["status"] == "shapes differ", "other shapes")
 
@@ -454,12 +669,21 @@ def check_log_histograms(folder, batches):
     entries = {entry["path"]: entry["statistics"] for entry in document("show", a)["entries"]}
     for path in ("first", "relu", "dead"):
         x, bins = OF[path](torch.cat(batches)).numpy(), entries[path]["log_histogram"]
-        check(bins["counts"] == numpy.histogram(x, bins["edges"])[0].tolist() and sum(bins["counts"]) == x.size, f"log_histogram of {path}: {bins}")
+        check(
+            bins["counts"] == numpy.histogram(x, bins["edges"])[0].tolist() and sum(bins["counts"]) == x.size,
+            f"log_histogram of {path}: {bins}",
+        )
         check(bins["edges"] == sorted(set(bins["edges"])), f"log_histogram of {path}: edges ascend")
         text = run("show", a, "--entry", path, "--histogram", "--result", "log_histogram")[0]
         rows = [[float(word) for word in line.split()[:3]] for line in text.splitlines()[2:]]
-        check(sum(row[2] for row in rows) == x.size and len(rows) <= 45 and len(rows) <= len(bins["counts"]), f"log_histogram of {path} by octaves:\n{text}")
-        check(all(row[0] <= 0 <= row[1] or row[1] * row[0] > 0 for row in rows), f"log_histogram of {path}: octaves of a sign:\n{text}")
+        check(
+            sum(row[2] for row in rows) == x.size and len(rows) <= 45 and len(rows) <= len(bins["counts"]),
+            f"log_histogram of {path} by octaves:\n{text}",
+        )
+        check(
+            all(row[0] <= 0 <= row[1] or row[1] * row[0] > 0 for row in rows),
+            f"log_histogram of {path}: octaves of a sign:\n{text}",
+        )
     (entry,) = [entry for entry in document("diff", a, b, status=1)["entries"] if entry["path"] == "first"]
     x = torch.cat(batches).double()
     check(close(entry["wasserstein"], 0.5 / float(x.std()), 0.01), f"log_histogram: moved by a half {entry}")

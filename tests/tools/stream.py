@@ -2,6 +2,7 @@
 """Tests torchtap record --stream, preload --stream, streams, tail, watch and relay: what arrives against what PyTorch computes.
 
 usage: stream.py TORCHTAP PROGRAM READER_FOLDER    PROGRAM: one that preload can record"""
+
 import base64
 import json
 import os
@@ -39,17 +40,19 @@ def start(*arguments):
 
 def run(*arguments, status=0):
     done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    check(done.returncode == status,
-          f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+    check(
+        done.returncode == status,
+        f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
+    )
     return done.stdout, done.stderr
 
 
 def wait_for_stream(name):
     for _ in range(3000):
         done = subprocess.run([torchtap, "streams", "--json"], capture_output=True, text=True)
-        for stream in json.loads(done.stdout):
-            if stream["name"] == name:
-                return stream
+        for found in json.loads(done.stdout):
+            if found["name"] == name:
+                return found
         time.sleep(0.02)
     sys.exit(f"{name} did not appear")
 
@@ -78,7 +81,9 @@ def make(folder):
     torch.save(inputs, data)
     outputs = {}
     for name, module in model.named_children():
-        module.register_forward_hook(lambda module, arguments, output, name=name: outputs.update({name: output.clone()}))
+        module.register_forward_hook(
+            lambda module, arguments, output, name=name: outputs.update({name: output.clone()})
+        )
     with torch.no_grad():
         outputs[""] = model(inputs)
     return file, data, outputs
@@ -101,14 +106,30 @@ def check_record(folder, file, data, outputs):
 
 def check_reduced(folder, file, data, outputs):
     kept = folder / "kept"
-    recorded = start("record", file, "--input", data, "--names", "conv", "--reduce", "mean", "--save", kept, "--stream", "two",
-                     "--readers", 1)
+    recorded = start(
+        "record",
+        file,
+        "--input",
+        data,
+        "--names",
+        "conv",
+        "--reduce",
+        "mean",
+        "--save",
+        kept,
+        "--stream",
+        "two",
+        "--readers",
+        1,
+    )
     wait_for_stream("two")
     frames = list(stream.Reader("two"))
     finish(recorded, "record --reduce --stream")
     check([(frame.path, frame.sample) for frame in frames] == [("conv", 0)], "results of a reduction")
     check(np.allclose(frames[0].tensor, outputs["conv"].double().mean().item(), rtol=1e-6), frames[0].tensor)
-    check(frames[0].torch().item() == frames[0].tensor.item() and frames[0].tensor.flags.writeable, "a tensor of PyTorch")
+    check(
+        frames[0].torch().item() == frames[0].tensor.item() and frames[0].tensor.flags.writeable, "a tensor of PyTorch"
+    )
     check((kept / "manifest.json").exists(), "the reduction was saved, too")
 
 
@@ -134,14 +155,19 @@ def check_watch(file, data):
     env = {**os.environ, "COLUMNS": "80", "LC_ALL": "C.UTF-8"}
     done = subprocess.run([torchtap, "watch", "eight"], capture_output=True, text=True, env=env, timeout=120)
     finish(recorded, "record --stream-memory")
-    last = done.stdout[done.stdout.rindex("eight: process"):]
+    last = done.stdout[done.stdout.rindex("eight: process") :]
     check([line.split()[0] for line in last.splitlines()[2:6]] == ["conv", "relu", "fc", "(root)"], done.stdout)
     check("output" in done.stdout and all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout)
 
 
 def check_broken(folder, file):
     """A relay or a program that is killed is no program that ended."""
-    commands = [["tail", "--save", folder / "cut"], ["tail"], ["watch"], ["video", "--save", folder / "pictures", "--size", "64x64"]]
+    commands = [
+        ["tail", "--save", folder / "cut"],
+        ["tail"],
+        ["watch"],
+        ["video", "--save", folder / "pictures", "--size", "64x64"],
+    ]
 
     def lost(name, words, kill):
         readers = [start(command[0], name, "--names", "fc", "--hz", 50, *command[1:]) for command in commands]
@@ -153,7 +179,9 @@ def check_broken(folder, file):
         for command, reader in zip(commands, readers):
             error = finish(reader, f"{command[0]} of what is killed", status=2)[1]
             check(words in error and "the program ended" not in error, f"{command}: {error}")
-        check(json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0, "what came before is kept")
+        check(
+            json.load(open(folder / "cut" / "manifest.json"))["entries"][0]["samples"] > 0, "what came before is kept"
+        )
         shutil.rmtree(folder / "cut")
         shutil.rmtree(folder / "pictures", ignore_errors=True)
 
@@ -171,8 +199,13 @@ def terminal_pictures(answer, *more):
     """What `watch` writes to a terminal that answers its questions so."""
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
-    watch = subprocess.Popen([torchtap, "watch", "seven", "--count", "6", "--hz", "20", "--picture", "conv", *more], stdin=follower,
-                             stdout=follower, stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    watch = subprocess.Popen(
+        [torchtap, "watch", "seven", "--count", "6", "--hz", "20", "--picture", "conv", *more],
+        stdin=follower,
+        stdout=follower,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
     os.close(follower)
     text, answered = b"", False
     while select.select([leader], [], [], 60)[0]:
@@ -192,7 +225,9 @@ def decode_sixel(data):
     head = re.match(rb'\x1bP0;1;0q"1;1;(\d+);(\d+)', data)
     width, height = map(int, head.groups())
     image, colours, x, y, colour = np.zeros((height + 6, width, 3), int), {}, 0, 0, 0
-    for token in re.finditer(rb"#(\d+);2;(\d+);(\d+);(\d+)|#(\d+)|!(\d+)(.)|([$-])|([?-~])", data[head.end():-2], re.S):
+    for token in re.finditer(
+        rb"#(\d+);2;(\d+);(\d+);(\d+)|#(\d+)|!(\d+)(.)|([$-])|([?-~])", data[head.end() : -2], re.S
+    ):
         number, red, green, blue, chosen, repeat, repeated, move, letter = token.groups()
         if number is not None:
             colours[int(number)] = [int(part) * 255 / 100 for part in (red, green, blue)]
@@ -222,10 +257,12 @@ def check_graphics(file):
     check("▀".encode() not in kitty + sixel, "no half blocks")
     first = re.search(rb"\x1b_Ga=T,f=24,i=1,p=1,q=2,C=1,s=(\d+),v=(\d+),c=(\d+),r=(\d+),m=.;", kitty)
     width, height, columns, rows = map(int, first.groups())
-    check((width - 1) // 10 + 1 == columns <= 100 and (height - 1) // 20 + 1 == rows <= 30, (width, height, columns, rows))
-    chunks = re.findall(rb"\x1b_G(?:a=T[^;]*,)?m=([01]);([A-Za-z0-9+/=]*)\x1b\\", kitty[first.start():])
+    check(
+        (width - 1) // 10 + 1 == columns <= 100 and (height - 1) // 20 + 1 == rows <= 30, (width, height, columns, rows)
+    )
+    chunks = re.findall(rb"\x1b_G(?:a=T[^;]*,)?m=([01]);([A-Za-z0-9+/=]*)\x1b\\", kitty[first.start() :])
     last = [more for more, _ in chunks].index(b"0")
-    pixels = base64.b64decode(b"".join(data for _, data in chunks[:last + 1]))
+    pixels = base64.b64decode(b"".join(data for _, data in chunks[: last + 1]))
     check(len(pixels) == 3 * width * height, (len(pixels), width, height))
     picture = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
     check(len(np.unique(picture.reshape(-1, 3), axis=0)) > 50, "a picture of many colours")
@@ -241,7 +278,10 @@ def check_errors(folder, file, data):
     both = run("record", file, "--input", data, "--stream", "x", "--save", folder / "x", status=2)[1]
     check("torchtap tail x --save" in both, both)
     check("no program publishes" in run("tail", "nobody", status=2)[1], "tail of nobody")
-    check("no name of a stream" in run("record", file, "--input", data, "--stream", "a/b", status=2)[1], "a name with a slash")
+    check(
+        "no name of a stream" in run("record", file, "--input", data, "--stream", "a/b", status=2)[1],
+        "a name with a slash",
+    )
     check(run("streams", status=1)[1] == "torchtap: nobody publishes.\n", "streams of nobody")
 
 
@@ -278,7 +318,10 @@ def check_relay(folder, file, data):
     tail = start("tail", name, "--token-file", token, "--names", "conv", "--save", folder / "far")
     frames = list(reader)
     check(all(frame.path == "fc" and frame.tensor.shape == (2, 5) for frame in frames), "frames of fc")
-    check(frames and reader.received == len(frames) and reader.received + reader.missed == 2000, (reader.received, reader.missed))
+    check(
+        frames and reader.received == len(frames) and reader.received + reader.missed == 2000,
+        (reader.received, reader.missed),
+    )
     out, _ = finish(tail, "tail of a relay")
     check("1 module" in out, out)
     check(json.load(open(folder / "far" / "manifest.json"))["entries"][0]["path"] == "conv", "what tail saved")
@@ -296,8 +339,12 @@ def check_terminal(file):
     wait_for_stream("five")
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "30", "cols", "100"], stdin=follower, check=True)
-    watch = subprocess.Popen([torchtap, "watch", "five", "--count", "5", "--hz", "20", "--picture", "conv"], stdout=follower,
-                             stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    watch = subprocess.Popen(
+        [torchtap, "watch", "five", "--count", "5", "--hz", "20", "--picture", "conv"],
+        stdout=follower,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
     os.close(follower)
     text = b""
     while select.select([leader], [], [], 60)[0]:

@@ -3,6 +3,7 @@
 against what PyTorch computes.
 
 usage: trace.py TORCHTAP"""
+
 import csv
 import io
 import json
@@ -30,8 +31,10 @@ def check(condition, what):
 
 def run(*arguments, status=0):
     done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True)
-    check(done.returncode == status,
-          f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+    check(
+        done.returncode == status,
+        f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
+    )
     return done.stdout, done.stderr
 
 
@@ -53,14 +56,18 @@ def check_alexnet(folder):
             module.inplace = False
     file, saved, dot = folder / "alexnet.pt", folder / "alexnet", folder / "alexnet.dot"
     torch.jit.script(model).save(file)
-    traced = document("trace", file, "--random", "1x3x224x224", "--seed", "3", "--save", saved, "--draw", dot, "--validate")
+    traced = document(
+        "trace", file, "--random", "1x3x224x224", "--seed", "3", "--save", saved, "--draw", dot, "--validate"
+    )
     check([node["label"] for node in traced["nodes"]] == LABELS, f"labels: {traced['nodes']}")
     for key, value in {"operations": 22, "tensors": 24, "kept": 24, "layers": 24, "error": None}.items():
         check(traced[key] == value, f"{key} is {traced[key]} instead of {value}")
 
     seen = {}
-    hooks = [module.register_forward_hook(lambda module, inputs, output, path=path: seen.update({path: output}))
-             for path, module in model.named_modules()]
+    hooks = [
+        module.register_forward_hook(lambda module, inputs, output, path=path: seen.update({path: output}))
+        for path, module in model.named_modules()
+    ]
     x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         model(x)
@@ -93,13 +100,30 @@ def check_alexnet(folder):
     for name in ("conv2d_3", "features.6", "7", "-17", "conv2d_3_7:1"):
         check(run("trace", saved, f"--entry={name}")[0] == out, f"--entry {name}")
     third = traced["nodes"][7]
-    check(third["shape"] == [1, 384, 13, 13] and third["parents"] == ["maxpool2d_2_6"] and third["children"] == ["relu_3_8"]
-          and third["parameters"] == ["features.6.weight", "features.6.bias"], f"lists in JSON: {third}")
-    check([call["path"] for call in third["modules"]] == ["features", "features.6"] and third["output_of"][0]["call"] == 1, f"modules in JSON: {third}")
-    check({one["name"]: one["value"] for one in third["arguments"]}["padding"] == "[1, 1]" and third["arguments"][0]["nodes"] == [6],
-          f"arguments in JSON: {third}")
+    check(
+        third["shape"] == [1, 384, 13, 13]
+        and third["parents"] == ["maxpool2d_2_6"]
+        and third["children"] == ["relu_3_8"]
+        and third["parameters"] == ["features.6.weight", "features.6.bias"],
+        f"lists in JSON: {third}",
+    )
+    check(
+        [call["path"] for call in third["modules"]] == ["features", "features.6"]
+        and third["output_of"][0]["call"] == 1,
+        f"modules in JSON: {third}",
+    )
+    check(
+        {one["name"]: one["value"] for one in third["arguments"]}["padding"] == "[1, 1]"
+        and third["arguments"][0]["nodes"] == [6],
+        f"arguments in JSON: {third}",
+    )
     rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv")[0])))
-    check(rows[7]["parents"] == "maxpool2d_2_6" and "stride=[1, 1]; " in rows[7]["arguments"] and rows[7]["output_of"] == "features.6:1", f"csv: {rows[7]}")
+    check(
+        rows[7]["parents"] == "maxpool2d_2_6"
+        and "stride=[1, 1]; " in rows[7]["arguments"]
+        and rows[7]["output_of"] == "features.6:1",
+        f"csv: {rows[7]}",
+    )
     check([row["label"] for row in rows] == LABELS and rows[7]["shape"] == "1x384x13x13", "csv")
     rows = list(csv.DictReader(io.StringIO(run("trace", saved, "--csv", "--entry", "conv*")[0])))
     check([row["label"] for row in rows] == [label for label in LABELS if "conv" in label], "csv of a pattern")
@@ -107,8 +131,11 @@ def check_alexnet(folder):
     check("conv2d_" in err, f"an unknown name: {err}")
 
     some = document("trace", file, "--random", "1x3x224x224", "--keep", "conv*,classifier.6")
-    check([node["label"] for node in some["nodes"] if node["saved"]] == [*[label for label in LABELS if "conv" in label], "linear_3_22"],
-          "--keep")
+    check(
+        [node["label"] for node in some["nodes"] if node["saved"]]
+        == [*[label for label in LABELS if "conv" in label], "linear_3_22"],
+        "--keep",
+    )
     check(document("trace", file, "--random", "1x3x224x224")["kept"] == 0, "nothing is kept unless saved")
     run("show", saved)
     return model, file, saved
@@ -132,8 +159,10 @@ def check_diff(folder, model, file, saved):
     diff = document("diff", saved, altered, status=1)
     check(diff["first"] == "conv2d_3_7", f"one weight: {diff['first']}")
     check([entry["status"] for entry in diff["entries"][:8]] == ["equal"] * 7 + ["different"], "before and at it")
-    a, b = (torch.load(where / json.load(open(where / "manifest.json"))["entries"][7]["file"]).double()
-            for where in (saved, altered))
+    a, b = (
+        torch.load(where / json.load(open(where / "manifest.json"))["entries"][7]["file"]).double()
+        for where in (saved, altered)
+    )
     check(abs(diff["entries"][7]["max_abs"] - (a - b).abs().max().item()) < 1e-12, "the largest difference")
     out = run("diff", saved, altered, status=1)[0]
     check("the first is conv2d_3_7 in features.6: different" in " ".join(out.split()), f"in words: {out}")
@@ -145,13 +174,19 @@ def check_diff(folder, model, file, saved):
     model.classifier[5] = nn.GELU()
     diff = document("diff", saved, traced("gelu", model), status=1)
     check(diff["first"] == "relu_7_21" and len(diff["entries"]) == 24, f"another function: {diff['first']}")
-    check(diff["entries"][21]["status"] == "another operation" and "gelu" in diff["entries"][21]["detail"], str(diff["entries"][21]))
+    check(
+        diff["entries"][21]["status"] == "another operation" and "gelu" in diff["entries"][21]["detail"],
+        str(diff["entries"][21]),
+    )
 
     model.classifier[5] = nn.Sequential(nn.ReLU(), nn.Sigmoid())
     diff = document("diff", saved, traced("more", model), status=1)
     missing = [entry["label_b"] for entry in diff["entries"] if entry["status"] == "missing in A"]
     check(any("sigmoid" in label for label in missing), f"one operation more: {missing}")
-    check(diff["entries"][-1]["label"] == "output_1_23" and diff["entries"][-1]["status"] == "different", "what follows is compared")
+    check(
+        diff["entries"][-1]["label"] == "output_1_23" and diff["entries"][-1]["status"] == "different",
+        "what follows is compared",
+    )
 
     unkept = traced("unkept", model, "--keep", "none")
     out = run("diff", folder / "more", unkept)[0]
@@ -206,7 +241,9 @@ class ZeroInit(nn.Module):
         nn.init.zeros_(self.b.weight)
 
     def forward(self, x: torch.Tensor):
-        return torch.softmax(x + self.b(torch.relu(self.a(x))).sum(1, keepdim=True).log().mean(1, keepdim=True)[:, :1], 1)
+        return torch.softmax(
+            x + self.b(torch.relu(self.a(x))).sum(1, keepdim=True).log().mean(1, keepdim=True)[:, :1], 1
+        )
 
 
 def check_programs(folder):
@@ -216,16 +253,26 @@ def check_programs(folder):
         return document("trace", file, "--random", shape, "--validate", *arguments)["nodes"]
 
     parents = {node["label"]: node["parents"] for node in traced(Gates(), "2x6")}
-    check(parents["tanh_1_6"] == ["chunk_2_3"] and parents["add_1_7"] == ["chunk_3_4"] and parents["mul_2_8"] == ["sigmoid_1_5"],
-          f"writes through chunks: {parents}")
+    check(
+        parents["tanh_1_6"] == ["chunk_2_3"]
+        and parents["add_1_7"] == ["chunk_3_4"]
+        and parents["mul_2_8"] == ["sigmoid_1_5"],
+        f"writes through chunks: {parents}",
+    )
     types = [node["type"] for node in traced(Untaken(), "6x6")]
-    check("full" not in types and "triu" not in types and types[-2:] == ["mul", "output"], f"a branch that is not taken: {types}")
+    check(
+        "full" not in types and "triu" not in types and types[-2:] == ["mul", "output"],
+        f"a branch that is not taken: {types}",
+    )
     traced(ZeroInit(), "3x4")
     # A traced model has a constant for each number.
     torch.jit.trace(Numbers(), torch.rand(2, 3)).save(folder / "numbers.pt")
     nodes = document("trace", folder / "numbers.pt", "--random", "2x3", "--validate")["nodes"]
-    check("outside" not in [node["kind"] for node in nodes] and [node["type"] for node in nodes][:3] == ["input", "mul", "sin"],
-          f"constants: {nodes}")
+    check(
+        "outside" not in [node["kind"] for node in nodes]
+        and [node["type"] for node in nodes][:3] == ["input", "mul", "sin"],
+        f"constants: {nodes}",
+    )
     check({one["name"]: one["value"] for one in nodes[1]["arguments"]}["other"] == "3", f"a constant: {nodes[1]}")
     # Before the run.
     for name, words in {"x.gif": ".svg", "missing/x.dot": "no folder"}.items():
@@ -241,15 +288,22 @@ def check_interrupt(folder):
             for i in range(3000):
                 x = x + 1.0
             return x
+
     torch.jit.script(Many()).save(folder / "many.pt")
-    running = subprocess.Popen([torchtap, "trace", str(folder / "many.pt"), "--random", "2x2", "--save", str(folder / "many")],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    running = subprocess.Popen(
+        [torchtap, "trace", str(folder / "many.pt"), "--random", "2x2", "--save", str(folder / "many")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     while running.poll() is None and not list(folder.glob(".many.torchtap-new-*")):
         time.sleep(0.005)
     running.send_signal(signal.SIGINT)
     running.communicate()
     check(running.returncode in (0, -signal.SIGINT), f"interrupted: {running.returncode}")
-    check(not list(folder.glob(".many*")) and document("trace", folder / "many")["operations"] == 3000, "nothing is left beside what was saved")
+    check(
+        not list(folder.glob(".many*")) and document("trace", folder / "many")["operations"] == 3000,
+        "nothing is left beside what was saved",
+    )
 
 
 class Fails(nn.Module):
@@ -274,13 +328,22 @@ def check_others(folder):
     check("shape" in err and "sin_1_1" in out, f"a model that throws: {out}\n{err}")
     check(document("trace", folder / "fails")["error"] is not None, "the error is saved")
 
-    for arguments, words in {("loop", "--random", "5x2x4"): "saved trace", ("loop", "--save", "x"): "saved already",
-                             ("loop", "--draw", "loop.jpg"): ".svg", ("loop", "--rolled"): "--draw",
-                             ("loop.pt", "--random", "5x2x4", "--keep", "tanhh_1"): "tanhh_1",
-                             ("loop.pt", "--random", "5x2x4", "--keep", "tanh*", "--validate"): "--keep",
-                             ("loop.pt", "--random", "5x2x4", "--save", "loop"): "--overwrite",
-                             ("loop", "--json", "--csv"): "--json"}.items():
-        _, err = run("trace", folder / arguments[0], *[folder / a if a in ("loop", "loop.jpg", "x") else a for a in arguments[1:]], status=2)
+    for arguments, words in {
+        ("loop", "--random", "5x2x4"): "saved trace",
+        ("loop", "--save", "x"): "saved already",
+        ("loop", "--draw", "loop.jpg"): ".svg",
+        ("loop", "--rolled"): "--draw",
+        ("loop.pt", "--random", "5x2x4", "--keep", "tanhh_1"): "tanhh_1",
+        ("loop.pt", "--random", "5x2x4", "--keep", "tanh*", "--validate"): "--keep",
+        ("loop.pt", "--random", "5x2x4", "--save", "loop"): "--overwrite",
+        ("loop", "--json", "--csv"): "--json",
+    }.items():
+        _, err = run(
+            "trace",
+            folder / arguments[0],
+            *[folder / a if a in ("loop", "loop.jpg", "x") else a for a in arguments[1:]],
+            status=2,
+        )
         check(words in err, f"{arguments}: {err}")
     check(not (folder / "x").exists() and not (folder / "loop.jpg").exists(), "errors leave nothing")
 

@@ -2,6 +2,7 @@
 """Tests torchtap video: pictures against the values that they show, videos by ffprobe, and what is left after a kill.
 
 usage: video.py TORCHTAP"""
+
 import json
 import os
 import pathlib
@@ -31,8 +32,10 @@ def check(condition, what):
 
 def run(*arguments, status=0, **more):
     done = subprocess.run([torchtap, *map(str, arguments)], capture_output=True, text=True, timeout=240, **more)
-    check(done.returncode == status,
-          f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}")
+    check(
+        done.returncode == status,
+        f"{' '.join(map(str, arguments))}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
+    )
     return done.stdout, done.stderr
 
 
@@ -43,7 +46,7 @@ def read_png(path):
     at, packed = 8, b""
     while at < len(data):
         length, kind = struct.unpack_from(">I4s", data, at)
-        body = data[at + 8:at + 8 + length]
+        body = data[at + 8 : at + 8 + length]
         assert zlib.crc32(kind + body) == struct.unpack_from(">I", data, at + 8 + length)[0], kind
         if kind == b"IHDR":
             width, height, *form = struct.unpack(">IIBBBBB", body)
@@ -62,16 +65,32 @@ def pictures_of(folder):
 
 
 def probe(path):
-    done = subprocess.run(["ffprobe", "-v", "error", "-count_frames", "-select_streams", "v:0", "-show_entries",
-                           "stream=width,height,nb_read_frames,pix_fmt,codec_name", "-of", "json", path],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            "ffprobe",
+            "-v",
+            "error",
+            "-count_frames",
+            "-select_streams",
+            "v:0",
+            "-show_entries",
+            "stream=width,height,nb_read_frames,pix_fmt,codec_name",
+            "-of",
+            "json",
+            path,
+        ],
+        capture_output=True,
+        text=True,
+    )
     check(done.returncode == 0 and not done.stderr, f"ffprobe {path}: {done.stderr}")
     streams = json.loads(done.stdout or "{}").get("streams") or [{}]
     return streams[0]
 
 
 def decoded(path, height, width):
-    done = subprocess.run(["ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"], capture_output=True)
+    done = subprocess.run(
+        ["ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"], capture_output=True
+    )
     return list(np.frombuffer(done.stdout, np.uint8).reshape(-1, height, width, 3))
 
 
@@ -82,6 +101,7 @@ def script(folder, name, module):
 
 class Pass(nn.Module):
     """A module whose output is known: its input."""
+
     def __init__(self):
         super().__init__()
         self.same, self.line = nn.Identity(), nn.Flatten(0)
@@ -112,7 +132,9 @@ def check_pixels(folder):
     square = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
     broken = torch.tensor([[float("nan"), float("inf")], [0.0, 3.0]])
     maps = record(folder, "squares", [square.view(1, 1, 2, 2), broken.view(1, 1, 2, 2)])
-    out, _ = run("video", maps, "--names", "same", "--save", folder / "squares-png", "--size", "640x360", "--range", "0:3")
+    out, _ = run(
+        "video", maps, "--names", "same", "--save", folder / "squares-png", "--size", "640x360", "--range", "0:3"
+    )
     check("2 pictures" in out, out)
     first, second = pictures_of(folder / "squares-png")
     check(first.shape == (360, 640, 3), first.shape)
@@ -128,7 +150,7 @@ def check_pixels(folder):
     # A range of both signs has white at 0.
     signs = record(folder, "signs", [torch.tensor([[-1.0, 0.0], [1.0, 2.0]]).view(1, 1, 2, 2)])
     run("video", signs, "--names", "same", "--save", folder / "signs-png", "--size", "640x360")
-    white, = find_box(pictures_of(folder / "signs-png")[0][34:], [(255, 255, 255)], 2)
+    (white,) = find_box(pictures_of(folder / "signs-png")[0][34:], [(255, 255, 255)], 2)
     check(len(white) >= len(places[0]), "0 is white")
 
 
@@ -156,12 +178,19 @@ def check_videos(folder):
     check(len(pictures) == 12, len(pictures))
     run("video", maps, "--save", folder / "noise.mkv", "--size", "640x360")
     frames = decoded(folder / "noise.mkv", 360, 640)
-    check(len(frames) == 12 and all((a == b).all() for a, b in zip(frames, pictures)), "mkv has the pixels of the pictures")
+    check(
+        len(frames) == 12 and all((a == b).all() for a, b in zip(frames, pictures)),
+        "mkv has the pixels of the pictures",
+    )
     for ending, codec in (("mp4", "h264"), ("webm", "vp9"), ("gif", "gif")):
         run("video", maps, "--save", folder / f"noise.{ending}", "--size", "640x361", "--fps", "12.5")
         found = probe(folder / f"noise.{ending}")
-        check(found.get("nb_read_frames") == "12" and (found.get("width"), found.get("height")) == (640, 360)
-              and found.get("codec_name") == codec, found)
+        check(
+            found.get("nb_read_frames") == "12"
+            and (found.get("width"), found.get("height")) == (640, 360)
+            and found.get("codec_name") == codec,
+            found,
+        )
     check(probe(folder / "noise.mp4")["pix_fmt"] == "yuv420p", "what players can play")
     frames = decoded(folder / "noise.mp4", 360, 640)
     check(all(np.abs(a.astype(int) - b).mean() < 12 for a, b in zip(frames, pictures)), "mp4 looks like the pictures")
@@ -180,14 +209,23 @@ def check_without_ffmpeg(folder):
     fake = folder / "dies" / "ffmpeg"
     fake.write_text("#!/bin/sh\nhead -c 1000 >/dev/null\necho disk is full >&2\nexit 3\n")
     fake.chmod(0o755)
-    error = run("video", maps, "--save", folder / "died.mp4", status=2,
-                env={**os.environ, "PATH": f"{folder / 'dies'}:{os.environ['PATH']}"})[1]
+    error = run(
+        "video",
+        maps,
+        "--save",
+        folder / "died.mp4",
+        status=2,
+        env={**os.environ, "PATH": f"{folder / 'dies'}:{os.environ['PATH']}"},
+    )[1]
     check("ffmpeg ended with status 3" in error and "disk is full" in error, error)
 
 
 def start_stream(model, name, count):
-    started = subprocess.Popen([torchtap, "record", model, "--random", "1x3x16x16", "--count", str(count), "--stream", name,
-                                "--readers", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    started = subprocess.Popen(
+        [torchtap, "record", model, "--random", "1x3x16x16", "--count", str(count), "--stream", name, "--readers", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     for _ in range(3000):
         if any(stream["name"] == name for stream in json.loads(run_streams())):
             return started
@@ -200,19 +238,28 @@ def run_streams():
 
 
 def check_live(folder, ffmpeg):
-    model = script(folder, "net.pt", nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 196, 5)).eval())
+    model = script(
+        folder, "net.pt", nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 196, 5)).eval()
+    )
     started = start_stream(model, "live", 40)
     run("video", "live", "--names", "0,1,3", "--wait", "--save", folder / "live", "--size", "640x360")
     check(started.wait() == 0, "record")
     check(len(pictures_of(folder / "live")) == 40, "a picture for each forward pass")
-    check("nothing to draw" not in run("video", "nobody", "--save", folder / "nobody", status=2)[1], "a stream that is not there")
+    check(
+        "nothing to draw" not in run("video", "nobody", "--save", folder / "nobody", status=2)[1],
+        "a stream that is not there",
+    )
     if not ffmpeg:
         return
     for victim in ("torchtap", "ffmpeg"):
         started = start_stream(model, victim, 100000)
         path = folder / f"{victim}.mp4"
-        film = subprocess.Popen([torchtap, "video", victim, "--save", path, "--size", "640x360"], stdout=subprocess.DEVNULL,
-                                stderr=subprocess.PIPE, text=True)
+        film = subprocess.Popen(
+            [torchtap, "video", victim, "--save", path, "--size", "640x360"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         while not path.exists() or path.stat().st_size < 100000:
             time.sleep(0.05)
         if victim == "torchtap":
@@ -228,15 +275,19 @@ def check_live(folder, ffmpeg):
         while size != path.stat().st_size:  # ffmpeg ends by itself
             size = path.stat().st_size
             time.sleep(0.5)
-        done = subprocess.run(["ffmpeg", "-v", "quiet", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
-                              capture_output=True)
+        done = subprocess.run(
+            ["ffmpeg", "-v", "quiet", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"], capture_output=True
+        )
         frames = len(done.stdout) // (640 * 360 * 3)
         print(f"{victim} killed: {frames} frames can be played")
         check(frames >= 20, f"{victim} was killed, and {frames} frames can be played")
     # Ctrl-C ends the video as it should.
     started = start_stream(model, "stopped", 100000)
-    film = subprocess.Popen([torchtap, "video", "stopped", "--save", folder / "stopped.mp4", "--size", "640x360"],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    film = subprocess.Popen(
+        [torchtap, "video", "stopped", "--save", folder / "stopped.mp4", "--size", "640x360"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while not (folder / "stopped.mp4").exists():
         time.sleep(0.05)
     time.sleep(1)
@@ -249,9 +300,13 @@ def check_live(folder, ffmpeg):
 
 def check_errors(folder):
     maps = folder / "squares"
-    for arguments, words in ((["--size", "big"], "WIDTHxHEIGHT"), (["--size", "10x10"], "WIDTHxHEIGHT"),
-                             (["--range", "1"], "LOW:HIGH"), (["--range", "2:1"], "is no range"),
-                             (["--names", "nobody"], "has no samples of such modules")):
+    for arguments, words in (
+        (["--size", "big"], "WIDTHxHEIGHT"),
+        (["--size", "10x10"], "WIDTHxHEIGHT"),
+        (["--range", "1"], "LOW:HIGH"),
+        (["--range", "2:1"], "is no range"),
+        (["--names", "nobody"], "has no samples of such modules"),
+    ):
         error = run("video", maps, "--save", folder / "wrong", *arguments, status=2)[1]
         check(words in error and not (folder / "wrong").exists(), error)
 

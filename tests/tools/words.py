@@ -2,6 +2,7 @@
 """Tests the errors of the command: messages, exit status and output stream.
 
 usage: words.py TORCHTAP"""
+
 import json
 import os
 import pathlib
@@ -24,7 +25,9 @@ def check(condition, what):
 
 
 def run(*arguments, **how):
-    return subprocess.run([torchtap, *map(str, arguments)], **{"capture_output": True, "text": True, "errors": "surrogateescape", **how})
+    return subprocess.run(
+        [torchtap, *map(str, arguments)], **{"capture_output": True, "text": True, "errors": "surrogateescape", **how}
+    )
 
 
 def error(*arguments, says=(), silent=(), command=None, lines=None):
@@ -35,10 +38,13 @@ def error(*arguments, says=(), silent=(), command=None, lines=None):
     check(done.returncode == 2, f"{line}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
     check(first.startswith(f"torchtap {command}: " if command else "torchtap: "), f"{line}: begins with {first}")
     for part in says:
-        check(part in first, f"{line}: \"{part}\" is not in: {first}")
+        check(part in first, f'{line}: "{part}" is not in: {first}')
     for part in silent:
-        check(part not in done.stderr, f"{line}: \"{part}\" is in: {done.stderr}")
-    check(not re.search(r"\w+::\w+|\w+Options\b|\b[a-z_]+\(\)|rapidjson|(?<!-)\b(?:spool|save|load): ", first), f"{line}: words of C++: {first}")
+        check(part not in done.stderr, f'{line}: "{part}" is in: {done.stderr}')
+    check(
+        not re.search(r"\w+::\w+|\w+Options\b|\b[a-z_]+\(\)|rapidjson|(?<!-)\b(?:spool|save|load): ", first),
+        f"{line}: words of C++: {first}",
+    )
     check(first.count("torchtap: ") <= 1, f"{line}: twice torchtap: {first}")
     if lines is not None:
         check(len(done.stderr.strip().split("\n")) == lines, f"{line}: {lines} lines are enough:\n{done.stderr}")
@@ -59,28 +65,56 @@ class Net(torch.nn.Module):
 def check_stdout(folder):
     """A full disk, a closed pipe and a closed descriptor are errors of every subcommand that prints."""
     maps, model, save = folder / "maps", folder / "net.pt", folder / "saved"
-    calls = [["--help"], ["--version"], ["list", model], ["list", model, "--json"], ["show", maps], ["show", maps, "--json"], ["show", maps, "--stats"],
-             ["diff", maps, maps], ["diff", maps, folder / "others", "--json"], ["completion", "bash"], ["completion", "zsh"], ["completion", "fish"],
-             ["record", model, "--random", "2x4", "--save", save], ["merge", maps, maps, "--save", save, "--json"],
-             ["convert", maps, "--to", "npy", "--save", save, "--json"], ["recover", folder / "raw", "--check"], ["recover", folder / "raw", "--check", "--json"]]
+    calls = [
+        ["--help"],
+        ["--version"],
+        ["list", model],
+        ["list", model, "--json"],
+        ["show", maps],
+        ["show", maps, "--json"],
+        ["show", maps, "--stats"],
+        ["diff", maps, maps],
+        ["diff", maps, folder / "others", "--json"],
+        ["completion", "bash"],
+        ["completion", "zsh"],
+        ["completion", "fish"],
+        ["record", model, "--random", "2x4", "--save", save],
+        ["merge", maps, maps, "--save", save, "--json"],
+        ["convert", maps, "--to", "npy", "--save", save, "--json"],
+        ["recover", folder / "raw", "--check"],
+        ["recover", folder / "raw", "--check", "--json"],
+    ]
     for arguments in calls:
         line = " ".join(map(str, arguments))
         subprocess.run(["rm", "-rf", save], check=True)
         with open("/dev/full", "w") as full:
             done = run(*arguments, capture_output=False, stdout=full, stderr=subprocess.PIPE)
         check(done.returncode == 2, f"{line} > /dev/full: exit status {done.returncode}")
-        check(done.stderr.endswith("torchtap: cannot write to stdout: No space left on device\n"), f"{line} > /dev/full: {done.stderr}")
+        check(
+            done.stderr.endswith("torchtap: cannot write to stdout: No space left on device\n"),
+            f"{line} > /dev/full: {done.stderr}",
+        )
     # Closed: no file opened later takes its number.
     subprocess.run(["rm", "-rf", save], check=True)
     done = run(*calls[13], capture_output=False, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
     check(done.returncode == 2 and "cannot write to stdout" in done.stderr, f"closed stdout: {done}")
-    check(run("diff", save, folder / "twice").returncode == 0, "closed stdout: the recording that was written is as it should be")
+    check(
+        run("diff", save, folder / "twice").returncode == 0,
+        "closed stdout: the recording that was written is as it should be",
+    )
     # A reader that went away: SIGPIPE by default, an error if it is ignored.
     for ignored, status in ((False, -signal.SIGPIPE), (True, 2)):
         reading, writing = os.pipe()
         os.close(reading)
-        done = run("list", model, capture_output=False, stdout=writing, stderr=subprocess.PIPE, restore_signals=False,
-                   preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN if ignored else signal.SIG_DFL))
+        done = run(
+            "list",
+            model,
+            capture_output=False,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            restore_signals=False,
+            preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN if ignored else signal.SIG_DFL),
+        )
         os.close(writing)
         check(done.returncode == status and ("Broken pipe" in done.stderr) == ignored, f"closed pipe: {done}")
 
@@ -89,34 +123,63 @@ def check_numbers(folder):
     maps, model = folder / "maps", folder / "net.pt"
     record = ["record", model, "--random", "2x4", "--save", folder / "n"]
     for arguments, command, says in (
-            (["list", model, "--depth", "-1"], "list", ["--depth", "from 0 up", '"-1"']),
-            (["list", model, "--depth", "1.5"], "list", ["--depth", '"1.5"']),
-            (["list", model, "--depth", "0x10"], "list", ["--depth"]),
-            (["list", model, "--depth", ""], "list", ["--depth"]),
-            ([*record, "--count", "0"], "record", ["--count", "from 1 up", '"0"']),
-            ([*record, "--count", "99999999999999999999"], "record", ["--count", "too large"]),
-            ([*record, "--count", "9223372036854775808"], "record", ["--count"]),
-            ([*record, "--seed", "-1"], "record", ["--seed", "from 0 up"]),
-            ([*record, "--seed", "18446744073709551616"], "record", ["--seed", "too large"]),
-            ([*record, "--seed", "9e22"], "record", ["--seed"]),
-            ([*record, "--memory", "-5"], "record", ["--memory", "from 0 to 1073741824"]),
-            ([*record, "--reduce", "mean", "--over", "99999999999999999999"], "record", ["--over", "too large"]),
-            ([*record, "--reduce", "mean", "--over", "x"], "record", ["--over", "whole number"]),
-            (["record", model, "--input", model, "--batch", "0", "--save", folder / "n"], "record", ["--batch", "from 1 up"]),
-            (["show", maps, "--entry", "fc1", "--sample", "-1"], "show", ["--sample", "from 0 up"]),
-            (["diff", maps, maps, "--rtol", "nan"], "diff", ["--rtol", "from 0 up", '"nan"']),
-            (["diff", maps, maps, "--rtol", "-1"], "diff", ["--rtol", "from 0 up"]),
-            (["diff", maps, maps, "--atol", "-nan"], "diff", ["--atol"]),
-            (["diff", maps, maps, "--atol", "1e-5x"], "diff", ["--atol"])):
+        (["list", model, "--depth", "-1"], "list", ["--depth", "from 0 up", '"-1"']),
+        (["list", model, "--depth", "1.5"], "list", ["--depth", '"1.5"']),
+        (["list", model, "--depth", "0x10"], "list", ["--depth"]),
+        (["list", model, "--depth", ""], "list", ["--depth"]),
+        ([*record, "--count", "0"], "record", ["--count", "from 1 up", '"0"']),
+        ([*record, "--count", "99999999999999999999"], "record", ["--count", "too large"]),
+        ([*record, "--count", "9223372036854775808"], "record", ["--count"]),
+        ([*record, "--seed", "-1"], "record", ["--seed", "from 0 up"]),
+        ([*record, "--seed", "18446744073709551616"], "record", ["--seed", "too large"]),
+        ([*record, "--seed", "9e22"], "record", ["--seed"]),
+        ([*record, "--memory", "-5"], "record", ["--memory", "from 0 to 1073741824"]),
+        ([*record, "--reduce", "mean", "--over", "99999999999999999999"], "record", ["--over", "too large"]),
+        ([*record, "--reduce", "mean", "--over", "x"], "record", ["--over", "whole number"]),
+        (
+            ["record", model, "--input", model, "--batch", "0", "--save", folder / "n"],
+            "record",
+            ["--batch", "from 1 up"],
+        ),
+        (["show", maps, "--entry", "fc1", "--sample", "-1"], "show", ["--sample", "from 0 up"]),
+        (["diff", maps, maps, "--rtol", "nan"], "diff", ["--rtol", "from 0 up", '"nan"']),
+        (["diff", maps, maps, "--rtol", "-1"], "diff", ["--rtol", "from 0 up"]),
+        (["diff", maps, maps, "--atol", "-nan"], "diff", ["--atol"]),
+        (["diff", maps, maps, "--atol", "1e-5x"], "diff", ["--atol"]),
+    ):
         text = error(*arguments, command=command, says=says, lines=2)
         check(not re.search(r"\d{30}", text), f"{arguments}: endless digits: {text}")
     check(not (folder / "n").exists(), "nothing was recorded")
     # Valid numbers. "010" is ten.
     torch.save(torch.randn(20, 4), folder / "rows.pt")
     for batch, calls in (("010", 2), ("+7", 3), ("9223372036854775807", 1)):
-        done = run("record", model, "--input", folder / "rows.pt", "--batch", batch, "--overwrite", "--save", folder / "batches", "--json")
+        done = run(
+            "record",
+            model,
+            "--input",
+            folder / "rows.pt",
+            "--batch",
+            batch,
+            "--overwrite",
+            "--save",
+            folder / "batches",
+            "--json",
+        )
         check(done.returncode == 0 and json.loads(done.stdout)["calls"] == calls, f"--batch {batch}: {done}")
-    done = run("record", model, "--random", "2x4", "--seed", "18446744073709551615", "--save", folder / "largest", "--reduce", "mean", "--over", "-1")
+    done = run(
+        "record",
+        model,
+        "--random",
+        "2x4",
+        "--seed",
+        "18446744073709551615",
+        "--save",
+        folder / "largest",
+        "--reduce",
+        "mean",
+        "--over",
+        "-1",
+    )
     check(done.returncode == 0, f"the largest seed: {done}")
     check(run("diff", maps, maps, "--rtol", "inf").returncode == 0, "an infinite tolerance")
 
@@ -141,17 +204,35 @@ def check_control_characters(folder):
 
     def clean(done, where):
         for text in (done.stdout, done.stderr):
-            controls = {c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 or 0x202a <= ord(c) <= 0x202e}
+            controls = {
+                c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 or 0x202A <= ord(c) <= 0x202E
+            }
             check(not controls, f"{where}: control characters {controls}: {text!r}")
 
-    for arguments in (["show", maps], ["show", maps, "--stats"], ["show", maps, "--entry", "1"], ["show", maps, "--histogram"],
-                      ["show", maps, "--entry", "nosuch"], ["diff", maps, folder / "maps"], ["diff", maps, again], ["merge", maps, folder / "maps", "--save", folder / "e"],
-                      ["show", folder / "evil.pt"], ["show", folder / "evil.pt", "--stats"], ["show", folder / evil], ["list", folder / evil], [evil], ["show", maps, "--" + evil]):
+    for arguments in (
+        ["show", maps],
+        ["show", maps, "--stats"],
+        ["show", maps, "--entry", "1"],
+        ["show", maps, "--histogram"],
+        ["show", maps, "--entry", "nosuch"],
+        ["diff", maps, folder / "maps"],
+        ["diff", maps, again],
+        ["merge", maps, folder / "maps", "--save", folder / "e"],
+        ["show", folder / "evil.pt"],
+        ["show", folder / "evil.pt", "--stats"],
+        ["show", folder / evil],
+        ["list", folder / evil],
+        [evil],
+        ["show", maps, "--" + evil],
+    ):
         done = run(*arguments)
         clean(done, arguments)
     check(wanted in run("show", maps).stdout, f"show: {run('show', maps).stdout}")
     check(wanted in run("show", folder / "evil.pt").stdout, "show: a text")
-    check(json.loads(run("show", maps, "--json").stdout)["entries"][1]["path"] == evil, "show --json: as it is in the file")
+    check(
+        json.loads(run("show", maps, "--json").stdout)["entries"][1]["path"] == evil,
+        "show --json: as it is in the file",
+    )
     check(run("show", maps, "--entry", wanted).returncode == 0, "show --entry: as it was shown")
     # Bytes that are not UTF-8, from the command line.
     clean(run("show", os.fsencode(folder) + b"/\xff\xfe\x1b"), "show of a name that is not UTF-8")
@@ -163,10 +244,17 @@ def check_outputs(folder):
     """No command replaces what is there without --overwrite."""
     maps, model = folder / "maps", folder / "net.pt"
     x = ["--random", "2x4"]
-    outputs = {"out.safetensors": ["convert", maps, "--to", "safetensors", "--save"], "npy": ["convert", maps, "--to", "npy", "--save"],
-               "csv": ["convert", maps, "--to", "csv", "--save"], "out.json": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--save"],
-               "out.html": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--html"], "out.dot": ["trace", model, *x, "--draw"],
-               "recorded": ["record", model, *x, "--names", "fc1", "--save"], "traced": ["trace", model, *x, "--save"], "merged": ["merge", maps, maps, "--save"]}
+    outputs = {
+        "out.safetensors": ["convert", maps, "--to", "safetensors", "--save"],
+        "npy": ["convert", maps, "--to", "npy", "--save"],
+        "csv": ["convert", maps, "--to", "csv", "--save"],
+        "out.json": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--save"],
+        "out.html": ["report", model, *x, "--repeat", "1", "--warmup", "0", "--html"],
+        "out.dot": ["trace", model, *x, "--draw"],
+        "recorded": ["record", model, *x, "--names", "fc1", "--save"],
+        "traced": ["trace", model, *x, "--save"],
+        "merged": ["merge", maps, maps, "--save"],
+    }
     if "explore" in run().stdout:
         outputs["page.html"] = ["explore", model, *x, "--export"]
     for name, arguments in outputs.items():
@@ -174,7 +262,11 @@ def check_outputs(folder):
         place.parent.mkdir(exist_ok=True)
         done = run(*arguments, place)
         check(done.returncode == 0 and place.exists(), f"{name}: {done}")
-        content = lambda: sorted((str(file), file.read_bytes()) for file in (place.rglob("*") if place.is_dir() else [place]) if file.is_file())
+
+        def content():
+            files = place.rglob("*") if place.is_dir() else [place]
+            return sorted((str(file), file.read_bytes()) for file in files if file.is_file())
+
         before = content()
         error(*arguments, place, says=[f'"{place}"', "already", "--overwrite"])
         check(content() == before, f"{name}: was replaced")
@@ -182,9 +274,16 @@ def check_outputs(folder):
         if place.is_file():
             place.write_text("old")
         done = run(*arguments, place, "--overwrite")
-        check(done.returncode == 0 and [file for file, _ in content()] == [file for file, _ in before] and b"old" not in [text for _, text in content()],
-              f"{name}, --overwrite: {done}")
-        check(not [file for file in os.listdir(place.parent) if "torchtap-" in file], f"{name}: {os.listdir(place.parent)}")
+        check(
+            done.returncode == 0
+            and [file for file, _ in content()] == [file for file, _ in before]
+            and b"old" not in [text for _, text in content()],
+            f"{name}, --overwrite: {done}",
+        )
+        check(
+            not [file for file in os.listdir(place.parent) if "torchtap-" in file],
+            f"{name}: {os.listdir(place.parent)}",
+        )
     mine = folder / "outputs/mine"
     mine.mkdir()
     (mine / "precious").write_text("x")
@@ -198,17 +297,37 @@ def check_words(folder):
     error("lst", model, says=['unknown command "lst"', 'did you mean "list"?'])
     error("xyzzy", says=['unknown command "xyzzy"'], silent=["did you mean"])
     help_text = subprocess.run([torchtap], capture_output=True, text=True)
-    check(help_text.returncode == 0 and "Subcommands:" in help_text.stdout and help_text.stderr == "", f"a bare torchtap: {help_text}")
+    check(
+        help_text.returncode == 0 and "Subcommands:" in help_text.stdout and help_text.stderr == "",
+        f"a bare torchtap: {help_text}",
+    )
     for command in ("record", "trace", "show", "preload", "report", "convert"):
         for columns in (70, 200):
-            text = subprocess.run([torchtap, command, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": str(columns)}).stdout
+            text = subprocess.run(
+                [torchtap, command, "--help"],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "COLUMNS": str(columns)},
+            ).stdout
             head, _, rest = text.partition("Examples:")
-            long = [line for line in (head + rest[rest.find("\n\n"):]).splitlines() if len(line) > max(columns, 40) or len(line) > 100]
+            long = [
+                line
+                for line in (head + rest[rest.find("\n\n") :]).splitlines()
+                if len(line) > max(columns, 40) or len(line) > 100
+            ]
             check(not long, f"{command} --help at {columns} columns: {long}")
             check("Excludes" not in text and "TEXT:" not in text, f"{command} --help names types of the parser")
-    done = subprocess.run([torchtap, "record", model, *x, "--names", "", "--save", folder / "quiet", "--enable-grad", "-q"], capture_output=True, text=True)
+    done = subprocess.run(
+        [torchtap, "record", model, *x, "--names", "", "--save", folder / "quiet", "--enable-grad", "-q"],
+        capture_output=True,
+        text=True,
+    )
     check(done.returncode == 0 and done.stderr == "" and done.stdout != "", f"--quiet: {done}")
-    done = subprocess.run([torchtap, "record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet"], capture_output=True, text=True)
+    done = subprocess.run(
+        [torchtap, "record", model, "--random", "2x5", "--save", folder / "quiet2", "--quiet"],
+        capture_output=True,
+        text=True,
+    )
     check(done.returncode == 2 and "batch 0" in done.stderr, f"--quiet and an error: {done}")
     done = run("preload", "-q", "-o", folder / "nothing", "--", "true")
     check(done.returncode == 0 and done.stderr == "", f"preload --quiet: {done}")
@@ -217,24 +336,64 @@ def check_words(folder):
     # One meaning each.
     error("trace", model, *x, "--layer", "fc1", command="trace", says=['unknown option "--layer"'])
     error("trace", model, *x, "--what", "all", command="trace", says=['unknown option "--what"'])
-    error("preload", "--every", "3", "--save", folder / "w", "--", "true", command="preload", says=['unknown option "--every"'])
+    error(
+        "preload",
+        "--every",
+        "3",
+        "--save",
+        folder / "w",
+        "--",
+        "true",
+        command="preload",
+        says=['unknown option "--every"'],
+    )
     error("--versoin", says=['"--versoin"', 'did you mean "--version"?'])
-    error("record", model, *x, "--sav", folder / "w", command="record", says=['unknown option "--sav"', 'did you mean "--save"?'])
+    error(
+        "record",
+        model,
+        *x,
+        "--sav",
+        folder / "w",
+        command="record",
+        says=['unknown option "--sav"', 'did you mean "--save"?'],
+    )
     error("show", maps, "--statistics=1", command="show", says=['unknown option "--statistics"'])
     error("show", maps, "more", command="show", says=['unexpected argument "more"'])
     error("record", model, command="record", says=["--save"])
     error("show", folder / "nosuch", command="show", says=["nosuch"])
     error("convert", maps, "--to", "hdf5", "--save", folder / "w", command="convert", says=["hdf5", "npy"])
     # Options do not take another option as their value.
-    for arguments in (["record", model, *x, "--save", "--overwrite"], ["merge", maps, maps, "--save", "--overwrite"], ["convert", maps, "--to", "npy", "--save", "--entry"]):
+    for arguments in (
+        ["record", model, *x, "--save", "--overwrite"],
+        ["merge", maps, maps, "--save", "--overwrite"],
+        ["convert", maps, "--to", "npy", "--save", "--entry"],
+    ):
         error(*arguments, command=arguments[0], says=["--save", "is an option"])
-        check(not pathlib.Path("--overwrite").exists() and not pathlib.Path("--entry").exists(), "a folder of an option's name")
-    for arguments in (["record", model, *x, "--save", ""], ["merge", maps, maps, "--save", ""], ["convert", maps, "--to", "npy", "--save", ""]):
+        check(
+            not pathlib.Path("--overwrite").exists() and not pathlib.Path("--entry").exists(),
+            "a folder of an option's name",
+        )
+    for arguments in (
+        ["record", model, *x, "--save", ""],
+        ["merge", maps, maps, "--save", ""],
+        ["convert", maps, "--to", "npy", "--save", ""],
+    ):
         error(*arguments, command=arguments[0], says=["--save", "empty"])
     error("record", model, *x, "--save", folder / "w", "--over", "0", command="record", says=["--over", "--reduce"])
-    error("record", model, *x, "--save", folder / "w", "--elementwise", command="record", says=["--elementwise", "--reduce"])
+    error(
+        "record",
+        model,
+        *x,
+        "--save",
+        folder / "w",
+        "--elementwise",
+        command="record",
+        says=["--elementwise", "--reduce"],
+    )
     check("piar" in error("record", model, *x, "--names", "piar", "--save", folder / "w", says=["piar"]), "names")
-    error("record", model, *x, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"])
+    error(
+        "record", model, *x, "--types", "Conv2d", "--save", folder / "w", says=["matches none"], silent=["allow_none"]
+    )
     error("record", model, *x, "--types", "(", "--save", folder / "w", says=["--types"])
     # Recordings.
     error("merge", maps, maps, "--save", maps, says=["--overwrite"])
@@ -245,8 +404,14 @@ def check_words(folder):
     error("show", folder / "foreign", says=["manifest.json"])
     error("show", model, says=["torchtap list"])
     error("show", "/dev/null", says=["/dev/null"])
-    for name, text in (("list", "[1, 2]"), ("empty", ""), ("letters", "{"), ("missing", '{"schema": 1}'), ("types", '{"schema": "x"}'),
-                       ("entries", '{"schema": 1, "library": "", "created": "", "count": 1, "entries": 7}')):
+    for name, text in (
+        ("list", "[1, 2]"),
+        ("empty", ""),
+        ("letters", "{"),
+        ("missing", '{"schema": 1}'),
+        ("types", '{"schema": "x"}'),
+        ("entries", '{"schema": 1, "library": "", "created": "", "count": 1, "entries": 7}'),
+    ):
         (folder / f"damaged-{name}").mkdir()
         (folder / f"damaged-{name}/manifest.json").write_text(text)
         error("show", folder / f"damaged-{name}", says=["manifest.json", "damaged"], lines=1)
@@ -263,7 +428,11 @@ def check_words(folder):
     error("show", folder / "legacy.pt", says=["before 1.6", "torch.save"])
     # The message has the module, its input and the cause before the traceback.
     for arguments in (["record", model, "--random", "2x5", "--save", folder / "w"], ["list", model, "--random", "2x5"]):
-        text = error(*arguments, says=['"fc1" (Linear)', "2x5 float32", "cannot be multiplied (2x5 and 4x8)"], silent=["RuntimeError"])
+        text = error(
+            *arguments,
+            says=['"fc1" (Linear)', "2x5 float32", "cannot be multiplied (2x5 and 4x8)"],
+            silent=["RuntimeError"],
+        )
         check(text.index("fc1") < text.index("Traceback"), f"the cause comes first: {text}")
     error("record", model, "--random", "2x4:int64", "--save", folder / "w", says=['"fc1" (Linear)', "2x4 int64"])
     check(not (folder / "w").exists(), "nothing was left behind")
@@ -287,13 +456,26 @@ def check_json(folder):
     maps = folder / "maps"
     done = run("merge", maps, maps, "--save", folder / "merged", "--json")
     document = json.loads(done.stdout)
-    check(document == {"saved": str(folder / "merged"), "parts": [str(maps)] * 2, "modules": 3, "samples": 12}, f"merge --json: {document}")
+    check(
+        document == {"saved": str(folder / "merged"), "parts": [str(maps)] * 2, "modules": 3, "samples": 12},
+        f"merge --json: {document}",
+    )
     document = json.loads(run("convert", maps, "--to", "npy", "--save", folder / "npy", "--json").stdout)
-    check(document["format"] == "npy" and document["modules"] == 3 and document["files"] == json.load(open(folder / "npy/index.json")), f"convert --json: {document}")
-    document = json.loads(run("convert", maps, "--to", "safetensors", "--save", folder / "x.safetensors", "--json").stdout)
+    check(
+        document["format"] == "npy"
+        and document["modules"] == 3
+        and document["files"] == json.load(open(folder / "npy/index.json")),
+        f"convert --json: {document}",
+    )
+    document = json.loads(
+        run("convert", maps, "--to", "safetensors", "--save", folder / "x.safetensors", "--json").stdout
+    )
     check({"__metadata__", "fc1"} <= set(document["header"]), f"convert --json: {document}")
     document = json.loads(run("recover", folder / "raw", "--check", "--json").stdout)
-    check(document["was_finished"] and document["missing"] == [] and document["modules"] == 3, f"recover --json: {document}")
+    check(
+        document["was_finished"] and document["missing"] == [] and document["modules"] == 3,
+        f"recover --json: {document}",
+    )
     done = run("--version")
     check(re.fullmatch(r"torchtap [\d.]+ \(LibTorch [\d.]+\S*\)\n", done.stdout), f"--version: {done.stdout}")
 
@@ -304,7 +486,21 @@ with tempfile.TemporaryDirectory() as folder:
     torch.manual_seed(0)
     torch.jit.script(Net()).save(folder / "net.pt")
     for save, arguments in (("maps", ["--reduce", "mean"]), ("others", ["--reduce", "max"]), ("raw", [])):
-        done = run("record", folder / "net.pt", "--random", "2x4", "--count", 2, "--names", "fc?", "--names", "", *arguments, "--save", folder / save)
+        done = run(
+            "record",
+            folder / "net.pt",
+            "--random",
+            "2x4",
+            "--count",
+            2,
+            "--names",
+            "fc?",
+            "--names",
+            "",
+            *arguments,
+            "--save",
+            folder / save,
+        )
         assert done.returncode == 0, done
     assert run("merge", "maps", "maps", "--save", "twice").returncode == 0
     check_stdout(folder)

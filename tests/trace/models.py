@@ -6,6 +6,7 @@ torch.overrides.TorchFunctionMode sees, "leaf" what TorchDispatchMode does.
 
 usage: models.py DIRECTORY
 """
+
 import pathlib
 import sys
 import warnings
@@ -102,8 +103,10 @@ def write(directory, name, model, inputs, modes):
     for level, mode in modes.items():
         with torch.no_grad(), mode() as log:
             model(*inputs)
-        torch.save({"inputs": list(inputs), "names": log.names, "tensors": log.tensors},
-                   f"{directory}/{name}.{level}.expected.pt")
+        torch.save(
+            {"inputs": list(inputs), "names": log.names, "tensors": log.tensors},
+            f"{directory}/{name}.{level}.expected.pt",
+        )
 
 
 def main():
@@ -118,8 +121,9 @@ def main():
     write(directory, "lstm", Recurrent(), [torch.randn(7, 2, 4)], leaf)
     torch.jit.script(Fork()).save(f"{directory}/fork.pt")
     write(directory, "loop", Loop(), [torch.randn(5, 2, 4)], leaf)
-    vit = torchvision.models.VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=32,
-                                               mlp_dim=64)
+    vit = torchvision.models.VisionTransformer(
+        image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=32, mlp_dim=64
+    )
     write(directory, "vit", vit, [torch.randn(2, 3, 32, 32)], leaf)
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     write(directory, "transformer", nn.TransformerEncoder(layer, 2), [torch.randn(2, 7, 16)], leaf)

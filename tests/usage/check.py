@@ -1,5 +1,7 @@
 """Reads what tests/usage/main.cpp wrote, with plain torch."""
+
 import json
+
 import torch
 
 

@@ -7,6 +7,7 @@ usage: tests/make_runs.py FOLDER [--steps 480] [--every 4]
 Writes FOLDER/RUN/{run,graph,series,scalars,health}.json and columns.bin for the runs `r0` (lr=0.1), `r1` (the same,
 a tenth of the learning rate) and `r2` (a learning rate that grows until there are NaNs).
 """
+
 import argparse
 import gzip
 import json
@@ -26,7 +27,7 @@ KINDS = ["input", "output", "grad_input", "grad_output"]
 def idx(name):
     raw = gzip.open(DATA / name).read()
     dims = raw[3]
-    shape = struct.unpack(f">{dims}I", raw[4:4 + 4 * dims])
+    shape = struct.unpack(f">{dims}I", raw[4 : 4 + 4 * dims])
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * dims).reshape(shape)
 
 
@@ -112,9 +113,15 @@ class Tracer:
 
     def enter(self, module, args):
         path = self.names[module]
-        call = {"id": len(self.calls), "parent": self.frames[-1] if self.frames else None, "path": path,
-                "call": self.count.get(path, 0), "type": type(module).__name__,
-                "name": path.split(".")[-1] if path else "resnet", "inputs": [about(x) for x in tensors(args)]}
+        call = {
+            "id": len(self.calls),
+            "parent": self.frames[-1] if self.frames else None,
+            "path": path,
+            "call": self.count.get(path, 0),
+            "type": type(module).__name__,
+            "name": path.split(".")[-1] if path else "resnet",
+            "inputs": [about(x) for x in tensors(args)],
+        }
         self.count[path] = call["call"] + 1
         self.calls.append(call)
         outer = self.frames[-1] if self.frames else None
@@ -139,8 +146,14 @@ class Tracer:
 
     def connect(self, frame, sources, to):
         for call, port in sorted(sources):
-            self.edges.append({"caller": frame, "from": {"call": call, "port": port},
-                               "to": {"call": to[0], "port": to[1]}, "kind": "data"})
+            self.edges.append(
+                {
+                    "caller": frame,
+                    "from": {"call": call, "port": port},
+                    "to": {"call": to[0], "port": to[1]},
+                    "kind": "data",
+                }
+            )
 
 
 def column(x):
@@ -151,10 +164,19 @@ def column(x):
     zero = x == 0
     slots = (x[finite & ~zero].view(np.uint32) >> 20).astype(np.int64)
     bins, counts = np.unique(slots, return_counts=True)
-    return {"count": x.size, "nan": int(np.isnan(x).sum()), "posinf": int((x == np.inf).sum()),
-            "neginf": int((x == -np.inf).sum()), "zeros": int(zero.sum()),
-            "min": good.min() if good.size else np.nan, "max": good.max() if good.size else np.nan,
-            "sum": good.sum(), "sq": (good * good).sum(), "bins": bins, "counts": counts}
+    return {
+        "count": x.size,
+        "nan": int(np.isnan(x).sum()),
+        "posinf": int((x == np.inf).sum()),
+        "neginf": int((x == -np.inf).sum()),
+        "zeros": int(zero.sum()),
+        "min": good.min() if good.size else np.nan,
+        "max": good.max() if good.size else np.nan,
+        "sum": good.sum(),
+        "sq": (good * good).sum(),
+        "bins": bins,
+        "counts": counts,
+    }
 
 
 def varint(n):
@@ -168,12 +190,26 @@ def varint(n):
 
 
 def pack(series):
-    out = [struct.pack("<IIII", 0x434c5054, 1, 3, len(series))]
+    out = [struct.pack("<IIII", 0x434C5054, 1, 3, len(series))]
     for s in series:
         out.append(struct.pack("<IQI", s["id"], len(s["columns"]), len(s["columns"])))
         for step, last, c in s["columns"]:
-            out.append(struct.pack("<qq9d", step, last, c["count"], c["nan"], c["posinf"], c["neginf"], c["zeros"],
-                                   c["min"], c["max"], c["sum"], c["sq"]))
+            out.append(
+                struct.pack(
+                    "<qq9d",
+                    step,
+                    last,
+                    c["count"],
+                    c["nan"],
+                    c["posinf"],
+                    c["neginf"],
+                    c["zeros"],
+                    c["min"],
+                    c["max"],
+                    c["sum"],
+                    c["sq"],
+                )
+            )
             out.append(struct.pack("<I", len(c["bins"])))
             before = 0
             for b, n in zip(c["bins"], c["counts"]):
@@ -190,9 +226,15 @@ def number(v):
 def last_of(step, c):
     good = max(1, c["count"] - c["nan"] - c["posinf"] - c["neginf"])
     mean = c["sum"] / good
-    return {"step": step, **{k: c[k] for k in ["count", "nan", "posinf", "neginf", "zeros"]}, "min": number(c["min"]),
-            "max": number(c["max"]), "mean": number(mean), "std": number(max(0.0, c["sq"] / good - mean * mean) ** 0.5),
-            "norm": number(c["sq"] ** 0.5)}
+    return {
+        "step": step,
+        **{k: c[k] for k in ["count", "nan", "posinf", "neginf", "zeros"]},
+        "min": number(c["min"]),
+        "max": number(c["max"]),
+        "mean": number(mean),
+        "std": number(max(0.0, c["sq"] / good - mean * mean) ** 0.5),
+        "norm": number(c["sq"] ** 0.5),
+    }
 
 
 class Watch:
@@ -230,8 +272,14 @@ class Watch:
     def add(self, call, what, index, name, x):
         key = (call, what, index)
         if key not in self.by:
-            self.by[key] = {"id": len(self.series), "call": call, "what": what, "index": index, "name": name,
-                            "columns": []}
+            self.by[key] = {
+                "id": len(self.series),
+                "call": call,
+                "what": what,
+                "index": index,
+                "name": name,
+                "columns": [],
+            }
             self.series.append(self.by[key])
         columns = self.by[key]["columns"]
         if not columns or columns[-1][0] != self.step:
@@ -258,12 +306,16 @@ def health_of(watch, calls, steps):
             kind = "nan" if s["first_nan"] is not None and s["first_nan"] <= bad else "inf"
             marks.append({"call": s["call"], "kind": kind, "value": 1.0, "since": bad})
             fed = [t for t in watch.series if t["call"] == s["call"] and t["what"] == "input"]
-            clean = not any(c["nan"] or c["posinf"] or c["neginf"] for t in fed for at, _, c in t["columns"] if at <= bad)
+            clean = not any(
+                c["nan"] or c["posinf"] or c["neginf"] for t in fed for at, _, c in t["columns"] if at <= bad
+            )
             leaf = not any(c["parent"] == s["call"] for c in calls)
             rank = (bad, not (clean and leaf), s["call"])
             if first is None or rank < first[0]:
-                first = (rank, {"step": bad, "what": kind, "call": s["call"], "series": s["id"],
-                                "producer": bool(clean and leaf)})
+                first = (
+                    rank,
+                    {"step": bad, "what": kind, "call": s["call"], "series": s["id"], "producer": bool(clean and leaf)},
+                )
         if s["columns"]:
             last[(s["call"], s["what"], s["index"])] = s["columns"][-1][2]
     for (call, what, _), c in last.items():
@@ -300,7 +352,7 @@ def train(name, run, folder, lr, growth, steps, every, images, labels, started):
                     watch.add(call_of[path], "parameter", k, parameter, value)
                     watch.add(call_of[path], "parameter_grad", k, parameter, value.grad)
         for group in optimizer.param_groups:
-            group["lr"] = lr * growth ** step
+            group["lr"] = lr * growth**step
         optimizer.step()
         scalars["loss"].append([step, number(loss.item())])
         scalars["accuracy"].append([step, (out.argmax(1) == labels[picked]).float().mean().item()])
@@ -319,21 +371,65 @@ def write(folder, name, run, model, watch, tracers, scalars, steps, started):
             c["seen"] = steps
             c["attributes"] = watch.attributes[c["path"]]
             c["parameters"] = [
-                {"name": n, **about(p), "learnable": p.requires_grad,
-                 "series": ids.get((c["id"], "parameter", k), -1) if mode == "train" else -1}
-                for k, (n, p) in enumerate(modules[c["path"]].named_parameters(recurse=False))]
-            ports = {"input": c["inputs"], "output": c["outputs"], "grad_input": c["inputs"], "grad_output": c["outputs"]}
-            c["series"] = {what: [ids.get((c["id"], what, k), -1) if mode == "train" else -1
-                                  for k in range(len(ports[what]))] for what in KINDS}
-        graphs[mode] = {"version": 1, "mode": mode, "forwards": steps, "calls": tracer.calls,
-                        "edges": [{**e, "seen": steps} for e in tracer.edges]}
+                {
+                    "name": n,
+                    **about(p),
+                    "learnable": p.requires_grad,
+                    "series": ids.get((c["id"], "parameter", k), -1) if mode == "train" else -1,
+                }
+                for k, (n, p) in enumerate(modules[c["path"]].named_parameters(recurse=False))
+            ]
+            ports = {
+                "input": c["inputs"],
+                "output": c["outputs"],
+                "grad_input": c["inputs"],
+                "grad_output": c["outputs"],
+            }
+            c["series"] = {
+                what: [ids.get((c["id"], what, k), -1) if mode == "train" else -1 for k in range(len(ports[what]))]
+                for what in KINDS
+            }
+        graphs[mode] = {
+            "version": 1,
+            "mode": mode,
+            "forwards": steps,
+            "calls": tracer.calls,
+            "edges": [{**e, "seen": steps} for e in tracer.edges],
+        }
     health = health_of(watch, graphs["train"]["calls"], steps)
-    index = [{"id": s["id"], "call": s["call"], "what": s["what"], "index": s["index"], "name": s["name"], "columns": 256,
-              "stride": 4, "last": last_of(s["columns"][-1][0], s["columns"][-1][2]), "first_nan": s["first_nan"],
-              "first_inf": s["first_inf"]} for s in watch.series]
-    about_run = {"id": run, "name": name, "program": "fashion_mnist", "state": "finished", "first_step": 0,
-                 "step": steps - 1, "started": started, "modes": ["train", "eval"], "control": False}
-    for file, what in [("run", about_run), ("graph", graphs), ("series", index), ("scalars", scalars), ("health", health)]:
+    index = [
+        {
+            "id": s["id"],
+            "call": s["call"],
+            "what": s["what"],
+            "index": s["index"],
+            "name": s["name"],
+            "columns": 256,
+            "stride": 4,
+            "last": last_of(s["columns"][-1][0], s["columns"][-1][2]),
+            "first_nan": s["first_nan"],
+            "first_inf": s["first_inf"],
+        }
+        for s in watch.series
+    ]
+    about_run = {
+        "id": run,
+        "name": name,
+        "program": "fashion_mnist",
+        "state": "finished",
+        "first_step": 0,
+        "step": steps - 1,
+        "started": started,
+        "modes": ["train", "eval"],
+        "control": False,
+    }
+    for file, what in [
+        ("run", about_run),
+        ("graph", graphs),
+        ("series", index),
+        ("scalars", scalars),
+        ("health", health),
+    ]:
         (folder / f"{file}.json").write_text(json.dumps(what))
     (folder / "columns.bin").write_bytes(pack(watch.series))
 
