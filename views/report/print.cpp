@@ -20,12 +20,6 @@
 namespace torchtap::views::report {
 namespace {
 
-/// Without the blank in front of the unit: a column of a table that has to fit 80.
-std::string compact(std::string size) {
-  size.erase(std::remove(size.begin(), size.end(), ' '), size.end());
-  return size;
-}
-
 using core::detail::Table;
 using detail::Line;
 
@@ -128,7 +122,7 @@ class Columns {
     if (forward_ || backward_) columns.push_back(bar());
     add(memory_, "memory", 90, [](const Line& line) {
       const std::int64_t peak = detail::peak_of(*line.module);
-      return peak == 0 && !ran(line) ? "-" : compact(core::detail::bytes_text(peak));
+      return peak == 0 && !ran(line) ? "-" : detail::amount_text(peak) + "B";
     });
     add(several_, "calls", 40, [](const Line& line) {
       const std::int64_t calls = line.module->forward.inclusive.calls;
