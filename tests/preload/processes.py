@@ -411,7 +411,7 @@ def check_anew():
 
 
 def check_sanitized():
-    """A program with AddressSanitizer runs, is recorded, and its errors are found."""
+    """A program with AddressSanitizer runs, is recorded, and its errors are found; there are no leaks of ours."""
     for mode, status, words in ((["right"], 6, ""), (["wrong"], None, "heap-buffer-overflow")):
         bare = run([*sanitized, *mode])
         with_us = run([torchtap, "preload", "--save", f"sanitized-{mode[0]}", "--", *sanitized, *mode])
@@ -420,6 +420,10 @@ def check_sanitized():
     check(values("sanitized-right") == {"Linear#0": [0, 2, 4]}, f"with a sanitizer: {values('sanitized-right')}")
     preload("sanitized-child", command=["sh", "-c", f"{sanitized[0]}; exit 3"])
     check(values("sanitized-child") == {"Linear#0": [0, 2, 4]}, "a child with a sanitizer")
+    bare = run(sanitized)
+    for mode in ("--trace=sanitized-trace", "--report=sanitized.json", "--explore"):
+        with_us = run([torchtap, "preload", mode, "--", *sanitized])
+        check(with_us[:2] == bare[:2], f"a sanitizer and {mode}: {with_us} instead of {bare}")
 
 
 def check_many():
