@@ -39,6 +39,7 @@ constexpr std::array kRules{
     Rule{"load TorchScript with torch::jit::load", "torchtap list shows the modules of TorchScript files"},
     Rule{"; names(\"\") selects the model as a whole", "; --names '' selects the model as a whole"},
     Rule{"with to(at::kFloat)", "to float32"},
+    Rule{". Options().non_finite(OnNonFinite::note) goes on", "; --non-finite note goes on"},
     Rule{"; raise time_limit, or draw to a .dot file", "; raise --time-limit, or draw to a .dot file"},
 };
 

@@ -298,6 +298,7 @@ def check_non_finite(folder):
     )
     _, err = run("report", file, "--random", "2x3x10x10", "--non-finite", "raise", status=2)
     check("blocks.1.conv" in err, f"raise: {err}")
+    check("--non-finite note goes on" in err and "Options()" not in err, f"raise, in words for a shell: {err}")
     run("report", file, "--random", "2x3x10x10", "--non-finite", "ignore", "--overwrite", "--save", folder / "nan.json")
     check(document((folder / "nan.json").read_text())[1]["report"]["findings"] == [], "ignore")
 
