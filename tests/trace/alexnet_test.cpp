@@ -85,6 +85,11 @@ BOOST_AUTO_TEST_CASE(finds_by_a_part_of_one_name_only) {
   BOOST_CHECK_EXCEPTION(history["Features.6"], c10::IndexError, says({"Features.6", "features.6"}));
   BOOST_CHECK_EXCEPTION(history[24], c10::IndexError, says({"24", "24 nodes"}));
   BOOST_CHECK_EXCEPTION(history[-25], c10::IndexError, says({"-25"}));
+  // Names in the shell are texts: of a position that is not there no name is near.
+  for (const char* beyond : {"24", "99", "-25"}) {
+    BOOST_CHECK_EXCEPTION(history[beyond], c10::IndexError,
+                          says({beyond, "there are 24 nodes, from 0 or from -1 back"}));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(knows_the_neighbours_of_a_layer) {

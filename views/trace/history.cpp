@@ -27,8 +27,8 @@ Node History::operator[](std::int64_t position) const {
 
 Node History::operator[](const std::string& name) const {
   const auto found = detail::look_up(*graph_, name);
-  TORCH_CHECK_INDEX(!found.empty(), "trace::History: \"", name, "\" finds nothing; the nearest are ",
-                    core::detail::quoted(detail::nearest_names(*graph_, name)), ".");
+  TORCH_CHECK_INDEX(!found.empty(), "trace::History: \"", name, "\" finds nothing; ",
+                    detail::instead_of(*graph_, name), ".");
   if (found.size() == 1) return {graph_, found.front()};
   std::vector<std::string> labels;
   for (const std::int64_t position : found) {

@@ -73,8 +73,9 @@ void connect(Graph& graph);
 std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name);
 /// The positions that a glob matches; for any other name the same as `look_up`.
 std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& name);
-/// The names that resemble one that finds nothing.
-std::vector<std::string> nearest_names(const Graph& graph, const std::string& name);
+/// What to ask for instead of a name that finds nothing: those that resemble it, or how many positions there
+/// are.
+std::string instead_of(const Graph& graph, const std::string& name);
 /// The names under which a node is found, the best first.
 std::vector<std::string> keys_of(const NodeData& node);
 

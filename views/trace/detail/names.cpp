@@ -135,13 +135,14 @@ std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& nam
   return {found.begin(), found.end()};
 }
 
-std::vector<std::string> nearest_names(const Graph& graph, const std::string& name) {
+std::string instead_of(const Graph& graph, const std::string& name) {
+  if (is_number(name)) return c10::str("there are ", graph.nodes.size(), " nodes, from 0 or from -1 back");
   std::vector<std::string> names;
   for (const NodeData& node : graph.nodes) {
     names.push_back(node.label);
     for (const ModuleCall& call : node.output_of) names.push_back(call.path);
   }
-  return core::detail::nearest(name, names);
+  return "the nearest are " + core::detail::quoted(core::detail::nearest(name, names));
 }
 
 }  // namespace torchtap::views::trace::detail
