@@ -13,6 +13,10 @@ std::string count_text(std::int64_t number) {
   return text;
 }
 
+std::string counted(std::int64_t number, const std::string& word) {
+  return count_text(number) + " " + word + (number == 1 ? "" : "s");
+}
+
 std::string bytes_text(std::int64_t bytes) {
   static const std::array<const char*, 6> units{"B", "kB", "MB", "GB", "TB", "PB"};
   double value = static_cast<double>(bytes);

@@ -14,6 +14,9 @@ namespace torchtap::core::detail {
 /// "61,100,840".
 TORCHTAP_API std::string count_text(std::int64_t number);
 
+/// "1 operation", "2,000 operations".
+TORCHTAP_API std::string counted(std::int64_t number, const std::string& word);
+
 /// "1.5 kB", in powers of 1000.
 TORCHTAP_API std::string bytes_text(std::int64_t bytes);
 

@@ -294,6 +294,26 @@ BOOST_AUTO_TEST_CASE(one_nan_stands_before_all_masks) {
   BOOST_TEST(text.str().find("absorbed by aten::softmax in block0 and 5 more modules") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(findings_beyond_the_most_are_counted) {
+  nn::Sequential model(nn::Functional([](const at::Tensor& x) { return (x - 1000).log(); }));
+  const std::vector<std::string> further{"", "1 further finding was left out.",
+                                         "2 further findings were left out."};
+  for (std::size_t i = 0; i < further.size(); ++i) {
+    Report report(*model, report::Options().memory(false));
+    {
+      const auto recording = report.record();
+      for (std::size_t call = 0; call < 1000 + i; ++call) model->forward(torch::zeros(1));
+    }
+    const auto results = report.results();
+    BOOST_TEST(results.findings.size() == 1000);
+    std::string said;
+    for (const std::string& note : results.notes) {
+      if (note.find("left out") != std::string::npos) said += note;
+    }
+    BOOST_TEST(said == further[i]);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(infinities_that_are_made_come_first) {
   // Of zero: -inf, which becomes NaN. The culprit is the one that made it.
   nn::Sequential model;

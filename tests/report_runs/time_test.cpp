@@ -301,6 +301,20 @@ BOOST_AUTO_TEST_CASE(an_exception_half_way) {
   BOOST_TEST(said);
 }
 
+BOOST_AUTO_TEST_CASE(one_exception_is_one_call) {
+  const FakeClock clock;
+  auto throwing = std::make_shared<torchtap::hooks::Hooked<ThrowingImpl>>(clock, 1000, 1);
+  Report report(*throwing, clock.options());
+  {
+    const auto recording = report.record();
+    BOOST_CHECK_THROW(throwing->forward(input), std::runtime_error);
+  }
+  const auto notes = report.results().notes;
+  BOOST_TEST(std::count(notes.begin(), notes.end(),
+                        "1 call ended by an exception; its time reaches to the last operation or module that "
+                        "it ran.") == 1);
+}
+
 BOOST_AUTO_TEST_CASE(repeats_and_warm_up) {
   const FakeClock clock;
   const auto root = step(clock, 0, 0);

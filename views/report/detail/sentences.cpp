@@ -15,12 +15,9 @@ namespace {
 
 using core::detail::bytes_text;
 using core::detail::count_text;
+using core::detail::counted;
 
 constexpr std::size_t kMost = 8;  // names in a list, or lines of one kind
-
-std::string counted(std::int64_t number, const std::string& word) {
-  return count_text(number) + " " + word + (number == 1 ? "" : "s");
-}
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;

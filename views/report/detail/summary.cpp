@@ -5,6 +5,7 @@
 
 #include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/core/detail/units.hpp>
 #include <torchtap/views/report/detail/marks.hpp>
 #include <torchtap/views/report/detail/session.hpp>
 
@@ -131,10 +132,11 @@ std::vector<std::string> Session::all_notes() const {
   if (!hidden.empty()) {
     const std::size_t all = hidden.size();
     if (all > 5) hidden.resize(5);
-    notes.push_back(
-        c10::str(all, all == 1 ? " module" : " modules", " cannot be hooked in this program, so that what ",
-                 all == 1 ? "it does" : "they do", " counts as part of the ", all == 1 ? "module" : "modules",
-                 " around: ", core::detail::quoted(hidden), all > 5 ? ", …" : "", ".", remedy));
+    notes.push_back(c10::str(core::detail::counted(static_cast<std::int64_t>(all), "module"),
+                             " cannot be hooked in this program, so that what ",
+                             all == 1 ? "it does" : "they do", " counts as part of the ",
+                             all == 1 ? "module" : "modules", " around: ", core::detail::quoted(hidden),
+                             all > 5 ? ", …" : "", ".", remedy));
   }
   if (recorded_ == 0) return notes;
   if (ledger_.tree.front().module.frozen()) {
@@ -151,12 +153,15 @@ std::vector<std::string> Session::all_notes() const {
         "Memory of devices other than the CPU was not watched, because a profiler watches it.");
   }
   if (ledger_.interrupted > 0) {
-    notes.push_back(
-        c10::str(ledger_.interrupted,
-                 " calls ended by an exception; their times reach to the last operation or module that "
-                 "they ran."));
+    notes.push_back(c10::str(core::detail::counted(ledger_.interrupted, "call"), " ended by an exception; ",
+                             ledger_.interrupted == 1
+                                 ? "its time reaches to the last operation or module that it ran."
+                                 : "their times reach to the last operation or module that they ran."));
   }
-  if (search_.left_out > 0) notes.push_back(c10::str(search_.left_out, " further findings were left out."));
+  if (search_.left_out > 0) {
+    notes.push_back(c10::str(core::detail::counted(search_.left_out, "further finding"),
+                             search_.left_out == 1 ? " was" : " were", " left out."));
+  }
   const Calibration& taken = ledger_.calibration;
   if (taken.around + taken.inside + taken.operation > 0) {
     notes.push_back(

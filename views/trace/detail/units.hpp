@@ -12,11 +12,7 @@ namespace torchtap::views::trace::detail {
 
 using core::detail::bytes_text;
 using core::detail::count_text;
-
-/// "1 operation", "2,000 operations".
-inline std::string counted(std::int64_t number, const std::string& word) {
-  return count_text(number) + " " + word + (number == 1 ? "" : "s");
-}
+using core::detail::counted;
 
 /// "1x64x55x55"; "()" for a scalar.
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
