@@ -20,6 +20,15 @@ namespace torchtap::storage {
 Spool::Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Spool::Stream::~Stream() = default;
 
+void Spool::Stream::note(const std::string& text) {
+  TORCH_CHECK_VALUE(detail::is_name(text),
+                    "Spool::Stream::note: the note is not UTF-8, or contains a zero byte; a manifest cannot "
+                    "hold it.");
+  impl_->spool->check("Spool::Stream::note");
+  const std::lock_guard lock(impl_->spool->disk);
+  impl_->entry.note = text;
+}
+
 std::int64_t Spool::Stream::dropped() const noexcept {
   return impl_->dropped.load();
 }

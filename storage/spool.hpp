@@ -131,6 +131,9 @@ class TORCHTAP_API Spool::Stream {
   /// sample is recorded. Throws `c10::TypeError` for a tensor without plain bytes, `c10::ValueError` for a
   /// negative slot. Never waits for the disk: see `admit`.
   void append(const at::Tensor& sample, std::optional<std::int64_t> slot = std::nullopt);
+  /// Says why there may be no samples although the module ran. The manifest has it as long as there are none.
+  /// Throws `c10::ValueError` if it is not UTF-8.
+  void note(const std::string& text);
   /// How many samples were dropped because the queue was full.
   std::int64_t dropped() const noexcept;
   /// The place of the entry in the recording.

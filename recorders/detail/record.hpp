@@ -103,7 +103,7 @@ class Record {
   std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
   /// Events that were dropped for lack of room.
   std::int64_t dropped() const noexcept { return dropped_.load(); }
-  /// The stream of the spool, after moving samples in memory to it; null while nothing is spooled.
+  /// The stream of the spool, after moving samples in memory and `note` to it; null while nothing is spooled.
   storage::Spool::Stream* spooled() const;
   /// Throws if samples are spooled.
   void refuse_spooled(const char* call) const;

@@ -39,6 +39,7 @@ struct ShardInfo {
 struct SpooledEntry : EntryId {
   std::vector<ShardInfo> shards;
   std::int64_t dropped = 0;
+  std::string note;
 
   std::int64_t samples() const noexcept;
 };

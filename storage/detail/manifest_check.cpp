@@ -188,7 +188,7 @@ void check_manifest(const InputFile& file, Manifest& manifest, std::vector<std::
     } catch (const c10::Error& error) {
       if (damage == nullptr) throw;
       damage->push_back(error.what_without_backtrace());
-      part = describe(SpooledEntry{part, {}, 0}, static_cast<std::size_t>(i));
+      part = describe(SpooledEntry{part, {}, 0, {}}, static_cast<std::size_t>(i));
     }
   }
 }

@@ -232,10 +232,30 @@ BOOST_AUTO_TEST_CASE(calls_that_may_not_have_been_seen_are_told) {
   BOOST_TEST(note_in("between") == outputs[0].note());
   const auto refused = message_of<c10::ValueError>([&] { outputs[0].tensor(); });
   BOOST_TEST(contains(refused, "as<Impl>()"), refused);
+  {  // the spool closes with its recorder, and a later one goes on
+    for (const bool append : {false, true}) {
+      torchtap::recorders::ForwardOutput spooled(torchtap::recorders::Options().spool(
+          folder / "spool", torchtap::storage::SpoolOptions().mkdir(true).append(append)));
+      spooled.modules(*module).modules(*quiet);
+      BOOST_REQUIRE(spooled[0].note() == outputs[0].note());
+    }
+    const auto recording = torchtap::storage::load(folder / "spool");
+    BOOST_TEST(recording.at(0).note() == outputs[0].note());
+    BOOST_TEST(recording.at(1).note().empty());
+  }
+  torchtap::recorders::ForwardOutput spooled(
+      torchtap::recorders::Options().spool(folder / "spool", torchtap::storage::SpoolOptions().append(true)));
+  spooled.modules(*module);
+  const auto note_in_spool = [&] {
+    spooled.save(folder / "spool");
+    return torchtap::storage::load(folder / "spool").at(0).note();
+  };
+  BOOST_TEST(note_in_spool() == outputs[0].note());
   module->forward(x);
   BOOST_TEST(outputs[0].samples() == 1);
   BOOST_TEST(outputs[0].note().empty());
   BOOST_TEST(note_in("after").empty());
+  BOOST_TEST(note_in_spool().empty());
 }
 
 BOOST_AUTO_TEST_CASE(what_attention_uses_without_a_call) {
