@@ -73,9 +73,9 @@ class TORCHTAP_API Subrecorder {
   /// The data of one slot, as `value`. Throws `c10::IndexError`.
   core::Value slot(std::int64_t index) const;
 
-  /// Replaces what was recorded by `value`; the number of samples stays. Lists, and reductions whose state is
-  /// their value (Sum, Min, a callable…), continue from it; for any other reduction, recording another sample
-  /// is an error until `reset`.
+  /// Replaces what was recorded by `value`. The number of samples stays, but that of a list is its length.
+  /// Lists, and reductions whose state is their value (Sum, Min, a callable…), continue from it; for any
+  /// other reduction, recording another sample is an error until `reset`.
   void set(core::Value value);
   /// Applies `function` to the value, to each of several results, or to each kept sample, and stores it back
   /// as `set` does. Samples that other threads record while `function` runs are counted, but are not in the

@@ -41,6 +41,10 @@ void check_entry(const Entry& entry, std::size_t index) {
                     " samples; expected 0 or more.");
   TORCH_CHECK_VALUE(entry.samples > 0 || is_empty(entry.value), "save: ", name,
                     " claims 0 samples but holds ", entry.value.describe(), "; count its samples.");
+  TORCH_CHECK_VALUE(!entry.reduction.empty() || !entry.value.is_list() ||
+                        static_cast<std::int64_t>(entry.value.list().size()) == entry.samples,
+                    "save: ", name, " claims ", entry.samples, " samples but holds ", entry.value.describe(),
+                    "; count each item of the list as a sample, or name the reduction that made the list.");
   check_value("save", name, entry.value);
 }
 

@@ -108,6 +108,10 @@ void Record::set(const core::Value& value) {
   };
   if (!options->all_tensors()) {
     put(slots_[0], value);
+    if (options->reduction() == nullptr) {  // each item of the list is a sample
+      samples_ += slots_[0].list.size() - recorded_;
+      recorded_ = slots_[0].list.size();
+    }
     return;
   }
   TORCH_CHECK_VALUE(value.is_dict() && value.dict().size() == slots_.size(), describe(),

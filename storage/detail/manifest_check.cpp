@@ -103,6 +103,9 @@ class EntryCheck {
     if (part_.number != expected || part_.number < 0 || (holds == "list" && part_.number > part_.bytes)) {
       bad(c10::str("claims ", part_.number, " tensors, which contradicts its other fields"));
     }
+    if (holds == "list" && part_.reduction.empty() && part_.number != part_.samples) {
+      bad(c10::str("claims ", part_.samples, " samples and a list of ", part_.number));
+    }
     const std::string wrong = wrong_shape(part_.form, holds == "tensor", 1, part_.bytes);
     if (!wrong.empty()) bad(wrong);
   }

@@ -487,6 +487,10 @@ BOOST_AUTO_TEST_CASE(values_can_be_set_and_applied) {
 
   list.apply([](const at::Tensor& sample) { return -sample; });
   BOOST_TEST(list[0].tensors().at(3).equal(-4 * x));
+  const auto kept = list[0].samples();
+  list[0].set(torchtap::core::Value(std::vector<at::Tensor>{x}));  // each item of a list is a sample
+  BOOST_TEST((kept > 1 && list[0].samples() == 1));
+  BOOST_TEST(list.entries().at(0).samples == 1);
   moments.apply([](const at::Tensor& result) { return result.sqrt(); });
   BOOST_TEST(moments[0].tensor("variance").defined());
   BOOST_CHECK_EXCEPTION(model->forward(x), c10::ValueError, says({"set by hand", "reset()", "ForwardPre"}));

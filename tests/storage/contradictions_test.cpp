@@ -126,6 +126,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_that_contradicts_itself_is_not_loaded) {
   check_load_refuses(
       rec, {
                {fc, "\"samples\": 7", "\"samples\": 4611686018427387904", {"\"fc\"", "4611686018427387904"}},
+               {conv, "\"samples\": 2", "\"samples\": 7", {"\"conv\"", "7 samples", "list of 2"}},
                {fc, "\"number\": 2", "\"number\": 3", {"\"fc\"", "3 tensors"}},
                {total, "\"number\": 1", "\"number\": 1000000000000", {"\"total\"", "1000000000000 tensors"}},
                {total, "\"number\": 1", "\"number\": -1", {"\"total\"", "-1"}},
@@ -163,13 +164,18 @@ BOOST_AUTO_TEST_CASE(a_shape_of_a_million_dimensions_makes_no_long_message) {
 }
 
 BOOST_AUTO_TEST_CASE(a_value_that_contradicts_the_manifest_is_an_error) {
+  const auto two = [](const std::string& n) {
+    const std::string next = ",\n            ";
+    return "\"samples\": " + n + next + "\"reduction\": \"\"" + next + "\"holds\": \"list\"" + next +
+           "\"number\": " + n;
+  };
   const TemporaryDirectory directory;
   const std::string rec = directory / "rec";
   save(rec, sample(), SaveOptions().mkdir(true));
   const std::string fc = "\"path\": \"fc\"", conv = "\"path\": \"conv\"", total = "\"path\": \"total\"";
   check_value_refuses(rec, 0,
                       {
-                          {conv, "\"number\": 2", "\"number\": 3", {"0.pt", "\"number\""}},
+                          {conv, two("2"), two("3"), {"0.pt", "\"number\""}},
                           {conv, "-1,\n", "2,\n", {"0.pt", "\"shape\""}},
                           {conv, "\"dtype\": \"float32\"", "\"dtype\": \"mixed\"", {"0.pt", "\"dtype\""}},
                       });

@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(empty_recordings_and_odd_values) {
       entry("gaps", 2, Value(std::vector<at::Tensor>{at::Tensor(), at::ones({2})})),
       entry("ragged", 2, Value(std::vector<at::Tensor>{at::ones({2}), at::ones({2, 2}, at::kLong)})),
       entry("empty", 0, Value(Value::List{})),
-      entry("empty", 1, Value(Value::List{})),
+      entry("empty", 1, Value(Value::List{}), "Odd"),
   };
   save(directory / "odd", entries, SaveOptions().mkdir(true).sync(false));
   const Recording recording = load(directory / "odd");
@@ -182,6 +182,7 @@ BOOST_AUTO_TEST_CASE(empty_recordings_and_odd_values) {
   };
   refused(entry("m", -1, Value()), {"entry 0 (\"m\")", "-1 samples"});
   refused(entry("m", 0, Value(at::ones({1}))), {"0 samples", "a tensor"});
+  refused(entry("m", 7, Value(std::vector<at::Tensor>{at::ones({1})})), {"7 samples", "a list of 1"});
   refused(entry("\xFF", 0, Value()), {"UTF-8"});
   refused(entry("m", 1, Value(at::eye(2).to_sparse())), {"entry 0 (\"m\")", "to_dense()"});
 }

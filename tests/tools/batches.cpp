@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
       storage::Entry entry;
       entry.path = std::to_string(entries.size());
       entry.samples = 1;
+      entry.reduction = "Batch";  // one value, also if it is a list
       entry.value = core::Value(std::move(*batch));
       entries.push_back(entry);
     }
