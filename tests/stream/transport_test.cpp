@@ -314,10 +314,11 @@ BOOST_AUTO_TEST_CASE(threads_publish_at_the_same_time) {
   BOOST_TEST(threads.size() == 8U);
 }
 
-BOOST_AUTO_TEST_CASE(bytes_that_are_not_utf8_are_replaced) {
+BOOST_AUTO_TEST_CASE(bytes_that_no_manifest_holds_are_replaced) {
   const Rendezvous here;
   Server server("test", here.options());
-  const auto source = server.add({"m\xC3\xA4ps.\xFF", {"al\xFEias"}, "Conv\xED\xA0\x80", Kind::other});
+  const auto source =
+      server.add({"m\xC3\xA4ps.\xFF", {"al\xFEias"}, std::string("Conv\xED\xA0\x80\0D", 9), Kind::other});
   server.annotate("caf\xE9");
   Client client = here.reader(Subscription().names({"m\xC3\xA4ps.*"}).label("\xFFlabel"));
   const std::string bad = "\xEF\xBF\xBD";
@@ -328,7 +329,7 @@ BOOST_AUTO_TEST_CASE(bytes_that_are_not_utf8_are_replaced) {
   const auto got = client.next(20s);
   BOOST_TEST_REQUIRE(got.has_value());
   BOOST_TEST(got->path == "m\xC3\xA4ps." + bad);
-  BOOST_TEST(got->type == "Conv" + bad + bad + bad);
+  BOOST_TEST(got->type == "Conv" + bad + bad + bad + bad + "D");
   BOOST_TEST(got->text == "caf" + bad);
   BOOST_TEST(got->result == "mean" + bad);
   BOOST_TEST(stream::detail::ask_status(here / "test.sock").find("label\t" + bad + "label\n") !=

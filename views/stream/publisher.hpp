@@ -88,9 +88,9 @@ class TORCHTAP_API Source {
 ///     maps.attach(*model);
 ///
 /// Each frame is written once into shared memory, whoever reads, without a system call but for those that
-/// take more memory. Bytes of names and texts that are not UTF-8 arrive as U+FFFD. No reader can stop, change
-/// or crash the program: one that reads slowly is waited for at most once for `wait_at_most`, and
-/// one that dies is noticed.
+/// take more memory. Bytes of names and texts that are zero or not UTF-8 arrive as U+FFFD. No reader can
+/// stop, change or crash the program: one that reads slowly is waited for at most once for `wait_at_most`,
+/// and one that dies is noticed.
 ///
 /// Tensors of devices arrive when the device has copied them, behind all that the same source sent before. A
 /// thread of the publisher waits for that; it exists from the first such tensor on. At most `bytes / 2` of
