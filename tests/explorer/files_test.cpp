@@ -142,6 +142,10 @@ BOOST_AUTO_TEST_CASE(what_was_written_before_a_kill_is_read) {
   BOOST_TEST(run.info().state == "crashed");
   BOOST_TEST(run.steps().second > 3);
   BOOST_TEST(run.has(parts::Mode::train));
+  // How often calls ran is of not long before.
+  const std::string graph = run.graph(parts::Mode::train).json, counted = "\"forwards\":";
+  BOOST_REQUIRE(graph.find(counted) != std::string::npos);
+  BOOST_TEST(2 * std::stoll(graph.substr(graph.find(counted) + counted.size())) > run.steps().second);
   // A tail that was cut off in the middle of a block, wherever, leaves what was complete before.
   const auto size = std::filesystem::file_size(file);
   for (const std::uintmax_t less : {1, 5, 9, 300, 5000}) {

@@ -142,16 +142,19 @@ void LiveRun::save_to(std::shared_ptr<RunFileWriter> file) {
 }
 
 /// Graphs of models that never do the same twice change at every step: they are written less often the longer
-/// that takes.
+/// that takes. How often calls ran changes at every step of any model: for that alone a graph is written
+/// again when ten times its bytes were written since, so that a run that is killed has counts of not long
+/// ago.
 void LiveRun::save_graphs(bool all) {
   const auto began = std::chrono::steady_clock::now();
   if (!all && began < graphs_due_) return;
   for (const Mode mode : {Mode::train, Mode::eval}) {
     const std::string tag = structure_tag(mode);
-    std::string& saved = saved_[static_cast<std::size_t>(mode)];
-    if (tag.empty() || (tag == saved && !all)) continue;
-    file_->graph(mode, graph(mode));
-    saved = tag;
+    Saved& saved = saved_[static_cast<std::size_t>(mode)];
+    if (tag.empty() || (tag == saved.tag && !all && file_->bytes() < saved.recount)) continue;
+    const GraphText text = graph(mode);
+    file_->graph(mode, text);
+    saved = {tag, file_->bytes() + 10 * text.json.size()};
   }
   const auto now = std::chrono::steady_clock::now();
   graphs_due_ = now + 50 * (now - began);

@@ -47,7 +47,11 @@ class LiveRun final : public Run {
   Graph graph_;
   std::mutex saving_;
   std::shared_ptr<RunFileWriter> file_;
-  std::string saved_[modes];  // tags of the graphs in the file
+  struct Saved {
+    std::string tag;            // of the graph in the file
+    std::uint64_t recount = 0;  // at so many bytes it is written again, for its counts
+  };
+  Saved saved_[modes];
   std::chrono::steady_clock::time_point graphs_due_;
 };
 

@@ -5,6 +5,7 @@
 // size is bounded, a smaller one takes its place from time to time. Further models of the same explorer are
 // in run-2.tapx and so on.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -65,6 +66,8 @@ class RunFileWriter {
   /// Hands everything to the system, which keeps it if the process is killed. Thins the file if it is due;
   /// throws what `thin` throws, and goes on with the file as it was.
   void flush();
+  /// How many bytes of blocks there were so far.
+  std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
   void block(BlockKind kind, const std::string& body);
@@ -79,6 +82,7 @@ class RunFileWriter {
   core::detail::KeptHere kept_;
   const core::detail::MadeHere made_here_;
   std::uint64_t size_ = 0, due_;  // due to be thinned at that size
+  std::atomic<std::uint64_t> bytes_{0};
   std::string waiting_;
 };
 

@@ -100,6 +100,7 @@ void RunFileWriter::block(BlockKind kind, const std::string& body) {
   const std::lock_guard lock(mutex_);
   if (file_ < 0) return;
   put_block(waiting_, kind, body);
+  bytes_ += body.size();
   if (waiting_.size() >= most_waiting) write_out();
 }
 
