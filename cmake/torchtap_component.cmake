@@ -1,10 +1,17 @@
-# torchtap_component(NAME DIRECTORY folder DESCRIPTION text [EXCLUDE regex] [SUGGESTS packages]): a part of torchtap that can
-# be left out. It makes the library torchtap::NAME of the sources in the folder and its public headers, and adds NAME to
-# TORCHTAP_COMPONENTS, of which torchtap_install.cmake installs each with an export file of its own, and
+# torchtap_component(NAME DIRECTORY folders DESCRIPTION text [NEEDS components] [EXCLUDE regex] [SUGGESTS packages]): a part
+# of torchtap that can be left out. It makes the library torchtap::NAME of the sources in the folders and its public
+# headers, links the components that it needs, and adds NAME to TORCHTAP_COMPONENTS, of which torchtap_install.cmake installs each with an export file of its own, and
 # torchtap_package.cmake makes Debian packages.
 macro(torchtap_component name)
-  cmake_parse_arguments(component "" "DIRECTORY;DESCRIPTION;EXCLUDE;SUGGESTS" "" ${ARGN})
-  file(GLOB_RECURSE component_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${component_DIRECTORY}/*.cpp")
+  cmake_parse_arguments(component "" "DESCRIPTION;EXCLUDE;SUGGESTS" "DIRECTORY;NEEDS" ${ARGN})
+  set(component_sources "")
+  set(component_headers "")
+  foreach(directory IN LISTS component_DIRECTORY)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${directory}/*.cpp")
+    list(APPEND component_sources ${sources})
+    torchtap_headers_of("${directory}" headers internal_headers)
+    list(APPEND component_headers ${headers} ${internal_headers})
+  endforeach()
   if(component_EXCLUDE)
     list(FILTER component_sources EXCLUDE REGEX "${component_EXCLUDE}")
   endif()
@@ -14,15 +21,16 @@ macro(torchtap_component name)
     add_library(torchtap_${name} STATIC ${component_sources})
   endif()
   add_library(torchtap::${name} ALIAS torchtap_${name})
-  torchtap_headers_of("${component_DIRECTORY}" component_headers component_detail)
   target_sources(torchtap_${name} PUBLIC
-    FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${component_headers} ${component_detail})
-  target_link_libraries(torchtap_${name} PUBLIC torchtap)
+    FILE_SET HEADERS BASE_DIRS "${TORCHTAP_INCLUDE_DIR}" FILES ${component_headers})
+  list(TRANSFORM component_NEEDS PREPEND torchtap_)
+  target_link_libraries(torchtap_${name} PUBLIC torchtap ${component_NEEDS})
   torchtap_component_library(torchtap_${name} ${name})
   torchtap_unity(torchtap_${name})
   list(APPEND TORCHTAP_COMPONENTS ${name})
   set(TORCHTAP_COMPONENT_${name}_TARGETS torchtap_${name})
   set(TORCHTAP_COMPONENT_${name}_DESCRIPTION "${component_DESCRIPTION}")
+  set(TORCHTAP_COMPONENT_${name}_NEEDS "${component_NEEDS}")
   set(TORCHTAP_COMPONENT_${name}_SUGGESTS "${component_SUGGESTS}")
 endmacro()
 

@@ -1,6 +1,6 @@
 # torchtap::explorer: a model as a live page in the browser (docs/guides/explorer.md). A library of its own, so that the
 # core needs neither a server nor a page.
-torchtap_component(explorer DIRECTORY views/explorer
+torchtap_component(explorer DIRECTORY views/explorer NEEDS views
                    DESCRIPTION "shows models as they train in the browser")
 
 # Beast is headers alone; programs that use torchtap::explorer do not need Boost.

@@ -1,4 +1,4 @@
-# Public headers are those outside of the detail folders. Others are installed where a public one includes them.
+# Public headers are those outside of base/ and of the detail folders. Others are installed where a public one includes them.
 
 # Sets `result` to the given headers and every header <torchtap/...> that they include, directly or not.
 function(torchtap_reached_headers result)
@@ -20,19 +20,25 @@ function(torchtap_reached_headers result)
 endfunction()
 
 file(GLOB public CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/*.hpp")
-foreach(room IN LISTS TORCHTAP_ROOMS ITEMS distributed exported views/explorer views/report views/stream views/trace)
+set(rooms ${TORCHTAP_ROOMS} distributed exported views/explorer views/report views/stream views/trace)
+list(REMOVE_ITEM rooms base)
+foreach(room IN LISTS rooms)
   file(GLOB headers CONFIGURE_DEPENDS "${TORCHTAP_INCLUDE_DIR}/torchtap/${room}/*.hpp")
   list(APPEND public ${headers})
 endforeach()
 file(GLOB_RECURSE transparent CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/transparent/*.hpp" "${PROJECT_SOURCE_DIR}/transparent/*.h")
 torchtap_reached_headers(TORCHTAP_REACHED_HEADERS ${public} ${transparent})
 
-# Headers of the folder below include/torchtap that are installed: the public ones, and those in its detail folder.
-function(torchtap_headers_of folder public detail)
-  set(inside ${TORCHTAP_REACHED_HEADERS})
-  list(FILTER inside INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/[^/]*$")
-  set(${public} ${inside} PARENT_SCOPE)
-  set(inside ${TORCHTAP_REACHED_HEADERS})
-  list(FILTER inside INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/detail/")
-  set(${detail} ${inside} PARENT_SCOPE)
+# Headers of the folder below include/torchtap that are installed: the public ones, and the others.
+function(torchtap_headers_of folder public internal)
+  set(outer ${TORCHTAP_REACHED_HEADERS})
+  list(FILTER outer INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/[^/]*$")
+  set(inner ${TORCHTAP_REACHED_HEADERS})
+  list(FILTER inner INCLUDE REGEX "^${TORCHTAP_INCLUDE_DIR}/torchtap/${folder}/detail/")
+  if(folder STREQUAL "base")
+    list(APPEND inner ${outer})
+    set(outer "")
+  endif()
+  set(${public} ${outer} PARENT_SCOPE)
+  set(${internal} ${inner} PARENT_SCOPE)
 endfunction()

@@ -1,5 +1,5 @@
 # torchtap::report: what each module costs (docs/guides/report.md).
-torchtap_component(report DIRECTORY views/report
+torchtap_component(report DIRECTORY views/report NEEDS views
                    DESCRIPTION "measures what each module of a model takes in time, memory and work")
 
 # Its page: its style and script are put into it, and all of it into a C++ file.

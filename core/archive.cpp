@@ -6,9 +6,9 @@
 #include <istream>
 #include <limits>
 
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/format.hpp>
 
 namespace torchtap::core {
 
@@ -57,7 +57,7 @@ void PackedTensor::load(InputArchive& archive) {
 
 void unknown_state_version(const char* what, std::uint32_t found, std::uint32_t current) {
   TORCH_CHECK_VALUE(false, "restore: cannot read the state of ", what, ": ",
-                    core::detail::unreadable_format("version", found, current), ".");
+                    base::unreadable_format("version", found, current), ".");
 }
 
 PackedTensor pack(const at::Tensor& tensor) {

@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::core {
 

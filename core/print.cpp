@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <ostream>
 
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/value.hpp>
 
 namespace torchtap::core {
@@ -46,7 +46,7 @@ std::vector<std::string> elements(const at::Tensor& tensor) {
       tensor.device().type() == c10::DeviceType::Meta) {
     return {};
   }
-  const detail::RecordingMode mode;
+  const base::RecordingMode mode;
   try {
     const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU);
     const auto type = plain.scalar_type();
@@ -55,7 +55,7 @@ std::vector<std::string> elements(const at::Tensor& tensor) {
       return printed<c10::complex<double>>(plain, [](c10::complex<double> value) { return number(value); });
     }
     if (plain.is_floating_point()) return printed<double>(plain, [](double value) { return number(value); });
-    const bool is_unsigned = detail::dtype_text(type) == "uint64";
+    const bool is_unsigned = base::dtype_text(type) == "uint64";
     return printed<std::int64_t>(plain, [&](std::int64_t value) {
       return is_unsigned ? std::to_string(static_cast<std::uint64_t>(value)) : std::to_string(value);
     });
@@ -92,7 +92,7 @@ void print_tensor(std::ostream& out, const at::Tensor& tensor) {
     std::size_t next = 0;
     print_nested(out, tensor.sizes(), texts, next);
   }
-  out << ", " << detail::dtype_text(tensor.scalar_type());
+  out << ", " << base::dtype_text(tensor.scalar_type());
   if (tensor.layout() != c10::kStrided) out << ", layout=" << tensor.layout();
   if (tensor.device().type() != c10::DeviceType::CPU) out << ", device=" << tensor.device().str();
   out << ')';

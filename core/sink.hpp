@@ -10,12 +10,12 @@
 #include <type_traits>
 #include <utility>
 
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/access.hpp>
-#include <torchtap/core/api.hpp>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/pass_member.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 
@@ -150,7 +150,7 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 /// `update(const at::Tensor&)`, `merge(const T&)`, `std::int64_t count() const` and `Results results()
 /// const`.
 ///
-/// Updates run in `detail::RecordingMode`. Optional members:
+/// Updates run in `base::RecordingMode`. Optional members:
 /// - `std::string describe() const`;
 /// - `T fresh() const`: the same configuration without samples. Without it, the object as it was handed over
 ///   is the fresh one;
@@ -245,13 +245,13 @@ class SinkOf final : public Sink {
     if constexpr (kPassMember) {  // which enters the mode where it needs to
       reduction_->update(sample);
     } else {
-      const detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       reduction_->update(sample);
     }
   }
   bool check([[maybe_unused]] const at::Tensor& sample) const override {
     if constexpr (detail::has_check<R>::value) {
-      const detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       reduction_->check(sample);
     }
     return detail::has_check<R>::value;

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/core/detail/same.hpp>
 #include <torchtap/core/value.hpp>
 
@@ -36,7 +36,7 @@ void Results::set(const std::string& name, at::Tensor tensor) {
 const at::Tensor& Results::at(const std::string& name) const& {
   const auto entry = find(entries_, name);
   TORCH_CHECK_INDEX(entry != entries_.end(), "Results::at: there is no result called \"", name,
-                    "\"; the results are ", detail::quoted(names()), ".");
+                    "\"; the results are ", base::quoted(names()), ".");
   return entry->second;
 }
 
@@ -91,7 +91,7 @@ const std::string& Value::text() const& {
 const Value& Value::at(const std::string& key) const& {
   const auto entry = find(dict(), key);
   TORCH_CHECK_INDEX(entry != dict_.end(), "Value::at: there is no key \"", key, "\"; the keys are ",
-                    detail::quoted(keys(dict_)), ".");
+                    base::quoted(keys(dict_)), ".");
   return entry->second;
 }
 
@@ -118,7 +118,7 @@ std::string Value::describe() const {
     case Kind::list:
       return c10::str("a list of ", list_.size());
     case Kind::dict:
-      return c10::str("a dict with the keys ", detail::quoted(keys(dict_)));
+      return c10::str("a dict with the keys ", base::quoted(keys(dict_)));
     case Kind::text:
       return "a text";
   }

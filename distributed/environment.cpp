@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/gloo.hpp>
 #include <torchtap/distributed/detail/tcp_options.hpp>
 #include <torchtap/distributed/detail/transport.hpp>

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/distributed/group.hpp>
 
 namespace torchtap::distributed {

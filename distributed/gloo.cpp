@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/gloo.hpp>
 #include <torchtap/distributed/environment.hpp>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
 #include <torchtap/distributed/group.hpp>
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <type_traits>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::distributed {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/detail/packed_state.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/distributed/group.hpp>

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::distributed {
 

@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/exported/detail/check_inputs.hpp>
 #include <torchtap/exported/detail/run.hpp>
 #include <torchtap/exported/model.hpp>

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/selectors/walk.hpp>
 
 namespace torch::inductor {

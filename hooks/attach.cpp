@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <typeinfo>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/detail/node.hpp>

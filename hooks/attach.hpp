@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/event.hpp>
 #include <torchtap/model/module_ref.hpp>
 

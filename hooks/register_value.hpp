@@ -5,7 +5,7 @@
 #include <functional>
 #include <typeinfo>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/values.hpp>
 
 namespace torchtap::hooks {

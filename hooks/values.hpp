@@ -24,8 +24,8 @@
 #include <variant>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/detail/plain.hpp>
 
 // Before LibTorch 2.3, c10::optional was a type of its own; since then it is std::optional.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/module_ref.hpp>
 

@@ -6,7 +6,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torch::nn {
 class Module;

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/detail/runs_hooks.hpp>
@@ -188,7 +188,7 @@ ModuleRef find_in(const std::vector<ModuleRef>& modules, const std::string& path
     paths.reserve(modules.size());
     for (const auto& module : modules) paths.push_back(module.path());
     TORCH_CHECK_INDEX(false, "model::find: the model has no module at \"", path, "\"; the nearest are ",
-                      core::detail::quoted(core::detail::nearest(path, paths)), ".");
+                      base::quoted(base::nearest(path, paths)), ".");
   }
   return *found;
 }

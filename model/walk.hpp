@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torch::nn {

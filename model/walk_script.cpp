@@ -6,7 +6,7 @@
 #include <cctype>
 #include <unordered_map>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/detail/script.hpp>
 #include <torchtap/model/walk.hpp>

@@ -2,7 +2,7 @@
 
 /// Runs an operation of a `Scope` and sees what it calls in its turn.
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/operations/scope.hpp>
 
 namespace torchtap::operations {

@@ -3,8 +3,5 @@
 /// Includes all public headers of operations/.
 
 #include <torchtap/operations/event.hpp>
-#include <torchtap/operations/facts.hpp>
-#include <torchtap/operations/identity.hpp>
 #include <torchtap/operations/inside.hpp>
-#include <torchtap/operations/region.hpp>
 #include <torchtap/operations/scope.hpp>

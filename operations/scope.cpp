@@ -4,7 +4,7 @@
 
 namespace torchtap::operations {
 
-using core::detail::operations_key;
+using base::operations_key;
 
 Scope::Scope(Callback callback, Level level) {
   TORCH_CHECK_VALUE(callback != nullptr, "operations::Scope: the callback is empty; pass a function.");

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/operations/event.hpp>
 
 namespace torchtap::operations {

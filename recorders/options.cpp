@@ -1,5 +1,5 @@
 // Checks options when they are set.
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/options.hpp>
 
 namespace torchtap::recorders {

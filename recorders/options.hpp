@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/recorders/stream.hpp>

@@ -4,12 +4,12 @@
 #include <fstream>
 #include <sstream>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/write_file.hpp>
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/detail/snapshot.hpp>
 #include <torchtap/recorders/recorder.hpp>
-#include <torchtap/storage/detail/write_file.hpp>
 
 namespace torchtap::recorders {
 
@@ -150,7 +150,7 @@ const Subrecorder& Recorder::at(const std::string& path) const {
     if (matches) found.push_back(index);
   }
   TORCH_CHECK_INDEX(!found.empty(), kind(), "::at: no subrecorder is called \"", path, "\"; the nearest are ",
-                    core::detail::quoted(core::detail::nearest(path, paths)), ".");
+                    base::quoted(base::nearest(path, paths)), ".");
   TORCH_CHECK_INDEX(found.size() == 1, kind(), "::at: \"", path, "\" is the path of several subrecorders, ",
                     c10::IntArrayRef(found), "; ask by index.");
   return (*this)[found.front()];
@@ -325,7 +325,7 @@ void Recorder::restore(std::istream& stream) {
 
 void Recorder::snapshot(const std::string& file) const {
   check_not_moved("snapshot");  // before a file is made
-  storage::detail::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
+  base::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
 }
 
 void Recorder::restore(const std::string& file) {

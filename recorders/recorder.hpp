@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/detail/has_forward.hpp>
 #include <torchtap/model/module_ref.hpp>

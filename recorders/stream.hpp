@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/storage/entry.hpp>
 
 namespace torchtap::recorders {

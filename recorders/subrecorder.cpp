@@ -1,5 +1,5 @@
 // Subrecorders: the calls of a user, passed to the record.
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
 

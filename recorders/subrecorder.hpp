@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/value.hpp>
 
 namespace torchtap::recorders {

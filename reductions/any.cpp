@@ -1,4 +1,4 @@
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any.hpp>
 
 namespace torchtap::reductions {

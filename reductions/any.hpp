@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 
 namespace torchtap::reductions {

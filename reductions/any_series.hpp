@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/pass.hpp>
 

@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 
@@ -16,7 +16,7 @@ void add(detail::Owned& total, const at::Tensor& part) {
 }
 
 at::Tensor copy_or_zero(const detail::Owned& total) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return total ? detail::own_copy(*total) : at::zeros({}, at::TensorOptions().dtype(at::kLong));
 }
 
@@ -35,7 +35,7 @@ void Count::ask(Pass& pass) const {
 
 void Count::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
@@ -77,7 +77,7 @@ bool Count::fold_small(const Pass& pass) {
 }
 
 void Count::merge(const Count& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   add(nan_, *other.nan_);
@@ -101,7 +101,7 @@ at::Tensor Count::zeros() const {
 
 core::Results Count::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return {{"rows", number(rows())},
           {"elements", number(elements_)},
           {"nan", nan()},

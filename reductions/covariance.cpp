@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/covariance.hpp>
 
 namespace torchtap::reductions {
@@ -58,7 +58,7 @@ void add_product(at::Tensor& product, const at::Tensor& x) {
 
 at::Tensor rows_omitted(const detail::Intake& intake, const detail::Owned& taken) {
   intake.require_samples("omitted");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return at::rsub(*taken, static_cast<double>(intake.count())).to(at::kLong);
 }
 
@@ -75,7 +75,7 @@ void ProductOfRows::fold(const Pass& pass) {
     intake_.count_rows(lines->rows);
     return;
   }
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   const at::Tensor x = rows.flat(rows.view);
@@ -101,7 +101,7 @@ void ProductOfRows::settle_if_full(std::int64_t appended) {
 
 void ProductOfRows::settle() {
   if (block_.empty()) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   take(observe(block_.held(), intake_.omits()));
   block_.clear();
 }
@@ -155,7 +155,7 @@ void Covariance::combine(const at::Tensor& taken, const at::Tensor& mean, const 
 }
 
 void Covariance::merge(const Covariance& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (!other.block_.empty()) return merge(other.settled());
@@ -172,21 +172,21 @@ void Covariance::merge(const Covariance& other) {
 at::Tensor Covariance::mean() const {
   intake_.require_samples("mean");
   if (!block_.empty()) return settled().mean();
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return detail::own_copy(*mean_);
 }
 
 at::Tensor Covariance::covariance() const {
   intake_.require_samples("covariance");
   if (!block_.empty()) return settled().covariance();
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return at::div(*product_, unbiased_ ? at::sub(*taken_, 1).clamp_min_(0) : *taken_);
 }
 
 at::Tensor Covariance::correlation() const {
   intake_.require_samples("correlation");
   if (!block_.empty()) return settled().correlation();
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor deviation = product_->diagonal().abs().sqrt();
   return at::div(*product_, deviation.unsqueeze(1)).div_(deviation);
 }
@@ -246,7 +246,7 @@ Gram Gram::settled() const {
 }
 
 void Gram::merge(const Gram& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (!other.block_.empty()) return merge(other.settled());
@@ -263,7 +263,7 @@ void Gram::merge(const Gram& other) {
 at::Tensor Gram::value() const {
   intake_.require_samples("value");
   if (!block_.empty()) return settled().value();
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return detail::own_copy(*product_);
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/detail/block.hpp>
 #include <torchtap/reductions/reduction.hpp>
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/ema.hpp>
 
@@ -38,7 +38,7 @@ bool EMA::fold_small(const Pass& pass) {
 
 void EMA::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
@@ -73,7 +73,7 @@ void EMA::fold(const Pass& pass) {
 }
 
 void EMA::merge(const EMA& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -87,7 +87,7 @@ void EMA::merge(const EMA& other) {
 }
 
 void EMA::assign(const at::Tensor& value) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_assign(value);
   detail::Intake next = intake_;
   next.assign(value);
@@ -98,13 +98,13 @@ void EMA::assign(const at::Tensor& value) {
 
 at::Tensor EMA::value() const {
   intake_.require_samples("value");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return at::div(*sum_, at::rsub(power(decay_, intake_.taken()), 1.0)).to(detail::mean_type(intake_.dtype()));
 }
 
 core::Results EMA::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

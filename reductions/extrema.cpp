@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/extrema.hpp>
@@ -68,7 +68,7 @@ void Extremum::ask(Pass& pass) const {
 
 void Extremum::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const detail::Rows rows = intake_.open(pass);
   if (rows.count == 0) return;
   at::Tensor part;
@@ -119,7 +119,7 @@ bool Extremum::fold_small(const Pass& pass) {
 }
 
 void Extremum::merge_from(const Extremum& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -131,7 +131,7 @@ void Extremum::merge_from(const Extremum& other) {
 }
 
 void Extremum::assign(const at::Tensor& value) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_assign(value);
   value_ = detail::own_copy(value);
   intake_.assign(value);
@@ -139,14 +139,14 @@ void Extremum::assign(const at::Tensor& value) {
 
 at::Tensor Extremum::value() const {
   intake_.require_samples("value");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (!intake_.omits() || !c10::isFloatingType(value_->scalar_type())) return detail::own_copy(*value_);
   return value_->masked_fill(at::eq(intake_.taken(), 0), std::numeric_limits<double>::quiet_NaN());
 }
 
 core::Results Extremum::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <optional>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/first_last.hpp>
 
@@ -29,7 +29,7 @@ First::First(FirstOptions options) : Reduction(detail::Intake("First", options.f
 
 void First::fold(const Pass& pass) {
   if (const auto rows = small_rows(intake_, pass)) return intake_.count_rows(*rows);
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
@@ -38,14 +38,14 @@ void First::fold(const Pass& pass) {
 }
 
 void First::merge(const First& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (count() == 0) value_ = other.value_;
   intake_.merge(other.intake_);
 }
 
 void First::assign(const at::Tensor& value) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_assign(value);
   value_ = detail::own_copy(value);
   intake_.assign(value);
@@ -53,7 +53,7 @@ void First::assign(const at::Tensor& value) {
 
 at::Tensor First::value() const {
   intake_.require_samples("value");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return detail::own_copy(*value_);
 }
 
@@ -78,7 +78,7 @@ void Last::fold(const Pass& pass) {
     std::memcpy(value_->data_ptr(), pass.memory()->data + (all - bytes), bytes);
     return intake_.count_rows(*small);
   }
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
@@ -92,7 +92,7 @@ void Last::fold(const Pass& pass) {
 }
 
 void Last::merge(const Last& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   value_ = detail::Owned(count() == 0 ? detail::own_copy(*other.value_)
@@ -101,7 +101,7 @@ void Last::merge(const Last& other) {
 }
 
 void Last::assign(const at::Tensor& value) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_assign(value);
   value_ = detail::own_copy(value);
   intake_.assign(value);
@@ -109,7 +109,7 @@ void Last::assign(const at::Tensor& value) {
 
 at::Tensor Last::value() const {
   intake_.require_samples("value");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return detail::own_copy(*value_);
 }
 

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/pass.hpp>
 
 namespace torchtap::reductions {

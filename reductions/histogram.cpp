@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/bin_counts.hpp>
 #include <torchtap/reductions/detail/bin_range.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
@@ -103,7 +103,7 @@ void Histogram::ask(Pass& pass) const {
 void Histogram::fold(const Pass& pass) {
   if (const auto lines = known(pass); lines && count_lines(pass, *lines))
     return intake_.count_rows(intake_.folding().over_all ? lines->numel : lines->rows);
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   if (!slots_) start(rows);
@@ -248,7 +248,7 @@ void Histogram::coarsen(const Grid& grid) {
 }
 
 void Histogram::merge(const Histogram& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -271,14 +271,14 @@ void Histogram::merge(const Histogram& other) {
 
 at::Tensor Histogram::counts() const {
   intake_.require_samples("counts");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   auto sizes = intake_.kept().vec();
   sizes.push_back(bins_);
   return detail::own_copy(slots_->narrow(1, 0, bins_).reshape(sizes));
 }
 
 at::Tensor Histogram::edges() const {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (!growing_) {
     const auto options = at::TensorOptions().dtype(at::kDouble).device(intake_.device());
     return at::linspace(low_, high_, bins_ + 1, options);
@@ -289,7 +289,7 @@ at::Tensor Histogram::edges() const {
 }
 
 at::Tensor Histogram::column(std::int64_t slot) const {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return detail::own_copy(slots_->select(1, slot).reshape(intake_.kept()));
 }
 

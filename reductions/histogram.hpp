@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
@@ -60,7 +60,7 @@ void LogHistogram::ask(Pass& pass) const {
 
 void LogHistogram::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   if (count() == 0) {
@@ -92,7 +92,7 @@ bool LogHistogram::fold_small(const Pass& pass) {
 }
 
 void LogHistogram::merge(const LogHistogram& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -140,7 +140,7 @@ LogHistogram::Bins LogHistogram::bins() const {
 
 at::Tensor LogHistogram::counts() const {
   intake_.require_samples("counts");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor counts = bins().proper().counts;
   auto sizes = intake_.kept().vec();
   sizes.push_back(counts.size(1));
@@ -149,19 +149,19 @@ at::Tensor LogHistogram::counts() const {
 
 at::Tensor LogHistogram::low() const {
   intake_.require_samples("low");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return to_tensor(bins().proper().low, intake_.device());
 }
 
 at::Tensor LogHistogram::high() const {
   intake_.require_samples("high");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return to_tensor(bins().proper().high, intake_.device());
 }
 
 at::Tensor LogHistogram::column(const char* name, std::int64_t slot) const {
   intake_.require_samples(name);
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return table_.column(slot).reshape(intake_.kept());
 }
 
@@ -186,7 +186,7 @@ at::Tensor LogHistogram::quantiles(const std::vector<double>& levels) const {
   TORCH_CHECK_VALUE(std::all_of(levels.begin(), levels.end(), [](double q) { return q >= 0 && q <= 1; }),
                     "LogHistogram::quantiles: expected levels in [0, 1], got ", c10::ArrayRef<double>(levels),
                     ".");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   Bins all = bins();
   const at::Device device = all.counts.device();
   std::vector<double> middle(all.low.size());
@@ -215,13 +215,13 @@ at::Tensor LogHistogram::quantiles(const std::vector<double>& levels) const {
 }
 
 at::Tensor LogHistogram::quantile(double q) const {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return quantiles({q}).squeeze(0);
 }
 
 core::Results LogHistogram::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const Bins proper = bins().proper();
   auto sizes = intake_.kept().vec();
   sizes.push_back(proper.counts.size(1));
@@ -254,7 +254,7 @@ void LogHistogram::restored(std::int64_t mantissa_bits, const detail::BitTable::
       used.counts.defined() && used.counts.dim() == 2 && used.counts.size(0) == intake_.kept_numel() &&
       used.counts.size(1) == static_cast<std::int64_t>(slots.size()) &&
       used.counts.scalar_type() == at::kLong);
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_restored(at::ge(used.counts, 0).all().item<bool>() &&
                          at::eq(used.counts.sum(1), count()).all().item<bool>());
   table_.start(intake_.kept_numel(), used.counts.device());

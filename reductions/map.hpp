@@ -24,7 +24,7 @@ class Map {
 
   /// Throws whatever the callable or the reduction throws, leaving the state unchanged.
   void update(const at::Tensor& sample) {
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     reduction_->update((*callable_)(sample));
   }
   /// Merges the reductions.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/moments.hpp>
@@ -44,7 +44,7 @@ void Moments::ask(Pass& pass) const {
 
 void Moments::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(pass);
   check_kind(sample);
@@ -255,7 +255,7 @@ void Moments::combine(const Part& other) {
 }
 
 void Moments::merge(const Moments& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -277,14 +277,14 @@ void Moments::merge(const Moments& other) {
 
 at::Tensor Moments::mean() const {
   intake_.require_samples("mean");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (!intake_.omits()) return detail::own_copy(*mean_);
   return mean_->masked_fill(at::eq(intake_.taken(), 0), kNaN);
 }
 
 at::Tensor Moments::variance() const {
   intake_.require_samples("variance");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
   const at::Tensor result = at::div(*m2_, unbiased_ ? at::sub(n, 1).clamp_min_(0) : n);
   return result.masked_fill_(mean_->isfinite().logical_not(), kNaN);
@@ -293,7 +293,7 @@ at::Tensor Moments::variance() const {
 at::Tensor Moments::skewness() const {
   intake_.require_samples("skewness");
   require_real("skewness");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
   return at::div(at::mul(*m3_, n.sqrt()), m2_->pow(1.5)).masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
@@ -301,14 +301,14 @@ at::Tensor Moments::skewness() const {
 at::Tensor Moments::kurtosis() const {
   intake_.require_samples("kurtosis");
   require_real("kurtosis");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor n = intake_.taken();
   return at::div(at::mul(*m4_, n), m2_->square()).sub_(3).masked_fill_(mean_->isfinite().logical_not(), kNaN);
 }
 
 core::Results Moments::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   core::Results state{{"mean", mean()}, {"variance", variance()}};
   if (m3_) {
     state.set("skewness", skewness());

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/norm.hpp>
 
@@ -44,7 +44,7 @@ double Norm::of(const Summary& one) const {
 
 void Norm::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const auto kept = asks() ? pass.answer(intake_.folding()) : c10::ArrayRef<Summary>();
   const detail::Rows rows = kept.empty() ? intake_.open(sample) : intake_.open(pass);
@@ -94,7 +94,7 @@ bool Norm::fold_small(const Pass& pass) {
 }
 
 void Norm::merge(const Norm& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   take(count() == 0 ? *other.sum_ : other.sum_->to(sum_->device()));
@@ -103,7 +103,7 @@ void Norm::merge(const Norm& other) {
 
 at::Tensor Norm::value() const {
   intake_.require_samples("value");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const auto dtype = c10::toRealValueType(detail::mean_type(intake_.dtype()));
   if (std::isinf(p_) || p_ == 1) return detail::own_copy(*sum_, dtype);
   return (p_ == 2 ? sum_->sqrt() : sum_->pow(1 / p_)).to(dtype);
@@ -111,7 +111,7 @@ at::Tensor Norm::value() const {
 
 core::Results Norm::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

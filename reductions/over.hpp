@@ -25,7 +25,7 @@ class Over {
   /// Throws `c10::ValueError` if the sample lacks a dimension, and whatever the reduction throws, leaving the
   /// state unchanged.
   void update(const at::Tensor& sample) {
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     const detail::Rows rows = detail::Intake("over", detail::Folding{dims_}).open(sample);
     auto sizes = rows.kept().vec();
     sizes.insert(sizes.begin(), rows.count);

@@ -1,7 +1,7 @@
 #include <sstream>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/options.hpp>
 

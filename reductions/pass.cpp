@@ -6,8 +6,8 @@
 #include <functional>
 #include <numeric>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -30,7 +30,7 @@ bool is_plain(c10::ScalarType type) {
 at::Tensor in_order(const at::Tensor& sample, const std::vector<std::int64_t>& order,
                     const at::Tensor& ordered) {
   if (std::is_sorted(order.begin(), order.end())) return ordered;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return sample.detach().contiguous();
 }
 
@@ -52,7 +52,7 @@ Pass::Pass(const at::Tensor& sample) : sample_(sample) {
   std::iota(order_.begin(), order_.end(), 0);
   std::stable_sort(order_.begin(), order_.end(),
                    [&](auto a, auto b) { return sample.stride(a) > sample.stride(b); });
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   ordered_ = sample.detach().permute(order_);
   if (ordered_.is_contiguous()) return;
   if (plain_) {
@@ -203,7 +203,7 @@ Summary Pass::total() const {
       "Pass::total: expected a strided tensor of real numbers, got ",
       sample_.defined() ? c10::str(sample_.toString(), " of shape ", sample_.sizes()) : "an undefined one",
       "; convert it first.");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor x = sample_.detach().to(at::kCPU, at::kDouble).contiguous();
   return detail::summarize({at::kDouble, static_cast<const char*>(x.data_ptr()), x.numel()}, {true, true});
 }

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/detail/pass_member.hpp>
 #include <torchtap/reductions/detail/reader.hpp>
 #include <torchtap/reductions/options.hpp>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/columns.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
@@ -46,7 +46,7 @@ at::Tensor Level::held() const {
 }
 
 void Level::move_to(std::int64_t places, std::int64_t kept, const at::TensorOptions& options) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   at::Tensor memory = at::empty({places, kept}, options);
   if (used_ != 0) memory.narrow(0, 0, used_).copy_(held());
   places_ = std::move(memory);
@@ -166,7 +166,7 @@ bool Quantiles::fold_small(const Pass& pass) {
 
 void Quantiles::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   const auto dtype = detail::mean_type(rows.view.scalar_type());
@@ -315,7 +315,7 @@ void Quantiles::compress() {
 /// Sorts the rows of a level, each kept element for itself, and moves every second one to the next level. The
 /// others are forgotten. The first one stays if their number is odd.
 void Quantiles::halve(std::size_t level) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (level + 1 == levels_.size()) {
     levels_.emplace_back();
     for (std::size_t i = 0; i <= level; ++i) {  // all below hold less from now on
@@ -355,7 +355,7 @@ void Quantiles::halve(std::size_t level) {
 }
 
 void Quantiles::merge(const Quantiles& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (&other == this) return merge(Quantiles(other));
@@ -385,7 +385,7 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
   TORCH_CHECK_VALUE(std::all_of(levels.begin(), levels.end(), is_level),
                     "Quantiles::quantiles: levels must be in [0, 1], got ", c10::ArrayRef<double>(levels),
                     ".");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const auto options = min_->options();
   std::vector<at::Tensor> pieces, weights;
   for (std::size_t level = 0; level < levels_.size(); ++level) {
@@ -425,13 +425,13 @@ at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
 }
 
 at::Tensor Quantiles::quantile(double q) const {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return quantiles({q}).squeeze(0);
 }
 
 at::Tensor Quantiles::nan() const {
   intake_.require_samples("nan");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return detail::own_copy(nan_->reshape(intake_.kept()));
 }
 
@@ -441,7 +441,7 @@ double Quantiles::rank_error() const noexcept {
 
 core::Results Quantiles::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   at::Tensor levels =
       at::empty({static_cast<std::int64_t>(at_.size())}, at::TensorOptions().dtype(at::kDouble));
   std::copy(at_.begin(), at_.end(), levels.data_ptr<double>());

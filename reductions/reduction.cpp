@@ -1,4 +1,4 @@
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {
@@ -28,7 +28,7 @@ void Reduction::ask_rows(Pass& pass, Needs needs) const {
 
 void Reduction::check_sample(const Pass& pass) const {
   if (intake_.knows(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   (void)intake_.open(pass);
 }
 

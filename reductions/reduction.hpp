@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/access.hpp>
-#include <torchtap/core/api.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/pass.hpp>
 

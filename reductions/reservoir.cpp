@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/reservoir.hpp>
 
 namespace torchtap::reductions {
@@ -64,7 +64,7 @@ bool Reservoir::fold_small(const Pass& pass) noexcept {
 
 void Reservoir::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
@@ -106,7 +106,7 @@ void Reservoir::fold(const Pass& pass) {
 }
 
 void Reservoir::merge(const Reservoir& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (&other == this) return merge(Reservoir(other));
@@ -153,13 +153,13 @@ void Reservoir::merge(const Reservoir& other) {
 
 at::Tensor Reservoir::samples() const {
   intake_.require_samples("samples");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return detail::own_copy(samples_->narrow(0, 0, static_cast<std::int64_t>(indices_.size())));
 }
 
 at::Tensor Reservoir::indices() const {
   intake_.require_samples("indices");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return to_tensor(indices_);
 }
 

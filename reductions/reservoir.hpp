@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/detail/random.hpp>
 #include <torchtap/reductions/reduction.hpp>
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
 #include <torchtap/reductions/every.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/reductions/any.hpp>
 

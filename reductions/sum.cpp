@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/sum.hpp>
 
@@ -19,7 +19,7 @@ void Total::ask(Pass& pass) const {
 
 void Total::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const detail::Rows rows = intake_.open(pass);
   if (rows.count == 0) return;
   const auto dtype = kept_type(rows.view.scalar_type());
@@ -80,7 +80,7 @@ bool Total::fold_small(const Pass& pass) {
 }
 
 void Total::merge_from(const Total& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -92,7 +92,7 @@ void Total::merge_from(const Total& other) {
 }
 
 void Total::assign_sum(const at::Tensor& value) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_assign(value);
   sum_ = detail::own_copy(value, kept_type(value.scalar_type()));
   intake_.assign(value);
@@ -100,14 +100,14 @@ void Total::assign_sum(const at::Tensor& value) {
 
 at::Tensor Total::value() const {
   intake_.require_samples("value");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (kind_ == Kind::sum) return detail::own_copy(*sum_);
   return at::div(*sum_, intake_.taken()).to(detail::mean_type(intake_.dtype()));
 }
 
 core::Results Total::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return intake_.with_omitted({{"value", value()}});
 }
 

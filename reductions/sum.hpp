@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/reductions/reduction.hpp>
 
 namespace torchtap::reductions {

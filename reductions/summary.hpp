@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <limits>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::reductions {
 

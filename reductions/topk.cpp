@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/topk.hpp>
 
@@ -64,7 +64,7 @@ bool TopK::fold_small(const Pass& pass) {
 
 void TopK::fold(const Pass& pass) {
   if (fold_small(pass)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
@@ -110,7 +110,7 @@ void TopK::offer(const at::Tensor& rows, std::int64_t index) {
 }
 
 void TopK::merge(const TopK& other) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   intake_.check_merge(other.intake_, describe(), other.describe());
   if (other.count() == 0) return;
   if (count() == 0) {
@@ -125,7 +125,7 @@ void TopK::merge(const TopK& other) {
 
 at::Tensor TopK::values() const {
   intake_.require_samples("values");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   at::Tensor values = values_->to(intake_.dtype());
   if (intake_.omits() && values.is_floating_point()) {
     values = values.masked_fill(at::lt(*indices_, 0), std::numeric_limits<double>::quiet_NaN());
@@ -137,7 +137,7 @@ at::Tensor TopK::values() const {
 
 at::Tensor TopK::indices() const {
   intake_.require_samples("indices");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   auto sizes = intake_.kept().vec();
   sizes.insert(sizes.begin(), indices_->size(0));
   return detail::own_copy(indices_->reshape(sizes));
@@ -145,7 +145,7 @@ at::Tensor TopK::indices() const {
 
 core::Results TopK::results() const {
   if (count() == 0) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return intake_.with_omitted({{"values", values()}, {"indices", indices()}});
 }
 

@@ -28,7 +28,7 @@ class Window {
 
   /// Throws whatever the reduction throws on this sample after the previous one, leaving the state unchanged.
   void update(const at::Tensor& sample) {
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     R trial = *empty_;
     if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
     trial.update(sample);

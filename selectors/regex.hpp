@@ -2,7 +2,7 @@
 
 #include <regex>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/selectors/selector.hpp>
 
 namespace torchtap::selectors {

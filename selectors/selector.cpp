@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <ostream>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/glob.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/glob.hpp>
 #include <torchtap/selectors/selector.hpp>
 
 namespace torchtap::selectors {
@@ -22,8 +22,8 @@ bool any_path(const model::ModuleRef& module, Test&& test) {
 
 bool matches(const model::ModuleRef& module, const std::string& pattern) {
   if (has_path(module, pattern)) return true;  // also where the name itself has a bracket in it
-  return core::detail::is_glob(pattern) &&
-         any_path(module, [&](const std::string& path) { return core::detail::matches_glob(pattern, path); });
+  return base::is_glob(pattern) &&
+         any_path(module, [&](const std::string& path) { return base::matches_glob(pattern, path); });
 }
 
 bool has_type(const model::ModuleRef& module, const std::string& type) {
@@ -135,8 +135,8 @@ void Selector::check_existence(const std::vector<model::ModuleRef>& modules) con
   for (const auto& path : required_paths_) {
     TORCH_CHECK_VALUE(std::find(paths.begin(), paths.end(), path) != paths.end(),
                       "selectors: there is no module \"", path, "\" among the ", modules.size(),
-                      " that were looked at; the nearest are ",
-                      core::detail::quoted(core::detail::nearest(path, paths)), ".");
+                      " that were looked at; the nearest are ", base::quoted(base::nearest(path, paths)),
+                      ".");
   }
   for (const auto index : required_indices_) {
     TORCH_CHECK_VALUE(index >= 0 && index < static_cast<std::int64_t>(modules.size()),
@@ -148,7 +148,7 @@ void Selector::check_existence(const std::vector<model::ModuleRef>& modules) con
                                   [&](const model::ModuleRef& module) { return has_type(module, type); }),
                       "selectors: there is no module of type \"", type, "\" among the ", modules.size(),
                       " that were looked at; the nearest types are ",
-                      core::detail::quoted(core::detail::nearest(type, types_of(modules, type))),
+                      base::quoted(base::nearest(type, types_of(modules, type))),
                       ". Use allow_none() if that is fine.");
   }
 }
@@ -169,7 +169,7 @@ Selector names(std::vector<std::string> patterns) {
       },
       std::move(description));
   std::copy_if(patterns.begin(), patterns.end(), std::back_inserter(selector.paths_),
-               [](const std::string& pattern) { return !core::detail::is_glob(pattern); });
+               [](const std::string& pattern) { return !base::is_glob(pattern); });
   selector.required_paths_ = selector.paths_;
   return selector;
 }

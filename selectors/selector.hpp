@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torch::nn {

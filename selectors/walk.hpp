@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace torchtap::selectors {

@@ -1,23 +1,23 @@
 // Names of dtypes, from the table of the core.
-#include <torchtap/core/detail/dtypes.hpp>
+#include <torchtap/base/dtypes.hpp>
 #include <torchtap/storage/dtype.hpp>
 
 namespace torchtap::storage {
 
 std::string dtype_name(c10::ScalarType type) {
-  const core::detail::Dtype* dtype = core::detail::dtype_by_type(type);
+  const base::Dtype* dtype = base::dtype_by_type(type);
   return dtype == nullptr ? "" : dtype->python;
 }
 
 std::optional<c10::ScalarType> dtype_of(const std::string& name) {
-  const core::detail::Dtype* dtype = core::detail::dtype_by_name(name);
+  const base::Dtype* dtype = base::dtype_by_name(name);
   if (dtype == nullptr) return std::nullopt;
   return dtype->type;
 }
 
 std::vector<c10::ScalarType> dtypes() {
   std::vector<c10::ScalarType> types;
-  for (const auto& dtype : core::detail::dtypes()) types.push_back(dtype.type);
+  for (const auto& dtype : base::dtypes()) types.push_back(dtype.type);
   return types;
 }
 

@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/value.hpp>
 
 namespace torchtap::storage {

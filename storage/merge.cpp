@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/staging.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/storage/detail/joined.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/save_entries.hpp>
-#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/merge.hpp>
 
 namespace torchtap::storage {
@@ -130,7 +130,7 @@ class Intermediate {
     return *this;
   }
   ~Intermediate() {
-    if (!path_.empty()) detail::remove_folder(path_, detail::is_recording_file);
+    if (!path_.empty()) base::remove_folder(path_, detail::is_recording_file);
   }
   const std::string& path() const noexcept { return path_; }
 
@@ -150,7 +150,7 @@ void merge(const std::vector<std::string>& parts, const std::string& directory, 
   const auto most = static_cast<std::size_t>(options.at_once());
   if (parts.size() <= most) return merge_at_once(parts, directory, restore, options, 1);
   // The last round saves to `directory`, so an error in it leaves that as it is.
-  const detail::Target target = detail::resolve("merge", directory, options.save().mkdir());
+  const base::Target target = base::resolve("merge", directory, options.save().mkdir());
   const std::size_t rounds = (parts.size() - 2) / (most - 1) + 1;
   MergeOptions between = options;
   between.save(SaveOptions().mkdir(true).overwrite(true).sync(false));

@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/folder.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
 #include <torchtap/storage/detail/pt.hpp>
-#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/recording.hpp>
 
 namespace torchtap::storage {
@@ -19,15 +19,15 @@ namespace detail {
 namespace {
 
 void check_size(const std::string& path, int directory, const std::string& name, std::int64_t claimed) {
-  const auto bytes = InputFile::open_at("load", directory, name, joined(path, name)).size();
+  const auto bytes = base::InputFile::open_at("load", directory, name, base::joined_path(path, name)).size();
   if (bytes != static_cast<std::uint64_t>(claimed)) {
-    bad_file("load", joined(path, name),
-             c10::str("it has ", bytes, " bytes, and the manifest says ", claimed,
-                      "; it was truncated or replaced"));
+    base::bad_file("load", base::joined_path(path, name),
+                   c10::str("it has ", bytes, " bytes, and the manifest says ", claimed,
+                            "; it was truncated or replaced"));
   }
 }
 
-Recording load_directory(const std::string& path, Descriptor fd, const LoadOptions& options) {
+Recording load_directory(const std::string& path, base::Descriptor fd, const LoadOptions& options) {
   auto folder = std::make_shared<Folder>();
   folder->options = options;
   folder->path = path;
@@ -45,7 +45,7 @@ Recording load_directory(const std::string& path, Descriptor fd, const LoadOptio
 }
 
 Recording load_file(const std::string& path, const LoadOptions& options) {
-  const core::Value value = read_value(InputFile::open("load", path), options);
+  const core::Value value = read_value(base::InputFile::open("load", path), options);
   Entry entry;
   const std::string name = path.substr(path.rfind('/') + 1);
   const bool suffix = name.size() > 3 && name.compare(name.size() - 3, 3, ".pt") == 0;
@@ -66,19 +66,20 @@ Recording load_file(const std::string& path, const LoadOptions& options) {
 }
 
 /// Opens the directory, or its backup if a save was killed between two renames.
-Descriptor open_directory(const std::string& path) {
-  Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+base::Descriptor open_directory(const std::string& path) {
+  base::Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.valid() || errno != ENOENT) return fd;
   try {
-    const Target target = resolve("load", path, false);
-    fd = Descriptor(::open(target.backup_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    const base::Target target = base::resolve("load", path, false);
+    fd = base::Descriptor(
+        ::open(target.backup_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   } catch (const c10::Error&) {
   }
   errno = ENOENT;
   return fd;
 }
 
-bool still_there(const Descriptor& fd, const std::string& path) {
+bool still_there(const base::Descriptor& fd, const std::string& path) {
   struct stat open {
   }, named{};
   return ::fstat(fd.get(), &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
@@ -136,17 +137,17 @@ const std::vector<std::int64_t>& RecordedEntry::shape() const& noexcept {
 }
 
 std::string RecordedEntry::file() const {
-  return description_->file.empty() ? "" : detail::joined(folder_->path, description_->file);
+  return description_->file.empty() ? "" : base::joined_path(folder_->path, description_->file);
 }
 
 bool RecordedEntry::ragged() const noexcept {
   return description_->form.ragged;
 }
 
-detail::InputFile RecordedEntry::open(const std::string& call, const std::string& name) const {
-  const std::string path = detail::joined(folder_->path, name);
-  return folder_->fd.valid() ? detail::InputFile::open_at(call, folder_->fd.get(), name, path)
-                             : detail::InputFile::open(call, path);
+base::InputFile RecordedEntry::open(const std::string& call, const std::string& name) const {
+  const std::string path = base::joined_path(folder_->path, name);
+  return folder_->fd.valid() ? base::InputFile::open_at(call, folder_->fd.get(), name, path)
+                             : base::InputFile::open(call, path);
 }
 
 std::vector<core::SavedSink> RecordedEntry::state() const {
@@ -156,7 +157,7 @@ std::vector<core::SavedSink> RecordedEntry::state() const {
 
 /// The samples of a shard, as a tensor if they are stacked.
 core::Value RecordedEntry::read_shard(const RecordedShard& shard) const {
-  const detail::InputFile file = open("RecordedEntry::value", shard.file);
+  const base::InputFile file = open("RecordedEntry::value", shard.file);
   core::Value value = detail::read_value(file, folder_->options);
   const auto& shards = description_->shards;
   detail::check_shard(
@@ -197,7 +198,7 @@ core::Value RecordedEntry::value() const {
     return slots;
   }
   if (description_->file.empty()) return {};
-  const detail::InputFile file = open("RecordedEntry::value", description_->file);
+  const base::InputFile file = open("RecordedEntry::value", description_->file);
   core::Value value = detail::read_value(file, folder_->options);
   // A single file has no manifest to compare with.
   if (folder_->fd.valid()) detail::check_value(file, *description_, value);
@@ -346,7 +347,7 @@ const RecordedEntry& Recording::at(const std::string& name) const& {
     all.insert(all.end(), entry.aliases().begin(), entry.aliases().end());
   }
   TORCH_CHECK_INDEX(found != nullptr, "Recording::at: no entry is called \"", name, "\"; the nearest are ",
-                    core::detail::quoted(core::detail::nearest(name, all)), ".");
+                    base::quoted(base::nearest(name, all)), ".");
   return *found;
 }
 
@@ -360,14 +361,14 @@ std::vector<std::string> Recording::paths() const {
 Recording load(const std::string& path, const LoadOptions& options) {
   constexpr int kAttempts = 20;
   for (int attempt = 1;; ++attempt) {
-    detail::Descriptor fd = detail::open_directory(path);
+    base::Descriptor fd = detail::open_directory(path);
     if (!fd.valid()) {
       if (errno == ENOTDIR) return detail::load_file(path, options);
-      detail::bad_file(
+      base::bad_file(
           "load", path,
           errno == ENOENT ? "there is no such file or directory" : std::generic_category().message(errno));
     }
-    const detail::Descriptor kept(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+    const base::Descriptor kept(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
     try {
       return detail::load_directory(path, std::move(fd), options);
     } catch (const c10::Error&) {

@@ -21,17 +21,20 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/saved_sink.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/entry.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/save.hpp>
 
+namespace torchtap::base {
+class InputFile;
+}
+
 namespace torchtap::storage {
 
 namespace detail {
-class InputFile;
 struct Folder;
 struct Description;
 struct EntryAccess;
@@ -144,7 +147,7 @@ class TORCHTAP_API RecordedEntry {
  private:
   friend class SampleRange;
   friend struct detail::EntryAccess;
-  detail::InputFile open(const std::string& call, const std::string& name) const;
+  base::InputFile open(const std::string& call, const std::string& name) const;
   core::Value read_shard(const RecordedShard& shard) const;
 
   std::shared_ptr<const detail::Folder> folder_;

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/recoverer.hpp>
 #include <torchtap/storage/recover.hpp>
@@ -15,15 +15,15 @@
 namespace torchtap::storage {
 
 Recovery recover(const std::string& directory, const RecoverOptions& options) {
-  const detail::Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const base::Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) {
-    detail::bad_file("recover", directory,
-                     errno == ENOENT ? "there is no such directory"
-                     : errno == ENOTDIR
-                         ? "it is a file, not the directory of a recording"
-                         : "the directory cannot be opened: " + std::generic_category().message(errno));
+    base::bad_file("recover", directory,
+                   errno == ENOENT ? "there is no such directory"
+                   : errno == ENOTDIR
+                       ? "it is a file, not the directory of a recording"
+                       : "the directory cannot be opened: " + std::generic_category().message(errno));
   }
-  const detail::Descriptor journal(
+  const base::Descriptor journal(
       ::openat(fd.get(), detail::kJournal, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   TORCH_CHECK_VALUE(!journal.valid() || ::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, "recover: \"",
                     directory,
@@ -31,7 +31,7 @@ Recovery recover(const std::string& directory, const RecoverOptions& options) {
   const Recovery result = detail::recover_locked(directory, fd.get(), options);
   if (options.repair() && journal.valid()) {
     if (::unlinkat(fd.get(), detail::kJournal, 0) != 0) {
-      detail::io_error("recover", "remove", directory + "/" + detail::kJournal, errno);
+      base::io_error("recover", "remove", directory + "/" + detail::kJournal, errno);
     }
     ::fsync(fd.get());
   }

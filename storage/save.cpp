@@ -7,14 +7,14 @@
 #include <optional>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/detail/manifest.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pt.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/save_entries.hpp>
-#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/detail/sync_queue.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
 #include <torchtap/storage/save.hpp>
@@ -54,8 +54,8 @@ void check_place(const std::string& path, bool overwrite) {
   if (::stat(path.c_str(), &status) != 0) return;
   TORCH_CHECK_VALUE(S_ISDIR(status.st_mode), "save: \"", path,
                     "\" is a file, but a recording is a directory; name a directory.");
-  check_exchangeable("save", path);
-  const auto names = list("save", path);
+  base::check_exchangeable("save", path);
+  const auto names = base::names_in("save", path);
   if (names.empty()) return;
   std::vector<std::string> foreign;
   std::copy_if(names.begin(), names.end(), std::back_inserter(foreign),
@@ -68,7 +68,7 @@ void check_place(const std::string& path, bool overwrite) {
                     "\" holds .pt files but no manifest.json, so it is not a recording that may be replaced. "
                     "Choose another directory, or empty this one.");
   TORCH_CHECK_VALUE(foreign.empty(), "save: \"", path, "\" holds files that are no part of a recording (",
-                    core::detail::quoted(foreign), " …), and replacing the directory would lose them. ",
+                    base::quoted(foreign), " …), and replacing the directory would lose them. ",
                     "Choose another directory, for example \"", path, "/recording\" with mkdir(true).");
   TORCH_CHECK_VALUE(overwrite, "save: \"", path,
                     "\" holds a recording already. Choose another directory, or pass "
@@ -82,7 +82,7 @@ using Each = std::function<void(std::size_t index, EntryWriter& writer)>;
 /// Writes the files of entries to a staged folder.
 class Writer final : public EntryWriter {
  public:
-  Writer(const Staging& staging, bool sync) : staging_(staging), files_("save", sync) {}
+  Writer(const base::Staging& staging, bool sync) : staging_(staging), files_("save", sync) {}
 
   void write(const Entry& entry) override {
     const std::size_t index = manifest_.entries.size();
@@ -90,7 +90,7 @@ class Writer final : public EntryWriter {
     Description part = describe(entry, index);
     if (entry.samples > 0) {
       part.file = std::to_string(index) + ".pt";
-      OutputFile file = files_.create(staging_, part.file);
+      base::OutputFile file = files_.create(staging_, part.file);
       write_value(file, entry.value, entry.state);
       part.bytes = static_cast<std::int64_t>(file.size());
       files_.add(std::move(file));
@@ -107,7 +107,7 @@ class Writer final : public EntryWriter {
       if (shard.info.slot >= 0) name.slot = shard.info.slot;
       ShardInfo info = shard.info;
       info.file = name.stem() + ".pt";
-      OutputFile file = files_.create(staging_, info.file);
+      base::OutputFile file = files_.create(staging_, info.file);
       shard.write(file);
       info.bytes = static_cast<std::int64_t>(file.size());
       files_.add(std::move(file));
@@ -121,14 +121,14 @@ class Writer final : public EntryWriter {
     manifest_.created = utc_now();
     manifest_.count = static_cast<std::int64_t>(manifest_.entries.size());
     const std::string json = to_json(manifest_);
-    OutputFile file = files_.create(staging_, kManifest);
+    base::OutputFile file = files_.create(staging_, kManifest);
     file.write(json.data(), json.size());
     files_.add(std::move(file));
     files_.wait();
   }
 
  private:
-  const Staging& staging_;
+  const base::Staging& staging_;
   SyncQueue files_;
   Manifest manifest_;
 };
@@ -137,15 +137,15 @@ class Writer final : public EntryWriter {
 
 void save_entries(const std::string& directory, std::size_t count, const Each& each,
                   const SaveOptions& options) {
-  const Target target = resolve("save", directory, options.mkdir());
+  const base::Target target = base::resolve("save", directory, options.mkdir());
   try {
-    put_back(target, is_recording_file, kManifest);
+    base::put_back(target, is_recording_file, kManifest);
     struct stat status {};
     TORCH_CHECK_VALUE(options.mkdir() || ::lstat(target.path().c_str(), &status) == 0, "save: \"", directory,
                       "\" does not exist. Create the directory first, or pass SaveOptions().mkdir(true).");
     check_place(target.path(), options.overwrite());
-    sweep(target, is_recording_file);
-    Staging staging("save", target, is_recording_file);
+    base::sweep(target, is_recording_file);
+    base::Staging staging("save", target, is_recording_file);
     Writer writer(staging, options.sync());
     for (std::size_t i = 0; i < count; ++i) each(i, writer);
     writer.finish();

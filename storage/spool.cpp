@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/folder.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
@@ -140,7 +140,7 @@ void Spool::close() {
   const std::lock_guard lock(spool.disk);
   ::unlinkat(spool.folder->fd.get(), detail::kJournal, 0);
   if (spool.options.sync()) ::fsync(spool.folder->fd.get());
-  spool.journal = detail::Descriptor();
+  spool.journal = base::Descriptor();
   if (spool.streams.empty()) spool.staging.reset();
   if (spool.streams.empty() && spool.made) {  // nothing was ever attached
     ::unlinkat(spool.folder->fd.get(), detail::kManifest, 0);
@@ -152,8 +152,8 @@ core::Value Spool::value(const Stream& stream) {
   if (!impl_->closed) retry();
   auto directory = std::make_shared<detail::Folder>();
   directory->path = impl_->where();
-  directory->fd = detail::Descriptor(::fcntl(impl_->folder->fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!directory->fd.valid()) detail::io_error("Spool::value", "open", impl_->directory, errno);
+  directory->fd = base::Descriptor(::fcntl(impl_->folder->fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!directory->fd.valid()) base::io_error("Spool::value", "open", impl_->directory, errno);
   std::shared_ptr<detail::Description> description;
   {
     const std::lock_guard lock(impl_->disk);

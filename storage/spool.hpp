@@ -27,7 +27,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/storage/entry.hpp>
 
 namespace torchtap::storage {

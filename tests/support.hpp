@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 /// What the tests of several rooms need.
 namespace torchtap_test {

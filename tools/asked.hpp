@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/parse.hpp>
 

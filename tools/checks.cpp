@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/write_file.hpp>
 
 namespace torchtap::tools {
 namespace {
@@ -70,7 +70,7 @@ CLI::Option* add_overwrite(CLI::App& command, bool& overwrite) {
 void check_free(const std::string& path, bool overwrite) {
   namespace fs = std::filesystem;
   std::error_code error;
-  TORCH_CHECK_VALUE(overwrite || !fs::exists(path, error) || storage::detail::written_in_place(path) ||
+  TORCH_CHECK_VALUE(overwrite || !fs::exists(path, error) || base::written_in_place(path) ||
                         (fs::is_directory(path, error) && fs::is_empty(path, error)),
                     "\"", path, "\" already exists; --overwrite replaces it.");
 }

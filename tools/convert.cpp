@@ -13,8 +13,8 @@
 #include <memory>
 #include <set>
 
-#include <torchtap/storage/detail/staging.hpp>
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/staging.hpp>
+#include <torchtap/base/write_file.hpp>
 
 #include "checks.hpp"
 #include "commands.hpp"
@@ -30,7 +30,7 @@ namespace torchtap::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using storage::detail::write_file;
+using base::write_file;
 
 constexpr char kExamples[] = R"(
 Writes the tensors of a recording for programs that do not read .pt files. A tensor is named by the path of its
@@ -193,9 +193,9 @@ void check_output(const Options& options) {
 /// Returns the contents of index.json.
 Json convert_to_folder(const Layers& layers, const Options& options) {
   const auto all_of_them = [](const std::string&) { return true; };
-  const storage::detail::Target target = storage::detail::resolve("convert", options.save, /*mkdir=*/true);
-  storage::detail::sweep(target, all_of_them);
-  storage::detail::Staging staging("convert", target, all_of_them);
+  const base::Target target = base::resolve("convert", options.save, /*mkdir=*/true);
+  base::sweep(target, all_of_them);
+  base::Staging staging("convert", target, all_of_them);
   const fs::path folder = staging.path();
   Json index = Json::array();
   std::set<std::string> widened;
@@ -264,7 +264,7 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
   // Reads the recording twice: the header comes first, and the tensors may not fit in memory together.
   std::int64_t offset = 0;
   each_tensor(layers, options, [&](const Item& item) {
-    const core::detail::Dtype* dtype = core::detail::dtype_by_type(item.tensor.scalar_type());
+    const base::Dtype* dtype = base::dtype_by_type(item.tensor.scalar_type());
     TORCH_CHECK_VALUE(dtype != nullptr && dtype->safetensors[0] != '\0', "\"", item.name, "\" is of dtype ",
                       dtype_text(item.tensor.scalar_type()),
                       ", which safetensors does not support. Use --to npy.");

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::tools {
 namespace {
@@ -43,7 +43,7 @@ void print_csv(const Json& rows) {
   }
   const auto line = [&](const auto& cell) {
     for (std::size_t i = 0; i < titles.size(); ++i)
-      std::cout << (i == 0 ? "" : ",") << core::detail::csv_text(cell(titles[i]));
+      std::cout << (i == 0 ? "" : ",") << views::text::csv_text(cell(titles[i]));
     std::cout << '\n';
   };
   line([](const std::string& title) { return title; });

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <ostream>
 
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/views/text/units.hpp>
 
 #include "table.hpp"
 #include "terminal.hpp"
@@ -53,8 +53,8 @@ void print_histogram(std::ostream& stream, const std::vector<double>& counts,
       char count[32];
       std::snprintf(count, sizeof count, "%.0f", counts[i]);
       table.add({to_text(edges[i]), to_text(edges[i + 1]), count,
-                 core::detail::bar_text(most > 0 ? counts[i] / most * static_cast<double>(widest) : 0,
-                                        !utf8_locale())});
+                 views::text::bar_text(most > 0 ? counts[i] / most * static_cast<double>(widest) : 0,
+                                       !utf8_locale())});
     }
     return table;
   };

@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include <torchtap/core/detail/dtypes.hpp>
+#include <torchtap/base/dtypes.hpp>
 
 namespace torchtap::tools {
 
-using core::detail::dtype_text;
+using base::dtype_text;
 
 /// The dtype called `name` ("float32", "float", "int64"). Throws `c10::ValueError` listing those there are.
 c10::ScalarType parse_dtype(const std::string& name);

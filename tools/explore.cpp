@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
 #include "checks.hpp"

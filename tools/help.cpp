@@ -7,7 +7,7 @@
 #include <memory>
 #include <sstream>
 
-#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/views/text/characters.hpp>
 
 #include "progress.hpp"
 #include "table.hpp"
@@ -31,7 +31,7 @@ std::string wrapped(const std::string& text, std::size_t most, std::size_t inden
   std::istringstream words(text);
   std::string lines, line;
   for (std::string word; words >> word;) {
-    if (!line.empty() && core::detail::width_of(line) + 1 + core::detail::width_of(word) > most - indent) {
+    if (!line.empty() && views::text::width_of(line) + 1 + views::text::width_of(word) > most - indent) {
       lines += line + "\n" + std::string(indent, ' ');
       line.clear();
     }
@@ -94,7 +94,7 @@ class Formatter : public CLI::Formatter {
  private:
   /// "  name    what it means", wrapped under its last column.
   static std::string row(const std::string& line) {
-    if (core::detail::width_of(line) <= width()) return line;
+    if (views::text::width_of(line) <= width()) return line;
     const auto begin = line.find_first_not_of(' ');
     const auto gap = line.find("  ", begin);
     const auto column = gap == std::string::npos ? begin : line.find_first_not_of(' ', gap);
@@ -104,8 +104,8 @@ class Formatter : public CLI::Formatter {
     std::string left = wrapped(name, width() - 2, 4);
     const std::string right = wrapped(description, width(), kColumn);
     if (right.empty()) return "  " + left + "\n";
-    const bool beside = left.find('\n') == std::string::npos && core::detail::width_of(left) + 4 <= kColumn;
-    left += beside ? std::string(kColumn - 2 - core::detail::width_of(left), ' ')
+    const bool beside = left.find('\n') == std::string::npos && views::text::width_of(left) + 4 <= kColumn;
+    left += beside ? std::string(kColumn - 2 - views::text::width_of(left), ' ')
                    : "\n" + std::string(kColumn, ' ');
     return "  " + left + right + "\n";
   }

@@ -11,7 +11,7 @@
 #include <iostream>
 #include <streambuf>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/version.hpp>
 
 #include "checks.hpp"
@@ -111,7 +111,7 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error, const st
   if (chosen.empty() && !first_word.empty() && first_word[0] != '-') {
     text = "unknown command \"" + first_word + "\"" + tools::did_you_mean(first_word, command_names(app));
   } else if (chosen.empty() && first_word.empty()) {
-    text = "a command is missing: " + core::detail::quoted(command_names(app));
+    text = "a command is missing: " + base::quoted(command_names(app));
   }
   return name + ": " + tools::printable(text, true) + "\nSee " + name + " --help.\n";
 }

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <regex>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 
 #include "files.hpp"
@@ -37,7 +37,7 @@ std::string what_else(const std::string& path) {
     return "is not a TorchScript file. If torch.save wrote it in the old format, it holds only weights; "
            "save the model with torch.jit.script(model).save(FILE).";
   }
-  const auto file = storage::detail::InputFile::open("torchtap", path);
+  const auto file = base::InputFile::open("torchtap", path);
   const storage::detail::ZipReader zip(file);
   if (zip.has_folder("data/aotinductor")) {
     return c10::str(
@@ -213,7 +213,7 @@ torch::jit::Method find_method(const torch::jit::Module& model, const std::strin
   std::vector<std::string> names;
   for (const auto& other : model.get_methods()) names.push_back(other.name());
   TORCH_CHECK_VALUE(found.has_value(), "the model has no method \"", method, "\"; it has ",
-                    names.empty() ? "none, so it cannot be run" : core::detail::quoted(names), ".");
+                    names.empty() ? "none, so it cannot be run" : base::quoted(names), ".");
   return *found;
 }
 

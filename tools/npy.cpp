@@ -9,8 +9,8 @@
 #include <regex>
 #include <sstream>
 
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/write_file.hpp>
 
 #include "files.hpp"
 #include "message.hpp"
@@ -149,7 +149,7 @@ at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
   if (descr_ == "b1") return bytes.ne(0);  // any nonzero byte is true
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar,
                           at::kByte, at::kComplexFloat, at::kComplexDouble}) {
-    if (descr_ == core::detail::dtype_by_type(type)->npy) return bytes.view(type);
+    if (descr_ == base::dtype_by_type(type)->npy) return bytes.view(type);
   }
   bad("its dtype is unknown");
 }
@@ -184,7 +184,7 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
   at::Tensor plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   if (plain.scalar_type() == at::kBFloat16) plain = plain.to(at::kFloat);
   if (plain.scalar_type() == at::kComplexHalf) plain = plain.to(at::kComplexFloat);
-  const core::detail::Dtype* dtype = core::detail::dtype_by_type(plain.scalar_type());
+  const base::Dtype* dtype = base::dtype_by_type(plain.scalar_type());
   TORCH_CHECK_VALUE(dtype != nullptr && dtype->npy[0] != '\0', "\"", path, "\": NumPy has no dtype for ",
                     plain.scalar_type(), ".");
   std::string shape;
@@ -201,7 +201,7 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
     stream << header;
     stream.write(static_cast<const char*>(plain.data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
   };
-  storage::detail::write_file("convert", path, write, /*sync=*/false);
+  base::write_file("convert", path, write, /*sync=*/false);
 }
 
 }  // namespace torchtap::tools

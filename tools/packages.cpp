@@ -3,8 +3,8 @@
 #include <fstream>
 #include <iostream>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 
 #include "json.hpp"
@@ -24,7 +24,7 @@ bool is_package(const std::string& path) {
   stream.read(head, sizeof head);
   if (!stream.good() || head[0] != 'P' || head[1] != 'K') return false;
   try {
-    const auto file = storage::detail::InputFile::open("torchtap", path);
+    const auto file = base::InputFile::open("torchtap", path);
     const storage::detail::ZipReader zip(file);
     // With the folder around everything left out; older versions write none.
     return zip.has_folder("data/aotinductor/") || zip.has_folder("aotinductor/");

@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
@@ -135,7 +135,7 @@ std::string some(std::vector<std::string> names) {
   constexpr std::size_t kMost = 12;
   const std::size_t all = names.size();
   if (all > kMost) names.resize(kMost);
-  return core::detail::quoted(names) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
+  return base::quoted(names) + (all > kMost ? c10::str(" (and ", all - kMost, " more)") : "");
 }
 
 void warn(const std::vector<std::string>& paths, const std::string& what, const std::string& why) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "files.hpp"
 #include "words.hpp"
@@ -93,7 +93,7 @@ const Layer& Layers::at(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& layer : all) names.push_back(shown_path(layer.path));
   TORCH_CHECK_INDEX(false, "No entry is called \"", name, "\"; the nearest are ",
-                    core::detail::quoted(core::detail::nearest(name, names)), ".");
+                    base::quoted(base::nearest(name, names)), ".");
 }
 
 std::vector<const Layer*> Layers::chosen(const std::string& name) const {
@@ -122,7 +122,7 @@ const Result& find_result(const std::vector<Result>& results, const std::string&
   TORCH_CHECK_INDEX(names != std::vector<std::string>{""}, shown_path(path),
                     " has one result without a name; omit --result.");
   TORCH_CHECK_INDEX(false, shown_path(path), name.empty() ? " has several results" : " has no such result",
-                    "; name one of them with --result: ", core::detail::quoted(names), ".");
+                    "; name one of them with --result: ", base::quoted(names), ".");
 }
 
 std::string shown_path(const std::string& path, std::int64_t slot) {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/report/print.hpp>
 #include <torchtap/views/report/save.hpp>
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "csv.hpp"
 #include "drawing.hpp"
@@ -160,8 +160,7 @@ void sort(std::vector<Row>& rows, const std::vector<Column>& columns, const std:
     if (one.title == name || (column == nullptr && one.name == name)) column = &one;
   }
   TORCH_CHECK_INDEX(column != nullptr || name == "index" || name == "samples",
-                    "--sort: there is no column \"", name, "\"; the columns are ",
-                    core::detail::quoted(names), ".");
+                    "--sort: there is no column \"", name, "\"; the columns are ", base::quoted(names), ".");
   const auto key = [&](const Row& row) -> double {
     if (column == nullptr) {
       return static_cast<double>(name == "index" ? row.layer->index : row.layer->entry.samples());
@@ -338,7 +337,7 @@ void print_summary(const Layers& layers, const SummaryOptions& options) {
                                  }),
                   columns.end());
     TORCH_CHECK_INDEX(!columns.empty(), "--result: there is no column \"", options.result,
-                      "\"; the columns are ", core::detail::quoted(names), ".");
+                      "\"; the columns are ", base::quoted(names), ".");
   }
   switch (options.format) {
     case Format::table:

@@ -24,7 +24,7 @@ std::size_t line_width() {
   return columns > 0 ? static_cast<std::size_t>(columns) : SIZE_MAX;
 }
 
-Table::Table(std::vector<Column> columns) : core::detail::Table(std::move(columns)) {
+Table::Table(std::vector<Column> columns) : views::text::Table(std::move(columns)) {
   ascii(!utf8_locale());
 }
 

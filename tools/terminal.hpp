@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/views/text/units.hpp>
 
 /// The abilities of the terminal, and numbers in readable form.
 namespace torchtap::tools {
@@ -14,11 +14,11 @@ bool utf8_locale();
 
 /// The shortest form with up to `digits` significant digits: "0.25", "1.5e-09", "nan".
 std::string to_text(double value, int digits = 6);
-using core::detail::bytes_text;
-using core::detail::count_text;
+using views::text::bytes_text;
+using views::text::count_text;
 /// "8x3x224x224"; "scalar" without dimensions, and "?" for a size of -1.
 inline std::string shape_to_text(const std::vector<std::int64_t>& shape) {
-  return core::detail::shape_text(shape, "scalar");
+  return views::text::shape_text(shape, "scalar");
 }
 
 /// The number of columns of the terminal on a descriptor; 0 if it is not a terminal or does not report its

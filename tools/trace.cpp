@@ -12,8 +12,8 @@
 #include <sstream>
 #include <string_view>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/glob.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/glob.hpp>
 #include <torchtap/views/trace/trace.hpp>
 
 #include "checks.hpp"
@@ -139,7 +139,7 @@ History load(const Options& options) {
 }
 
 std::vector<Node> layer_of(const History& history, const std::string& name) {
-  if (!core::detail::is_glob(name)) return {history[name]};
+  if (!base::is_glob(name)) return {history[name]};
   const std::vector<Node> found = history.find(name);
   TORCH_CHECK_INDEX(!found.empty(), "--entry ", name, " matches no label and no path of a module.");
   return found;

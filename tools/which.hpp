@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 /// Maps --types, --names and their negations to selectors. Header-only: the preload agent uses it too.

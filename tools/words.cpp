@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "message.hpp"
 
@@ -87,7 +87,7 @@ std::string meant(const std::string& word, const std::vector<std::string>& candi
   std::size_t least = 2 + word.size() / 3;  // anything further away is a different word
   for (const auto& candidate : candidates) {
     const bool beginning = word.size() > 1 && candidate.compare(0, word.size(), word) == 0;
-    const std::size_t distance = beginning ? 0 : core::detail::edit_distance(word, candidate);
+    const std::size_t distance = beginning ? 0 : base::edit_distance(word, candidate);
     if (distance < least && distance < candidate.size()) {
       least = distance;
       best = &candidate;

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/views/text/characters.hpp>
 
 /// Formats the command's output: text from files, and the library's errors for users of a shell.
 namespace torchtap::tools {
 
-using core::detail::printable;
+using views::text::printable;
 
 /// "1 module", "2 modules".
 std::string counted(std::int64_t number, const std::string& word);

@@ -6,7 +6,7 @@
 #include <typeindex>
 #include <unordered_map>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>

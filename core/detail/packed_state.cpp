@@ -7,7 +7,7 @@
 #include <ostream>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/core/detail/packed_state.hpp>
 
 namespace torchtap::core::detail {

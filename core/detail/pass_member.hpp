@@ -1,6 +1,6 @@
 #pragma once
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::core::detail {
 

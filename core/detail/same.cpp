@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/detail/same.hpp>
 
 namespace torchtap::core::detail {
@@ -26,7 +26,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
     return false;
   }
   if (a.device().type() == c10::DeviceType::Meta) return true;
-  const RecordingMode mode;
+  const base::RecordingMode mode;
   // Their scales belong to them; ATen compares these, too.
   if (a.is_quantized()) return a.qscheme() == b.qscheme() && a.equal(b);
   const at::Tensor left = plain(a), right = plain(b);

@@ -1,7 +1,7 @@
 // The step of a merge in which states move and are merged.
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/protocol.hpp>
 
 namespace torchtap::distributed::detail {

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/header.hpp>
 #include <torchtap/distributed/detail/parcel.hpp>
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/distributed/detail/protocol.hpp>
 #include <torchtap/version.hpp>
 

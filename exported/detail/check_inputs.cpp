@@ -1,4 +1,4 @@
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/exported/detail/check_inputs.hpp>
 #include <torchtap/storage/dtype.hpp>
 

@@ -5,8 +5,8 @@
 
 #include <sstream>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/format.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
 #include <torchtap/exported/detail/listing.hpp>
 
 namespace torchtap::exported::detail {
@@ -47,7 +47,7 @@ Listing parse_listing(const std::string& json, const std::string& file) {
     TORCH_CHECK_VALUE(false, "exported::Model: the list of taps in \"", file, "\" is damaged: ", error.what(),
                       ". Compile the model again with torchtap.export.compile.");
   }
-  const std::string unreadable = core::detail::unreadable_format("format", format, kFormat);
+  const std::string unreadable = base::unreadable_format("format", format, kFormat);
   TORCH_CHECK_VALUE(unreadable.empty(), "exported::Model: cannot read the list of taps in \"", file,
                     "\": ", unreadable, ", or compile the model with the torchtap.export of this one.");
   return listing;

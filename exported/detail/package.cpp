@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/exported/detail/package.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/storage/dtype.hpp>

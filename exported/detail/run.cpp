@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/operations_key.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/operations_key.hpp>
 #include <torchtap/exported/detail/run.hpp>
 
 namespace torchtap::exported::detail {
@@ -71,7 +71,7 @@ class Tensors {
                       now.defined() ? c10::str(now.sizes(), ' ', now.dtype()) : std::string("none"),
                       "; compiled code needs one of the same shape and dtype.");
     const at::NoGradGuard no_grad;
-    const c10::impl::ExcludeDispatchKeyGuard unseen(core::detail::operations_key);
+    const c10::impl::ExcludeDispatchKeyGuard unseen(base::operations_key);
     before.copy_(now);
   }
 

@@ -9,11 +9,11 @@
 #include <typeindex>
 #include <unordered_map>
 
-#include <torchtap/core/detail/expose.hpp>
+#include <torchtap/base/expose.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/register_value.hpp>
 
-namespace torchtap::core::detail {
+namespace torchtap::base {
 
 struct AnyValueContent {
   friend auto exposed(AnyValueContent);
@@ -24,7 +24,7 @@ struct TensorHolderValue {
 template struct Expose<AnyValueContent, &torch::nn::AnyValue::content_>;
 template struct Expose<TensorHolderValue, &torch::nn::AnyValue::Holder<at::Tensor>::value>;
 
-}  // namespace torchtap::core::detail
+}  // namespace torchtap::base
 
 namespace torchtap::hooks {
 
@@ -35,12 +35,12 @@ using torch::nn::AnyValue;
 
 template <class Holder, class T>
 T& held(AnyValue& value, T Holder::*member) {
-  return static_cast<Holder&>(*(value.*exposed(core::detail::AnyValueContent{}))).*member;
+  return static_cast<Holder&>(*(value.*exposed(base::AnyValueContent{}))).*member;
 }
 
 // AnyValue::try_get hashes two type names per call; the type is already known here.
 at::Tensor& held_tensor(AnyValue& value) {
-  return held(value, exposed(core::detail::TensorHolderValue{}));
+  return held(value, exposed(base::TensorHolderValue{}));
 }
 
 class Visitors {

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <mutex>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/operations_key.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/operations_key.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
@@ -144,7 +144,7 @@ void add_pre_hook(Node& node, std::unique_ptr<torch::autograd::FunctionPreHook> 
 /// Calls `function` such that scopes of operations/ do not see its operations.
 template <class Function>
 decltype(auto) unseen(Function&& function) {
-  const c10::impl::ExcludeDispatchKeyGuard guard(core::detail::operations_key);
+  const c10::impl::ExcludeDispatchKeyGuard guard(base::operations_key);
   return function();
 }
 
@@ -184,7 +184,7 @@ class Part {
     const at::Tensor before = part;
     hooks.fire(part);
     if (part.is_same(before)) return;
-    const c10::impl::ExcludeDispatchKeyGuard guard(core::detail::operations_key);
+    const c10::impl::ExcludeDispatchKeyGuard guard(base::operations_key);
     gradient = at::empty_strided(base_sizes_, base_strides_, all.options()).copy_(all);
     gradient.as_strided(sizes_, strides_, offset_).copy_(part);
   }

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 

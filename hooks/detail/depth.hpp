@@ -1,6 +1,6 @@
 #pragma once
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 
 namespace torchtap::hooks::detail {

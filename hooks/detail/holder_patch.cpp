@@ -5,14 +5,14 @@
 #include <cstring>
 #include <list>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/expose.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/expose.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 
-namespace torchtap::core::detail {
+namespace torchtap::base {
 
 struct ForwardHasDefaults {
   friend auto exposed(ForwardHasDefaults);
@@ -27,7 +27,7 @@ template struct Expose<ForwardHasDefaults, &torch::nn::Module::_forward_has_defa
 template struct Expose<ForwardRequired, &torch::nn::Module::_forward_num_required_args>;
 template struct Expose<ForwardDefaults, &torch::nn::Module::_forward_populate_default_args>;
 
-}  // namespace torchtap::core::detail
+}  // namespace torchtap::base
 
 namespace torchtap::hooks::detail {
 namespace {
@@ -94,9 +94,8 @@ Table original_of(Table table) {
 void complete(const HolderPatch& patch, AnyModulePlaceholder* holder, std::vector<AnyValue>& arguments) {
   if (!patch.has_defaults.load(std::memory_order_relaxed)) return;
   const auto module = holder->ptr();
-  if (arguments.size() < (module.get()->*exposed(core::detail::ForwardRequired{}))())
-    return;  // the holder throws
-  arguments = (module.get()->*exposed(core::detail::ForwardDefaults{}))(std::move(arguments));
+  if (arguments.size() < (module.get()->*exposed(base::ForwardRequired{}))()) return;  // the holder throws
+  arguments = (module.get()->*exposed(base::ForwardDefaults{}))(std::move(arguments));
 }
 
 /// Calls the holder with the module's own hooks around the call.
@@ -298,7 +297,7 @@ HolderPatch& HolderPatchPool::apply(AnyModulePlaceholder* holder) {
     }
   }
   patch->holder.store(holder);
-  patch->has_defaults.store((holder->ptr().get()->*exposed(core::detail::ForwardHasDefaults{}))());
+  patch->has_defaults.store((holder->ptr().get()->*exposed(base::ForwardHasDefaults{}))());
   set_table(holder, patch->table.slots.data());
   return *patch;
 }

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/model/detail/runs_hooks.hpp>
 
 namespace torchtap::hooks::detail {

@@ -6,7 +6,7 @@
 #include <deque>
 #include <memory>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/hooks/detail/hook_point.hpp>
 
 namespace torch::nn {

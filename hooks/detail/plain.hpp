@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <torchtap/core/detail/is_complete.hpp>
+#include <torchtap/base/is_complete.hpp>
 
 /// Decides which types certainly hold no tensors and so need no `hooks::Visit`.
 
@@ -34,7 +34,7 @@ struct ModuleHolderIndicator;
 
 namespace torchtap::hooks::detail {
 
-using core::detail::IsComplete;
+using base::IsComplete;
 
 template <class T>
 constexpr bool is_plain();

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
 #include <torchtap/model/detail/node.hpp>

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/script.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>

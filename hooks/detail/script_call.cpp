@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/hooks/detail/script_call.hpp>

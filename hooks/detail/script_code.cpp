@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <mutex>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/expose.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/expose.hpp>
 #include <torchtap/hooks/detail/script_code.hpp>
 #include <torchtap/model/detail/script.hpp>
 
 // LibTorch makes a function's optimised graphs from the loaded graph, makes executors from them and inlines
 // them into callers. It offers no other way to execute code that is not in the model.
-namespace torchtap::core::detail {
+namespace torchtap::base {
 
 struct OptimizedGraphs {
   friend auto exposed(OptimizedGraphs);
@@ -34,7 +34,7 @@ template struct Expose<CompileMutex, &torch::jit::GraphFunction::compile_mutex>;
 template struct Expose<ForceNoAmp, &torch::jit::GraphFunction::force_no_amp_>;
 template struct Expose<CurrentSpecialization, &torch::jit::GraphFunction::currentSpecialization>;
 
-}  // namespace torchtap::core::detail
+}  // namespace torchtap::base
 
 namespace torchtap::hooks::detail {
 namespace {
@@ -46,13 +46,13 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 auto& graphs_of(GraphFunction& function) {
-  return function.*exposed(core::detail::OptimizedGraphs{});
+  return function.*exposed(base::OptimizedGraphs{});
 }
 auto& executors_of(GraphFunction& function) {
-  return function.*exposed(core::detail::Executors{});
+  return function.*exposed(base::Executors{});
 }
 std::recursive_mutex& mutex_of(GraphFunction& function) {
-  return function.*exposed(core::detail::CompileMutex{});
+  return function.*exposed(base::CompileMutex{});
 }
 
 // LibTorch's versions differ in whether a place is an optional, and of which kind.
@@ -177,7 +177,7 @@ void ScriptCode::for_each_state(Action&& action) const {
   for_each_autocast([&](Autocast on) {
     // LibTorch's own pass crashes here, in all versions, so no model runs in this state.
     if ((on.cpu && asks.cpu) || (on.gpu && asks.gpu)) return;
-    action(static_cast<std::size_t>(((*function_).*exposed(core::detail::CurrentSpecialization{}))()));
+    action(static_cast<std::size_t>(((*function_).*exposed(base::CurrentSpecialization{}))()));
   });
 }
 
@@ -187,7 +187,7 @@ void ScriptCode::compile(Compiled& compiled) const {
     if (compiled.graphs[state] != nullptr) return;
     std::shared_ptr<Graph> graph = instrumented(*function_, known);
     if (torch::jit::getGraphExecutorOptimize()) {
-      torch::jit::preoptimizeGraph(graph, (*function_).*exposed(core::detail::ForceNoAmp{}));
+      torch::jit::preoptimizeGraph(graph, (*function_).*exposed(base::ForceNoAmp{}));
     }
     compiled.graphs[state] = std::move(graph);
   });

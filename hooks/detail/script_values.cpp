@@ -3,7 +3,7 @@
 #include <deque>
 #include <memory>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/detail/script_values.hpp>
 
 namespace torchtap::hooks::detail {

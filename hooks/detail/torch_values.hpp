@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/hooks/values.hpp>
 
 #if __has_include(<c10/util/variant.h>)

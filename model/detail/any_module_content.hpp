@@ -2,22 +2,22 @@
 
 #include <torch/nn/modules/container/any.h>
 
-#include <torchtap/core/detail/expose.hpp>
+#include <torchtap/base/expose.hpp>
 
-namespace torchtap::core::detail {
+namespace torchtap::base {
 
 struct AnyModuleContent {
   friend auto exposed(AnyModuleContent);
 };
 template struct Expose<AnyModuleContent, &torch::nn::AnyModule::content_>;
 
-}  // namespace torchtap::core::detail
+}  // namespace torchtap::base
 
 namespace torchtap::model::detail {
 
 /// The holder inside `any`; null if it is empty.
 inline torch::nn::AnyModulePlaceholder* holder_of(torch::nn::AnyModule& any) {
-  return (any.*exposed(core::detail::AnyModuleContent{})).get();
+  return (any.*exposed(base::AnyModuleContent{})).get();
 }
 
 }  // namespace torchtap::model::detail

@@ -4,7 +4,7 @@
 #include <string>
 #include <typeinfo>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torch::nn {
 class Module;

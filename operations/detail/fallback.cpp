@@ -11,7 +11,7 @@
 namespace torchtap::operations::detail {
 namespace {
 
-using core::detail::operations_key;
+using base::operations_key;
 
 /// Lets this thread's operations through to the fallback while it lives, although it runs inside of it.
 struct Seen {

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include <torchtap/core/detail/operations_key.hpp>
+#include <torchtap/base/operations_key.hpp>
 #include <torchtap/operations/scope.hpp>
 
 namespace torchtap::operations::detail {
@@ -52,7 +52,7 @@ struct AsWritten {
 struct Entered {
   AsWritten as_written;
   c10::DebugInfoGuard info;
-  c10::impl::IncludeDispatchKeyGuard included{core::detail::operations_key};
+  c10::impl::IncludeDispatchKeyGuard included{base::operations_key};
 
   explicit Entered(std::shared_ptr<Watchers> watchers) : info(info_kind(), std::move(watchers)) {}
 };

@@ -1,7 +1,7 @@
 // Takes the data of recorders out and puts other data in its place.
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/exchange.hpp>
 #include <torchtap/recorders/detail/record.hpp>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/storage/entry.hpp>
 

@@ -1,7 +1,7 @@
 // Looks up kinds by name.
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/kind.hpp>
 
 namespace torchtap::recorders::detail {
@@ -27,7 +27,7 @@ Kind kind_of(const std::string& name) {
     if (name == kind.name) return kind.kind;
   }
   TORCH_CHECK_VALUE(false, "recorders::make: there is no recorder called \"", name, "\"; the kinds are ",
-                    core::detail::quoted(names()), ".");
+                    base::quoted(names()), ".");
 }
 
 }  // namespace torchtap::recorders::detail

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/recorders/detail/record.hpp>
@@ -209,7 +209,7 @@ void Record::on_forward(const hooks::Tensors& tensors) {
 at::Tensor Record::prepare(const at::Tensor& tensor) const {
   const Options& how = *options;
   if (!tensor.defined()) return tensor;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   at::Tensor sample = tensor.requires_grad() ? tensor.detach() : tensor;
   if (how.transform() != nullptr) {
     sample = how.transform()(sample);

@@ -1,5 +1,5 @@
 // Copies, merges, saves and loads the data of a record.
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {

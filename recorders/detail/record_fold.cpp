@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/detail/together.hpp>
 

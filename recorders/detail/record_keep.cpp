@@ -2,8 +2,8 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
@@ -44,7 +44,7 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
       const at::Tensor& sample = samples[static_cast<std::size_t>(kept)];
       SampleList& list = slots_[static_cast<std::size_t>(first_slot + kept)].list;
       if (sample.defined() && options->capture() == Capture::alias) {
-        const core::detail::RecordingMode quiet;
+        const base::RecordingMode quiet;
         list.append(sample.detach(), /*shared=*/true);
       } else {
         list.append_copy(sample);

@@ -1,5 +1,5 @@
 // Reads, saves, sets and resets the values of a record.
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {

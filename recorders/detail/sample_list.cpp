@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/recorders/detail/sample_list.hpp>
 
 namespace torchtap::recorders::detail {
@@ -87,7 +87,7 @@ bool SampleList::append_alike(const at::Tensor& sample) {
 void SampleList::append_copy(const at::Tensor& sample) {
   if (append_alike(sample)) return;
   if (!sample.defined()) return append(sample, /*shared=*/false);
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (!is_plain(sample)) return append(sample.clone(), /*shared=*/false);
   const bool room = !runs_.empty() && runs_.back().packed && runs_.back().used < runs_.back().capacity;
   if (room && runs_.back().buffer.device() == sample.device() && fits(runs_.back(), sample)) {

@@ -6,8 +6,8 @@
 #include <ostream>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/format.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
 #include <torchtap/recorders/detail/snapshot.hpp>
 
 namespace torchtap::recorders::detail {
@@ -85,7 +85,7 @@ std::string read_snapshot(const std::string& call, std::istream& stream) {
   if (!stream) bad_snapshot(call, "it ends too early");
   const auto format = get(header + sizeof kMagic, 4);
   const std::string unreadable =
-      core::detail::unreadable_format("format", static_cast<std::int64_t>(format), kFormat);
+      base::unreadable_format("format", static_cast<std::int64_t>(format), kFormat);
   if (!unreadable.empty()) bad_snapshot(call, unreadable);
   stream.read(header + sizeof kMagic + 4, 16);
   if (!stream) bad_snapshot(call, "it ends too early");

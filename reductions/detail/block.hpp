@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/core/archive.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/intake.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -33,7 +33,7 @@ bool has_non_finite(c10::ScalarType dtype) {
 
 at::Tensor Owned::copied(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return own_copy(tensor);
 }
 
@@ -337,7 +337,7 @@ void Intake::require_samples(const char* what) const {
 
 at::Tensor Intake::omitted() const {
   require_samples("omitted");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (omitted_) return own_copy(*omitted_);
   return at::zeros(kept_, at::TensorOptions().dtype(at::kLong).device(device_));
 }

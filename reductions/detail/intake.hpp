@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/detail/error.hpp>
 #include <torchtap/core/detail/packed_state.hpp>
 #include <torchtap/core/value.hpp>
 #include <torchtap/reductions/options.hpp>

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/pass.hpp>
 

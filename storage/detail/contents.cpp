@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
@@ -57,14 +57,15 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
   contents.has_manifest = exists_in(directory, kManifest);
   contents.has_journal = exists_in(directory, kJournal);
   if (!contents.has_manifest && !contents.has_journal) {
-    bad_file(
+    base::bad_file(
         call, path,
         "the directory has no manifest.json, so it is not a recording that save wrote; load its .pt files "
         "one at a time with load or load_value");
   }
   Manifest manifest;
   if (contents.has_manifest) {
-    const InputFile file = InputFile::open_at(call, directory, kManifest, joined(path, kManifest));
+    const base::InputFile file =
+        base::InputFile::open_at(call, directory, kManifest, base::joined_path(path, kManifest));
     try {
       manifest = from_json(file);
       check_manifest(file, manifest, lenient ? &contents.damage : nullptr);
@@ -77,7 +78,8 @@ Manifest read_manifest(const std::string& call, const std::string& path, int dir
     }
   }
   if (contents.has_journal) {
-    const InputFile file = InputFile::open_at(call, directory, kJournal, joined(path, kJournal));
+    const base::InputFile file =
+        base::InputFile::open_at(call, directory, kJournal, base::joined_path(path, kJournal));
     Journal journal = read_journal(file, manifest.entries.size());
     contents.open = std::move(journal.open);
     contents.damage.insert(contents.damage.end(), journal.damage.begin(), journal.damage.end());
@@ -129,16 +131,17 @@ void write_manifest(const std::string& call, const std::string& path, int direct
   const std::string json = to_json(manifest);
   constexpr const char* kTemporary = "manifest.json.part";
   ::unlinkat(directory, kTemporary, 0);
-  Descriptor fd(::openat(directory, kTemporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!fd.valid()) io_error(call, "create", joined(path, kTemporary), errno);
-  OutputFile file(call, joined(path, kTemporary), std::move(fd));
+  base::Descriptor fd(
+      ::openat(directory, kTemporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd.valid()) base::io_error(call, "create", base::joined_path(path, kTemporary), errno);
+  base::OutputFile file(call, base::joined_path(path, kTemporary), std::move(fd));
   file.write(json.data(), json.size());
   file.close(sync);
   if (::renameat(directory, kTemporary, directory, kManifest) != 0) {
-    io_error(call, "replace", joined(path, kManifest), errno);
+    base::io_error(call, "replace", base::joined_path(path, kManifest), errno);
   }
   if (sync && ::fsync(directory) != 0 && errno != EINVAL && errno != ENOTSUP)
-    io_error(call, "fsync", path, errno);
+    base::io_error(call, "fsync", path, errno);
 }
 
 }  // namespace torchtap::storage::detail

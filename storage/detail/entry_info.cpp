@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 
 namespace torchtap::storage::detail {

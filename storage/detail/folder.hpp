@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
 #include <torchtap/storage/file.hpp>
 
 namespace torchtap::storage::detail {
@@ -12,7 +12,7 @@ namespace torchtap::storage::detail {
 /// The open descriptor refers to the loaded directory even if another one takes its name.
 struct Folder {
   std::string path;
-  Descriptor fd;  // none for a single file
+  base::Descriptor fd;  // none for a single file
   LoadOptions options;
 };
 

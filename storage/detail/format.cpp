@@ -1,13 +1,13 @@
 // The check of format numbers.
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/format.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/version.hpp>
 
 namespace torchtap::storage::detail {
 
-void check_format(const InputFile& file, const char* what, std::int64_t found, std::int64_t known) {
-  const std::string why = core::detail::unreadable_format(what, found, known);
+void check_format(const base::InputFile& file, const char* what, std::int64_t found, std::int64_t known) {
+  const std::string why = base::unreadable_format(what, found, known);
   if (why.empty()) return;
   if (found < 1) file.bad(why);
   throw NewerFormat({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -19,7 +19,7 @@ class NewerFormat : public c10::ValueError {
 
 /// Throws `NewerFormat` if the number that `file` has for `what` is larger than `known`, and
 /// `c10::ValueError` if it is not positive.
-void check_format(const InputFile& file, const char* what, std::int64_t found, std::int64_t known);
+void check_format(const base::InputFile& file, const char* what, std::int64_t found, std::int64_t known);
 
 /// The version of this library: "0.1.0".
 const char* library_version() noexcept;

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/folder.hpp>
 #include <torchtap/storage/detail/joined.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
@@ -17,7 +17,7 @@ namespace torchtap::storage::detail {
 /// What joining needs of an entry beyond what it shows.
 struct EntryAccess {
   static const Description& description(const RecordedEntry& entry) { return *entry.description_; }
-  static InputFile open(const RecordedEntry& entry, const std::string& name) {
+  static base::InputFile open(const RecordedEntry& entry, const std::string& name) {
     return entry.open("merge", name);
   }
 };
@@ -56,7 +56,7 @@ std::string lacking(const Recording& from, const std::vector<Key>& keys,
   return text.empty() ? "none" : text;
 }
 
-void copy(const InputFile& from, OutputFile& to) {
+void copy(const base::InputFile& from, base::OutputFile& to) {
   constexpr std::uint64_t kPiece = 1 << 20;
   std::vector<char> piece(static_cast<std::size_t>(std::min(from.size(), kPiece)));
   for (std::uint64_t at = 0; at < from.size(); at += kPiece) {
@@ -70,12 +70,12 @@ void copy(const InputFile& from, OutputFile& to) {
 void add_unspooled(const RecordedEntry& entry, std::vector<ShardToSave>& shards) {
   const std::string& name = EntryAccess::description(entry).file;
   if (name.empty()) return;
-  const auto file = std::make_shared<InputFile>(EntryAccess::open(entry, name));
+  const auto file = std::make_shared<base::InputFile>(EntryAccess::open(entry, name));
   const auto add = [&](std::int64_t slot, const core::Value& value) {
     ShardToSave shard{describe_shard(*file, value), nullptr};
     shard.info.slot = slot;
     // Read again when it is written, so that only one entry of one recording is in memory.
-    shard.write = [entry, slot](OutputFile& to) {
+    shard.write = [entry, slot](base::OutputFile& to) {
       const core::Value all = entry.value();
       write_value(to, slot < 0 ? all : all.at(std::to_string(slot)));
     };
@@ -137,8 +137,9 @@ ShardedEntry with_all_shards(const JoinedEntry& joined) {
     whole.dropped += description.dropped;
     for (const ShardInfo& info : description.shards) {
       // Opened when it is copied: a recording may have more shards than a process may have files.
-      whole.shards.push_back(
-          {info, [entry, name = info.file](OutputFile& to) { copy(EntryAccess::open(entry, name), to); }});
+      whole.shards.push_back({info, [entry, name = info.file](base::OutputFile& to) {
+                                copy(EntryAccess::open(entry, name), to);
+                              }});
     }
     if (description.shards.empty()) add_unspooled(entry, whole.shards);
   }

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
@@ -64,7 +64,7 @@ std::string line(const char* what, const T& object) {
     if (c != '\n') json += c;  // between values: within strings it is escaped
   }
   char sum[16];
-  std::snprintf(sum, sizeof sum, "%08x ", crc32(0, json.data(), json.size()));
+  std::snprintf(sum, sizeof sum, "%08x ", base::crc32(0, json.data(), json.size()));
   return sum + json + "\n";
 }
 
@@ -108,7 +108,7 @@ void check_open(const OpenShard& shard) {
 }
 
 /// Adds a line to `journal`. `most` is the largest number of entries that is possible.
-void take(Journal& journal, const InputFile& file, const std::string& json, std::size_t most) {
+void take(Journal& journal, const base::InputFile& file, const std::string& json, std::size_t most) {
   if (nests_deeper(json, kDeepest)) throw std::length_error("it nests too deep");
   const std::string what = json.substr(0, json.find(':'));
   if (what == "{\"recording\"") {
@@ -156,7 +156,7 @@ bool nests_deeper(const std::string& json, int most) {
   return false;
 }
 
-Journal read_journal(const InputFile& file, std::size_t known) {
+Journal read_journal(const base::InputFile& file, std::size_t known) {
   const std::string text = file.read_all(kLargestJournal);
   const std::size_t most = known + static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   Journal journal;
@@ -168,7 +168,7 @@ Journal read_journal(const InputFile& file, std::size_t known) {
     const std::string sum = text.substr(at, std::min<std::size_t>(9, end - at));
     const std::string json = text.substr(std::min(at + 9, end), end - std::min(at + 9, end));
     char expected[16];
-    std::snprintf(expected, sizeof expected, "%08x ", crc32(0, json.data(), json.size()));
+    std::snprintf(expected, sizeof expected, "%08x ", base::crc32(0, json.data(), json.size()));
     if (sum != expected || end == text.size()) {
       torn.push_back(c10::str("line ", number, " of its journal is damaged"));
     } else {

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 
 namespace torchtap::storage::detail {
@@ -54,7 +54,7 @@ bool nests_deeper(const std::string& json, int most);
 /// Reads a journal. Invalid lines are listed under `damage` and left out. So are lines whose entry index is
 /// too large: at least `known`, the number of entries in the manifest, plus the number of lines. Throws
 /// `NewerFormat` for a journal of a newer schema.
-Journal read_journal(const InputFile& file, std::size_t known);
+Journal read_journal(const base::InputFile& file, std::size_t known);
 
 /// Make the lines of a journal.
 std::string journal_head(const std::string& created);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/detail/manifest.hpp>
@@ -34,7 +34,7 @@ std::string to_json(Manifest manifest) {
   return stream.str() + "\n";
 }
 
-Manifest from_json(const InputFile& file) {
+Manifest from_json(const base::InputFile& file) {
   const std::string text = file.read_all(kLargestManifest);
   if (nests_deeper(text, kDeepestManifest)) file.bad("it nests deeper than any manifest; it is damaged");
   Manifest manifest;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 
 namespace torchtap::storage::detail {
@@ -22,6 +22,6 @@ struct Manifest {
 /// `schema` and `library` are filled in.
 std::string to_json(Manifest manifest);
 /// Throws `c10::ValueError` if `file` is not a manifest, `NewerFormat` for one of a newer schema.
-Manifest from_json(const InputFile& file);
+Manifest from_json(const base::InputFile& file);
 
 }  // namespace torchtap::storage::detail

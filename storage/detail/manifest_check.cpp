@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/dtype.hpp>
@@ -54,7 +54,7 @@ std::string wrong_shape(const ShapeSummary& form, bool one, std::int64_t count, 
 /// Checks one entry; throws `c10::ValueError` for impossible claims.
 class EntryCheck {
  public:
-  EntryCheck(const InputFile& file, const Description& part, std::int64_t index,
+  EntryCheck(const base::InputFile& file, const Description& part, std::int64_t index,
              std::unordered_set<std::string>& files)
       : file_(file), part_(part), index_(index), files_(files) {}
 
@@ -160,7 +160,7 @@ class EntryCheck {
     if (!wrong.empty()) file_.bad(name + wrong);
   }
 
-  const InputFile& file_;
+  const base::InputFile& file_;
   const Description& part_;
   const std::int64_t index_;
   std::unordered_set<std::string>& files_;
@@ -168,7 +168,7 @@ class EntryCheck {
 
 /// Recordings have no expanded tensors: a tensor that is larger than its file is a view that repeats a few
 /// elements.
-void check_tensors(const InputFile& file, const core::Value& value) {
+void check_tensors(const base::InputFile& file, const core::Value& value) {
   each_tensor(value, [&](const at::Tensor& tensor) {
     if (static_cast<std::uint64_t>(tensor.nbytes()) <= file.size()) return;
     file.bad(c10::str("it claims a tensor of shape ", tensor.sizes(), ", which is ", tensor.nbytes(),
@@ -178,7 +178,7 @@ void check_tensors(const InputFile& file, const core::Value& value) {
 
 }  // namespace
 
-void check_manifest(const InputFile& file, Manifest& manifest, std::vector<std::string>* damage) {
+void check_manifest(const base::InputFile& file, Manifest& manifest, std::vector<std::string>* damage) {
   const auto size = static_cast<std::int64_t>(manifest.entries.size());
   if (manifest.count != size) {
     file.bad(c10::str("it claims ", manifest.count, " entries and lists ", size));
@@ -196,7 +196,7 @@ void check_manifest(const InputFile& file, Manifest& manifest, std::vector<std::
   }
 }
 
-void check_value(const InputFile& file, const Description& part, const core::Value& value) {
+void check_value(const base::InputFile& file, const Description& part, const core::Value& value) {
   Entry entry;
   entry.value = value;
   const Description found = describe(entry, 0);
@@ -217,7 +217,7 @@ void check_value(const InputFile& file, const Description& part, const core::Val
   check_tensors(file, value);
 }
 
-ShardInfo describe_shard(const InputFile& file, const core::Value& value) {
+ShardInfo describe_shard(const base::InputFile& file, const core::Value& value) {
   ShardInfo shard;
   const bool stacked = value.is_tensor() && value.tensor().defined() && value.tensor().dim() > 0;
   if (stacked) {
@@ -243,7 +243,7 @@ ShardInfo describe_shard(const InputFile& file, const core::Value& value) {
   return shard;
 }
 
-void check_shard(const InputFile& file, const ShardInfo& said, const core::Value& value) {
+void check_shard(const base::InputFile& file, const ShardInfo& said, const core::Value& value) {
   const ShardInfo found = describe_shard(file, value);
   if (found.samples != said.samples) {
     file.bad(c10::str("it holds ", value.describe(), ", and the manifest says ", said.samples, " samples"));

@@ -9,8 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
 
@@ -46,7 +46,7 @@ void check(const std::string& call, const std::string& where, const core::Value&
                        ", dtype ", tensor.scalar_type(), " and device ", tensor.device(),
                        ", which has no plain bytes to save; convert it first, e.g. with to_dense() or "
                        "dequantize().");
-      TORCH_CHECK_TYPE(core::detail::dtype_by_type(tensor.scalar_type()) != nullptr, call, ": ", where,
+      TORCH_CHECK_TYPE(base::dtype_by_type(tensor.scalar_type()) != nullptr, call, ": ", where,
                        " is a tensor of dtype ", tensor.scalar_type(),
                        ", which torch.load cannot read; convert it first, e.g. with to(at::kFloat).");
       return;
@@ -92,7 +92,7 @@ class Pickler {
       const StoredRun& run = runs.front();
       std::vector<std::int64_t> sizes{run.count};
       sizes.insert(sizes.end(), run.sizes.begin(), run.sizes.end());
-      view(*core::detail::dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset, sizes);
+      view(*base::dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset, sizes);
     } else {
       out_ += "](";
       for (const StoredRun& run : runs) {
@@ -100,8 +100,8 @@ class Pickler {
         for (const auto extent : run.sizes) size *= extent;
         for (std::int64_t i = 0; i < run.count; ++i) {
           if (run.defined) {
-            view(*core::detail::dtype_by_type(run.dtype), run.key, run.storage_elements,
-                 run.offset + i * size, run.sizes);
+            view(*base::dtype_by_type(run.dtype), run.key, run.storage_elements, run.offset + i * size,
+                 run.sizes);
           } else {
             out_ += 'N';
           }
@@ -183,8 +183,8 @@ class Pickler {
       known = places_.find(identity);
     }
     const auto [record, offset] = known->second;
-    view(*core::detail::dtype_by_type(tensor.scalar_type()), std::to_string(record), elements_[record],
-         offset, tensor.sizes());
+    view(*base::dtype_by_type(tensor.scalar_type()), std::to_string(record), elements_[record], offset,
+         tensor.sizes());
   }
 
   /// Stores a tensor in a record, together with the small ones of its dtype behind it: a record costs more
@@ -216,8 +216,8 @@ class Pickler {
   }
 
   /// Writes a contiguous tensor of `sizes` that begins at `offset` in a storage of `elements`.
-  void view(const core::detail::Dtype& dtype, const std::string& key, std::int64_t elements,
-            std::int64_t offset, c10::IntArrayRef sizes) {
+  void view(const base::Dtype& dtype, const std::string& key, std::int64_t elements, std::int64_t offset,
+            c10::IntArrayRef sizes) {
     const bool typed = dtype.storage != nullptr;
     global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
     out_ += '(';  // the arguments

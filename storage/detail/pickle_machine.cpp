@@ -2,7 +2,7 @@
 #include <cstring>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/pickle_machine.hpp>
 
 namespace torchtap::storage::detail {

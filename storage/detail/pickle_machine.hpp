@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/dtypes.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -40,13 +40,12 @@ struct Node {
   Kind kind = Kind::none;
   std::int64_t integer = 0;  // also a boolean, and how many elements a storage has
   double real = 0;
-  std::string text;          // also the name of a global, and of the class of a foreign object
-  std::vector<Node*> items;  // of a dict: key, value, key, value …
-  at::Tensor tensor;         // of a storage: its bytes
-  const core::detail::Dtype* dtype =
-      nullptr;             // of a storage, null if it is untyped; of a global, if it is a dtype
-  std::size_t number = 0;  // how many were made before it,
-  std::size_t begin = 0;   // and before the first of its items
+  std::string text;                    // also the name of a global, and of the class of a foreign object
+  std::vector<Node*> items;            // of a dict: key, value, key, value …
+  at::Tensor tensor;                   // of a storage: its bytes
+  const base::Dtype* dtype = nullptr;  // of a storage, null if it is untyped; of a global, if it is a dtype
+  std::size_t number = 0;              // how many were made before it,
+  std::size_t begin = 0;               // and before the first of its items
 };
 
 /// "a list", "None" …, for messages.
@@ -62,7 +61,7 @@ class PickleMachine {
 
   /// `file` is for messages and must outlive the machine.
   /// With `foreign`, what it cannot read becomes a foreign object where the pickle can go on.
-  PickleMachine(const InputFile& file, std::string bytes, bool foreign)
+  PickleMachine(const base::InputFile& file, std::string bytes, bool foreign)
       : file_(file), bytes_(std::move(bytes)), foreign_(foreign) {}
   virtual ~PickleMachine() = default;
 
@@ -82,7 +81,7 @@ class PickleMachine {
   Node& foreign(const std::string& name);
   bool takes_foreign() const noexcept { return foreign_; }
   std::size_t size() const noexcept { return bytes_.size(); }
-  const InputFile& file() const noexcept { return file_; }
+  const base::InputFile& file() const noexcept { return file_; }
   [[noreturn]] void bad(const std::string& reason) const;
   [[noreturn]] void damaged() const { bad("its pickle is damaged"); }
 
@@ -112,7 +111,7 @@ class PickleMachine {
   void recall(std::uint64_t index);
   Node& instead_of_arguments(Node& result, std::size_t begin);
 
-  const InputFile& file_;
+  const base::InputFile& file_;
   const std::string bytes_;
   const bool foreign_;
   std::size_t at_ = 0;

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pt.hpp>
@@ -13,7 +13,7 @@ namespace torchtap::storage::detail {
 namespace {
 
 /// Throws for an empty file and for formats of PyTorch that are not zip containers, and says what to do.
-void check_kind(const InputFile& file) {
+void check_kind(const base::InputFile& file) {
   char head[16] = {};
   file.read_at(0, head, static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), sizeof head)));
   if (file.size() == 0) file.bad("it is empty");
@@ -35,7 +35,7 @@ constexpr std::int64_t kFormat = 1;  // of what torchtap adds to PyTorch's forma
 constexpr const char* kFormatRecord = "torchtap/format";
 
 /// Throws for a file of a newer format. PyTorch's own files have no such record.
-void check_torchtap(const InputFile& file, const ZipReader& records) {
+void check_torchtap(const base::InputFile& file, const ZipReader& records) {
   if (!records.has(kFormatRecord)) return;
   const std::string text = records.size(kFormatRecord) < 16 ? records.read(kFormatRecord) : "";
   std::int64_t format = 0;
@@ -57,7 +57,8 @@ const std::vector<std::pair<std::string, std::string>>& fixed_records() {
   return records;
 }
 
-void write_value(OutputFile& file, const core::Value& value, const std::vector<core::SavedSink>& state) {
+void write_value(base::OutputFile& file, const core::Value& value,
+                 const std::vector<core::SavedSink>& state) {
   ZipWriter zip(file);
   const std::string pickled = pickle(value, [&](const std::string& name, const void* data, std::size_t size) {
     zip.record(name, data, size);
@@ -71,7 +72,7 @@ void write_value(OutputFile& file, const core::Value& value, const std::vector<c
   zip.finish();
 }
 
-core::Value read_value(const InputFile& file, const LoadOptions& options) {
+core::Value read_value(const base::InputFile& file, const LoadOptions& options) {
   check_kind(file);
   const ZipReader records(file);
   if (records.has("constants.pkl") || records.has_folder("code/")) {
@@ -87,7 +88,7 @@ core::Value read_value(const InputFile& file, const LoadOptions& options) {
   return unpickle(file, records, options);
 }
 
-std::vector<core::SavedSink> read_state(const InputFile& file) {
+std::vector<core::SavedSink> read_state(const base::InputFile& file) {
   const ZipReader records(file);
   check_torchtap(file, records);
   if (records.has(state_record(0, "recipe")) && !records.has(kFormatRecord)) {

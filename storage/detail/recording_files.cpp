@@ -7,7 +7,7 @@
 #include <regex>
 #include <thread>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 
 namespace torchtap::storage::detail {
@@ -41,8 +41,9 @@ namespace {
 
 /// Nothing if another process holds a lock that excludes this one.
 std::optional<RecordingLock> locked(const std::string& path, int how) noexcept {
-  const auto lock = [&](const char* name, Descriptor& fd) {
-    fd = Descriptor(::open((path + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const auto lock = [&](const char* name, base::Descriptor& fd) {
+    fd =
+        base::Descriptor(::open((path + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     return !fd.valid() || ::flock(fd.get(), how | LOCK_NB) == 0 || errno != EWOULDBLOCK;
   };
   RecordingLock taken;

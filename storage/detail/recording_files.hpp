@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/disk.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -35,7 +35,7 @@ TORCHTAP_API bool is_recording_file(const std::string& name);
 /// Locks the recording in a folder for a spool: its journal, which a spool holds that writes there, and its
 /// manifest, which a spool holds that is about to replace it. Nothing if another process has locked it.
 struct RecordingLock {
-  Descriptor journal, manifest;
+  base::Descriptor journal, manifest;
 };
 std::optional<RecordingLock> lock_recording(const std::string& path) noexcept;
 /// Whether a running process spools to this folder, or to another one that is to replace it.

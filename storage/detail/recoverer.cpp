@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/contents.hpp>
 #include <torchtap/storage/detail/format.hpp>
 #include <torchtap/storage/detail/manifest_check.hpp>
@@ -69,14 +69,14 @@ class Recoverer {
     lost_.clear();
   }
 
-  InputFile open(const std::string& name) const {
-    return InputFile::open_at(kCall, directory_, name, path_ + "/" + name);
+  base::InputFile open(const std::string& name) const {
+    return base::InputFile::open_at(kCall, directory_, name, path_ + "/" + name);
   }
 
   /// Describes the file of a shard; nothing, with the reason in `why`, if it is damaged.
   std::optional<ShardInfo> read(const std::string& name, std::int64_t slot, std::string& why) const {
     try {
-      const InputFile file = open(name);
+      const base::InputFile file = open(name);
       ShardInfo found = describe_shard(file, read_value(file));
       found.file = name;
       found.slot = slot;
@@ -93,7 +93,7 @@ class Recoverer {
   /// What is wrong with the file of an entry that was not spooled; "" if nothing is.
   std::string wrong_file(const Description& said) const {
     try {
-      const InputFile file = open(said.file);
+      const base::InputFile file = open(said.file);
       check_value(file, said, read_value(file));
       read_state(file);
     } catch (const NewerFormat&) {
@@ -147,7 +147,7 @@ class Recoverer {
 
   /// Adds complete shards that the journal does not list yet.
   void adopt_orphans() {
-    for (const auto& name : list(kCall, path_)) {
+    for (const auto& name : base::names_in(kCall, path_)) {
       const auto place = parse_shard_name(name);
       if (!place.has_value() || is_part(name) || claimed_.count(name) != 0) continue;
       std::string why = "the journal names no entry " + std::to_string(place->entry);
@@ -167,8 +167,8 @@ class Recoverer {
     auto folder = std::make_shared<ShardFolder>();
     folder->call = kCall;
     folder->path = path_;
-    folder->fd = Descriptor(::fcntl(directory_, F_DUPFD_CLOEXEC, 0));
-    for (const auto& name : list(kCall, path_)) {
+    folder->fd = base::Descriptor(::fcntl(directory_, F_DUPFD_CLOEXEC, 0));
+    for (const auto& name : base::names_in(kCall, path_)) {
       const auto place = parse_shard_name(name);
       if (place.has_value() && is_part(name)) adopt_part(folder, name, *place);
     }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 #include <torchtap/storage/entry.hpp>
 #include <torchtap/storage/file.hpp>
@@ -18,7 +18,7 @@ namespace torchtap::storage::detail {
 /// A shard of a recording that is being saved.
 struct ShardToSave {
   ShardInfo info;  ///< without `file` and `bytes`
-  std::function<void(OutputFile& file)> write;
+  std::function<void(base::OutputFile& file)> write;
 };
 
 /// An entry whose samples stay in shards.

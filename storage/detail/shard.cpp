@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pt.hpp>
 #include <torchtap/storage/detail/shard.hpp>
@@ -17,7 +17,7 @@ namespace {
 
 /// Reads `size` bytes from `offset` on, piece by piece, and hands each piece over with its offset.
 template <class Take>
-void each_piece(const InputFile& file, std::uint64_t offset, std::uint64_t size, const Take& take) {
+void each_piece(const base::InputFile& file, std::uint64_t offset, std::uint64_t size, const Take& take) {
   std::vector<char> buffer(std::size_t{1} << 20);
   for (std::uint64_t done = 0; done < size;) {
     const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), size - done));
@@ -46,9 +46,9 @@ std::string Shard::path() const {
 int Shard::open() {
   if (fd_.valid()) return fd_.get();
   const std::string name = name_ + (placed_ ? ".pt" : ".part");
-  fd_ = Descriptor(::openat(folder_->fd.get(), name.c_str(),
-                            O_RDWR | O_CLOEXEC | O_NOFOLLOW | (created_ ? 0 : O_CREAT | O_EXCL), 0666));
-  if (!fd_.valid()) io_error(folder_->call, created_ ? "open" : "create", path(), errno);
+  fd_ = base::Descriptor(::openat(folder_->fd.get(), name.c_str(),
+                                  O_RDWR | O_CLOEXEC | O_NOFOLLOW | (created_ ? 0 : O_CREAT | O_EXCL), 0666));
+  if (!fd_.valid()) base::io_error(folder_->call, created_ ? "open" : "create", path(), errno);
   created_ = true;
   return fd_.get();
 }
@@ -56,7 +56,7 @@ int Shard::open() {
 void Shard::write_at(std::uint64_t offset, const void* data, std::size_t size) {
   const int fd = open();
   try {
-    detail::write_at(folder_->call, path(), fd, offset, data, size);
+    base::write_at(folder_->call, path(), fd, offset, data, size);
   } catch (...) {
     // The next attempt opens the file again. The descriptor is not closed if it refers to another file by
     // now.
@@ -65,7 +65,7 @@ void Shard::write_at(std::uint64_t offset, const void* data, std::size_t size) {
     const bool ours = ::fstat(fd, &open_file) == 0 && ::stat(path().c_str(), &named) == 0 &&
                       open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
     if (!ours) fd_.release();
-    fd_ = Descriptor();
+    fd_ = base::Descriptor();
     throw;
   }
 }
@@ -91,7 +91,7 @@ void Shard::write(c10::ScalarType dtype, const void* data, std::size_t size) {
   begin(dtype);
   Part& part = parts_.back();
   write_at(part.data_at + part.record.size, data, size);
-  part.record.crc = crc32(part.record.crc, data, size);
+  part.record.crc = base::crc32(part.record.crc, data, size);
   part.record.size += size;
 }
 
@@ -100,7 +100,8 @@ void Shard::reopen() {
   const std::string nothing(4, '\0');
   write_at(0, nothing.data(), nothing.size());
   const std::uint64_t end = parts_.empty() ? 0 : parts_.back().data_at + parts_.back().record.size;
-  if (::ftruncate(open(), static_cast<::off_t>(end)) != 0) io_error(folder_->call, "truncate", path(), errno);
+  if (::ftruncate(open(), static_cast<::off_t>(end)) != 0)
+    base::io_error(folder_->call, "truncate", path(), errno);
   file_size_ = 0;
 }
 
@@ -167,7 +168,7 @@ void Shard::complete() {
     at = each.data_at + each.record.size;
   }
   const auto append = [&](const std::string& name, const std::string& data) {
-    ZipRecord record{"archive/" + name, crc32(0, data.data(), data.size()), data.size(), at};
+    ZipRecord record{"archive/" + name, base::crc32(0, data.data(), data.size()), data.size(), at};
     const std::uint64_t data_at = place_record(record);
     const std::string bytes = local_header(record, data_at) + data;
     write_at(at, bytes.data(), bytes.size());
@@ -181,7 +182,7 @@ void Shard::complete() {
   file_size_ = at + directory.size();
   // A failed write may have left bytes behind the end.
   if (::ftruncate(open(), static_cast<::off_t>(file_size_)) != 0) {
-    io_error(folder_->call, "truncate", path(), errno);
+    base::io_error(folder_->call, "truncate", path(), errno);
   }
 }
 
@@ -189,18 +190,18 @@ void Shard::sync() {
   if (suspect_) rewrite();
   if (::fsync(open()) == 0) return;
   suspect_ = true;
-  io_error(folder_->call, "fsync", path(), errno);
+  base::io_error(folder_->call, "fsync", path(), errno);
 }
 
 // Writes everything again: after a failed fsync, the system takes pages for written that are not, and the
 // next fsync succeeds without them.
 void Shard::rewrite() {
-  const InputFile file(folder_->call, path(), Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
+  const base::InputFile file(folder_->call, path(), base::Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
   for (const Part& part : parts_) {
     std::uint32_t crc = 0;
     each_piece(file, part.data_at, part.record.size,
                [&](const char* data, std::size_t count, std::uint64_t at) {
-                 crc = crc32(crc, data, count);
+                 crc = base::crc32(crc, data, count);
                  write_at(at, data, count);
                });
     TORCH_CHECK(crc == part.record.crc, folder_->call, ": the system has lost what was written to \"", path(),
@@ -213,7 +214,7 @@ void Shard::place() {
   if (placed_) return;
   const std::string from = name_ + ".part", to = name_ + ".pt";
   if (::renameat(folder_->fd.get(), from.c_str(), folder_->fd.get(), to.c_str()) != 0) {
-    io_error(folder_->call, "rename", path(), errno);
+    base::io_error(folder_->call, "rename", path(), errno);
   }
   placed_ = true;
 }
@@ -234,7 +235,7 @@ ShardInfo Shard::info() const {
 std::uint64_t Shard::adopt(const Run& kind) {
   created_ = true;
   struct stat status {};
-  if (::fstat(open(), &status) != 0) io_error(folder_->call, "stat", path(), errno);
+  if (::fstat(open(), &status) != 0) base::io_error(folder_->call, "stat", path(), errno);
   begin(kind.dtype);
   Part& part = parts_.back();
   Run run = kind;
@@ -243,7 +244,7 @@ std::uint64_t Shard::adopt(const Run& kind) {
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t left = size > part.data_at ? size - part.data_at : 0;
   // If it was being completed, its first header says where the samples end.
-  const InputFile file(folder_->call, path(), Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
+  const base::InputFile file(folder_->call, path(), base::Descriptor(::fcntl(open(), F_DUPFD_CLOEXEC, 0)));
   std::string header(static_cast<std::size_t>(std::min(size, part.data_at)), '\0');
   file.read_at(0, header.data(), header.size());
   if (const auto claimed = record_size(header)) left = std::min(left, *claimed);
@@ -254,7 +255,7 @@ std::uint64_t Shard::adopt(const Run& kind) {
   left -= run.bytes();
   part.record.size = run.bytes();
   each_piece(file, part.data_at, part.record.size, [&](const char* data, std::size_t count, std::uint64_t) {
-    part.record.crc = crc32(part.record.crc, data, count);
+    part.record.crc = base::crc32(part.record.crc, data, count);
   });
   commit({run});
   return left;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
 #include <torchtap/storage/detail/entry_info.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/zip.hpp>
@@ -31,7 +31,7 @@ struct Run {
 struct ShardFolder {
   std::string call;
   std::string path;
-  Descriptor fd;
+  base::Descriptor fd;
 };
 
 /// A `.pt` file that grows sample by sample: the bytes of samples are written as they arrive, zip headers and
@@ -68,7 +68,7 @@ class Shard {
 
   bool is_open() const noexcept { return fd_.valid(); }
   /// Closes the file until it is written to again.
-  void release() noexcept { fd_ = Descriptor(); }
+  void release() noexcept { fd_ = base::Descriptor(); }
 
   /// Whether something was written and not committed.
   bool dirty() const noexcept { return dirty_; }
@@ -95,7 +95,7 @@ class Shard {
   std::shared_ptr<const ShardFolder> folder_;
   std::string name_;
   std::int64_t slot_;
-  Descriptor fd_;
+  base::Descriptor fd_;
   bool created_ = false;
   bool placed_ = false;
   bool suspect_ = false;  // fsync failed, so the system may have lost pages

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
 #include <torchtap/storage/dtype.hpp>
@@ -25,10 +25,10 @@ constexpr std::size_t kOpenFiles = 64;
 
 void Spool::Impl::log(const std::string& lines, bool sync) {
   // At a fixed offset, so that a retry overwrites an incomplete line.
-  detail::write_at("spool", where() + "/" + detail::kJournal, journal.get(), journal_size, lines.data(),
-                   lines.size());
+  base::write_at("spool", where() + "/" + detail::kJournal, journal.get(), journal_size, lines.data(),
+                 lines.size());
   if (sync && ::fsync(journal.get()) != 0) {
-    detail::io_error("spool", "fsync", where() + "/" + detail::kJournal, errno);
+    base::io_error("spool", "fsync", where() + "/" + detail::kJournal, errno);
   }
   journal_size += lines.size();
 }
@@ -148,7 +148,7 @@ void Spool::Impl::seal(const Lanes& lanes) {
     lines += detail::journal_shard(stream->index, sealed.back().second);
   }
   if (options.sync() && ::fsync(folder->fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
-    detail::io_error("spool", "fsync", where(), errno);
+    base::io_error("spool", "fsync", where(), errno);
   log(lines, options.sync());
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     auto& [stream, info] = sealed[i];

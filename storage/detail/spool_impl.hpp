@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/process.hpp>
+#include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/contents.hpp>
-#include <torchtap/storage/detail/disk.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/shard.hpp>
-#include <torchtap/storage/detail/staging.hpp>
 #include <torchtap/storage/spool.hpp>
 
 namespace torchtap::storage {
@@ -89,14 +89,14 @@ struct Spool::Impl {
   std::shared_ptr<detail::ShardFolder> folder;
   bool made = false;  // the directory, by this spool
   // Where a recording is to be replaced: the folder beside it that takes the samples until they are whole.
-  std::unique_ptr<detail::Staging> staging;
+  std::unique_ptr<base::Staging> staging;
   std::atomic<bool> aside{false};  // whether the folder is still there
   std::string aside_path;
   std::optional<detail::RecordingLock> replaced;
-  detail::Descriptor journal;
+  base::Descriptor journal;
   std::uint64_t journal_size = 0;
   std::string created;
-  const core::detail::MadeHere made_here;
+  const base::MadeHere made_here;
 
   std::mutex streams_mutex;
   std::deque<std::unique_ptr<Stream>> streams;
@@ -126,7 +126,7 @@ struct Spool::Impl {
   void open(const std::string& path);
   void check_options() const;
   std::vector<std::string> take_directory(const std::string& path, bool there);
-  void open_aside(const detail::Target& target, const std::string& path);
+  void open_aside(const base::Target& target, const std::string& path);
   void put_in_place();
   bool has_samples();
   const std::string& where() const noexcept { return aside ? aside_path : directory; }

@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <iterator>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/recoverer.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
-#include <torchtap/storage/detail/staging.hpp>
 
 namespace torchtap::storage {
 namespace {
@@ -33,21 +33,21 @@ void Spool::Impl::check_options() const {
 std::vector<std::string> Spool::Impl::take_directory(const std::string& path, bool there) {
   if (!there) {
     if (::mkdir(directory.c_str(), 0777) != 0)
-      detail::io_error(kCall, "create the directory", directory, errno);
+      base::io_error(kCall, "create the directory", directory, errno);
     made = true;
   }
   folder = std::make_shared<detail::ShardFolder>();
   folder->call = kCall;
   folder->path = directory;
-  folder->fd = detail::Descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder->fd.valid()) detail::io_error(kCall, "open", directory, errno);
-  std::vector<std::string> names = detail::list(kCall, directory);
+  folder->fd = base::Descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder->fd.valid()) base::io_error(kCall, "open", directory, errno);
+  std::vector<std::string> names = base::names_in(kCall, directory);
   std::vector<std::string> foreign;
   std::copy_if(names.begin(), names.end(), std::back_inserter(foreign),
                [](const std::string& name) { return !detail::is_recording_file(name); });
   if (foreign.size() > 5) foreign.resize(5);
   TORCH_CHECK_VALUE(foreign.empty(), kCall, ": \"", path, "\" holds files that are no part of a recording (",
-                    core::detail::quoted(foreign), " …). Choose another directory, for example \"", path,
+                    base::quoted(foreign), " …). Choose another directory, for example \"", path,
                     "/recording\" with mkdir(true).");
   TORCH_CHECK_VALUE(!detail::is_spooling(directory), kCall, ": \"", path,
                     "\" is being written to by another recorder; spool to a directory of its own.");
@@ -61,21 +61,21 @@ std::vector<std::string> Spool::Impl::take_directory(const std::string& path, bo
 /// Locks the directory before anything in it is changed.
 void Spool::Impl::lock_journal(const std::string& path) {
   const std::string name = where() + "/" + detail::kJournal;
-  journal = detail::Descriptor(::openat(folder->fd.get(), detail::kJournal,
-                                        O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
-  if (!journal.valid()) detail::io_error(kCall, "create", name, errno);
+  journal = base::Descriptor(::openat(folder->fd.get(), detail::kJournal,
+                                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+  if (!journal.valid()) base::io_error(kCall, "create", name, errno);
   TORCH_CHECK_VALUE(::flock(journal.get(), LOCK_EX | LOCK_NB) == 0, kCall, ": \"", path,
                     "\" is being written to by another recorder; spool to a directory of its own.");
 }
 
 /// Begins a folder beside the recording, which stays as it is until the new one is put in its place.
-void Spool::Impl::open_aside(const detail::Target& target, const std::string& path) {
-  detail::check_exchangeable(kCall, directory);
+void Spool::Impl::open_aside(const base::Target& target, const std::string& path) {
+  base::check_exchangeable(kCall, directory);
   replaced = detail::lock_recording(directory);
   TORCH_CHECK_VALUE(replaced.has_value(), kCall, ": \"", path,
                     "\" is being written to by another recorder; spool to a directory of its own.");
-  detail::sweep(target, detail::is_recording_file);
-  staging = std::make_unique<detail::Staging>(kCall, target, detail::is_recording_file);
+  base::sweep(target, detail::is_recording_file);
+  staging = std::make_unique<base::Staging>(kCall, target, detail::is_recording_file);
   aside_path = staging->path();
   aside = true;
   folder->path = aside_path;
@@ -94,11 +94,11 @@ void Spool::Impl::put_in_place() {
 
 void Spool::Impl::open(const std::string& path) {
   check_options();
-  const detail::Target target = detail::resolve(kCall, path, options.mkdir());
+  const base::Target target = base::resolve(kCall, path, options.mkdir());
   directory = target.path();
   bool fresh = false;
   try {
-    detail::put_back(target, detail::is_recording_file, detail::kManifest);
+    base::put_back(target, detail::is_recording_file, detail::kManifest);
     struct stat status {};
     const bool there = ::stat(directory.c_str(), &status) == 0;
     TORCH_CHECK_VALUE(there || options.mkdir(), kCall, ": \"", path,
@@ -112,11 +112,11 @@ void Spool::Impl::open(const std::string& path) {
     created = detail::utc_now();
     if (options.append() && !names.empty()) go_on(/*cut_off=*/!fresh);
     if (::ftruncate(journal.get(), 0) != 0)
-      detail::io_error(kCall, "truncate", where() + "/" + detail::kJournal, errno);
+      base::io_error(kCall, "truncate", where() + "/" + detail::kJournal, errno);
     log(detail::journal_head(created), options.sync());
     if (options.sync() && !aside) {
-      detail::sync_directory(kCall, directory);
-      detail::sync_directory(kCall, target.parent);
+      base::sync_directory(kCall, directory);
+      base::sync_directory(kCall, target.parent);
     }
   } catch (...) {
     if (fresh && !aside) ::unlink((directory + "/" + detail::kJournal).c_str());
@@ -141,7 +141,7 @@ void Spool::Impl::go_on(bool cut_off) {
     waiting[{entry.path, entry.kind}].push_back(streams.back().get());
   }
   announced = streams.size();  // in the manifest
-  for (const auto& name : detail::list(kCall, directory)) {
+  for (const auto& name : base::names_in(kCall, directory)) {
     const auto place = detail::parse_shard_name(name.substr(0, name.rfind('.')) + ".pt");
     if (!place.has_value() || place->entry >= static_cast<std::int64_t>(streams.size())) continue;
     auto& next =

@@ -1,5 +1,5 @@
 // The part of a spool that hands samples to the writer thread.
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
 
 namespace torchtap::storage {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
 
@@ -24,7 +24,7 @@ at::Tensor plain(const at::Tensor& sample) {
       !sample._is_zerotensor()) {
     return sample;
   }
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   at::Tensor tensor = sample.detach();
   if (tensor._is_zerotensor()) tensor = tensor.clone();
   return tensor.resolve_conj().resolve_neg().to(at::kCPU).contiguous();

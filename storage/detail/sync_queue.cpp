@@ -9,7 +9,7 @@
 #include <exception>
 #include <thread>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/sync_queue.hpp>
 
 namespace torchtap::storage::detail {
@@ -38,7 +38,7 @@ int sync(int fd) noexcept {
 SyncQueue::SyncQueue(std::string call, bool sync)
     : call_(std::move(call)), sync_(sync), most_(most_files()) {}
 
-OutputFile SyncQueue::create(const Staging& staging, const std::string& name) {
+base::OutputFile SyncQueue::create(const base::Staging& staging, const std::string& name) {
   if (waiting_.empty()) return staging.create(name);
   try {
     return staging.create(name);
@@ -48,7 +48,7 @@ OutputFile SyncQueue::create(const Staging& staging, const std::string& name) {
   }
 }
 
-void SyncQueue::add(OutputFile file) {
+void SyncQueue::add(base::OutputFile file) {
   if (!sync_) return file.close(/*sync=*/false);
   Waiting next;
   next.fd = file.finish();
@@ -77,7 +77,7 @@ void SyncQueue::wait() {
   work();
   for (auto& thread : threads) thread.join();
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (errors[i] != 0) io_error(call_, "fsync", files[i].path, errors[i]);
+    if (errors[i] != 0) base::io_error(call_, "fsync", files[i].path, errors[i]);
   }
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/storage/detail/disk.hpp>
-#include <torchtap/storage/detail/staging.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/staging.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -22,9 +22,9 @@ class SyncQueue {
   SyncQueue(std::string call, bool sync);
 
   /// Creates a file in the staged folder. If no more files can be opened, calls `wait` first.
-  OutputFile create(const Staging& staging, const std::string& name);
+  base::OutputFile create(const base::Staging& staging, const std::string& name);
   /// Takes over a file that is completely written. Waits for the disk if many files are open.
-  void add(OutputFile file);
+  void add(base::OutputFile file);
   /// Returns when all files are on the disk. Throws `c10::Error` that names the file that could not be
   /// written; the files are closed then, too.
   void wait();
@@ -32,7 +32,7 @@ class SyncQueue {
  private:
   struct Waiting {
     std::string path;
-    Descriptor fd;
+    base::Descriptor fd;
   };
 
   std::string call_;

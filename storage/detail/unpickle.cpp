@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/pickle_machine.hpp>
 #include <torchtap/storage/detail/shape_summary.hpp>
@@ -45,7 +45,7 @@ const std::unordered_set<std::string>& callables() {
 /// Interprets the names that a `.pt` file may use, and makes values of nodes.
 class Unpickler : private PickleMachine {
  public:
-  Unpickler(const InputFile& file, const ZipReader& records, const LoadOptions& options)
+  Unpickler(const base::InputFile& file, const ZipReader& records, const LoadOptions& options)
       : PickleMachine(file, records.read("data.pkl"), options.foreign()),
         records_(records),
         mmap_(options.mmap()) {}
@@ -75,12 +75,12 @@ class Unpickler : private PickleMachine {
         node.kind = Kind::storage;
         return node;
       }
-      node.dtype = core::detail::dtype_by_storage(name);
+      node.dtype = base::dtype_by_storage(name);
       if (node.dtype != nullptr) {
         node.kind = Kind::storage;
         return node;
       }
-      node.dtype = core::detail::dtype_by_name(name);
+      node.dtype = base::dtype_by_name(name);
       if (module == "torch" && node.dtype != nullptr) return node;
     }
     if (takes_foreign()) return foreign(node.text);
@@ -202,7 +202,7 @@ class Unpickler : private PickleMachine {
   }
 
   Node& tensor(const Node& storage, const Node& offset, const Node& size, const Node& stride,
-               const core::detail::Dtype* dtype, const Node* metadata) {
+               const base::Dtype* dtype, const Node* metadata) {
     if (storage.kind != Kind::storage || !storage.tensor.defined() || offset.kind != Kind::integer) damaged();
     if (dtype == nullptr) dtype = storage.dtype;
     if (dtype == nullptr) bad("it holds a tensor without a dtype");
@@ -325,7 +325,7 @@ class Unpickler : private PickleMachine {
 
 }  // namespace
 
-core::Value unpickle(const InputFile& file, const ZipReader& records, const LoadOptions& options) {
+core::Value unpickle(const base::InputFile& file, const ZipReader& records, const LoadOptions& options) {
   return Unpickler(file, records, options).run();
 }
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 
 namespace torchtap::storage::detail {
@@ -63,7 +63,8 @@ std::uint64_t u64(const char* bytes) {
 
 }  // namespace
 
-ZipWriter::ZipWriter(OutputFile& file, std::string archive) : file_(file), archive_(std::move(archive)) {}
+ZipWriter::ZipWriter(base::OutputFile& file, std::string archive)
+    : file_(file), archive_(std::move(archive)) {}
 
 std::uint64_t place_record(const ZipRecord& record) {
   const std::uint64_t header = kLocalHeader + record.name.size() + kLocalZip64 + kPaddingField;
@@ -124,21 +125,21 @@ void ZipWriter::record(const std::string& name, const void* data, std::size_t si
   const auto* bytes = static_cast<const char*>(data);
   ZipRecord entry{archive_ + "/" + name, 0, size, file_.size()};
   const bool small = size <= kChunk;
-  if (small) entry.crc = crc32(0, bytes, size);
+  if (small) entry.crc = base::crc32(0, bytes, size);
   const std::string header = local_header(entry, place_record(entry));
   file_.write(header.data(), header.size());
   if (small) {
     file_.write(bytes, size);
   } else {
     if (size >= kOverlapped) {
-      Checksum checksum(bytes, size, size);
+      base::Checksum checksum(bytes, size, size);
       file_.write(bytes, size);
       entry.crc = checksum.finish();
     } else {
       // One pass over memory: each piece is still in the cache when the system copies it.
       for (std::size_t at = 0; at < size; at += kChunk) {
         const std::size_t piece = std::min(kChunk, size - at);
-        entry.crc = crc32(entry.crc, bytes + at, piece);
+        entry.crc = base::crc32(entry.crc, bytes + at, piece);
         file_.write(bytes + at, piece);
       }
     }
@@ -236,7 +237,7 @@ void ZipReader::read_extra(const std::string& directory, std::size_t at, std::si
   }
 }
 
-ZipReader::ZipReader(const InputFile& file) : file_(file) {
+ZipReader::ZipReader(const base::InputFile& file) : file_(file) {
   const Directory place = find_directory();
   std::string directory(static_cast<std::size_t>(place.size), '\0');
   file.read_at(place.start, directory.data(), directory.size());
@@ -331,7 +332,7 @@ void ZipReader::read(const std::string& name, void* data) const {
   std::uint32_t crc = 0;
   const auto size = static_cast<std::size_t>(record.size);
   if (size >= kOverlapped) {
-    Checksum checksum(bytes, size, 0);
+    base::Checksum checksum(bytes, size, 0);
     for (std::size_t at = 0; at < size;) {
       const std::size_t piece = std::min(kOverlapped, size - at);
       file_.read_at(offset + at, bytes + at, piece);
@@ -341,7 +342,7 @@ void ZipReader::read(const std::string& name, void* data) const {
     crc = checksum.finish();
   } else {
     file_.read_at(offset, bytes, size);
-    crc = crc32(0, bytes, size);
+    crc = base::crc32(0, bytes, size);
   }
   const std::uint32_t expected = checksum(name, record, offset);
   if (expected != 0 && expected != crc) {

@@ -14,8 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/disk.hpp>
 
 namespace torchtap::storage::detail {
 
@@ -42,7 +42,7 @@ std::string zip_directory(const std::vector<ZipRecord>& records, std::uint64_t s
 class ZipWriter {
  public:
   /// `file` must outlive the writer. Records are called "`archive`/name".
-  explicit ZipWriter(OutputFile& file, std::string archive = "archive");
+  explicit ZipWriter(base::OutputFile& file, std::string archive = "archive");
 
   void record(const std::string& name, const void* data, std::size_t size);
   void record(const std::string& name, const std::string& bytes) { record(name, bytes.data(), bytes.size()); }
@@ -50,7 +50,7 @@ class ZipWriter {
   void finish();
 
  private:
-  OutputFile& file_;
+  base::OutputFile& file_;
   std::string archive_;
   std::vector<ZipRecord> entries_;
 };
@@ -61,7 +61,7 @@ class TORCHTAP_API ZipReader {
  public:
   /// Throws `c10::ValueError` if `file` is not such a container or is damaged. `file` must outlive the
   /// reader.
-  explicit ZipReader(const InputFile& file);
+  explicit ZipReader(const base::InputFile& file);
 
   bool has(const std::string& name) const;
   /// The size of a record. Throws `c10::ValueError` if there is none of that name.
@@ -102,7 +102,7 @@ class TORCHTAP_API ZipReader {
   /// The checksum that the file has for a record; 0 if it has none.
   std::uint32_t checksum(const std::string& name, const Record& record, std::uint64_t data) const;
 
-  const InputFile& file_;
+  const base::InputFile& file_;
   std::unordered_map<std::string, Record> records_;
 };
 

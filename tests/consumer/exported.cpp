@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/exported/exported.hpp>
 
 int main() {

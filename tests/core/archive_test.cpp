@@ -8,8 +8,8 @@
 #include <random>
 #include <sstream>
 
+#include <torchtap/base/error.hpp>
 #include <torchtap/core/archive.hpp>
-#include <torchtap/core/detail/error.hpp>
 
 #include "../support.hpp"
 

@@ -3,9 +3,9 @@
 
 #include <random>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
-using namespace torchtap::core::detail;
+using namespace torchtap::base;
 
 namespace {
 

@@ -10,11 +10,11 @@
 #include <thread>
 #include <utility>
 
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/process.hpp>
 
-using torchtap::core::detail::KeptHere;
-using torchtap::core::detail::MadeHere;
-using torchtap::core::detail::NoForks;
+using torchtap::base::KeptHere;
+using torchtap::base::MadeHere;
+using torchtap::base::NoForks;
 
 BOOST_AUTO_TEST_SUITE(process)
 namespace {

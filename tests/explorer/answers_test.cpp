@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
@@ -15,7 +15,7 @@
 
 using namespace support;
 namespace parts = explorer::detail;
-namespace rapid = torchtap::core::detail::rapid;
+namespace rapid = torchtap::base::rapid;
 using torchtap_test::says;
 using torchtap_test::TemporaryDirectory;
 

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <map>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/merge.hpp>

@@ -9,9 +9,9 @@
 #include <iterator>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 
 namespace fuzz {

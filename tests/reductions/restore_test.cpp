@@ -1,6 +1,6 @@
 #include <functional>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "support.hpp"

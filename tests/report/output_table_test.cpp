@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <sstream>
 
-#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/views/text/characters.hpp>
 
 #include "../support.hpp"
 #include "output_support.hpp"
 
 using namespace torchtap_test;
 using report::PrintOptions;
-using torchtap::core::detail::width_of;
+using torchtap::views::text::width_of;
 
 namespace {
 

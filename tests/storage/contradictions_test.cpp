@@ -1,5 +1,5 @@
 // Files and manifests that contradict themselves or each other are errors, never wrong values.
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
 

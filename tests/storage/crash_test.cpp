@@ -8,8 +8,8 @@
 #include <atomic>
 #include <thread>
 
+#include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
-#include <torchtap/storage/detail/staging.hpp>
 
 #include "killed.hpp"
 #include "support.hpp"

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include <torchtap/storage/detail/crc32.hpp>
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/disk.hpp>
 #include <torchtap/storage/detail/pickle.hpp>
 #include <torchtap/storage/detail/zip.hpp>
 
@@ -38,7 +38,7 @@ std::string minimal_file(const TemporaryDirectory& directory, const std::string&
   const std::string path = directory / "crafted.pt";
   write_bytes(path, "");
   {
-    using namespace torchtap::storage::detail;
+    using namespace torchtap::base;
     OutputFile file("test", path, Descriptor(::open(path.c_str(), O_WRONLY | O_TRUNC)));
     ZipWriter zip(file);
     const double numbers[4] = {1, 2, 3, 4};
@@ -71,7 +71,7 @@ std::string tensor_pickle(int numel, int offset, int size, int stride) {
 BOOST_AUTO_TEST_SUITE(file)
 
 BOOST_AUTO_TEST_CASE(crc32_is_that_of_zip_files) {
-  using torchtap::storage::detail::crc32;
+  using torchtap::base::crc32;
   BOOST_TEST(crc32(0, "123456789", 9) == 0xCBF43926u);
   const std::string text(1000, 'x');
   BOOST_TEST(crc32(crc32(0, text.data(), 37), text.data() + 37, 963) == crc32(0, text.data(), 1000));
@@ -80,8 +80,7 @@ BOOST_AUTO_TEST_CASE(crc32_is_that_of_zip_files) {
   const auto* bytes = static_cast<const char*>(noise.data_ptr());
   for (std::size_t at = 0; at < 20; ++at) {
     for (std::size_t size : {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4980}) {
-      BOOST_TEST(crc32(7, bytes + at, size) ==
-                 torchtap::storage::detail::crc32_portable(7, bytes + at, size));
+      BOOST_TEST(crc32(7, bytes + at, size) == torchtap::base::crc32_portable(7, bytes + at, size));
     }
   }
 }
@@ -377,7 +376,7 @@ torch.save({"w": torch.ones(3, 4).t(), "n": [1, 2.5, None, True], 3: (torch.zero
       attempt(path);
     }
     // The container is intact here, so that the damage reaches the unpickler.
-    using namespace torchtap::storage::detail;
+    using namespace torchtap::base;
     const InputFile input = InputFile::open("test", directory / name);
     const std::string pickled = ZipReader(input).read("data.pkl");
     for (int round = 0; round < 8000; ++round) {
@@ -436,7 +435,7 @@ BOOST_AUTO_TEST_CASE(small_tensors_of_a_list_share_records) {
   python(directory,
          "import torch\nread = torch.load('list.pt', weights_only=True)\n"
          "assert torch.stack(read).equal(torch.arange(20000.).unsqueeze(1).expand(20000, 4))\n");
-  const auto zip = torchtap::storage::detail::InputFile::open("test", directory / "round.pt");
+  const auto zip = torchtap::base::InputFile::open("test", directory / "round.pt");
   const torchtap::storage::detail::ZipReader records(zip);
   std::size_t count = 0;
   while (records.has("data/" + std::to_string(count))) ++count;

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <map>
 
+#include <torchtap/base/crc32.hpp>
 #include <torchtap/core/sink.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
 #include <torchtap/storage/merge.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
@@ -16,7 +16,7 @@ using namespace torchtap::storage;
 namespace {
 
 std::uint32_t sum(const std::string& bytes) {
-  return torchtap::storage::detail::crc32(0, bytes.data(), bytes.size());
+  return torchtap::base::crc32(0, bytes.data(), bytes.size());
 }
 
 /// All files of a directory.

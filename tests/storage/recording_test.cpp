@@ -1,5 +1,5 @@
 // Saving and loading recordings.
-#include <torchtap/storage/detail/disk.hpp>
+#include <torchtap/base/disk.hpp>
 
 #include "support.hpp"
 

@@ -14,7 +14,7 @@
 #include <random>
 #include <thread>
 
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
 #include <torchtap/storage/detail/journal.hpp>
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
@@ -867,7 +867,7 @@ BOOST_AUTO_TEST_CASE(what_journals_claim_is_checked) {
   // A line that is not as a journal has them says so in plain words.
   std::string fields = "{\"entry\":[1]}";
   char sum[16];
-  std::snprintf(sum, sizeof sum, "%08x ", torchtap::storage::detail::crc32(0, fields.data(), fields.size()));
+  std::snprintf(sum, sizeof sum, "%08x ", torchtap::base::crc32(0, fields.data(), fields.size()));
   write_bytes(journal_path, good + sum + fields + "\n");
   BOOST_CHECK_EXCEPTION(load(directory / "cut"), c10::ValueError,
                         says({"a field is missing or of another type"}));

@@ -11,17 +11,17 @@
 #include <sstream>
 #include <thread>
 
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/write_file.hpp>
 
 #include "fsync.hpp"
 #include "support.hpp"
 
 using namespace torchtap_test;
+using torchtap::base::write_file;
 using torchtap::storage::Entry;
 using torchtap::storage::load;
 using torchtap::storage::save;
 using torchtap::storage::SaveOptions;
-using torchtap::storage::detail::write_file;
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
 #include <torchtap/views/stream/frame.hpp>
 
 /// The frames of tests/formats/1/frames.bin, made anew. tests/stream/format.py knows them, too.
@@ -57,7 +57,7 @@ inline Golden golden_frames() {
     }
     frame.data = golden.data.back().data();
     if (frame.has_checksum) {
-      frame.checksum = torchtap::storage::detail::crc32(0, frame.data, frame.data_bytes);
+      frame.checksum = torchtap::base::crc32(0, frame.data, frame.data_bytes);
     }
     const auto text = [&](std::string value) {
       return std::string_view(golden.texts.emplace_back(std::move(value)));

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "plain.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "plain.hpp"
 

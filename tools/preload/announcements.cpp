@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/write_file.hpp>
 
 namespace torchtap::preload {
 namespace {
@@ -17,7 +17,7 @@ constexpr char kEnding[] = ".says";
 
 void announce(const std::string& folder, std::int64_t process, const std::string& line) noexcept {
   try {
-    storage::detail::write_file(
+    base::write_file(
         "preload", folder + "/" + std::to_string(process) + kEnding,
         [&](std::ostream& stream) { stream << line << '\n'; }, /*sync=*/false);
   } catch (const std::exception&) {

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <torch/csrc/jit/api/function_impl.h>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "agent.hpp"
 

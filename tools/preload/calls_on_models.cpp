@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <torch/nn/module.h>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/transparent/detail/intercept.hpp>
 
 #include "agent.hpp"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/write_file.hpp>
 
 namespace torchtap::preload {
 namespace {
@@ -21,7 +21,7 @@ std::string file_of(const std::string& folder, std::int64_t process) {
 
 bool write(const Report& report, const std::string& folder) noexcept {
   try {
-    storage::detail::write_file(
+    base::write_file(
         "preload", file_of(folder, report.process),
         [&](std::ostream& stream) {
           cereal::JSONOutputArchive archive(stream);

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <filesystem>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/detail/script.hpp>

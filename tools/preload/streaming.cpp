@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 namespace torchtap::preload {
 

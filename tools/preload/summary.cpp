@@ -10,9 +10,9 @@
 #include <ctime>
 #include <filesystem>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
-#include <torchtap/storage/detail/staging.hpp>
 
 #include "executable.hpp"
 
@@ -63,7 +63,7 @@ bool move_recording(const std::string& from, const std::string& to, bool overwri
   }
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    storage::detail::remove_folder(from, storage::detail::is_recording_file);
+    base::remove_folder(from, storage::detail::is_recording_file);
     return true;
   }
 #endif
@@ -87,7 +87,7 @@ struct Seen {
 };
 
 std::vector<std::string> nearest(const std::string& wanted, const std::set<std::string>& names) {
-  return core::detail::nearest(wanted, std::vector<std::string>(names.begin(), names.end()));
+  return base::nearest(wanted, std::vector<std::string>(names.begin(), names.end()));
 }
 
 /// "is called 'fc*' and has a type like 'Linear'".
@@ -110,7 +110,7 @@ std::string asked_for(const tools::Which& which) {
 
 std::string nearest_to(const tools::Which& which, const Seen& seen) {
   if (!which.names.empty()) {
-    return "the nearest are " + core::detail::quoted(nearest(which.names.front(), seen.ran_paths));
+    return "the nearest are " + base::quoted(nearest(which.names.front(), seen.ran_paths));
   }
   if (!which.types.empty()) return "the nearest are " + listed(nearest(which.types, seen.ran_types));
   return "there were " + listed(seen.ran_types);

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "../terminal.hpp"
 #include "film.hpp"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/write_file.hpp>
 
 #include "film.hpp"
 
@@ -60,7 +60,7 @@ class Folder final : public Film {
   void add(const Image& image) override {
     char name[32];
     std::snprintf(name, sizeof name, "/%06zu.png", count_++);
-    storage::detail::write_file(
+    base::write_file(
         "video", path_ + name, [&](std::ostream& file) { file << png_of(image); }, /*sync=*/false);
   }
   void finish() override {}

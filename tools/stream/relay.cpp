@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/relay.hpp>
 
 #include "../checks.hpp"

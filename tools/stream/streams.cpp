@@ -3,7 +3,7 @@
 #include <iostream>
 #include <memory>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/stream.hpp>
 
 #include "../json.hpp"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "../asked.hpp"
 #include "../checks.hpp"

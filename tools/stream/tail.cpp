@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/storage/spool.hpp>
 
 #include "../checks.hpp"

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <fstream>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 namespace torchtap::stream {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/glob.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/glob.hpp>
 #include <torchtap/storage/recording.hpp>
 
 #include "../asked.hpp"
@@ -158,7 +158,7 @@ void film_recording(const Options& options, Panels& panels, Target& target,
         kind = kind || (word == known.word && entry.kind() == known.kind);
     }
     return kind && (globs.empty() || std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
-                      return core::detail::matches_glob(glob, entry.path());
+                      return base::matches_glob(glob, entry.path());
                     }));
   };
   struct Shown {

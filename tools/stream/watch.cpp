@@ -9,7 +9,7 @@
 #include <memory>
 #include <sstream>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 
 #include "../checks.hpp"
 #include "../drawing.hpp"

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <torchtap/core/detail/is_complete.hpp>
+#include <torchtap/base/is_complete.hpp>
 #include <torchtap/hooks/detail/hooked.hpp>
 #include <torchtap/hooks/detail/interposed.hpp>
 #include <torchtap/model/detail/has_forward.hpp>
@@ -72,7 +72,7 @@ template <class Arg>
 constexpr bool can_be_kept() {
   if constexpr (std::is_lvalue_reference_v<Arg>) {
     return true;
-  } else if constexpr (!core::detail::IsComplete<std::remove_reference_t<Arg>>::value) {
+  } else if constexpr (!base::IsComplete<std::remove_reference_t<Arg>>::value) {
     return false;
   } else {
     return std::is_move_constructible_v<std::remove_cv_t<std::remove_reference_t<Arg>>>;
@@ -95,7 +95,7 @@ struct AllKept<std::tuple<Args...>> : std::bool_constant<(... && can_be_kept<Arg
 template <class Impl>
 constexpr model::detail::Following following() {
   using model::detail::Following;
-  if constexpr (!core::detail::IsComplete<Impl>::value) {
+  if constexpr (!base::IsComplete<Impl>::value) {
     return Following::incomplete;
   } else if constexpr (std::is_final_v<Impl> || !std::is_destructible_v<Impl>) {
     return Following::final_class;
@@ -187,7 +187,7 @@ template <class Impl>
 constexpr bool is_seen_elsewhere() {
   if constexpr (IsTorchs<Impl>::value) {
     return true;
-  } else if constexpr (core::detail::IsComplete<Impl>::value) {
+  } else if constexpr (base::IsComplete<Impl>::value) {
     return std::is_base_of_v<model::detail::RunsHooks, Impl>;
   } else {
     return false;

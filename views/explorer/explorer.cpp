@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/views/explorer/detail/group.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
@@ -42,7 +42,7 @@ void Explorer::scalar(const std::string& name, const at::Tensor& value) {
                     value.defined() ? c10::str("one of shape ", value.sizes()) : "an undefined one",
                     "; pass its mean, say.");
   if (!value.device().is_cpu() && !group_->recording()) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   group_->scalar(name, value.item().toDouble());
 }
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/views/explorer/options.hpp>
 #include <torchtap/views/explorer/serve.hpp>

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::views::explorer {
 

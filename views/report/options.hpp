@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/operations/event.hpp>
 
 namespace torchtap::views::report {

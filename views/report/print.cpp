@@ -8,20 +8,20 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/characters.hpp>
-#include <torchtap/core/detail/table.hpp>
-#include <torchtap/core/detail/units.hpp>
 #include <torchtap/views/report/detail/lines.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/sentences.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/report/print.hpp>
+#include <torchtap/views/text/characters.hpp>
+#include <torchtap/views/text/table.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report {
 namespace {
 
-using core::detail::Table;
 using detail::Line;
+using text::Table;
 
 constexpr std::size_t kNarrowest = 40;
 // From here on there is room for types and marks in columns of their own, and two blanks between columns.
@@ -53,7 +53,7 @@ std::string name_and_type_cell(const Line& line) {
 
 std::string shapes_cell(const std::vector<TensorInfo>& tensors) {
   if (tensors.empty()) return "-";
-  const std::string first = core::detail::shape_text(tensors.front().shape, "scalar");
+  const std::string first = text::shape_text(tensors.front().shape, "scalar");
   return tensors.size() == 1 ? first : first + " +" + std::to_string(tensors.size() - 1);
 }
 
@@ -111,7 +111,7 @@ class Columns {
     };
     add(parameters_, "params", 92, [exact](const Line& line) {
       const std::int64_t number = line.module->parameters;
-      return number == 0 ? "-" : exact ? core::detail::count_text(number) : detail::amount_text(number);
+      return number == 0 ? "-" : exact ? text::count_text(number) : detail::amount_text(number);
     });
     add(work_, "MACs", 88, [](const Line& line) {
       const std::int64_t macs = line.module->forward.work.macs;
@@ -126,7 +126,7 @@ class Columns {
     });
     add(several_, "calls", 40, [](const Line& line) {
       const std::int64_t calls = line.module->forward.inclusive.calls;
-      return calls == 0 && line.module->summed ? "-" : core::detail::count_text(calls);
+      return calls == 0 && line.module->summed ? "-" : text::count_text(calls);
     });
     add(forward_, "own forward", 30, time(&ModuleRow::forward, &Direction::self));
     add(backward_, "own backward", 28, time(&ModuleRow::backward, &Direction::self));
@@ -152,9 +152,9 @@ class Columns {
               double share = whole > 0 ? detail::seconds_of(*line.module) / whole : 0;
               if (!std::isfinite(share)) share = 0;
               const double part = std::clamp(share, 0.0, 1.0);
-              const std::string bar = core::detail::bar_text(part * static_cast<double>(length), ascii);
+              const std::string bar = text::bar_text(part * static_cast<double>(length), ascii);
               const std::string percent = std::to_string(std::lround(100 * std::min(share, 9.99))) + "%";
-              const std::size_t used = core::detail::width_of(bar) + percent.size();
+              const std::size_t used = text::width_of(bar) + percent.size();
               return bar + std::string(length + 5 - std::min(used, length + 5), ' ') + percent;
             },
             kCyan};
@@ -211,7 +211,7 @@ void print(std::ostream& out, const Results& results, const PrintOptions& option
   if (make_table(columns, lines, options).width() > options.width()) columns = shown.get(/*exact=*/false);
   Table table = make_table(columns, lines, options);
   if (options.colour()) table.paints(paint_of(columns, lines));
-  const auto say = [&](const std::string& text) { core::detail::print_wrapped(out, text, options.width()); };
+  const auto say = [&](const std::string& text) { text::print_wrapped(out, text, options.width()); };
   say(detail::title_of(results));
   if (const std::string alarm = detail::alarm_of(results); !alarm.empty()) {
     if (options.colour()) out << kRed;

@@ -9,7 +9,7 @@
 #include <iosfwd>
 #include <optional>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/views/report/results.hpp>
 
 namespace torchtap::views::report {

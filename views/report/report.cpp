@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/views/report/detail/session.hpp>
 #include <torchtap/views/report/report.hpp>

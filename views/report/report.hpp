@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/views/report/options.hpp>
 #include <torchtap/views/report/print.hpp>

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <ostream>
 
-#include <torchtap/storage/detail/disk.hpp>
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/write_file.hpp>
 #include <torchtap/views/report/detail/read_json.hpp>
 #include <torchtap/views/report/save.hpp>
 
@@ -50,11 +50,11 @@ void save(const Results& results, const std::string& path) {
   const std::string text = extension == ".json"  ? json(results)
                            : extension == ".csv" ? csv(results)
                                                  : html(results);
-  storage::detail::write_file("report::save", path, [&](std::ostream& file) { file << text; });
+  base::write_file("report::save", path, [&](std::ostream& file) { file << text; });
 }
 
 Results load(const std::string& path) {
-  const auto file = storage::detail::InputFile::open("report::load", path);
+  const auto file = base::InputFile::open("report::load", path);
   return detail::read_json(file.read_all(kLargest), "report::load: cannot read \"" + path + "\": ");
 }
 

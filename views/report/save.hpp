@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/views/report/results.hpp>
 
 namespace torchtap::views::report {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/format.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 #include <torchtap/views/stream/frame.hpp>
 
@@ -72,9 +72,9 @@ std::string_view name_of(Kind kind) noexcept {
 
 Kind kind_of(std::string_view name) {
   const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
-  TORCH_CHECK_VALUE(
-      found != std::end(kNames), "views::stream: there is no kind \"", name, "\"; the kinds are ",
-      core::detail::quoted(std::vector<std::string>(std::begin(kNames), std::end(kNames))), ".");
+  TORCH_CHECK_VALUE(found != std::end(kNames), "views::stream: there is no kind \"", name,
+                    "\"; the kinds are ",
+                    base::quoted(std::vector<std::string>(std::begin(kNames), std::end(kNames))), ".");
   return static_cast<Kind>(found - std::begin(kNames));
 }
 
@@ -171,7 +171,7 @@ std::uint64_t frame_length(const void* bytes, std::uint64_t size) {
   if (size < sizeof begin) damaged(c10::str("there are only ", size, " bytes"));
   std::memcpy(&begin, bytes, sizeof begin);
   if (begin.magic != detail::kFrameMagic) damaged("its first four bytes are not \"TTF1\"");
-  const std::string unreadable = core::detail::unreadable_format("version", begin.version, detail::kVersion);
+  const std::string unreadable = base::unreadable_format("version", begin.version, detail::kVersion);
   TORCH_CHECK_VALUE(unreadable.empty(), "views::stream: cannot read a frame: ", unreadable, ".");
   if (begin.header_bytes < sizeof(Header) || begin.frame_bytes < begin.header_bytes ||
       begin.frame_bytes % detail::kAlign != 0 || begin.frame_bytes > kMostData + begin.header_bytes)

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::views::stream {
 

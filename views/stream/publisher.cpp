@@ -5,8 +5,8 @@
 #include <sstream>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/stream/detail/device_copies.hpp>
 #include <torchtap/views/stream/detail/local_socket.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
@@ -76,7 +76,7 @@ class ServerSource final : public recorders::StreamSource {
 
  private:
   static at::Tensor plain(const at::Tensor& tensor) {
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     return tensor.detach().resolve_conj().resolve_neg().contiguous();
   }
   void publish(const at::Tensor& tensor, const std::string& why, bool later,

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/recorders/stream.hpp>
 #include <torchtap/views/stream/frame.hpp>
 #include <torchtap/views/stream/subscription.hpp>

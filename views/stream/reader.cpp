@@ -6,8 +6,8 @@
 #include <cstring>
 #include <sstream>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/remote.hpp>
 #include <torchtap/views/stream/reader.hpp>
@@ -21,7 +21,7 @@ at::Tensor to_tensor(const Frame& frame) {
       element_bytes(frame.dtype) != 0 && frame.dtype < static_cast<std::uint8_t>(at::ScalarType::NumOptions),
       "views::stream::to_tensor: the frame of \"", std::string(frame.path), "\" has dtype number ",
       static_cast<int>(frame.dtype), ", which this LibTorch does not have.");
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::IntArrayRef sizes(frame.sizes.data(), frame.dims);
   at::Tensor tensor = at::empty(sizes, at::TensorOptions(static_cast<at::ScalarType>(frame.dtype)));
   if (frame.data_bytes != 0) std::memcpy(tensor.data_ptr(), frame.data, frame.data_bytes);

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/views/stream/frame.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 #include <torchtap/views/stream/subscription.hpp>

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
@@ -179,7 +179,7 @@ class Connection {
       frame.data_bytes = 0;
     }
     frame.has_checksum = true;
-    frame.checksum = storage::detail::crc32(0, frame.data, frame.data_bytes);
+    frame.checksum = base::crc32(0, frame.data, frame.data_bytes);
     const std::uint64_t header = header_bytes(frame);
     const std::uint64_t behind = frame_bytes(frame) - header - frame.data_bytes;
     // Small frames in one piece.
@@ -243,7 +243,7 @@ struct Relay::State {
   std::atomic<std::int64_t> readers{0};
   std::atomic<std::int64_t> refused{0};
   std::thread thread;
-  const core::detail::MadeHere made_here;
+  const base::MadeHere made_here;
 
   void run();
   void collect(std::list<Served>& all);

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::views::stream {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <string_view>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/subscription.hpp>
 
 namespace torchtap::views::stream::detail {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/views/stream/frame.hpp>
 
 namespace torchtap::views::stream {
@@ -42,7 +42,7 @@ namespace detail {
 
 /// Whether `path` matches `glob`, as selectors match: `*`, `?`, `[a-z]`, `[!a-z]`, and a backslash before a
 /// character that is meant literally. Takes time in proportion to both lengths at most, which
-/// `core::detail::matches_glob` does not promise: readers choose the glob, and the publisher's thread matches
+/// `base::matches_glob` does not promise: readers choose the glob, and the publisher's thread matches
 /// it.
 bool glob_matches(const std::string& glob, const std::string& path) noexcept;
 

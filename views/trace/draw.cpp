@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/write_file.hpp>
 #include <torchtap/views/trace/detail/graphviz.hpp>
 #include <torchtap/views/trace/detail/picture.hpp>
 #include <torchtap/views/trace/history.hpp>
@@ -30,7 +30,7 @@ void History::draw(const std::string& file, const DrawOptions& options) const {
   TORCH_CHECK_VALUE(options.time_limit() > 0, where, "time_limit is ", options.time_limit(),
                     "; it should be a positive number of seconds.");
   const auto write = [&](const std::string& picture) {
-    storage::detail::write_file(call, file, [&](std::ostream& stream) { stream << picture; });
+    base::write_file(call, file, [&](std::ostream& stream) { stream << picture; });
   };
   if (text) return write(this->dot(options));
   DrawOptions less = options;

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::views::trace {
 

@@ -1,7 +1,7 @@
 // What a history tells, and how nodes are found in it.
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/history.hpp>
 
@@ -38,7 +38,7 @@ Node History::operator[](const std::string& name) const {
   // A layer with several passes, a module that was called several times, or one with several outputs.
   const bool calls = name.find(':') == std::string::npos && graph_->names.count(name) > 0;
   TORCH_CHECK_INDEX(false, "trace::History: \"", name, "\" finds ", found.size(), " nodes, ",
-                    core::detail::quoted(labels), found.size() > labels.size() ? " and more" : "",
+                    base::quoted(labels), found.size() > labels.size() ? " and more" : "",
                     calls ? "; add the pass (\"" + name + ":1\"), or ask by label." : "; ask by label.");
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/views/trace/draw_options.hpp>
 #include <torchtap/views/trace/node.hpp>

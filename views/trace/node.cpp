@@ -3,7 +3,7 @@
 #include <memory>
 #include <set>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 
 namespace torchtap::views::trace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 
 namespace torchtap::views::trace {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/operations/event.hpp>
 
 namespace torchtap::views::trace {

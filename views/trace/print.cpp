@@ -6,8 +6,8 @@
 #include <map>
 #include <ostream>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/detail/units.hpp>
@@ -60,7 +60,7 @@ std::string element_text(double value, bool integral) {
 /// The first rows and columns of a tensor's last two dimensions, at 0 of all others.
 std::string corner_of(at::Tensor tensor, const char* indent) {
   constexpr std::int64_t most = 5;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (tensor.layout() != at::kStrided || tensor.is_nested() || tensor.numel() == 0) return "";
   if (tensor.is_quantized()) tensor = tensor.dequantize();
   tensor = detail::without_names(tensor);

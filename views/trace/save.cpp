@@ -1,8 +1,8 @@
 // Histories in files: a recording of the kept tensors, with one more entry for the graph.
 #include <ATen/Functions.h>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/save.hpp>
 #include <torchtap/views/trace/detail/columns.hpp>
@@ -17,7 +17,7 @@ constexpr const char* kind_of_graph = "TraceGraph";
 
 /// The tensor as a file can have it.
 at::Tensor plain(const at::Tensor& tensor) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   if (tensor.is_quantized()) return tensor.dequantize();
   return detail::without_names(tensor.layout() == at::kStrided ? tensor : tensor.to_dense());
 }

@@ -3,21 +3,21 @@
 #include <locale>
 #include <sstream>
 
-#include <torchtap/core/detail/characters.hpp>
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/core/detail/rapidjson.hpp>
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/views/text/characters.hpp>
+#include <torchtap/views/text/units.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/history.hpp>
 
 namespace torchtap::views::trace {
 namespace {
 
-namespace rapid = core::detail::rapid;
-using core::detail::csv_text;
+namespace rapid = base::rapid;
+using text::csv_text;
 
 std::string json_text(const std::string& text) {
-  const std::string plain = core::detail::utf8_text(text);
+  const std::string plain = text::utf8_text(text);
   rapid::StringBuffer quoted;
   rapid::Writer<rapid::StringBuffer>(quoted).String(plain.data(), static_cast<rapid::SizeType>(plain.size()));
   return quoted.GetString();
@@ -109,7 +109,7 @@ const std::vector<Column>& columns() {
       {"pass", [](const Node& node) { return number(node.pass()); }},
       {"passes", [](const Node& node) { return number(node.passes()); }},
       {"shape", [](const Node& node) { return list(node.shape(), "x", number); }},
-      {"dtype", [](const Node& node) { return Cell(core::detail::dtype_text(node.dtype())); }},
+      {"dtype", [](const Node& node) { return Cell(base::dtype_text(node.dtype())); }},
       {"device", [](const Node& node) { return Cell(node.device().str()); }},
       {"bytes", [](const Node& node) { return number(node.bytes()); }},
       {"saved", [](const Node& node) { return flag(node.saved()); }},

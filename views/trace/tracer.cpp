@@ -2,7 +2,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/views/trace/detail/recording.hpp>
 #include <torchtap/views/trace/log_forward_pass.hpp>

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include <torchtap/core/api.hpp>
+#include <torchtap/base/api.hpp>
 #include <torchtap/views/trace/history.hpp>
 #include <torchtap/views/trace/options.hpp>
 

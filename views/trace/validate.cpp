@@ -10,8 +10,8 @@
 #include <optional>
 #include <ostream>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/hooks/values.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
@@ -61,13 +61,13 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 /// Other values of the same kind.
 at::Tensor changed(const at::Tensor& tensor) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   return tensor.detach() * -0.75 + 0.5;
 }
 
 /// Values that few functions take as one: different, positive, and small. `which` chooses among two.
 at::Tensor plain_values(const at::Tensor& tensor, int which) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const double from = which == 0 ? 0.2 : 0.9, to = which == 0 ? 0.9 : 0.1;
   return at::linspace(from, to, tensor.numel(), tensor.options().dtype(at::kDouble))
       .reshape(tensor.sizes())
@@ -76,7 +76,7 @@ at::Tensor plain_values(const at::Tensor& tensor, int which) {
 
 /// Gives a tensor other values in its memory, at each place.
 void change_in_place(const at::Tensor& tensor) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor plain = tensor.detach(), values = plain_values(tensor, 0);
   plain.copy_(at::where(plain == values, values + 1, values));
 }
@@ -206,7 +206,7 @@ class Rerun {
     }
     const auto values = results_of(operation);
     if (!all_ && !other && !operation.view && !operation.in_place && operation.written.empty()) {
-      const core::detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       for (const std::int64_t value : values) {
         tensors_[value] = with_gradient(log_.values[value].kept.clone(), log_.values[value].requires_grad);
       }
@@ -218,7 +218,7 @@ class Rerun {
     for (std::size_t i = 0; i < values.size(); ++i) {
       tensors_[values[i]] = made[i];
       if (undetermined && made[i].sizes() == log_.values[values[i]].kept.sizes()) {
-        const core::detail::RecordingMode quiet;
+        const base::RecordingMode quiet;
         made[i].detach().copy_(log_.values[values[i]].kept);
       }
       if (operation.view) other = other || !is_as_kept(values[i], made[i]);
@@ -257,11 +257,11 @@ class Rerun {
       tensor = tensor_of(value.of);  // another value of the same name
     } else if (value.of >= 0 && value.origin == detail::Origin::outside) {
       const at::Tensor base = tensor_of(value.of);
-      const core::detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       tensor =
           at::empty({0}, kept.options()).set_(base.storage(), value.offset, kept.sizes(), kept.strides());
     } else {
-      const core::detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       tensor = kept.clone();
       if (kept.layout() == at::kStrided && !kept.is_quantized() && !kept.is_nested() && value.offset > 0) {
         const at::Tensor memory = at::empty({value.offset + kept.numel()}, kept.options());
@@ -479,7 +479,7 @@ class Validator {
           again[i].scalar_type() != kept[i].scalar_type()) {
         return c10::str("result ", i, " has another shape or dtype");
       }
-      const core::detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       const auto wide = kept[i].is_complex() ? at::kComplexDouble : at::kDouble;
       const double most =
           (again[i].detach().cpu().to(wide) - kept[i].detach().cpu().to(wide)).abs().max().item<double>();
@@ -550,7 +550,7 @@ std::ostream& Validation::print(std::ostream& out) const {
   out << "; " << counted(perturbed, "parent") << " " << (perturbed == 1 ? "was" : "were") << " changed, and "
       << counted(followed, "operation") << " followed through the pass.";
   if (!undetermined.empty()) {
-    out << "\nNot determined by their arguments: " << core::detail::quoted(undetermined) << ".";
+    out << "\nNot determined by their arguments: " << base::quoted(undetermined) << ".";
   }
   const auto list = [&](const std::vector<Finding>& all) {
     for (const Finding& finding : all) {

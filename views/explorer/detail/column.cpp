@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/pass.hpp>
 #include <torchtap/views/explorer/detail/column.hpp>
 
@@ -100,7 +100,7 @@ double middle_of(std::uint32_t bin) {
 }
 
 Column measure(const at::Tensor& tensor) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   Column column;
   column.min = column.max = nothing;
   if (tensor.numel() == 0 || tensor.is_meta()) return column;

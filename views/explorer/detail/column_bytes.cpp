@@ -1,5 +1,5 @@
 // Columns as bytes.
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
 
 namespace torchtap::views::explorer::detail {

@@ -1,7 +1,7 @@
 // What a page may change.
 #include <c10/util/Exception.h>
 
-#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
@@ -9,7 +9,7 @@
 namespace torchtap::views::explorer::detail {
 namespace {
 
-namespace rapid = core::detail::rapid;
+namespace rapid = base::rapid;
 
 constexpr const char* expected =
     "expected {\"every\": STEPS, \"paused\": true or false}, with either of them";

@@ -5,7 +5,7 @@
 #include <ostream>
 #include <utility>
 
-#include <torchtap/storage/detail/write_file.hpp>
+#include <torchtap/base/write_file.hpp>
 #include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
@@ -84,7 +84,7 @@ void export_page(const Runs& runs, const std::string& file) {
   page = filled(page, "@TORCHTAP_WORKER@", asset("/worker.js"));
   page = filled(page, "@TORCHTAP_APP@", asset("/app.js"));
   page = filled(page, "@TORCHTAP_DATA@", export_json(runs));  // last: names in it may look like a mark
-  storage::detail::write_file("explorer::export_page", file, [&](std::ostream& out) { out << page; });
+  base::write_file("explorer::export_page", file, [&](std::ostream& out) { out << page; });
 }
 
 }  // namespace torchtap::views::explorer::detail

@@ -1,16 +1,16 @@
 // Takes blocks of a file in.
 #include <c10/util/Exception.h>
 
-#include <torchtap/core/detail/format.hpp>
-#include <torchtap/core/detail/rapidjson.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/format.hpp>
+#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
 
-namespace rapid = core::detail::rapid;
+namespace rapid = base::rapid;
 
 constexpr unsigned flags = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
 
@@ -93,7 +93,7 @@ void FileRun::take(BlockKind kind, const std::string& body) {
       GraphText& graph = graphs_[mode];
       graph.version = version;
       graph.json = std::move(json);
-      graph.tag = std::to_string(storage::detail::crc32(0, graph.json.data(), graph.json.size()));
+      graph.tag = std::to_string(base::crc32(0, graph.json.data(), graph.json.size()));
       return;
     }
     case BlockKind::step:
@@ -137,7 +137,7 @@ void FileRun::take_info(const std::string& body) {
   TORCH_CHECK_VALUE(!document.HasParseError() && document.IsObject(), where,
                     "its first block is no JSON object; it is damaged.");
   const std::string unreadable =
-      core::detail::unreadable_format("format", number_at(document, "format"), run_file_format);
+      base::unreadable_format("format", number_at(document, "format"), run_file_format);
   TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
   TORCH_CHECK_VALUE(number_at(document, "mantissa_bits") == mantissa_bits, where,
                     "its bins are of another size; it is damaged.");

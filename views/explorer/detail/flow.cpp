@@ -109,7 +109,7 @@ Flow::Sources Flow::sources_of(const at::Tensor& tensor) {
   const Writes* const writes = memories_.find(tensor);
   if (writes == nullptr || writes->empty() || writes->back().at <= from) return own_sources(tensor);
   Sources sources;
-  operations::Remainder rest{operations::Region(tensor)};
+  watch::Remainder rest{watch::Region(tensor)};
   const bool has_bytes = !rest.empty();
   for (auto write = writes->rbegin(); !rest.empty() && write != writes->rend() && write->at > from; ++write) {
     if (is_around(write->caller, caller()) && rest.take(write->region)) {
@@ -139,8 +139,8 @@ void Flow::define(const at::Tensor& tensor, Fact fact) {
 
 void Flow::write(const at::Tensor& tensor, std::int32_t caller, const Sources& sources) {
   if (!tensor.has_storage()) return;
-  add(memories_.get(tensor), {caller, ++events_, sources, operations::Region(tensor)});
-  written_in_[caller].insert(operations::memory_of(tensor));
+  add(memories_.get(tensor), {caller, ++events_, sources, watch::Region(tensor)});
+  written_in_[caller].insert(watch::memory_of(tensor));
 }
 
 /// The ports of a call at which a tensor is, of which there may be several: attention(x, x, x).
@@ -205,7 +205,7 @@ void Flow::tell_writes(std::int32_t call, const Tensors& outputs) {
     for (const Write& write : writes) {
       add(all, {caller(), ++events_, {{call, Port::extra}}, write.region});
       for (std::size_t i = outputs.size(); i-- > 0;) {
-        const operations::Region shown(outputs[i]);
+        const watch::Region shown(outputs[i]);
         if (!shown.overlaps(write.region)) continue;
         const Port port{call, static_cast<std::int32_t>(i)};
         add(all, {caller(), ++events_, {port}, write.region.covers(shown) ? shown : write.region});
@@ -235,7 +235,7 @@ void Flow::run(operations::Event& event) {
 }
 
 void Flow::before(operations::Event& event, Running& running) {
-  const auto& reads = reads_.of(event, [&] { return operations::reads_of(event.schema()); });
+  const auto& reads = reads_.of(event, [&] { return watch::reads_of(event.schema()); });
   const operations::Values arguments = event.arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     // What the schema says, and not event.writes(): what norms remember from call to call is no data flow.
@@ -255,9 +255,9 @@ void Flow::before(operations::Event& event, Running& running) {
 /// that, those before it, too, where they reach its bytes.
 Flow::Fact Flow::computed(const at::Tensor& result, const Running& running) {
   Fact fact{caller(), ++events_, {}};
-  const void* const memory = operations::memory_of(result);
+  const void* const memory = watch::memory_of(result);
   for (const at::Tensor& tensor : running.read) {
-    if (memory != nullptr && operations::memory_of(tensor) == memory) {
+    if (memory != nullptr && watch::memory_of(tensor) == memory) {
       fact.at = std::min(fact.at, since(tensor));
       add(fact.sources, own_sources(tensor));
     } else {

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
-#include <torchtap/operations/facts.hpp>
-#include <torchtap/operations/identity.hpp>
-#include <torchtap/operations/region.hpp>
 #include <torchtap/views/explorer/detail/edge.hpp>
+#include <torchtap/views/watch/facts.hpp>
+#include <torchtap/views/watch/identity.hpp>
+#include <torchtap/views/watch/region.hpp>
 
 namespace torchtap::views::explorer::detail {
 
@@ -60,7 +60,7 @@ class Flow {
     std::int32_t caller;
     std::int64_t at;
     Sources sources;
-    operations::Region region;
+    watch::Region region;
   };
   struct Known {
     c10::SmallVector<Fact, 2> facts;
@@ -99,12 +99,12 @@ class Flow {
   void after(operations::Event& event, const Running& running);
 
   std::mutex mutex_;
-  operations::PerOperation<std::vector<bool>> reads_;  // the values of which arguments
+  watch::PerOperation<std::vector<bool>> reads_;  // the values of which arguments
   std::set<Edge> edges_;
   std::vector<std::int32_t> stack_;
   ska::flat_hash_map<std::int32_t, std::int32_t> parents_;
-  operations::ByTensor<Known> tensors_;
-  operations::ByMemory<Writes> memories_;                               // of these
+  watch::ByTensor<Known> tensors_;
+  watch::ByMemory<Writes> memories_;                                    // of these
   ska::flat_hash_map<std::int32_t, std::set<const void*>> written_in_;  // memories, by call
   std::int64_t events_ = 0;
   std::atomic<std::int64_t> own_time_{0};  // nanoseconds

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <thread>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
@@ -114,7 +114,7 @@ void Session::enter(std::int32_t module, int depth, hooks::Event& event) {
     if (!forward.looks()) return;
     const auto began = Pace::Clock::now();
     {
-      const core::detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       open_call(forward, forward.open.back(), all(event.inputs()));
     }
     if (forward.traced && !forward.scope) {
@@ -200,7 +200,7 @@ void Session::leave(std::int32_t module, hooks::Event& event) {
     std::vector<at::Tensor> outputs;
     if (last || looked) outputs = all(event.outputs());
     if (looked) {
-      const core::detail::RecordingMode quiet;
+      const base::RecordingMode quiet;
       close_call(forward, outputs);
       if (!last && forward.open.back().missed) forward.open.back().last = outputs;
     } else {
@@ -374,7 +374,7 @@ void Session::attach(const at::Tensor& tensor, const char* name) {
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module) + 1);
     if (!forward.looks()) return;
     const auto began = Pace::Clock::now();
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     forward.open.push_back({module, forward.open.back().depth});
     Forward::OpenCall& running = forward.open.back();
     const bool recorded = std::exchange(forward.recorded, false);  // one series, and not input and output

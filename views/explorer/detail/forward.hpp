@@ -12,12 +12,12 @@
 
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/event.hpp>
-#include <torchtap/operations/identity.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/explorer/detail/column.hpp>
 #include <torchtap/views/explorer/detail/flow.hpp>
 #include <torchtap/views/explorer/detail/graph.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
+#include <torchtap/views/watch/identity.hpp>
 
 namespace torchtap::views::explorer::detail {
 
@@ -56,7 +56,7 @@ class Measured {
     std::int64_t version;
     std::shared_ptr<const Column> column;
   };
-  operations::ByTensor<One> known_;
+  watch::ByTensor<One> known_;
 };
 
 struct Forward {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
 #include <torchtap/views/explorer/detail/group.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>

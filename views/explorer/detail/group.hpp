@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/process.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/serve.hpp>
@@ -57,7 +57,7 @@ class Group final {
   Member& another(std::int64_t number, const std::string& label);
   void share();
 
-  const core::detail::MadeHere made_here_;  // a forked child records nothing
+  const base::MadeHere made_here_;  // a forked child records nothing
   const Options options_;
   const std::shared_ptr<std::atomic<int>> models_ = std::make_shared<std::atomic<int>>(1);
   mutable std::mutex mutex_;  // of what is below

@@ -1,7 +1,7 @@
 // Forwards of a root whose calls cannot be seen: where they begin and end is told from outside.
 #include <algorithm>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 
@@ -21,7 +21,7 @@ void Session::begin_hidden_root(Forward& forward, const hooks::Event& event) {
   mix(forward.pass.hash, 1);
   forward.open.push_back({0, outermost});
   if (!forward.looks()) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   open_call(forward, forward.open.back(), all(event.inputs()));
 }
 
@@ -38,7 +38,7 @@ void Session::open_missed(Forward& forward, std::int32_t module, int depth, cons
     forward.open.push_back({around, depth - 1});
     forward.open.back().missed = true;
     if (!forward.looks()) continue;
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     open_call(forward, forward.open.back(), all(event.inputs()));
   }
 }
@@ -58,7 +58,7 @@ void Session::close_missed(Forward& forward, std::int32_t next) {
       forward.open.pop_back();
       continue;
     }
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     close_call(forward, outputs);
     if (!forward.open.empty() && forward.open.back().missed) forward.open.back().last = outputs;
   }
@@ -71,7 +71,7 @@ void Session::finish_hidden_root(Forward& forward) {
   close_missed(forward, -1);
   joined_ = true;
   {
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     while (!forward.open.empty()) {
       if (looked) {
         close_call(forward, {});

@@ -20,7 +20,7 @@
 #include <thread>
 #include <utility>
 
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/process.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/notices.hpp>
 #include <torchtap/views/explorer/detail/site.hpp>
@@ -131,7 +131,7 @@ Asked asked_by(const HttpRequest& request) {
 /// A page that is told what changed. Keeps itself alive while it waits for something.
 class Viewer final : public Peer, public std::enable_shared_from_this<Viewer> {
  public:
-  Viewer(beast::tcp_stream stream, core::detail::KeptHere kept, std::shared_ptr<Shared> shared)
+  Viewer(beast::tcp_stream stream, base::KeptHere kept, std::shared_ptr<Shared> shared)
       : Peer(std::move(shared)),
         socket_(std::move(stream)),
         kept_(std::move(kept)),
@@ -197,7 +197,7 @@ class Viewer final : public Peer, public std::enable_shared_from_this<Viewer> {
   }
 
   websocket::stream<beast::tcp_stream> socket_;
-  core::detail::KeptHere kept_;
+  base::KeptHere kept_;
   asio::steady_timer deadline_;  // for the token
   beast::flat_buffer buffer_;
   Notices notices_;
@@ -208,7 +208,7 @@ class Viewer final : public Peer, public std::enable_shared_from_this<Viewer> {
 /// A connection that asks by HTTP, one request after another.
 class Connection final : public Peer, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, core::detail::KeptHere kept, std::shared_ptr<Shared> shared)
+  Connection(tcp::socket socket, base::KeptHere kept, std::shared_ptr<Shared> shared)
       : Peer(std::move(shared)), stream_(std::move(socket)), kept_(std::move(kept)) {}
 
   void drop() override { stream_.close(); }
@@ -265,7 +265,7 @@ class Connection final : public Peer, public std::enable_shared_from_this<Connec
   }
 
   beast::tcp_stream stream_;
-  core::detail::KeptHere kept_;
+  base::KeptHere kept_;
   beast::flat_buffer buffer_{most_header + most_body};
   std::unique_ptr<http::request_parser<http::string_body>> parser_;
   std::unique_ptr<HttpResponse> response_;
@@ -328,11 +328,11 @@ class HttpServer::Machinery {
   error_code try_port(const tcp::endpoint& endpoint) {
     error_code error, ignored;
     kept_ = {};
-    const core::detail::NoForks here_alone;
+    const base::NoForks here_alone;
     acceptor_.close(ignored);
     acceptor_.open(endpoint.protocol(), error);
     if (error) return error;
-    kept_ = core::detail::KeptHere(acceptor_.native_handle(), here_alone);
+    kept_ = base::KeptHere(acceptor_.native_handle(), here_alone);
     acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
@@ -351,13 +351,13 @@ class HttpServer::Machinery {
   /// another program could get the socket.
   bool take_connection() {
     tcp::socket socket(context_);
-    core::detail::KeptHere kept;
+    base::KeptHere kept;
     {
-      const core::detail::NoForks here_alone;
+      const base::NoForks here_alone;
       const int descriptor =
           ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (descriptor < 0) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
-      kept = core::detail::KeptHere(descriptor, here_alone);
+      kept = base::KeptHere(descriptor, here_alone);
       error_code error;
       socket.assign(acceptor_.local_endpoint().protocol(), descriptor, error);
       if (error) ::close(descriptor);
@@ -422,7 +422,7 @@ class HttpServer::Machinery {
 
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
-  core::detail::KeptHere kept_;
+  base::KeptHere kept_;
   asio::steady_timer timer_, pause_;
   Appeared appeared_;
   std::shared_ptr<Shared> shared_;

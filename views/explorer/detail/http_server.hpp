@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/process.hpp>
 #include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/serve.hpp>
 
@@ -31,7 +31,7 @@ class HttpServer {
  private:
   class Machinery;
   std::unique_ptr<Machinery> machinery_;
-  core::detail::MadeHere made_here_;
+  base::MadeHere made_here_;
 };
 
 }  // namespace torchtap::views::explorer::detail

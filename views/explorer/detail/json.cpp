@@ -1,13 +1,13 @@
 // JSON, by the library that comes with cereal.
 #include <cmath>
 
-#include <torchtap/core/detail/characters.hpp>
-#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
+#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::explorer::detail {
 
-namespace rapid = core::detail::rapid;
+namespace rapid = base::rapid;
 
 struct Json::Writer {
   rapid::StringBuffer buffer;
@@ -75,12 +75,12 @@ void Json::item(double value) {
 }
 
 void Json::item(const std::string& value) {
-  const std::string text = core::detail::utf8_text(value);
+  const std::string text = text::utf8_text(value);
   writer_->json.String(text.data(), static_cast<rapid::SizeType>(text.size()));
 }
 
 void Json::key(const std::string& name) {
-  const std::string text = core::detail::utf8_text(name);
+  const std::string text = text::utf8_text(name);
   writer_->json.Key(text.data(), static_cast<rapid::SizeType>(text.size()));
 }
 void Json::put(bool value) {

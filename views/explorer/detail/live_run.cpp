@@ -1,7 +1,7 @@
 // The graph of a live run as JSON.
 #include <algorithm>
 
-#include <torchtap/core/detail/dtypes.hpp>
+#include <torchtap/base/dtypes.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/live_run.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
@@ -68,7 +68,7 @@ class GraphWriter {
     json_.list(name);
     for (const PortInfo& port : ports) {
       json_.begin();
-      json_.field("dtype", port.defined ? core::detail::dtype_text(port.dtype) : "");
+      json_.field("dtype", port.defined ? base::dtype_text(port.dtype) : "");
       json_.shape("shape", port.shape);
       json_.end();
     }
@@ -81,7 +81,7 @@ class GraphWriter {
     json_.begin();
     json_.field("name", parameter.name);
     json_.shape("shape", parameter.shape);
-    json_.field("dtype", core::detail::dtype_text(parameter.dtype));
+    json_.field("dtype", base::dtype_text(parameter.dtype));
     json_.field("learnable", parameter.learnable);
     json_.field("series", run_.find({first, What::parameter, parameter.position, -1}));
     json_.field("grad_series", run_.find({first, What::parameter_grad, parameter.position, -1}));

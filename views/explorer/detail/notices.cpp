@@ -1,7 +1,7 @@
 // What a viewer is told while runs go on.
 #include <limits>
 
-#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/notices.hpp>
 
@@ -41,7 +41,7 @@ std::string Notices::next(const Runs& runs) {
 }
 
 std::string token_in(const std::string& message) {
-  namespace rapid = core::detail::rapid;
+  namespace rapid = base::rapid;
   rapid::Document document;
   document.Parse<rapid::kParseIterativeFlag>(message.data(), message.size());
   if (document.HasParseError() || !document.IsObject()) return "";

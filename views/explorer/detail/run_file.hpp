@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/process.hpp>
 #include <torchtap/views/explorer/detail/run.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -79,8 +79,8 @@ class RunFileWriter {
   const std::string path_;
   const std::int64_t most_;
   int file_ = -1;
-  core::detail::KeptHere kept_;
-  const core::detail::MadeHere made_here_;
+  base::KeptHere kept_;
+  const base::MadeHere made_here_;
   std::uint64_t size_ = 0, due_;  // due to be thinned at that size
   std::atomic<std::uint64_t> bytes_{0};
   std::string waiting_;

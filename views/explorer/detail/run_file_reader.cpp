@@ -9,9 +9,9 @@
 #include <cstring>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/format.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -70,7 +70,7 @@ void RunFileReader::open() {
   if (header.size() < header_size) return;  // it is being written
   const bool ours = header.compare(0, 4, run_file_head(), 0, 4) == 0;
   const std::string why =
-      ours ? core::detail::unreadable_format("format", static_cast<unsigned char>(header[4]), run_file_format)
+      ours ? base::unreadable_format("format", static_cast<unsigned char>(header[4]), run_file_format)
            : "it is no run of an explorer";
   if (!why.empty()) ::close(std::exchange(file_, -1));
   TORCH_CHECK_VALUE(why.empty(), "explorer: cannot read \"", path_, "\": ", why, ".");
@@ -122,12 +122,11 @@ std::uint64_t RunFileReader::read_from(std::uint64_t at, std::uint64_t end, cons
     Bytes head(bytes.data() + used, head_size);
     const auto size = head.get<std::uint32_t>(), sum = head.get<std::uint32_t>(),
                own = head.get<std::uint32_t>();
-    bool sound =
-        own == storage::detail::crc32(0, bytes.data() + used, 8) && size > 0 && size <= largest_block;
+    bool sound = own == base::crc32(0, bytes.data() + used, 8) && size > 0 && size <= largest_block;
     if (sound && at + head_size + size > end) break;  // it is being written, or its writer was killed
     sound = sound && have(head_size + size);
     const char* const payload = bytes.data() + used + head_size;
-    sound = sound && storage::detail::crc32(0, payload, size) == sum;
+    sound = sound && base::crc32(0, payload, size) == sum;
     // A file system that lost power may have room at the end that was never written.
     if (!sound && size == 0 && sum == 0 && bytes.find_first_not_of('\0', used) == std::string::npos) break;
     TORCH_CHECK_VALUE(

@@ -7,8 +7,8 @@
 #include <map>
 #include <optional>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/staging.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/staging.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
 #include <torchtap/views/explorer/detail/run_file_thin.hpp>
@@ -208,10 +208,10 @@ class Thinned {
 
 int thin(const std::string& path, std::int64_t bytes, std::uint64_t& size) {
   const Widths widths = plan(path, bytes);
-  const storage::detail::Target target = storage::detail::resolve("explorer", path, /*mkdir=*/false);
-  storage::detail::sweep(target);
-  storage::detail::Staging staging("explorer", target);
-  storage::detail::Descriptor file = staging.duplicate();  // locked, as the staged file is
+  const base::Target target = base::resolve("explorer", path, /*mkdir=*/false);
+  base::sweep(target);
+  base::Staging staging("explorer", target);
+  base::Descriptor file = staging.duplicate();  // locked, as the staged file is
   TORCH_CHECK(::fcntl(file.get(), F_SETFL, O_APPEND) == 0, "explorer: cannot write ", staging.path(), ": ",
               std::strerror(errno), ".");
   Thinned thinned(file.get(), staging.path(), widths);

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
@@ -44,8 +44,8 @@ void put_block(std::string& to, BlockKind kind, const std::string& body) {
   payload += body;
   std::string head;
   put(head, static_cast<std::uint32_t>(payload.size()));
-  put(head, storage::detail::crc32(0, payload.data(), payload.size()));
-  put(head, storage::detail::crc32(0, head.data(), head.size()));
+  put(head, base::crc32(0, payload.data(), payload.size()));
+  put(head, base::crc32(0, head.data(), head.size()));
   to += head + payload;
 }
 
@@ -129,7 +129,7 @@ void RunFileWriter::thin_out() {
   const int smaller = thin(path_, most_, size_);
   kept_ = {};
   ::close(std::exchange(file_, smaller));
-  kept_ = core::detail::KeptHere(file_);
+  kept_ = base::KeptHere(file_);
   due_ = std::max(static_cast<std::uint64_t>(most_), 2 * size_);
 }
 

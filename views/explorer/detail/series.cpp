@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
 
 namespace torchtap::views::explorer::detail {

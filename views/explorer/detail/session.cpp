@@ -9,8 +9,8 @@
 #include <sstream>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/views/explorer/detail/program.hpp>
@@ -321,7 +321,7 @@ void Session::write_pace() {
 }
 
 void Session::record_parameters(bool gradients) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   std::int64_t at = 0;
   bool known = false;  // from a forward or a backward before, in the same step
   {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/api.hpp>
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/base/process.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/selectors/selector.hpp>
 #include <torchtap/views/explorer/detail/forward.hpp>
@@ -144,7 +144,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void notice_backward(const std::vector<at::Tensor>& outputs, std::int64_t step);
   bool went_idle();
 
-  const core::detail::MadeHere made_here_;
+  const base::MadeHere made_here_;
   const std::uint64_t serial_;
   const std::shared_ptr<LiveRun> run_;
   bool closed_ = false;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/explorer/detail/updates.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -32,7 +32,7 @@ bool comparable(const at::Tensor& parameter) {
 
 void Updates::keep(std::int32_t series, const at::Tensor& parameter, std::int64_t step) {
   if (!parameter.requires_grad() || !comparable(parameter)) return;
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   at::Tensor values = some(parameter).clone();
   const std::lock_guard lock(mutex_);
   kept_[series] = {parameter, std::move(values), step};
@@ -49,7 +49,7 @@ void Updates::compare(Run& run) {
     const std::lock_guard lock(mutex_);
     kept.swap(kept_);
   }
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   for (const auto& [series, before] : kept) {
     if (!comparable(before.parameter)) continue;
     const at::Tensor now = some(before.parameter);

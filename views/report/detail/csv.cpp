@@ -4,12 +4,12 @@
 #include <locale>
 #include <sstream>
 
-#include <torchtap/core/detail/characters.hpp>
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/base/dtypes.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/save.hpp>
+#include <torchtap/views/text/characters.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report {
 namespace {
@@ -36,7 +36,7 @@ std::string cell(Mark value) {
   return detail::name_of(value);
 }
 std::string cell(const std::vector<std::int64_t>& shape) {
-  return core::detail::shape_text(shape, "scalar");
+  return text::shape_text(shape, "scalar");
 }
 template <class T>
 std::string cell(const std::vector<T>& values) {
@@ -71,7 +71,7 @@ class Cells {
     };
     column("_names", [](const TensorInfo& tensor) { return tensor.name; });
     column("_shapes", [](const TensorInfo& tensor) { return tensor.shape; });
-    column("_dtypes", [](const TensorInfo& tensor) { return core::detail::dtype_text(tensor.dtype); });
+    column("_dtypes", [](const TensorInfo& tensor) { return base::dtype_text(tensor.dtype); });
     column("_devices", [](const TensorInfo& tensor) { return tensor.device.str(); });
     column("_bytes", [](const TensorInfo& tensor) { return tensor.bytes; });
   }
@@ -94,7 +94,7 @@ class Cells {
   void add(const std::string& name, const std::string& value) {
     if (!first_) text_ += ',';
     first_ = false;
-    text_ += core::detail::csv_text(titles_ ? prefix_ + name : core::detail::utf8_text(value));
+    text_ += text::csv_text(titles_ ? prefix_ + name : text::utf8_text(value));
   }
 
   bool titles_;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include <torchtap/operations/region.hpp>
+#include <torchtap/views/watch/region.hpp>
 
 namespace torchtap::views::report::detail {
 
@@ -26,7 +26,7 @@ class Owners {
  public:
   void add(const at::Tensor& tensor, Owned owned) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    const operations::Region region(tensor);
+    const watch::Region region(tensor);
     if (!region.empty()) by_memory_[region.memory()].push_back({region, std::move(owned)});
   }
   /// Calls `visit(const Owned&)` for those whose bytes the tensor has, until it returns true; whether it did.
@@ -35,7 +35,7 @@ class Owners {
     if (!tensor.has_storage()) return false;
     const auto found = by_memory_.find(tensor.storage().unsafeGetStorageImpl());
     if (found == by_memory_.end()) return false;
-    const operations::Region region(tensor);
+    const watch::Region region(tensor);
     for (const Entry& entry : found->second) {
       if (entry.region.overlaps(region) && visit(entry.owned)) return true;
     }
@@ -54,7 +54,7 @@ class Owners {
 
  private:
   struct Entry {
-    operations::Region region;
+    watch::Region region;
     Owned owned;
   };
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <type_traits>
 
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/core/detail/format.hpp>
-#include <torchtap/core/detail/rapidjson.hpp>
+#include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/format.hpp>
+#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/read_json.hpp>
@@ -16,11 +16,10 @@
 namespace torchtap::views::report {
 namespace {
 
-using core::detail::rapid::Document;
-using core::detail::rapid::Value;
+using base::rapid::Document;
+using base::rapid::Value;
 
-constexpr unsigned kFlags =
-    core::detail::rapid::kParseFullPrecisionFlag | core::detail::rapid::kParseIterativeFlag;
+constexpr unsigned kFlags = base::rapid::kParseFullPrecisionFlag | base::rapid::kParseIterativeFlag;
 constexpr int kDeepest = 1000;  // modules in each other: reading and destroying them is recursive
 
 std::string text_of(const Value& value) {
@@ -69,7 +68,7 @@ class Reader {
         dtypes.size(), " dtypes, ", devices.size(), " devices and ", bytes.size(),
         " sizes; they should be as many.");
     for (std::size_t i = 0; i < size; ++i) {
-      const auto dtype = core::detail::dtype_of_text(dtypes[i]);
+      const auto dtype = base::dtype_of_text(dtypes[i]);
       tensors.push_back({names[i], shapes[i], dtype.value_or(at::ScalarType::Undefined),
                          device(name + "_devices", devices[i]), bytes[i]});
     }
@@ -190,7 +189,7 @@ Results read_json(const std::string& text, const std::string& where) {
   Reader report(where, root.inside("report"), root.at("report"));
   std::int64_t format = 0;
   report("format", format);
-  const std::string unreadable = core::detail::unreadable_format("format", format, kFormat);
+  const std::string unreadable = base::unreadable_format("format", format, kFormat);
   TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
   Results results;
   Fields<Results>::visit(report, results);

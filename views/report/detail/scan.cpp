@@ -7,7 +7,7 @@
 #include <limits>
 #include <sstream>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/report/detail/scan.hpp>
 
@@ -119,7 +119,7 @@ bool is_looked_through(at::ScalarType type) {
 }
 
 Scan scan_elsewhere(const at::Tensor& tensor) {
-  const core::detail::RecordingMode mode;
+  const base::RecordingMode mode;
   Scan result;
   result.known = true;
   if (at::isfinite(tensor).all().item<bool>()) return result;
@@ -133,7 +133,7 @@ Scan scan_elsewhere(const at::Tensor& tensor) {
 Scan scan(const at::Tensor& tensor) {
   if (!is_looked_through(tensor.scalar_type()) || tensor.is_nested() || tensor.is_meta()) return {};
   if (tensor.is_sparse()) {
-    const core::detail::RecordingMode mode;
+    const base::RecordingMode mode;
     Scan result = scan(tensor._values());
     result.zeros = -1;
     return result;
@@ -169,13 +169,13 @@ Scan scan(const at::Tensor& tensor) {
 }
 
 NonFinite count_non_finite(const at::Tensor& tensor) {
-  const core::detail::RecordingMode mode;
+  const base::RecordingMode mode;
   const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
   return {at::isnan(values).sum().item<std::int64_t>(), at::isinf(values).sum().item<std::int64_t>()};
 }
 
 bool has_positive_infinity(const at::Tensor& tensor) {
-  const core::detail::RecordingMode mode;
+  const base::RecordingMode mode;
   const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
   if (values.is_complex()) return at::isinf(values).any().item<bool>();
   return values.eq(std::numeric_limits<double>::infinity()).any().item<bool>();
@@ -190,7 +190,7 @@ std::string statistics(const at::Tensor& tensor) {
   }
   text << tensor.sizes();
   if (!is_looked_through(tensor.scalar_type()) || tensor.is_complex() || tensor.is_meta()) return text.str();
-  const core::detail::RecordingMode mode;
+  const base::RecordingMode mode;
   const at::Tensor finite = tensor.masked_select(at::isfinite(tensor)).to(at::kDouble);
   if (finite.numel() > 0) {
     text << ", minimum " << finite.min().item<double>() << ", maximum " << finite.max().item<double>()

@@ -65,16 +65,16 @@ NonFinite count(const at::Tensor& tensor, const Kinds& kinds) {
 
 }  // namespace
 
-bool Search::Memory::explains(const operations::Region& region) const {
+bool Search::Memory::explains(const watch::Region& region) const {
   return all_explained || std::any_of(explained.begin(), explained.end(),
-                                      [&](const operations::Region& one) { return one.overlaps(region); });
+                                      [&](const watch::Region& one) { return one.overlaps(region); });
 }
 
 Kinds Search::Memory::kinds_of(const Scan& scan) const {
   return {scan.nan, scan.inf && has.inf, scan.inf && !has.inf};
 }
 
-void Search::Memory::explain(const operations::Region& region, const Kinds& kinds) {
+void Search::Memory::explain(const watch::Region& region, const Kinds& kinds) {
   has |= kinds;
   clean = false;
   if (all_explained) return;
@@ -93,7 +93,7 @@ void Search::begin(std::int64_t repeat) {
 
 /// Looks through the tensor, unless it is what was looked through last.
 const Scan& Search::look(const at::Tensor& tensor, Memory& memory) {
-  operations::Region region(tensor);
+  watch::Region region(tensor);
   if (memory.numel == tensor.numel() && memory.last.covers(region) && region.covers(memory.last)) {
     return memory.found;
   }
@@ -342,11 +342,10 @@ void Search::after(operations::Event& event, Searched& searched, const Where& wh
       const bool is_written = std::any_of(searched.written.begin(), searched.written.end(),
                                           [&](const auto& one) { return one.tensor.is_same(tensor); });
       if (is_written) return;
-      const auto* storage = operations::memory_of(tensor);
+      const auto* storage = watch::memory_of(tensor);
       const bool view = storage != nullptr &&
-                        std::any_of(searched.inputs.begin(), searched.inputs.end(), [&](const auto& one) {
-                          return operations::memory_of(one.tensor) == storage;
-                        });
+                        std::any_of(searched.inputs.begin(), searched.inputs.end(),
+                                    [&](const auto& one) { return watch::memory_of(one.tensor) == storage; });
       if (view) return;
       if (unset) return make_unset(tensor);
       if (has_values(tensor)) outputs.push_back({tensor, true, {}});
@@ -369,7 +368,7 @@ void Search::after(operations::Event& event, Searched& searched, const Where& wh
     const bool copied =
         is_one_of(copying, event.name()) &&
         std::all_of(searched.unset.begin(), searched.unset.end(), [&](const at::Tensor& tensor) {
-          return has_values(tensor) && !memory_.get(tensor).explains(operations::Region(tensor));
+          return has_values(tensor) && !memory_.get(tensor).explains(watch::Region(tensor));
         });
     if (copied) {
       for (const Output& output : outputs) make_unset(output.tensor);
@@ -394,7 +393,7 @@ void Search::judge(operations::Event& event, const Searched& searched, const std
     const Kinds kinds{output.found.nan, output.found.inf && out.inf, output.found.inf && out.intended};
     if (output.tensor.has_storage()) {
       Memory& memory = memory_.get(output.tensor);
-      memory.explain(operations::Region(output.tensor), kinds);
+      memory.explain(watch::Region(output.tensor), kinds);
     }
     counts += count(output.tensor, kinds);
   }

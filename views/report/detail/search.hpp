@@ -18,11 +18,11 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
-#include <torchtap/operations/identity.hpp>
-#include <torchtap/operations/region.hpp>
 #include <torchtap/views/report/detail/owners.hpp>
 #include <torchtap/views/report/detail/scan.hpp>
 #include <torchtap/views/report/results.hpp>
+#include <torchtap/views/watch/identity.hpp>
+#include <torchtap/views/watch/region.hpp>
 
 namespace torchtap::views::report::detail {
 
@@ -96,19 +96,19 @@ class Search {
 
  private:
   struct Memory {
-    Kinds has;                                          // what was written to it, or found in it
-    bool clean = false;                                 // all of it is known to be finite
-    bool unset = false;                                 // made by empty(), and not filled since
-    operations::Region last;                            // what was looked through last,
-    std::int64_t numel = -1;                            // its elements,
-    Scan found;                                         // and what they are
-    c10::SmallVector<operations::Region, 1> explained;  // parts whose values have a finding or a maker
+    Kinds has;                                     // what was written to it, or found in it
+    bool clean = false;                            // all of it is known to be finite
+    bool unset = false;                            // made by empty(), and not filled since
+    watch::Region last;                            // what was looked through last,
+    std::int64_t numel = -1;                       // its elements,
+    Scan found;                                    // and what they are
+    c10::SmallVector<watch::Region, 1> explained;  // parts whose values have a finding or a maker
     bool all_explained = false;
 
     /// What values of it are that have an explanation.
     Kinds kinds_of(const Scan& scan) const;
-    bool explains(const operations::Region& region) const;
-    void explain(const operations::Region& region, const Kinds& kinds);
+    bool explains(const watch::Region& region) const;
+    void explain(const watch::Region& region, const Kinds& kinds);
   };
   struct Output {
     at::Tensor tensor;
@@ -131,7 +131,7 @@ class Search {
   void add(Finding finding, Kind kind);
 
   const Owners& owners_;
-  operations::ByMemory<Memory> memory_;
+  watch::ByMemory<Memory> memory_;
   std::int64_t repeat_ = 0;
   std::array<std::vector<Finding>, 3> found_;         // by `Kind`
   std::array<bool, 3> collects_{true, true, true};    // no earlier repeat had any

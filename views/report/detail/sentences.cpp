@@ -1,21 +1,21 @@
 #include <algorithm>
 #include <cstdio>
 
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/base/dtypes.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/lines.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/sentences.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/report/detail/verdict.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
 
-using core::detail::bytes_text;
-using core::detail::count_text;
-using core::detail::counted;
+using text::bytes_text;
+using text::count_text;
+using text::counted;
 
 constexpr std::size_t kMost = 8;  // names in a list, or lines of one kind
 
@@ -166,8 +166,8 @@ std::string title_of(const Results& results) {
       text += " and " + std::to_string(results.root.inputs.size() - 3) + " more";
       break;
     }
-    text += (number == 1 ? ", input " : ", ") + core::detail::shape_text(input.shape, "scalar") + " " +
-            core::detail::dtype_text(input.dtype) + " on " + input.device.str();
+    text += (number == 1 ? ", input " : ", ") + text::shape_text(input.shape, "scalar") + " " +
+            base::dtype_text(input.dtype) + " on " + input.device.str();
   }
   if (results.repeats > 0) {
     text += "; " + counted(results.repeats, "repeat");

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/views/report/detail/session.hpp>
 #include <torchtap/views/report/detail/stopped.hpp>
@@ -131,7 +131,7 @@ void Session::measure_gradients() noexcept {
 }
 
 void Session::add_gradients() {
-  const core::detail::RecordingMode mode;
+  const base::RecordingMode mode;
   for (TreeNode& node : ledger_.tree) {
     // A parameter that several modules share arrives at the first of them.
     const bool shares = std::any_of(node.held.begin(), node.held.end(),

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include <torchtap/hooks/attach.hpp>
-#include <torchtap/operations/facts.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/report/detail/heap.hpp>
 #include <torchtap/views/report/detail/ledger.hpp>
@@ -24,6 +23,7 @@
 #include <torchtap/views/report/detail/record.hpp>
 #include <torchtap/views/report/detail/search.hpp>
 #include <torchtap/views/report/report.hpp>
+#include <torchtap/views/watch/facts.hpp>
 
 namespace torchtap::views::report::detail {
 
@@ -110,7 +110,7 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   Owners owners_;
   Search search_{owners_};
   std::map<Key, c10::SmallVector<Arrival, 2>> arrivals_;
-  operations::PerOperation<OperationFacts> facts_;
+  watch::PerOperation<OperationFacts> facts_;
   std::map<std::pair<std::string, std::string>, std::int64_t> not_counted_;  // by function and module
   std::int64_t repeats_ = 0, recorded_ = 0;
   std::int64_t phase_began_ = 0, spent_ = 0;  // of the repeat; without `Phase::other`

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <unordered_set>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/report/detail/marks.hpp>
 #include <torchtap/views/report/detail/session.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
@@ -132,10 +132,10 @@ std::vector<std::string> Session::all_notes() const {
   if (!hidden.empty()) {
     const std::size_t all = hidden.size();
     if (all > 5) hidden.resize(5);
-    notes.push_back(c10::str(core::detail::counted(static_cast<std::int64_t>(all), "module"),
+    notes.push_back(c10::str(text::counted(static_cast<std::int64_t>(all), "module"),
                              " cannot be hooked in this program, so that what ",
                              all == 1 ? "it does" : "they do", " counts as part of the ",
-                             all == 1 ? "module" : "modules", " around: ", core::detail::quoted(hidden),
+                             all == 1 ? "module" : "modules", " around: ", base::quoted(hidden),
                              all > 5 ? ", …" : "", ".", remedy));
   }
   if (recorded_ == 0) return notes;
@@ -153,13 +153,13 @@ std::vector<std::string> Session::all_notes() const {
         "Memory of devices other than the CPU was not watched, because a profiler watches it.");
   }
   if (ledger_.interrupted > 0) {
-    notes.push_back(c10::str(core::detail::counted(ledger_.interrupted, "call"), " ended by an exception; ",
+    notes.push_back(c10::str(text::counted(ledger_.interrupted, "call"), " ended by an exception; ",
                              ledger_.interrupted == 1
                                  ? "its time reaches to the last operation or module that it ran."
                                  : "their times reach to the last operation or module that they ran."));
   }
   if (search_.left_out > 0) {
-    notes.push_back(c10::str(core::detail::counted(search_.left_out, "further finding"),
+    notes.push_back(c10::str(text::counted(search_.left_out, "further finding"),
                              search_.left_out == 1 ? " was" : " were", " left out."));
   }
   const Calibration& taken = ledger_.calibration;
@@ -172,7 +172,7 @@ std::vector<std::string> Session::all_notes() const {
 }
 
 Results Session::results() const {
-  const core::detail::RecordingMode mode;
+  const base::RecordingMode mode;
   const std::lock_guard lock(mutex_);
   Results results;
   results.root = row(0);

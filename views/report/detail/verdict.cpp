@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <vector>
 
-#include <torchtap/core/detail/units.hpp>
 #include <torchtap/views/report/detail/verdict.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
 
-using core::detail::count_text;
+using text::count_text;
 
 /// "aten::softmax in a and 3 more modules, aten::max in b".
 std::string where_text(const std::vector<const Finding*>& findings) {

@@ -54,7 +54,7 @@ const OperationFacts& Session::facts_of(const operations::Event& event) {
     const auto own = options.formulas().find(facts.name);
     facts.formula = own != options.formulas().end() ? &own->second : built_in_formula(facts.name);
     facts.heavy = facts.formula == nullptr && is_heavy(facts.name);
-    facts.reads = operations::reads_of(event.schema());
+    facts.reads = watch::reads_of(event.schema());
     return facts;
   });
 }

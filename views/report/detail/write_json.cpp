@@ -2,22 +2,22 @@
 #include <cmath>
 #include <type_traits>
 
-#include <torchtap/core/detail/characters.hpp>
-#include <torchtap/core/detail/dtypes.hpp>
-#include <torchtap/core/detail/rapidjson.hpp>
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/rapidjson.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/write_json.hpp>
 #include <torchtap/views/report/save.hpp>
+#include <torchtap/views/text/characters.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::report {
 namespace {
 
-using core::detail::rapid::kFormatSingleLineArray;
-using Buffer = core::detail::rapid::StringBuffer;
-using Json = core::detail::rapid::PrettyWriter<Buffer>;
+using base::rapid::kFormatSingleLineArray;
+using Buffer = base::rapid::StringBuffer;
+using Json = base::rapid::PrettyWriter<Buffer>;
 
 class Writer {
  public:
@@ -53,7 +53,7 @@ class Writer {
     };
     column("_names", [](const TensorInfo& tensor) { return tensor.name; });
     column("_shapes", [](const TensorInfo& tensor) { return tensor.shape; });
-    column("_dtypes", [](const TensorInfo& tensor) { return core::detail::dtype_text(tensor.dtype); });
+    column("_dtypes", [](const TensorInfo& tensor) { return base::dtype_text(tensor.dtype); });
     column("_devices", [](const TensorInfo& tensor) { return tensor.device.str(); });
     column("_bytes", [](const TensorInfo& tensor) { return tensor.bytes; });
   }
@@ -86,8 +86,8 @@ class Writer {
     json_.EndObject();
   }
   void text(const std::string& text, bool key = false) {
-    const std::string good = core::detail::utf8_text(text);
-    const auto size = static_cast<core::detail::rapid::SizeType>(good.size());
+    const std::string good = text::utf8_text(text);
+    const auto size = static_cast<base::rapid::SizeType>(good.size());
     if (key) {
       json_.Key(good.data(), size);
     } else {

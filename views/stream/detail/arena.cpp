@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/arena.hpp>
 #include <torchtap/views/stream/detail/memory_left.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
@@ -70,9 +70,9 @@ Descriptor find_publisher(const std::string& call, const std::string& name, cons
         for (auto& other : living_names_in(folder)) others.push_back(std::move(other));
       }
       TORCH_CHECK_VALUE(false, call, ": no program publishes \"", name, "\"",
-                        folders.empty() ? "" : " in " + core::detail::quoted(folders),
+                        folders.empty() ? "" : " in " + base::quoted(folders),
                         others.empty() ? "; none of this user publishes anything there."
-                                       : "; there: " + core::detail::quoted(others) + ".");
+                                       : "; there: " + base::quoted(others) + ".");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -69,7 +69,7 @@ class Client final : public Inlet {
   std::uint64_t requests_ = 0;
   bool holding_ = false;  // a frame in the shared memory
   bool gone_ = false;     // the publisher
-  const core::detail::MadeHere made_here_;
+  const base::MadeHere made_here_;
   bool ended_ = false;
 };
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/descriptor.hpp>
 
 namespace torchtap::views::stream::detail {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include <torchtap/core/detail/process.hpp>
+#include <torchtap/base/process.hpp>
 
 namespace torchtap::views::stream::detail {
 
@@ -28,7 +28,7 @@ class Descriptor {
   void close() noexcept { kept_.close(); }
 
  private:
-  core::detail::KeptHere kept_;
+  base::KeptHere kept_;
 };
 
 /// Memory that was mapped. A forked child does not have it.
@@ -53,7 +53,7 @@ class Mapping {
  private:
   char* at_ = nullptr;
   std::size_t size_ = 0;
-  core::detail::MadeHere made_here_;
+  base::MadeHere made_here_;
 };
 
 /// Throws a `c10::Error`: "views::stream: cannot WHAT: the system's words".

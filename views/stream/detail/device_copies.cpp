@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/device_copies.hpp>
 #include <torchtap/views/stream/detail/host_copy.hpp>
 #include <torchtap/views/stream/detail/thread.hpp>

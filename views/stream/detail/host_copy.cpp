@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/stream/detail/host_copy.hpp>
 
 namespace torchtap::views::stream::detail {
@@ -71,7 +71,7 @@ bool captures(const Guard&, const c10::Stream&, long) {
 }  // namespace
 
 HostCopy::HostCopy(const at::Tensor& tensor) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   const at::Tensor plain = tensor.detach();
   if (plain.is_cpu()) {
     to_ = host_memory(plain);

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/local_socket.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 
@@ -114,7 +114,7 @@ std::string rendezvous(const std::string& directory) {
     ::mkdir(path.c_str(), 0700);
     if (::lstat(path.c_str(), &status) == 0 && belongs_to(status, ::geteuid())) return path;
   }
-  TORCH_CHECK_VALUE(false, "views::stream: none of ", core::detail::quoted(all),
+  TORCH_CHECK_VALUE(false, "views::stream: none of ", base::quoted(all),
                     " is or can be made a directory of this user that nobody else may enter (mode 0700); "
                     "remove the one that is there, or name another one.");
 }

@@ -45,7 +45,7 @@ class Listener {
   Descriptor socket_;
   dev_t device_ = 0;
   ino_t inode_ = 0;
-  const core::detail::MadeHere made_here_;
+  const base::MadeHere made_here_;
 };
 
 /// The next connection of a process of this user or of root; nothing if there is none, or another's, which is

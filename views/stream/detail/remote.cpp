@@ -2,8 +2,8 @@
 #include <cstring>
 #include <sstream>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/storage/detail/crc32.hpp>
+#include <torchtap/base/crc32.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/remote.hpp>
@@ -126,9 +126,9 @@ std::optional<Frame> RemoteClient::take(Moment deadline) {
       end(last_ ? broken_ : "the connection to the relay at \"" + name_ + "\" was lost");
     if (state != State::whole) return std::nullopt;
     const Frame frame = read_frame(incoming_.data(), length);
-    TORCH_CHECK_VALUE(
-        !frame.has_checksum || storage::detail::crc32(0, frame.data, frame.data_bytes) == frame.checksum,
-        kReader, ": the data of \"", std::string(frame.path), "\" arrived damaged from \"", name_, "\".");
+    TORCH_CHECK_VALUE(!frame.has_checksum || base::crc32(0, frame.data, frame.data_bytes) == frame.checksum,
+                      kReader, ": the data of \"", std::string(frame.path), "\" arrived damaged from \"",
+                      name_, "\".");
     incoming_.clear();
     ++received_;
     missed_ += frame.missed;

@@ -49,7 +49,7 @@ class RemoteClient final : public Inlet {
   std::uint64_t received_ = 0;
   std::uint64_t missed_ = 0;
   std::int64_t process_ = 0;
-  const core::detail::MadeHere made_here_;
+  const base::MadeHere made_here_;
   bool ended_ = false;
   bool last_ = false;   // the relay said that nothing follows
   std::string broken_;  // why the stream broke off

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/detail/texts.hpp>
 #include <torchtap/views/stream/detail/thread.hpp>

@@ -147,7 +147,7 @@ class Server {
 
   const std::string name_;
   const ServerOptions options_;
-  const core::detail::MadeHere made_here_;
+  const base::MadeHere made_here_;
   std::unique_ptr<Listener> listener_;
   Descriptor wake_;
   std::atomic<bool> closed_{false};

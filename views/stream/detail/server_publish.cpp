@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/bulk_copy.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/detail/texts.hpp>

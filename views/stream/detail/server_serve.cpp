@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <sstream>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/server.hpp>

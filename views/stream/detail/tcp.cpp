@@ -12,7 +12,7 @@
 #include <memory>
 #include <thread>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>

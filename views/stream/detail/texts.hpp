@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include <torchtap/core/detail/characters.hpp>
+#include <torchtap/views/text/characters.hpp>
 
 namespace torchtap::views::stream::detail {
 
@@ -13,7 +13,7 @@ namespace torchtap::views::stream::detail {
 inline std::string as_utf8(const std::string& text) {
   std::string clean;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t bytes = core::detail::character_at(text, at).bytes;
+    const std::size_t bytes = text::character_at(text, at).bytes;
     clean += bytes == 0 || text[at] == '\0' ? "\xEF\xBF\xBD" : text.substr(at, bytes);
     at += std::max<std::size_t>(bytes, 1);
   }

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/format.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/detail/columns.hpp>
 
@@ -347,7 +347,7 @@ Columns columns_of(const core::Value& value, const std::string& where) {
     // Before everything else: columns of a newer format may have other names.
     Numbers number;
     read(value.at(std::string(format_key)), number);
-    unreadable = core::detail::unreadable_format("format", number.at(0), format);
+    unreadable = base::unreadable_format("format", number.at(0), format);
     if (unreadable.empty())
       for_each_column(columns,
                       [&](const char* name, auto& column) { read(value.at(std::string(name)), column); });

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/glob.hpp>
-#include <torchtap/core/detail/recording_mode.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/glob.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/views/trace/detail/generator.hpp>
 #include <torchtap/views/trace/detail/log.hpp>
 
@@ -36,7 +36,7 @@ bool is_digits(const std::string& text) {
 /// ended.
 bool may_mean(const std::string& name, const std::string& type) {
   if (is_digits(name)) return true;
-  if (core::detail::is_glob(name)) {
+  if (base::is_glob(name)) {
     const std::string start = name.substr(0, name.find_first_of("*?["));
     const std::size_t both = std::min(start.size(), type.size());
     return start.compare(0, both, type, 0, both) == 0;
@@ -53,7 +53,7 @@ class GradientHook final : public torch::autograd::FunctionPreHook {
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& arrived) override {
     const auto gradients = gradients_.lock();
     if (gradients == nullptr || output_ >= arrived.size() || !arrived[output_].defined()) return arrived;
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     const at::Tensor gradient = arrived[output_].detach();
     const std::lock_guard lock(gradients->mutex);
     at::Tensor& sum = gradients->of[value_];
@@ -100,7 +100,7 @@ void Log::keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64
   const auto& names = options.names();
   const std::string& path = modules[module].path;
   const auto named = [&](const std::string& name) {
-    if (core::detail::is_glob(name) && core::detail::matches_glob(name, path)) return true;
+    if (base::is_glob(name) && base::matches_glob(name, path)) return true;
     return name.compare(0, path.size(), path) == 0 &&
            (name.size() == path.size() || name[path.size()] == ':');
   };
@@ -131,7 +131,7 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
       return;
     }
   } else if (options.transform() || options.device() || options.dtype()) {
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     kept = tensor.detach();
     if (options.transform()) kept = options.transform()(kept);
     TORCH_CHECK_VALUE(kept.defined(), "trace: Options::transform returned no tensor.");
@@ -139,7 +139,7 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
   } else if (tensor.has_storage()) {
     kept = alias_of(tensor);
   } else {  // sparse, MKL-DNN: whether they are written to is not known by their memory
-    const core::detail::RecordingMode quiet;
+    const base::RecordingMode quiet;
     kept = tensor.detach().clone();
   }
   Value& value = values[number];
@@ -160,7 +160,7 @@ void Log::keep(const at::Tensor& tensor, std::int64_t number, Memory* memory) {
 }
 
 void Log::copy_aliases(Memory& memory) {
-  const core::detail::RecordingMode quiet;
+  const base::RecordingMode quiet;
   for (const std::int64_t number : memory.aliases) {
     Value& value = values[number];
     if (value.own || !value.kept.defined()) continue;

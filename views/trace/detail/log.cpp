@@ -92,7 +92,7 @@ std::int64_t Log::name(const at::Tensor& tensor, Memory* memory) {
   const std::int64_t count = memory != nullptr ? memory->count : 0;
   names_.set(tensor, {value, count, value, count});
   if (memory != nullptr && memory->named.size() < most_named) {
-    memory->named.push_back({operations::Region(tensor), count, value});
+    memory->named.push_back({watch::Region(tensor), count, value});
   }
   return value;
 }
@@ -147,7 +147,7 @@ std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
   std::int64_t of = -1, base = -1, since = 0, checked = 0;
   const Write* last = nullptr;
   if (memory != nullptr) {
-    const operations::Region region(tensor);
+    const watch::Region region(tensor);
     if (is_known) {
       of = known->value;
       base = known->base;
@@ -185,7 +185,7 @@ std::int64_t Log::value_of(const at::Tensor& tensor, Memory* memory) {
 /// The value that a tensor of a new name is, or is a view of: the first with the same elements, such as a
 /// parameter, or the last that has them among others.
 const Log::Named* Log::base_in(const Memory& memory, const at::Tensor& tensor,
-                               const operations::Region& region) const {
+                               const watch::Region& region) const {
   const Named* base = nullptr;
   for (const Named& named : memory.named) {
     const Value& value = values[named.value];
@@ -203,15 +203,15 @@ const Log::Named* Log::base_in(const Memory& memory, const at::Tensor& tensor,
 
 Log::Mixed Log::mixed(const at::Tensor& tensor, const Memory* memory, std::size_t read) const {
   const Name& name = *names_.find(tensor);
-  return {memory, operations::Region(tensor), name.base, name.since, read};
+  return {memory, watch::Region(tensor), name.base, name.since, read};
 }
 
 /// Adds what wrote the bytes of a part of a mixed value.
-void Log::add_sources(const Mixed& mixed, const operations::Region& region, Mixture& sources) {
+void Log::add_sources(const Mixed& mixed, const watch::Region& region, Mixture& sources) {
   const auto add = [&](std::int64_t value) {
     if (std::find(sources.begin(), sources.end(), value) == sources.end()) sources.push_back(value);
   };
-  operations::Remainder rest(region);
+  watch::Remainder rest(region);
   const auto& writes = mixed.memory->writes;
   for (auto write = writes.rbegin(); !rest.empty() && write != writes.rend() && write->number >= mixed.since;
        ++write) {
@@ -223,7 +223,7 @@ void Log::add_sources(const Mixed& mixed, const operations::Region& region, Mixt
 /// What an operation saw of mixed values: of an argument of which it returned views, their bytes.
 void Log::mix_reads(const operations::Values& results, Running& running) {
   for (const Mixed& mixed : running.mixed) {
-    std::vector<operations::Region> shown;
+    std::vector<watch::Region> shown;
     bool views = running.written.empty();
     for (const c10::IValue& result : results) {
       operations::for_each_tensor(result, [&](const at::Tensor& tensor) {
@@ -233,7 +233,7 @@ void Log::mix_reads(const operations::Values& results, Running& running) {
     }
     if (!views || shown.empty()) shown.assign(1, mixed.region);
     Mixture sources;
-    for (const operations::Region& region : shown) add_sources(mixed, region, sources);
+    for (const watch::Region& region : shown) add_sources(mixed, region, sources);
     if (sources.empty()) sources.push_back(mixed.base);  // a view without elements
     running.operation.reads[mixed.read].mixture = static_cast<std::int64_t>(mixtures.size());
     mixtures.push_back(std::move(sources));
@@ -350,7 +350,7 @@ void Log::count_writes(Running& running) {
     Memory* memory = memory_of(written.tensor);
     if (memory == nullptr) continue;
     written.write = memory->count++;
-    const operations::Region region(written.tensor);
+    const watch::Region region(written.tensor);
     const auto forget = [&](auto& all) {
       all.erase(
           std::remove_if(all.begin(), all.end(), [&](const auto& one) { return region.covers(one.region); }),

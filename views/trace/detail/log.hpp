@@ -22,11 +22,11 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
-#include <torchtap/operations/facts.hpp>
-#include <torchtap/operations/identity.hpp>
-#include <torchtap/operations/region.hpp>
 #include <torchtap/views/trace/node.hpp>
 #include <torchtap/views/trace/options.hpp>
+#include <torchtap/views/watch/facts.hpp>
+#include <torchtap/views/watch/identity.hpp>
+#include <torchtap/views/watch/region.hpp>
 
 namespace torch::autograd {
 struct Node;
@@ -197,13 +197,13 @@ struct Log {
   };
   /// A write to a part of a memory.
   struct Write {
-    operations::Region region;
+    watch::Region region;
     std::int64_t number;  // how many were before
     std::int64_t value;   // that it made; -1 if the operation threw
   };
   /// A value that is in a memory since `number` writes; later ones have not covered it.
   struct Named {
-    operations::Region region;
+    watch::Region region;
     std::int64_t number;
     std::int64_t value;
   };
@@ -217,7 +217,7 @@ struct Log {
   /// A name of a mixed value.
   struct Mixed {
     const Memory* memory;
-    operations::Region region;
+    watch::Region region;
     std::int64_t base, since;  // as in Name
     std::size_t read;          // of the operation that runs
   };
@@ -241,11 +241,10 @@ struct Log {
   Memory* memory_of(const at::Tensor& tensor);
   Value& describe(const at::Tensor& tensor);
   std::int64_t value_of(const at::Tensor& tensor, Memory* memory);
-  const Named* base_in(const Memory& memory, const at::Tensor& tensor,
-                       const operations::Region& region) const;
+  const Named* base_in(const Memory& memory, const at::Tensor& tensor, const watch::Region& region) const;
   std::int64_t name(const at::Tensor& tensor, Memory* memory);
   Mixed mixed(const at::Tensor& tensor, const Memory* memory, std::size_t read) const;
-  static void add_sources(const Mixed& mixed, const operations::Region& region, Mixture& sources);
+  static void add_sources(const Mixed& mixed, const watch::Region& region, Mixture& sources);
   void mix_reads(const operations::Values& results, Running& running);
   void before(operations::Event& event, Running& running);
   void read_argument(const c10::IValue& argument, Read read, Running& running);
@@ -267,9 +266,9 @@ struct Log {
   void copy_aliases(Memory& memory);
   void follow_gradient(const at::Tensor& tensor, std::int64_t value);
 
-  operations::ByTensor<Name> names_;
-  operations::ByMemory<std::unique_ptr<Memory>> memory_;
-  operations::PerOperation<Facts> facts_;
+  watch::ByTensor<Name> names_;
+  watch::ByMemory<std::unique_ptr<Memory>> memory_;
+  watch::PerOperation<Facts> facts_;
   std::unique_ptr<Generator> generator_;
   std::vector<std::shared_ptr<torch::autograd::Node>> leaves_;  // of which gradients are followed
   std::unordered_map<std::thread::id, std::int64_t> contexts_now_;

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
-#include <torchtap/core/detail/error.hpp>
-#include <torchtap/core/detail/glob.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/glob.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 
 namespace torchtap::views::trace::detail {
@@ -127,10 +127,10 @@ std::vector<std::int64_t> look_up(const Graph& graph, const std::string& name) {
 }
 
 std::vector<std::int64_t> look_up_all(const Graph& graph, const std::string& name) {
-  if (!core::detail::is_glob(name) || graph.names.count(name) > 0) return look_up(graph, name);
+  if (!base::is_glob(name) || graph.names.count(name) > 0) return look_up(graph, name);
   std::set<std::int64_t> found;
   for (const auto& [key, positions] : graph.names) {
-    if (core::detail::matches_glob(name, key)) found.insert(positions.begin(), positions.end());
+    if (base::matches_glob(name, key)) found.insert(positions.begin(), positions.end());
   }
   return {found.begin(), found.end()};
 }
@@ -142,7 +142,7 @@ std::string instead_of(const Graph& graph, const std::string& name) {
     names.push_back(node.label);
     for (const ModuleCall& call : node.output_of) names.push_back(call.path);
   }
-  return "the nearest are " + core::detail::quoted(core::detail::nearest(name, names));
+  return "the nearest are " + base::quoted(base::nearest(name, names));
 }
 
 }  // namespace torchtap::views::trace::detail

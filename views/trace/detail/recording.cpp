@@ -5,7 +5,7 @@
 #include <functional>
 #include <unordered_map>
 
-#include <torchtap/core/detail/error.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/views/trace/detail/graph.hpp>
 #include <torchtap/views/trace/detail/recording.hpp>

@@ -6,17 +6,17 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/core/detail/units.hpp>
+#include <torchtap/views/text/units.hpp>
 
 namespace torchtap::views::trace::detail {
 
-using core::detail::bytes_text;
-using core::detail::count_text;
-using core::detail::counted;
+using text::bytes_text;
+using text::count_text;
+using text::counted;
 
 /// "1x64x55x55"; "()" for a scalar.
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return core::detail::shape_text(shape, "()");
+  return text::shape_text(shape, "()");
 }
 
 }  // namespace torchtap::views::trace::detail

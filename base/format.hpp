@@ -1,0 +1,16 @@
+#pragma once
+
+// The numbers of formats that files and messages carry (docs/format.md), as readers check them.
+
+#include <cstdint>
+#include <string>
+
+#include <torchtap/base/api.hpp>
+
+namespace torchtap::base {
+
+/// Why a reader of the formats 1 to `known` cannot read what has the number `found`, as the end of a sentence
+/// without its period; empty if it can. `what` is the word for the number: "format", "schema version".
+TORCHTAP_API std::string unreadable_format(const char* what, std::int64_t found, std::int64_t known);
+
+}  // namespace torchtap::base

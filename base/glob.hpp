@@ -1,0 +1,17 @@
+#pragma once
+
+// Patterns with wildcards, as selectors and traces take them for paths and labels.
+
+#include <string>
+
+#include <torchtap/base/api.hpp>
+
+namespace torchtap::base {
+
+/// Whether a text has a wildcard in it: `*`, `?` or `[`.
+TORCHTAP_API bool is_glob(const std::string& text);
+
+/// Whether a glob matches the whole of a text. `*` also crosses dots and slashes.
+TORCHTAP_API bool matches_glob(const std::string& glob, const std::string& text);
+
+}  // namespace torchtap::base
