@@ -39,6 +39,7 @@ std::string minimal_file(const TemporaryDirectory& directory, const std::string&
   write_bytes(path, "");
   {
     using namespace torchtap::base;
+    using namespace torchtap::storage::detail;
     OutputFile file("test", path, Descriptor(::open(path.c_str(), O_WRONLY | O_TRUNC)));
     ZipWriter zip(file);
     const double numbers[4] = {1, 2, 3, 4};
@@ -377,6 +378,7 @@ torch.save({"w": torch.ones(3, 4).t(), "n": [1, 2.5, None, True], 3: (torch.zero
     }
     // The container is intact here, so that the damage reaches the unpickler.
     using namespace torchtap::base;
+    using namespace torchtap::storage::detail;
     const InputFile input = InputFile::open("test", directory / name);
     const std::string pickled = ZipReader(input).read("data.pkl");
     for (int round = 0; round < 8000; ++round) {
