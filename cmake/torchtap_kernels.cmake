@@ -32,7 +32,7 @@ if(TORCHTAP_WITH_HIGHWAY)
 endif()
 
 if(TORCHTAP_WITH_OPENMP)
-  set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/pass.cpp" "${PROJECT_SOURCE_DIR}/reductions/detail/reader.cpp"
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/reductions/detail/kernel_pass.cpp" "${PROJECT_SOURCE_DIR}/reductions/detail/reader.cpp"
                               PROPERTIES COMPILE_OPTIONS "${OpenMP_CXX_FLAGS}")
   target_link_libraries(torchtap PRIVATE ${OpenMP_CXX_LIBRARIES})
 endif()

@@ -39,7 +39,7 @@ void Count::fold(const Pass& pass) {
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
-  if (const auto total = pass.answer_total()) {
+  if (const auto total = detail::kernels_of(pass).answer_total()) {
     add(nan_, number(total->nan));
     add(inf_, number(total->infinities()));
     add(zeros_, number(total->zeros));
@@ -66,12 +66,12 @@ void Count::fold(const Pass& pass) {
 bool Count::fold_small(const Pass& pass) {
   const auto rows = intake_.rows_of_any(pass);
   if (!rows) return false;
-  const auto total = pass.answer_total();
+  const auto total = detail::kernels_of(pass).answer_total();
   if (!total) return false;
   *nan_->data_ptr<std::int64_t>() += total->nan;
   *inf_->data_ptr<std::int64_t>() += total->infinities();
   *zeros_->data_ptr<std::int64_t>() += total->zeros;
-  elements_ += pass.memory()->numel;
+  elements_ += detail::kernels_of(pass).memory()->numel;
   intake_.count_rows(*rows);
   return true;
 }

@@ -72,7 +72,7 @@ void Extremum::fold(const Pass& pass) {
   const detail::Rows rows = intake_.open(pass);
   if (rows.count == 0) return;
   at::Tensor part;
-  const auto kept = pass.answer(intake_.folding());
+  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
   if (!kept.empty() && c10::isFloatingType(rows.view.scalar_type())) {
     part = detail::tabulate(rows.kept(), kept, [&](const Summary& one) {
              return of(one);
@@ -107,7 +107,7 @@ bool Extremum::fold_small(const Pass& pass) {
   const detail::Memory* const all = intake_.whole(pass);
   if (all == nullptr || !is_state(all->type)) return false;
   if (c10::isFloatingType(all->type)) {
-    const auto kept = pass.answer(intake_.folding());
+    const auto kept = detail::kernels_of(pass).answer(intake_.folding());
     if (kept.empty()) return false;
     detail::take_extreme(of(kept[0]), all->type, which, value_->data_ptr());
   } else {

@@ -72,10 +72,11 @@ Last::Last(LastOptions options) : Reduction(detail::Intake("Last", options.foldi
 
 void Last::fold(const Pass& pass) {
   const auto small = small_rows(intake_, pass);
-  if (small && value_->scalar_type() == pass.memory()->type && value_->device().is_cpu()) {
+  if (small && value_->scalar_type() == detail::kernels_of(pass).memory()->type &&
+      value_->device().is_cpu()) {
     const auto bytes = static_cast<std::size_t>(value_->nbytes());
     const auto all = static_cast<std::size_t>(pass.sample().nbytes());
-    std::memcpy(value_->data_ptr(), pass.memory()->data + (all - bytes), bytes);
+    std::memcpy(value_->data_ptr(), detail::kernels_of(pass).memory()->data + (all - bytes), bytes);
     return intake_.count_rows(*small);
   }
   const base::RecordingMode quiet;

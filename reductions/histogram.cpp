@@ -97,7 +97,7 @@ void Histogram::ask(Pass& pass) const {
   // A growing range has usually stopped growing by now, unless all elements were equal: then they still may
   // be, which the total tells.
   if (!growing_ || *min_->data_ptr<double>() < *max_->data_ptr<double>())
-    pass.ask_bins(intake_.folding(), edges_);
+    detail::kernels_of(pass).ask_bins(intake_.folding(), edges_);
 }
 
 void Histogram::fold(const Pass& pass) {
@@ -131,9 +131,10 @@ std::optional<detail::Lines> Histogram::known(const Pass& pass) const noexcept {
 
 /// Counts with the kernels if they support the sample.
 bool Histogram::count_plain(const Pass& pass) {
-  if (!pass.plain()) return false;
-  if (growing_ && cover_and_count_equal(*pass.answer_total())) return true;
-  return edges_ != nullptr && pass.count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
+  if (!detail::kernels_of(pass).plain()) return false;
+  if (growing_ && cover_and_count_equal(*detail::kernels_of(pass).answer_total())) return true;
+  return edges_ != nullptr &&
+         detail::kernels_of(pass).count_bins(intake_.folding(), edges_, slots_->data_ptr<std::int64_t>());
 }
 
 /// Grows the range. If all elements are equal, counts them at once, and returns true.
@@ -148,7 +149,7 @@ bool Histogram::cover_and_count_equal(const Summary& all) {
 /// Counts elements in memory with loops. Returns false, having counted nothing, if there are no edges.
 bool Histogram::count_lines(const Pass& pass, const detail::Lines& lines) {
   if (growing_) {
-    const auto total = pass.answer_total();
+    const auto total = detail::kernels_of(pass).answer_total();
     if (cover_and_count_equal(
             total ? *total : detail::summarize({lines.type, lines.data, lines.rows * lines.numel}, {})))
       return true;

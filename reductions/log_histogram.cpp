@@ -55,7 +55,7 @@ LogHistogram::LogHistogram(LogHistogramOptions options)
       table_(checked(options.mantissa_bits())) {}
 
 void LogHistogram::ask(Pass& pass) const {
-  if (!intake_.knows(pass)) pass.ask_bits(intake_.folding(), table_.bins());
+  if (!intake_.knows(pass)) detail::kernels_of(pass).ask_bits(intake_.folding(), table_.bins());
 }
 
 void LogHistogram::fold(const Pass& pass) {
@@ -68,7 +68,7 @@ void LogHistogram::fold(const Pass& pass) {
     for (const auto size : rows.kept()) kept *= size;
     table_.start(kept, rows.view.device());
   }
-  if (const auto* const found = pass.count_bits(intake_.folding(), table_.bins())) {
+  if (const auto* const found = detail::kernels_of(pass).count_bits(intake_.folding(), table_.bins())) {
     table_.add(*found);
   } else {
     table_.add(rows.flat(rows.view));

@@ -49,7 +49,7 @@ void Moments::fold(const Pass& pass) {
   const detail::Rows rows = intake_.open(pass);
   check_kind(sample);
   if (rows.count == 0) return;
-  const auto kept = pass.answer(intake_.folding());
+  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
   if (!kept.empty()) {
     if (count() == 0) {
       for (auto* state : {&mean_, &m2_}) *state = at::zeros(rows.kept(), at::kDouble);
@@ -62,8 +62,8 @@ void Moments::fold(const Pass& pass) {
   }
   if (rows.single && count() != 0 && !intake_.omits()) {
     const auto number = static_cast<double>(count() + 1);
-    if (order_ == 2 ? pass.fold_variance(number, *mean_, *m2_)
-                    : m3_ && pass.fold_moments(number, *mean_, *m2_, *m3_, *m4_))
+    if (order_ == 2 ? detail::kernels_of(pass).fold_variance(number, *mean_, *m2_)
+                    : m3_ && detail::kernels_of(pass).fold_moments(number, *mean_, *m2_, *m3_, *m4_))
       return intake_.commit(rows);
   }
   const auto dtype = detail::wide_type(sample.scalar_type());
@@ -119,7 +119,8 @@ bool Moments::fold_small(const Pass& pass) {
     return true;
   }
   const detail::Memory* const all = intake_.whole(pass);
-  const auto kept = all == nullptr ? c10::ArrayRef<Summary>() : pass.answer(intake_.folding());
+  const auto kept =
+      all == nullptr ? c10::ArrayRef<Summary>() : detail::kernels_of(pass).answer(intake_.folding());
   if (kept.empty() || mean_->is_complex()) return false;
   take(kept);
   intake_.count_rows(all->numel);

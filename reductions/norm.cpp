@@ -46,7 +46,7 @@ void Norm::fold(const Pass& pass) {
   if (fold_small(pass)) return;
   const base::RecordingMode quiet;
   const at::Tensor& sample = pass.sample();
-  const auto kept = asks() ? pass.answer(intake_.folding()) : c10::ArrayRef<Summary>();
+  const auto kept = asks() ? detail::kernels_of(pass).answer(intake_.folding()) : c10::ArrayRef<Summary>();
   const detail::Rows rows = kept.empty() ? intake_.open(sample) : intake_.open(pass);
   if (rows.count == 0) return;
   if (!kept.empty()) {
@@ -77,7 +77,7 @@ bool Norm::fold_small(const Pass& pass) {
   if (all == nullptr) return false;
   double part = 0.0;
   if (asks()) {
-    const auto kept = pass.answer(intake_.folding());
+    const auto kept = detail::kernels_of(pass).answer(intake_.folding());
     if (kept.empty()) return false;
     part = of(kept[0]);
   } else {

@@ -116,7 +116,7 @@ void Quantiles::append(std::size_t level, const at::Tensor& rows) {
 }
 
 void Quantiles::ask(Pass& pass) const {
-  pass.ask(intake_.folding(), {});
+  detail::kernels_of(pass).ask(intake_.folding(), {});
 }
 
 /// A small sample like those before, without ATen. False if it is none.
@@ -140,7 +140,7 @@ bool Quantiles::fold_small(const Pass& pass) {
     intake_.count_rows(lines->rows);
   } else {
     const detail::Memory* const all = intake_.whole(pass);
-    const auto kept = pass.answer(intake_.folding());
+    const auto kept = detail::kernels_of(pass).answer(intake_.folding());
     if (all == nullptr || kept.empty() || all->numel >= kBatch * size_ ||
         detail::mean_type(all->type) != dtype)
       return false;
@@ -170,7 +170,7 @@ void Quantiles::fold(const Pass& pass) {
   const detail::Rows rows = intake_.open(pass.sample());
   if (rows.count == 0) return;
   const auto dtype = detail::mean_type(rows.view.scalar_type());
-  const auto kept = pass.answer(intake_.folding());
+  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
   if (!kept.empty()) {
     const std::vector<std::int64_t> flat{static_cast<std::int64_t>(kept.size())};
     take_extrema(detail::tabulate(flat, kept, least).to(dtype),

@@ -23,7 +23,7 @@ bool Reduction::fold_small(const Pass& /*pass*/) {
 }
 
 void Reduction::ask_rows(Pass& pass, Needs needs) const {
-  if (!intake_.lines(pass)) pass.ask(intake_.folding(), needs);
+  if (!intake_.lines(pass)) detail::kernels_of(pass).ask(intake_.folding(), needs);
 }
 
 void Reduction::check_sample(const Pass& pass) const {

@@ -24,7 +24,7 @@ void Total::fold(const Pass& pass) {
   if (rows.count == 0) return;
   const auto dtype = kept_type(rows.view.scalar_type());
   at::Tensor part;
-  const auto kept = pass.answer(intake_.folding());
+  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
   if (!kept.empty() && dtype != at::kLong) {
     const bool omits = intake_.omits();
     part = detail::tabulate(rows.kept(), kept, [&](const Summary& one) {
@@ -57,7 +57,7 @@ bool Total::fold_small(const Pass& pass) {
   }
   const detail::Memory* const all = intake_.whole(pass);
   if (all == nullptr) return false;
-  const auto kept = pass.answer(intake_.folding());
+  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
   void* const sum = sum_->data_ptr();
   switch (sum_->scalar_type()) {
     case at::kLong:

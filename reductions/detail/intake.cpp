@@ -168,7 +168,7 @@ Rows Intake::open(const at::Tensor& sample) const {
 
 Rows Intake::open(const Pass& pass) const {
   Rows rows = this->rows(pass.sample());  // before reading any element
-  const auto kept = pass.answer(folding_);
+  const auto kept = kernels_of(pass).answer(folding_);
   if (kept.empty()) return open(pass.sample());
   if (folding_.non_finite == NonFinite::omit) {
     rows.omitted = tabulate(rows.kept(), kept, [](const Summary& one) { return one.non_finite(); });
@@ -181,7 +181,7 @@ Rows Intake::open(const Pass& pass) const {
 }
 
 const Memory* Intake::whole(const Pass& pass) const noexcept {
-  const Memory* const memory = pass.memory();
+  const Memory* const memory = kernels_of(pass).memory();
   const bool as_before = memory != nullptr && folding_.over_all && shaped_ && memory->type == dtype_ &&
                          device_.is_cpu() && folding_.non_finite == NonFinite::propagate;
   return as_before ? memory : nullptr;
@@ -189,7 +189,7 @@ const Memory* Intake::whole(const Pass& pass) const noexcept {
 
 std::optional<Lines> Intake::lines(const Pass& pass) const noexcept {
   constexpr std::int64_t kShort = 16;  // elements: below, many rows are read faster as columns
-  const Memory* const memory = pass.memory();
+  const Memory* const memory = kernels_of(pass).memory();
   if (memory == nullptr || folding_.over_all || !shaped_ || memory->type != dtype_ || !device_.is_cpu() ||
       folding_.non_finite != NonFinite::propagate || any_shape_)
     return std::nullopt;
@@ -223,7 +223,7 @@ std::optional<Lines> Intake::lines(const Pass& pass) const noexcept {
 }
 
 std::optional<std::int64_t> Intake::rows_of_any(const Pass& pass) const noexcept {
-  const Memory* const memory = pass.memory();
+  const Memory* const memory = kernels_of(pass).memory();
   if (memory == nullptr || !any_shape_ || !shaped_ || memory->type != dtype_ || !device_.is_cpu() ||
       folding_.non_finite != NonFinite::propagate)
     return std::nullopt;

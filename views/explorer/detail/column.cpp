@@ -109,9 +109,9 @@ Column measure(const at::Tensor& tensor) {
   reductions::Pass pass(x);
   const reductions::detail::Folding all{{}, true};
   pass.ask_total({true, false});
-  pass.ask_bits(all, slots);
+  reductions::detail::kernels_of(pass).ask_bits(all, slots);
   static thread_local Slots counts;
-  if (const auto* const found = pass.count_bits(all, slots)) {
+  if (const auto* const found = reductions::detail::kernels_of(pass).count_bits(all, slots)) {
     for (const auto& [slot, count] : found->front()) counts.add(slot, static_cast<std::uint64_t>(count));
   } else {
     const at::Tensor wide = x.to(at::kDouble).contiguous();

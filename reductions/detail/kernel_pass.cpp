@@ -8,11 +8,11 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/reductions/detail/kernel_pass.hpp>
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/small.hpp>
-#include <torchtap/reductions/pass.hpp>
 
-namespace torchtap::reductions {
+namespace torchtap::reductions::detail {
 namespace {
 
 bool is_in_memory(const at::Tensor& sample) {
@@ -22,7 +22,7 @@ bool is_in_memory(const at::Tensor& sample) {
 
 /// Whether the kernels can read it; otherwise use ATen.
 bool is_plain(c10::ScalarType type) {
-  return detail::kernels() != nullptr &&
+  return kernels() != nullptr &&
          (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16);
 }
 
@@ -36,13 +36,13 @@ at::Tensor in_order(const at::Tensor& sample, const std::vector<std::int64_t>& o
 
 }  // namespace
 
-Pass::Pass(const at::Tensor& sample) : sample_(sample) {
+KernelPass::KernelPass(const at::Tensor& sample) : sample_(sample) {
   if (!is_in_memory(sample)) return;
   const auto type = sample.scalar_type();
   plain_ = is_plain(type);
-  has_bits_ = detail::has_bits(type);
+  has_bits_ = has_bits(type);
   if (sample.is_contiguous()) {
-    small_ = sample.numel() <= detail::kSmall && detail::is_small_type(type);
+    small_ = sample.numel() <= kSmall && is_small_type(type);
     if (small_) memory_ = {type, static_cast<const char*>(sample.data_ptr()), sample.numel()};
     return;
   }
@@ -65,7 +65,7 @@ Pass::Pass(const at::Tensor& sample) : sample_(sample) {
   }
 }
 
-std::optional<detail::Layout> Pass::layout(const detail::Folding& folding) const {
+std::optional<Layout> KernelPass::layout(const Folding& folding) const {
   if (!has_bits_ || (folding.over.empty() && !folding.over_all)) return std::nullopt;
   const std::int64_t dim = sample_.dim();
   std::vector<char> is_folded(static_cast<std::size_t>(dim), folding.over_all ? 1 : 0);
@@ -73,7 +73,7 @@ std::optional<detail::Layout> Pass::layout(const detail::Folding& folding) const
     if (over < -dim || over >= dim) return std::nullopt;
     is_folded[static_cast<std::size_t>(over < 0 ? over + dim : over)] = 1;
   }
-  detail::Layout layout;
+  Layout layout;
   std::int64_t* const extents[] = {&layout.outer, &layout.kept, &layout.inner, &layout.columns};
   std::size_t group = 0;
   std::int64_t last_kept = -1;
@@ -95,35 +95,35 @@ std::optional<detail::Layout> Pass::layout(const detail::Folding& folding) const
   return layout;
 }
 
-detail::Read& Pass::request(const detail::Layout& layout) {
-  if (detail::Read* const found = find(layout)) return *found;
+Read& KernelPass::request(const Layout& layout) {
+  if (Read* const found = find(layout)) return *found;
   reads_.emplace_back().layout = layout;
   return reads_.back();
 }
 
-detail::Read* Pass::find(const std::optional<detail::Layout>& layout) const {
+Read* KernelPass::find(const std::optional<Layout>& layout) const {
   const auto found = std::find_if(reads_.begin(), reads_.end(),
-                                  [&](const detail::Read& read) { return layout && read.layout == *layout; });
+                                  [&](const Read& read) { return layout && read.layout == *layout; });
   return found == reads_.end() ? nullptr : &*found;
 }
 
 /// Whether the folding is of all elements of a small sample.
-bool Pass::is_whole(const detail::Folding& folding) const noexcept {
+bool KernelPass::is_whole(const Folding& folding) const noexcept {
   return small_ && folding.over_all && memory_.numel != 1;
 }
 
-void Pass::ask(const detail::Folding& folding, Needs needs) {
+void KernelPass::ask(const Folding& folding, Needs needs) {
   if (folding.over.empty() && !folding.over_all) return;
   if (is_whole(folding)) return ask_total(needs);
   if (!plain_) return;
   const auto layout = this->layout(folding);
   if (!layout) return;
-  detail::Read& read = request(*layout);
+  Read& read = request(*layout);
   read.summarize = true;
   read.needs = read.needs | needs;
 }
 
-void Pass::ask_total(Needs needs) {
+void KernelPass::ask_total(Needs needs) {
   if (small_) {
     whole_needs_ = whole_needs_ | needs;
     whole_asked_ = true;
@@ -132,28 +132,27 @@ void Pass::ask_total(Needs needs) {
   }
 }
 
-void Pass::ask_bins(const detail::Folding& folding, const detail::Edges& edges) {
+void KernelPass::ask_bins(const Folding& folding, const Edges& edges) {
   const auto layout = this->layout(folding);
   if (!plain_ || !layout || !has_bins(*layout)) return;
   auto& countings = request(*layout).countings;
   const bool asked = std::any_of(countings.begin(), countings.end(),
-                                 [&](const detail::Read::Counting& one) { return one.edges == edges; });
+                                 [&](const Read::Counting& one) { return one.edges == edges; });
   if (!asked) countings.push_back({edges, {}});
 }
 
-void Pass::ask_bits(const detail::Folding& folding, detail::BitBins bins) {
+void KernelPass::ask_bits(const Folding& folding, BitBins bins) {
   const auto layout = this->layout(folding);
-  if (!layout || !detail::has_bit_counts(*layout)) return;
+  if (!layout || !has_bit_counts(*layout)) return;
   auto& countings = request(*layout).bit_countings;
-  const bool asked = std::any_of(
-      countings.begin(), countings.end(),
-      [&](const detail::Read::BitCounting& one) { return one.bins.mantissa_bits == bins.mantissa_bits; });
+  const bool asked = std::any_of(countings.begin(), countings.end(), [&](const Read::BitCounting& one) {
+    return one.bins.mantissa_bits == bins.mantissa_bits;
+  });
   if (!asked) countings.push_back({bins, {}});
 }
 
-const std::vector<detail::SlotCounts>* Pass::count_bits(const detail::Folding& folding,
-                                                        detail::BitBins bins) const {
-  detail::Read* const read = find(layout(folding));
+const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, BitBins bins) const {
+  Read* const read = find(layout(folding));
   if (read == nullptr) return nullptr;
   for (const auto& counting : read->bit_countings) {
     if (counting.bins.mantissa_bits != bins.mantissa_bits) continue;
@@ -163,12 +162,12 @@ const std::vector<detail::SlotCounts>* Pass::count_bits(const detail::Folding& f
   return nullptr;
 }
 
-const Summary& Pass::whole() const {
-  if (!whole_) whole_ = detail::summarize(memory_, whole_needs_);
+const Summary& KernelPass::whole() const {
+  if (!whole_) whole_ = summarize(memory_, whole_needs_);
   return *whole_;
 }
 
-const detail::Read& Pass::done(detail::Read& read) const {
+const Read& KernelPass::done(Read& read) const {
   if (!read.done) {
     if (plain_ && &read == &reads_.front() && total_) {
       read.summarize = true;
@@ -179,37 +178,37 @@ const detail::Read& Pass::done(detail::Read& read) const {
   return read;
 }
 
-c10::ArrayRef<Summary> Pass::answer(const detail::Folding& folding) const {
+c10::ArrayRef<Summary> KernelPass::answer(const Folding& folding) const {
   if (is_whole(folding)) return whole_asked_ ? c10::ArrayRef<Summary>(whole()) : c10::ArrayRef<Summary>();
-  detail::Read* const read = find(layout(folding));
+  Read* const read = find(layout(folding));
   if (read == nullptr || !read->summarize) return {};
   return done(*read).kept;
 }
 
-std::optional<Summary> Pass::answer_total() const {
+std::optional<Summary> KernelPass::answer_total() const {
   if (small_) return whole_asked_ ? std::optional<Summary>(whole()) : std::nullopt;
   if (!plain_ || !total_) return std::nullopt;
-  if (reads_.empty()) reads_.emplace_back().layout = detail::Layout{1, 1, sample_.numel(), 1};
+  if (reads_.empty()) reads_.emplace_back().layout = Layout{1, 1, sample_.numel(), 1};
   Summary total;
   for (const auto& one : done(reads_.front()).kept) total.merge(one);
   return total;
 }
 
-Summary Pass::total() const {
+Summary KernelPass::total() const {
   if (const auto answer = answer_total()) return *answer;
   TORCH_CHECK_TYPE(
       sample_.defined() && sample_.layout() == c10::kStrided && !sample_.is_quantized() &&
           !sample_.is_complex(),
-      "Pass::total: expected a strided tensor of real numbers, got ",
+      "reductions::Pass::total: expected a strided tensor of real numbers, got ",
       sample_.defined() ? c10::str(sample_.toString(), " of shape ", sample_.sizes()) : "an undefined one",
       "; convert it first.");
   const base::RecordingMode quiet;
   const at::Tensor x = sample_.detach().to(at::kCPU, at::kDouble).contiguous();
-  return detail::summarize({at::kDouble, static_cast<const char*>(x.data_ptr()), x.numel()}, {true, true});
+  return summarize({at::kDouble, static_cast<const char*>(x.data_ptr()), x.numel()}, {true, true});
 }
 
-bool Pass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3,
-                        at::Tensor& m4) const {
+bool KernelPass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3,
+                              at::Tensor& m4) const {
   if (!plain_) return false;
   const at::Tensor sample = in_order(sample_, order_, contiguous());
   const auto type = sample.scalar_type();
@@ -217,30 +216,30 @@ bool Pass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tens
   const auto item = static_cast<std::int64_t>(sample.element_size());
   double* const to[] = {mean.data_ptr<double>(), m2.data_ptr<double>(), m3.data_ptr<double>(),
                         m4.data_ptr<double>()};
-  at::parallel_for(0, sample.numel(), detail::kSmall, [&](std::int64_t begin, std::int64_t end) {
-    detail::kernels()->fold_moments(type, x + begin * item, static_cast<std::size_t>(end - begin), count,
-                                    to[0] + begin, to[1] + begin, to[2] + begin, to[3] + begin);
+  at::parallel_for(0, sample.numel(), kSmall, [&](std::int64_t begin, std::int64_t end) {
+    kernels()->fold_moments(type, x + begin * item, static_cast<std::size_t>(end - begin), count,
+                            to[0] + begin, to[1] + begin, to[2] + begin, to[3] + begin);
   });
   return true;
 }
 
-bool Pass::fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const {
+bool KernelPass::fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const {
   if (!plain_) return false;
   const at::Tensor sample = in_order(sample_, order_, contiguous());
   const auto* const x = static_cast<const char*>(sample.data_ptr());
   const auto item = static_cast<std::int64_t>(sample.element_size());
   double* const to[] = {mean.data_ptr<double>(), m2.data_ptr<double>()};
-  at::parallel_for(0, sample.numel(), detail::kSmall, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, sample.numel(), kSmall, [&](std::int64_t begin, std::int64_t end) {
     detail::fold_variance({sample.scalar_type(), x + begin * item, end - begin}, count, to[0] + begin,
                           to[1] + begin);
   });
   return true;
 }
 
-bool Pass::count_bins(const detail::Folding& folding, const detail::Edges& edges, std::int64_t* slots) const {
+bool KernelPass::count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const {
   const auto layout = this->layout(folding);
   if (!plain_ || !layout || !has_bins(*layout)) return false;
-  const auto add = [&](const detail::Read& read) {
+  const auto add = [&](const Read& read) {
     for (const auto& counting : read.countings) {
       if (counting.edges != edges) continue;
       std::transform(counting.slots.begin(), counting.slots.end(), slots, slots, std::plus<>());
@@ -248,20 +247,17 @@ bool Pass::count_bins(const detail::Folding& folding, const detail::Edges& edges
     }
     return false;
   };
-  detail::Read* const read = find(layout);
+  Read* const read = find(layout);
   if (read != nullptr && add(done(*read))) return true;
-  detail::Read own;
+  Read own;
   own.layout = *layout;
   own.countings.push_back({edges, {}});
   detail::read(contiguous(), own);
   return add(own);
 }
 
-namespace detail {
-
 at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype) {
   return at::empty(sizes, at::TensorOptions().dtype(dtype));
 }
 
-}  // namespace detail
-}  // namespace torchtap::reductions
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,120 @@
+#pragma once
+
+/// What reductions of this library ask of a sample, and what the kernels answer.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/reductions/detail/reader.hpp>
+#include <torchtap/reductions/options.hpp>
+#include <torchtap/reductions/summary.hpp>
+
+namespace torchtap::reductions {
+
+class Pass;
+
+namespace detail {
+
+/// A small contiguous sample in the CPU's memory, which loops read faster than operations of ATen.
+struct Memory {
+  c10::ScalarType type;
+  const char* data;
+  std::int64_t numel;
+};
+
+/// One pass of the kernels over a sample, as part of a `Pass`.
+///
+/// The kernels read strided CPU samples of float32, float64, float16 or bfloat16, in pieces that depend only
+/// on the shape and are combined in order, so the number of threads does not change the result. Of other
+/// samples, of foldings that they cannot express, and in a build without kernels, only small contiguous CPU
+/// samples have an answer.
+class TORCHTAP_API KernelPass {
+ public:
+  KernelPass(const KernelPass&) = delete;
+  KernelPass& operator=(const KernelPass&) = delete;
+
+  const at::Tensor& sample() const noexcept { return sample_; }
+  /// Asks for a summary of all elements.
+  void ask_total(Needs needs);
+  /// The requested summary of all elements, by operations of ATen if the kernels cannot compute it.
+  Summary total() const;
+
+  /// Whether the kernels can read the sample, at least elementwise.
+  bool plain() const noexcept { return plain_; }
+  /// The sample in memory, if it is small and contiguous; otherwise null.
+  const Memory* memory() const noexcept { return small_ ? &memory_ : nullptr; }
+  /// Asks for a summary of each kept element. An elementwise folding has none.
+  void ask(const Folding& folding, Needs needs);
+  /// Asks for counts in bins.
+  void ask_bins(const Folding& folding, const Edges& edges);
+  /// Asks for counts by the bits of the elements.
+  void ask_bits(const Folding& folding, BitBins bins);
+  /// The requested summary of each kept element, in order; empty if there is no answer.
+  c10::ArrayRef<Summary> answer(const Folding& folding) const;
+  /// The requested summary of all elements, if the pass can compute it.
+  std::optional<Summary> answer_total() const;
+  /// Adds the sample elementwise, as the `count`-th, to contiguous float64 tensors of its shape. Returns
+  /// false and changes nothing if the kernels cannot read it.
+  bool fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3, at::Tensor& m4) const;
+  /// As above, without the third and fourth powers.
+  bool fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const;
+  /// Adds the number of elements in each of the bins, below, above and NaN to `slots`, [kept, bins + 3].
+  /// Needs a pass of its own unless these bins were asked for. Returns false and changes nothing if there is
+  /// no answer.
+  bool count_bins(const Folding& folding, const Edges& edges, std::int64_t* slots) const;
+  /// The requested counts of each kept element; null if there is no answer. There are also answers for
+  /// integers, and in a build without kernels.
+  const std::vector<SlotCounts>* count_bits(const Folding& folding, BitBins bins) const;
+
+ protected:
+  explicit KernelPass(const at::Tensor& sample);
+  ~KernelPass() = default;
+
+ private:
+  bool is_whole(const Folding& folding) const noexcept;
+  const Summary& whole() const;
+  const at::Tensor& contiguous() const noexcept { return ordered_.defined() ? ordered_ : sample_; }
+  std::optional<Layout> layout(const Folding& folding) const;
+  Read& request(const Layout& layout);
+  Read* find(const std::optional<Layout>& layout) const;
+  const Read& done(Read& read) const;
+
+  const at::Tensor& sample_;
+  bool plain_ = false;
+  bool has_bits_ = false;  // whether numbers can be counted by their bits; `plain_` implies it
+  bool small_ = false;
+  Memory memory_{};
+  at::Tensor ordered_;               // the same elements, contiguous; undefined if the sample is
+  std::vector<std::int64_t> order_;  // the sample's dimensions in their order in `ordered_`
+  mutable std::vector<Read> reads_;  // one for each way of folding
+  std::optional<Needs> total_;
+  // All elements of a small sample; these need no list.
+  Needs whole_needs_;
+  bool whole_asked_ = false;
+  mutable std::optional<Summary> whole_;
+};
+
+/// The kernels' part of a pass.
+KernelPass& kernels_of(Pass& pass) noexcept;
+const KernelPass& kernels_of(const Pass& pass) noexcept;
+
+/// An uninitialised CPU tensor.
+TORCHTAP_API at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype);
+
+/// `of(summary)` of each kept element, as a tensor of that shape whose dtype is the type returned.
+template <class F>
+at::Tensor tabulate(at::IntArrayRef kept, c10::ArrayRef<Summary> summaries, const F& of) {
+  using T = decltype(of(summaries.front()));
+  at::Tensor table = empty(kept, c10::CppTypeToScalarType<T>::value);
+  std::transform(summaries.begin(), summaries.end(), table.data_ptr<T>(), of);
+  return table;
+}
+
+}  // namespace detail
+}  // namespace torchtap::reductions
