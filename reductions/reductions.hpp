@@ -2,19 +2,22 @@
 
 /// All reductions and combinators.
 
+#include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/every.hpp>
-#include <torchtap/reductions/extrema.hpp>
-#include <torchtap/reductions/first_last.hpp>
+#include <torchtap/reductions/first.hpp>
 #include <torchtap/reductions/from_summary.hpp>
 #include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/last.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/map.hpp>
+#include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/mean.hpp>
+#include <torchtap/reductions/min.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/norm.hpp>
 #include <torchtap/reductions/over.hpp>

@@ -11,8 +11,9 @@
 #include <optional>
 
 #include <torchtap/reductions/count.hpp>
-#include <torchtap/reductions/extrema.hpp>
 #include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/max.hpp>
+#include <torchtap/reductions/min.hpp>
 #include <torchtap/reductions/moments.hpp>
 
 #include "blocks.hpp"

@@ -19,10 +19,11 @@
 
 #include <torchtap/recorders/recorder.hpp>
 #include <torchtap/reductions/count.hpp>
-#include <torchtap/reductions/extrema.hpp>
-#include <torchtap/reductions/first_last.hpp>
 #include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/last.hpp>
+#include <torchtap/reductions/max.hpp>
 #include <torchtap/reductions/mean.hpp>
+#include <torchtap/reductions/min.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/reductions/series.hpp>
 #include <torchtap/reductions/sum.hpp>

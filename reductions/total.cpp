@@ -2,6 +2,7 @@
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
+#include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/sum.hpp>
 
 namespace torchtap::reductions {
@@ -118,17 +119,5 @@ void Total::clear() {
 
 Sum::Sum(SumOptions options) : Total(Kind::sum, "Sum", options.folding()) {}
 Mean::Mean(MeanOptions options) : Total(Kind::mean, "Mean", options.folding()) {}
-
-Sum Sum::fresh() const {
-  Sum fresh = *this;
-  fresh.clear();
-  return fresh;
-}
-
-Mean Mean::fresh() const {
-  Mean fresh = *this;
-  fresh.clear();
-  return fresh;
-}
 
 }  // namespace torchtap::reductions

@@ -5,9 +5,11 @@
 #include <limits>
 
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/detail/infinity.hpp>
 #include <torchtap/reductions/detail/small.hpp>
-#include <torchtap/reductions/extrema.hpp>
+#include <torchtap/reductions/max.hpp>
+#include <torchtap/reductions/min.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -158,23 +160,5 @@ void Extremum::clear() {
 Min::Min(MinOptions options) : Extremum(Kind::min, "Min", options.folding()) {}
 Max::Max(MaxOptions options) : Extremum(Kind::max, "Max", options.folding()) {}
 AbsMax::AbsMax(AbsMaxOptions options) : Extremum(Kind::abs_max, "AbsMax", options.folding()) {}
-
-Min Min::fresh() const {
-  Min fresh = *this;
-  fresh.clear();
-  return fresh;
-}
-
-Max Max::fresh() const {
-  Max fresh = *this;
-  fresh.clear();
-  return fresh;
-}
-
-AbsMax AbsMax::fresh() const {
-  AbsMax fresh = *this;
-  fresh.clear();
-  return fresh;
-}
 
 }  // namespace torchtap::reductions

@@ -2,10 +2,12 @@
 
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
-#include <torchtap/reductions/first_last.hpp>
+#include <torchtap/reductions/first.hpp>
+#include <torchtap/reductions/last.hpp>
 
 namespace torchtap::reductions {
 namespace {
@@ -25,7 +27,33 @@ std::optional<std::int64_t> small_rows(const detail::Intake& intake, const Pass&
 
 }  // namespace
 
-First::First(FirstOptions options) : Reduction(detail::Intake("First", options.folding()), Order::matters) {}
+OneSample::OneSample(const char* name, detail::Folding folding)
+    : Reduction(detail::Intake(name, std::move(folding)), Order::matters) {}
+
+void OneSample::assign(const at::Tensor& value) {
+  const base::RecordingMode quiet;
+  intake_.check_assign(value);
+  value_ = detail::own_copy(value);
+  intake_.assign(value);
+}
+
+at::Tensor OneSample::value() const {
+  intake_.require_samples("value");
+  const base::RecordingMode quiet;
+  return detail::own_copy(*value_);
+}
+
+core::Results OneSample::results() const {
+  if (count() == 0) return {};
+  return {{"value", value()}};
+}
+
+void OneSample::clear() {
+  intake_ = intake_.fresh();
+  value_ = detail::Owned();
+}
+
+First::First(FirstOptions options) : OneSample("First", options.folding()) {}
 
 void First::fold(const Pass& pass) {
   if (const auto rows = small_rows(intake_, pass)) return intake_.count_rows(*rows);
@@ -44,31 +72,7 @@ void First::merge(const First& other) {
   intake_.merge(other.intake_);
 }
 
-void First::assign(const at::Tensor& value) {
-  const base::RecordingMode quiet;
-  intake_.check_assign(value);
-  value_ = detail::own_copy(value);
-  intake_.assign(value);
-}
-
-at::Tensor First::value() const {
-  intake_.require_samples("value");
-  const base::RecordingMode quiet;
-  return detail::own_copy(*value_);
-}
-
-core::Results First::results() const {
-  if (count() == 0) return {};
-  return {{"value", value()}};
-}
-
-First First::fresh() const {
-  First fresh;
-  fresh.intake_ = intake_.fresh();
-  return fresh;
-}
-
-Last::Last(LastOptions options) : Reduction(detail::Intake("Last", options.folding()), Order::matters) {}
+Last::Last(LastOptions options) : OneSample("Last", options.folding()) {}
 
 void Last::fold(const Pass& pass) {
   const auto small = small_rows(intake_, pass);
@@ -99,30 +103,6 @@ void Last::merge(const Last& other) {
   value_ = detail::Owned(count() == 0 ? detail::own_copy(*other.value_)
                                       : detail::own_copy(other.value_->to(value_->device())));
   intake_.merge(other.intake_);
-}
-
-void Last::assign(const at::Tensor& value) {
-  const base::RecordingMode quiet;
-  intake_.check_assign(value);
-  value_ = detail::own_copy(value);
-  intake_.assign(value);
-}
-
-at::Tensor Last::value() const {
-  intake_.require_samples("value");
-  const base::RecordingMode quiet;
-  return detail::own_copy(*value_);
-}
-
-core::Results Last::results() const {
-  if (count() == 0) return {};
-  return {{"value", value()}};
-}
-
-Last Last::fresh() const {
-  Last fresh;
-  fresh.intake_ = intake_.fresh();
-  return fresh;
 }
 
 }  // namespace torchtap::reductions

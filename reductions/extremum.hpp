@@ -24,10 +24,16 @@ class TORCHTAP_API Extremum : public Reduction {
 
   Extremum(Kind kind, const char* name, detail::Folding folding);
   void merge_from(const Extremum& other);
-  void clear();
+  /// The same reduction without samples.
+  template <class Derived>
+  static Derived cleared(Derived copy) {
+    copy.clear();
+    return copy;
+  }
 
  private:
   friend class cereal::access;
+  void clear();
   void ask(Pass& pass) const override;
   void fold(const Pass& pass) override;
   bool fold_small(const Pass& pass) override;
@@ -44,42 +50,6 @@ class TORCHTAP_API Extremum : public Reduction {
 
   Kind kind_;
   detail::Owned value_;
-};
-
-/// `MinOptions().over({0})`.
-class TORCHTAP_API MinOptions : public FoldOptions<MinOptions> {};
-/// `MaxOptions().over({0})`.
-class TORCHTAP_API MaxOptions : public FoldOptions<MaxOptions> {};
-/// `AbsMaxOptions().over({0})`.
-class TORCHTAP_API AbsMaxOptions : public FoldOptions<AbsMaxOptions> {};
-
-/// The smallest value, elementwise or over rows, in the dtype of the samples. Real samples only.
-class TORCHTAP_API Min : public Extremum {
- public:
-  explicit Min(MinOptions options = {});
-  /// Merges `other` as if its samples had followed this object's. Throws `c10::ValueError` if the
-  /// configuration or shape differs, leaving the state unchanged.
-  void merge(const Min& other) { merge_from(other); }
-  Min fresh() const;
-};
-
-/// The largest value, elementwise or over rows, in the dtype of the samples. Real samples only.
-class TORCHTAP_API Max : public Extremum {
- public:
-  explicit Max(MaxOptions options = {});
-  /// As `Min::merge`.
-  void merge(const Max& other) { merge_from(other); }
-  Max fresh() const;
-};
-
-/// The largest magnitude, elementwise or over rows, in the dtype of the samples; int64 for integers and bool,
-/// real for complex samples.
-class TORCHTAP_API AbsMax : public Extremum {
- public:
-  explicit AbsMax(AbsMaxOptions options = {});
-  /// As `Min::merge`.
-  void merge(const AbsMax& other) { merge_from(other); }
-  AbsMax fresh() const;
 };
 
 }  // namespace torchtap::reductions
