@@ -121,8 +121,8 @@ void samples(std::int64_t size) {
   }
   alone([&] {
     double sum = 0;
-    measure("samples_range of samples of 16 bytes", size, [&] {
-      for (const at::Tensor& sample : storage::load(at("samples")).at(0).samples_range())
+    measure("each_tensor of samples of 16 bytes", size, [&] {
+      for (const at::Tensor& sample : storage::load(at("samples")).at(0).each_tensor())
         sum += sample.data_ptr<float>()[0];
     });
     if (sum != static_cast<double>(size)) std::exit(1);

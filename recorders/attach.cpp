@@ -3,7 +3,6 @@
 #include <torchtap/recorders/detail/attached.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 #include <torchtap/recorders/recorder.hpp>
-#include <torchtap/selectors/walk.hpp>
 
 namespace torchtap::recorders {
 
@@ -28,8 +27,7 @@ hooks::Handle watch_forward(const model::ModuleRef& module, const std::shared_pt
 void check_capture(const model::ModuleRef& module, const Record& record) {
   if (!module.exported() || module == module.root()) return;
   const Options& how = *record.options;
-  const bool copied =
-      how.reduction() != nullptr || (!how.spool_directory().empty() && how.memory_budget() < 0);
+  const bool copied = how.reduction() != nullptr || (!how.spool_directory().empty() && !how.memory_budget());
   TORCH_CHECK_VALUE(how.capture() != Capture::alias || copied, record.describe(),
                     ": Capture::alias was asked for, but an exported model uses the memory of a tensor again "
                     "within the same forward, so the samples would hold other values; use Capture::copy.");
@@ -59,30 +57,6 @@ Recorder& Recorder::attach(const torch::jit::Module& model, const selectors::Sel
 Recorder& Recorder::attach(const selectors::ModuleView& modules, const selectors::Selector& selector) {
   check_not_moved("attach");
   return attach(selectors::select(modules.vector(), selector));
-}
-
-Recorder& Recorder::modules(torch::nn::Module& model, const selectors::Selector& selector) {
-  check_not_moved("modules");
-  return attach(selectors::modules(model), selector);
-}
-
-Recorder& Recorder::modules(const torch::jit::Module& model, const selectors::Selector& selector,
-                            const std::string& method) {
-  check_not_moved("modules");
-  return attach(selectors::modules(model, method), selector);
-}
-
-Recorder& Recorder::children(torch::nn::Module& model, const selectors::Selector& selector) {
-  check_not_moved("children");
-  return attach(selectors::children(model), selector);
-}
-
-Recorder& Recorder::children(const torch::jit::Module& model, const selectors::Selector& selector,
-                             const std::string& method) {
-  check_not_moved("children");
-  const model::ModuleRef root = model::walk_modules(model, method).front();
-  if (root.frozen()) selectors::select({root}, selector);  // throws, and says why it has no children
-  return attach(selectors::children(model, method), selector);
 }
 
 Recorder& Recorder::module(torch::nn::AnyModule& module, const std::string& name) {

@@ -27,7 +27,7 @@ Options& Options::spool(std::string directory, storage::SpoolOptions options) {
   TORCH_CHECK_VALUE(!directory.empty(), "recorders::Options::spool: the directory is empty; name one.");
   spool_directory_ = std::move(directory);
   spool_options_ = options;
-  memory_budget_ = -1;
+  memory_budget_.reset();
   return *this;
 }
 

@@ -166,7 +166,7 @@ class TORCHTAP_API Options {
   /// The same of a temporary, by value.
   storage::SpoolOptions spool_options() && { return std::move(spool_options_); }
   /// Negative for no budget.
-  std::int64_t memory_budget() const noexcept { return memory_budget_; }
+  std::optional<std::int64_t> memory_budget() const noexcept { return memory_budget_; }
   OverBudget over_budget() const noexcept { return over_budget_; }
 
   /// Sends samples to `stream` as they come, and keeps none; with a reduction, sends its results after every
@@ -204,7 +204,7 @@ class TORCHTAP_API Options {
   bool all_tensors_ = false;
   std::string spool_directory_;
   storage::SpoolOptions spool_options_;
-  std::int64_t memory_budget_ = -1;
+  std::optional<std::int64_t> memory_budget_;
   OverBudget over_budget_ = OverBudget::raise;
   std::shared_ptr<Stream> stream_;
   std::int64_t stream_every_ = 1;

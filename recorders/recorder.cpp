@@ -20,12 +20,12 @@ Recorder::Recorder(detail::Kind kind, Options options)
       options_(std::make_shared<const Options>(std::move(options))),
       attached_(std::make_shared<AttachedList>()) {
   TORCH_CHECK_VALUE(options_->reduction() == nullptr || options_->spool_directory().empty() ||
-                        options_->memory_budget() >= 0,
+                        options_->memory_budget().has_value(),
                     this->kind(),
                     ": spool() keeps every sample and reduction() keeps none; set one of them.");
   TORCH_CHECK_VALUE(
       options_->stream() == nullptr || (options_->spool_directory().empty() &&
-                                        (options_->reduction() != nullptr || options_->memory_budget() < 0)),
+                                        (options_->reduction() != nullptr || !options_->memory_budget())),
       this->kind(),
       ": stream() sends samples and keeps none, so there is nothing for spool() or "
       "memory_budget(); attach a second recorder to keep them.");

@@ -24,25 +24,18 @@
 #include <torchtap/recorders/options.hpp>
 #include <torchtap/recorders/subrecorder.hpp>
 #include <torchtap/selectors/selector.hpp>
+#include <torchtap/selectors/walk.hpp>
 #include <torchtap/storage/recording.hpp>
 
 namespace torchtap::distributed {
 class Group;
 class Options;
 }  // namespace torchtap::distributed
-namespace torchtap::selectors {
-class ModuleView;
-}
 
 namespace torchtap::recorders {
 namespace detail {
 class Store;
 struct Exchange;
-
-/// Whether `modules()` of a model is a view of its modules, ready for recorders.
-template <class Model>
-using IfListsModules =
-    std::enable_if_t<std::is_same_v<decltype(std::declval<const Model&>().modules()), selectors::ModuleView>>;
 }  // namespace detail
 
 /// Collects one kind of data from many modules, with a subrecorder for each of them. Subrecorder `i` belongs
@@ -114,50 +107,21 @@ class TORCHTAP_API Recorder {
   }
 
   /// The same for a model that lists its modules itself, as `exported::Model` does.
-  template <class Model, class = detail::IfListsModules<Model>, class = void>
+  template <class Model, class = selectors::IfListsModules<Model>, class = void>
   Recorder& attach(const Model& model, const selectors::Selector& selector = {}) {
     return attach(model.modules(), selector);
   }
 
-  /// The same as `attach(model, selector)`, under torchfunc's name.
-  Recorder& modules(torch::nn::Module& model, const selectors::Selector& selector = {});
-  /// The same for a TorchScript model.
-  Recorder& modules(const torch::jit::Module& model, const selectors::Selector& selector = {},
-                    const std::string& method = "forward");
-  /// The same for a model of known type.
-  template <class Model, class = std::enable_if_t<std::is_base_of_v<torch::nn::Module, Model>>>
-  Recorder& modules(Model& model, const selectors::Selector& selector = {}) {
-    model::detail::note_model<Model>();
-    return modules(static_cast<torch::nn::Module&>(model), selector);
+  /// The same as `attach`, under torchfunc's name.
+  template <class... Arguments>
+  Recorder& modules(Arguments&&... arguments) {
+    return attach(std::forward<Arguments>(arguments)...);
   }
-  /// The same for what a holder holds.
-  template <class Holder, class = typename Holder::ContainedType>
-  Recorder& modules(const Holder& model, const selectors::Selector& selector = {}) {
-    return modules(*model.ptr(), selector);
-  }
-
-  /// The same for a model that lists its modules itself, as `exported::Model` does.
-  template <class Model, class = detail::IfListsModules<Model>, class = void>
-  Recorder& modules(const Model& model, const selectors::Selector& selector = {}) {
-    return attach(model.modules(), selector);
-  }
-
-  /// Attaches to the direct children of `model` that `selector` selects; indices count children. torchfunc's
-  /// name.
-  Recorder& children(torch::nn::Module& model, const selectors::Selector& selector = {});
-  /// The same for the direct children of a TorchScript model.
-  Recorder& children(const torch::jit::Module& model, const selectors::Selector& selector = {},
-                     const std::string& method = "forward");
-  /// The same for what a holder holds.
-  template <class Holder, class = typename Holder::ContainedType>
-  Recorder& children(const Holder& model, const selectors::Selector& selector = {}) {
-    return children(*model.ptr(), selector);
-  }
-
-  /// The same for a model that lists its modules itself, as `exported::Model` does.
-  template <class Model, class = detail::IfListsModules<Model>, class = void>
-  Recorder& children(const Model& model, const selectors::Selector& selector = {}) {
-    return attach(model.children(), selector);
+  /// Attaches to the direct children of a model that `selector` selects; indices count children. Of a
+  /// TorchScript model, `method` may be given as for `attach`. torchfunc's name.
+  template <class Model, class... Method>
+  Recorder& children(Model&& model, const selectors::Selector& selector = {}, const Method&... method) {
+    return attach(selectors::children(model, method...), selector);
   }
 
   /// Attaches to what an `AnyModule` holds, under the path `name`.

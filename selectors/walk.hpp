@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,9 +49,8 @@ inline ModuleView children(torch::nn::Module& model) {
 inline ModuleView modules(const torch::jit::Module& model, const std::string& method = "forward") {
   return ModuleView(model::walk_modules(model, method));
 }
-inline ModuleView children(const torch::jit::Module& model, const std::string& method = "forward") {
-  return ModuleView(model::walk_children(model, method));
-}
+/// Throws `c10::ValueError` for a model that was frozen, which has no children left.
+TORCHTAP_API ModuleView children(const torch::jit::Module& model, const std::string& method = "forward");
 
 /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
 template <class Holder, class = typename Holder::ContainedType>
@@ -60,6 +60,21 @@ ModuleView modules(const Holder& model) {
 template <class Holder, class = typename Holder::ContainedType>
 ModuleView children(const Holder& model) {
   return children(*model.ptr());
+}
+
+/// Holds for models that list their modules themselves, as `exported::Model` does.
+template <class Model>
+using IfListsModules =
+    std::enable_if_t<std::is_same_v<decltype(std::declval<const Model&>().modules()), ModuleView>>;
+
+/// The same for these.
+template <class Model, class = IfListsModules<Model>, class = void>
+ModuleView modules(const Model& model) {
+  return model.modules();
+}
+template <class Model, class = IfListsModules<Model>, class = void>
+ModuleView children(const Model& model) {
+  return model.children();
 }
 
 }  // namespace torchtap::selectors

@@ -170,7 +170,8 @@ core::Value RecordedEntry::read_shard(const RecordedShard& shard) const {
 std::vector<RecordedShard> RecordedEntry::shards() const {
   std::vector<RecordedShard> shards;
   for (const auto& shard : description_->shards) {
-    shards.push_back({shard.file, shard.slot, shard.samples, shard.bytes});
+    shards.push_back(
+        {shard.file, shard.slot < 0 ? std::nullopt : std::optional(shard.slot), shard.samples, shard.bytes});
   }
   return shards;
 }
@@ -179,20 +180,20 @@ std::int64_t RecordedEntry::dropped() const noexcept {
   return description_->dropped;
 }
 
-SampleRange RecordedEntry::samples_range(std::int64_t slot) const {
+SampleRange RecordedEntry::each_tensor(std::optional<std::int64_t> slot) const {
   return SampleRange(*this, slot);
 }
 
 core::Value RecordedEntry::value() const {
   if (!description_->shards.empty()) {
-    const auto list = [&](std::int64_t slot) {
+    const auto list = [&](std::optional<std::int64_t> slot) {
       core::Value::List samples;
-      for (const auto& sample : samples_range(slot)) {
+      for (const auto& sample : each_tensor(slot)) {
         samples.push_back(sample.defined() ? core::Value(sample) : core::Value());
       }
       return core::Value(std::move(samples));
     };
-    if (description_->holds == "list") return list(-1);
+    if (description_->holds == "list") return list(std::nullopt);
     core::Value::Dict slots;
     for (const auto& key : keys()) slots.emplace_back(key, list(std::stoll(key)));
     return slots;
@@ -216,12 +217,12 @@ struct SampleRange::Cursor {
   std::int64_t position = 0;
   at::Tensor sample;
 
-  Cursor(const RecordedEntry& of, std::int64_t slot) : entry(of) {
+  Cursor(const RecordedEntry& of, std::optional<std::int64_t> slot) : entry(of) {
     for (auto& one : entry.shards()) {
       if (one.slot == slot) shards.push_back(std::move(one));
     }
     if (entry.shards().empty() && entry.samples() > 0) {  // one file holds them all
-      open(slot < 0 ? entry.value() : entry.value().at(std::to_string(slot)));
+      open(slot ? entry.value().at(std::to_string(*slot)) : entry.value());
     }
   }
 
@@ -257,7 +258,8 @@ struct SampleRange::Cursor {
   }
 };
 
-SampleRange::SampleRange(RecordedEntry entry, std::int64_t slot) : entry_(std::move(entry)), slot_(slot) {}
+SampleRange::SampleRange(RecordedEntry entry, std::optional<std::int64_t> slot)
+    : entry_(std::move(entry)), slot_(slot) {}
 
 SampleRange::Iterator SampleRange::begin() const {
   auto cursor = std::make_shared<Cursor>(entry_, slot_);

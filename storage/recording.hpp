@@ -18,6 +18,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,8 @@ class SampleRange;
 struct TORCHTAP_API RecordedShard {
   /// Its name in the directory of the recording.
   std::string file;
-  /// The slot whose tensors it holds; -1 if one tensor per sample was recorded.
-  std::int64_t slot = -1;
+  /// The slot whose tensors it holds; nothing if one tensor per sample was recorded.
+  std::optional<std::int64_t> slot;
   /// How many samples it holds.
   std::int64_t samples = 0;
   /// Its size in bytes.
@@ -134,11 +135,11 @@ class TORCHTAP_API RecordedEntry {
   /// The samples, in the order they were recorded; a single tensor is a list of one, no samples an empty
   /// list. Throws `c10::TypeError` for a dict.
   std::vector<at::Tensor> tensors() const;
-  /// The samples one after the other; at most one shard of a spooled recording is in memory. If all tensors
-  /// of the module were recorded, those of `slot`.
+  /// The same as `tensors`, one after the other; at most one shard of a spooled recording is in memory. If
+  /// all tensors of the module were recorded, those of `slot`.
   ///
-  ///     for (const at::Tensor& sample : recording.at("layer1").samples_range()) …
-  SampleRange samples_range(std::int64_t slot = -1) const;
+  ///     for (const at::Tensor& sample : recording.at("layer1").each_tensor()) …
+  SampleRange each_tensor(std::optional<std::int64_t> slot = {}) const;
   /// The files of an entry that was spooled, in order; empty for any other.
   std::vector<RecordedShard> shards() const;
   /// How many samples a spool dropped because the disk could not keep up.
@@ -161,8 +162,8 @@ class TORCHTAP_API SampleRange {
   struct Cursor;
 
  public:
-  /// See `RecordedEntry::samples_range`.
-  SampleRange(RecordedEntry entry, std::int64_t slot);
+  /// See `RecordedEntry::each_tensor`.
+  SampleRange(RecordedEntry entry, std::optional<std::int64_t> slot);
   class Iterator;
   Iterator begin() const;
   Iterator end() const;
@@ -173,7 +174,7 @@ class TORCHTAP_API SampleRange {
 
  private:
   RecordedEntry entry_;
-  std::int64_t slot_;
+  std::optional<std::int64_t> slot_;
 };
 
 class TORCHTAP_API SampleRange::Iterator {

@@ -52,7 +52,7 @@ std::vector<Result> results_on_disk(const storage::RecordedEntry& entry) {
   if (entry.shards().empty()) return results_of(entry.value());
   std::vector<Result> results;
   const auto add = [&](const std::string& name, std::int64_t slot) {
-    results.push_back({name, true, {}, entry.samples_range(slot)});
+    results.push_back({name, true, {}, entry.each_tensor(slot)});
   };
   if (entry.keys().empty()) add("", -1);
   for (const auto& key : entry.keys()) add(key, std::stoll(key));

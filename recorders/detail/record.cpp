@@ -31,7 +31,7 @@ Record::Record(Kind kind, std::shared_ptr<const Options> options, storage::Entry
                    this->options->transform() == nullptr),
       as_it_is_(this->options->transform() == nullptr && !this->options->device().has_value() &&
                 !this->options->dtype().has_value()),
-      copied_(as_it_is_ && this->options->capture() == Capture::copy && this->options->memory_budget() < 0),
+      copied_(as_it_is_ && this->options->capture() == Capture::copy && !this->options->memory_budget()),
       alone_(alone) {
   if (!this->options->all_tensors()) slots_.push_back(make_slot());
 }

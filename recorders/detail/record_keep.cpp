@@ -29,7 +29,7 @@ bool Record::keep(c10::SmallVectorImpl<at::Tensor>& samples, std::int64_t first_
                      "values with Options().transform(torchtap::recorders::dequantized).");
     if (sample.layout() == c10::kStrided) bytes += static_cast<std::int64_t>(sample.nbytes());
   }
-  if (stream_ == nullptr && options->memory_budget() >= 0 && !within_budget(bytes)) return false;
+  if (stream_ == nullptr && options->memory_budget() && !within_budget(bytes)) return false;
   add_slots(first_slot + count);
   if (stream_ != nullptr) {
     if (!store_->spool().admit(*stream_, bytes)) return false;
@@ -77,7 +77,7 @@ void Record::add_slots(std::int64_t count) {
 /// Whether samples of `bytes` bytes may be recorded. If the budget is used up, opens the spool and sets
 /// `stream_`.
 bool Record::within_budget(std::int64_t bytes) {
-  const std::int64_t budget = options->memory_budget();
+  const std::int64_t budget = *options->memory_budget();
   if (!store_->spooling()) {
     if (store_->held.load() + bytes <= budget) return true;
     if (options->spool_directory().empty()) {

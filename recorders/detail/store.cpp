@@ -4,7 +4,7 @@
 namespace torchtap::recorders::detail {
 
 Store::Store(std::shared_ptr<const Options> options) : options_(std::move(options)) {
-  if (!options_->spool_directory().empty() && options_->memory_budget() < 0) open();
+  if (!options_->spool_directory().empty() && !options_->memory_budget()) open();
 }
 
 void Store::open() {

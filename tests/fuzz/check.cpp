@@ -90,7 +90,7 @@ class Checker {
 
   void entry(const storage::RecordedEntry& part, bool mapped) {
     value(part.value(), mapped);
-    for (const at::Tensor& sample : part.samples_range()) {
+    for (const at::Tensor& sample : part.each_tensor()) {
       if (sample.defined()) touch(sample);
     }
     for (const auto& state : part.state()) {

@@ -58,10 +58,10 @@ BOOST_AUTO_TEST_CASE(every_call_of_a_recorder_that_was_moved_from_is_an_error) {
   const torch::jit::Module script("script");
   const auto refs = torchtap::selectors::modules(*net).vector();
   const std::vector<std::pair<std::string, std::function<void()>>> calls{
-      {"modules", [&] { from.modules(*net); }},
-      {"modules", [&] { from.modules(script); }},
-      {"children", [&] { from.children(*net); }},
-      {"children", [&] { from.children(script); }},
+      {"attach", [&] { from.modules(*net); }},
+      {"attach", [&] { from.modules(script); }},
+      {"attach", [&] { from.children(*net); }},
+      {"attach", [&] { from.children(script); }},
       {"attach", [&] { from.attach(refs); }},
       {"attach", [&] { from.attach(net); }},
       {"attach", [&] { from.attach(script); }},

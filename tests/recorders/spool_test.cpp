@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(spooled_samples_equal_kept_samples) {
   }
   BOOST_TEST(load(folder / "rec").at(0).samples() == 116);
   std::int64_t count = 0;
-  for (const at::Tensor& sample : load(folder / "rec").at("1").samples_range()) count += sample.size(0) > 0;
+  for (const at::Tensor& sample : load(folder / "rec").at("1").each_tensor()) count += sample.size(0) > 0;
   BOOST_TEST(count == 116);
 }
 

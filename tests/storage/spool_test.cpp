@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(samples_come_back_in_order_here_and_in_python) {
         BOOST_TEST(part.samples() == static_cast<std::int64_t>(all[i].size()));
         BOOST_TEST(same(part.tensors(), all[i]));
         std::vector<at::Tensor> read;
-        for (const at::Tensor& sample : part.samples_range()) read.push_back(sample);
+        for (const at::Tensor& sample : part.each_tensor()) read.push_back(sample);
         BOOST_TEST(same(read, all[i]));
         for (const auto& shard : part.shards()) {
           BOOST_TEST((shard.samples == 1 || shard.bytes < 2 * shard_bytes + 100000));
@@ -183,7 +183,7 @@ at::Tensor numbered(std::int64_t stream, std::int64_t i) {
 std::int64_t prefix(const Recording& recording, std::int64_t stream) {
   if (stream >= static_cast<std::int64_t>(recording.size())) return 0;
   std::int64_t i = 0;
-  for (const at::Tensor& sample : recording.at(stream).samples_range()) {
+  for (const at::Tensor& sample : recording.at(stream).each_tensor()) {
     if (!torchtap_test::same(sample, numbered(stream, i))) return -1;
     ++i;
   }
@@ -643,14 +643,14 @@ BOOST_AUTO_TEST_CASE(samples_are_read_one_by_one_or_in_blocks) {
   };
   const Recording recording = load(directory / "rec");
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::size_t calls = check(recording.at(c10::str("m", i)).samples_range(), all[i]);
+    const std::size_t calls = check(recording.at(c10::str("m", i)).each_tensor(), all[i]);
     if (i == 0) BOOST_TEST(calls < 20u);  // 700 samples of 60 bytes in shards of 5000
   }
   std::vector<at::Tensor> more;
   for (const auto& sample : all[0]) more.push_back(sample.add(1));
-  check(recording.at("slots").samples_range(3), more);
-  check(load(directory / "saved").at("kept").samples_range(), all[1]);
-  check(load(directory / "saved").at("whole").samples_range(), {all[2][0]});
+  check(recording.at("slots").each_tensor(3), more);
+  check(load(directory / "saved").at("kept").each_tensor(), all[1]);
+  check(load(directory / "saved").at("whole").each_tensor(), {all[2][0]});
 }
 
 BOOST_AUTO_TEST_CASE(append_continues_a_recording_that_was_not_spooled) {
@@ -725,7 +725,7 @@ BOOST_AUTO_TEST_CASE(each_slot_is_a_list) {
              boost::test_tools::per_element());
   const Value value = recording.at(0).value();
   std::int64_t i = 0;
-  for (const at::Tensor& sample : recording.at(0).samples_range(1))
+  for (const at::Tensor& sample : recording.at(0).each_tensor(1))
     BOOST_TEST(torchtap_test::same(sample, numbered(1, i++)));
   BOOST_TEST(i == 100);
   BOOST_TEST(torchtap_test::same(value.at("0").tensors()[99], numbered(0, 99)));
@@ -757,11 +757,11 @@ BOOST_AUTO_TEST_CASE(threads_record_while_others_flush) {
   const Recording recording = load(directory / "rec");
   BOOST_TEST(recording.at("common").samples() == 4 * kEach);
   double sum = 0;
-  for (const at::Tensor& sample : recording.at("common").samples_range()) sum += sample[3].item<double>();
+  for (const at::Tensor& sample : recording.at("common").each_tensor()) sum += sample[3].item<double>();
   BOOST_TEST(sum == 4.0 * kEach * (kEach - 1) / 2);
   for (int t = 0; t < 4; ++t) {
     std::int64_t i = 0;
-    for (const at::Tensor& sample : recording.at(c10::str("m", t)).samples_range()) {
+    for (const at::Tensor& sample : recording.at(c10::str("m", t)).each_tensor()) {
       if (sample.size(0) != (i % 10 == 0 ? 200000 : 20) ||
           !sample.eq(static_cast<double>(i)).all().item<bool>())
         break;

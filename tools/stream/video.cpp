@@ -168,7 +168,7 @@ void film_recording(const Options& options, Panels& panels, Target& target,
   };
   std::vector<Shown> shown;
   for (const auto& entry : recording) {
-    if (matches(entry)) shown.push_back({entry.path(), entry.samples_range(), {}});
+    if (matches(entry)) shown.push_back({entry.path(), entry.each_tensor(), {}});
   }
   TORCH_CHECK_VALUE(
       !shown.empty(), "\"", options.asked.name,
