@@ -105,7 +105,7 @@ void Protocol::run() {
       if (links_.roll != nullptr) links_.roll->arrive();
       if (links_.roll != nullptr && size_ > 1) pulse.emplace(links_, options_.root(), options_.timeout());
       if (!agree()) return leave(options_.timeout());
-      fold();
+      merge_states();
       hand_round();
       commit();
     } catch (const LinkError& error) {

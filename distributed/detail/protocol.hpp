@@ -76,10 +76,10 @@ class Protocol {
   std::string store_gone(const LinkError& error) const;
   void leave(Milliseconds longest) noexcept;
 
-  // fold.cpp
-  void fold();
-  void fold_in_order();
-  void fold_as_tree();
+  // protocol_merge.cpp
+  void merge_states();
+  void merge_in_order();
+  void merge_as_tree();
   void merge_own();
   void merge_from(int rank, int steps);
   void merge(Portion portion, std::int64_t place);

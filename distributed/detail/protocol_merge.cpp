@@ -6,15 +6,15 @@
 
 namespace torchtap::distributed::detail {
 
-void Protocol::fold() {
+void Protocol::merge_states() {
   if (options_.order() == Order::tree) {
-    fold_as_tree();
+    merge_as_tree();
   } else {
-    fold_in_order();
+    merge_in_order();
   }
 }
 
-void Protocol::fold_in_order() {
+void Protocol::merge_in_order() {
   if (!root()) {
     // The root hears of the ranks before this one first.
     if (offer_.present) send_to(options_.root(), std::move(own_), rank_ + 2);
@@ -33,7 +33,7 @@ void Protocol::fold_in_order() {
 
 /// A binomial tree: rank 2k takes in 2k + 1, then 4k takes in 4k + 2, so that merged ranks are always
 /// neighbours.
-void Protocol::fold_as_tree() {
+void Protocol::merge_as_tree() {
   own_.clear();
   merge_own();
   int depth = 1;
