@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/hooks/nn.hpp>
 
 #include "../builtins/watch.hpp"
 #include "support.hpp"

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/detail/any_module_content.hpp>
 #include <torchtap/model/walk.hpp>
 

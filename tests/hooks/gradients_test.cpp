@@ -5,6 +5,7 @@
 #include <map>
 
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "support.hpp"

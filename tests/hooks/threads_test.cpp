@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <torchtap/hooks/hooks.hpp>
+#include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/walk.hpp>
 
 namespace hooks = torchtap::hooks;

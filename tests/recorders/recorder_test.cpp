@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include <torchtap/hooks/nn.hpp>
 #include <torchtap/torchtap.hpp>
 
 #include "../support.hpp"
