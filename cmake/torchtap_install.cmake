@@ -14,7 +14,7 @@ if(TORCHTAP_BUILD_TRANSPARENT)
   install(TARGETS torchtap_transparent_library torchtap_transparent EXPORT torchtapTargets
           LIBRARY COMPONENT library NAMELINK_COMPONENT dev)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/transparent/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/torchtap/transparent"
-          FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
+          FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h" PATTERN "intercept.hpp" EXCLUDE)
 endif()
 foreach(component IN LISTS TORCHTAP_COMPONENTS)
   install(TARGETS ${TORCHTAP_COMPONENT_${component}_TARGETS} EXPORT torchtap_${component}

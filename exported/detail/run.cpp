@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/base/operations_key.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/exported/detail/run.hpp>
 
 namespace torchtap::exported::detail {

@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/base/operations_key.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/hooks/detail/registry.hpp>

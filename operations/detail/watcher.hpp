@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include <torchtap/base/operations_key.hpp>
+#include <torchtap/base/recording_mode.hpp>
 #include <torchtap/operations/scope.hpp>
 
 namespace torchtap::operations::detail {
