@@ -119,7 +119,7 @@ void write_unfinished(const std::string& folder) {
   auto place = std::make_shared<detail::ShardFolder>();
   place->call = "fixtures";
   place->path = folder;
-  place->fd = detail::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  place->fd = torchtap::base::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const auto fill = [](detail::Shard& shard, std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i) {
       const at::Tensor sample = samples()[i];

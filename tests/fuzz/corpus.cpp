@@ -61,7 +61,7 @@ Files cut_off(const std::string& folder) {
   auto place = std::make_shared<detail::ShardFolder>();
   place->call = "corpus";
   place->path = folder;
-  place->fd = detail::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  place->fd = torchtap::base::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   int next = 0;
   const auto fill = [&](detail::Shard& shard, int count) {
     detail::Run run;

@@ -133,7 +133,7 @@ void mutate_journal(std::string& journal, Random& random, bool repair) {
       mutate_json(json, random);
       for (char& c : json) c = c == '\n' ? ' ' : c;
       char sum[16];
-      std::snprintf(sum, sizeof sum, "%08x ", detail::crc32(0, json.data(), json.size()));
+      std::snprintf(sum, sizeof sum, "%08x ", torchtap::base::crc32(0, json.data(), json.size()));
       lines[which] = sum + json;
     }
   }
@@ -157,9 +157,9 @@ void mutate_blocks(std::string& run, Random& random) {
   random.once_in(4) && payload[0] != 'C' ? mutate_json(payload, random) : mutate_bytes(payload, random);
   run.resize(kBegin);
   for (const std::string& one : payloads) {
-    std::uint32_t head[3] = {static_cast<std::uint32_t>(one.size()), detail::crc32(0, one.data(), one.size()),
-                             0};
-    head[2] = detail::crc32(0, head, 8);
+    std::uint32_t head[3] = {static_cast<std::uint32_t>(one.size()),
+                             torchtap::base::crc32(0, one.data(), one.size()), 0};
+    head[2] = torchtap::base::crc32(0, head, 8);
     run.append(reinterpret_cast<const char*>(head), sizeof head);
     run += one;
   }
@@ -176,12 +176,12 @@ bool mutate_record(std::string& bytes, Random& random, const std::string& folder
   std::ofstream(from, std::ios::binary) << bytes;
   const std::string changed = kRecords[random.below(std::size(kRecords))];
   try {
-    const auto file = detail::InputFile::open("fuzz", from);
+    const auto file = torchtap::base::InputFile::open("fuzz", from);
     const detail::ZipReader reader(file);
     if (!reader.has(changed)) return false;
     ::unlink(to.c_str());
-    detail::OutputFile out("fuzz", to,
-                           detail::Descriptor(::open(to.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666)));
+    torchtap::base::OutputFile out(
+        "fuzz", to, torchtap::base::Descriptor(::open(to.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666)));
     detail::ZipWriter writer(out);
     for (const std::string name : kAll) {
       if (!reader.has(name)) continue;

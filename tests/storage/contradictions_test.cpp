@@ -234,7 +234,7 @@ BOOST_AUTO_TEST_CASE(impossible_journals_are_refused_and_complete_samples_recove
   namespace detail = torchtap::storage::detail;
   const auto line = [](const std::string& json) {
     char sum[16];
-    std::snprintf(sum, sizeof sum, "%08x ", detail::crc32(0, json.data(), json.size()));
+    std::snprintf(sum, sizeof sum, "%08x ", torchtap::base::crc32(0, json.data(), json.size()));
     return sum + json + "\n";
   };
   const auto open = [](const std::string& shape, const std::string& name = "0-1") {

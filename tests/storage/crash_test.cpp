@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_p
   const TemporaryDirectory directory;
   const std::string rec = directory / "rec";
   save(rec, generation(1), SaveOptions().mkdir(true));
-  const detail::Target target = detail::resolve("test", rec, false);
+  const torchtap::base::Target target = torchtap::base::resolve("test", rec, false);
   fs::rename(rec, target.backup_path());  // killed here
   BOOST_TEST(generation_of(load(rec)) == 1);
   BOOST_CHECK_THROW(save(rec, generation(2)), c10::ValueError);  // the recording still exists
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_p
   BOOST_TEST(generation_of(load(rec)) == 3);
   {
     save(directory / "next", generation(4), SaveOptions().mkdir(true));
-    detail::Staging staging("test", target, detail::is_recording_file);
+    torchtap::base::Staging staging("test", target, detail::is_recording_file);
     for (const auto& name : names_in(directory / "next")) {
       fs::copy_file(directory / ("next/" + name), staging.path() + "/" + name);
     }
@@ -144,8 +144,8 @@ BOOST_AUTO_TEST_CASE(without_an_atomic_exchange_the_old_recording_is_found_and_p
 BOOST_AUTO_TEST_CASE(a_save_in_progress_is_not_taken_for_a_leftover) {
   namespace detail = torchtap::storage::detail;
   const TemporaryDirectory directory;
-  const detail::Target target = detail::resolve("test", directory / "rec", false);
-  detail::Staging living("test", target, detail::is_recording_file);
+  const torchtap::base::Target target = torchtap::base::resolve("test", directory / "rec", false);
+  torchtap::base::Staging living("test", target, detail::is_recording_file);
   fs::create_directory(directory / ".rec.torchtap-new-dead");
   write_bytes(directory / ".rec.torchtap-new-dead/0.pt", "half");
   save(directory / "rec", generation(1), SaveOptions().mkdir(true));
