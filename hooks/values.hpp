@@ -484,6 +484,19 @@ struct Visit<std::shared_ptr<T>> {
   }
 };
 
+/// The tensors in a value of any type that hooks read, such as what a `forward` returned, in the order of
+/// slots. Undefined ones are left out.
+template <class Value>
+std::vector<at::Tensor> tensors_in(Value& value) {
+  detail::CallTensors found;
+  detail::Collector{found}(value);
+  std::vector<at::Tensor> tensors;
+  for (std::int64_t i = 0; i < found.size(); ++i) {
+    if (found[i].defined()) tensors.push_back(found[i]);
+  }
+  return tensors;
+}
+
 }  // namespace torchtap::hooks
 
 #include <torchtap/hooks/detail/torch_values.hpp>

@@ -113,9 +113,9 @@ class TORCHTAP_API Recorder {
   }
 
   /// The same as `attach`, under torchfunc's name.
-  template <class... Arguments>
-  Recorder& modules(Arguments&&... arguments) {
-    return attach(std::forward<Arguments>(arguments)...);
+  template <class Model, class... Method>
+  Recorder& modules(Model&& model, const selectors::Selector& selector = {}, const Method&... method) {
+    return attach(std::forward<Model>(model), selector, method...);
   }
   /// Attaches to the direct children of a model that `selector` selects; indices count children. Of a
   /// TorchScript model, `method` may be given as for `attach`. torchfunc's name.

@@ -1,6 +1,7 @@
 // Tracers and options: what is kept, passes that throw, and what is left of a trace.
 #include <boost/test/unit_test.hpp>
 
+#include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/walk.hpp>
 
 #include "support.hpp"
@@ -23,6 +24,20 @@ nn::Sequential small() {
   torch::manual_seed(0);
   return nn::Sequential(nn::Linear(4, 4), nn::ReLU(true), nn::Linear(4, 4), nn::ReLU(true), nn::Linear(4, 2));
 }
+
+struct CatchingModelImpl : nn::Module {
+  torchtap::nn::Linear fails = register_module("fails", torchtap::nn::Linear(5, 5));
+  torchtap::nn::Linear works = register_module("works", torchtap::nn::Linear(4, 4));
+
+  at::Tensor forward(const at::Tensor& x) {
+    try {
+      return fails->forward(x);
+    } catch (const c10::Error&) {
+      return works->forward(x);
+    }
+  }
+};
+TORCHTAP_MODULE(CatchingModel);
 
 BOOST_AUTO_TEST_SUITE(tracer)
 
@@ -177,6 +192,15 @@ BOOST_AUTO_TEST_CASE(an_exception_that_the_model_catches_is_no_end) {
   });
   BOOST_TEST(history.error() == "");
   BOOST_TEST(history.labels() == (Names{"ones_1_0", "exp_1_1"}), boost::test_tools::per_element());
+}
+
+// The call of `fails` never returns; what follows is not inside of it.
+BOOST_AUTO_TEST_CASE(a_call_that_throws_is_around_none_that_come_later) {
+  const CatchingModel model;
+  const auto history = trace::log_forward_pass(*model, {torch::rand({3, 4})});
+  std::vector<std::string> path;
+  for (const auto& call : history["linear_1"].modules()) path.push_back(call.path);
+  BOOST_TEST(path == (Names{"", "works"}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(goes_on_after_a_stop) {

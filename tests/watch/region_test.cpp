@@ -11,7 +11,6 @@
 
 namespace {
 
-namespace ops = torchtap::operations;
 using torchtap::views::watch::Region;
 using Bytes = std::set<std::int64_t>;
 

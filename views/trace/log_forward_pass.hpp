@@ -29,16 +29,6 @@ struct TakesTensors<Model, std::index_sequence<I...>,
                     std::void_t<decltype(std::declval<Model&>().forward(std::declval<TensorFor<I>>()...))>>
     : std::true_type {};
 
-/// Marks the tensors in what a forward returned as the outputs of the pass.
-template <class Result>
-void mark_outputs(Tracer& tracer, Result& result) {
-  hooks::detail::CallTensors found;
-  hooks::detail::Collector{found}(result);
-  for (std::int64_t i = 0; i < found.size(); ++i) {
-    if (found[i].defined()) tracer.output(found[i]);
-  }
-}
-
 /// Calls `forward` if it takes as many tensors as there are inputs.
 template <class Model, std::size_t... I>
 bool call_with(Model& model, const std::vector<at::Tensor>& inputs, Tracer& tracer,
@@ -49,7 +39,7 @@ bool call_with(Model& model, const std::vector<at::Tensor>& inputs, Tracer& trac
       model.forward(inputs[I]...);
     } else {
       auto result = model.forward(inputs[I]...);
-      mark_outputs(tracer, result);
+      for (const at::Tensor& tensor : hooks::tensors_in(result)) tracer.output(tensor);
     }
     return true;
   } else {

@@ -10,7 +10,6 @@
 #include <thread>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
@@ -73,10 +72,9 @@ std::shared_ptr<const Column> Measured::of(const at::Tensor& tensor) {
 /// A call that cannot be around this one has ended by an exception. TorchScript knows no recursion, and calls
 /// attributes only.
 void Session::drop_ended(Forward& forward, std::int32_t module, int depth) {
-  const auto& around = around_[static_cast<std::size_t>(module)];
   const auto ended = [&](const Forward::OpenCall& running) {
-    if (!scripted_) return running.depth >= depth;
-    return std::find(around.begin(), around.end(), running.module) == around.end();
+    return nesting_.ended(static_cast<std::size_t>(running.module), running.depth,
+                          static_cast<std::size_t>(module), depth);
   };
   while (!forward.open.empty() && ended(forward.open.back())) {
     if (forward.open.size() == 1) return abandon(forward);
@@ -98,8 +96,9 @@ void Session::abandon(Forward& forward) {
   forward = Forward();
 }
 
-void Session::enter(std::int32_t module, int depth, hooks::Event& event) {
+void Session::call_begins(std::size_t index, int depth, hooks::Event& event) {
   guarded([&] {
+    const auto module = static_cast<std::int32_t>(index);
     Forward& forward = forward_here();
     drop_ended(forward, module, depth);
     if (hides_root_ && !joined_) close_missed(forward, module);
@@ -129,7 +128,7 @@ std::unique_ptr<operations::Scope> Session::trace(const std::shared_ptr<Flow>& f
   const auto follow = [flow, counts = root_counts_,
                        thread = std::this_thread::get_id()](operations::Event& event) {
     // A forward that threw has left its scope open; what runs now is none of the model's.
-    if (counts && std::this_thread::get_id() == thread && hooks::detail::call_depth() == 0) return;
+    if (counts && std::this_thread::get_id() == thread && watch::calls_here() == 0) return;
     flow->run(event);
   };
   return std::make_unique<operations::Scope>(follow, operations::Level::leaf);
@@ -181,8 +180,9 @@ void Session::close_call(Forward& forward, const std::vector<at::Tensor>& output
   forward.open.pop_back();
 }
 
-void Session::leave(std::int32_t module, hooks::Event& event) {
+void Session::call_ends(std::size_t index, hooks::Event& event) {
   guarded([&] {
+    const auto module = static_cast<std::int32_t>(index);
     Forward& forward = forward_here();
     const auto is_this = [&](const Forward::OpenCall& running) { return running.module == module; };
     if (std::none_of(forward.open.begin(), forward.open.end(), is_this)) return;
@@ -268,7 +268,7 @@ void Session::value(Forward& forward, const SeriesKey& key, const at::Tensor& te
 /// What listens to the gradient of this version of the tensor, also when it is changed in place later: for
 /// this step from now on. Null if it has none.
 std::shared_ptr<GradientTargets> Session::listen(const at::Tensor& tensor, std::int64_t step,
-                                                 std::vector<hooks::detail::NodePtr>* alive) {
+                                                 std::vector<watch::NodePtr>* alive) {
   if (!tensor.defined() || !tensor.requires_grad()) return nullptr;
   const auto edge = torch::autograd::impl::gradient_edge(tensor);
   if (edge.function == nullptr) return nullptr;

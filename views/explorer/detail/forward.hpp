@@ -10,13 +10,13 @@
 #include <mutex>
 #include <vector>
 
-#include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/event.hpp>
 #include <torchtap/operations/scope.hpp>
 #include <torchtap/views/explorer/detail/column.hpp>
 #include <torchtap/views/explorer/detail/flow.hpp>
 #include <torchtap/views/explorer/detail/graph.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
+#include <torchtap/views/watch/calls.hpp>
 #include <torchtap/views/watch/identity.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -72,7 +72,7 @@ struct Forward {
   Mode mode = Mode::train;
   std::int64_t step = 0;
   std::int64_t began = 0;  // grows with each forward of this thread
-  bool counts = false;     // its root's calls, in hooks::detail::call_depth
+  bool counts = false;     // its root's calls, in watch::calls_here
   bool learns = false;     // in training mode, with gradients
   bool recorded = false;   // values
   bool traced = false;     // data flow
@@ -82,7 +82,7 @@ struct Forward {
   std::shared_ptr<Flow> flow;
   std::unique_ptr<operations::Scope> scope;
   Measured measured;
-  std::vector<hooks::detail::NodePtr> nodes;  // a leaf's lives as long as anybody holds it
+  std::vector<watch::NodePtr> nodes;  // a leaf's lives as long as anybody holds it
 
   bool looks() const noexcept { return recorded || traced; }
 };

@@ -28,10 +28,10 @@ void Session::begin_hidden_root(Forward& forward, const hooks::Event& event) {
 /// Hooks are attached at the first call of a module, so a Sequential around it may be running already. Opens
 /// that Sequential now; its input is the input of its first entry.
 void Session::open_missed(Forward& forward, std::int32_t module, int depth, const hooks::Event& event) {
-  for (const std::int32_t around : around_[static_cast<std::size_t>(module)]) {
+  for (const std::size_t outer : nesting_.around(static_cast<std::size_t>(module))) {
+    const auto around = static_cast<std::int32_t>(outer);
     const auto is_this = [&](const Forward::OpenCall& running) { return running.module == around; };
-    if (!hooked_[static_cast<std::size_t>(around)] ||
-        std::any_of(forward.open.begin(), forward.open.end(), is_this)) {
+    if (!hooked_[outer] || std::any_of(forward.open.begin(), forward.open.end(), is_this)) {
       continue;
     }
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(around) + 1);
@@ -49,8 +49,8 @@ void Session::close_missed(Forward& forward, std::int32_t next) {
   while (!forward.open.empty() && forward.open.back().missed) {
     const std::int32_t module = forward.open.back().module;
     if (next >= 0) {
-      const auto& around = around_[static_cast<std::size_t>(next)];
-      if (std::find(around.begin(), around.end(), module) != around.end()) return;
+      const auto& around = nesting_.around(static_cast<std::size_t>(next));
+      if (std::find(around.begin(), around.end(), static_cast<std::size_t>(module)) != around.end()) return;
     }
     mix(forward.pass.hash, 2 * static_cast<std::uint64_t>(module));
     const std::vector<at::Tensor> outputs = std::move(forward.open.back().last);

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/model/held.hpp>
 #include <torchtap/views/explorer/detail/program.hpp>
 #include <torchtap/views/explorer/detail/run_file.hpp>
@@ -58,23 +58,6 @@ const void* address_of(const model::ModuleRef& root) {
                          : static_cast<const void*>(&root.module());
 }
 
-/// Those that a call of the module may be inside of, the outermost first. A module of TorchScript that
-/// several others share may be called inside of each.
-std::vector<std::int32_t> modules_around(const model::ModuleRef& module,
-                                         const std::vector<model::ModuleRef>& modules) {
-  std::vector<std::string> paths{module.path()};
-  if (module.scripted()) paths.insert(paths.end(), module.aliases().begin(), module.aliases().end());
-  std::vector<std::int32_t> around;
-  for (std::size_t i = 0; i < modules.size(); ++i) {
-    const std::string above = modules[i].path().empty() ? "" : modules[i].path() + ".";
-    const auto is_below = [&](const std::string& path) {
-      return !path.empty() && path.compare(0, above.size(), above) == 0;
-    };
-    if (std::any_of(paths.begin(), paths.end(), is_below)) around.push_back(static_cast<std::int32_t>(i));
-  }
-  return around;
-}
-
 }  // namespace
 
 Session::Session(Options given, Place place)
@@ -101,7 +84,7 @@ void Session::watch(const std::vector<model::ModuleRef>& modules, const selector
   } catch (...) {  // as if nobody had called
     handles_.clear();
     root_ = nullptr;
-    around_.clear();
+    nesting_ = {};
     hooked_.clear();
     held_.clear();
     constants_.clear();
@@ -114,7 +97,7 @@ void Session::watch(const std::vector<model::ModuleRef>& modules, const selector
 void Session::attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector) {
   const model::ModuleRef& root = modules.front();
   scripted_ = root.scripted();
-  root_counts_ = !hides_root_ && hooks::detail::counts_in_depth(root);
+  root_counts_ = !hides_root_ && watch::counts(root);
   root_ = address_of(root);
   if (scripted_) {
     method_ = root.method();
@@ -124,17 +107,17 @@ void Session::attach_all(const std::vector<model::ModuleRef>& modules, const sel
     owner_ = root.module().weak_from_this();
     owned_ = !owner_.expired();
   }
-  for (const model::ModuleRef& module : modules) {
-    describe(module);
-    around_.push_back(modules_around(module, modules));
-  }
+  for (std::size_t i = 0; i < modules.size(); ++i) describe(modules[i], static_cast<std::int32_t>(i));
+  nesting_ = watch::Nesting(modules);
   hooks::DeferredCompile batch;
   for (std::size_t i = 0; i < modules.size(); ++i) {
     const bool wanted =
         i == 0 ? !hides_root_ : modules[i].has_forward() && modules[i].reachable() && selector(modules[i]);
     hooked_.push_back(wanted);
-    if (wanted) attach_to(modules[i], static_cast<std::int32_t>(i));
+    if (wanted && before_call_ && !scripted_) tell_before_calls(modules[i]);
   }
+  auto handles = watch::watch_calls(modules, weak_from_this(), [this](std::size_t i) { return hooked_[i]; });
+  std::move(handles.begin(), handles.end(), std::back_inserter(handles_));
   batch.commit();
 }
 
@@ -147,13 +130,12 @@ bool Session::watches(const model::ModuleRef& root) const {
          (!scripted_ || method_ == root.method());
 }
 
-void Session::describe(const model::ModuleRef& module) {
+void Session::describe(const model::ModuleRef& module, std::int32_t index) {
   ModuleInfo info;
   info.path = module.path();
   info.type = module.type();
   info.name =
       module.path().empty() ? module.type() : module.path().substr(module.path().find_last_of('.') + 1);
-  const auto index = static_cast<std::int32_t>(around_.size());
   for (const model::Held& one : model::held_by(module)) {
     constants_.push_back(one.tensor);
     if (one.buffer) continue;
@@ -171,27 +153,13 @@ void Session::describe(const model::ModuleRef& module) {
   run_->with_graph([&](Graph& graph) { graph.modules.push_back(std::move(info)); });
 }
 
-void Session::attach_to(const model::ModuleRef& module, std::int32_t index) {
-  const std::weak_ptr<Session> weak = weak_from_this();
-  const bool counts = hooks::detail::counts_in_depth(module);
-  if (before_call_ && !scripted_) {
-    handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre,
-                                     [weak, called = &module.module()](hooks::Event& event) {
-                                       const auto session = weak.lock();
-                                       if (session != nullptr)
-                                         session->guarded([&] { session->before_call_(*called, event); });
-                                     }));
-  }
-  handles_.push_back(
-      hooks::attach(module, hooks::Kind::forward_pre, [weak, index, counts](hooks::Event& event) {
-        // Between that of the call around a Sequential and those of its entries, if its own call does not
-        // count.
-        const int depth = 2 * hooks::detail::call_depth() + (counts ? 0 : 1);
-        if (const auto session = weak.lock()) session->enter(index, depth, event);
-      }));
-  handles_.push_back(hooks::attach(module, hooks::Kind::forward_output, [weak, index](hooks::Event& event) {
-    if (const auto session = weak.lock()) session->leave(index, event);
-  }));
+void Session::tell_before_calls(const model::ModuleRef& module) {
+  handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre,
+                                   [weak = weak_from_this(), called = &module.module()](hooks::Event& event) {
+                                     const auto session = weak.lock();
+                                     if (session != nullptr)
+                                       session->guarded([&] { session->before_call_(*called, event); });
+                                   }));
 }
 
 void Session::close() noexcept {

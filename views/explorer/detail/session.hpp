@@ -28,7 +28,7 @@ namespace torchtap::views::explorer::detail {
 using BeforeCall = std::function<void(const torch::nn::Module& module, const hooks::Event& call)>;
 
 /// One model.
-class Session final : public std::enable_shared_from_this<Session> {
+class Session final : public watch::CallListener, public std::enable_shared_from_this<Session> {
  public:
   /// Among the models of an explorer.
   struct Place {
@@ -37,7 +37,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   };
 
   Session(Options options, Place place);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -94,8 +94,8 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // session.cpp
   void attach_all(const std::vector<model::ModuleRef>& modules, const selectors::Selector& selector);
-  void describe(const model::ModuleRef& module);
-  void attach_to(const model::ModuleRef& module, std::int32_t index);
+  void describe(const model::ModuleRef& module, std::int32_t index);
+  void tell_before_calls(const model::ModuleRef& module);
   bool open_step(bool trains, bool learns);
   void end_backward();
   void record_parameters(bool gradients);
@@ -127,8 +127,8 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // forward.cpp
   std::unique_ptr<operations::Scope> trace(const std::shared_ptr<Flow>& flow) const;
-  void enter(std::int32_t module, int depth, hooks::Event& event);
-  void leave(std::int32_t module, hooks::Event& event);
+  void call_begins(std::size_t module, int depth, hooks::Event& event) override;
+  void call_ends(std::size_t module, hooks::Event& event) override;
   void begin(Forward& forward);
   void end(Forward& forward, const std::vector<at::Tensor>& outputs);
   void abandon(Forward& forward);
@@ -140,7 +140,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void want_gradient(Forward& forward, const SeriesKey& key, const at::Tensor& tensor);
   std::int32_t attached(std::int32_t around, const char* name);
   std::shared_ptr<GradientTargets> listen(const at::Tensor& tensor, std::int64_t step,
-                                          std::vector<hooks::detail::NodePtr>* alive = nullptr);
+                                          std::vector<watch::NodePtr>* alive = nullptr);
   void notice_backward(const std::vector<at::Tensor>& outputs, std::int64_t step);
   bool went_idle();
 
@@ -157,9 +157,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool owned_ = false;                            // by a shared pointer, when it was watched
   std::string method_;
   bool scripted_ = false;
-  bool root_counts_ = false;  // in hooks::detail::call_depth
+  bool root_counts_ = false;  // in watch::calls_here
   std::function<bool()> is_training_;
-  std::vector<std::vector<std::int32_t>> around_;  // of each module, those above it
+  watch::Nesting nesting_;
   std::vector<Held> held_;
   Updates updates_;
   std::vector<at::Tensor> constants_;  // parameters and buffers

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/views/report/detail/calibrate.hpp>
 #include <torchtap/views/report/detail/session.hpp>
 
@@ -31,7 +30,7 @@ class OwnerHook final : public torch::autograd::FunctionPreHook {
 }  // namespace
 
 struct Attached::Watched {
-  hooks::detail::NodePtr node;
+  watch::NodePtr node;
   torch::autograd::FunctionPreHook* hook;
 };
 

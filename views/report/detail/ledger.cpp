@@ -163,14 +163,10 @@ std::int64_t Ledger::call_of(std::uint64_t autograd_thread, std::uint64_t sequen
   return sequence < segment.end ? segment.call : -1;
 }
 
-void Ledger::enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, int depth, bool scripted) {
-  const auto& around = tree[module].ancestors;
-  // A call that cannot be around this one has ended by an exception. TorchScript knows no recursion, and
-  // calls attributes only.
+void Ledger::enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, int depth) {
   const auto ended = [&](const Frame& frame) {
-    if (frame.node) return false;
-    if (!scripted) return frame.depth >= depth;
-    return std::find(around.begin(), around.end(), frame.module) == around.end();
+    return !frame.node && nesting_.ended(static_cast<std::size_t>(frame.module), frame.depth,
+                                         static_cast<std::size_t>(module), depth);
   };
   while (!thread.frames.empty() && ended(thread.frames.back())) close(thread, thread.event);
   cut_segment(thread);

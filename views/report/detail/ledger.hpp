@@ -10,11 +10,13 @@
 #include <memory>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <torchtap/views/report/detail/heap.hpp>
 #include <torchtap/views/report/detail/tree.hpp>
 #include <torchtap/views/report/report.hpp>
+#include <torchtap/views/watch/calls.hpp>
 
 namespace torchtap::views::report::detail {
 
@@ -64,7 +66,8 @@ struct Calibration {
 /// Not thread safe: the session locks.
 class Ledger {
  public:
-  explicit Ledger(std::vector<TreeNode> modules) : tree(std::move(modules)) {}
+  Ledger(std::vector<TreeNode> modules, watch::Nesting nesting)
+      : tree(std::move(modules)), nesting_(std::move(nesting)) {}
 
   std::vector<TreeNode> tree;
   std::vector<CallRecord> calls;
@@ -86,7 +89,7 @@ class Ledger {
   void end();
 
   ThreadFrames& thread();
-  void enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, int depth, bool scripted);
+  void enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, int depth);
   /// Closes the innermost call of the module; false if none is open.
   bool leave(ThreadFrames& thread, std::int64_t module, std::int64_t now);
   void enter_node(ThreadFrames& thread, std::int64_t module, std::int64_t call, std::int64_t now);
@@ -114,6 +117,7 @@ class Ledger {
   template <class Function>
   void for_chain(std::int64_t module, std::int64_t call, Function&& function);
 
+  watch::Nesting nesting_;
   std::unordered_map<std::thread::id, std::unique_ptr<ThreadFrames>> threads_;
   std::thread::id owner_;
   std::unordered_map<std::uint64_t, std::vector<Segment>> segments_;

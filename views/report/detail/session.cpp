@@ -7,7 +7,6 @@
 #include <chrono>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/views/report/detail/session.hpp>
 #include <torchtap/views/report/detail/stopped.hpp>
 
@@ -24,7 +23,9 @@ thread_local Coming coming;
 }  // namespace
 
 Session::Session(const std::vector<model::ModuleRef>& modules, Options given)
-    : options(std::move(given)), scripted(modules.front().scripted()), ledger_(make_tree(modules)) {
+    : options(std::move(given)),
+      scripted(modules.front().scripted()),
+      ledger_(make_tree(modules), watch::Nesting(modules)) {
   TORCH_CHECK_VALUE(options.warmup() >= 0, "report::Report: a warm-up of ", options.warmup(),
                     " repeats was asked for; pass 0 or more.");
 }
@@ -35,22 +36,9 @@ std::int64_t Session::now() const {
 }
 
 std::vector<hooks::Handle> Session::attach_all() {
-  std::vector<hooks::Handle> handles;
-  hooks::DeferredCompile batch;
-  const std::weak_ptr<Session> weak = weak_from_this();
-  for (std::size_t i = 0; i < ledger_.tree.size(); ++i) {
-    const model::ModuleRef& module = ledger_.tree[i].module;
-    if (!module.has_forward() || !module.reachable()) continue;
-    const auto index = static_cast<std::int64_t>(i);
-    handles.push_back(hooks::attach(module, hooks::Kind::forward_pre, [weak, index](hooks::Event& event) {
-      if (const auto session = weak.lock()) session->enter(index, event);
-    }));
-    handles.push_back(hooks::attach(module, hooks::Kind::forward_output, [weak, index](hooks::Event& event) {
-      if (const auto session = weak.lock()) session->leave(index, event);
-    }));
-  }
-  batch.commit();
-  return handles;
+  std::vector<model::ModuleRef> modules;
+  for (const TreeNode& node : ledger_.tree) modules.push_back(node.module);
+  return watch::watch_calls(modules, weak_from_this());
 }
 
 void Session::begin() {
@@ -179,22 +167,19 @@ void Session::expect_gradient(std::int64_t module, bool output, std::int64_t slo
       {module, output, slot, static_cast<std::uint32_t>(tensor.output_nr())});
 }
 
-void Session::enter(std::int64_t module, hooks::Event& event) {
+void Session::call_begins(std::size_t module, int depth, hooks::Event& event) {
   if (!open) return;
   const operations::Unseen unseen;
   hooks::Tensors& inputs = event.inputs();
   synchronize(inputs);
-  // Between that of the call around a Sequential and those of its entries, if its own call does not count.
-  const bool counts = hooks::detail::counts_in_depth(ledger_.tree[module].module);
-  const int depth = 2 * hooks::detail::call_depth() + (counts ? 0 : 1);
   const std::lock_guard lock(mutex_);
   if (ledger_.idle()) return;
   const Stopped stopped(*this, ledger_.thread());
   TreeNode& node = ledger_.tree[module];
   const bool outermost = stopped.thread.frames.empty();
-  ledger_.enter(stopped.thread, module, stopped.moment(), depth, scripted);
+  ledger_.enter(stopped.thread, static_cast<std::int64_t>(module), stopped.moment(), depth);
   node.inputs.clear();
-  guarded([&] { note_inputs(module, inputs, outermost); });
+  guarded([&] { note_inputs(static_cast<std::int64_t>(module), inputs, outermost); });
 }
 
 void Session::note_inputs(std::int64_t module, const hooks::Tensors& inputs, bool outermost) {
@@ -209,7 +194,7 @@ void Session::note_inputs(std::int64_t module, const hooks::Tensors& inputs, boo
   }
 }
 
-void Session::leave(std::int64_t module, hooks::Event& event) {
+void Session::call_ends(std::size_t module, hooks::Event& event) {
   if (!open) return;
   const operations::Unseen unseen;
   hooks::Tensors& outputs = event.outputs();
@@ -217,9 +202,9 @@ void Session::leave(std::int64_t module, hooks::Event& event) {
   const std::lock_guard lock(mutex_);
   if (ledger_.idle()) return;
   const Stopped stopped(*this, ledger_.thread());
-  if (!ledger_.leave(stopped.thread, module, stopped.moment())) return;
+  if (!ledger_.leave(stopped.thread, static_cast<std::int64_t>(module), stopped.moment())) return;
   ledger_.tree[module].outputs.clear();
-  guarded([&] { note_outputs(module, outputs); });
+  guarded([&] { note_outputs(static_cast<std::int64_t>(module), outputs); });
 }
 
 void Session::note_outputs(std::int64_t module, const hooks::Tensors& outputs) {

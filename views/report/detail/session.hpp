@@ -23,6 +23,7 @@
 #include <torchtap/views/report/detail/record.hpp>
 #include <torchtap/views/report/detail/search.hpp>
 #include <torchtap/views/report/report.hpp>
+#include <torchtap/views/watch/calls.hpp>
 #include <torchtap/views/watch/facts.hpp>
 
 namespace torchtap::views::report::detail {
@@ -43,7 +44,9 @@ struct Arrival {
   std::uint32_t number;  // among the node's
 };
 
-class Session final : public NodeListener, public std::enable_shared_from_this<Session> {
+class Session final : public NodeListener,
+                      public watch::CallListener,
+                      public std::enable_shared_from_this<Session> {
  public:
   Session(const std::vector<model::ModuleRef>& modules, Options options);
 
@@ -53,8 +56,8 @@ class Session final : public NodeListener, public std::enable_shared_from_this<S
   void end() noexcept;
   void set_phase(Phase phase);
 
-  void enter(std::int64_t module, hooks::Event& event);
-  void leave(std::int64_t module, hooks::Event& event);
+  void call_begins(std::size_t module, int depth, hooks::Event& event) override;
+  void call_ends(std::size_t module, hooks::Event& event) override;
   void run(operations::Event& event);
   bool node_begins(const NodeStart& node) override;
   void node_ends() override;

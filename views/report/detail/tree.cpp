@@ -61,17 +61,6 @@ std::vector<TreeNode> make_tree(const std::vector<model::ModuleRef>& modules) {
     }
     hold_all(node, seen);
   }
-  for (TreeNode& node : tree) {
-    std::vector<std::string> paths = node.module.aliases();
-    paths.push_back(node.module.path());
-    for (std::string path : paths) {
-      while (!path.empty()) {
-        path = parent_path(path);
-        const auto found = by_path.find(path);
-        if (found != by_path.end()) node.ancestors.push_back(found->second);
-      }
-    }
-  }
   return tree;
 }
 

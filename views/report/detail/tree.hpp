@@ -49,9 +49,8 @@ struct TreeNode {
   model::ModuleRef module;
   std::int64_t parent;
   std::vector<std::int64_t> children;
-  std::vector<std::int64_t> chain;      // itself and the modules around it in the tree, innermost first
-  std::vector<std::int64_t> ancestors;  // all modules around it, by any of its paths
-  std::vector<Held> held;               // its own
+  std::vector<std::int64_t> chain;  // itself and the modules around it in the tree, innermost first
+  std::vector<Held> held;           // its own
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
   DirectionSums forward, backward;
   NonFinite parameter_values;

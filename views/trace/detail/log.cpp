@@ -444,11 +444,15 @@ std::int64_t& Log::context_of_thread() {
   return contexts_now_.try_emplace(std::this_thread::get_id(), -1).first->second;
 }
 
-void Log::enter(std::int64_t module) {
+void Log::call_begins(std::size_t module, int depth, hooks::Event&) {
   const std::lock_guard lock(mutex);
   if (!running_) return;
   std::int64_t& current = context_of_thread();
-  contexts.push_back({current, module, modules[module].calls++});
+  while (current >= 0 && nesting.ended(static_cast<std::size_t>(contexts[current].module),
+                                       contexts[current].depth, module, depth)) {
+    current = contexts[current].parent;
+  }
+  contexts.push_back({current, static_cast<std::int64_t>(module), modules[module].calls++, depth});
   current = static_cast<std::int64_t>(contexts.size()) - 1;
 }
 
@@ -459,17 +463,21 @@ std::int64_t Log::open_call(std::int64_t module) {
   return context;
 }
 
-void Log::returned_by(std::int64_t module, const std::vector<at::Tensor>& tensors) {
+void Log::call_ends(std::size_t index, hooks::Event& event) {
+  const operations::Unseen unseen;
+  const hooks::Tensors& tensors = event.outputs();
+  const auto module = static_cast<std::int64_t>(index);
   const std::lock_guard lock(mutex);
   if (!running_) return;
   // TorchScript may go on in another thread after it waited.
   const std::int64_t context = open_call(module);
   const std::int64_t call =
       context >= 0 ? contexts[context].call : std::max<std::int64_t>(modules[module].calls - 1, 0);
-  for (const at::Tensor& tensor : tensors) {
-    const std::int64_t value = value_of(tensor);
+  for (std::int64_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    const std::int64_t value = value_of(tensors[i]);
     returned.push_back({value, module, call});
-    keep_returned(tensor, value, module);
+    keep_returned(tensors[i], value, module);
   }
   // Calls inside of it that threw have not been left.
   if (context >= 0) context_of_thread() = contexts[context].parent;

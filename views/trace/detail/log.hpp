@@ -22,8 +22,10 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/operations/scope.hpp>
 #include <torchtap/views/trace/node.hpp>
 #include <torchtap/views/trace/options.hpp>
+#include <torchtap/views/watch/calls.hpp>
 #include <torchtap/views/watch/facts.hpp>
 #include <torchtap/views/watch/identity.hpp>
 #include <torchtap/views/watch/region.hpp>
@@ -103,6 +105,7 @@ struct Context {
   std::int64_t parent = -1;
   std::int64_t module = 0;  // index into Log::modules
   std::int64_t call = 0;
+  int depth = 0;  // see watch::CallListener; not saved
 };
 
 /// A module of the model.
@@ -138,9 +141,9 @@ struct Gradients {
 
 class Generator;
 
-struct Log {
+struct Log final : watch::CallListener {
   Log();
-  ~Log();
+  ~Log() override;
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
@@ -156,6 +159,7 @@ struct Log {
   std::vector<Mixture> mixtures;
   std::int64_t input_values = 0, output_values = 0;  // that were given no name
   std::vector<LoggedModule> modules;
+  watch::Nesting nesting;  // of these
   std::vector<Context> contexts;
   std::vector<Returned> returned;
   std::string model, error;
@@ -177,9 +181,9 @@ struct Log {
   void run(operations::Event& event);
 
   /// The next call of a module begins.
-  void enter(std::int64_t module);
-  /// The module returned these tensors, and is left.
-  void returned_by(std::int64_t module, const std::vector<at::Tensor>& tensors);
+  void call_begins(std::size_t module, int depth, hooks::Event& event) override;
+  /// The module returned its outputs, and is left.
+  void call_ends(std::size_t module, hooks::Event& event) override;
   /// Begins and ends a stretch of the pass.
   void start();
   void stop(const std::string& why);

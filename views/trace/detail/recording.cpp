@@ -53,14 +53,6 @@ void for_each_constant(torch::jit::graph_node_list nodes, const Visit& visit) {
   }
 }
 
-std::vector<at::Tensor> defined_in(const hooks::Tensors& tensors) {
-  std::vector<at::Tensor> found;
-  for (std::int64_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].defined()) found.push_back(tensors[i]);
-  }
-  return found;
-}
-
 }  // namespace
 
 Recording::Recording(Options options) : log_(std::make_shared<Log>()) {
@@ -83,10 +75,8 @@ void Recording::detach() noexcept {
 void Recording::attach(const std::vector<model::ModuleRef>& modules) {
   add_parameters(modules);
   add_constants(modules);
-  hooks::DeferredCompile batch;
   if (!modules.empty()) log_->model = modules.front().type();
   for (const model::ModuleRef& module : modules) {
-    const auto index = static_cast<std::int64_t>(log_->modules.size());
     LoggedModule logged{module.path(), module.type(), module.reachable(), 0, {}};
     for (std::size_t i = 0; i < log_->parameters.size(); ++i) {
       const std::string prefix = module.path().empty() ? "" : module.path() + ".";
@@ -96,19 +86,9 @@ void Recording::attach(const std::vector<model::ModuleRef>& modules) {
     }
     log_->modules.push_back(std::move(logged));
     if (!module.has_forward()) log_->modules.back().reached = true;  // there is nothing to reach
-    if (!module.has_forward() || !module.reachable()) continue;
-    const std::weak_ptr<Log> log = log_;
-    handles_.push_back(hooks::attach(module, hooks::Kind::forward_pre, [log, index](hooks::Event&) {
-      if (const auto held = log.lock()) held->enter(index);
-    }));
-    handles_.push_back(hooks::attach(module, hooks::Kind::forward_output, [log, index](hooks::Event& event) {
-      const operations::Unseen unseen;
-      if (const auto held = log.lock()) {
-        held->returned_by(index, defined_in(event.outputs()));
-      }
-    }));
   }
-  batch.commit();
+  log_->nesting = watch::Nesting(modules);
+  handles_ = watch::watch_calls(modules, log_);
 }
 
 void Recording::add_parameters(const std::vector<model::ModuleRef>& modules) {

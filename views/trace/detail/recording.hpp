@@ -21,7 +21,7 @@ class Recording {
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
-  /// Names the modules' parameters, and attaches to every module that can be hooked.
+  /// Names the modules' parameters, and attaches to every module that can be hooked. Called once.
   void attach(const std::vector<model::ModuleRef>& modules);
 
   void input(const c10::IValue& value, const std::string& name);
