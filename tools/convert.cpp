@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using base::write_file;
 
-constexpr char kExamples[] = R"(
+constexpr char kConvertExamples[] = R"(
 Writes the tensors of a recording for programs that do not read .pt files. A tensor is named by the path of its
 module, a result of a reduction "path/result"; the root module is "root". Kept samples are stacked into one tensor if
 their shapes agree, otherwise numbered, "path/0", "path/1".
@@ -56,7 +56,7 @@ Examples:
 Exit status: 0, or 2 if something cannot be read, written or converted. The output appears whole or not
 at all.)";
 
-struct Options {
+struct ConvertOptions {
   std::string path;
   std::string format;
   std::string entry;
@@ -104,7 +104,7 @@ class Names {
 
 /// Calls `visit` with one tensor after another; only one module is in memory at a time.
 template <class Visit>
-void each_tensor(const Layers& layers, const Options& options, const Visit& visit) {
+void each_tensor(const Layers& layers, const ConvertOptions& options, const Visit& visit) {
   Names names("__metadata__");  // of safetensors
   for (const Layer* chosen : layers.chosen(options.entry)) {
     const Layer& layer = *chosen;
@@ -181,7 +181,7 @@ void write_csv(std::ostream& stream, const at::Tensor& tensor) {
 }
 
 /// Refuses what may not be replaced: of folders only those that are known to be of this command.
-void check_output(const Options& options) {
+void check_output(const ConvertOptions& options) {
   check_free(options.save, options.overwrite);
   const bool folder = fs::is_directory(options.save) && !fs::is_empty(options.save);
   TORCH_CHECK_VALUE(
@@ -191,7 +191,7 @@ void check_output(const Options& options) {
 }
 
 /// Returns the contents of index.json.
-Json convert_to_folder(const Layers& layers, const Options& options) {
+Json convert_to_folder(const Layers& layers, const ConvertOptions& options) {
   const auto all_of_them = [](const std::string&) { return true; };
   const base::Target target = base::resolve("convert", options.save, /*mkdir=*/true);
   base::sweep(target, all_of_them);
@@ -242,7 +242,7 @@ Json convert_to_folder(const Layers& layers, const Options& options) {
 }
 
 /// https://github.com/huggingface/safetensors#format: a length, a JSON header, the bytes. Returns the header.
-Json convert_to_safetensors(const Layers& layers, const Options& options) {
+Json convert_to_safetensors(const Layers& layers, const ConvertOptions& options) {
   Json entries = Json::array();
   for (const auto& layer : layers.all) {
     entries.push_back({{"path", layer.path},
@@ -293,9 +293,9 @@ Json convert_to_safetensors(const Layers& layers, const Options& options) {
 }  // namespace
 
 void add_convert(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertOptions>();
   CLI::App* command = app.add_subcommand("convert", "Write a recording as npy, safetensors or csv");
-  command->footer(kExamples);
+  command->footer(kConvertExamples);
   command->add_option("recording", options->path, "A recording, a .pt file, or a folder from Python")
       ->required()
       ->check(CLI::ExistingPath);

@@ -29,7 +29,7 @@
 namespace torchtap::tools {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kDiffExamples[] = R"(
 Compares two recordings module by module. Modules are matched by path or alias, regardless of their type. Two single
 .pt files are matched regardless of their names.
 
@@ -77,7 +77,7 @@ Examples:
 Exit status: 0 if all agree within the tolerance; 1 if some do not, or a module has samples on one side only; 2 if
 something cannot be read. A module without samples on both sides, or that one side lacks, agrees.)";
 
-struct Options {
+struct DiffOptions {
   std::string a;
   std::string b;
   double rtol = 1e-5;
@@ -156,7 +156,7 @@ class Samples {
   std::vector<at::Tensor> a_, b_;
 };
 
-Comparison compare(const Layer& a, const Layer& b, const Options& options) {
+Comparison compare(const Layer& a, const Layer& b, const DiffOptions& options) {
   Comparison result;
   const auto of_a = results_on_disk(a.entry);
   const auto of_b = results_on_disk(b.entry);
@@ -192,7 +192,7 @@ struct Row {
   Comparison comparison;
 };
 
-std::vector<Row> compare_all(const std::vector<Pair>& pairs, const Options& options) {
+std::vector<Row> compare_all(const std::vector<Pair>& pairs, const DiffOptions& options) {
   std::vector<Row> rows;
   Progress progress("comparing", static_cast<std::int64_t>(pairs.size()));
   for (const Pair& pair : pairs) {
@@ -257,7 +257,7 @@ Json rows_to_json(const std::vector<Row>& rows) {
   return list;
 }
 
-void print_json(const std::vector<Row>& rows, const Row* first, const Options& options) {
+void print_json(const std::vector<Row>& rows, const Row* first, const DiffOptions& options) {
   print(Json{{"a", options.a},
              {"b", options.b},
              {"rtol", options.rtol},
@@ -267,7 +267,7 @@ void print_json(const std::vector<Row>& rows, const Row* first, const Options& o
              {"entries", rows_to_json(rows)}});
 }
 
-void print_table(const std::vector<Row>& rows, const Row* first, const Options& options) {
+void print_table(const std::vector<Row>& rows, const Row* first, const DiffOptions& options) {
   using Align = Table::Align;
   Table table({{"path", Align::left, Table::kAlways, 20, true},
                {"type", Align::left, 40, 8},
@@ -307,13 +307,13 @@ void print_table(const std::vector<Row>& rows, const Row* first, const Options& 
                          detail.empty() ? "" : " (" + detail + ")", rest));
 }
 
-std::vector<Pair> pairs_of(const Layers& a, const Layers& b, const Options& options) {
+std::vector<Pair> pairs_of(const Layers& a, const Layers& b, const DiffOptions& options) {
   const auto is_file = [](const std::string& path) { return std::filesystem::is_regular_file(path); };
   return pair_up(a, b, is_file(options.a) && is_file(options.b));
 }
 
 /// Compares number by number. Returns whether all agree.
-bool diff_values(const Layers& a, const Layers& b, const Options& options) {
+bool diff_values(const Layers& a, const Layers& b, const DiffOptions& options) {
   const auto rows = compare_all(pairs_of(a, b, options), options);
   const Row* first = first_difference(a, b, rows);
   switch (options.format()) {
@@ -331,7 +331,7 @@ bool diff_values(const Layers& a, const Layers& b, const Options& options) {
 }
 
 /// Compares distributions. Returns whether all agree.
-bool diff_statistics(const Layers& a, const Layers& b, const Options& options) {
+bool diff_statistics(const Layers& a, const Layers& b, const DiffOptions& options) {
   const auto all = drifts(pairs_of(a, b, options), options.tolerance);
   print_drifts(all, {options.a, options.b, options.tolerance, options.format()});
   return std::all_of(all.begin(), all.end(), [](const Drift& drift) { return drift.agrees(); });
@@ -340,9 +340,9 @@ bool diff_statistics(const Layers& a, const Layers& b, const Options& options) {
 }  // namespace
 
 void add_diff(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DiffOptions>();
   CLI::App* command = app.add_subcommand("diff", "Compare two recordings, module by module, or two traces");
-  command->footer(kExamples);
+  command->footer(kDiffExamples);
   command->add_option("a", options->a, "A recording, a .pt file, or a folder from Python")
       ->required()
       ->check(CLI::ExistingPath);

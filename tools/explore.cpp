@@ -23,11 +23,11 @@ namespace {
 
 namespace explorer = views::explorer;
 
-std::string examples() {
+std::string explore_examples() {
   return c10::str(R"(
 Shows models as they compute, in the browser: the nested graph of calls, and how values, gradients and parameters are
 distributed over time. The sources are directories that torchtap preload --explore --save wrote, or a program with an explorer of its own
-(Options().save() in C++), finished, killed, or still being written, with all their runs; or one TorchScript file, which
+(ExploreOptions().save() in C++), finished, killed, or still being written, with all their runs; or one TorchScript file, which
 is run once.
 
 )",
@@ -44,7 +44,7 @@ Examples:
 Exit status: 0; 2 on errors.)");
 }
 
-struct Options {
+struct ExploreOptions {
   std::vector<std::string> sources;
   InputOptions inputs;
   std::string method = "forward";
@@ -59,7 +59,7 @@ struct Options {
   std::string token;
 };
 
-explorer::ServeOptions serve_options(const Options& options) {
+explorer::ServeOptions serve_options(const ExploreOptions& options) {
   return explorer::ServeOptions()
       .port(options.port)
       .address(options.address)
@@ -68,7 +68,8 @@ explorer::ServeOptions serve_options(const Options& options) {
 }
 
 /// Says what to open in a browser, and waits.
-void serve_until_interrupted(const std::string& url, const Options& options, const Interrupt& interrupt) {
+void serve_until_interrupted(const std::string& url, const ExploreOptions& options,
+                             const Interrupt& interrupt) {
   std::cout << url << std::endl;
   if (options.address == "0.0.0.0" || options.address == "::")
     std::cerr
@@ -77,7 +78,7 @@ void serve_until_interrupted(const std::string& url, const Options& options, con
   while (interrupt.signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
-void show_runs(const Options& options, const CLI::App& command) {
+void show_runs(const ExploreOptions& options, const CLI::App& command) {
   for (const char* option :
        {"--input", "--idx3", "--random", "--backward", "--train", "--method", "--device"}) {
     TORCH_CHECK_VALUE(command.count(option) == 0, "\"", options.sources.front(),
@@ -91,7 +92,7 @@ void show_runs(const Options& options, const CLI::App& command) {
 }
 
 /// One pass of a TorchScript file.
-void show_model(const Options& options) {
+void show_model(const ExploreOptions& options) {
   TORCH_CHECK_VALUE(options.sources.size() == 1,
                     "a TorchScript file is shown alone; name one file, or directories.");
   const at::Device device(options.device);
@@ -118,7 +119,7 @@ void show_model(const Options& options) {
 
 void add_explore(CLI::App& app) {
   auto* const command = app.add_subcommand("explore", "Show a model's runs in the browser");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExploreOptions>();
   command->add_option("source", options->sources, "Directories with runs, or a TorchScript file")
       ->required()
       ->check(CLI::ExistingPath);
@@ -140,7 +141,7 @@ void add_explore(CLI::App& app) {
   command->add_option("--token", options->token,
                       "The secret in the page's address, at least 16 letters; random if not given");
   add_library_option(*command);
-  command->footer(examples());
+  command->footer(explore_examples());
   command->callback([options, command] {
     if (!options->export_to.empty()) check_free(options->export_to, options->overwrite);
     if (std::filesystem::is_directory(options->sources.front())) {

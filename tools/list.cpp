@@ -25,7 +25,7 @@
 namespace torchtap::tools {
 namespace {
 
-std::string examples() {
+std::string list_examples() {
   return c10::str(R"(
 Lists the modules of a TorchScript file as a tree, with the indices, names and types by which `torchtap record`
 selects them. With --input or --random the model runs once, on the first batch, and the list shows the shape of each
@@ -52,7 +52,7 @@ Examples:
 Exit status: 0, or 2 if the file cannot be read or the model cannot be run.)");
 }
 
-struct Options {
+struct ListOptions {
   std::string model;
   InputOptions inputs;
   std::string method = "forward";
@@ -69,7 +69,7 @@ struct Listing {
   std::vector<Form> inputs;
 };
 
-void run_once(const torch::jit::Module& model, const Options& options, Listing& listing) {
+void run_once(const torch::jit::Module& model, const ListOptions& options, Listing& listing) {
   Inputs inputs(options.inputs);
   const auto batch = inputs.next();
   TORCH_CHECK_VALUE(batch.has_value(), "the files given with --input hold no batch.");
@@ -81,7 +81,7 @@ void run_once(const torch::jit::Module& model, const Options& options, Listing& 
   listing.watch = std::move(watch);
 }
 
-bool shown(const model::ModuleRef& module, const Options& options) {
+bool shown(const model::ModuleRef& module, const ListOptions& options) {
   return options.depth < 0 || module.depth() <= options.depth;
 }
 
@@ -96,7 +96,7 @@ std::string share_to_text(double share) {
   return text;
 }
 
-Json to_json(const std::vector<Form>& forms) {
+Json forms_json(const std::vector<Form>& forms) {
   Json list = Json::array();
   for (const auto& form : forms) {
     list.push_back(form.defined ? Json{{"shape", form.shape}, {"dtype", dtype_text(form.dtype)}}
@@ -105,7 +105,7 @@ Json to_json(const std::vector<Form>& forms) {
   return list;
 }
 
-void list_as_json(const Listing& listing, const Options& options) {
+void list_as_json(const Listing& listing, const ListOptions& options) {
   const Sizes whole = sizes_of(listing.modules.vector().front().script());
   Json all = Json::array();
   for (const auto& module : listing.modules) {
@@ -126,11 +126,11 @@ void list_as_json(const Listing& listing, const Options& options) {
     if (listing.watch == nullptr) continue;
     const auto seen = listing.watch->at(module.index());
     all.back()["calls"] = seen.calls;
-    all.back()["outputs"] = seen.calls == 0 ? Json(nullptr) : to_json(seen.outputs);
+    all.back()["outputs"] = seen.calls == 0 ? Json(nullptr) : forms_json(seen.outputs);
     all.back()["outputs_differ"] = seen.other_outputs != 0;
   }
   Json document{{"model", options.model}, {"method", options.method}};
-  if (listing.watch != nullptr) document["inputs"] = to_json(listing.inputs);
+  if (listing.watch != nullptr) document["inputs"] = forms_json(listing.inputs);
   document["total"] = {{"modules", listing.modules.vector().size()},
                        {"parameters", whole.parameters},
                        {"trainable", whole.trainable},
@@ -141,7 +141,7 @@ void list_as_json(const Listing& listing, const Options& options) {
   print(document);
 }
 
-std::string name_of(const model::ModuleRef& module, const Options& options) {
+std::string name_of(const model::ModuleRef& module, const ListOptions& options) {
   std::string name = module.path();
   if (name.empty()) name = "(root)";
   if (!options.paths) {
@@ -168,7 +168,7 @@ std::string output_of(const Watch::Module& seen) {
   return others == 0 ? text : text + " +" + std::to_string(others);
 }
 
-void list_as_table(const Listing& listing, const Options& options) {
+void list_as_table(const Listing& listing, const ListOptions& options) {
   using Align = Table::Align;
   const Sizes whole = sizes_of(listing.modules.vector().front().script());
   std::vector<Table::Column> columns{
@@ -202,7 +202,7 @@ void list_as_table(const Listing& listing, const Options& options) {
             << bytes_text(whole.bytes - whole.parameter_bytes) << ")\n";
 }
 
-void list_package(const Options& options, bool has_method) {
+void list_package(const ListOptions& options, bool has_method) {
   const bool runs = !options.inputs.files.empty() || !options.inputs.random.empty();
   TORCH_CHECK_VALUE(
       !runs && !has_method && !options.enable_grad && options.depth < 0,
@@ -214,10 +214,10 @@ void list_package(const Options& options, bool has_method) {
 }  // namespace
 
 void add_list(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ListOptions>();
   CLI::App* command =
       app.add_subcommand("list", "List the modules of a TorchScript file: tree, shapes, sizes");
-  command->footer(examples());
+  command->footer(list_examples());
   command
       ->add_option("model", options->model,
                    "A file of torch.jit.script or torch.jit.trace, or a tapped package (.pt2)")

@@ -11,18 +11,19 @@ namespace {
 
 constexpr double kTimes = 100;
 
-bool one_of(const std::string& name, std::initializer_list<const char*> names) {
+bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* other) { return name == other; });
 }
 
 /// Whether it counts values rather than being computed from them.
 bool counts(const Statistic& statistic) {
-  return statistic.detail || one_of(statistic.base(), {"rows", "elements", "nan", "inf", "zeros", "indices"});
+  return statistic.detail ||
+         is_one_of(statistic.base(), {"rows", "elements", "nan", "inf", "zeros", "indices"});
 }
 
 /// Whether it is 0 / 0 for a single value or a constant.
 bool may_be_nan(const Statistic& statistic) {
-  return one_of(statistic.base(), {"std", "skewness", "kurtosis", "covariance", "correlation"});
+  return is_one_of(statistic.base(), {"std", "skewness", "kurtosis", "covariance", "correlation"});
 }
 
 bool all_zero(const Statistics& row) {
@@ -36,13 +37,13 @@ bool all_zero(const Statistics& row) {
       if (one.high < elements->high) return false;
       shown = shown || elements->high > 0;
     }
-    if (counts(one) || one_of(base, {"skewness", "kurtosis", "correlation"})) continue;
+    if (counts(one) || is_one_of(base, {"skewness", "kurtosis", "correlation"})) continue;
     if (one.zeros != one.elements) return false;
     // The minimum or maximum alone is zero after any ReLU.
     if (base == "min" || base == "max") {
       shown = shown || row.find_base(base == "min" ? "max" : "min") != nullptr;
     } else {
-      shown = shown || one_of(base, {"abs_max", "norm", "mean", "sum", "first", "last", "ema"});
+      shown = shown || is_one_of(base, {"abs_max", "norm", "mean", "sum", "first", "last", "ema"});
     }
   }
   return shown;
@@ -57,8 +58,8 @@ std::map<std::string, double> sizes(const Statistics& row) {
   for (const auto& one : row.all) {
     if (one.bins.has_value() || counts(one)) continue;
     const std::string base = one.base();
-    if (one_of(base, {"std", "abs_max", "norm"})) add(one.name, one.peak());
-    if (one_of(base, {"mean", "first", "last", "ema"}) && one.elements > 1) add(one.name, one.peak());
+    if (is_one_of(base, {"std", "abs_max", "norm"})) add(one.name, one.peak());
+    if (is_one_of(base, {"mean", "first", "last", "ema"}) && one.elements > 1) add(one.name, one.peak());
     if (base == "max") {
       const Statistic* least = row.find_base("min");
       if (least != nullptr) add(one.name, std::max(one.peak(), least->peak()));
@@ -72,7 +73,7 @@ std::map<std::string, double> sizes(const Statistics& row) {
 bool is_non_finite(const Statistics& row) {
   return std::any_of(row.all.begin(), row.all.end(), [](const Statistic& one) {
     if (one.bins.has_value()) return false;
-    if (one_of(one.base(), {"nan", "inf", "omitted"}) && one.high > 0) return true;
+    if (is_one_of(one.base(), {"nan", "inf", "omitted"}) && one.high > 0) return true;
     return one.inf > 0 || (one.nan > 0 && !may_be_nan(one));
   });
 }

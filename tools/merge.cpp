@@ -20,7 +20,7 @@
 namespace torchtap::tools {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kMergeExamples[] = R"(
 Makes one recording of several of the same model, as if one run had seen all that they saw, in the order given:
 reductions are merged by their law, kept samples are appended. Modules are joined by their paths, in whatever order each
 part has them. The parts must have recorded the same modules, of the same kind and with the same reductions; with
@@ -71,7 +71,7 @@ bool by_number(const std::string& a, const std::string& b) {
   return a.size() - i < b.size() - j;
 }
 
-struct Options {
+struct MergeOptions {
   std::vector<std::string> parts;
   std::string save;
   bool overwrite = false;
@@ -83,9 +83,9 @@ struct Options {
 }  // namespace
 
 void add_merge(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MergeOptions>();
   CLI::App* command = app.add_subcommand("merge", "Make one recording of several of the same model");
-  command->footer(kExamples);
+  command->footer(kMergeExamples);
   command->add_option("parts", options->parts, "Recordings, in the order in which they are merged")
       ->required()
       ->check(CLI::ExistingDirectory);

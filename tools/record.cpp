@@ -37,7 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string examples() {
+std::string record_examples() {
   return c10::str(R"(
 Runs a TorchScript file, or a package that AOTInductor compiled with taps (.pt2), and records the tensors that flow
 through its modules. Read the recording with
@@ -71,7 +71,7 @@ Examples:
 Exit status: 0; 1 if nothing was recorded, or nothing for one of --names; 2 on errors.)");
 }
 
-struct Options {
+struct RecordOptions {
   std::string model;
   InputOptions inputs;
   std::string what = "output";
@@ -117,7 +117,7 @@ class Quantized {
 
 /// A recording in progress, and the data of its final report.
 struct Run {
-  const Options& options;
+  const RecordOptions& options;
   std::vector<model::ModuleRef> modules;  // those recorded, in the recorder's order
   Methods methods;
   Quantized quantized;
@@ -126,7 +126,7 @@ struct Run {
   std::int64_t calls = 0;
   int signal = 0;
 
-  explicit Run(const Options& options) : options(options) {}
+  explicit Run(const RecordOptions& options) : options(options) {}
   bool gradients() const { return options.what.compare(0, 4, "grad") == 0; }
 };
 
@@ -156,7 +156,7 @@ bool has_what_was_named(const Run& run) {
 }
 
 void summarize(Run& run) {
-  const Options& options = run.options;
+  const RecordOptions& options = run.options;
   recorders::Recorder& recorder = *run.recorder;
   std::vector<std::string> silent, empty, quantized;
   // By method, as many modules may share one.
@@ -208,7 +208,7 @@ void summarize(Run& run) {
   }
 }
 
-void keep_samples(recorders::Options& how, const Options& options) {
+void keep_samples(recorders::Options& how, const RecordOptions& options) {
   const auto spool = storage::SpoolOptions().mkdir(true).overwrite(options.overwrite);
   if (options.memory == 0) {
     how.spool(options.save, spool);
@@ -218,7 +218,7 @@ void keep_samples(recorders::Options& how, const Options& options) {
 }
 
 recorders::Options how_to_record(Run& run) {
-  const Options& options = run.options;
+  const RecordOptions& options = run.options;
   recorders::Options how;
   if (run.publisher.has_value()) how.stream(*run.publisher).device(at::kCPU);
   if (options.reduce.empty()) {
@@ -251,7 +251,7 @@ void save(const Run& run) {
 
 /// Calls the model until the inputs end or a signal arrives, then saves.
 void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const Batch&)>& call_model) {
-  const Options& options = run.options;
+  const RecordOptions& options = run.options;
   const Interrupt interrupt;
   try {
     const at::AutoGradMode mode(run.gradients() || options.enable_grad);
@@ -278,7 +278,7 @@ void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const B
 
 /// Publishes, and waits for as many readers as were asked for.
 void publish(Run& run) {
-  const Options& options = run.options;
+  const RecordOptions& options = run.options;
   if (options.stream.empty()) return;
   run.publisher.emplace(options.stream, views::stream::PublisherOptions().bytes(options.stream_memory << 20));
   const Interrupt interrupt;
@@ -297,7 +297,7 @@ void attach(Run& run) {
 }
 
 void record_script(Run& run) {
-  const Options& options = run.options;
+  const RecordOptions& options = run.options;
   const at::Device device(options.device);
   torch::jit::Module model = load_model(options.model, device);
   const std::string called = called_method(model, options.method);
@@ -313,7 +313,7 @@ void record_script(Run& run) {
 }
 
 void record_package(Run& run) {
-  const Options& options = run.options;
+  const RecordOptions& options = run.options;
   TORCH_CHECK_VALUE(
       options.method == "forward" && !options.train && !options.enable_grad,
       "a package (.pt2) has one method, in the mode in which it was exported, and no gradients; --method, "
@@ -327,7 +327,7 @@ void record_package(Run& run) {
 }
 
 /// Returns the signal that ended the run; 0 if none did.
-int record(const Options& options) {
+int record(const RecordOptions& options) {
   TORCH_CHECK_VALUE(
       options.save.empty() || options.stream.empty() || !options.reduce.empty(),
       "--stream sends samples and keeps none, so --save has nothing to save; add --reduce, or save what "
@@ -357,10 +357,10 @@ int record(const Options& options) {
 }  // namespace
 
 void add_record(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RecordOptions>();
   CLI::App* command =
       app.add_subcommand("record", "Run a TorchScript file or a tapped package and record its modules");
-  command->footer(examples());
+  command->footer(record_examples());
   command
       ->add_option("model", options->model,
                    "A file of torch.jit.script or torch.jit.trace, or a tapped package (.pt2)")

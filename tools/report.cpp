@@ -27,7 +27,7 @@ namespace {
 
 namespace report = views::report;
 
-std::string examples() {
+std::string report_examples() {
   return c10::str(R"(
 Runs a TorchScript file several times and says what each module is and costs: shapes, parameters, time of forward and
 backward, memory, multiply-accumulates (MACs), and where NaN or Inf came from. Or shows a report that was saved as JSON
@@ -50,7 +50,7 @@ Examples:
 Exit status: 0; 2 on errors, also if the model throws: then what was measured until there is shown and saved.)");
 }
 
-struct Options {
+struct ReportOptions {
   MeasureOptions run;
   std::vector<std::string> save;
   std::string html;
@@ -67,7 +67,7 @@ bool is_saved_report(const std::string& source) {
   return extension == ".json";
 }
 
-Measured load(const Options& options, const CLI::App& command) {
+Measured load(const ReportOptions& options, const CLI::App& command) {
   for (const char* option : {"--input", "--idx3", "--random", "--repeat", "--warmup", "--backward", "--train",
                              "--method", "--device", "--no-memory", "--no-work", "--non-finite"}) {
     TORCH_CHECK_VALUE(command.count(option) == 0, "\"", options.run.model,
@@ -87,7 +87,7 @@ bool coloured() {
          (terminal == nullptr || std::strcmp(terminal, "dumb") != 0);
 }
 
-void show(const report::Results& results, const Options& options) {
+void show(const report::Results& results, const ReportOptions& options) {
   if (options.json) {
     std::cout << report::json(results);
   } else if (options.csv) {
@@ -103,7 +103,7 @@ void show(const report::Results& results, const Options& options) {
   }
 }
 
-void report_or_show(const Options& options, const CLI::App& command) {
+void report_or_show(const ReportOptions& options, const CLI::App& command) {
   std::vector<std::string> files = options.save;
   if (!options.html.empty()) files.push_back(options.html);
   for (const std::string& file : files) {  // before the model runs, which may take long
@@ -160,10 +160,10 @@ void add_options_of_runs(CLI::App& command, MeasureOptions& run) {
 }  // namespace
 
 void add_report(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   CLI::App* command =
       app.add_subcommand("report", "Say what each module is and costs: time, memory, MACs, NaN");
-  command->footer(examples());
+  command->footer(report_examples());
   command
       ->add_option("source", options->run.model,
                    "A file of torch.jit.script or torch.jit.trace, or a saved report (.json)")

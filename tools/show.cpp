@@ -34,7 +34,7 @@
 namespace torchtap::tools {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kShowExamples[] = R"(
 Shows a recording, a single .pt file, or a folder that a Python program wrote (see torchtap diff --help).
 
 A recording of statistics gets one row per module and one column per result. Variances are shown as standard
@@ -71,7 +71,7 @@ Exit status: 0, or 2 if something cannot be read or found.)";
 
 constexpr std::int64_t kBins = 40;
 
-struct Options {
+struct ShowOptions {
   std::string path;
   std::string entry;
   std::string result;
@@ -165,7 +165,7 @@ Drawing drawing_of(const Result& result, const Stats& stats) {
 }
 
 /// The requested samples.
-Result chosen(Result result, const Options& options, const std::string& path) {
+Result chosen(Result result, const ShowOptions& options, const std::string& path) {
   if (!options.sample.has_value()) return result;
   const auto size = static_cast<std::int64_t>(result.tensors.size());
   TORCH_CHECK_INDEX(result.list, shown_path(path),
@@ -183,7 +183,7 @@ struct Selected {
 };
 
 template <class Visit>
-void each_selected(const Layers& layers, const Options& options, const Visit& visit) {
+void each_selected(const Layers& layers, const ShowOptions& options, const Visit& visit) {
   for (const Layer* chosen_layer : layers.chosen(options.entry)) {
     const Layer& layer = *chosen_layer;
     const bool whole = options.sample.has_value();
@@ -204,7 +204,7 @@ std::string title(const Layer& layer, const std::string& result) {
   return shown_path(layer.path) + (result.empty() ? "" : " " + printable(result));
 }
 
-void show_stats(const Layers& layers, const Options& options) {
+void show_stats(const Layers& layers, const ShowOptions& options) {
   using Align = Table::Align;
   Json list = Json::array();
   Table table({{"index", Align::right, 20},
@@ -249,7 +249,7 @@ void show_stats(const Layers& layers, const Options& options) {
   }
 }
 
-void show_histogram(const Layers& layers, const Options& options) {
+void show_histogram(const Layers& layers, const ShowOptions& options) {
   Json list = Json::array();
   const auto show = [&](const Layer& layer, const std::string& result, const Drawing& drawing) {
     if (options.json) {
@@ -292,7 +292,7 @@ void print_values(std::ostream& stream, const at::Tensor& tensor) {
   stream << "[ " << dtype_text(tensor.scalar_type()) << ' ' << shape_to_text(tensor.sizes().vec()) << " ]\n";
 }
 
-void show_values(const Layers& layers, const Options& options) {
+void show_values(const Layers& layers, const ShowOptions& options) {
   const Layer& layer = layers.at(options.entry);
   const auto results = results_of(layer.entry.value());
   const Result result = chosen(find_result(results, options.result, layer.path), options, layer.path);
@@ -323,14 +323,14 @@ void show_values(const Layers& layers, const Options& options) {
 }
 
 /// Whether everything about a module is requested and there is more than one tensor or list.
-bool wants_results(const Layers& layers, const Options& options) {
+bool wants_results(const Layers& layers, const ShowOptions& options) {
   if (options.entry.empty() || !options.result.empty() || options.sample.has_value()) return false;
   const auto& entry = layers.at(options.entry).entry;
   return has_statistics(entry) && results_of(entry.value()).size() > 1;
 }
 
 /// Whether `--result` names a column of the table, such as "std", rather than a result in the file.
-bool wants_column(const Layers& layers, const Options& options) {
+bool wants_column(const Layers& layers, const ShowOptions& options) {
   if (options.entry.empty() || options.result.empty() || options.sample.has_value()) return false;
   const auto& entry = layers.at(options.entry).entry;
   if (!has_statistics(entry)) return false;
@@ -343,7 +343,7 @@ bool wants_column(const Layers& layers, const Options& options) {
   });
 }
 
-void show(const Layers& layers, const Options& options) {
+void show(const Layers& layers, const ShowOptions& options) {
   const bool statistics = has_statistics(layers);
   TORCH_CHECK_VALUE(options.sort.empty() || statistics, "--sort sorts the results of reductions, but \"",
                     options.path, "\" is a recording of samples; omit --sort.");
@@ -360,9 +360,9 @@ void show(const Layers& layers, const Options& options) {
 }  // namespace
 
 void add_show(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ShowOptions>();
   CLI::App* command = app.add_subcommand("show", "Show a recording: a table, statistics, values");
-  command->footer(kExamples);
+  command->footer(kShowExamples);
   command->add_option("recording", options->path, "A recording, a .pt file, or a folder from Python")
       ->required()
       ->check(CLI::ExistingPath);

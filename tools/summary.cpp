@@ -23,7 +23,7 @@ namespace torchtap::tools {
 namespace {
 
 constexpr std::size_t kSpark = 16;
-constexpr int kDigits = 4;
+constexpr int kSummaryDigits = 4;
 
 struct Row {
   const Layer* layer;
@@ -99,7 +99,7 @@ std::string number(double value, bool whole, int digits) {
   return to_text(value, digits);
 }
 
-std::string cell(const Statistic* one, std::size_t spark, int digits = kDigits) {
+std::string cell(const Statistic* one, std::size_t spark, int digits = kSummaryDigits) {
   if (one == nullptr) return "-";
   if (one->bins.has_value()) return sparkline(one->bins->total(), spark);
   if (one->elements == 0) return "-";

@@ -33,7 +33,7 @@ namespace trace = views::trace;
 using trace::History;
 using trace::Node;
 
-std::string examples() {
+std::string trace_examples() {
   return c10::str(R"(
 Runs a TorchScript file once and lists every operation that it calls, those outside of modules included, with shapes,
 sizes and times; or shows a trace that was saved before. Tensors have labels: conv2d_3_7 is the third layer of type
@@ -66,7 +66,7 @@ trace::Direction direction_of(const std::string& word) {
   return word == "left-right" ? trace::Direction::left_right : trace::Direction::bottom_up;
 }
 
-struct Options {
+struct TraceOptions {
   std::string source;
   InputOptions inputs;
   std::vector<std::string> what;
@@ -95,7 +95,7 @@ struct Options {
   Format format() const { return json ? Format::json : csv ? Format::csv : Format::table; }
 };
 
-trace::Options what_to_keep(const Options& options) {
+trace::Options what_to_keep(const TraceOptions& options) {
   trace::Options keep;
   keep.source(options.lines);
   if (options.leaf) keep.level(trace::Options::Level::leaf);
@@ -107,7 +107,7 @@ trace::Options what_to_keep(const Options& options) {
 }
 
 /// Runs the model once. If it fails, the history has what was logged until then, and `History::error`.
-History run(const Options& options) {
+History run(const TraceOptions& options) {
   const at::Device device(options.device);
   torch::jit::Module model = load_model(options.source, device);
   const torch::jit::Method method = find_method(model, options.method);
@@ -128,7 +128,7 @@ History run(const Options& options) {
   return tracer.finish();
 }
 
-History load(const Options& options) {
+History load(const TraceOptions& options) {
   const bool inputs = !options.inputs.files.empty() || !options.inputs.random.empty();
   TORCH_CHECK_VALUE(
       !inputs && options.what.empty() && !options.validate, "\"", options.source,
@@ -177,7 +177,7 @@ Json rows_of(const History& history, const std::string& layer) {
   return rows;
 }
 
-void print_json(const History& history, const Options& options) {
+void print_json(const History& history, const TraceOptions& options) {
   print(Json{{"source", options.source},
              {"model", history.model()},
              {"operations", history.operations()},
@@ -199,7 +199,7 @@ void print_text(const Printed& printed) {
   std::cout << printable(text.str(), /*keep_lines=*/true);
 }
 
-void show(const History& history, const Options& options) {
+void show(const History& history, const TraceOptions& options) {
   switch (options.format()) {
     case Format::json:
       return print_json(history, options);
@@ -217,7 +217,7 @@ void show(const History& history, const Options& options) {
   }
 }
 
-void draw(const History& history, const Options& options) {
+void draw(const History& history, const TraceOptions& options) {
   history.draw(options.draw, trace::DrawOptions()
                                  .rolled(options.rolled)
                                  .depth(options.depth)
@@ -242,7 +242,7 @@ void check_picture(const std::string& file) {
 }
 
 /// What is wrong is said before the model runs, which may take long.
-void check_before(const Options& options) {
+void check_before(const TraceOptions& options) {
   if (!options.draw.empty()) check_picture(options.draw);
   const bool all = options.what.empty() || (options.what.size() == 1 && options.what.front() == "all");
   TORCH_CHECK_VALUE(!options.validate || all, "--validate needs all tensors; omit --keep.");
@@ -251,7 +251,7 @@ void check_before(const Options& options) {
   }
 }
 
-void trace_or_show(const Options& options) {
+void trace_or_show(const TraceOptions& options) {
   check_before(options);
   const History history = fs::is_directory(options.source) ? load(options) : run(options);
   const bool failed = !history.error().empty() && !fs::is_directory(options.source);
@@ -272,7 +272,7 @@ void trace_or_show(const Options& options) {
   if (!validation) throw CLI::RuntimeError(1);
 }
 
-void add_options_of_runs(CLI::App& command, Options& options) {
+void add_options_of_runs(CLI::App& command, TraceOptions& options) {
   add_input_options(command, options.inputs, /*one_call=*/true);
   command
       .add_option("--keep", options.what,
@@ -299,9 +299,9 @@ void add_options_of_runs(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_trace(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TraceOptions>();
   CLI::App* command = app.add_subcommand("trace", "List, keep and draw every operation of a forward pass");
-  command->footer(examples());
+  command->footer(trace_examples());
   command
       ->add_option("file", options->source, "A file of torch.jit.script or torch.jit.trace, or a saved trace")
       ->required()

@@ -23,7 +23,7 @@ using views::trace::History;
 using views::trace::Node;
 
 /// A node of A, or of B if A lacks it, with the one that it is compared with.
-struct Row {
+struct ComparedNode {
   std::optional<Node> a, b;
   Comparison comparison;
 
@@ -42,16 +42,16 @@ bool same_place(const Node& a, const Node& b) {
 }
 
 /// The nodes of both in order: those that both begin with, what is between, and those that both end with.
-std::vector<Row> pair_up(const History& a, const History& b) {
+std::vector<ComparedNode> pair_up(const History& a, const History& b) {
   const std::int64_t both = std::min(a.size(), b.size());
   std::int64_t front = 0;
   while (front < both && same_place(a[front], b[front])) ++front;
   std::int64_t back = 0;
   while (back < both - front && same_place(a[a.size() - 1 - back], b[b.size() - 1 - back])) ++back;
   const std::int64_t only_a = a.size() - front - back, only_b = b.size() - front - back;
-  std::vector<Row> rows;
+  std::vector<ComparedNode> rows;
   const auto add = [&](std::int64_t in_a, std::int64_t in_b) {
-    Row row;
+    ComparedNode row;
     if (in_a >= 0) row.a = a[in_a];
     if (in_b >= 0) row.b = b[in_b];
     rows.push_back(std::move(row));
@@ -72,7 +72,7 @@ std::string place_of(const Node& node) {
   return node.label() + (module_of(node).empty() ? "" : " in " + module_of(node));
 }
 
-void compare(Row& row, const Tolerance& tolerance) {
+void compare(ComparedNode& row, const Tolerance& tolerance) {
   Comparison& comparison = row.comparison;
   if (!row.a || !row.b) return comparison.fail(row.a ? "missing in B" : "missing in A", "");
   if (!same_place(*row.a, *row.b)) {
@@ -91,9 +91,9 @@ void compare(Row& row, const Tolerance& tolerance) {
   }
 }
 
-Json rows_to_json(const std::vector<Row>& rows) {
+Json rows_to_json(const std::vector<ComparedNode>& rows) {
   Json list = Json::array();
-  for (const Row& row : rows) {
+  for (const ComparedNode& row : rows) {
     const Node& node = row.either();
     Json entry{{"label", row.a ? Json(row.a->label()) : Json(nullptr)},
                {"label_b", row.b ? Json(row.b->label()) : Json(nullptr)},
@@ -106,7 +106,7 @@ Json rows_to_json(const std::vector<Row>& rows) {
   return list;
 }
 
-void print_table(const std::vector<Row>& rows, const Row* first, const TraceDiff& how) {
+void print_table(const std::vector<ComparedNode>& rows, const ComparedNode* first, const TraceDiff& how) {
   using Align = Table::Align;
   Table table({{"operation", Align::left, Table::kAlways, 16},
                {"module", Align::left, 60, 12, true},
@@ -116,7 +116,7 @@ void print_table(const std::vector<Row>& rows, const Row* first, const TraceDiff
                {"status"}});
   table.folds_constant_columns();
   std::int64_t different = 0, compared = 0;
-  for (const Row& row : rows) {
+  for (const ComparedNode& row : rows) {
     const Comparison& comparison = row.comparison;
     const auto text = [&](double value) { return comparison.compared ? to_text(value) : std::string("-"); };
     different += comparison.agrees() ? 0 : 1;
@@ -149,10 +149,10 @@ bool is_trace(const Layers& layers) {
 
 bool diff_traces(const TraceDiff& how) {
   const History a = History::load(how.a), b = History::load(how.b);
-  std::vector<Row> rows = pair_up(a, b);
-  const Row* first = nullptr;
+  std::vector<ComparedNode> rows = pair_up(a, b);
+  const ComparedNode* first = nullptr;
   Progress progress("comparing", static_cast<std::int64_t>(rows.size()));
-  for (Row& row : rows) {
+  for (ComparedNode& row : rows) {
     compare(row, how.tolerance);
     if (first == nullptr && !row.comparison.agrees()) first = &row;
     progress.advance();

@@ -46,7 +46,7 @@ void assign(std::ostream& stream, const std::string& table, const std::string& k
   if (!words.empty()) stream << table << "[\"" << key << "\"]=\"" << joined(words) << "\"\n";
 }
 
-void describe(std::ostream& stream, const Command& command) {
+void describe_bash(std::ostream& stream, const Command& command) {
   const std::string name = command.name.empty() ? "main" : command.name;
   std::vector<std::string> all, valued;
   for (const auto& option : command.options) {
@@ -71,7 +71,7 @@ void print_bash(std::ostream& stream, const Commands& commands) {
     if (!command.name.empty()) names.push_back(command.name);
   }
   stream << "_torchtap_commands=\"" << joined(names) << "\"\n";
-  for (const auto& command : commands) describe(stream, command);
+  for (const auto& command : commands) describe_bash(stream, command);
   stream << kFunction;
 }
 

@@ -15,7 +15,7 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-void describe(std::ostream& stream, const Command& command) {
+void describe_fish(std::ostream& stream, const Command& command) {
   const std::string when =
       command.name.empty() ? "__fish_use_subcommand" : "__fish_seen_subcommand_from " + command.name;
   for (const auto& option : command.options) {
@@ -50,7 +50,7 @@ void print_fish(std::ostream& stream, const Commands& commands) {
     stream << "complete -c torchtap -n __fish_use_subcommand -a " << command.name << " -d "
            << quoted(command.help) << '\n';
   }
-  for (const auto& command : commands) describe(stream, command);
+  for (const auto& command : commands) describe_fish(stream, command);
 }
 
 }  // namespace torchtap::tools::completion

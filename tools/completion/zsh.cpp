@@ -6,7 +6,7 @@ namespace torchtap::tools::completion {
 namespace {
 
 /// In single quotes.
-std::string quoted(const std::string& text) {
+std::string quoted_for_zsh(const std::string& text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -26,22 +26,23 @@ std::string action(const Option& option) {
   return option.choices.empty() ? "_files" : "(" + joined(option.choices) + ")";
 }
 
-void describe(std::ostream& stream, const Command& command) {
+void describe_zsh(std::ostream& stream, const Command& command) {
   stream << "    " << command.name << ")\n      _arguments -s -S";
   for (const auto& option : command.options) {
     if (option.names.empty() && command.runs_program) {
-      stream << " \\\n        " << quoted("(-)1:program: _command_names -e") << " \\\n        "
-             << quoted("*::arguments: _normal");
+      stream << " \\\n        " << quoted_for_zsh("(-)1:program: _command_names -e") << " \\\n        "
+             << quoted_for_zsh("*::arguments: _normal");
     } else if (option.names.empty()) {
-      stream << " \\\n        " << quoted((option.repeats ? "*:argument:" : ":argument:") + action(option));
+      stream << " \\\n        "
+             << quoted_for_zsh((option.repeats ? "*:argument:" : ":argument:") + action(option));
     }
     for (const auto& name : option.names) {
       // The names of one option exclude each other unless it may be repeated.
       const std::string exclusive = option.repeats ? "*" : "(" + joined(option.names) + ")";
       const bool assigns = option.takes_value && name.compare(0, 2, "--") == 0;
       stream << " \\\n        "
-             << quoted(exclusive + name + (assigns ? "=" : "") + "[" + escaped(option.help) + "]" +
-                       (option.takes_value ? ":value:" + action(option) : ""));
+             << quoted_for_zsh(exclusive + name + (assigns ? "=" : "") + "[" + escaped(option.help) + "]" +
+                               (option.takes_value ? ":value:" + action(option) : ""));
     }
   }
   stream << "\n      ;;\n";
@@ -59,14 +60,14 @@ void print_zsh(std::ostream& stream, const Commands& commands) {
          << "  subcommands=(\n";
   for (const auto& command : commands) {
     if (!command.name.empty()) {
-      stream << "    " << quoted(escaped(command.name) + ":" + escaped(command.help)) << '\n';
+      stream << "    " << quoted_for_zsh(escaped(command.name) + ":" + escaped(command.help)) << '\n';
     }
   }
   stream << "  )\n"
          << "  _arguments -C";
   for (const auto& option : commands.front().options) {
     for (const auto& name : option.names) {
-      stream << " \\\n    " << quoted("(- *)" + name + "[" + escaped(option.help) + "]");
+      stream << " \\\n    " << quoted_for_zsh("(- *)" + name + "[" + escaped(option.help) + "]");
     }
   }
   stream << " \\\n    ':command:->command' '*::argument:->argument' && return\n"
@@ -76,7 +77,7 @@ void print_zsh(std::ostream& stream, const Commands& commands) {
          << "  fi\n"
          << "  case $line[1] in\n";
   for (const auto& command : commands) {
-    if (!command.name.empty()) describe(stream, command);
+    if (!command.name.empty()) describe_zsh(stream, command);
   }
   stream << "  esac\n"
          << "}\n"

@@ -31,7 +31,8 @@ struct Watch {
 };
 Watch the_watch;
 
-constexpr int kEnding[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGALRM, SIGXCPU, SIGUSR1, SIGUSR2};
+constexpr int kEndingSignals[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGPIPE,
+                                  SIGALRM, SIGXCPU, SIGUSR1, SIGUSR2};
 constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
 thread_local bool is_watcher = false;
@@ -176,7 +177,7 @@ void watch(double every) noexcept {
   ::pthread_getcpuclockid(thread, &the_watch.clock);
   ::pthread_detach(thread);
   the_watch.process = ::getpid();
-  for (const int number : kEnding) {
+  for (const int number : kEndingSignals) {
     struct sigaction now {};
     ::sigaction(number, nullptr, &now);
     if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) continue;

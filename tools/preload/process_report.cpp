@@ -11,10 +11,10 @@
 namespace torchtap::preload {
 namespace {
 
-constexpr char kEnding[] = ".json";
+constexpr char kFileEnding[] = ".json";
 
 std::string file_of(const std::string& folder, std::int64_t process) {
-  return folder + "/" + std::to_string(process) + kEnding;
+  return folder + "/" + std::to_string(process) + kFileEnding;
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ std::vector<Report> read_reports(const std::string& folder) {
   std::vector<Report> reports;
   std::error_code error;
   for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
-    if (file.path().extension() != kEnding) continue;
+    if (file.path().extension() != kFileEnding) continue;
     Report report = read_report(folder, std::strtoll(file.path().stem().c_str(), nullptr, 10));
     if (report.process != 0) reports.push_back(std::move(report));
   }

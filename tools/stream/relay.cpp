@@ -21,7 +21,7 @@ namespace {
 using views::stream::Relay;
 using views::stream::RelayOptions;
 
-constexpr char kExamples[] = R"(
+constexpr char kRelayExamples[] = R"(
 Sends what a program of this machine publishes to readers on others:
   torchtap watch tcp:HOST:PORT      (tail, video, and torchtap.stream.Reader("tcp:HOST:PORT"), too)
 Each reader says what it wants; none is waited for, and each knows how many tensors it missed.
@@ -39,9 +39,8 @@ Examples:
 
 Exit status: 0; 2 on errors.)";
 
-struct Options {
+struct RelayCommandOptions {
   std::string name;
-  RelayOptions relay;
   std::string listen = "127.0.0.1:7777";
   std::string token_file;
   std::int64_t readers = 16;
@@ -49,7 +48,7 @@ struct Options {
 };
 
 /// The signal that ended it; 0 if none did.
-int relay(const Options& options) {
+int relay(const RelayCommandOptions& options) {
   RelayOptions how;
   how.listen(options.listen).readers(options.readers).directory(options.directory);
   if (!options.token_file.empty()) how.token(read_or_make_token(options.token_file));
@@ -67,10 +66,10 @@ int relay(const Options& options) {
 }  // namespace
 
 void add_relay(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RelayCommandOptions>();
   CLI::App* command =
       app.add_subcommand("relay", "Send what a program publishes to readers on other machines");
-  command->footer(kExamples);
+  command->footer(kRelayExamples);
   command->add_option("name", options->name, "The stream: what the publisher calls itself")->required();
   command->add_option("--listen", options->listen, "HOST:PORT; port 0 is any that is free")
       ->capture_default_str();

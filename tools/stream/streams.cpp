@@ -20,7 +20,7 @@ using tools::Table;
 using views::stream::ReaderInfo;
 using views::stream::StreamInfo;
 
-constexpr char kExamples[] = R"(
+constexpr char kStreamsExamples[] = R"(
 Lists the programs of this user that publish (torchtap::views::stream::Publisher, torchtap record --stream, torchtap
 preload --stream), and who reads them. A reader that lags holds its program up, at most once for 100 ms by default; it
 is then "demoted": it misses what it does not read in time, and knows how much.
@@ -96,12 +96,12 @@ void print_text(const StreamInfo& stream) {
   table.print(std::cout);
 }
 
-struct Options {
+struct StreamsOptions {
   std::string directory;
   bool json = false;
 };
 
-void list(const Options& options) {
+void list(const StreamsOptions& options) {
   const auto streams = views::stream::streams(options.directory);
   if (options.json) {
     print_json(streams);
@@ -115,9 +115,9 @@ void list(const Options& options) {
 }  // namespace
 
 void add_streams(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StreamsOptions>();
   CLI::App* command = app.add_subcommand("streams", "List programs that publish, and who reads them");
-  command->footer(kExamples);
+  command->footer(kStreamsExamples);
   command->add_option("--directory", options->directory,
                       "Where publishers are; by default in $XDG_RUNTIME_DIR/torchtap, /tmp/torchtap-UID and "
                       "$HOME/.torchtap");

@@ -23,7 +23,7 @@ using views::stream::Frame;
 using views::stream::Reader;
 using views::stream::WhenFull;
 
-constexpr char kExamples[] = R"(
+constexpr char kTailExamples[] = R"(
 Prints a line for each tensor that a program publishes, or with --save writes them all as a recording, which torchtap
 show, diff and convert read, and Python. Results of reductions are entries of their own ("fc:mean"), as are further
 slots ("lstm#1"). With --save the program waits for the disk if it has to (at most 100 ms at once by default, then
@@ -39,7 +39,7 @@ Examples:
 
 Exit status: 0; 1 if no frame came; 2 on errors.)";
 
-struct Options {
+struct TailOptions {
   Asked asked;
   std::string save;
   bool overwrite = false;
@@ -99,7 +99,7 @@ void print_json(const Frame& frame) {
 /// Frames on their way into a recording.
 class Saved {
  public:
-  explicit Saved(const Options& options)
+  explicit Saved(const TailOptions& options)
       : spool_(options.save,
                storage::SpoolOptions().mkdir(true).overwrite(options.overwrite).append(options.append)) {}
 
@@ -126,7 +126,7 @@ class Saved {
   std::int64_t without_data_ = 0;
 };
 
-void summarize(const Options& options, const Reader& reader, const Saved* saved, std::int64_t taken) {
+void summarize(const TailOptions& options, const Reader& reader, const Saved* saved, std::int64_t taken) {
   if (saved != nullptr) {
     std::cout << tools::counted(static_cast<std::int64_t>(saved->entries()), "module") << ", "
               << tools::counted(taken - saved->without_data(), "frame") << " in " << options.save << '\n';
@@ -139,7 +139,7 @@ void summarize(const Options& options, const Reader& reader, const Saved* saved,
 }
 
 /// The signal that ended it; 0 if none did.
-int tail(const Options& options) {
+int tail(const TailOptions& options) {
   const bool waits = !options.save.empty() && !options.skip;
   Reader reader = open(options.asked, "torchtap tail", waits ? WhenFull::wait : WhenFull::skip);
   std::unique_ptr<Saved> saved;
@@ -170,9 +170,9 @@ int tail(const Options& options) {
 }  // namespace
 
 void add_tail(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TailOptions>();
   CLI::App* command = app.add_subcommand("tail", "Print or save what a program publishes, as it comes");
-  command->footer(kExamples);
+  command->footer(kTailExamples);
   add_subscription(*command, options->asked);
   auto* save =
       command->add_option("-o,--save", options->save, "Directory of a recording")->check(tools::place());

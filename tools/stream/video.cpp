@@ -29,7 +29,7 @@ using views::stream::Frame;
 using views::stream::Reader;
 using views::stream::WhenFull;
 
-constexpr char kExamples[] = R"(
+constexpr char kVideoExamples[] = R"(
 Draws what a program publishes, as it comes, or the samples of a recording: the modules side by side, one picture for each
 forward pass or sample. A tensor [C, H, W] is C maps, of a batch [N, C, H, W] those of one sample (--pick), [H, W] is one
 map, unless it is more than eight times as long as wide; any other is a histogram that grows with time. Values of one sign are drawn in viridis, of both signs from blue over
@@ -51,7 +51,7 @@ Examples:
 
 Exit status: 0; 1 if there was nothing to draw; 2 on errors.)";
 
-struct Options {
+struct VideoOptions {
   Asked asked;
   std::string save;
   bool overwrite = false;
@@ -71,7 +71,7 @@ double number_at(const std::string& text, std::size_t from, std::size_t& end) {
   return value;
 }
 
-void understand(Options& options) {
+void understand(VideoOptions& options) {
   std::size_t end = 0;
   const double width = number_at(options.size, 0, end);
   const bool crossed = end != 0 && end < options.size.size() && options.size[end] == 'x';
@@ -95,7 +95,7 @@ void understand(Options& options) {
 /// Where the pictures go. Checks that nothing is there.
 class Target {
  public:
-  explicit Target(const Options& options)
+  explicit Target(const VideoOptions& options)
       : options_(options), place_(options.save), video_(is_video_name(place_)) {
     if (video_ && !has_ffmpeg()) {
       place_ = fs::path(place_).replace_extension().string();
@@ -134,7 +134,7 @@ class Target {
     }
   }
 
-  const Options& options_;
+  const VideoOptions& options_;
   std::string place_;
   bool video_;
   std::unique_ptr<Film> film_;
@@ -146,7 +146,7 @@ std::string note_of(const std::string& form, std::int64_t sample) {
 }
 
 /// A recording: sample i of each module in picture i.
-void film_recording(const Options& options, Panels& panels, Target& target,
+void film_recording(const VideoOptions& options, Panels& panels, Target& target,
                     const tools::Interrupt& interrupt) {
   const storage::Recording recording = storage::load(options.asked.name);
   const auto matches = [&](const storage::RecordedEntry& entry) {
@@ -200,7 +200,7 @@ void film_recording(const Options& options, Panels& panels, Target& target,
 }
 
 /// A stream: a picture whenever the first module comes again. Returns why it broke off, if it did.
-std::string film_stream(const Options& options, Panels& panels, Target& target,
+std::string film_stream(const VideoOptions& options, Panels& panels, Target& target,
                         const tools::Interrupt& interrupt) {
   Reader reader = open(options.asked, "torchtap video", options.wait ? WhenFull::wait : WhenFull::skip);
   std::string text;
@@ -232,7 +232,7 @@ std::string film_stream(const Options& options, Panels& panels, Target& target,
 }
 
 /// The signal that ended it; 0 if none did.
-int video(Options& options) {
+int video(VideoOptions& options) {
   understand(options);
   Panels panels(options.panels);
   Target target(options);
@@ -259,9 +259,9 @@ int video(Options& options) {
 }  // namespace
 
 void add_video(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VideoOptions>();
   CLI::App* command = app.add_subcommand("video", "Film what a program publishes, or a recording");
-  command->footer(kExamples);
+  command->footer(kVideoExamples);
   add_subscription(*command, options->asked);
   command->add_option("-o,--save", options->save, "FILE.mp4, .mkv, .webm or .gif, or a folder for PNG files")
       ->required()

@@ -31,7 +31,7 @@ using views::stream::Frame;
 using views::stream::Reader;
 using views::stream::WhenFull;
 
-constexpr char kExamples[] = R"(
+constexpr char kWatchExamples[] = R"(
 Shows what a program publishes, as it runs: a line of statistics for each module, and the maps of one of them as a
 picture, where the terminal has 24-bit colour and UTF-8. Modules are in the order in which their tensors came first. The
 program is never waited for. Values of one sign are drawn in viridis, of both signs from blue over white at 0 to red; NaN
@@ -48,7 +48,7 @@ Examples:
 
 Exit status: 0; 1 if no frame came; 2 on errors.)";
 
-struct Options {
+struct WatchOptions {
   Asked asked;
   std::string picture;
   std::string graphics = "auto";
@@ -117,7 +117,7 @@ class Screen {
 
 class Watched {
  public:
-  Watched(const Options& options, const Ability& ability) : options_(options), ability_(ability) {}
+  Watched(const WatchOptions& options, const Ability& ability) : options_(options), ability_(ability) {}
 
   void add(const Frame& frame, bool pictures) {
     const std::string title = shown_title_of(frame);
@@ -270,7 +270,7 @@ class Watched {
     return picture;
   }
 
-  const Options& options_;
+  const WatchOptions& options_;
   const Ability ability_;
   std::map<std::string, std::size_t> places_;  // of modules, in the order in which they came
   std::map<std::pair<std::size_t, views::stream::Kind>, Row> rows_;
@@ -278,7 +278,7 @@ class Watched {
 };
 
 /// The signal that ended it; 0 if none did.
-int watch(Options& options) {
+int watch(WatchOptions& options) {
   if (options.asked.hz == 0) options.asked.hz = 5;
   Reader reader = open(options.asked, "torchtap watch", WhenFull::skip);
   const tools::Interrupt interrupt;
@@ -325,9 +325,9 @@ int watch(Options& options) {
 }  // namespace
 
 void add_watch(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<WatchOptions>();
   CLI::App* command = app.add_subcommand("watch", "Show what a program publishes, live");
-  command->footer(kExamples);
+  command->footer(kWatchExamples);
   add_subscription(*command, options->asked);
   command->add_option("--picture", options->picture, "The module whose maps are drawn, or none");
   command->add_option("--graphics", options->graphics, "How the terminal draws; auto asks it")
