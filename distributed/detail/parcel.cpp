@@ -123,10 +123,11 @@ std::vector<Parcel> decoded(const std::string& text) {
   return parcels;
 }
 
-void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error,
+void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, bool lost,
           const Patience& patience) {
   Verdict message;
   message.error = error;
+  message.lost = lost;
   if (error.empty()) message.more = encoded(parcels);
   // The receiver may have to hear of other ranks first.
   const Milliseconds timeout = patience.timeout * patience.steps;
@@ -144,10 +145,9 @@ void send(Transport& data, std::vector<Parcel> parcels, int to, const std::strin
   }
 }
 
-std::string recv(Transport& data, int from, const Patience& patience,
-                 const std::function<void(Parcel)>& each) {
-  const Verdict message = Verdict::decoded(data.recv_message(from, patience));
-  if (!message.error.empty()) return message.error;
+Verdict recv(Transport& data, int from, const Patience& patience, const std::function<void(Parcel)>& each) {
+  Verdict message = Verdict::decoded(data.recv_message(from, patience));
+  if (!message.error.empty()) return message;
   std::vector<Parcel> parcels = decoded(message.more);
   std::exception_ptr failed;
   std::vector<Transport::Pending> pending, next;
@@ -171,7 +171,7 @@ std::string recv(Transport& data, int from, const Patience& patience,
     }
   }
   if (failed != nullptr) std::rethrow_exception(failed);
-  return "";
+  return message;
 }
 
 std::vector<std::int64_t> sizes_of(const std::string& text, const std::vector<Parcel>& parcels) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <torchtap/core/detail/packed_state.hpp>
+#include <torchtap/distributed/detail/header.hpp>
 #include <torchtap/distributed/detail/transport.hpp>
 #include <torchtap/recorders/detail/exchange.hpp>
 
@@ -54,13 +55,13 @@ std::string encoded(const std::vector<Parcel>& parcels);
 /// Throws `LinkError` if `text` is damaged. The tensors are empty ones, to be filled.
 std::vector<Parcel> decoded(const std::string& text);
 
-/// Sends all parcels to `to`, and frees each when it is gone.
-void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error,
+/// Sends all parcels to `to`, and frees each when it is gone; or an error, and whether a lost rank is its
+/// reason.
+void send(Transport& data, std::vector<Parcel> parcels, int to, const std::string& error, bool lost,
           const Patience& patience);
 /// Receives what `send` sends: hands `each` a parcel while the next one arrives. Returns the sender's error.
 /// Whatever `each` throws, everything is received, and then thrown.
-std::string recv(Transport& data, int from, const Patience& patience,
-                 const std::function<void(Parcel)>& each);
+Verdict recv(Transport& data, int from, const Patience& patience, const std::function<void(Parcel)>& each);
 /// The sizes in bytes of what `hand_out` gives to all ranks, one after the other.
 std::vector<std::int64_t> sizes_of(const std::string& text, const std::vector<Parcel>& parcels);
 /// On the root: gives all ranks these parcels, whose `encoded` text this is.

@@ -202,6 +202,7 @@ std::vector<Header> Protocol::gather(Header mine) {
   std::vector<Header> headers(static_cast<std::size_t>(size_));
   headers[static_cast<std::size_t>(rank_)] = std::move(mine);
   const auto end = Clock::now() + options_.timeout();
+  std::string why;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     const auto left = std::chrono::duration_cast<Milliseconds>(end - Clock::now());
@@ -209,10 +210,13 @@ std::vector<Header> Protocol::gather(Header mine) {
       headers[static_cast<std::size_t>(rank)] =
           Header::decoded(links_.control->recv_message(rank, {std::max(left, Milliseconds(1))}));
     } catch (const LinkError& error) {
-      throw LinkError(c10::str("rank ", rank, " did not come within ", options_.timeout().count(),
-                               " ms, or died (", error.what(), ")"));
+      why += c10::str(why.empty() ? "" : "; ", "rank ", rank, " did not come within ",
+                      options_.timeout().count(), " ms, or died (", error.what(), ")");
+      // Without a store the others hear why once this rank has heard them.
+      if (links_.roll != nullptr) break;
     }
   }
+  if (!why.empty()) throw LinkError(why);
   return headers;
 }
 
@@ -256,6 +260,14 @@ void Protocol::lost(const std::string& what) {
     }
   }
   TORCH_CHECK(false, "merge_ranks: ", without_stop(why), ". ", known ? kUnchanged : kUnknown);
+}
+
+/// A transfer broke. A store raises the alarm. Without one this rank goes on with empty hands, as all others
+/// do, to where the root says who is lost.
+void Protocol::broke(const std::string& why) {
+  if (links_.roll != nullptr) throw LinkError(why);
+  if (failure_.empty()) failure_ = why;
+  broken_ = true;
 }
 
 /// Of a store that does not answer: which rank is the reason, as far as it is known.
@@ -325,6 +337,7 @@ void Protocol::hand_round() {
   std::string text;
   if (root()) {
     verdict.error = failure_;
+    verdict.lost = broken_;
     if (failure_.empty() && options_.everywhere()) {
       try {
         parcels = packed_total();
@@ -339,8 +352,12 @@ void Protocol::hand_round() {
   verdict = decided(std::move(verdict), {patience_with_root().timeout, size_ + 2});
   obey(verdict);
   if (!options_.everywhere()) return;
-  if (!root()) return receive_result(verdict);
-  if (size_ > 1) hand_out(*links_.data, std::move(text), parcels, options_.timeout());
+  try {
+    if (!root()) return receive_result(verdict);
+    if (size_ > 1) hand_out(*links_.data, std::move(text), parcels, options_.timeout());
+  } catch (const LinkError& error) {
+    return broke(c10::str("the result did not reach all ranks (", error.what(), ")"));
+  }
   // The root goes on from the same bytes as all others do.
   try {
     for (Parcel& parcel : parcels) {
@@ -377,20 +394,22 @@ void Protocol::commit() {
     return obey(decided({}, patience_with_root()));
   }
   Verdict verdict;
+  verdict.lost = broken_;
+  std::string silent;  // ranks without which other transfers broke
   for (int rank = 0; rank < size_; ++rank) {
-    std::string why = failure_;
-    if (rank != rank_) {
-      try {
-        why = links_.control->recv_message(rank, patience_with_root());
-      } catch (const LinkError& error) {
-        if (links_.roll != nullptr) throw;
-        verdict.lost = true;
-        why = c10::str("nothing was heard of it after the states were merged; it died or hangs (",
-                       error.what(), ")");
-      }
+    const auto add = [rank](std::string& to, const std::string& why) {
+      if (!why.empty()) to += c10::str(to.empty() ? "" : "; ", "rank ", rank, ": ", why);
+    };
+    try {
+      add(verdict.error, rank == rank_ ? failure_ : links_.control->recv_message(rank, patience_with_root()));
+    } catch (const LinkError& error) {
+      if (links_.roll != nullptr) throw;
+      verdict.lost = true;
+      add(silent, c10::str("nothing was heard of it after the states were merged; it died or hangs (",
+                           error.what(), ")"));
     }
-    if (!why.empty()) verdict.error += c10::str(verdict.error.empty() ? "" : "; ", "rank ", rank, ": ", why);
   }
+  if (!silent.empty()) verdict.error = silent;
   if (links_.roll != nullptr && verdict.error.empty() && !links_.roll->decide("")) {
     throw LinkError("the merge failed for another rank");
   }

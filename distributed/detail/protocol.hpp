@@ -70,6 +70,7 @@ class Protocol {
   Verdict decided(Verdict mine, const Patience& patience);
   void obey(const Verdict& verdict) const;
   void lost(const std::string& what);
+  void broke(const std::string& why);
   std::string settled(const std::string& what);
   std::string who_is_lost(const std::string& what);
   Milliseconds time_to_answer() const;
@@ -93,7 +94,6 @@ class Protocol {
   const int rank_;
   const int size_;
   int leader_ = 0;                             ///< who tells the others how it goes on: rank 0, then the root
-  int lost_ = 0;                               ///< how many ranks will not leave
   bool ready_ = false;                         ///< whether this rank said that it can put the result in place
   std::vector<Parcel> own_;                    ///< of the offer, in its order
   std::vector<std::size_t> places_;            ///< where the modules of the offer are among all
@@ -101,6 +101,7 @@ class Protocol {
   std::vector<bool> present_;                  ///< which ranks have a recorder
   std::vector<std::optional<Portion>> total_;  ///< by place: what was merged so far; then what will be put
   std::string failure_;                        ///< of a merge; of putting the result in place
+  bool broken_ = false;                        ///< whether a lost rank is the reason
   Clock::time_point ticked_ = Clock::now();
 };
 

@@ -53,6 +53,7 @@ void Protocol::merge_as_tree() {
     total_.resize(modules_.size());
   } else if (root()) {
     failure_.clear();  // it went up the tree
+    broken_ = false;
     merge_from(0, depth + 1);
   }
 }
@@ -89,11 +90,13 @@ void Protocol::merge_from(int rank, int steps) {
     }
   };
   try {
-    const std::string theirs = recv(*links_.data, rank, patience(steps), each);
-    if (failure_.empty()) failure_ = theirs;
+    const Verdict theirs = recv(*links_.data, rank, patience(steps), each);
+    if (!failure_.empty()) return;
+    failure_ = theirs.error;
+    broken_ = theirs.lost;
   } catch (const LinkError& error) {
-    throw LinkError(c10::str("rank ", rank, " did not hand over its state within ",
-                             options_.timeout().count(), " ms, or died (", error.what(), ")"));
+    broke(c10::str("rank ", rank, " did not hand over its state within ", options_.timeout().count(),
+                   " ms, or died (", error.what(), ")"));
   }
 }
 
@@ -123,10 +126,10 @@ void Protocol::merge(Portion portion, std::int64_t place) {
 
 void Protocol::send_to(int rank, std::vector<Parcel> parcels, int steps) {
   try {
-    send(*links_.data, std::move(parcels), rank, failure_, patience(steps));
+    send(*links_.data, std::move(parcels), rank, failure_, broken_, patience(steps));
   } catch (const LinkError& error) {
-    throw LinkError(c10::str("rank ", rank, " did not take this rank's state within ",
-                             options_.timeout().count(), " ms, or died (", error.what(), ")"));
+    broke(c10::str("rank ", rank, " did not take the state of rank ", rank_, " within ",
+                   options_.timeout().count(), " ms, or died (", error.what(), ")"));
   }
 }
 

@@ -15,10 +15,12 @@ namespace {
 
 using namespace torchtap::reductions;
 using tap::distributed::Group;
+using tap::distributed::Order;
 
 tap::distributed::Options limits() {
-  return tap::distributed::Options().timeout(
-      std::chrono::milliseconds(std::stoll(variable("RANKS_TIMEOUT", "1500"))));
+  return tap::distributed::Options()
+      .timeout(std::chrono::milliseconds(std::stoll(variable("RANKS_TIMEOUT", "1500"))))
+      .order(variable("RANKS_ORDER") == "tree" ? Order::tree : Order::ranks);
 }
 
 bool chosen(const Group& group) {
