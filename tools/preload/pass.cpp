@@ -6,15 +6,9 @@
 #include <algorithm>
 #include <exception>
 
+#include <torchtap/views/watch/identity.hpp>
+
 namespace torchtap::preload {
-namespace {
-
-/// The memory of a tensor; null if it has none.
-const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
-}  // namespace
 
 std::vector<at::Tensor> inputs_of(const hooks::Event& call) {
   std::vector<at::Tensor> inputs;
@@ -80,11 +74,11 @@ bool Pass::reads_computed(const operations::Event& event) {
 
 bool Pass::computed(const at::Tensor& tensor) const {
   const std::lock_guard lock(mutex_);
-  return computed_.count(memory_of(tensor)) != 0;
+  return computed_.count(views::watch::memory_of(tensor)) != 0;
 }
 
 void Pass::add(const at::Tensor& tensor) {
-  const auto* memory = memory_of(tensor);
+  const auto* memory = views::watch::memory_of(tensor);
   const std::lock_guard lock(mutex_);
   if (memory != nullptr) computed_.emplace(memory, tensor.storage().getWeakStorageImpl());
 }

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
+#include <torchtap/views/explorer/detail/thread_forward.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -92,7 +92,7 @@ void Session::abandon(Forward& forward) {
     const std::lock_guard lock(mutex_);
     ++wanted_traces_[static_cast<std::size_t>(forward.mode)];
   }
-  Here::close_scopes_inside(forward);
+  ThreadForward::close_scopes_inside(forward);
   forward = Forward();
 }
 
@@ -141,7 +141,7 @@ void Session::begin(Forward& forward) {
   compare_parameters();
   forward.learns = trains && at::GradMode::is_enabled();
   forward.counts = root_counts_;
-  forward.began = Here::next();
+  forward.began = ThreadForward::next();
   const std::lock_guard lock(mutex_);
   forward.recorded = open_step(trains, forward.learns);
   forward.step = step_;
@@ -407,8 +407,8 @@ std::int32_t Session::attached(std::int32_t around, const char* name) {
 }
 
 void attach(const at::Tensor& tensor, const char* name) {
-  for (std::size_t i = 0; i < Here::all().size(); ++i) {
-    const Here& one = Here::all()[i];
+  for (std::size_t i = 0; i < ThreadForward::all().size(); ++i) {
+    const ThreadForward& one = ThreadForward::all()[i];
     if (one.forward->open.empty() || one.is_stale()) continue;
     if (const auto session = one.session.lock()) session->attach(tensor, name);
   }

@@ -2,14 +2,14 @@
 #include <algorithm>
 
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
+#include <torchtap/views/explorer/detail/thread_forward.hpp>
 
 namespace torchtap::views::explorer::detail {
 
 /// The scope of a forward that ended in a backward, which is over by now.
 void Session::close_scope() noexcept {
-  for (Here& one : Here::all()) {
+  for (ThreadForward& one : ThreadForward::all()) {
     if (one.serial == serial_) one.left_open.reset();
   }
 }
@@ -104,7 +104,7 @@ void Session::backward_follows() noexcept {
     const bool learned = !forward.open.empty() && forward.learns;
     if (!forward.open.empty()) {
       if (forward.flow != nullptr) forward.flow->stop();
-      for (Here& one : Here::all()) {
+      for (ThreadForward& one : ThreadForward::all()) {
         if (one.serial == serial_) one.left_open = std::move(forward.scope);
       }
       finish_hidden_root(forward);

@@ -114,7 +114,7 @@ class Session final : public watch::CallListener, public std::enable_shared_from
     }
   }
 
-  // here.cpp
+  // thread_forward.cpp
   Forward& forward_here();
   void forget_forward() noexcept;
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include <torchtap/views/report/detail/autograd_nodes.hpp>
 #include <torchtap/views/report/detail/ledger.hpp>
-#include <torchtap/views/report/detail/record.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {

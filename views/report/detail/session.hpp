@@ -17,11 +17,11 @@
 
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/operations/scope.hpp>
+#include <torchtap/views/report/detail/autograd_nodes.hpp>
 #include <torchtap/views/report/detail/heap.hpp>
 #include <torchtap/views/report/detail/ledger.hpp>
+#include <torchtap/views/report/detail/non_finite_search.hpp>
 #include <torchtap/views/report/detail/owners.hpp>
-#include <torchtap/views/report/detail/record.hpp>
-#include <torchtap/views/report/detail/search.hpp>
 #include <torchtap/views/report/report.hpp>
 #include <torchtap/views/watch/calls.hpp>
 #include <torchtap/views/watch/facts.hpp>
@@ -111,7 +111,7 @@ class Session final : public NodeListener,
   mutable std::mutex mutex_;
   Ledger ledger_;
   Owners owners_;
-  Search search_{owners_};
+  NonFiniteSearch search_{owners_};
   std::map<Key, c10::SmallVector<Arrival, 2>> arrivals_;
   watch::PerOperation<OperationFacts> facts_;
   std::map<std::pair<std::string, std::string>, std::int64_t> not_counted_;  // by function and module

@@ -261,7 +261,7 @@ struct Log final : watch::CallListener {
   std::int64_t& context_of_thread();
   std::int64_t open_call(std::int64_t module);
 
-  // detail/keep.cpp
+  // log_kept_tensors.cpp
   void consider(const at::Tensor& tensor, std::int64_t value, const Facts* facts, Memory* memory);
   bool wanted(const at::Tensor& tensor, const Facts* facts, bool input);
   void keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64_t module);

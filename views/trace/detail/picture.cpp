@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include <torchtap/views/trace/detail/appearance.hpp>
 #include <torchtap/views/trace/detail/choice.hpp>
-#include <torchtap/views/trace/detail/look.hpp>
 #include <torchtap/views/trace/detail/picture.hpp>
 
 namespace torchtap::views::trace::detail {
@@ -34,7 +34,7 @@ class Painter {
       : history_(history),
         options_(options),
         choice_(history, choose_extent(history, options)),
-        look_(history, options, choice_.extent()) {}
+        appearance_(history, options, choice_.extent()) {}
 
   Picture paint() {
     for (const Node& node : history_) place(node);
@@ -43,9 +43,9 @@ class Painter {
     for (std::size_t i = 0; i < contents_.size(); ++i) describe(i);
     for (const auto& [ends, edges] : edges_) describe(ends, edges);
     if (options_.gradients()) connect_gradients();
-    picture_.graph = look_.of_graph();
-    picture_.box = look_.of_boxes();
-    picture_.arrow = look_.of_arrows();
+    picture_.graph = appearance_.of_graph();
+    picture_.box = appearance_.of_boxes();
+    picture_.arrow = appearance_.of_arrows();
     return std::move(picture_);
   }
 
@@ -67,7 +67,7 @@ class Painter {
     for (std::size_t i = 0; i < depth; ++i) {
       const auto key = std::make_pair(frame, choice_.name(calls[i]));
       const auto [found, added] = frames_.emplace(key, static_cast<std::int64_t>(picture_.frames.size()));
-      if (added) picture_.frames.push_back({frame, look_.of_frame(calls[i])});
+      if (added) picture_.frames.push_back({frame, appearance_.of_frame(calls[i])});
       frame = found->second;
     }
     return frame;
@@ -170,11 +170,11 @@ class Painter {
     const Content& content = contents_[box];
     Attributes& attributes = picture_.boxes[box].attributes;
     if (content.parameter != nullptr) {
-      attributes = look_.of_parameter(*content.parameter);
+      attributes = appearance_.of_parameter(*content.parameter);
     } else if (content.module) {
-      attributes = look_.of_module(choice_.module(choice_.first(content.nodes.front())), content.nodes);
+      attributes = appearance_.of_module(choice_.module(choice_.first(content.nodes.front())), content.nodes);
     } else {
-      attributes = look_.of_nodes(content.nodes, framed_[box]);
+      attributes = appearance_.of_nodes(content.nodes, framed_[box]);
     }
   }
 
@@ -193,7 +193,7 @@ class Painter {
       }
       if (!part.empty()) text += (text.empty() ? "" : "\n") + part;
     }
-    picture_.arrows.push_back({ends.first, ends.second, look_.of_arrow(text)});
+    picture_.arrows.push_back({ends.first, ends.second, appearance_.of_arrow(text)});
   }
 
   void connect_gradients() {
@@ -203,7 +203,7 @@ class Painter {
       for (const Node& parent : node.parents()) {
         const Ends back{box_of_node_[slot(node.position())], box_of_node_[slot(parent.position())]};
         if (back.first == back.second || !parent.has_gradient() || !drawn.insert(back).second) continue;
-        picture_.arrows.push_back({back.first, back.second, look_.of_gradient()});
+        picture_.arrows.push_back({back.first, back.second, appearance_.of_gradient()});
       }
     }
   }
@@ -211,7 +211,7 @@ class Painter {
   const History& history_;
   const DrawOptions& options_;
   const Choice choice_;
-  const Look look_;
+  const Appearance appearance_;
   std::map<std::pair<std::int64_t, std::string>, std::int64_t> frames_;
   std::unordered_map<std::string, std::size_t> boxes_;
   std::vector<Content> contents_;  // of each box

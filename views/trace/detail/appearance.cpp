@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include <torchtap/storage/dtype.hpp>
-#include <torchtap/views/trace/detail/look.hpp>
+#include <torchtap/views/trace/detail/appearance.hpp>
 #include <torchtap/views/trace/detail/units.hpp>
 
 namespace torchtap::views::trace::detail {
@@ -93,13 +93,13 @@ std::string ranges_text(const std::set<std::int64_t>& numbers) {
   return text;
 }
 
-Look::Look(const History& history, const DrawOptions& options, const Extent& extent)
+Appearance::Appearance(const History& history, const DrawOptions& options, const Extent& extent)
     : history_(history), options_(options), extent_(extent) {
   for (const ModuleSummary& module : history.modules()) modules_.emplace(module.path, &module);
 }
 
 /// "features.6", or "features.6:2" for the second of several calls.
-std::string Look::call_text(const ModuleCall& call) const {
+std::string Appearance::call_text(const ModuleCall& call) const {
   const auto found = modules_.find(call.path);
   const std::int64_t calls = found == modules_.end() ? 1 : found->second->calls;
   if (calls <= 1) return call.path;
@@ -107,7 +107,7 @@ std::string Look::call_text(const ModuleCall& call) const {
                         : call.path + ":" + std::to_string(call.call + 1);
 }
 
-Attributes Look::of_nodes(const std::vector<Node>& nodes, bool framed) const {
+Attributes Appearance::of_nodes(const std::vector<Node>& nodes, bool framed) const {
   const Node& node = nodes.front();
   std::string text = extent_.rolled ? node.layer_label() : node.label();
   if (nodes.size() > 1) text += " " + std::string(times) + std::to_string(nodes.size());
@@ -129,7 +129,7 @@ Attributes Look::of_nodes(const std::vector<Node>& nodes, bool framed) const {
   return attributes;
 }
 
-Attributes Look::of_module(const ModuleCall* call, const std::vector<Node>& nodes) const {
+Attributes Appearance::of_module(const ModuleCall* call, const std::vector<Node>& nodes) const {
   std::string text = call != nullptr            ? call_text(*call) + " (" + call->type + ")"
                      : history_.model().empty() ? "model"
                                                 : history_.model();
@@ -160,7 +160,7 @@ Attributes Look::of_module(const ModuleCall* call, const std::vector<Node>& node
           {"fillcolor", parameters > 0 ? parameter_colour : "white"}};
 }
 
-Attributes Look::of_parameter(const ParameterUse& use) const {
+Attributes Appearance::of_parameter(const ParameterUse& use) const {
   std::string text = use.path;
   add(text, shape_text(use.shape) + " (" + bytes_text(use.bytes) + ")" +
                 (use.buffer || use.trainable ? "" : ", frozen"));
@@ -171,7 +171,7 @@ Attributes Look::of_parameter(const ParameterUse& use) const {
           {"fontcolor", use.buffer ? "white" : "black"}};
 }
 
-Attributes Look::of_frame(const ModuleCall& call) const {
+Attributes Appearance::of_frame(const ModuleCall& call) const {
   // In two lines, so that arrows through the middle of the frame miss it.
   return {{"label", call_text(call) + "\n(" + call.type + ")\n"},
           {"style", "rounded,filled"},
@@ -179,16 +179,16 @@ Attributes Look::of_frame(const ModuleCall& call) const {
           {"fillcolor", "#0000000A"}};
 }
 
-Attributes Look::of_arrow(const std::string& text) const {
+Attributes Appearance::of_arrow(const std::string& text) const {
   return text.empty() ? Attributes{} : Attributes{{"label", text}};
 }
 
-Attributes Look::of_gradient() const {
+Attributes Appearance::of_gradient() const {
   // Gradients run against the order of the picture, which they should not change.
   return {{"color", gradient_colour}, {"constraint", "false"}};
 }
 
-std::string Look::caption() const {
+std::string Appearance::caption() const {
   std::int64_t tensors = 0, elements = 0, bytes = 0;
   for (const ParameterUse& use : history_.parameters()) {
     if (use.buffer) continue;
@@ -214,7 +214,7 @@ std::string Look::caption() const {
   return text;
 }
 
-Attributes Look::of_graph() const {
+Attributes Appearance::of_graph() const {
   const auto direction = options_.direction();
   Attributes attributes{{"rankdir", direction == Direction::bottom_up  ? "BT"
                                     : direction == Direction::top_down ? "TB"
@@ -228,11 +228,11 @@ Attributes Look::of_graph() const {
   return attributes;
 }
 
-Attributes Look::of_boxes() const {
+Attributes Appearance::of_boxes() const {
   return {{"fontname", font}, {"fontsize", "10"}, {"height", "0.3"}, {"margin", "0.12,0.06"}};
 }
 
-Attributes Look::of_arrows() const {
+Attributes Appearance::of_arrows() const {
   return {{"fontname", font}, {"fontsize", "9"}, {"arrowsize", "0.7"}, {"color", "#555555"}};
 }
 

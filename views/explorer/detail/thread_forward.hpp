@@ -11,7 +11,7 @@
 namespace torchtap::views::explorer::detail {
 
 /// One model's forward in this thread.
-struct Here {
+struct ThreadForward {
   std::weak_ptr<Session> session;
   std::uint64_t serial;
   std::unique_ptr<Forward> forward;
@@ -21,7 +21,7 @@ struct Here {
   bool is_stale() const;
 
   /// Those of this thread.
-  static std::vector<Here>& all();
+  static std::vector<ThreadForward>& all();
   /// Numbers forwards in the order in which they begin.
   static std::int64_t next();
   /// Forwards that began inside of one that threw: closes their scopes, the innermost first, as scopes have

@@ -72,9 +72,9 @@ struct BadHeld {
 };
 
 /// Not thread safe: the session locks.
-class Search {
+class NonFiniteSearch {
  public:
-  explicit Search(const Owners& owners) : owners_(owners) {}
+  explicit NonFiniteSearch(const Owners& owners) : owners_(owners) {}
 
   std::int64_t left_out = 0;      // findings beyond the most that are kept
   std::vector<BadHeld> bad_held;  // parameters and buffers

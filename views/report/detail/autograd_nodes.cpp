@@ -12,7 +12,7 @@
 #include <mutex>
 #include <utility>
 
-#include <torchtap/views/report/detail/record.hpp>
+#include <torchtap/views/report/detail/autograd_nodes.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {

@@ -13,9 +13,10 @@
 
 namespace torchtap::views::trace::detail {
 
-class Look {
+/// How the boxes and arrows of a picture look.
+class Appearance {
  public:
-  Look(const History& history, const DrawOptions& options, const Extent& extent);
+  Appearance(const History& history, const DrawOptions& options, const Extent& extent);
 
   /// A box for one node, or for several passes. `framed`: the module that it ran in is drawn around it.
   Attributes of_nodes(const std::vector<Node>& nodes, bool framed) const;

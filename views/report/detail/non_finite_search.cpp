@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string_view>
 
-#include <torchtap/views/report/detail/search.hpp>
+#include <torchtap/views/report/detail/non_finite_search.hpp>
 
 namespace torchtap::views::report::detail {
 namespace {
@@ -65,16 +65,16 @@ NonFinite count(const at::Tensor& tensor, const Kinds& kinds) {
 
 }  // namespace
 
-bool Search::Memory::explains(const watch::Region& region) const {
+bool NonFiniteSearch::Memory::explains(const watch::Region& region) const {
   return all_explained || std::any_of(explained.begin(), explained.end(),
                                       [&](const watch::Region& one) { return one.overlaps(region); });
 }
 
-Kinds Search::Memory::kinds_of(const Scan& scan) const {
+Kinds NonFiniteSearch::Memory::kinds_of(const Scan& scan) const {
   return {scan.nan, scan.inf && has.inf, scan.inf && !has.inf};
 }
 
-void Search::Memory::explain(const watch::Region& region, const Kinds& kinds) {
+void NonFiniteSearch::Memory::explain(const watch::Region& region, const Kinds& kinds) {
   has |= kinds;
   clean = false;
   if (all_explained) return;
@@ -82,7 +82,7 @@ void Search::Memory::explain(const watch::Region& region, const Kinds& kinds) {
   if (!all_explained) explained.push_back(region);
 }
 
-void Search::begin(std::int64_t repeat) {
+void NonFiniteSearch::begin(std::int64_t repeat) {
   forget();
   bad_held.clear();
   first.clear();
@@ -92,7 +92,7 @@ void Search::begin(std::int64_t repeat) {
 }
 
 /// Looks through the tensor, unless it is what was looked through last.
-const Scan& Search::look(const at::Tensor& tensor, Memory& memory) {
+const Scan& NonFiniteSearch::look(const at::Tensor& tensor, Memory& memory) {
   watch::Region region(tensor);
   if (memory.numel == tensor.numel() && memory.last.covers(region) && region.covers(memory.last)) {
     return memory.found;
@@ -109,7 +109,7 @@ const Scan& Search::look(const at::Tensor& tensor, Memory& memory) {
 }
 
 /// What values of a tensor are that no operation of this repeat made.
-Kinds Search::from_outside(const at::Tensor& tensor, const Scan& found, bool backward) const {
+Kinds NonFiniteSearch::from_outside(const at::Tensor& tensor, const Scan& found, bool backward) const {
   Kinds kinds;
   kinds.nan = found.nan;
   if (!found.inf) return kinds;
@@ -123,7 +123,7 @@ Kinds Search::from_outside(const at::Tensor& tensor, const Scan& found, bool bac
   return kinds;
 }
 
-Kinds Search::kinds(const at::Tensor& tensor) {
+Kinds NonFiniteSearch::kinds(const at::Tensor& tensor) {
   if (!tensor.defined() || !has_values(tensor)) return {};
   if (!tensor.has_storage()) return from_outside(tensor, scan(tensor), false);
   Memory& memory = memory_.get(tensor);
@@ -134,12 +134,12 @@ Kinds Search::kinds(const at::Tensor& tensor) {
   return memory.unset ? Kinds() : from_outside(tensor, found, false);
 }
 
-std::int64_t Search::zeros(const at::Tensor& tensor) {
+std::int64_t NonFiniteSearch::zeros(const at::Tensor& tensor) {
   if (!tensor.defined() || !has_values(tensor)) return -1;
   return tensor.has_storage() ? look(tensor, memory_.get(tensor)).zeros : scan(tensor).zeros;
 }
 
-void Search::add(Finding finding, Kind kind) {
+void NonFiniteSearch::add(Finding finding, Kind kind) {
   if (!collects_[kind]) return;
   finding.repeat = repeat_;
   auto& found = found_[kind];
@@ -160,7 +160,7 @@ void Search::add(Finding finding, Kind kind) {
   moments_[kind].push_back(moment_++);
 }
 
-std::vector<Finding> Search::findings() const {
+std::vector<Finding> NonFiniteSearch::findings() const {
   std::vector<Finding> all = found_[of_nan];
   const auto& infinite = found_[of_inf];
   all.insert(all.end(), infinite.begin(), infinite.end());
@@ -181,7 +181,7 @@ std::vector<Finding> Search::findings() const {
 }
 
 /// A tensor that no operation of this repeat made.
-void Search::source(const at::Tensor& tensor, const Kinds& kinds, bool unset, const Where& where) {
+void NonFiniteSearch::source(const at::Tensor& tensor, const Kinds& kinds, bool unset, const Where& where) {
   const Owned* owned = owners_.find(tensor);
   // What an operation keeps for its backward is unknown until then; it is no source of its own.
   if (owned == nullptr && where.backward && !first.empty()) return;
@@ -214,7 +214,7 @@ void Search::source(const at::Tensor& tensor, const Kinds& kinds, bool unset, co
   add(std::move(finding), kinds.nan ? of_nan : of_inf);
 }
 
-Kinds Search::read(const at::Tensor& tensor, const Where& where) {
+Kinds NonFiniteSearch::read(const at::Tensor& tensor, const Where& where) {
   if (!has_values(tensor)) return {};
   if (!tensor.has_storage()) return from_outside(tensor, scan(tensor), where.backward);
   Memory& memory = memory_.get(tensor);
@@ -228,7 +228,7 @@ Kinds Search::read(const at::Tensor& tensor, const Where& where) {
   return kinds;
 }
 
-void Search::read(Searched& searched, const at::Tensor& tensor, const Where& where) {
+void NonFiniteSearch::read(Searched& searched, const at::Tensor& tensor, const Where& where) {
   const Kinds kinds = read(tensor, where);
   searched.in |= kinds;
   const bool noted = (kinds.nan && collects_[of_nan]) || (kinds.inf && collects_[of_inf]) ||
@@ -236,8 +236,8 @@ void Search::read(Searched& searched, const at::Tensor& tensor, const Where& whe
   if (noted) searched.counts += count(tensor, kinds);
 }
 
-void Search::before(operations::Event& event, const std::vector<bool>& reads, Searched& searched,
-                    const Where& where) {
+void NonFiniteSearch::before(operations::Event& event, const std::vector<bool>& reads, Searched& searched,
+                             const Where& where) {
   const auto& returned = event.schema().returns();
   searched.views = std::any_of(returned.begin(), returned.end(), [](const c10::Argument& one) {
     return one.alias_info() != nullptr && !one.alias_info()->isWrite();
@@ -263,7 +263,7 @@ void Search::before(operations::Event& event, const std::vector<bool>& reads, Se
   }
 }
 
-void Search::make_unset(const at::Tensor& tensor) {
+void NonFiniteSearch::make_unset(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
   Memory memory;
   memory.unset = true;
@@ -271,7 +271,7 @@ void Search::make_unset(const at::Tensor& tensor) {
 }
 
 /// The tensor was written.
-void Search::look_at_output(Output& output, const Searched& searched) {
+void NonFiniteSearch::look_at_output(Output& output, const Searched& searched) {
   const at::Tensor& tensor = output.tensor;
   if (!tensor.has_storage()) {
     output.found = scan(tensor);
@@ -297,7 +297,7 @@ void Search::look_at_output(Output& output, const Searched& searched) {
 
 /// Memory that nobody filled matters only if what it holds comes out again: `baddbmm` with a beta of 0 does
 /// not read it.
-void Search::read_unset(Searched& searched, const Scan& made, const Where& where) {
+void NonFiniteSearch::read_unset(Searched& searched, const Scan& made, const Where& where) {
   for (const at::Tensor& tensor : searched.unset) {
     if (!has_values(tensor)) continue;
     Memory& memory = memory_.get(tensor);
@@ -315,7 +315,7 @@ void Search::read_unset(Searched& searched, const Scan& made, const Where& where
   }
 }
 
-std::vector<std::string> Search::describe_inputs(const Searched& searched) const {
+std::vector<std::string> NonFiniteSearch::describe_inputs(const Searched& searched) const {
   std::vector<std::string> lines;
   for (const auto& input : searched.inputs) {
     const Owned* owned = owners_.find(input.tensor);
@@ -327,7 +327,7 @@ std::vector<std::string> Search::describe_inputs(const Searched& searched) const
   return lines;
 }
 
-void Search::after(operations::Event& event, Searched& searched, const Where& where) {
+void NonFiniteSearch::after(operations::Event& event, Searched& searched, const Where& where) {
   const bool unset = makes_unset(event.name());
   std::vector<Output> outputs;
   for (const auto& written : searched.written) {
@@ -380,8 +380,8 @@ void Search::after(operations::Event& event, Searched& searched, const Where& wh
 }
 
 /// Says which role the operation has.
-void Search::judge(operations::Event& event, const Searched& searched, const std::vector<Output>& outputs,
-                   const Scan& made, const Where& where) {
+void NonFiniteSearch::judge(operations::Event& event, const Searched& searched,
+                            const std::vector<Output>& outputs, const Scan& made, const Where& where) {
   const Kinds& in = searched.in;
   Kinds out;
   out.nan = made.nan;

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <utility>
 
-#include <torchtap/views/explorer/detail/here.hpp>
 #include <torchtap/views/explorer/detail/session.hpp>
+#include <torchtap/views/explorer/detail/thread_forward.hpp>
 
 namespace torchtap::views::explorer::detail {
 
 namespace {
 
-thread_local std::vector<Here>* here_now = nullptr;  // usable until the very end of the thread
+thread_local std::vector<ThreadForward>* here_now = nullptr;  // usable until the very end of the thread
 
 struct ThreadEnd {
   ~ThreadEnd() { delete std::exchange(here_now, nullptr); }
@@ -20,34 +20,34 @@ struct ThreadEnd {
 
 }  // namespace
 
-std::vector<Here>& Here::all() {
+std::vector<ThreadForward>& ThreadForward::all() {
   if (here_now == nullptr) {
     // Scopes restore what LibTorch keeps for the thread, so that has to be destroyed after them.
     static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
-    here_now = new std::vector<Here>();
+    here_now = new std::vector<ThreadForward>();
     thread_local const ThreadEnd end;
     static_cast<void>(end);
   }
   return *here_now;
 }
 
-std::int64_t Here::next() {
+std::int64_t ThreadForward::next() {
   thread_local std::int64_t last = 0;
   return ++last;
 }
 
-bool Here::is_stale() const {
-  return std::any_of(all().begin(), all().end(), [&](const Here& other) {
+bool ThreadForward::is_stale() const {
+  return std::any_of(all().begin(), all().end(), [&](const ThreadForward& other) {
     const Forward& later = *other.forward;
     return later.counts && forward->counts && !later.open.empty() && later.began > forward->began &&
            later.open.front().depth <= forward->open.back().depth;
   });
 }
 
-void Here::close_scopes_inside(const Forward& forward) {
+void ThreadForward::close_scopes_inside(const Forward& forward) {
   for (;;) {
-    const Here* innermost = nullptr;
-    for (const Here& one : all()) {
+    const ThreadForward* innermost = nullptr;
+    for (const ThreadForward& one : all()) {
       const bool inside = one.forward->scope != nullptr && one.forward->began > forward.began;
       if (inside && (innermost == nullptr || one.forward->began > innermost->forward->began))
         innermost = &one;
@@ -58,11 +58,12 @@ void Here::close_scopes_inside(const Forward& forward) {
 }
 
 Forward& Session::forward_here() {
-  auto& here = Here::all();
-  for (Here& one : here) {
+  auto& here = ThreadForward::all();
+  for (ThreadForward& one : here) {
     if (one.serial == serial_) return *one.forward;
   }
-  here.erase(std::remove_if(here.begin(), here.end(), [](const Here& one) { return one.session.expired(); }),
+  here.erase(std::remove_if(here.begin(), here.end(),
+                            [](const ThreadForward& one) { return one.session.expired(); }),
              here.end());
   here.push_back({weak_from_this(), serial_, std::make_unique<Forward>()});
   return *here.back().forward;
@@ -70,10 +71,10 @@ Forward& Session::forward_here() {
 
 /// In this thread; other threads do so when they run a model that is watched, or end.
 void Session::forget_forward() noexcept {
-  auto& here = Here::all();
-  here.erase(
-      std::remove_if(here.begin(), here.end(), [this](const Here& one) { return one.serial == serial_; }),
-      here.end());
+  auto& here = ThreadForward::all();
+  here.erase(std::remove_if(here.begin(), here.end(),
+                            [this](const ThreadForward& one) { return one.serial == serial_; }),
+             here.end());
 }
 
 }  // namespace torchtap::views::explorer::detail
