@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include <torchtap/base/crc32.hpp>
+#include <torchtap/base/thread.hpp>
 
 #if TORCHTAP_HAVE_LIBDEFLATE
 #include <libdeflate.h>
@@ -66,7 +67,7 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexc
 Checksum::Checksum(const char* data, std::size_t size, std::size_t available)
     : data_(data), size_(size), available_(available) {
   try {
-    helper_ = std::thread([this] { help(); });
+    helper_ = start_thread("torchtap-crc", [this] { help(); });
   } catch (const std::system_error&) {  // `finish` computes all of it
   }
 }

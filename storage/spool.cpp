@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/storage/detail/folder.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
 #include <torchtap/storage/detail/spool_impl.hpp>
@@ -40,7 +41,7 @@ Spool::Spool(const std::string& directory, const SpoolOptions& options) : impl_(
   impl_->options = options;
   impl_->open(directory);
   try {
-    impl_->writer = std::thread([impl = impl_.get()] { impl->run(); });
+    impl_->writer = base::start_thread("torchtap-spool", [impl = impl_.get()] { impl->run(); });
   } catch (const std::system_error& error) {
     TORCH_CHECK(false, "spool: cannot start the writer thread: ", error.what(), ".");
   }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/storage/detail/sync_queue.hpp>
 
 namespace torchtap::storage::detail {
@@ -71,7 +72,8 @@ void SyncQueue::wait() {
   std::vector<std::thread> threads;
   threads.reserve(kThreads);
   try {
-    while (threads.size() + 1 < std::min(kThreads, files.size())) threads.emplace_back(work);
+    while (threads.size() + 1 < std::min(kThreads, files.size()))
+      threads.push_back(base::start_thread("torchtap-sync", work));
   } catch (const std::exception&) {  // no more threads or memory: use fewer
   }
   work();

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -83,6 +84,7 @@ class Video final : public Film {
     ::close(from_child[1]);
     pictures_ = to_child[1];
     errors_ = from_child[0];
+    ::fcntl(pictures_, F_SETFL, O_NONBLOCK);
     ::fcntl(errors_, F_SETFL, O_NONBLOCK);
     former_ = std::signal(SIGPIPE, SIG_IGN);
   }
@@ -99,8 +101,11 @@ class Video final : public Film {
     std::size_t left = image.rgb.size();
     while (left != 0) {
       hear();
+      // Neither waits for the other: it may say more than a pipe holds while it takes one picture.
+      std::array<pollfd, 2> polled{{{pictures_, POLLOUT, 0}, {errors_, POLLIN, 0}}};
+      ::poll(polled.data(), heard_all_ ? 1 : 2, -1);
       const ssize_t written = ::write(pictures_, at, left);
-      if (written < 0 && errno == EINTR) continue;
+      if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (written <= 0) {
         const int status = end();
         TORCH_CHECK(false, "ffmpeg ended", how(status), " while it wrote \"", path_,
@@ -126,10 +131,11 @@ class Video final : public Film {
   /// Takes what ffmpeg says, so that it never waits for that.
   void hear() {
     char text[1024];
-    for (ssize_t size = ::read(errors_, text, sizeof text); size > 0;
-         size = ::read(errors_, text, sizeof text)) {
+    ssize_t size = 0;
+    for (; (size = ::read(errors_, text, sizeof text)) > 0;) {
       if (said_.size() < 4096) said_.append(text, static_cast<std::size_t>(size));
     }
+    heard_all_ = size == 0;
   }
   int end() {
     if (child_ <= 0) return 0;
@@ -154,6 +160,7 @@ class Video final : public Film {
   pid_t child_ = -1;
   int pictures_ = -1;
   int errors_ = -1;
+  bool heard_all_ = false;  // it has closed its messages
   std::string said_;
   void (*former_)(int) = SIG_DFL;
 };

@@ -14,6 +14,7 @@
 
 #include <torchtap/base/crc32.hpp>
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/views/stream/detail/client.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/tcp.hpp>
@@ -273,7 +274,7 @@ void Relay::State::welcome(std::list<Served>& all) {
   Served served;
   served.connection = std::make_unique<Connection>(std::move(socket), name, options, stop, readers);
   Connection* const connection = served.connection.get();
-  served.thread = std::thread([connection] { connection->run(); });
+  served.thread = base::start_thread("torchtap-relay", [connection] { connection->run(); });
   all.push_back(std::move(served));
 }
 
@@ -315,7 +316,7 @@ Relay::Relay(const std::string& name, const RelayOptions& options) : state_(std:
   state_->listener = detail::listen_at(kCall, detail::parse_address(kCall, options.listen()),
                                        /*anywhere=*/!options.token().empty());
   state_->address = detail::name_of_listener(state_->listener);
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  state_->thread = base::start_thread("torchtap-relay", [state = state_.get()] { state->run(); });
 }
 
 Relay::Relay(Relay&&) noexcept = default;

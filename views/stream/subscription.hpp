@@ -40,12 +40,6 @@ struct TORCHTAP_API Subscription {
 
 namespace detail {
 
-/// Whether `path` matches `glob`, as selectors match: `*`, `?`, `[a-z]`, `[!a-z]`, and a backslash before a
-/// character that is meant literally. Takes time in proportion to both lengths at most, which
-/// `base::matches_glob` does not promise: readers choose the glob, and the publisher's thread matches
-/// it.
-bool glob_matches(const std::string& glob, const std::string& path) noexcept;
-
 /// Throws `c10::ValueError`, which begins with `call`, unless the subscription is one that can be met.
 void check(const std::string& call, const Subscription& subscription);
 

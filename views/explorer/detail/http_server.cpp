@@ -6,8 +6,6 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket.hpp>
 #include <c10/util/Exception.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +19,7 @@
 #include <utility>
 
 #include <torchtap/base/process.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
 #include <torchtap/views/explorer/detail/notices.hpp>
 #include <torchtap/views/explorer/detail/site.hpp>
@@ -403,12 +402,8 @@ class HttpServer::Machinery {
     }
   }
 
-  /// Signals are for the threads of the program.
   void start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] {
+    thread_ = base::start_thread("torchtap-http", [this] {
       while (!context_.stopped()) {
         try {
           context_.run();
@@ -417,7 +412,6 @@ class HttpServer::Machinery {
         }
       }
     });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   asio::io_context context_{1};

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/views/stream/detail/device_copies.hpp>
 #include <torchtap/views/stream/detail/host_copy.hpp>
-#include <torchtap/views/stream/detail/thread.hpp>
 
 namespace torchtap::views::stream::detail {
 namespace {
@@ -93,7 +93,7 @@ bool DeviceCopies::has_thread() {
   const std::lock_guard lock(queue_->mutex);
   if (queue_->thread.joinable() || queue_->closed) return true;
   try {
-    queue_->thread = start_thread("torchtap-copies", [this] { run(); });
+    queue_->thread = base::start_thread("torchtap-copies", [this] { run(); });
   } catch (const std::system_error&) {
     return false;
   }

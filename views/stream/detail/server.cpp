@@ -6,9 +6,9 @@
 #include <cerrno>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/thread.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
 #include <torchtap/views/stream/detail/texts.hpp>
-#include <torchtap/views/stream/detail/thread.hpp>
 #include <torchtap/views/stream/detail/wire.hpp>
 
 namespace torchtap::views::stream::detail {
@@ -34,7 +34,7 @@ Server::Server(std::string name, ServerOptions options)
   listener_ = std::make_unique<Listener>(call, socket_path(call, rendezvous(options_.directory), name_));
   wake_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) system_error("make an eventfd", errno);
-  thread_ = start_thread("torchtap-stream", [this] { serve(); });
+  thread_ = base::start_thread("torchtap-stream", [this] { serve(); });
 }
 
 Server::~Server() {

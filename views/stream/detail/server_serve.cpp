@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/glob.hpp>
 #include <torchtap/version.hpp>
 #include <torchtap/views/stream/detail/messages.hpp>
 #include <torchtap/views/stream/detail/server.hpp>
@@ -230,7 +231,7 @@ void Server::match(SourceState& source, std::size_t place) const {
   const auto fits = [&](const std::string& path) {
     return wants.names().empty() ||
            std::any_of(wants.names().begin(), wants.names().end(),
-                       [&](const std::string& glob) { return glob_matches(glob, path); });
+                       [&](const std::string& glob) { return base::matches_glob(glob, path); });
   };
   const auto& kinds = wants.kinds();
   const bool wanted = places_[place].taken &&

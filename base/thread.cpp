@@ -1,12 +1,12 @@
-// Starts threads.
+// A thread inherits the mask of blocked signals, so its starter blocks all of them for a moment.
 #include <pthread.h>
 #include <signal.h>
 
 #include <utility>
 
-#include <torchtap/views/stream/detail/thread.hpp>
+#include <torchtap/base/thread.hpp>
 
-namespace torchtap::views::stream::detail {
+namespace torchtap::base {
 
 std::thread start_thread(const char* name, std::function<void()> run) {
   sigset_t all;
@@ -25,4 +25,4 @@ std::thread start_thread(const char* name, std::function<void()> run) {
   return thread;
 }
 
-}  // namespace torchtap::views::stream::detail
+}  // namespace torchtap::base

@@ -1,0 +1,48 @@
+// Threads that leave the program's signals to the program's threads.
+#include <boost/test/unit_test.hpp>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <exception>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include <torchtap/base/thread.hpp>
+
+using torchtap::base::start_thread;
+
+BOOST_AUTO_TEST_CASE(a_started_thread_takes_no_signals_and_its_starter_still_does) {
+  sigset_t there, here;
+  start_thread("torchtap-test", [&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &there); }).join();
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &here);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM}) {
+    BOOST_TEST(::sigismember(&there, number) == 1);
+    BOOST_TEST(::sigismember(&here, number) == 0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_thread_that_cannot_be_started_leaves_signals_as_they_were) {
+  std::promise<void> stop;
+  const std::shared_future<void> stopped = stop.get_future();
+  std::vector<std::thread> threads;
+  threads.reserve(64);
+  rlimit before{};
+  BOOST_TEST_REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  const rlimit none{1, before.rlim_max};  // no memory for the stack of a thread
+  BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_AS, &none) == 0);
+  bool thrown = false;
+  try {  // the first ones may get stacks of threads that ended
+    while (threads.size() < 64) threads.push_back(start_thread("torchtap-test", [&] { stopped.wait(); }));
+  } catch (const std::exception&) {
+    thrown = true;
+  }
+  ::setrlimit(RLIMIT_AS, &before);
+  stop.set_value();
+  for (auto& thread : threads) thread.join();
+  sigset_t here;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &here);
+  BOOST_TEST(::sigismember(&here, SIGINT) == 0);
+  BOOST_TEST(thrown);
+}
