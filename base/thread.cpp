@@ -1,4 +1,4 @@
-// A thread inherits the mask of blocked signals, so its starter blocks all of them for a moment.
+// A thread inherits the mask of blocked signals, so its starter blocks them for a moment.
 #include <pthread.h>
 #include <signal.h>
 
@@ -12,6 +12,9 @@ std::thread start_thread(const char* name, std::function<void()> run) {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
+  // Faults of the thread itself, for which the program may have a handler.
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
+    ::sigdelset(&all, fault);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread thread;
   try {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Starts threads that take no signals, which are for the program's threads.
+// Starts threads that take no signals, which are for the program's threads, but their own faults.
 
 #include <functional>
 #include <thread>

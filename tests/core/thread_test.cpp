@@ -21,6 +21,7 @@ BOOST_AUTO_TEST_CASE(a_started_thread_takes_no_signals_and_its_starter_still_doe
     BOOST_TEST(::sigismember(&there, number) == 1);
     BOOST_TEST(::sigismember(&here, number) == 0);
   }
+  for (const int fault : {SIGSEGV, SIGBUS, SIGABRT}) BOOST_TEST(::sigismember(&there, fault) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_thread_that_cannot_be_started_leaves_signals_as_they_were) {

@@ -12,6 +12,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
+#include <thread>
+
+#include <torchtap/base/thread.hpp>
 
 #include "agent.hpp"
 
@@ -167,15 +171,14 @@ void watch(double every) noexcept {
   the_watch.signal = 0;
   the_watch.finished = false;
   if (::sem_init(&the_watch.wake, 0, 0) != 0) return;
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's threads must receive the program's signals
-  pthread_t thread;
-  const bool created = ::pthread_create(&thread, nullptr, keep_watch, nullptr) == 0;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!created) return;
-  ::pthread_getcpuclockid(thread, &the_watch.clock);
-  ::pthread_detach(thread);
+  std::thread thread;
+  try {
+    thread = base::start_thread("torchtap-watch", [] { keep_watch(nullptr); });
+  } catch (const std::exception&) {
+    return;
+  }
+  ::pthread_getcpuclockid(thread.native_handle(), &the_watch.clock);
+  thread.detach();
   the_watch.process = ::getpid();
   for (const int number : kEndingSignals) {
     struct sigaction now {};
