@@ -13,7 +13,8 @@ torchtap_hide_symbols(torchtap_kernels)
 target_sources(torchtap PRIVATE $<TARGET_OBJECTS:torchtap_kernels>)
 set(TORCHTAP_FIND_HIGHWAY "")
 if(TORCHTAP_WITH_HIGHWAY)
-  target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY=1)
+  # x86 without SSE4.1 (before 2008) takes the plain loops: a sixth less to compile and to load.
+  target_compile_definitions(torchtap_kernels PRIVATE TORCHTAP_HAVE_HIGHWAY=1 HWY_DISABLED_TARGETS=HWY_SSSE3)
   target_link_libraries(torchtap_kernels PRIVATE hwy::hwy)
   set(highway hwy::hwy)
   if(TARGET hwy::hwy_contrib)  # for sorting
