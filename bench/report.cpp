@@ -20,7 +20,7 @@ void step(benchmark::State& state, const std::optional<report::Options>& options
   at::set_num_threads(1);
   static zoo::ResNet18 net(zoo::ResNet18Options().num_classes(1000));
   const auto images = at::ones({8, 3, 224, 224});
-  const auto run = [&](report::Recording* recording) {
+  const auto run = [&](report::Repeat* recording) {
     const auto loss = net(images).sum();
     if (recording != nullptr) recording->phase(report::Phase::backward);
     loss.backward();

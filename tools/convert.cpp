@@ -16,15 +16,15 @@
 #include <torchtap/base/staging.hpp>
 #include <torchtap/base/write_file.hpp>
 
-#include "checks.hpp"
+#include "checkpoint_texts.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
 #include "json.hpp"
+#include "message_text.hpp"
 #include "npy.hpp"
+#include "option_checks.hpp"
 #include "progress.hpp"
 #include "recordings.hpp"
-#include "texts.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -9,22 +9,22 @@
 #include <map>
 #include <memory>
 
-#include "blocks.hpp"
-#include "checks.hpp"
 #include "commands.hpp"
 #include "comparison.hpp"
 #include "csv.hpp"
 #include "drift.hpp"
 #include "drift_table.hpp"
 #include "json.hpp"
-#include "pairs.hpp"
+#include "large_results.hpp"
+#include "message_text.hpp"
+#include "module_pairs.hpp"
+#include "option_checks.hpp"
 #include "progress.hpp"
 #include "recordings.hpp"
 #include "statistics.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
 #include "traces.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <set>
 
-#include "marks.hpp"
 #include "progress.hpp"
+#include "suspicious_modules.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {

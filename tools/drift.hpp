@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "pairs.hpp"
+#include "module_pairs.hpp"
 #include "statistics.hpp"
 
 /// Measures how far the values of modules moved between two recordings of statistics.

@@ -7,7 +7,7 @@
 
 #include "csv.hpp"
 #include "json.hpp"
-#include "summary.hpp"
+#include "statistics_table.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
 

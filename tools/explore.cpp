@@ -11,12 +11,12 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
-#include "checks.hpp"
 #include "commands.hpp"
 #include "inputs.hpp"
 #include "interrupt.hpp"
 #include "model.hpp"
-#include "outputs.hpp"
+#include "option_checks.hpp"
+#include "output_sum.hpp"
 
 namespace torchtap::tools {
 namespace {

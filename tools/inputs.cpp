@@ -12,11 +12,11 @@
 #include <torchtap/core/value.hpp>
 #include <torchtap/storage/file.hpp>
 
-#include "checks.hpp"
 #include "dtypes.hpp"
 #include "files.hpp"
 #include "idx.hpp"
 #include "npy.hpp"
+#include "option_checks.hpp"
 
 namespace torchtap::tools {
 namespace {

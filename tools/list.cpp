@@ -10,17 +10,17 @@
 
 #include <torchtap/selectors/selectors.hpp>
 
-#include "checks.hpp"
+#include "call_watch.hpp"
 #include "commands.hpp"
 #include "dtypes.hpp"
+#include "exported_packages.hpp"
 #include "json.hpp"
+#include "message_text.hpp"
 #include "model.hpp"
-#include "packages.hpp"
+#include "option_checks.hpp"
 #include "sizes.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
-#include "watch.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

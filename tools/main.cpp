@@ -14,13 +14,13 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/version.hpp>
 
-#include "checks.hpp"
 #include "commands.hpp"
 #include "help.hpp"
+#include "message_text.hpp"
+#include "option_checks.hpp"
 #include "preload/command.hpp"
 #include "recover/command.hpp"
 #include "stream/commands.hpp"
-#include "words.hpp"
 
 namespace {
 

@@ -2,11 +2,11 @@
 
 #include <iostream>
 
+#include "checkpoint_texts.hpp"
 #include "csv.hpp"
+#include "message_text.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
-#include "texts.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -11,11 +11,11 @@
 #include <torchtap/storage/merge.hpp>
 #include <torchtap/storage/recording.hpp>
 
-#include "checks.hpp"
 #include "commands.hpp"
 #include "json.hpp"
+#include "message_text.hpp"
+#include "option_checks.hpp"
 #include "progress.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "files.hpp"
 #include "message.hpp"
-#include "words.hpp"
+#include "message_text.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -17,20 +17,20 @@
 #include <torchtap/selectors/selectors.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
-#include "asked.hpp"
-#include "checks.hpp"
+#include "call_watch.hpp"
+#include "called_methods.hpp"
 #include "commands.hpp"
+#include "exported_packages.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
-#include "methods.hpp"
+#include "message_text.hpp"
 #include "model.hpp"
-#include "outputs.hpp"
-#include "packages.hpp"
+#include "option_checks.hpp"
+#include "output_sum.hpp"
 #include "progress.hpp"
+#include "recorder_options.hpp"
+#include "selection_options.hpp"
 #include "terminal.hpp"
-#include "watch.hpp"
-#include "which_options.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -9,7 +9,7 @@
 #include <torchtap/base/error.hpp>
 
 #include "files.hpp"
-#include "words.hpp"
+#include "message_text.hpp"
 
 namespace torchtap::tools {
 namespace {

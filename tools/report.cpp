@@ -14,11 +14,11 @@
 #include <torchtap/views/report/print.hpp>
 #include <torchtap/views/report/save.hpp>
 
-#include "checks.hpp"
 #include "commands.hpp"
 #include "interrupt.hpp"
-#include "measure.hpp"
+#include "measured_run.hpp"
 #include "model.hpp"
+#include "option_checks.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
 
@@ -87,7 +87,7 @@ bool coloured() {
          (terminal == nullptr || std::strcmp(terminal, "dumb") != 0);
 }
 
-void show(const report::Results& results, const ReportOptions& options) {
+void show(const report::Measurements& results, const ReportOptions& options) {
   if (options.json) {
     std::cout << report::json(results);
   } else if (options.csv) {

@@ -16,20 +16,20 @@
 #include <torchtap/reductions/min.hpp>
 #include <torchtap/reductions/moments.hpp>
 
-#include "blocks.hpp"
-#include "checks.hpp"
 #include "commands.hpp"
 #include "csv.hpp"
 #include "drawing.hpp"
 #include "dtypes.hpp"
 #include "json.hpp"
+#include "large_results.hpp"
 #include "manifest.hpp"
+#include "message_text.hpp"
+#include "option_checks.hpp"
 #include "recordings.hpp"
 #include "statistics.hpp"
-#include "summary.hpp"
+#include "statistics_table.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -16,14 +16,14 @@
 #include <torchtap/base/glob.hpp>
 #include <torchtap/views/trace/trace.hpp>
 
-#include "checks.hpp"
 #include "commands.hpp"
 #include "inputs.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
 #include "manifest.hpp"
+#include "message_text.hpp"
 #include "model.hpp"
-#include "words.hpp"
+#include "option_checks.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -11,10 +11,10 @@
 #include <torchtap/views/trace/history.hpp>
 
 #include "csv.hpp"
+#include "message_text.hpp"
 #include "progress.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
-#include "words.hpp"
 
 namespace torchtap::tools {
 namespace {

@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include <torchtap/base/rapidjson.hpp>
-#include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/assets.hpp>
 #include <torchtap/views/explorer/detail/export.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 
 #include "support.hpp"
 
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(a_graph_names_calls_ports_parameters_and_series) {
     const auto [y, z] = net->forward(torch::randn({batch, 3, 8, 8}));
     y.sum().backward();
   }
-  auto& run = *watched.session()->run();
+  auto& run = *parts::models_of(watched).first()->run();
   const rapid::Document graph = parsed(run.graph(Mode::train).json);
   BOOST_TEST(graph["forwards"].GetInt() == 2);
   BOOST_TEST(graph["edges"].Size() == expected_edges().size());
@@ -119,9 +119,9 @@ BOOST_AUTO_TEST_CASE(names_are_data_whatever_they_look_like) {
     explorer::Explorer watched(explorer::Options().every(1).name(name));
     watched.watch(*net);
     net->forward(torch::randn({1, 2}));
-    const rapid::Document graph = parsed(watched.session()->run()->graph(Mode::train).json);
+    const rapid::Document graph = parsed(parts::models_of(watched).first()->run()->graph(Mode::train).json);
     BOOST_TEST(graph["calls"].Size() == 2U);
-    const std::string all = parts::export_json({watched.session()->run()});
+    const std::string all = parts::export_json({parts::models_of(watched).first()->run()});
     BOOST_TEST(all.find('<') == std::string::npos);
     (void)parsed(all);
     check_no_errors(watched);
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(the_first_nan_leads_to_the_call_that_made_it) {
   watched.watch(*net);
   for (int step = 0; step < 4; ++step)
     net->forward(torch::full({1, 4}, step == 2 ? -1.0 : 3.0)).sum().backward();
-  auto& run = *watched.session()->run();
+  auto& run = *parts::models_of(watched).first()->run();
   const rapid::Document health = parsed(parts::health_json(run));
   const rapid::Document graph = parsed(run.graph(Mode::train).json);
   const rapid::Value& bad = health["first_bad"];
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(a_call_is_no_producer_of_what_it_was_given_or_may_have_been
     watched.watch(*net);
     const at::Tensor y = net->forward(torch::ones({1, 4}), negative, between);
     (y * gradient).sum().backward();
-    auto& run = *watched.session()->run();
+    auto& run = *parts::models_of(watched).first()->run();
     const rapid::Document health = parsed(parts::health_json(run));
     const rapid::Document graph = parsed(run.graph(Mode::train).json);
     const rapid::Value& bad = health["first_bad"];
@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(dead_and_vanishing_values_are_marked) {
   explorer::Explorer watched(explorer::Options().every(1));
   watched.watch(*net);
   for (int step = 0; step < 3; ++step) (net->forward(torch::rand({8, 4})).sum() * 1e4).backward();
-  auto& run = *watched.session()->run();
+  auto& run = *parts::models_of(watched).first()->run();
   const rapid::Document health = parsed(parts::health_json(run));
   const rapid::Document graph = parsed(run.graph(Mode::train).json);
   BOOST_TEST(health["first_bad"].IsNull());
@@ -274,11 +274,11 @@ BOOST_AUTO_TEST_CASE(a_run_fits_into_one_file) {
   explorer::Explorer watched(explorer::Options().every(1));
   watched.watch(*net);
   net->forward(torch::randn({2, 4})).sum().backward();
-  const rapid::Document all = parsed(parts::export_json({watched.session()->run()}));
+  const rapid::Document all = parsed(parts::export_json({parts::models_of(watched).first()->run()}));
   BOOST_TEST(all["runs"].Size() == 1U);
   BOOST_TEST(all["r0"]["graph"]["train"]["calls"].Size() == 2U);
   BOOST_TEST(all["r0"]["columns"].GetString() ==
-             parts::base64(parts::columns_bytes(*watched.session()->run(), {})));
+             parts::base64(parts::columns_bytes(*parts::models_of(watched).first()->run(), {})));
   if (parts::find_asset("/export.html") == nullptr) {
     BOOST_CHECK_EXCEPTION(watched.export_page(directory / "page.html"), c10::Error,
                           says({"without the page"}));

@@ -102,7 +102,8 @@ struct Served {
   explicit Served(const explorer::ServeOptions& options = {}) {
     watched.watch(*net);
     train(3);
-    server = std::make_unique<parts::HttpServer>(parts::Runs{watched.session()->run()}, options);
+    server =
+        std::make_unique<parts::HttpServer>(parts::Runs{parts::models_of(watched).first()->run()}, options);
     std::smatch found;
     const std::string url = server->url();
     BOOST_REQUIRE(std::regex_match(

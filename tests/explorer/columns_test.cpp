@@ -219,10 +219,11 @@ BOOST_AUTO_TEST_CASE(an_attached_tensor_is_recorded_in_evaluation_and_before_it_
     watched.watch(*net);
     BOOST_TEST(net(x).equal(expected));
     std::map<std::string, parts::Column> seen;
-    for (const auto& [call, name] : watched.session()->run()->call_names()) {
-      watched.session()->run()->each_series([&, call = call, path = name.path](const parts::Series& one) {
-        if (one.key().call == call && one.key().what == parts::What::attach) seen[path] = one.last();
-      });
+    for (const auto& [call, name] : parts::models_of(watched).first()->run()->call_names()) {
+      parts::models_of(watched).first()->run()->each_series(
+          [&, call = call, path = name.path](const parts::Series& one) {
+            if (one.key().call == call && one.key().what == parts::What::attach) seen[path] = one.last();
+          });
     }
     BOOST_REQUIRE(seen.size() == 2U);
     BOOST_TEST(seen["positive"].bins == parts::measure(net->before).bins);

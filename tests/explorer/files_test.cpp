@@ -12,9 +12,9 @@
 #include <random>
 #include <thread>
 
-#include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 
 #include "support.hpp"
 
@@ -69,8 +69,8 @@ BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
     explorer::Explorer watched(explorer::Options().every(1).columns(8).save(path));
     watched.watch(*net);
     train(net, watched, 30);
-    written = everything(*watched.session()->run());
-    columns = columns_of(*watched.session()->run());
+    written = everything(*parts::models_of(watched).first()->run());
+    columns = columns_of(*parts::models_of(watched).first()->run());
     check_no_errors(watched);
   }
   parts::FileRun run(path, 8);
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_followed_while_it_is_written) {
     train(net, *watched, 4);
     run.refresh();
     BOOST_TEST(run.steps().second == 4 * round - 1);
-    BOOST_TEST((columns_of(run) == columns_of(*watched->session()->run())));
+    BOOST_TEST((columns_of(run) == columns_of(*parts::models_of(*watched).first()->run())));
     BOOST_TEST(run.has(parts::Mode::train));
   }
   watched.reset();

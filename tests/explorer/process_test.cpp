@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(a_child_that_outlives_its_parent_keeps_neither_port_nor_loc
     parts::FileRun run(path);
     BOOST_TEST(run.info().state == "running");
   }
-  program->watched->session()->run()->save_to(nullptr);  // as if the process were killed
+  parts::models_of(*program->watched).first()->run()->save_to(nullptr);  // as if the process were killed
   {
     nn::Linear other(2, 2);
     explorer::Explorer free(explorer::Options().every(1));

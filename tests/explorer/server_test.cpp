@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(columns_are_what_was_measured_and_only_new_ones_come_again)
   const auto sequence = bytes.get<std::uint64_t>();
   BOOST_TEST(bytes.get<std::uint32_t>() == (0x80000000U | 3U));
   std::string expected;
-  served.watched.session()->run()->each_series([&](const parts::Series& series) {
+  parts::models_of(served.watched).first()->run()->each_series([&](const parts::Series& series) {
     if (!expected.empty()) return;
     for (const auto& column : series.columns()) parts::put_column(expected, column);
   });
@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(pages_change_how_often_is_recorded_only_if_they_may) {
              std::string::npos);
   const auto recorded = [&] {
     std::vector<std::int64_t> steps;
-    served.watched.session()->run()->each_series([&](const parts::Series& series) {
+    parts::models_of(served.watched).first()->run()->each_series([&](const parts::Series& series) {
       if (!steps.empty() || series.key().what != parts::What::output) return;
       for (const auto& column : series.columns()) steps.push_back(column.first_step);
     });
@@ -281,7 +281,7 @@ BOOST_AUTO_TEST_CASE(two_servers_take_two_ports_and_a_port_that_is_taken_is_an_e
   const Served one, two;
   BOOST_TEST(one.port != two.port);
   BOOST_TEST(one.token != two.token);
-  const parts::Runs runs{one.watched.session()->run()};
+  const parts::Runs runs{parts::models_of(one.watched).first()->run()};
   BOOST_CHECK_EXCEPTION(
       parts::HttpServer(runs, explorer::ServeOptions().port(one.port)), c10::Error,
       says({"cannot listen on 127.0.0.1:" + std::to_string(one.port), "ServeOptions::port"}));

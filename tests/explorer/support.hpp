@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/explorer/detail/session.hpp>
+#include <torchtap/views/explorer/detail/watched_models.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
 #include "../support.hpp"
@@ -127,7 +127,7 @@ inline std::set<std::string> expected_edges() {
 }
 
 /// "block: n2.0 -> relu#1.0", with the number of forwards behind if it is not that of all.
-inline std::set<std::string> edges_of_session(const explorer::detail::Session& session, Mode mode) {
+inline std::set<std::string> edges_of_session(const explorer::detail::WatchedModel& session, Mode mode) {
   return session.run()->with_graph([&](const explorer::detail::Graph& graph) {
     const auto& of = graph.of(mode);
     const auto name = [&](std::int32_t call, bool whole = false) {
@@ -157,7 +157,7 @@ inline std::set<std::string> edges_of_session(const explorer::detail::Session& s
 }
 
 inline std::set<std::string> edges_of(const explorer::Explorer& explorer, Mode mode) {
-  return edges_of_session(*explorer.session(), mode);
+  return edges_of_session(*explorer::detail::models_of(explorer).first(), mode);
 }
 
 /// Fails with what is missing and what is too much.

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <map>
 
-#include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/column_bytes.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
-#include <torchtap/views/explorer/detail/updates.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
+#include <torchtap/views/explorer/detail/parameter_updates.hpp>
 
 #include "support.hpp"
 
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_bounded_file_stays_small_and_loses_no_count) {
     check_no_errors(watched);
     // What the page has of the two is the same: the same statistics at the last step, the same first NaN.
     follower.refresh();
-    BOOST_TEST(parts::health_json(follower) == parts::health_json(*watched.session()->run()));
+    BOOST_TEST(parts::health_json(follower) == parts::health_json(*parts::models_of(watched).first()->run()));
   }
   const auto unbounded = std::filesystem::file_size(parts::run_file_path(all));
   BOOST_TEST(unbounded > 5U * most);  // several times over, so it was thinned more than once
@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(viewers_of_a_file_that_was_replaced_get_all_of_its_columns_
   run.refresh();
   const std::uint64_t seen = run.sequence();
   parts::RunFileReader file(path);
-  watched.session()->run()->reach(20);
+  parts::models_of(watched).first()->run()->reach(20);
   {
     torch::manual_seed(0);
     explorer::Explorer other(explorer::Options().every(1).save(directory / "other").disk(200000));
@@ -231,11 +231,11 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
     net->eval();
     const torch::NoGradGuard no_grad;
     net->forward(torch::randn({8, 16}));  // after the last step
-    series = parts::series_json(*watched.session()->run());
-    health = parts::health_json(*watched.session()->run());
+    series = parts::series_json(*parts::models_of(watched).first()->run());
+    health = parts::health_json(*parts::models_of(watched).first()->run());
     int weights = 0;
-    const auto names = watched.session()->run()->call_names();
-    watched.session()->run()->each_series([&](const parts::Series& one) {
+    const auto names = parts::models_of(watched).first()->run()->call_names();
+    parts::models_of(watched).first()->run()->each_series([&](const parts::Series& one) {
       if (one.key().what != parts::What::parameter || one.name() != "weight") {
         BOOST_TEST(!one.update().has_value());
         return;
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(backwards_without_a_step_of_the_optimizer_say_nothing) {
   explorer::Explorer watched(explorer::Options().every(1));
   watched.watch(*net);
   for (int step = 0; step < 3; ++step) net->forward(torch::randn({4, 6})).pow(2).mean().backward();
-  watched.session()->run()->each_series(
+  parts::models_of(watched).first()->run()->each_series(
       [](const parts::Series& series) { BOOST_TEST(!series.update().has_value()); });
 }
 

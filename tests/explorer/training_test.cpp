@@ -78,9 +78,9 @@ void check_same_bits(Network (*make)(), int steps,
 const parts::Series* find_series(const explorer::Explorer& watched, const std::string& path, parts::What what,
                                  std::int32_t index = 0) {
   const parts::Series* found = nullptr;
-  for (const auto& [call, name] : watched.session()->run()->call_names()) {
+  for (const auto& [call, name] : parts::models_of(watched).first()->run()->call_names()) {
     if (name.path != path || name.call != 0) continue;
-    watched.session()->run()->each_series([&, call = call](const parts::Series& one) {
+    parts::models_of(watched).first()->run()->each_series([&, call = call](const parts::Series& one) {
       const parts::SeriesKey& key = one.key();
       if (key.call == call && key.what == what && key.index == index && key.mode <= 0) found = &one;
     });
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(autocast_is_the_same_bits_and_has_the_same_edges) {
   backward(net, 0);
   check_same(edges_of(watched, Mode::train), expected);
   // What the module returned is bfloat16.
-  watched.session()->run()->with_graph([](const parts::Graph& graph) {
+  parts::models_of(watched).first()->run()->with_graph([](const parts::Graph& graph) {
     std::size_t halves = 0;
     for (const auto call : graph.of(Mode::train).calls()) {
       for (const auto& port : graph.of(Mode::train).ports(call).outputs)
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(operations_are_left_alone_once_the_graph_is_known) {
 /// The columns of the root's series of this kind in a mode.
 std::vector<parts::Column> root_columns(const explorer::Explorer& watched, parts::What what, Mode mode) {
   std::vector<parts::Column> columns;
-  watched.session()->run()->each_series([&](const parts::Series& one) {
+  parts::models_of(watched).first()->run()->each_series([&](const parts::Series& one) {
     const parts::SeriesKey& key = one.key();
     if (key.call == 0 && key.what == what && key.mode == static_cast<int>(mode))
       columns.assign(one.columns().begin(), one.columns().end());

@@ -8,7 +8,7 @@
 
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/views/explorer/detail/column.hpp>
-#include <torchtap/views/explorer/detail/pace.hpp>
+#include <torchtap/views/explorer/detail/recording_pace.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
 
 #include "support.hpp"
@@ -67,7 +67,7 @@ parts::Column column_at(std::int64_t step, const at::Tensor& values) {
 /// The series of a call by its path.
 const parts::Series* find_series(const explorer::Explorer& watched, const std::string& path, parts::What what,
                                  std::int32_t index, std::int32_t mode) {
-  const auto& run = watched.session()->run();
+  const auto& run = parts::models_of(watched).first()->run();
   const parts::Series* found = nullptr;
   for (const auto& [call, name] : run->call_names()) {
     if (name.path != path || name.call != 0) continue;
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(steps_may_be_counted_by_the_program_and_some_left_out) {
   BOOST_REQUIRE(input->columns().size() == 3U);
   for (std::size_t i = 0; i < 3; ++i)
     BOOST_TEST(input->columns()[i].first_step == static_cast<std::int64_t>(10 * (i + 1)));
-  const auto scalars = watched.session()->run()->scalars(20);
+  const auto scalars = parts::models_of(watched).first()->run()->scalars(20);
   BOOST_REQUIRE(scalars.at("loss").size() == 3U);
   BOOST_TEST(scalars.at("loss").front().first == 25);
   BOOST_TEST(scalars.at("loss").front().second == 12.5);

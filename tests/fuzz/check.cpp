@@ -14,8 +14,8 @@
 #include <torchtap/storage/recover.hpp>
 #include <torchtap/storage/spool.hpp>
 #ifdef TORCHTAP_HAVE_EXPLORER
-#include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/file_run.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 #endif
 #include <torchtap/views/report/report.hpp>
 #include <torchtap/views/report/save.hpp>

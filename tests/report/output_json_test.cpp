@@ -44,9 +44,9 @@ std::string with(std::string text, const std::string& from, const std::string& t
 BOOST_AUTO_TEST_SUITE(output_json)
 
 BOOST_AUTO_TEST_CASE(what_is_read_is_what_was_written) {
-  for (const Results& results : {resnet18(), troubled(), nasty(), Results()}) {
+  for (const Measurements& results : {resnet18(), troubled(), nasty(), Measurements()}) {
     const std::string text = report::json(results);
-    const Results read = report::from_json(text);
+    const Measurements read = report::from_json(text);
     BOOST_TEST(report::json(read) == text);
     BOOST_TEST(report::csv(read) == report::csv(results));
     BOOST_TEST(report::html(read) == report::html(results));
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(what_is_read_is_what_was_written) {
     after << read;
     BOOST_TEST(after.str() == before.str());
   }
-  const Results read = report::from_json(report::json(troubled()));
+  const Measurements read = report::from_json(report::json(troubled()));
   const ModuleRow& conv = read.root.children[5].children[0].children[0];
   BOOST_TEST(conv.path == "layer2.0.conv1");
   BOOST_TEST(conv.name == "conv1");
@@ -74,14 +74,14 @@ BOOST_AUTO_TEST_CASE(what_is_read_is_what_was_written) {
 }
 
 BOOST_AUTO_TEST_CASE(sums_masks_and_repeats_come_back) {
-  Results results = troubled();
+  Measurements results = troubled();
   results.root.summed = true;
   results.root.children[0].used_without_call = true;
   results.root.forward.out.intended_inf = 15;
   results.findings[1].repeat = 4;
   results.findings.push_back(
       {report::Role::origin, "aten::masked_fill", "layer1", 0, false, {0, 0, 15}, {}, 1});
-  const Results read = report::from_json(report::json(results));
+  const Measurements read = report::from_json(report::json(results));
   BOOST_TEST(read.root.summed);
   BOOST_TEST(!read.root.children[0].summed);
   BOOST_TEST(read.root.children[0].used_without_call);
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(sums_masks_and_repeats_come_back) {
 }
 
 BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_and_rare_dtypes) {
-  Results results = resnet18();
+  Measurements results = resnet18();
   results.seconds = std::numeric_limits<double>::denorm_min();
   results.own_seconds = -std::numeric_limits<double>::infinity();
   results.root.gradient_norm = std::nan("");
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_and_rare_dtypes) {
   results.root.inputs[1].dtype = at::kComplexDouble;
   results.root.inputs[1].device = at::Device(at::kCUDA, 1);
   const std::string text = report::json(results);
-  const Results read = report::from_json(text);
+  const Measurements read = report::from_json(text);
   BOOST_TEST(read.seconds == results.seconds);
   BOOST_TEST(read.own_seconds == results.own_seconds);
   BOOST_TEST(std::isnan(read.root.gradient_norm));
@@ -188,17 +188,17 @@ assert "<script>alert(1)</script>" in paths and "line\nbreak\r\ttab" in paths an
 }
 
 BOOST_AUTO_TEST_CASE(bytes_that_are_no_utf8_are_escaped) {
-  Results results;
+  Measurements results;
   results.root.type = "Model";
   results.root.children.push_back(Builder::leaf("bad\xff\xc3name", "T", 0, {1}, {1}, 0));
   Builder::name_paths(results.root);
-  const Results read = report::from_json(report::json(results));
+  const Measurements read = report::from_json(report::json(results));
   BOOST_TEST(read.root.children[0].name == "bad\\377\\303name");
 }
 
 /// A file that was written before, by tests/formats/write/views.cpp.
 BOOST_AUTO_TEST_CASE(a_file_of_before_is_read) {
-  const report::Results results = report::load(TORCHTAP_TEST_FORMATS "/1/report.json");
+  const report::Measurements results = report::load(TORCHTAP_TEST_FORMATS "/1/report.json");
   BOOST_TEST(results.root.type == "Sequential");
   BOOST_REQUIRE(results.root.children.size() == 2U);
   const report::ModuleRow& linear = results.root.children[0];
@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(documents_that_are_no_reports) {
   fails(with(good, "\"input_bytes\": [", "\"input_bytes\": [1, "), {"should be as many"});
   fails(with(good, "\"cpu\"", "\"desk\""), {"input_devices", "\"desk\""});
   std::string deep = R"({"M": {"report": )";
-  const Results empty;
+  const Measurements empty;
   const std::string document = report::json(empty);
   const std::size_t info = document.find("\"info\"");
   std::string module = document.substr(info, document.rfind("\"children\"") - info) + "\"children\": {";

@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include <torchtap/views/report/measurements.hpp>
 #include <torchtap/views/report/print.hpp>
-#include <torchtap/views/report/results.hpp>
 #include <torchtap/views/report/save.hpp>
 
-/// Results as a run of ResNet-18 gives them, and others that no run gives.
+/// Measurements as a run of ResNet-18 gives them, and others that no run gives.
 namespace torchtap_test {
 
 namespace report = torchtap::views::report;
+using report::Measurements;
 using report::ModuleRow;
-using report::Results;
 
 inline report::TensorInfo tensor(std::string name, std::vector<std::int64_t> shape) {
   report::TensorInfo info;
@@ -135,7 +135,7 @@ inline ModuleRow basic_block(const std::string& name, std::int64_t in, std::int6
 }
 
 /// ResNet-18 for 8x3x224x224: true shapes, parameters and MACs; times and memory are made up.
-inline Results resnet18() {
+inline Measurements resnet18() {
   std::vector<ModuleRow> parts{conv("conv1", 3, 64, 7, 224, 112), same("bn1", "BatchNorm2d", 64, 112, 128),
                                same("relu", "ReLU", 64, 112)};
   parts.push_back(Builder::leaf("maxpool", "MaxPool2d", 0, {8, 64, 112, 112}, {8, 64, 56, 56}, 0));
@@ -147,7 +147,7 @@ inline Results resnet18() {
   }
   parts.push_back(Builder::leaf("avgpool", "AdaptiveAvgPool2d", 0, {8, 512, 7, 7}, {8, 512, 1, 1}, 0));
   parts.push_back(Builder::leaf("fc", "Linear", 513000, {8, 512}, {8, 1000}, 8 * 512 * 1000));
-  Results results;
+  Measurements results;
   results.root = Builder::group("", "ResNet", std::move(parts));
   Builder::name_paths(results.root);
   results.root.buffer_bytes = 38560;
@@ -164,8 +164,8 @@ inline Results resnet18() {
 }
 
 /// Values that are not finite, marks, and all kinds of relations.
-inline Results troubled() {
-  Results results = resnet18();
+inline Measurements troubled() {
+  Measurements results = resnet18();
   auto& layer4 = results.root.children[7];
   layer4.children[1].children[1].marks = {report::Mark::non_finite};
   layer4.children[1].children[1].forward.out = {3, 1};
@@ -220,8 +220,8 @@ inline const std::vector<std::string>& nasty_names() {
   return names;
 }
 
-inline Results nasty() {
-  Results results;
+inline Measurements nasty() {
+  Measurements results;
   results.root.type = "Model<std::vector<int>, '\"'>";
   for (const std::string& name : nasty_names()) {
     ModuleRow row = Builder::leaf(name, name + "Type", 10, {1, 2}, {1, 3}, 60);

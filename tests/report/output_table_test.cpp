@@ -13,7 +13,7 @@ using torchtap::views::text::width_of;
 
 namespace {
 
-std::string printed(const Results& results, const PrintOptions& options = {}) {
+std::string printed(const Measurements& results, const PrintOptions& options = {}) {
   std::ostringstream out;
   report::print(out, results, options);
   return out.str();
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(resnet_in_80_columns) {
 
 // As in a program into which the model's own forward was compiled.
 BOOST_AUTO_TEST_CASE(shares_of_a_model_whose_calls_were_not_seen) {
-  Results results;
+  Measurements results;
   results.repeats = 1;
   results.root.type = "Net";
   results.root.backward.inclusive.calls = 1;
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(shares_of_a_model_whose_calls_were_not_seen) {
 }
 
 BOOST_AUTO_TEST_CASE(sums_say_so) {
-  Results results = resnet18();
+  Measurements results = resnet18();
   results.root.summed = true;
   results.root.forward.inclusive.calls = results.root.backward.inclusive.calls = 0;
   results.root.children[4].used_without_call = true;
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(sums_say_so) {
 }
 
 BOOST_AUTO_TEST_CASE(masks_do_not_drown_a_nan) {
-  Results results = resnet18();
+  Measurements results = resnet18();
   results.findings.push_back(
       {report::Role::producer, "aten::log", "fc", 0, false, {8, 0, 0}, {"self: minimum -1002"}, 2});
   for (int i = 0; i < 12; ++i) {
@@ -154,8 +154,8 @@ BOOST_AUTO_TEST_CASE(more_room_shows_more) {
 }
 
 BOOST_AUTO_TEST_CASE(everything_fits_every_width) {
-  std::vector<Results> all{resnet18(), troubled(), nasty(), Results()};
-  for (const Results& results : all) {
+  std::vector<Measurements> all{resnet18(), troubled(), nasty(), Measurements()};
+  for (const Measurements& results : all) {
     for (const std::size_t width : {40U, 60U, 80U, 100U, 132U}) {
       for (const bool ascii : {false, true}) {
         const std::string text = printed(results, PrintOptions().width(width).ascii(ascii));
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(colours_are_only_there_if_asked_for) {
 }
 
 BOOST_AUTO_TEST_CASE(what_was_not_measured_has_no_column) {
-  Results results;
+  Measurements results;
   results.root.type = "Net";
   results.root.children.push_back(Builder::leaf("fc", "Linear", 10, {1, 4}, {1, 2}, 8));
   ModuleRow& fc = results.root.children[0];

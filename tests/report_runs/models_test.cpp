@@ -24,7 +24,7 @@ using report::Phase;
 using report::Report;
 
 /// What has to hold of every report. Modules that run beside each other take longer together than the root.
-void check_sums(const report::Results& results, bool one_thread = true) {
+void check_sums(const report::Measurements& results, bool one_thread = true) {
   std::int64_t macs = 0, backward_macs = 0, operations = 0;
   double self = 0;
   for_each_row(results.root, [&](const report::ModuleRow& row) {
@@ -55,7 +55,7 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
     const auto plain = builtins::entry<Holder>(make, all), reported = builtins::entry<Holder>(make, all);
     const auto want = builtins::run(*plain.module, inputs, plain.forward);
     Report report(*reported.module);
-    std::optional<report::Recording> recording(report.record());
+    std::optional<report::Repeat> recording(report.record());
     const auto have = builtins::run(*reported.module, inputs, reported.forward);
     recording.reset();
     builtins::check_same(have, want);
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(every_built_in_type_gives_the_same_bits) {
 std::vector<at::Tensor> outcomes(const Network& network, Report* report) {
   std::vector<at::Tensor> all;
   for (int i = 0; i < 3; ++i) {
-    std::optional<report::Recording> recording;
+    std::optional<report::Repeat> recording;
     if (report != nullptr) recording.emplace(report->record());
     const auto loss = network.forward();
     if (recording) recording->phase(Phase::backward);
@@ -159,7 +159,7 @@ std::vector<at::Tensor> outcomes(const Network& network, Report* report) {
     all.push_back(loss.detach());
   }
   const c10::InferenceMode mode;
-  std::optional<report::Recording> recording;
+  std::optional<report::Repeat> recording;
   if (report != nullptr) recording.emplace(report->record());
   all.push_back(network.forward());
   for (const auto& parameter : network.model->parameters()) all.push_back(parameter.grad());

@@ -39,7 +39,7 @@ inline const report::ModuleRow& row(const report::ModuleRow& root, std::string_v
   }
   throw std::runtime_error("no row at " + std::string(path));
 }
-inline const report::ModuleRow& row(const report::Results& results, std::string_view path) {
+inline const report::ModuleRow& row(const report::Measurements& results, std::string_view path) {
   return row(results.root, path);
 }
 

@@ -50,7 +50,7 @@ std::shared_ptr<StepImpl> step(const FakeClock& clock, std::int64_t before, std:
   return std::make_shared<HookedStep>(clock, before, after);
 }
 
-void check_time(const report::Results& results, const std::string& path, std::int64_t inclusive,
+void check_time(const report::Measurements& results, const std::string& path, std::int64_t inclusive,
                 std::int64_t self, std::int64_t calls = 1) {
   const auto& forward = row(results, path).forward;
   BOOST_TEST(nanoseconds(forward.inclusive.median) == inclusive, path);

@@ -18,7 +18,7 @@ report::Options work_only() {
   return report::Options().memory(false).non_finite(report::OnNonFinite::ignore);
 }
 
-report::Results measured(torch::jit::Module& model, const std::vector<c10::IValue>& inputs) {
+report::Measurements measured(torch::jit::Module& model, const std::vector<c10::IValue>& inputs) {
   const torch::NoGradGuard no_grad;
   Report report(model, work_only());
   {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <torchtap/views/trace/detail/layers.hpp>
-#include <torchtap/views/trace/detail/runs.hpp>
+#include <torchtap/views/trace/detail/repetitions.hpp>
 
 namespace internals = torchtap::views::trace::detail;
 using internals::LayerNode;

@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(an_exception_that_the_model_catches_is_no_end) {
 
 // The call of `fails` never returns; what follows is not inside of it.
 BOOST_AUTO_TEST_CASE(a_call_that_throws_is_around_none_that_come_later) {
-  const CatchingModel model;
+  CatchingModel model;
   const auto history = trace::log_forward_pass(*model, {torch::rand({3, 4})});
   std::vector<std::string> path;
   for (const auto& call : history["linear_1"].modules()) path.push_back(call.path);

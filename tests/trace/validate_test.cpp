@@ -3,7 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <torchtap/views/trace/detail/graph.hpp>
-#include <torchtap/views/trace/detail/recording.hpp>
+#include <torchtap/views/trace/detail/logged_pass.hpp>
 
 #include "support.hpp"
 

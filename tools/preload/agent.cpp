@@ -22,13 +22,13 @@
 
 #include "../message.hpp"
 #include "config.hpp"
-#include "ending.hpp"
+#include "process_end.hpp"
 #include "report_mode.hpp"
 #ifdef TORCHTAP_HAVE_EXPLORER
 #include "explore_mode.hpp"
 #endif
-#include "linked.hpp"
-#include "session.hpp"
+#include "linked_libraries.hpp"
+#include "recording_session.hpp"
 #include "trace_mode.hpp"
 
 namespace torchtap::preload {

@@ -17,15 +17,15 @@
 #include <torchtap/views/report/save.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
-#include "../asked.hpp"
-#include "../checks.hpp"
 #include "../help.hpp"
-#include "../which_options.hpp"
+#include "../option_checks.hpp"
+#include "../recorder_options.hpp"
+#include "../selection_options.hpp"
 #include "announcements.hpp"
 #include "config.hpp"
 #include "executable.hpp"
+#include "launcher_summary.hpp"
 #include "process_report.hpp"
-#include "summary.hpp"
 #include "supervise.hpp"
 
 namespace torchtap::preload {

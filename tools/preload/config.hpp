@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../which.hpp"
+#include "../selection.hpp"
 
 namespace torchtap::preload {
 

@@ -13,10 +13,10 @@
 #include "../message.hpp"
 #include "agent.hpp"
 #include "announcements.hpp"
-#include "ending.hpp"
 #include "explore_threads.hpp"
-#include "linked.hpp"
+#include "linked_libraries.hpp"
 #include "models.hpp"
+#include "process_end.hpp"
 
 namespace torchtap::preload {
 namespace {
@@ -71,7 +71,7 @@ void ExploreMode::begin(Model& model) {
     const Lock lock(mutex_);
     if (!done_ && raw->session != nullptr && raw->session->hides_root()) before(*raw, module, call);
   };
-  model.session = explorer_->group().watch(model.modules, {}, "", before_call);
+  model.session = views::explorer::detail::models_of(*explorer_).watch(model.modules, {}, "", before_call);
   model.ran = true;
 }
 
@@ -135,7 +135,8 @@ c10::IValue ExploreMode::script(const torch::jit::Method& method,
     if (!open_explorer()) return;
     auto* const model = static_cast<Model*>(models_.of(method));
     if (model == nullptr || model->session != nullptr) return;
-    model->session = explorer_->group().watch(model::walk_modules(method.owner(), method.name()), {}, "");
+    model->session = views::explorer::detail::models_of(*explorer_)
+                         .watch(model::walk_modules(method.owner(), method.name()), {}, "");
     model->ran = true;
   });
   return original();
@@ -188,7 +189,7 @@ void ExploreMode::finish() noexcept {
 ExploreMode* ExploreMode::for_child() {
   auto* child = new ExploreMode(config_);
   child->guarded([&] {
-    if (explorer_ != nullptr) explorer_->group().leave_to_parent();
+    if (explorer_ != nullptr) views::explorer::detail::models_of(*explorer_).leave_to_parent();
     if (Thread* const thread = Thread::here(); thread != nullptr) thread->leave_to_parent();
     child->models_.inherit(models_);
     child->hidden_ = hidden_;

@@ -14,14 +14,14 @@
 
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/operations/scope.hpp>
-#include <torchtap/views/explorer/detail/group.hpp>
+#include <torchtap/views/explorer/detail/watched_models.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
 #include "config.hpp"
-#include "mode.hpp"
+#include "hidden_pass.hpp"
 #include "models.hpp"
-#include "pass.hpp"
 #include "process_report.hpp"
+#include "view_mode.hpp"
 
 namespace torchtap::preload {
 
@@ -57,12 +57,12 @@ class ExploreMode final : public Mode {
 
  private:
   struct Model : FoundModel {
-    std::shared_ptr<views::explorer::detail::Session> session;  // once it ran
+    std::shared_ptr<views::explorer::detail::WatchedModel> session;  // once it ran
   };
   /// A forward, in one thread.
   struct Running {
     Model* model = nullptr;
-    std::shared_ptr<views::explorer::detail::Session> session;
+    std::shared_ptr<views::explorer::detail::WatchedModel> session;
     const torch::nn::Module* first = nullptr;
     std::int64_t first_calls = 1;
     bool trains = false;

@@ -17,7 +17,7 @@
 
 #include <torchtap/model/module_ref.hpp>
 
-#include "pass.hpp"
+#include "hidden_pass.hpp"
 
 namespace torch::jit {
 struct Method;

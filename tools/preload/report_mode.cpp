@@ -16,9 +16,9 @@
 
 #include "../message.hpp"
 #include "agent.hpp"
-#include "ending.hpp"
-#include "linked.hpp"
+#include "linked_libraries.hpp"
 #include "models.hpp"
+#include "process_end.hpp"
 
 namespace torchtap::preload {
 namespace {
@@ -305,7 +305,7 @@ void ReportMode::save() {
   report_.samples = report_.modules = 0;
   for (std::size_t i = 0; i < order_.size(); ++i) {
     const Model& model = *order_[i];
-    const report::Results results = model.report == nullptr ? model.last : model.report->results();
+    const report::Measurements results = model.report == nullptr ? model.last : model.report->results();
     const std::string file = file_of(i);
     report::save(results, file);
     report_.samples += results.repeats;

@@ -18,10 +18,10 @@
 #include <torchtap/views/report/report.hpp>
 
 #include "config.hpp"
-#include "mode.hpp"
+#include "hidden_pass.hpp"
 #include "models.hpp"
-#include "pass.hpp"
 #include "process_report.hpp"
+#include "view_mode.hpp"
 
 namespace torchtap::preload {
 
@@ -59,12 +59,12 @@ class ReportMode final : public Mode {
  private:
   struct Model : FoundModel {
     std::unique_ptr<views::report::Report> report;
-    std::optional<views::report::Recording> recording;
+    std::optional<views::report::Repeat> recording;
     const void* first = nullptr;  // the module, or object, of which the recording's first call was
     hooks::Handle first_hook;  // before those of the report, so that the repeat ends before the call counts
     bool running = false;      // a repeat
     bool over = false;         // another pass began; a backward may still reach what this repeat made
-    views::report::Results last;  // when the model is gone
+    views::report::Measurements last;  // when the model is gone
   };
 
   void join(Model& model, const void* first, const model::ModuleRef* module);

@@ -13,8 +13,8 @@
 #include <torchtap/model/walk.hpp>
 
 #include "../message.hpp"
-#include "ending.hpp"
-#include "linked.hpp"
+#include "linked_libraries.hpp"
+#include "process_end.hpp"
 
 namespace torchtap::preload {
 namespace {

@@ -18,10 +18,10 @@
 #include <torchtap/views/trace/tracer.hpp>
 
 #include "config.hpp"
-#include "mode.hpp"
+#include "hidden_pass.hpp"
 #include "models.hpp"
-#include "pass.hpp"
 #include "process_report.hpp"
+#include "view_mode.hpp"
 
 namespace torchtap::preload {
 

@@ -8,10 +8,10 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/views/stream/relay.hpp>
 
-#include "../checks.hpp"
 #include "../interrupt.hpp"
+#include "../message_text.hpp"
+#include "../option_checks.hpp"
 #include "../terminal.hpp"
-#include "../words.hpp"
 #include "commands.hpp"
 #include "token.hpp"
 

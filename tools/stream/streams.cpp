@@ -7,9 +7,9 @@
 #include <torchtap/views/stream/stream.hpp>
 
 #include "../json.hpp"
+#include "../message_text.hpp"
 #include "../table.hpp"
 #include "../terminal.hpp"
-#include "../words.hpp"
 #include "commands.hpp"
 
 namespace torchtap::stream {

@@ -9,9 +9,9 @@
 
 #include <torchtap/base/error.hpp>
 
-#include "../asked.hpp"
-#include "../checks.hpp"
 #include "../dtypes.hpp"
+#include "../option_checks.hpp"
+#include "../recorder_options.hpp"
 #include "../terminal.hpp"
 #include "token.hpp"
 

@@ -8,11 +8,11 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/spool.hpp>
 
-#include "../checks.hpp"
 #include "../interrupt.hpp"
 #include "../json.hpp"
+#include "../message_text.hpp"
+#include "../option_checks.hpp"
 #include "../terminal.hpp"
-#include "../words.hpp"
 #include "commands.hpp"
 #include "subscribe.hpp"
 

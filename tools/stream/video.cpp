@@ -11,11 +11,11 @@
 #include <torchtap/base/glob.hpp>
 #include <torchtap/storage/recording.hpp>
 
-#include "../asked.hpp"
-#include "../checks.hpp"
 #include "../interrupt.hpp"
+#include "../message_text.hpp"
+#include "../option_checks.hpp"
+#include "../recorder_options.hpp"
 #include "../terminal.hpp"
-#include "../words.hpp"
 #include "commands.hpp"
 #include "film.hpp"
 #include "panels.hpp"

@@ -11,13 +11,13 @@
 
 #include <torchtap/base/error.hpp>
 
-#include "../checks.hpp"
 #include "../drawing.hpp"
 #include "../interrupt.hpp"
+#include "../message_text.hpp"
+#include "../option_checks.hpp"
 #include "../pictures/pictures.hpp"
 #include "../table.hpp"
 #include "../terminal.hpp"
-#include "../words.hpp"
 #include "commands.hpp"
 #include "graphics.hpp"
 #include "subscribe.hpp"

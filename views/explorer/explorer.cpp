@@ -1,4 +1,4 @@
-// Explorers, over what sessions record.
+// Explorers, over the models that they watch.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
@@ -8,32 +8,32 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/model/walk.hpp>
-#include <torchtap/views/explorer/detail/group.hpp>
+#include <torchtap/views/explorer/detail/watched_models.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
 namespace torchtap::views::explorer {
 
-Explorer::Explorer(Options options) : group_(std::make_unique<detail::Group>(std::move(options))) {}
+Explorer::Explorer(Options options) : models_(std::make_unique<detail::WatchedModels>(std::move(options))) {}
 
 Explorer::~Explorer() = default;
 Explorer::Explorer(Explorer&&) noexcept = default;
 Explorer& Explorer::operator=(Explorer&&) noexcept = default;
 
 void Explorer::watch(torch::nn::Module& model, const selectors::Selector& selector, const std::string& name) {
-  group_->watch(model::walk_modules(model), selector, name);
+  models_->watch(model::walk_modules(model), selector, name);
 }
 
 void Explorer::watch(const torch::jit::Module& model, const selectors::Selector& selector,
                      const std::string& method, const std::string& name) {
-  group_->watch(model::walk_modules(model, method), selector, name);
+  models_->watch(model::walk_modules(model, method), selector, name);
 }
 
 void Explorer::step(std::int64_t number) {
-  group_->set_step(number);
+  models_->set_step(number);
 }
 
 void Explorer::scalar(const std::string& name, double value) {
-  group_->scalar(name, value);
+  models_->scalar(name, value);
 }
 
 void Explorer::scalar(const std::string& name, const at::Tensor& value) {
@@ -41,29 +41,29 @@ void Explorer::scalar(const std::string& name, const at::Tensor& value) {
                     "\" needs a tensor of one element, got ",
                     value.defined() ? c10::str("one of shape ", value.sizes()) : "an undefined one",
                     "; pass its mean, say.");
-  if (!value.device().is_cpu() && !group_->recording()) return;
+  if (!value.device().is_cpu() && !models_->recording()) return;
   const base::RecordingMode quiet;
-  group_->scalar(name, value.item().toDouble());
+  models_->scalar(name, value.item().toDouble());
 }
 
 std::string Explorer::serve(const ServeOptions& options) {
-  return group_->serve(options);
+  return models_->serve(options);
 }
 
 void Explorer::export_page(const std::string& file) const {
-  group_->export_page(file);
+  models_->export_page(file);
 }
 
 std::int64_t Explorer::step() const {
-  return group_->first()->step();
+  return models_->first()->step();
 }
 
 std::vector<std::string> Explorer::errors() const {
-  return group_->errors();
+  return models_->errors();
 }
 
-std::shared_ptr<detail::Session> Explorer::session() const {
-  return group_->first();
+detail::WatchedModels& detail::models_of(const Explorer& explorer) noexcept {
+  return *explorer.models_;
 }
 
 }  // namespace torchtap::views::explorer

@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,9 +24,10 @@ struct Module;
 
 namespace torchtap::views::explorer {
 
+class Explorer;
 namespace detail {
-class Group;
-class Session;
+class WatchedModels;
+TORCHTAP_API WatchedModels& models_of(const Explorer& explorer) noexcept;
 }  // namespace detail
 
 /// Watches models while they train or run:
@@ -82,29 +82,14 @@ class TORCHTAP_API Explorer {
   /// What recording failed at.
   std::vector<std::string> errors() const;
 
-  /// For torchtap itself: what was recorded of the first model, and of all.
-  std::shared_ptr<detail::Session> session() const;
-  detail::Group& group() const noexcept { return *group_; }
-
  private:
-  std::unique_ptr<detail::Group> group_;
+  friend detail::WatchedModels& detail::models_of(const Explorer& explorer) noexcept;
+  std::unique_ptr<detail::WatchedModels> models_;
 };
-
-namespace detail {
-/// Number of explorers that watch a model.
-TORCHTAP_API extern std::atomic<int> watching;
-TORCHTAP_API void attach(const at::Tensor& tensor, const char* name);
-}  // namespace detail
 
 /// In a forward: makes a node of an intermediate tensor, with its values and gradients. Returns the tensor
 /// itself, whether or not an explorer watches.
-inline const at::Tensor& attach(const at::Tensor& tensor, const char* name) {
-  if (detail::watching.load(std::memory_order_relaxed) != 0) detail::attach(tensor, name);
-  return tensor;
-}
-inline at::Tensor attach(at::Tensor&& tensor, const char* name) {
-  attach(static_cast<const at::Tensor&>(tensor), name);
-  return std::move(tensor);
-}
+TORCHTAP_API const at::Tensor& attach(const at::Tensor& tensor, const char* name);
+TORCHTAP_API at::Tensor attach(at::Tensor&& tensor, const char* name);
 
 }  // namespace torchtap::views::explorer

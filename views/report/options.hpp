@@ -18,7 +18,7 @@ namespace torchtap::views::report {
 enum class OnNonFinite {
   /// Nothing; no tensor is looked through.
   ignore,
-  /// Note them in `Results::findings`.
+  /// Note them in `Measurements::findings`.
   note,
   /// Throw `c10::Error` where the first appears, also out of `backward`.
   raise,
@@ -46,7 +46,8 @@ class TORCHTAP_API Options {
   TORCH_ARG(bool, memory) = true;
   /// Whether to count multiply-accumulates and bytes by operation.
   TORCH_ARG(bool, work) = true;
-  /// Whether to look through the output of every operation. `Results` know the share of zeros only if so.
+  /// Whether to look through the output of every operation. `Measurements` know the share of zeros only if
+  /// so.
   TORCH_ARG(OnNonFinite, non_finite) = OnNonFinite::note;
   /// Whether to wait for a module's device before the clock is read. CUDA runs behind the program: without,
   /// the times are those of the calls.

@@ -1,4 +1,4 @@
-// Results as a table.
+// Measurements as a table.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/report/detail/lines.hpp>
 #include <torchtap/views/report/detail/names.hpp>
-#include <torchtap/views/report/detail/sentences.hpp>
+#include <torchtap/views/report/detail/table_notes.hpp>
+#include <torchtap/views/report/detail/table_rows.hpp>
 #include <torchtap/views/report/detail/units.hpp>
 #include <torchtap/views/report/print.hpp>
 #include <torchtap/views/text/characters.hpp>
@@ -78,7 +78,7 @@ bool ran(const Line& line) {
 /// The columns for which there are numbers, and how they look.
 class Columns {
  public:
-  Columns(const Results& results, const PrintOptions& options) : results_(results), options_(options) {
+  Columns(const Measurements& results, const PrintOptions& options) : results_(results), options_(options) {
     detail::each_module(results.root, [&](const ModuleRow& module) {
       forward_ = forward_ || module.forward.inclusive.calls > 0;
       backward_ = backward_ || module.backward.inclusive.calls > 0;
@@ -160,7 +160,7 @@ class Columns {
             kCyan};
   }
 
-  const Results& results_;
+  const Measurements& results_;
   const PrintOptions& options_;
   bool forward_ = false, backward_ = false, memory_ = false, work_ = false, several_ = false, marks_ = false,
        parameters_ = false;
@@ -197,7 +197,7 @@ Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line
 
 }  // namespace
 
-void print(std::ostream& out, const Results& results, const PrintOptions& options) {
+void print(std::ostream& out, const Measurements& results, const PrintOptions& options) {
   TORCH_CHECK_VALUE(options.width() >= kNarrowest, "report::print: width is ", options.width(),
                     "; it should be at least ", kNarrowest, ".");
   TORCH_CHECK_VALUE(options.depth().value_or(0) >= 0, "report::print: depth is ", options.depth().value_or(0),
@@ -228,7 +228,7 @@ void print(std::ostream& out, const Results& results, const PrintOptions& option
   for (const std::string& sentence : detail::sentences_of(results, options.ascii())) say(sentence);
 }
 
-std::ostream& operator<<(std::ostream& out, const Results& results) {
+std::ostream& operator<<(std::ostream& out, const Measurements& results) {
   print(out, results);
   return out;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Results as a table for a terminal.
+/// Measurements as a table for a terminal.
 
 #include <torch/arg.h>
 
@@ -10,7 +10,7 @@
 #include <optional>
 
 #include <torchtap/base/api.hpp>
-#include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/measurements.hpp>
 
 namespace torchtap::views::report {
 
@@ -32,9 +32,9 @@ class TORCHTAP_API PrintOptions {
 
 /// Prints the tree of modules with shapes, parameters, times, memory and work; below it the sums, and all
 /// that was found. Throws `c10::ValueError` for a width below 40 or a negative depth.
-TORCHTAP_API void print(std::ostream& out, const Results& results, const PrintOptions& options = {});
+TORCHTAP_API void print(std::ostream& out, const Measurements& results, const PrintOptions& options = {});
 
 /// Prints with the default options.
-TORCHTAP_API std::ostream& operator<<(std::ostream& out, const Results& results);
+TORCHTAP_API std::ostream& operator<<(std::ostream& out, const Measurements& results);
 
 }  // namespace torchtap::views::report

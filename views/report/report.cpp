@@ -6,66 +6,66 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/model/walk.hpp>
-#include <torchtap/views/report/detail/session.hpp>
+#include <torchtap/views/report/detail/measured_model.hpp>
 #include <torchtap/views/report/report.hpp>
 
 namespace torchtap::views::report {
 
-Recording::Recording(std::unique_ptr<detail::Attached> attached) noexcept : attached_(std::move(attached)) {}
-Recording::Recording(Recording&&) noexcept = default;
-Recording& Recording::operator=(Recording&&) noexcept = default;
-Recording::~Recording() = default;
+Repeat::Repeat(std::unique_ptr<detail::Attached> attached) noexcept : attached_(std::move(attached)) {}
+Repeat::Repeat(Repeat&&) noexcept = default;
+Repeat& Repeat::operator=(Repeat&&) noexcept = default;
+Repeat::~Repeat() = default;
 
-void Recording::phase(Phase next) {
-  TORCH_CHECK_VALUE(
-      attached_ != nullptr && attached_->session->open,
-      "report::Recording::phase: the repeat has ended; call next(), or record() of the report.");
+void Repeat::phase(Phase next) {
+  TORCH_CHECK_VALUE(attached_ != nullptr && attached_->session->open,
+                    "report::Repeat::phase: the repeat has ended; call next(), or record() of the report.");
   attached_->session->set_phase(next);
 }
 
-void Recording::next() {
+void Repeat::next() {
   TORCH_CHECK_VALUE(attached_ != nullptr,
-                    "report::Recording::next: the recording was stopped, or moved to another one; call "
+                    "report::Repeat::next: the recording was stopped, or moved to another one; call "
                     "record() of the report.");
   attached_->session->end();
   attached_->session->begin();
 }
 
-void Recording::end() noexcept {
+void Repeat::end() noexcept {
   if (attached_ != nullptr) attached_->session->end();
 }
 
-void Recording::stop() noexcept {
+void Repeat::stop() noexcept {
   attached_.reset();
 }
 
 Report::Report(torch::nn::Module& model, Options options)
-    : session_(std::make_shared<detail::Session>(model::walk_modules(model), std::move(options))) {}
+    : session_(std::make_shared<detail::MeasuredModel>(model::walk_modules(model), std::move(options))) {}
 
 Report::Report(const torch::jit::Module& model, Options options, const std::string& method)
-    : session_(std::make_shared<detail::Session>(model::walk_modules(model, method), std::move(options))) {}
+    : session_(
+          std::make_shared<detail::MeasuredModel>(model::walk_modules(model, method), std::move(options))) {}
 
 Report::Report(const std::vector<model::ModuleRef>& modules, Options options) {
   TORCH_CHECK_VALUE(!modules.empty() && modules.front().path().empty(),
                     "report::Report: ", modules.empty() ? "no modules were" : "a part of a model was",
                     " given; pass all that model::walk_modules finds, the root first.");
-  session_ = std::make_shared<detail::Session>(modules, std::move(options));
+  session_ = std::make_shared<detail::MeasuredModel>(modules, std::move(options));
 }
 
 Report::~Report() = default;
 Report::Report(Report&&) noexcept = default;
 Report& Report::operator=(Report&&) noexcept = default;
 
-Recording Report::record() {
+Repeat Report::record() {
   TORCH_CHECK_VALUE(session_ != nullptr,
                     "report::Report::record: this report was moved to another one; use that one.");
   TORCH_CHECK_VALUE(
       !session_->attached,
       "report::Report::record: a recording of this report is open; let it end before the next begins.");
-  return Recording(std::make_unique<detail::Attached>(session_));
+  return Repeat(std::make_unique<detail::Attached>(session_));
 }
 
-Results Report::results() const {
+Measurements Report::results() const {
   TORCH_CHECK_VALUE(session_ != nullptr,
                     "report::Report::results: this report was moved to another one; use that one.");
   TORCH_CHECK_VALUE(!session_->open, "report::Report::results: a repeat runs; end it first.");

@@ -9,9 +9,9 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
+#include <torchtap/views/report/measurements.hpp>
 #include <torchtap/views/report/options.hpp>
 #include <torchtap/views/report/print.hpp>
-#include <torchtap/views/report/results.hpp>
 #include <torchtap/views/report/save.hpp>
 
 namespace torch::nn {
@@ -24,7 +24,7 @@ struct Module;
 namespace torchtap::views::report {
 
 namespace detail {
-class Session;
+class MeasuredModel;
 struct Attached;
 }  // namespace detail
 
@@ -42,11 +42,11 @@ enum class Phase {
 /// One repeat, from `Report::record` to its end, or several, one after the other. Belongs to the thread that
 /// made it, and is destroyed there, scopes in reverse order. Move-only. What was measured before an exception
 /// counts.
-class [[nodiscard]] TORCHTAP_API Recording {
+class [[nodiscard]] TORCHTAP_API Repeat {
  public:
-  Recording(Recording&&) noexcept;
-  Recording& operator=(Recording&&) noexcept;
-  ~Recording();
+  Repeat(Repeat&&) noexcept;
+  Repeat& operator=(Repeat&&) noexcept;
+  ~Repeat();
 
   /// Says what comes now; call it outside of the model. Operations of the backward are told from others by
   /// themselves; the phase counts for what runs in no module. Throws `c10::ValueError` if no repeat runs.
@@ -62,7 +62,7 @@ class [[nodiscard]] TORCHTAP_API Recording {
 
  private:
   friend class Report;
-  explicit Recording(std::unique_ptr<detail::Attached> attached) noexcept;
+  explicit Repeat(std::unique_ptr<detail::Attached> attached) noexcept;
 
   std::unique_ptr<detail::Attached> attached_;
 };
@@ -79,10 +79,10 @@ class [[nodiscard]] TORCHTAP_API Recording {
 ///     std::cout << report;
 ///     report.save("insight.json");
 ///
-/// Results and gradients of the model are the same bits as without. A `torch::nn` model has hooks only while
-/// a recording lives; a TorchScript model keeps them until the report goes, because it is compiled with them.
-/// Modules that cannot be hooked in this program are measured as part of the module around them, and
-/// `Results::notes` names them.
+/// Measurements and gradients of the model are the same bits as without. A `torch::nn` model has hooks only
+/// while a recording lives; a TorchScript model keeps them until the report goes, because it is compiled with
+/// them. Modules that cannot be hooked in this program are measured as part of the module around them, and
+/// `Measurements::notes` names them.
 class TORCHTAP_API Report {
  public:
   /// For a model; it has to live as long as the report records.
@@ -100,11 +100,11 @@ class TORCHTAP_API Report {
   /// Begins a repeat: this thread's calls of the model count, and those of the threads that LibTorch starts
   /// for them. Throws `c10::ValueError` while another recording of this report lives, and as
   /// `operations::Scope` does.
-  Recording record();
+  Repeat record();
 
   /// What was measured so far; without any repeat, the modules and their parameters. Throws `c10::ValueError`
   /// while a repeat runs.
-  Results results() const;
+  Measurements results() const;
 
   /// Writes `results()` to a .json, .csv or .html file. Throws as `results` and `report::save` do.
   void save(const std::string& path) const { report::save(results(), path); }
@@ -112,7 +112,7 @@ class TORCHTAP_API Report {
   friend std::ostream& operator<<(std::ostream& out, const Report& report) { return out << report.results(); }
 
  private:
-  std::shared_ptr<detail::Session> session_;
+  std::shared_ptr<detail::MeasuredModel> session_;
 };
 
 }  // namespace torchtap::views::report

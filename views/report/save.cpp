@@ -1,4 +1,4 @@
-// Results in files.
+// Measurements in files.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void check_path(const std::string& path) {
                     "\" is a directory.");
 }
 
-void save(const Results& results, const std::string& path) {
+void save(const Measurements& results, const std::string& path) {
   const std::string extension = known_extension("report::save", path);
   const std::string text = extension == ".json"  ? json(results)
                            : extension == ".csv" ? csv(results)
@@ -53,7 +53,7 @@ void save(const Results& results, const std::string& path) {
   base::write_file("report::save", path, [&](std::ostream& file) { file << text; });
 }
 
-Results load(const std::string& path) {
+Measurements load(const std::string& path) {
   const auto file = base::InputFile::open("report::load", path);
   return detail::read_json(file.read_all(kLargest), "report::load: cannot read \"" + path + "\": ");
 }

@@ -4,23 +4,23 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/model/walk.hpp>
-#include <torchtap/views/trace/detail/recording.hpp>
+#include <torchtap/views/trace/detail/logged_pass.hpp>
 #include <torchtap/views/trace/log_forward_pass.hpp>
 #include <torchtap/views/trace/tracer.hpp>
 
 namespace torchtap::views::trace {
 
 Tracer::Tracer(torch::nn::Module& model, Options options)
-    : recording_(std::make_unique<detail::Recording>(std::move(options))) {
+    : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {
   recording_->attach(model::walk_modules(model));
 }
 
 Tracer::Tracer(const torch::jit::Module& model, Options options, const std::string& method)
-    : recording_(std::make_unique<detail::Recording>(std::move(options))) {
+    : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {
   recording_->attach(model::walk_modules(model, method));
 }
 
-Tracer::Tracer(Options options) : recording_(std::make_unique<detail::Recording>(std::move(options))) {}
+Tracer::Tracer(Options options) : recording_(std::make_unique<detail::LoggedPass>(std::move(options))) {}
 
 Tracer::~Tracer() {
   if (recording_ != nullptr) stop();
@@ -28,7 +28,7 @@ Tracer::~Tracer() {
 Tracer::Tracer(Tracer&&) noexcept = default;
 Tracer& Tracer::operator=(Tracer&&) noexcept = default;
 
-detail::Recording& Tracer::recording(const char* call) const {
+detail::LoggedPass& Tracer::recording(const char* call) const {
   TORCH_CHECK_VALUE(recording_ != nullptr, "trace::Tracer::", call,
                     ": this tracer was moved to another one; use that one.");
   return *recording_;

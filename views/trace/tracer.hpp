@@ -22,7 +22,7 @@ struct Module;
 namespace torchtap::views::trace {
 
 namespace detail {
-class Recording;
+class LoggedPass;
 }
 
 /// Logs every operation of this thread between `start` and `stop`:
@@ -71,9 +71,9 @@ class TORCHTAP_API Tracer {
   Options& options();
 
  private:
-  detail::Recording& recording(const char* call) const;
+  detail::LoggedPass& recording(const char* call) const;
 
-  std::unique_ptr<detail::Recording> recording_;
+  std::unique_ptr<detail::LoggedPass> recording_;
 };
 
 }  // namespace torchtap::views::trace

@@ -14,7 +14,7 @@ namespace torchtap::views::trace {
 /// What `History::validate` says of an operation.
 struct TORCHTAP_API Finding {
   enum class Kind {
-    /// Run again on the kept arguments, it gave other bits.
+    /// Repetition again on the kept arguments, it gave other bits.
     differs,
     /// It threw when run again.
     threw,

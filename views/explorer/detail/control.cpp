@@ -2,9 +2,9 @@
 #include <c10/util/Exception.h>
 
 #include <torchtap/base/rapidjson.hpp>
-#include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
 

@@ -33,7 +33,7 @@ bool ModeGraph::count(std::uint64_t hash) {
   return one.known;
 }
 
-void ModeGraph::add(const Pass& pass) {
+void ModeGraph::add(const CallSequence& pass) {
   ++forwards_;
   ++traced_;
   Shape& one = shape(pass.hash);

@@ -53,7 +53,7 @@ struct CallInfo {
 };
 
 /// What a forward did.
-struct Pass {
+struct CallSequence {
   std::uint64_t hash = 0;  // of the calls that began and ended, in order
   std::vector<std::int32_t> calls;
   std::set<Edge> edges;
@@ -65,7 +65,7 @@ class ModeGraph {
   /// A forward of which only the hash is known. False if its calls and edges are not known.
   bool count(std::uint64_t hash);
   /// A forward that was looked at.
-  void add(const Pass& pass);
+  void add(const CallSequence& pass);
 
   std::int64_t forwards() const noexcept { return forwards_; }
   std::int64_t traced() const noexcept { return traced_; }

@@ -21,8 +21,8 @@
 #include <torchtap/base/process.hpp>
 #include <torchtap/base/thread.hpp>
 #include <torchtap/views/explorer/detail/http_server.hpp>
-#include <torchtap/views/explorer/detail/notices.hpp>
 #include <torchtap/views/explorer/detail/site.hpp>
+#include <torchtap/views/explorer/detail/viewer_notices.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <torchtap/base/process.hpp>
-#include <torchtap/views/explorer/detail/answers.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 #include <torchtap/views/explorer/serve.hpp>
 
 namespace torchtap::views::explorer::detail {

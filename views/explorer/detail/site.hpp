@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include <torchtap/views/explorer/detail/answers.hpp>
 #include <torchtap/views/explorer/detail/guard.hpp>
+#include <torchtap/views/explorer/detail/page_answers.hpp>
 
 namespace torchtap::views::explorer::detail {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <torchtap/views/explorer/detail/session.hpp>
 #include <torchtap/views/explorer/detail/thread_forward.hpp>
+#include <torchtap/views/explorer/detail/watched_model.hpp>
 
 namespace torchtap::views::explorer::detail {
 
@@ -57,7 +57,7 @@ void ThreadForward::close_scopes_inside(const Forward& forward) {
   }
 }
 
-Forward& Session::forward_here() {
+Forward& WatchedModel::forward_here() {
   auto& here = ThreadForward::all();
   for (ThreadForward& one : here) {
     if (one.serial == serial_) return *one.forward;
@@ -70,7 +70,7 @@ Forward& Session::forward_here() {
 }
 
 /// In this thread; other threads do so when they run a model that is watched, or end.
-void Session::forget_forward() noexcept {
+void WatchedModel::forget_forward() noexcept {
   auto& here = ThreadForward::all();
   here.erase(std::remove_if(here.begin(), here.end(),
                             [this](const ThreadForward& one) { return one.serial == serial_; }),

@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-#include <torchtap/views/explorer/detail/forward.hpp>
+#include <torchtap/views/explorer/detail/watched_model_forward.hpp>
 
 namespace torchtap::views::explorer::detail {
 
 /// One model's forward in this thread.
 struct ThreadForward {
-  std::weak_ptr<Session> session;
+  std::weak_ptr<WatchedModel> session;
   std::uint64_t serial;
   std::unique_ptr<Forward> forward;
   std::unique_ptr<operations::Scope> left_open{};  // of a forward that ended in a backward

@@ -65,7 +65,7 @@ std::int64_t each(double seconds) {
 }
 
 /// The median time of a call in a report, with the modules inside and without.
-Results measure(Report& report, const std::function<void()>& call) {
+Measurements measure(Report& report, const std::function<void()>& call) {
   for (int repeat = 0; repeat < repeats; ++repeat) {
     const auto recording = report.record();
     call();
@@ -73,7 +73,7 @@ Results measure(Report& report, const std::function<void()>& call) {
   return report.results();
 }
 
-void calibrate_calls(const Results& results, Calibration& result) {
+void calibrate_calls(const Measurements& results, Calibration& result) {
   result.inside = each(results.root.children.at(0).forward.inclusive.median);
   result.around = each(results.root.forward.self.median);
 }
@@ -102,7 +102,7 @@ Calibration measure_all(bool scripted) {
   }
   std::sort(bare.begin(), bare.end());
   Report report(operations, plain().work(true));
-  const Results results = measure(report, [&] { operations.forward(x); });
+  const Measurements results = measure(report, [&] { operations.forward(x); });
   result.operation =
       each(results.root.forward.inclusive.median - static_cast<double>(bare[repeats / 2]) * 1e-9);
   return result;

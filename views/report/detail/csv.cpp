@@ -1,4 +1,4 @@
-// Results as CSV: the fields of JSON's "info", in columns.
+// Measurements as CSV: the fields of JSON's "info", in columns.
 #include <cmath>
 #include <cstdio>
 #include <locale>
@@ -111,7 +111,7 @@ void add_rows(const ModuleRow& row, std::string& text) {
 
 }  // namespace
 
-std::string csv(const Results& results) {
+std::string csv(const Measurements& results) {
   Cells titles(true);
   detail::Fields<ModuleRow>::visit(titles, results.root);
   std::string text = titles.text() + "\r\n";

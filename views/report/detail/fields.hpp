@@ -10,8 +10,8 @@
 
 #include <cstdint>
 
-#include <torchtap/views/report/detail/verdict.hpp>
-#include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/detail/non_finite_sentence.hpp>
+#include <torchtap/views/report/measurements.hpp>
 
 namespace torchtap::views::report::detail {
 
@@ -149,7 +149,7 @@ struct Fields<NotCounted> {
 
 /// What stands under "report", after the format; `root` is the document's structure.
 template <>
-struct Fields<Results> {
+struct Fields<Measurements> {
   template <class Visitor, class Self>
   static void visit(Visitor& visitor, Self& self) {
     visitor("repeats", self.repeats);

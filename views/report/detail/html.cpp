@@ -1,4 +1,4 @@
-// Results as a page for a browser: the page of views/report/page/ with the results as JSON in it.
+// Measurements as a page for a browser: the page of views/report/page/ with the results as JSON in it.
 #include <c10/util/Exception.h>
 
 #include <torchtap/views/report/detail/page.hpp>
@@ -31,7 +31,7 @@ std::string in_html(const std::string& json) {
 
 }  // namespace
 
-std::string html(const Results& results) {
+std::string html(const Measurements& results) {
   static const std::string marker = "<!--data-->";
   std::string page = detail::kPage;
   const std::size_t place = page.find(marker);

@@ -17,10 +17,10 @@ void add(Work& sum, const Work& work) {
 
 }  // namespace
 
-ThreadFrames& Ledger::thread() {
+ThreadCalls& Ledger::thread() {
   auto& slot = threads_[std::this_thread::get_id()];
   if (slot == nullptr) {
-    slot = std::make_unique<ThreadFrames>();
+    slot = std::make_unique<ThreadCalls>();
     slot->autograd_thread = autograd_thread_id();
   }
   return *slot;
@@ -67,7 +67,7 @@ void Ledger::set_phase(Phase next) {
 void Ledger::end() {
   set_phase(phase_);
   for (auto& entry : threads_) {
-    ThreadFrames& thread = *entry.second;
+    ThreadCalls& thread = *entry.second;
     while (!thread.frames.empty()) close(thread, thread.event);
     give_leftovers(thread);
   }
@@ -129,7 +129,7 @@ void Ledger::sum_up() {
 }
 
 /// The most that was held since the last event counts for the frames that were open.
-void Ledger::take_heap(Frame* frame) {
+void Ledger::take_heap(OpenCall* frame) {
   if (!watches_heap) return;
   heap_ = HeapWatch::read();
   phase_peak_ = std::max(phase_peak_, heap_.peak);
@@ -143,7 +143,7 @@ void Ledger::take_heap(Frame* frame) {
 }
 
 /// What was made since the last event belongs to the innermost call.
-void Ledger::cut_segment(ThreadFrames& thread) {
+void Ledger::cut_segment(ThreadCalls& thread) {
   const std::uint64_t now = at::sequence_number::peek();
   if (!thread.frames.empty() && thread.frames.back().call >= 0 && now > thread.sequence) {
     segments_[thread.autograd_thread].push_back({thread.sequence, now, thread.frames.back().call});
@@ -163,29 +163,29 @@ std::int64_t Ledger::call_of(std::uint64_t autograd_thread, std::uint64_t sequen
   return sequence < segment.end ? segment.call : -1;
 }
 
-void Ledger::enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, int depth) {
-  const auto ended = [&](const Frame& frame) {
+void Ledger::enter(ThreadCalls& thread, std::int64_t module, std::int64_t now, int depth) {
+  const auto ended = [&](const OpenCall& frame) {
     return !frame.node && nesting_.ended(static_cast<std::size_t>(frame.module), frame.depth,
                                          static_cast<std::size_t>(module), depth);
   };
   while (!thread.frames.empty() && ended(thread.frames.back())) close(thread, thread.event);
   cut_segment(thread);
-  Frame frame;
+  OpenCall frame;
   take_heap(&frame);
   frame.module = module;
   frame.depth = depth;
   tree[module].called = true;
   frame.call = static_cast<std::int64_t>(calls.size());
   frame.start = now;
-  const Frame* parent = current(thread);
+  const OpenCall* parent = current(thread);
   calls.push_back({parent == nullptr ? -1 : parent->call, module, tree[module].forward.calls_now++});
   thread.frames.push_back(frame);
   thread.event = now;
 }
 
-bool Ledger::leave(ThreadFrames& thread, std::int64_t module, std::int64_t now) {
-  const auto is_call = [&](const Frame& frame) { return !frame.node && frame.module == module; };
-  ThreadFrames* of = &thread;
+bool Ledger::leave(ThreadCalls& thread, std::int64_t module, std::int64_t now) {
+  const auto is_call = [&](const OpenCall& frame) { return !frame.node && frame.module == module; };
+  ThreadCalls* of = &thread;
   if (std::none_of(thread.frames.begin(), thread.frames.end(), is_call)) {
     // TorchScript may go on in another thread after it waited.
     const auto found = std::find_if(threads_.begin(), threads_.end(), [&](const auto& entry) {
@@ -201,16 +201,16 @@ bool Ledger::leave(ThreadFrames& thread, std::int64_t module, std::int64_t now) 
     close(*of, of->event);
   }
   if (of == &thread) cut_segment(thread);
-  const Frame frame = of->frames.back();
+  const OpenCall frame = of->frames.back();
   take_heap(nullptr);
   close_call(*of, frame, now);
   of->event = now;
   return true;
 }
 
-void Ledger::close(ThreadFrames& thread, std::int64_t now) {
+void Ledger::close(ThreadCalls& thread, std::int64_t now) {
   take_heap(nullptr);
-  const Frame frame = thread.frames.back();
+  const OpenCall frame = thread.frames.back();
   if (frame.node) {
     close_node(thread, frame, now);
   } else {
@@ -219,15 +219,15 @@ void Ledger::close(ThreadFrames& thread, std::int64_t now) {
   }
 }
 
-void Ledger::close_call(ThreadFrames& thread, const Frame& open, std::int64_t now) {
-  Frame frame = open;
+void Ledger::close_call(ThreadCalls& thread, const OpenCall& open, std::int64_t now) {
+  OpenCall frame = open;
   if (watches_heap) frame.peak = std::max(frame.peak, thread.frames.back().peak);
   thread.frames.pop_back();
   DirectionSums& sums = tree[frame.module].forward;
   const std::int64_t inclusive =
       std::max<std::int64_t>(now - frame.start - calibration.inside - frame.hooked, 0);
   const std::int64_t self = std::max<std::int64_t>(inclusive - frame.inside, 0);
-  const bool recursive = std::any_of(thread.frames.begin(), thread.frames.end(), [&](const Frame& around) {
+  const bool recursive = std::any_of(thread.frames.begin(), thread.frames.end(), [&](const OpenCall& around) {
     return !around.node && around.module == frame.module;
   });
   sums.self.now += self;
@@ -243,7 +243,7 @@ void Ledger::close_call(ThreadFrames& thread, const Frame& open, std::int64_t no
       sums.memory_now.allocations += heap_.allocations - frame.allocations;
     }
   }
-  Frame* const around = current(thread);
+  OpenCall* const around = current(thread);
   if (around == nullptr) return;
   if (!around->node) add(around->work, frame.work);
   if (thread.frames.empty()) return;  // it ran beside the frame of another thread
@@ -270,7 +270,7 @@ void Ledger::for_chain(std::int64_t module, std::int64_t call, Function&& functi
 
 /// Charges changes of memory between two nodes of autograd to the earlier one: autograd frees a node's saved
 /// tensors only after the node returns.
-void Ledger::give_leftovers(ThreadFrames& thread) {
+void Ledger::give_leftovers(ThreadCalls& thread) {
   if (!watches_heap || (thread.last_node_module < 0 && thread.last_node_call < 0)) return;
   const std::int64_t change = heap_.held - thread.last_node_held;
   for_chain(thread.last_node_module, thread.last_node_call,
@@ -278,10 +278,10 @@ void Ledger::give_leftovers(ThreadFrames& thread) {
   thread.last_node_module = thread.last_node_call = -1;
 }
 
-void Ledger::enter_node(ThreadFrames& thread, std::int64_t module, std::int64_t call, std::int64_t now) {
+void Ledger::enter_node(ThreadCalls& thread, std::int64_t module, std::int64_t call, std::int64_t now) {
   ran_backward = true;
   cut_segment(thread);
-  Frame frame;
+  OpenCall frame;
   take_heap(&frame);
   give_leftovers(thread);
   frame.node = frame.backward = true;
@@ -292,17 +292,17 @@ void Ledger::enter_node(ThreadFrames& thread, std::int64_t module, std::int64_t 
   thread.event = now;
 }
 
-void Ledger::leave_node(ThreadFrames& thread, std::int64_t now) {
+void Ledger::leave_node(ThreadCalls& thread, std::int64_t now) {
   while (!thread.frames.empty() && !thread.frames.back().node) close(thread, thread.event);
   if (thread.frames.empty()) return;
   cut_segment(thread);
   take_heap(nullptr);
-  const Frame frame = thread.frames.back();
+  const OpenCall frame = thread.frames.back();
   close_node(thread, frame, now);
   thread.event = now;
 }
 
-void Ledger::close_node(ThreadFrames& thread, const Frame& frame, std::int64_t now) {
+void Ledger::close_node(ThreadCalls& thread, const OpenCall& frame, std::int64_t now) {
   thread.frames.pop_back();
   const std::int64_t all = std::max<std::int64_t>(now - frame.start - frame.hooked, 0);
   const std::int64_t self = std::max<std::int64_t>(all - frame.inside, 0);
@@ -328,13 +328,13 @@ void Ledger::close_node(ThreadFrames& thread, const Frame& frame, std::int64_t n
   thread.last_node_call = frame.call;
   thread.last_node_held = heap_.held;
   if (thread.frames.empty()) return;
-  Frame& around = thread.frames.back();
+  OpenCall& around = thread.frames.back();
   around.inside += all;
   around.hooked += frame.hooked;
   around.peak = std::max(around.peak, frame.peak);
 }
 
-Frame* Ledger::current(ThreadFrames& thread) {
+OpenCall* Ledger::current(ThreadCalls& thread) {
   if (!thread.frames.empty()) return &thread.frames.back();
   if (std::this_thread::get_id() == owner_) return nullptr;
   // A thread that LibTorch started for the model: it belongs to the outermost module that runs.
@@ -343,13 +343,13 @@ Frame* Ledger::current(ThreadFrames& thread) {
   return &owner->second->frames.front();
 }
 
-bool Ledger::in_backward(ThreadFrames& thread) {
-  const Frame* frame = current(thread);
+bool Ledger::in_backward(ThreadCalls& thread) {
+  const OpenCall* frame = current(thread);
   return frame != nullptr ? frame->backward : phase_ == Phase::backward;
 }
 
-void Ledger::charge(ThreadFrames& thread, const Work& work) {
-  if (Frame* frame = current(thread); frame != nullptr) {
+void Ledger::charge(ThreadCalls& thread, const Work& work) {
+  if (OpenCall* frame = current(thread); frame != nullptr) {
     add(frame->work, work);
     add(frame->self_work, work);
   } else {
@@ -357,7 +357,7 @@ void Ledger::charge(ThreadFrames& thread, const Work& work) {
   }
 }
 
-void Ledger::charge_outside(ThreadFrames& thread, std::int64_t nanoseconds) {
+void Ledger::charge_outside(ThreadCalls& thread, std::int64_t nanoseconds) {
   if (current(thread) == nullptr) outside_nanoseconds[phase_ == Phase::backward ? 1 : 0] += nanoseconds;
 }
 

@@ -27,7 +27,7 @@ struct CallRecord {
   std::int64_t number;  // which call of the module in this repeat
 };
 
-struct Frame {
+struct OpenCall {
   std::int64_t module = -1;  // -1 for a node of autograd that belongs to none
   std::int64_t call = -1;    // index into calls; -1 for a parameter's node
   bool backward = false;
@@ -45,8 +45,8 @@ struct Segment {
   std::int64_t call;
 };
 
-struct ThreadFrames {
-  std::vector<Frame> frames;
+struct ThreadCalls {
+  std::vector<OpenCall> frames;
   std::int64_t own = 0;    // nanoseconds that torchtap took in this thread
   std::int64_t event = 0;  // when something was last seen, on the clock without `own`
   std::uint64_t sequence = 0;
@@ -88,37 +88,37 @@ class Ledger {
   /// Closes what is open, and adds the repeat to the sums.
   void end();
 
-  ThreadFrames& thread();
-  void enter(ThreadFrames& thread, std::int64_t module, std::int64_t now, int depth);
+  ThreadCalls& thread();
+  void enter(ThreadCalls& thread, std::int64_t module, std::int64_t now, int depth);
   /// Closes the innermost call of the module; false if none is open.
-  bool leave(ThreadFrames& thread, std::int64_t module, std::int64_t now);
-  void enter_node(ThreadFrames& thread, std::int64_t module, std::int64_t call, std::int64_t now);
-  void leave_node(ThreadFrames& thread, std::int64_t now);
+  bool leave(ThreadCalls& thread, std::int64_t module, std::int64_t now);
+  void enter_node(ThreadCalls& thread, std::int64_t module, std::int64_t call, std::int64_t now);
+  void leave_node(ThreadCalls& thread, std::int64_t now);
   /// Charges work to whoever runs in the thread.
-  void charge(ThreadFrames& thread, const Work& work);
+  void charge(ThreadCalls& thread, const Work& work);
   /// The time of an operation, for those that run in no module.
-  void charge_outside(ThreadFrames& thread, std::int64_t nanoseconds);
+  void charge_outside(ThreadCalls& thread, std::int64_t nanoseconds);
   /// The frame that an operation of the thread belongs to; null for none.
-  Frame* current(ThreadFrames& thread);
+  OpenCall* current(ThreadCalls& thread);
   /// The call whose forward made the node of autograd with this number; -1 if none did.
   std::int64_t call_of(std::uint64_t autograd_thread, std::uint64_t sequence) const;
-  bool in_backward(ThreadFrames& thread);
+  bool in_backward(ThreadCalls& thread);
 
  private:
   /// The most that was held since the last event counts for the frames that are open.
-  void take_heap(Frame* begins);
-  void cut_segment(ThreadFrames& thread);
+  void take_heap(OpenCall* begins);
+  void cut_segment(ThreadCalls& thread);
   /// Closes the innermost frame. A call that an exception ended takes until the last event.
-  void close(ThreadFrames& thread, std::int64_t now);
-  void close_call(ThreadFrames& thread, const Frame& frame, std::int64_t now);
-  void close_node(ThreadFrames& thread, const Frame& frame, std::int64_t now);
+  void close(ThreadCalls& thread, std::int64_t now);
+  void close_call(ThreadCalls& thread, const OpenCall& frame, std::int64_t now);
+  void close_node(ThreadCalls& thread, const OpenCall& frame, std::int64_t now);
   void sum_up();
-  void give_leftovers(ThreadFrames& thread);
+  void give_leftovers(ThreadCalls& thread);
   template <class Function>
   void for_chain(std::int64_t module, std::int64_t call, Function&& function);
 
   watch::Nesting nesting_;
-  std::unordered_map<std::thread::id, std::unique_ptr<ThreadFrames>> threads_;
+  std::unordered_map<std::thread::id, std::unique_ptr<ThreadCalls>> threads_;
   std::thread::id owner_;
   std::unordered_map<std::uint64_t, std::vector<Segment>> segments_;
   HeapState heap_, phase_heap_;

@@ -2,7 +2,7 @@
 
 // What looks wrong with modules.
 
-#include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/measurements.hpp>
 
 namespace torchtap::views::report::detail {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/measurements.hpp>
 
 namespace torchtap::views::report::detail {
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
+#include <torchtap/views/report/detail/non_finite_scan.hpp>
 #include <torchtap/views/report/detail/owners.hpp>
-#include <torchtap/views/report/detail/scan.hpp>
-#include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/measurements.hpp>
 #include <torchtap/views/watch/identity.hpp>
 #include <torchtap/views/watch/region.hpp>
 

@@ -1,4 +1,4 @@
-// Results from JSON. A document is not trusted: each field is checked before it is read.
+// Measurements from JSON. A document is not trusted: each field is checked before it is read.
 #include <c10/util/Exception.h>
 
 #include <cmath>
@@ -174,7 +174,7 @@ void read_module(const std::string& where, const std::string& place, const Value
 
 namespace detail {
 
-Results read_json(const std::string& text, const std::string& where) {
+Measurements read_json(const std::string& text, const std::string& where) {
   Document document;
   document.Parse<kFlags>(text.data(), text.size());
   TORCH_CHECK_VALUE(!document.HasParseError(), where, "it is not JSON, from byte ", document.GetErrorOffset(),
@@ -191,15 +191,15 @@ Results read_json(const std::string& text, const std::string& where) {
   report("format", format);
   const std::string unreadable = base::unreadable_format("format", format, kFormat);
   TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
-  Results results;
-  Fields<Results>::visit(report, results);
+  Measurements results;
+  Fields<Measurements>::visit(report, results);
   read_module(where, name, member.value, 0, results.root);
   return results;
 }
 
 }  // namespace detail
 
-Results from_json(const std::string& text) {
+Measurements from_json(const std::string& text) {
   return detail::read_json(text, "report::from_json: ");
 }
 

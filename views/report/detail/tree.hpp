@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <torchtap/model/walk.hpp>
-#include <torchtap/views/report/results.hpp>
+#include <torchtap/views/report/measurements.hpp>
 
 namespace torchtap::views::report::detail {
 

@@ -1,4 +1,4 @@
-// Results as JSON.
+// Measurements as JSON.
 #include <cmath>
 #include <type_traits>
 
@@ -58,14 +58,14 @@ class Writer {
     column("_bytes", [](const TensorInfo& tensor) { return tensor.bytes; });
   }
 
-  void module(const ModuleRow& row, const Results* results) {
+  void module(const ModuleRow& row, const Measurements* results) {
     json_.StartObject();
     if (results != nullptr) {
       json_.Key("report");
       json_.StartObject();
       (*this)("format", detail::kFormat);
       (*this)("torchtap", std::string(TORCHTAP_VERSION));
-      detail::Fields<Results>::visit(*this, *results);
+      detail::Fields<Measurements>::visit(*this, *results);
       json_.EndObject();
     }
     json_.Key("info");
@@ -129,7 +129,7 @@ class Writer {
 
 namespace detail {
 
-std::string write_json(const Results& results, bool ordered) {
+std::string write_json(const Measurements& results, bool ordered) {
   Buffer buffer;
   Json json(buffer);
   json.SetIndent(' ', ordered ? 0 : 1);
@@ -144,7 +144,7 @@ std::string write_json(const Results& results, bool ordered) {
 
 }  // namespace detail
 
-std::string json(const Results& results) {
+std::string json(const Measurements& results) {
   return detail::write_json(results, /*ordered=*/false);
 }
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <torchtap/views/trace/detail/choice.hpp>
+#include <torchtap/views/trace/detail/boxes.hpp>
 #include <torchtap/views/trace/detail/picture.hpp>
 
 namespace torchtap::views::trace::detail {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <torchtap/views/trace/detail/layers.hpp>
-#include <torchtap/views/trace/detail/runs.hpp>
+#include <torchtap/views/trace/detail/repetitions.hpp>
 
 namespace torchtap::views::trace::detail {
 namespace {
@@ -150,7 +150,7 @@ class Layers {
     }
     std::vector<std::size_t> first(left.size());  // an earlier pass of the same layer, or itself
     for (std::size_t i = 0; i < first.size(); ++i) first[i] = i;
-    for (const Run& run : runs(functions)) {
+    for (const Repetition& run : runs(functions)) {
       std::vector<std::size_t> reach(run.end - run.begin, 0);
       for (std::size_t period = run.period;
            period <= kMultiples * run.period && 2 * period <= run.end - run.begin; period += run.period) {
@@ -171,7 +171,7 @@ class Layers {
 
   /// Joins the stretches of a run in which at least one period repeats the one before it, references
   /// included. Returns whether that is the whole run.
-  bool join_run(const std::vector<std::size_t>& left, const Run& run, std::size_t period,
+  bool join_run(const std::vector<std::size_t>& left, const Repetition& run, std::size_t period,
                 std::vector<std::size_t>& first, std::vector<std::size_t>& reach) const {
     std::size_t begin = run.begin + period;
     for (std::size_t i = begin; i <= run.end; ++i) {

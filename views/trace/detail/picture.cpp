@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <torchtap/views/trace/detail/appearance.hpp>
-#include <torchtap/views/trace/detail/choice.hpp>
+#include <torchtap/views/trace/detail/boxes.hpp>
 #include <torchtap/views/trace/detail/picture.hpp>
 
 namespace torchtap::views::trace::detail {
@@ -210,7 +210,7 @@ class Painter {
 
   const History& history_;
   const DrawOptions& options_;
-  const Choice choice_;
+  const Boxes choice_;
   const Appearance appearance_;
   std::map<std::pair<std::int64_t, std::string>, std::int64_t> frames_;
   std::unordered_map<std::string, std::size_t> boxes_;

@@ -1,0 +1,296 @@
+#include "launcher_summary.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/staging.hpp>
+#include <torchtap/storage/detail/recording_files.hpp>
+
+#include "executable.hpp"
+
+namespace torchtap::preload {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string counted(std::int64_t number, const std::string& word) {
+  return std::to_string(number) + " " + word + (number == 1 ? "" : "s");
+}
+
+/// "Conv2d, Linear and 3 more"
+std::string listed(const std::vector<std::string>& names, std::size_t most = 5) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
+  return text;
+}
+
+std::string listed(const std::set<std::string>& names) {
+  return listed(std::vector<std::string>(names.begin(), names.end()));
+}
+
+std::string clock_time(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  ::localtime_r(&time, &parts);
+  char text[16];
+  std::strftime(text, sizeof(text), "%H:%M:%S", &parts);
+  return text;
+}
+
+bool runs(const Report& report) {
+  return !report.ended && (::kill(static_cast<pid_t>(report.process), 0) == 0 || errno == EPERM);
+}
+
+bool move_recording(const std::string& from, const std::string& to, bool overwrite) {
+  std::error_code error;
+  if (!fs::exists(to, error) || fs::is_empty(to, error)) {
+    fs::rename(from, to, error);
+    return !error;
+  }
+  if (!overwrite) return false;
+  if (!fs::is_directory(to, error)) {  // a report
+    fs::rename(from, to, error);
+    return !error;
+  }
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    base::remove_folder(from, storage::detail::is_recording_file);
+    return true;
+  }
+#endif
+  return false;
+}
+
+struct Seen {
+  bool uses_torch = false, uses_python = false;
+  std::set<std::string> ran_types, ran_paths, on_stack, compiled_in;
+
+  explicit Seen(const std::vector<Report>& reports) {
+    for (const auto& report : reports) {
+      uses_torch = uses_torch || report.uses_torch;
+      uses_python = uses_python || (report.uses_torch && report.uses_python);
+      ran_types.insert(report.ran_types.begin(), report.ran_types.end());
+      ran_paths.insert(report.ran_paths.begin(), report.ran_paths.end());
+      on_stack.insert(report.on_stack.begin(), report.on_stack.end());
+      compiled_in.insert(report.compiled_in.begin(), report.compiled_in.end());
+    }
+  }
+};
+
+std::vector<std::string> nearest(const std::string& wanted, const std::set<std::string>& names) {
+  return base::nearest(wanted, std::vector<std::string>(names.begin(), names.end()));
+}
+
+/// "is called 'fc*' and has a type like 'Linear'".
+std::string asked_for(const tools::Which& which) {
+  std::string text;
+  const auto ask = [&](const std::string& what, const std::string& pattern) {
+    if (!pattern.empty()) text += (text.empty() ? "" : " and ") + what + " '" + pattern + "'";
+  };
+  const auto joined = [](const std::vector<std::string>& globs) {
+    std::string list;
+    for (const auto& glob : globs) list += (list.empty() ? "" : ",") + glob;
+    return list;
+  };
+  ask("is called", joined(which.names));
+  ask("has a type like", which.types);
+  ask("is not called", joined(which.not_names));
+  ask("has no type like", which.not_types);
+  return text.empty() ? "could be recorded" : text;
+}
+
+std::string nearest_to(const tools::Which& which, const Seen& seen) {
+  if (!which.names.empty()) {
+    return "the nearest are " + base::quoted(nearest(which.names.front(), seen.ran_paths));
+  }
+  if (!which.types.empty()) return "the nearest are " + listed(nearest(which.types, seen.ran_types));
+  return "there were " + listed(seen.ran_types);
+}
+
+/// "3 samples of 2 modules"
+std::string contents(const Report& report, const Config& config) {
+  if (config.mode == "trace") return counted(report.samples, "tensor");
+  if (config.mode == "report") return counted(report.samples, "repeat");
+  if (config.mode == "explore")
+    return counted(report.samples, "step") + " of " + counted(report.modules, "model");
+  return counted(report.samples, "sample") + " of " + counted(report.modules, "module");
+}
+
+/// "was killed by signal 9 (Killed)"; empty if it was not.
+std::string killed(const Ended& program) {
+  if (!WIFSIGNALED(program.status)) return {};
+  const int number = WTERMSIG(program.status);
+  return "was killed by signal " + std::to_string(number) + " (" + ::strsignal(number) + ")";
+}
+
+/// Why torchtap was loaded into no process.
+std::string not_loaded(const Ended& program, const std::string& file) {
+  const std::string obstacle = obstacle_of(file);
+  if (!obstacle.empty()) return "torchtap could not be loaded into the program: " + obstacle + ".";
+  if (const std::string how = killed(program); !how.empty()) {
+    return "the program " + how + " before torchtap was loaded into it.";
+  }
+  return "torchtap could not be loaded into the program; it, or the dynamic loader, may say above why.";
+}
+
+/// A process that told no end, and was not seen to be killed: it ran another program, without torchtap; null
+/// if there is none.
+const Report* lost(const std::vector<Report>& reports, const Ended& program) {
+  for (const auto& report : reports) {
+    const bool was_killed = report.process == program.process && WIFSIGNALED(program.status);
+    if (!report.ended && !was_killed && !runs(report)) return &report;
+  }
+  return nullptr;
+}
+
+/// The reasons why there is no recording.
+std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
+                                 const Ended& program, const std::string& file) {
+  const std::string nothing = "nothing was recorded: ";
+  if (reports.empty()) return {nothing + not_loaded(program, file)};
+  const Seen seen(reports);
+  std::vector<std::string> lines;
+  if ((config.mode == "report" || config.mode == "explore") && !seen.ran_types.empty()) {
+    lines.push_back(
+        nothing + "no module that ran (" + listed(seen.ran_types) +
+        ") belongs to a model that the program set to train or eval, or asked for its parameters.");
+  } else if (!seen.ran_types.empty()) {
+    lines.push_back(nothing + "no module that ran " + asked_for(config.which) + "; " +
+                    nearest_to(config.which, seen) + ".");
+  }
+  if (!seen.on_stack.empty()) {
+    lines.push_back(
+        nothing + "the modules that were called (" + listed(seen.on_stack) +
+        ") are plain variables, which may be destroyed at any moment; only modules in a holder, like "
+        "torch::nn::Linear, or a shared pointer can be recorded.");
+  }
+  if (!lines.empty()) return lines;
+  const std::string how = killed(program);
+  const Report* const other = lost(reports, program);
+  const bool itself = other != nullptr && other->process == program.process;
+  if (other != nullptr && (itself || !seen.uses_torch)) {
+    return {
+        nothing + "process " + std::to_string(other->process) + " (" + other->program + ") " +
+        (itself ? "ran" : "was killed, or ran") +
+        " another program, into which torchtap was not loaded: LD_PRELOAD was taken from it, as env -i, env "
+        "LD_PRELOAD=… and sudo do, or it is statically linked. Put what changes the environment in front: "
+        "env … "
+        "torchtap preload … -- PROGRAM; libraries in LD_PRELOAD are kept."};
+  }
+  if (!seen.compiled_in.empty()) {
+    const std::string modules = listed(seen.compiled_in);
+    return {nothing +
+            (how.empty()
+                 ? "the program's modules (" + modules +
+                       ") are compiled into it and called none of LibTorch's; build it with "
+                       "torchtap::transparent to record it."
+                 : "the program " + how + " before any module that can be seen was called; its own (" +
+                       modules +
+                       ") are compiled into it, and are seen if it is built with torchtap::transparent.")};
+  }
+  if (!how.empty()) return {nothing + "the program " + how + " before there was anything to record."};
+  if (!seen.uses_torch) return {nothing + "the program does not use LibTorch as a shared library."};
+  return {nothing + "the program uses LibTorch, but called none of its modules" +
+          (seen.uses_python
+               ? ": torch.nn of Python is written in Python; what Python programs run as TorchScript is "
+                 "seen."
+               : ".")};
+}
+
+}  // namespace
+
+void settle(std::vector<Report>& reports, const Config& config) {
+  if (config.save.empty()) return;
+  Report* only = nullptr;
+  for (auto& report : reports) {
+    if (!report.attached) continue;
+    if (only != nullptr || report.directory.empty() || report.directory == config.save || runs(report))
+      return;
+    only = &report;
+  }
+  if (only != nullptr && move_recording(only->directory, config.save, config.overwrite)) {
+    only->directory = config.save;
+  }
+}
+
+std::vector<std::string> summarize(const std::vector<Report>& reports, const Config& config,
+                                   const std::string& shown, const Ended& program, const std::string& file) {
+  const auto show = [&](const std::string& directory) {
+    return directory.compare(0, config.save.size(), config.save) == 0
+               ? shown + directory.substr(config.save.size())
+               : directory;
+  };
+  std::vector<std::string> lines, directories;
+  bool any = false;
+  for (const auto& report : reports) {
+    const bool itself = report.process == program.process;
+    const std::string who = "process " + std::to_string(report.process) + " (" + report.program + ")";
+    for (const auto& note : report.notes) lines.push_back(itself ? note : who + ": " + note);
+    if (!report.attached) continue;
+    any = true;
+    if (!report.directory.empty()) directories.push_back(show(report.directory));
+    if (!report.stream.empty()) lines.push_back(who + " published as \"" + report.stream + "\".");
+    if (config.save.empty()) continue;  // nothing was to be saved
+    if (report.ended) {
+      if (report.directory.empty()) continue;  // a note gives the reason
+      const bool as_asked = itself && report.directory == config.save;
+      if (!as_asked || report.samples != 0) {
+        lines.push_back((as_asked ? "" : who + " ") +
+                        (config.mode == "trace"    ? "logged "
+                         : config.mode == "report" ? "measured "
+                                                   : "recorded ") +
+                        contents(report, config) + ": " + show(report.directory));
+      }
+      if (report.samples == 0) {
+        lines.push_back(show(report.directory) + " has no samples: modules were called, but " +
+                        (config.what.compare(0, 4, "grad") == 0 ? "no gradient reached them."
+                                                                : "none of them returned."));
+      }
+      continue;
+    }
+    if (!itself && runs(report)) {
+      lines.push_back(who +
+                      (config.mode == "explore"
+                           ? " is still running and goes on with its run: "
+                           : " is still running and saves its recording when it ends: ") +
+                      show(report.directory.empty() ? config.save + "-" + std::to_string(report.process)
+                                                    : report.directory));
+      continue;
+    }
+    std::string how = itself ? "the program " + killed(program) : who + " ended";
+    if (itself && !WIFSIGNALED(program.status)) how += "ended";
+    if (config.mode == "explore") {
+      lines.push_back(how + ": " + show(report.directory) + " has the run as far as it was written.");
+      continue;
+    }
+    lines.push_back(
+        how + " and could not save what it had recorded: " +
+        (report.directory.empty()
+             ? std::string("it is lost.") +
+                   (config.mode == "trace" ? "" : " --interval SECONDS saves it at intervals.")
+             : show(report.directory) + (config.mode == "report" ? " has the report" : " has the recording") +
+                   " as of " + clock_time(report.saved_at) + ", " + contents(report, config) + "."));
+  }
+  if (directories.size() > 1 && config.mode == "record") {
+    std::string all;
+    for (const auto& directory : directories) all += " " + directory;
+    lines.push_back("recordings of the same modules can be merged: torchtap merge" + all + " --save " +
+                    shown + "-all");
+  }
+  if (!any) {
+    const auto why = reasons(reports, config, program, file);
+    lines.insert(lines.end(), why.begin(), why.end());
+  }
+  return lines;
+}
+
+}  // namespace torchtap::preload

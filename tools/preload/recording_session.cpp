@@ -1,0 +1,430 @@
+#include "recording_session.hpp"
+
+#include <torch/csrc/jit/api/module.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/model/detail/interposed.hpp>
+#include <torchtap/model/detail/node.hpp>
+#include <torchtap/model/detail/script.hpp>
+#include <torchtap/selectors/selectors.hpp>
+
+#include "../called_methods.hpp"
+#include "../message.hpp"
+#include "../recorder_options.hpp"
+#include "agent.hpp"
+#include "linked_libraries.hpp"
+
+namespace torchtap::preload {
+namespace {
+
+namespace fs = std::filesystem;
+using torch::nn::Module;
+
+constexpr std::size_t kMostPaths = 1000;
+constexpr std::size_t kMostInTurn = 64;
+
+/// Distinguishes a module that was created anew from another of its type by the shapes of its own parameters.
+std::string kind_of(const Module& module, const std::string& type) {
+  std::string kind = type;
+  for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
+    kind += c10::str(" ", parameter.key(), parameter.value().sizes());
+  }
+  return kind;
+}
+
+/// The same for one of TorchScript, recorded by the module's method.
+std::string kind_of(const model::ModuleRef& module) {
+  std::string kind = module.qualified_type() + "." + module.method();
+  for (const auto& parameter : module.script().named_parameters(/*recurse=*/false)) {
+    kind += c10::str(" ", parameter.name, parameter.value.sizes());
+  }
+  return kind;
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return tools::message_of(known);
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
+
+std::string named(const std::string& path) {
+  return path.empty() ? std::string("the model itself") : "\"" + path + "\"";
+}
+
+}  // namespace
+
+Session::Session(const Config& config, Session* parent)
+    : config_(config),
+      process_(::getpid()),
+      serial_(generation()),
+      selector_(tools::selector_of(config.which, {})),
+      models_({[] { return std::make_shared<FoundModel>(); },
+               [this](const model::ModuleRef& module) {
+                 const bool seen =
+                     model::detail::doors_of(module).interposed != model::detail::Interposed::no;
+                 // Noted so that missing modules are reported.
+                 if (!seen && module.has_forward() && selector_(module)) {
+                   compiled_in_[module.type()].insert(module.path());
+                 }
+                 return seen;
+               },
+               [this](const std::string& text) { note(text); }, "recorded", /*most=*/SIZE_MAX}) {
+  if (parent != nullptr) {
+    parent->recorder_->detach();
+    models_.inherit(parent->models_);
+    compiled_in_ = parent->compiled_in_;
+  }
+  recorders::Options options;
+  if (!config_.reduce.empty()) {
+    options.reduction(tools::make_reduction(config_.reduce, config_.over, config_.elementwise));
+  }
+  if (!config_.stream.empty()) {
+    streaming_ = std::make_shared<Streaming>(config_.stream, config_.stream_memory << 20,
+                                             [this](std::string text) { note(std::move(text)); });
+    options.stream(streaming_).device(at::kCPU);
+  }
+  options.on_error([this](const std::string& path, const std::exception_ptr& error) { fail(path, error); });
+  // In a child, hooks of the parent's session remain until they are detached. They must not touch its locks.
+  options.condition([serial = serial_] { return serial == generation(); });
+  recorder_ = tools::make_recorder(config_.what, std::move(options));
+  report_.process = process_;
+  report_.program = program_name();
+  const Report earlier = read_report(config_.reports, process_);
+  owns_directory_ = process_ == config_.process && !earlier.attached;
+  if (earlier.attached && !earlier.ended) {
+    notes_.push_back("the process became another program (exec) while being recorded;  " +
+                     (earlier.directory.empty() ? "what it had recorded before is lost."
+                                                : "what it had recorded before is in " + earlier.directory +
+                                                      " as far as it was saved."));
+  }
+  if (process_ == config_.process) tell(false);
+}
+
+void Session::learn(const Module& root) {
+  const std::unique_lock lock(mutex_);
+  models_.let_go([](FoundModel&) { return true; });
+  models_.found(root);
+}
+
+bool Session::meet(Module& module) {
+  const auto keep = module.weak_from_this().lock();
+  if (keep == nullptr) return meet_on_stack(module);
+  Trail& trail = Trail::here(serial_);
+  {
+    const std::shared_lock lock(mutex_);
+    const auto known = met_.find(&module);
+    if (known != met_.end() && !known->second.owner.expired()) {
+      trail.follow(known->second.slot, keep);
+      return false;
+    }
+  }
+  const auto* calls = model::detail::interposed_calls();
+  if (calls == nullptr || !calls->cover(module)) return false;
+  auto node = std::make_shared<model::detail::Node>();
+  node->identity = node->module = &module;
+  node->keep = keep;
+  node->type = model::pretty_type_name(module);
+  node->leaf = module.children().empty();
+  node->doors.interposed = model::detail::Interposed::symbol;
+  const std::string kind = kind_of(module, node->type);
+
+  const std::unique_lock lock(mutex_);
+  if (done_) return false;
+  const auto known = met_.find(&module);
+  if (known != met_.end() && !known->second.owner.expired()) return false;  // another thread was faster
+  const model::ModuleRef* const place = models_.place_of(module);
+  const bool placed = place != nullptr;
+  if (placed) {
+    node->path = place->path();
+    node->aliases = place->aliases();
+  }
+  std::int64_t position =
+      placed ? first_free(slots_of_[kind + "\n" + node->path], 0) : find_slot(kind, trail);
+  const bool is_new = position < 0, is_first = slots_.empty();
+  if (is_new) {
+    position = static_cast<std::int64_t>(slots_.size());
+    slots_.emplace_back();
+    const std::string number = placed ? "" : std::to_string(numbers_[node->type]++);
+    slots_.back().path = placed ? node->path : node->type + "#" + number;
+    slots_of_[placed ? kind + "\n" + node->path : c10::str(kind, "\n#", trail.anchor())].push_back(position);
+  }
+  Slot& slot = slots_[static_cast<std::size_t>(position)];
+  if (!placed) node->path = slot.path;
+  if (!is_new && slot.module != &module) {
+    // Its former module is gone; another one may have that address by now.
+    const auto former = met_.find(slot.module);
+    if (former != met_.end() && former->second.slot == position) met_.erase(former);
+  }
+  slot.module = &module;
+  slot.is_free = [owner = module.weak_from_this()] { return owner.expired(); };
+  met_[&module] = {keep, position};
+  trail.follow(position, keep);
+  const model::ModuleRef ref = model::detail::Access::make(node);
+  note_ran(ref);
+  if (!is_new) {
+    if (slot.index >= 0) recorder_->replace(slot.index, ref);
+    return false;
+  }
+  if (!selector_(ref) || !has_room(ref, attached_)) return is_first;
+  recorder_->attach({ref});
+  slot.index = static_cast<std::int64_t>(attached_++);
+  return is_first || slot.index == 0;
+}
+
+bool Session::meet(const torch::jit::Method& method) {
+  // "forward" includes the copies that tracing makes of it.
+  const std::string name = model::detail::implements(method.name(), "forward") ? "forward" : method.name();
+  const torch::jit::Module root = method.owner();
+  {
+    const std::shared_lock lock(mutex_);
+    const auto known = met_scripts_.find({root._ivalue().get(), name});
+    if (known != met_scripts_.end() && known->second.called) return false;
+  }
+  const std::vector<model::ModuleRef> modules = tools::find_methods(root, name, name).modules;
+  const selectors::Selector selector = tools::selector_of(config_.which, modules);
+
+  const std::unique_lock lock(mutex_);
+  if (done_) return false;
+  const bool is_first = slots_.empty();
+  for (auto known = met_scripts_.begin(); known != met_scripts_.end();) {
+    known = known->second.owner.expired() ? met_scripts_.erase(known) : std::next(known);
+  }
+  hooks::DeferredCompile batch;
+  const Script life(root._ivalue());
+  std::vector<model::ModuleRef> fresh;
+  std::vector<std::size_t> positions;
+  for (const model::ModuleRef& module : modules) {
+    if (!module.has_forward()) continue;
+    const auto object = module.script()._ivalue();
+    const Script own(object);
+    const auto [known, is_unknown] =
+        met_scripts_.try_emplace({object.get(), module.method()}, KnownScript{own});
+    known->second.called = known->second.called || module == module.root();
+    if (!is_unknown) continue;
+    note_ran(module);
+    auto& same = slots_of_[kind_of(module) + "\n" + module.path()];
+    std::int64_t position = first_free(same, 0);
+    const bool is_new = position < 0;
+    if (is_new) {
+      position = static_cast<std::int64_t>(slots_.size());
+      same.push_back(position);
+      slots_.emplace_back().path = module.path();
+    }
+    Slot& slot = slots_[static_cast<std::size_t>(position)];
+    if (!is_new) {
+      const auto former = met_scripts_.find(slot.script);
+      if (former != met_scripts_.end() && former->second.slot == position) met_scripts_.erase(former);
+    }
+    known->second.slot = position;
+    slot.script = known->first;
+    // A weak pointer to the root keeps its parts, though not the root itself, alive.
+    slot.is_free = [own, life] { return own.expired() || life.expired(); };
+    if (!is_new) {
+      if (slot.index >= 0) recorder_->replace(slot.index, module);
+    } else if (selector(module) && has_room(module, attached_ + fresh.size())) {
+      fresh.push_back(module);
+      positions.push_back(static_cast<std::size_t>(position));
+    }
+  }
+  const bool is_first_attached = attached_ == 0 && !fresh.empty();
+  if (!fresh.empty()) recorder_->attach(fresh);
+  for (const std::size_t position : positions)
+    slots_[position].index = static_cast<std::int64_t>(attached_++);
+  batch.commit();
+  return is_first || is_first_attached;
+}
+
+void Session::note_ran(const model::ModuleRef& module) {
+  report_.ran_types.insert(module.type());
+  if (report_.ran_paths.size() < kMostPaths) report_.ran_paths.insert(module.path());
+}
+
+/// Whether one more can be attached. Counts the module as left out if not.
+bool Session::has_room(const model::ModuleRef& module, std::size_t attached) {
+  if (attached < kMost) return true;
+  ++left_out_[module.type()];
+  return false;
+}
+
+// Without a shared_ptr we cannot detect that another module reuses this address.
+bool Session::meet_on_stack(const Module& module) {
+  const std::type_index type = typeid(module);
+  {
+    const std::shared_lock lock(mutex_);
+    if (on_stack_.count(type) != 0) return false;
+  }
+  const std::unique_lock lock(mutex_);
+  report_.on_stack.insert(model::pretty_type_name(module));
+  return on_stack_.insert(type).second;
+}
+
+/// The first of these slots, from the one at `from` on, whose module is gone; -1 if there is none.
+std::int64_t Session::first_free(const std::vector<std::int64_t>& slots, std::size_t from) const {
+  const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(std::min(from, slots.size()));
+  const auto found = std::find_if(begin, slots.end(), [this](std::int64_t position) {
+    return slots_[static_cast<std::size_t>(position)].is_free();
+  });
+  return found == slots.end() ? std::int64_t{-1} : *found;
+}
+
+/// The slot of a module outside of models that was created anew: one whose module is gone, was of the same
+/// kind, and was called after the same module. -1 if there is none.
+std::int64_t Session::find_slot(const std::string& kind, Trail& trail) {
+  const std::int64_t anchor = trail.anchor();
+  auto& here = slots_of_[c10::str(kind, "\n#", anchor)];
+  const std::size_t turn = trail.count(kind);
+  if (const auto found = first_free(here, std::min(turn, kMostInTurn - 1)); found >= 0) return found;
+  if (here.size() >= kMostInTurn) {
+    if (const auto found = first_free(here, 0); found >= 0) return found;
+  }
+  if (anchor == Trail::kNowhere) return -1;
+  // In the first forward the first module has no anchor; in the second it has one.
+  auto& unanchored = slots_of_[c10::str(kind, "\n#", Trail::kNowhere)];
+  const std::int64_t position = first_free(unanchored, 0);
+  if (position < 0) return -1;
+  unanchored.erase(std::find(unanchored.begin(), unanchored.end(), position));
+  slots_of_[c10::str(kind, "\n#", anchor)].push_back(position);
+  return position;
+}
+
+void Session::note(std::string text) {
+  const std::lock_guard lock(notes_mutex_);
+  if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(std::move(text));
+}
+
+void Session::fail(const std::string& path, const std::exception_ptr& error) {
+  const std::lock_guard lock(notes_mutex_);
+  if (errors_.count(path) == 0) errors_[path] = text_of(error);
+}
+
+void Session::snapshot() noexcept {
+  const std::lock_guard saving(saving_);
+  if (done_ || config_.save.empty()) return;
+  try {
+    std::vector<storage::Entry> entries;
+    {
+      const std::shared_lock lock(mutex_);
+      if (recorder_->empty()) return;
+      entries = recorder_->entries();
+    }
+    save(entries);
+  } catch (...) {
+    note("an intermediate save of the recording failed: " + text_of(std::current_exception()));
+  }
+  tell(false);
+}
+
+void Session::finish() noexcept {
+  const std::lock_guard saving(saving_);
+  if (done_.exchange(true)) return;
+  try {
+    std::vector<storage::Entry> entries;
+    {
+      const std::unique_lock lock(mutex_);
+      recorder_->detach();
+      if (streaming_ != nullptr) {
+        streaming_->end();
+        report_.stream = streaming_->name();
+        report_.samples = recorder_->samples();
+      }
+      if (!recorder_->empty() && !config_.save.empty()) entries = recorder_->entries();
+    }
+    if (!entries.empty()) save(entries);
+  } catch (...) {
+    note("the recording could not be saved: " + text_of(std::current_exception()));
+  }
+  try {
+    tell(true);
+  } catch (...) {  // out of memory at the very end
+  }
+}
+
+void Session::save(const std::vector<storage::Entry>& entries) {
+  bool overwrite = true;
+  std::string directory = directory_;
+  if (directory.empty()) {
+    overwrite = owns_directory_ && config_.overwrite;
+    directory = config_.save;
+    if (!owns_directory_) {
+      const std::string base = config_.save + "-" + std::to_string(process_);
+      directory = base;
+      for (int i = 2; fs::exists(directory); ++i) directory = base + "-" + std::to_string(i);
+    }
+  }
+  storage::save(directory, entries, storage::SaveOptions().mkdir(true).overwrite(overwrite));
+  directory_ = directory;
+  const std::unique_lock lock(mutex_);
+  report_.directory = directory;
+  report_.saved_at = std::time(nullptr);
+  report_.samples = report_.modules = 0;
+  for (const auto& entry : entries) {
+    report_.samples += entry.samples;
+    report_.modules += entry.samples > 0 ? 1 : 0;
+  }
+}
+
+/// Names the types that most of the modules have.
+std::string Session::compiled_in_note() const {
+  constexpr std::size_t kMostTypes = 6;
+  std::vector<const std::pair<const std::string, std::set<std::string>>*> types;
+  std::size_t modules = 0;
+  for (const auto& entry : compiled_in_) {
+    types.push_back(&entry);
+    modules += entry.second.size();
+  }
+  std::stable_sort(types.begin(), types.end(),
+                   [](const auto* a, const auto* b) { return a->second.size() > b->second.size(); });
+  std::string list;
+  for (std::size_t i = 0; i < std::min(types.size(), kMostTypes); ++i) {
+    const auto& [type, paths] = *types[i];
+    // The last one is not the root, unless there is no other.
+    list += c10::str(list.empty() ? "" : ", ", paths.size(), " ", type, " (", named(*paths.rbegin()),
+                     paths.size() > 1 ? ", …)" : ")");
+  }
+  if (types.size() > kMostTypes) list += c10::str(" and ", types.size() - kMostTypes, " other types");
+  return c10::str("not recorded, as their forward is compiled into the program: ", modules,
+                  modules == 1 ? " module: " : " modules: ", list, ".");
+}
+
+std::vector<std::string> Session::notes() {
+  std::vector<std::string> lines;
+  if (!compiled_in_.empty()) lines.push_back(compiled_in_note());
+  for (const auto& [type, count] : left_out_) {
+    lines.push_back(c10::str("not recorded: ", count, " modules of type ", type, " that were called after ",
+                             kMost, " others; choose fewer by --types or --names."));
+  }
+  const std::lock_guard lock(notes_mutex_);
+  for (const auto& [path, text] : errors_) {
+    lines.push_back("not all of \"" + path + "\" was recorded: " + text);
+  }
+  lines.insert(lines.end(), notes_.begin(), notes_.end());
+  return lines;
+}
+
+void Session::tell(bool ended) {
+  Report report;
+  {
+    const std::shared_lock lock(mutex_);
+    report = report_;
+    report.attached = attached();
+    for (const auto& entry : compiled_in_) report.compiled_in.insert(entry.first);
+    report.notes = notes();
+  }
+  preload::tell(report, config_.reports, ended);
+}
+
+void Session::begin() {
+  tell(false);
+  if (streaming_ != nullptr) streaming_->wait_for(config_.readers);
+}
+
+}  // namespace torchtap::preload

@@ -1,0 +1,113 @@
+// Attaching and letting go.
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include <torchtap/views/report/detail/calibrate.hpp>
+#include <torchtap/views/report/detail/measured_model.hpp>
+
+namespace torchtap::views::report::detail {
+namespace {
+
+/// Says whose gradient comes, right before it is accumulated: the record function does not.
+class OwnerHook final : public torch::autograd::FunctionPreHook {
+ public:
+  OwnerHook(std::weak_ptr<MeasuredModel> session, std::int64_t module)
+      : session_(std::move(session)), module_(module) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    if (const auto session = session_.lock()) session->parameter_comes(module_);
+    return gradients;
+  }
+
+ private:
+  std::weak_ptr<MeasuredModel> session_;
+  std::int64_t module_;
+};
+
+}  // namespace
+
+struct Attached::Watched {
+  watch::NodePtr node;
+  torch::autograd::FunctionPreHook* hook;
+};
+
+Attached::Attached(std::shared_ptr<MeasuredModel> of) : session(std::move(of)) {
+  try {
+    attach();
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+Attached::~Attached() {
+  release();
+}
+
+void Attached::attach() {
+  MeasuredModel& s = *session;
+  if (s.scripted) {
+    if (s.script_handles.empty()) s.script_handles = s.attach_all();
+  } else {
+    handles_ = s.attach_all();
+  }
+  if (!s.options.clock()) s.ledger_.calibration = calibration(s.scripted);
+  watch_parameters();
+  if (s.options.memory()) {
+    bool other_devices = false;
+    for (const TreeNode& node : s.ledger_.tree) {
+      other_devices = other_devices || std::any_of(node.held.begin(), node.held.end(), [](const Held& held) {
+                        return !held.tensor.device().is_cpu();
+                      });
+    }
+    heap_ = HeapWatch::begin(other_devices);
+    s.heap_taken = heap_ == nullptr;
+    s.heap_displaced = heap_ != nullptr && heap_->displaced();
+  }
+  s.ledger_.watches_heap = heap_ != nullptr;
+  nodes_.emplace(session);
+  if (s.options.work() || s.options.non_finite() != OnNonFinite::ignore) {
+    scope_.emplace([held = session](operations::Event& event) { held->run(event); });
+  }
+  s.attached = true;
+  s.begin();
+}
+
+void Attached::release() noexcept {
+  session->end();
+  session->attached = false;
+  scope_.reset();
+  nodes_.reset();
+  heap_.reset();
+  unwatch_parameters();
+  hooks::DeferredCompile batch;
+  handles_.clear();
+}
+
+void Attached::watch_parameters() {
+  for (std::size_t i = 0; i < session->ledger_.tree.size(); ++i) {
+    for (const Held& held : session->ledger_.tree[i].held) {
+      if (held.buffer || !held.first || !held.tensor.requires_grad() || !held.tensor.is_leaf()) continue;
+      auto hook = std::make_unique<OwnerHook>(session, static_cast<std::int64_t>(i));
+      Watched watched{torch::autograd::impl::grad_accumulator(held.tensor), hook.get()};
+      if (watched.node == nullptr) continue;
+      watched.node->add_pre_hook(std::move(hook));
+      watched_.push_back(std::move(watched));
+    }
+  }
+}
+
+void Attached::unwatch_parameters() noexcept {
+  for (const Watched& watched : watched_) {
+    auto& hooks = watched.node->pre_hooks();
+    hooks.erase(std::remove_if(hooks.begin(), hooks.end(),
+                               [&](const auto& one) { return one.get() == watched.hook; }),
+                hooks.end());
+  }
+  watched_.clear();
+}
+
+}  // namespace torchtap::views::report::detail

@@ -1,0 +1,33 @@
+#pragma once
+
+// Looks through tensors for values that are not finite, as fast as memory is read.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include <torchtap/views/report/measurements.hpp>
+
+namespace torchtap::views::report::detail {
+
+/// What one pass over a tensor finds.
+struct Scan {
+  bool known = false;  // false for a dtype or a kind of tensor that is not looked through
+  bool nan = false, inf = false;
+  std::int64_t zeros = -1;  // -1 if they were not counted
+
+  bool finite() const noexcept { return !nan && !inf; }
+};
+
+/// Looks through floating-point tensors, complex ones included.
+Scan scan(const at::Tensor& tensor);
+
+/// Exact counts, for the few tensors that are not finite. All infinities are in `inf`.
+NonFinite count_non_finite(const at::Tensor& tensor);
+bool has_positive_infinity(const at::Tensor& tensor);
+
+/// "float32 [2, 3], minimum -1, maximum 4, mean 0.5, 1 NaN", for people.
+std::string statistics(const at::Tensor& tensor);
+
+}  // namespace torchtap::views::report::detail

@@ -1,0 +1,179 @@
+#pragma once
+
+/// What a report says of each module, and of the whole run.
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torchtap::views::report {
+
+/// What is known of a tensor without its values.
+struct TensorInfo {
+  /// Where it stands among the arguments or results: "0", "0.key"; the parameter's or buffer's path.
+  std::string name;
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  /// Elements times their size.
+  std::int64_t bytes = 0;
+};
+
+/// Seconds that the calls of a module took. The first call is kept apart: TorchScript compiles in it.
+struct Times {
+  std::int64_t calls = 0;
+  double first = 0;
+  /// Over the repeats; one repeat is one `record()`, in which a module may be called several times.
+  double min = 0;
+  double median = 0;
+  double p90 = 0;
+  double total = 0;
+};
+
+/// Bytes of LibTorch's own allocations, of the last repeat in which the module ran. Sums over its calls, but
+/// for `peak`, the highest.
+struct Memory {
+  /// What stays when the module returns (or in backward: when its part of the graph is done). May be
+  /// negative.
+  std::int64_t kept = 0;
+  /// The most that was held inside above what was held at entry.
+  std::int64_t peak = 0;
+  std::int64_t allocations = 0;
+};
+
+/// What the operations inside a module compute and move, by their shapes. Of the last repeat in which the
+/// module ran, as memory is.
+struct Work {
+  /// Multiply-accumulates; a FLOP count is twice as much.
+  std::int64_t macs = 0;
+  /// Bytes of tensors that operations read and write.
+  std::int64_t bytes = 0;
+  std::int64_t operations = 0;
+};
+
+/// Elements that are not finite. Sums over all calls of one direction.
+struct NonFinite {
+  std::int64_t nan = 0;
+  /// Infinities but for those that are intended.
+  std::int64_t inf = 0;
+  /// Infinities that the program wrote on purpose, as masks and paddings are, and what is computed from them
+  /// alone.
+  std::int64_t intended_inf = 0;
+};
+
+/// One direction of a module: its forward or its backward.
+struct Direction {
+  /// With the modules inside, and without them.
+  Times inclusive, self;
+  Memory memory;
+  /// With the modules inside, and without them.
+  Work work, self_work;
+  /// Of inputs and outputs; in backward, of the gradients.
+  NonFinite in, out;
+};
+
+/// What may be wrong with a module.
+enum class Mark { dead, exploding, vanishing, non_finite, never_ran };
+
+/// One module of the tree.
+struct ModuleRow {
+  /// The last part of the path; "" for the root.
+  std::string name;
+  std::string path;
+  /// Further paths under which the same module is registered; its numbers are counted once, here.
+  std::vector<std::string> aliases;
+  std::string type;
+  /// Whether it has a forward; `ModuleList` and the like do not.
+  bool has_forward = true;
+  /// Whether its calls can be seen in this program; if not, what it does itself is its parent's.
+  bool reachable = true;
+  /// Whether its numbers are sums of the modules inside, because no call of its own was seen: it has no
+  /// forward, cannot be hooked, or the program calls the modules inside past it. It has no calls then, and
+  /// the peak of its memory is the highest of theirs.
+  bool summed = false;
+  /// Whether an operation read parameters or buffers of it, or of a module inside, although none was called.
+  bool used_without_call = false;
+  /// Shapes of the last call.
+  std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
+  /// Its own and those of the modules inside, each tensor once.
+  std::int64_t parameters = 0, learnable_parameters = 0;
+  std::int64_t parameter_bytes = 0, gradient_bytes = 0, buffer_bytes = 0;
+  /// Whether a parameter or buffer of its own is not finite.
+  NonFinite parameter_values;
+  Direction forward, backward;
+  /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Negative
+  /// if unknown.
+  double zero_fraction = -1;
+  double gradient_norm = -1;
+  /// The root mean square of that gradient over the one of the nearest module before it in the tree that has
+  /// one. Negative if unknown.
+  double gradient_ratio = -1;
+  std::vector<Mark> marks;
+  std::vector<ModuleRow> children;
+};
+
+/// What an operation has to do with values that are not finite. One may have a role for NaN and another one
+/// for infinities.
+enum class Role {
+  /// A parameter, buffer or input that is not finite itself.
+  source,
+  /// Makes it of finite values; NaN also of infinities that are intended.
+  producer,
+  /// Takes it in and hands it on; makes NaN of infinities that are not intended.
+  propagator,
+  /// Takes it in and gives none.
+  absorber,
+  /// Writes infinities on purpose: a constant that it is given (`full`, `masked_fill`, `fill_`), a buffer, an
+  /// input or another tensor from outside that has no infinities but negative ones.
+  origin,
+};
+
+/// One finding of the search for values that are not finite.
+struct Finding {
+  Role role = Role::source;
+  /// "aten::div"; the name of the parameter, buffer or input for a source.
+  std::string function;
+  std::string module;
+  /// Which call of the module, from 0.
+  std::int64_t call = 0;
+  bool backward = false;
+  /// Those that it is about: that the operation gave, or, of an absorber, took in.
+  NonFinite values;
+  /// Minimum, maximum and such of inputs and parameters, as text for people.
+  std::vector<std::string> inputs;
+  /// Which repeat, from 0; those that warm up count.
+  std::int64_t repeat = 0;
+};
+
+/// Operations that were seen and whose work has no formula.
+struct NotCounted {
+  std::string function;
+  std::string module;
+  std::int64_t calls = 0;
+};
+
+/// The whole report, as data.
+struct Measurements {
+  /// The type of the model, and its module tree.
+  ModuleRow root;
+  std::int64_t repeats = 0, warmup = 0;
+  /// The worst first: of NaN, of infinities, of intended infinities; each in the order of the run, and of the
+  /// first repeat that had any. Where infinities became NaN, these two stand together.
+  std::vector<Finding> findings;
+  std::vector<NotCounted> not_counted;
+  /// Operations that ran in no module: forward and backward.
+  Work outside_forward, outside_backward;
+  double outside_forward_seconds = 0, outside_backward_seconds = 0;
+  /// Seconds of the repeats without `Phase::other`, and those of them that were torchtap's own and are taken
+  /// out.
+  double seconds = 0, own_seconds = 0;
+  /// Peak and what was kept over the whole run.
+  Memory forward_memory, backward_memory;
+  /// Notes about what could not be measured and why ("oneDNN's scratch memory is not LibTorch's").
+  std::vector<std::string> notes;
+};
+
+}  // namespace torchtap::views::report
