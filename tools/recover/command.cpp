@@ -9,7 +9,7 @@
 #include <torchtap/storage/recover.hpp>
 
 #include "json.hpp"
-#include "words.hpp"
+#include "message_text.hpp"
 
 namespace torchtap::recover {
 namespace {
