@@ -16,7 +16,7 @@
 namespace internals = torchtap::views::trace::detail;
 using internals::LayerNode;
 using internals::LayerOf;
-using internals::Run;
+using internals::Repetition;
 
 namespace {
 
@@ -450,7 +450,7 @@ BOOST_AUTO_TEST_CASE(runs_are_found_by_their_definition) {
     const unsigned letters = 1 + random() % 4;
     for (auto& letter : sequence) letter = static_cast<std::int64_t>(random() % letters) - 1;
     std::set<std::vector<std::size_t>> runs;
-    for (const Run& run : internals::runs(sequence)) runs.insert({run.begin, run.end, run.period});
+    for (const Repetition& run : internals::runs(sequence)) runs.insert({run.begin, run.end, run.period});
     BOOST_REQUIRE((runs == runs_by_definition(sequence)));
     found += runs.size();
   }

@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_confirmed_is_no_mistake) {
 }
 
 BOOST_AUTO_TEST_CASE(wrong_parents_are_found) {
-  trace::detail::Recording recording(trace::Options().save(trace::Save::all));
+  trace::detail::LoggedPass recording(trace::Options().save(trace::Save::all));
   const auto x = torch::rand({2, 6});
   recording.input(x, "x");
   recording.start();
