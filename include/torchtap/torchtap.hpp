@@ -1,8 +1,8 @@
 #pragma once
 
 /// The kernel of torchtap at once: hooks, selectors, reductions, recorders, files. Components (traces,
-/// reports, streams, the explorer, ranks, exported models) have headers of their own, and so has `torchtap::nn`
-/// (hooks/nn.hpp). A file that wants to compile fast includes just the headers it uses.
+/// reports, streams, the explorer, ranks, exported models) have headers of their own, and so has
+/// `torchtap::nn` (hooks/nn.hpp). A file that wants to compile fast includes just the headers it uses.
 
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/operations/operations.hpp>

@@ -228,9 +228,10 @@ BOOST_AUTO_TEST_CASE(of_shared_parts_and_undefined_tensors) {
               "net: head.0 -> Out0"});
   // The weight has one series, at the module that has it first.
   std::int64_t parameters = 0;
-  explorer::detail::models_of(watched).first()->run()->each_series([&](const explorer::detail::Series& series) {
-    parameters += series.key().what == explorer::detail::What::parameter ? 1 : 0;
-  });
+  explorer::detail::models_of(watched).first()->run()->each_series(
+      [&](const explorer::detail::Series& series) {
+        parameters += series.key().what == explorer::detail::What::parameter ? 1 : 0;
+      });
   BOOST_TEST(parameters == 3);
   check_no_errors(watched);
 }

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <torchtap/views/explorer/detail/http_server.hpp>
-#include <torchtap/views/explorer/detail/watched_model.hpp>
+#include <torchtap/views/explorer/detail/watched_models.hpp>
 #include <torchtap/views/explorer/explorer.hpp>
 
 #include "fashion_mnist/idx.hpp"
@@ -62,7 +62,7 @@ class Training {
     watched_.reset();
     return run;
   }
-  std::shared_ptr<Run> run() const { return parts::models_of(*watched_).first()->run(); }
+  std::shared_ptr<Run> run() const { return explorer::detail::models_of(*watched_).first()->run(); }
   explorer::Explorer& watched() { return *watched_; }
 
  private:

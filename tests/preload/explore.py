@@ -277,7 +277,7 @@ def address_said(process):
     for line in process.stderr:
         found = re.search(r"http://\S+#token=\w+", line)
         if found:
-            return parts::models_of(found)
+            return found.group()
     return ""
 
 
