@@ -221,7 +221,13 @@ def check_without_ffmpeg(folder):
     # One that says more than a pipe holds before it takes a picture that is larger than a pipe, is heard.
     fake.write_text("#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\ncat >/dev/null\n")
     large = record(folder, "large", [torch.randn(1, 1, 512, 512)])
-    run("video", large, "--save", folder / "talks.mp4", env={**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"})
+    run(
+        "video",
+        large,
+        "--save",
+        folder / "talks.mp4",
+        env={**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"},
+    )
 
 
 def start_stream(model, name, count):
