@@ -259,7 +259,10 @@ struct SampleRange::Cursor {
 };
 
 SampleRange::SampleRange(RecordedEntry entry, std::optional<std::int64_t> slot)
-    : entry_(std::move(entry)), slot_(slot) {}
+    : entry_(std::move(entry)), slot_(slot) {
+  TORCH_CHECK_VALUE(!slot || *slot >= 0, "RecordedEntry::each_tensor: slots are numbered from 0, got ",
+                    slot.value_or(0), ".");
+}
 
 SampleRange::Iterator SampleRange::begin() const {
   auto cursor = std::make_shared<Cursor>(entry_, slot_);

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace torchtap::tools {
 namespace {
@@ -51,10 +52,10 @@ class Collector {
 std::vector<Result> results_on_disk(const storage::RecordedEntry& entry) {
   if (entry.shards().empty()) return results_of(entry.value());
   std::vector<Result> results;
-  const auto add = [&](const std::string& name, std::int64_t slot) {
+  const auto add = [&](const std::string& name, std::optional<std::int64_t> slot) {
     results.push_back({name, true, {}, entry.each_tensor(slot)});
   };
-  if (entry.keys().empty()) add("", -1);
+  if (entry.keys().empty()) add("", std::nullopt);
   for (const auto& key : entry.keys()) add(key, std::stoll(key));
   return results;
 }
