@@ -1,4 +1,5 @@
 // The `torchtap` command.
+#include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 #include <fcntl.h>
@@ -165,6 +166,9 @@ int run(int argc, char** argv, tools::Notes& notes) {
 
 int main(int argc, char** argv) {
   keep_standard_descriptors();
+  // As Python does at its import: without it the first operations of a process may run on more threads than
+  // later ones, and round otherwise, where cores have two threads each.
+  at::init_num_threads();
   Output output;
   tools::Notes notes;
   int status = 2;
