@@ -1,6 +1,6 @@
 #pragma once
 
-/// All of torchtap::distributed.
+/// Includes all public headers of distributed/.
 
 #include <torchtap/distributed/environment.hpp>
 #include <torchtap/distributed/group.hpp>

@@ -1,4 +1,4 @@
-// Reads the variables that launchers set, and meets the other ranks.
+// Makes a group from the variables that launchers set.
 #include <sys/resource.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -31,7 +31,7 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   TORCH_CHECK_VALUE(
-      value != nullptr && *value != '\0', "from_environment: the variable ", name,
+      value != nullptr && *value != '\0', "distributed::from_environment: the variable ", name,
       " is not set. Start the program with torchrun --no_python, or set RANK, WORLD_SIZE, MASTER_ADDR and "
       "MASTER_PORT for each process.");
   return value;
@@ -43,8 +43,8 @@ int number(const char* name, int least, int most) {
   const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
   TORCH_CHECK_VALUE(
       end.ec == std::errc() && end.ptr == text.data() + text.size() && value >= least && value <= most,
-      "from_environment: the variable ", name, " is \"", text, "\"; it has to be a number from ", least,
-      " to ", most, ".");
+      "distributed::from_environment: the variable ", name, " is \"", text, "\"; it has to be a number from ",
+      least, " to ", most, ".");
   return value;
 }
 
@@ -58,7 +58,7 @@ bool has_agent() {
   return set_to_true("TORCHELASTIC_USE_AGENT_STORE");
 }
 
-/// Keeps the store until the other ranks are done with it, as it ends with the process that serves it.
+/// Keeps the store until the other ranks are done with it, because it ends with the process that serves it.
 class Meeting final : public detail::Links {
  public:
   Meeting(const Group& group, StorePtr store, bool serves, Milliseconds linger)
@@ -73,7 +73,7 @@ class Meeting final : public detail::Links {
         std::this_thread::sleep_for(Milliseconds(1));
         left = store_->add("left", 0);
       }
-    } catch (const std::exception&) {  // who served it has gone
+    } catch (const std::exception&) {  // the process that served it ended
     }
   }
 
@@ -83,8 +83,8 @@ class Meeting final : public detail::Links {
   Milliseconds linger_;
 };
 
-/// Makes room for a connection to each rank. Where LibTorch's store runs out of descriptors, it ends the
-/// process.
+/// Raises the limit of file descriptors for a connection to each rank. LibTorch's store ends a process that
+/// runs out of them.
 void make_room_for_connections(int rank, int size, bool serves) {
   std::error_code unknown;
   const std::filesystem::directory_iterator open("/proc/self/fd", unknown);
@@ -95,8 +95,8 @@ void make_room_for_connections(int rank, int size, bool serves) {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   const rlimit raised{std::min(needed, limit.rlim_max), limit.rlim_max};
   if (raised.rlim_cur == needed && ::setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
-  TORCH_CHECK(false, "from_environment: rank ", rank, " of ", size, " needs ", needed, " file descriptors, ",
-              used, " of which are open, and this process may have ", limit.rlim_max,
+  TORCH_CHECK(false, "distributed::from_environment: rank ", rank, " of ", size, " needs ", needed,
+              " file descriptors, ", used, " of which are open, and this process may have ", limit.rlim_max,
               serves ? ". Rank 0 serves the store, to which each rank has two connections" : "",
               ". Raise the limit before the program starts: ulimit -Hn ", needed,
               " as root, LimitNOFILE in systemd, "
@@ -121,15 +121,16 @@ std::pair<StorePtr, bool> tcp_store(int rank, const EnvironmentOptions& options)
         c10d::TCPStoreOptions server = tcp;
         server.isServer = true;
         return {c10::make_intrusive<c10d::TCPStore>(host, server), true};
-      } catch (const std::exception&) {  // the training has a store at that port, which serves us as well
+      } catch (const std::exception&) {  // the training has a store at that port: use it
       }
     }
     return {client(host, tcp), false};
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    TORCH_CHECK(false, "from_environment: rank ", rank, " found no store at MASTER_ADDR ", host,
+    TORCH_CHECK(false, "distributed::from_environment: rank ", rank, " found no store at MASTER_ADDR ", host,
                 ", MASTER_PORT ", tcp.port, " within ", options.timeout().count(),
-                " ms: ", text.substr(0, text.find('\n')), ". Rank 0 serves it and has to run there.");
+                " ms: ", text.substr(0, text.find('\n')),
+                ". Start rank 0, which serves it, on that machine.");
   }
 }
 
@@ -140,7 +141,7 @@ bool is_loopback(const std::string& host) {
 }  // namespace
 
 Group from_environment(const EnvironmentOptions& options) {
-  TORCH_CHECK_VALUE(options.timeout().count() > 0, "from_environment: the timeout is ",
+  TORCH_CHECK_VALUE(options.timeout().count() > 0, "distributed::from_environment: the timeout is ",
                     options.timeout().count(), " ms; give a positive one.");
   const int size = number("WORLD_SIZE", 1, std::numeric_limits<int>::max());
   const int rank = number("RANK", 0, size - 1);
@@ -148,8 +149,7 @@ Group from_environment(const EnvironmentOptions& options) {
   make_room_for_connections(rank, size, rank == 0 && !has_agent());
   auto [store, serves] = tcp_store(rank, options);
   store->setTimeout(options.timeout());
-  // Another attempt of torchrun's, or another group of this process, must not read the keys of an earlier
-  // one.
+  // Each attempt of torchrun and each group of this process has its own keys.
   const char* const restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   std::string prefix = options.prefix() + "/attempt_" + (restarts != nullptr ? restarts : "0");
   const std::int64_t groups = store->add(prefix + "/groups/" + std::to_string(rank), 1);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// A group of the processes that a launcher started.
+/// Makes a group of the processes that a launcher started.
 
 #include <torch/arg.h>
 
@@ -19,7 +19,7 @@ class TORCHTAP_API EnvironmentOptions {
   /// Precedes all keys in the store, so that torchtap never meets other users of it.
   TORCH_ARG(std::string, prefix) = "torchtap";
   /// How long rank 0, which serves the store, waits in the destructor of its last `Group` for the other ranks
-  /// to end theirs.
+  /// to destroy their groups.
   TORCH_ARG(std::chrono::milliseconds, linger) = std::chrono::seconds(10);
 };
 
@@ -27,10 +27,10 @@ class TORCHTAP_API EnvironmentOptions {
 /// started: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as PyTorch reads them. All processes have to call
 /// it, in the same order.
 ///
-/// Ranks meet in a `c10d::TCPStore`. Rank 0 serves it, unless torchrun's agent does or something else in the
-/// same process already listens at that port. Connections between ranks are Gloo's where torchtap was built
-/// with it (`has_gloo`), on the interface GLOO_SOCKET_IFNAME if that is set; otherwise everything goes
-/// through the store. A single rank needs none of the addresses.
+/// Ranks meet in a `c10d::TCPStore`. Rank 0 serves it, unless torchrun's agent does or another store of the
+/// same process already listens at that port. If torchtap was built with Gloo (`has_gloo`), Gloo connects
+/// ranks, on the interface GLOO_SOCKET_IFNAME if this is set; otherwise all data goes through the store. A
+/// single rank needs no addresses.
 ///
 /// Throws `c10::ValueError` if a variable is missing or wrong, and `c10::Error` if the ranks do not come
 /// within the timeout.

@@ -1,4 +1,4 @@
-// Connects ranks with Gloo, where its headers are installed at build time.
+// Connects ranks with Gloo, if its headers were installed at build time.
 #if TORCHTAP_HAVE_GLOO
 #include <gloo/transport/device.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -38,9 +38,9 @@ Group detail::connected(const c10::intrusive_ptr<c10d::Store>& store, int rank, 
     return {c10::make_intrusive<Gloo>(meeting, rank, size, options), store};
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    TORCH_CHECK(false, "from_environment: rank ", rank, " cannot connect to the other ", size - 1,
-                " ranks: ", text.substr(0, text.find('\n')),
-                ". GLOO_SOCKET_IFNAME names the network interface by which ranks reach each other.");
+    TORCH_CHECK(false, "distributed::from_environment: rank ", rank, " cannot connect to the other ",
+                size - 1, " ranks: ", text.substr(0, text.find('\n')),
+                ". Set GLOO_SOCKET_IFNAME to the network interface by which ranks reach each other.");
   }
 }
 

@@ -1,4 +1,4 @@
-// Bytes between ranks over a process group of c10d.
+// Sends bytes between ranks over a process group of c10d.
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -18,8 +18,7 @@ namespace {
 constexpr std::int64_t kSentAtOnce = std::int64_t{8} << 20;  // MPI counts bytes in 32 bits
 constexpr int kTag = 0x746170;                               // "tap"
 
-/// Over anything that has the send, recv and broadcast of c10d: its `ProcessGroup` of all versions, its
-/// `Backend` of LibTorch 2.
+/// A transport over c10d's send, recv and broadcast: `ProcessGroup` in all versions, `Backend` in LibTorch 2.
 template <class G>
 class OverGroup final : public Transport {
  public:
@@ -50,7 +49,7 @@ class OverGroup final : public Transport {
     if (!waited_for_) return;
     try {
       waited_for_->abort();
-    } catch (const std::exception&) {  // of a group that cannot; `wait` asks whether it is done
+    } catch (const std::exception&) {  // this group cannot abort; `wait` polls instead
     }
   }
 
@@ -80,7 +79,7 @@ class OverGroup final : public Transport {
     if (interrupted()) give_up();
     throw LinkError(why);
   }
-  /// Collectives cannot be aborted, and tell when they are done; messages can, and do not tell.
+  /// Collectives are polled, because they cannot be aborted. Messages can be aborted, but not polled.
   void poll(const Work& work, Milliseconds timeout) const {
     constexpr auto kShortest = std::chrono::microseconds(20), kLongest = std::chrono::microseconds(2000);
     const auto begin = Clock::now();
@@ -89,8 +88,8 @@ class OverGroup final : public Transport {
       std::this_thread::sleep_for(std::clamp<std::chrono::microseconds>(waited, kShortest, kLongest));
     }
   }
-  /// Breaks Gloo's connections as a timeout does, so that what is under way ends, and no later merge takes it
-  /// for its own.
+  /// Breaks Gloo's connections, as a timeout does: transfers in progress end, and no later merge receives
+  /// them.
   void give_up() {
     if (group_->getBackendName() != "gloo") return;
     try {
@@ -100,7 +99,7 @@ class OverGroup final : public Transport {
     }
   }
 
-  /// Begins `start` on each piece. A group that takes no tensors on the CPU gets copies, piece after piece.
+  /// Calls `start` for each piece. A group that takes no CPU tensors gets copies on its device, one by one.
   template <class Start>
   Pending transfer(const at::Tensor& bytes, Milliseconds timeout, Way way, Start start) {
     if (device_ != at::kCPU) {
@@ -163,9 +162,9 @@ Group::Group(const c10::intrusive_ptr<c10d::Backend>& group, const c10::intrusiv
              int)
     : links_(detail::links_of(group, store)) {}
 Group::Group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
-  TORCH_CHECK_VALUE(store, "distributed::Group: the store is null.");
+  TORCH_CHECK_VALUE(store, "distributed::Group: the store is null; make one first, or give a process group.");
   TORCH_CHECK_VALUE(rank >= 0 && rank < size, "distributed::Group: there is no rank ", rank, " of ", size,
-                    "; ranks count from 0.");
+                    "; give a number from 0 to one below the number of ranks.");
   links_ = std::make_shared<detail::Links>(nullptr, store, rank, size);
 }
 

@@ -14,7 +14,7 @@ using recorders::detail::Portion;
 void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options) {
   detail::Offer offer;
   offer.present = true;
-  std::vector<Portion> counts;  // what was taken, without the data
+  std::vector<Portion> counts;  // of the portions, without their data
   try {
     offer.kind = recorder.kind();
     offer.blank = Exchange::blank(recorder);
@@ -26,7 +26,7 @@ void merge_ranks(recorders::Recorder& recorder, const Group& group, const Option
       count.without_tensors = portion.without_tensors;
       counts.push_back(std::move(count));
     }
-  } catch (const std::exception& error) {  // the other ranks are to hear of it
+  } catch (const std::exception& error) {  // the other ranks get the reason
     offer.portions.clear();
     offer.refusal = detail::text_of(error);
   }
@@ -50,7 +50,7 @@ void refuse_ranks(const std::string& why, const Group& group, const Options& opt
     offer.present = true;
     offer.refusal = why.empty() ? "it gave no reason" : why;
     detail::Protocol(group, options, std::move(offer)).run();
-  } catch (...) {  // of which the caller has a reason of its own
+  } catch (...) {  // the caller has its own error
   }
 }
 

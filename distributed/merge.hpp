@@ -1,6 +1,6 @@
 #pragma once
 
-/// Merges what the ranks of a group recorded.
+/// Merges the recorders and reductions of the ranks of a group.
 
 #include <memory>
 #include <sstream>
@@ -20,41 +20,40 @@ class Recorder;
 
 namespace torchtap::distributed {
 
-/// Gives the recorders of all ranks what one recorder would have that had seen the samples of rank 0, then
-/// those of rank 1, and so on: the same bits on every rank.
+/// Gives all ranks the data of one recorder that saw the samples of rank 0, then of rank 1, and so on: the
+/// same bits on every rank.
 ///
 /// Every rank of `group` has to call it, or one of the functions below. Modules are joined by their path, in
-/// any order; a recorder that lacks some gets subrecorders for them that are attached to nothing
-/// (`Recorder::replace` attaches them). Reductions that depend on the order of samples (First, Last, EMA,
+/// any order; a recorder gets a subrecorder without a module for each module that it lacks
+/// (`Recorder::replace` attaches it). Reductions that depend on the order of samples (First, Last, EMA,
 /// indices of TopK, Reservoir) follow the order of ranks. Afterwards each rank has the total, so `reset` the
-/// recorders before they record further samples that are to be merged again. The model must not run meanwhile
-/// in a way that the recorder records.
+/// recorders before they record samples for another merge. The recorder must not record meanwhile.
 ///
 /// Ranks agree before anything changes: if kinds, reductions, their configurations, the shapes of their rows
-/// or the versions of their states differ, if a rank cannot hand over its state, if samples are kept and not
-/// asked for, or if a merge throws, all ranks throw the same `c10::ValueError`, which names rank and module.
-/// No recorder was changed then, and the next merge works. If a rank died or does not come within
-/// `Options::timeout`, the others throw `c10::Error`; see `Group` for what it names and whether the group can
-/// be used on.
+/// or the versions of their states differ, if a rank cannot hand over its state, if samples are kept without
+/// `Options::samples`, or if a merge throws, all ranks throw the same `c10::ValueError`, which names rank and
+/// module. No recorder was changed then, and the next merge works. If a rank died or does not come within
+/// `Options::timeout`, the others throw `c10::Error`; `Group` says which ranks the error names, and whether
+/// the group remains usable.
 ///
-/// The root receives states in the order of ranks, merges each as it arrives, and hands the result round. It
-/// holds two states besides its own, whatever the number of ranks, and only it computes, so that ranks have
-/// the same bits although their processors differ.
+/// The root receives states in the order of ranks, merges each when it arrives, and broadcasts the result. It
+/// holds two states besides its own for any number of ranks. Only the root computes, so ranks have the same
+/// bits even if their processors differ.
 TORCHTAP_API void merge_ranks(recorders::Recorder& recorder, const Group& group, const Options& options = {});
 /// Takes part in the merge of the other ranks, in a process that has no recorder. The root needs one.
 TORCHTAP_API void merge_ranks(const Group& group, const Options& options = {});
-/// Takes part with an error, which all ranks then throw, instead of letting them wait for the timeout: for a
-/// process that failed before it could merge. Throws nothing.
+/// Takes part with an error in a process that failed before it could merge: all other ranks throw this error
+/// instead of waiting for the timeout. Throws nothing itself.
 TORCHTAP_API void refuse_ranks(const std::string& why, const Group& group,
                                const Options& options = {}) noexcept;
 
 namespace detail {
-/// What `sink` becomes; null if nothing was merged.
+/// The merged `sink`; null if nothing was merged.
 TORCHTAP_API std::unique_ptr<core::Sink> merged_sink(std::unique_ptr<core::Sink> sink, const Group& group,
                                                      const Options& options);
 }  // namespace detail
 
-/// The same for a single reduction, of this library or of your own, which needs cereal's `serialize`.
+/// The same for a single reduction, of this library or your own with cereal's `serialize`.
 ///
 ///     reductions::Moments moments;
 ///     for (…) moments.update(batch);

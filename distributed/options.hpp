@@ -1,6 +1,6 @@
 #pragma once
 
-/// How ranks merge what they recorded.
+/// Options of a merge over ranks.
 
 #include <torch/arg.h>
 
@@ -13,30 +13,29 @@ namespace torchtap::distributed {
 
 /// In which order states are merged. Both keep the order of ranks; they differ in the last bits of sums.
 enum class Order {
-  /// The root takes one rank after the other: the bits of one process that merges in rank order.
+  /// The root takes one rank after the other, and gets the bits of one process that merges in rank order.
   ranks,
-  /// Neighbours merge, then neighbouring pairs, and so on: the same bits in each run with as many ranks, and
-  /// less time
-  /// from some 16 ranks on.
+  /// Neighbours merge, then neighbouring pairs, and so on: the same bits in each run with the same number of
+  /// ranks, and less time from some 16 ranks on.
   tree,
 };
 
 /// How `merge_ranks` works. All ranks have to give the same options.
 class TORCHTAP_API Options {
-  /// How long to wait for another rank before it counts as lost. Ranks that arrive late are waited for, so
-  /// this has to exceed the time between the first and the last.
+  /// How long to wait for another rank before it counts as lost. It has to exceed the time between the
+  /// arrival of the first and of the last rank.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(5);
   /// The rank that merges. It needs memory for two states besides its own.
   TORCH_ARG(int, root) = 0;
-  /// Whether all ranks get the result, or the root alone; the others keep what they had.
+  /// Whether all ranks get the result, or only the root; the others then keep their data.
   TORCH_ARG(bool, everywhere) = true;
   /// In which order states are merged.
   TORCH_ARG(Order, order) = Order::ranks;
   /// Whether recorders of different modules are an error. Otherwise every rank gets the union of all modules,
-  /// as ranks of a pipeline need it.
+  /// as ranks of a pipeline need.
   TORCH_ARG(bool, same_modules) = false;
-  /// How many bytes of kept samples all ranks together may hand round; 0 if recorders that keep samples are
-  /// an error. Samples are appended in the order of ranks.
+  /// How many bytes of kept samples all ranks together may merge; with 0, recorders that keep samples are an
+  /// error. Samples are appended in the order of ranks.
   TORCH_ARG(std::int64_t, samples) = 0;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using torch::inductor::AOTIModelPackageLoader;
 
-/// Throws unless the file exists and is a zip archive, which LibTorch's loader says in other words.
+/// Throws unless the file exists and is a zip archive. LibTorch's loader gives less clear errors.
 void check_file(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   char head[2] = {};
@@ -22,17 +22,20 @@ void check_file(const std::string& file) {
                     "\" cannot be read, or is empty; expected a package (.pt2) that "
                     "torchtap.export.compile made.");
   TORCH_CHECK_VALUE(head[0] == 'P' && head[1] == 'K', "exported::Model: \"", file,
-                    "\" is no package: it is not a zip archive. Expected a file (.pt2) that "
+                    "\" is not a package, because it is not a zip archive; expected a package (.pt2) that "
                     "torchtap.export.compile made.");
 }
 
-/// Packages refer to symbols of the operator library, which a program that was itself loaded at run time may
-/// have loaded for itself alone.
+/// Makes the symbols of the operator library, to which packages refer, global. A program that was itself
+/// loaded at run time may have loaded the library locally.
 void show_operators() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&detail::exchange_receiver), &info) == 0) return;
   ::dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);  // never closed
 }
+
+constexpr const char* kRemedy =
+    ". Give the name of a model in the package, or compile it on this machine with torchtap.export.compile.";
 
 std::unique_ptr<AOTIModelPackageLoader> load(const std::string& file, const std::string& name) {
   check_file(file);
@@ -40,9 +43,10 @@ std::unique_ptr<AOTIModelPackageLoader> load(const std::string& file, const std:
   try {
     return std::make_unique<AOTIModelPackageLoader>(file, name);
   } catch (const c10::Error& error) {
-    TORCH_CHECK_VALUE(false, "exported::Model: cannot load \"", file, "\": ", error.what_without_backtrace());
+    TORCH_CHECK_VALUE(false, "exported::Model: cannot load \"", file, "\": ", error.what_without_backtrace(),
+                      kRemedy);
   } catch (const std::exception& error) {
-    TORCH_CHECK_VALUE(false, "exported::Model: cannot load \"", file, "\": ", error.what());
+    TORCH_CHECK_VALUE(false, "exported::Model: cannot load \"", file, "\": ", error.what(), kRemedy);
   }
 }
 
@@ -79,7 +83,7 @@ std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, void* 
     hooks::detail::Call call(gate);
     if (!call.idle()) return impl_->run_hooked(call, inputs, stream);
   }
-  const detail::Receiving none(nullptr);  // of a model whose hook runs this one
+  const detail::Receiving none(nullptr);  // hides the receiver of a model whose hook calls this one
   return impl_->loader->run(inputs, stream);
 }
 
@@ -97,7 +101,7 @@ std::vector<at::Tensor> Model::Impl::run_hooked(hooks::detail::Call& call, std::
     const detail::Receiving receiving(&run);
     outputs = loader->run(inputs, stream);
   } catch (...) {
-    run.rethrow();  // what happened first
+    run.rethrow();  // a hook's exception came first
     throw;
   }
   run.rethrow();
@@ -133,7 +137,7 @@ std::vector<TapInfo> Model::taps() const {
 std::int64_t Model::calls(const std::string& path) const {
   const detail::Place* const place = path.empty() ? &impl_->package->root() : impl_->package->find(path);
   TORCH_CHECK_INDEX(place != nullptr, "exported::Model::calls: no module at \"", path, "\" was tapped in \"",
-                    file(), "\".");
+                    file(), "\"; modules() lists the tapped ones.");
   return place->module.calls;
 }
 

@@ -19,14 +19,14 @@ class AOTIModelPackageLoader;
 
 namespace torchtap::exported {
 
-/// An input of a package, as the model was exported with it.
+/// An input of a package, as it was exported.
 struct InputInfo {
   std::string name;
   std::string dtype;               ///< "float32"
   std::vector<std::string> shape;  ///< numbers, and the names of dynamic dimensions
 };
 
-/// What of a module was tapped.
+/// The taps of a module.
 struct TapInfo {
   std::string path;
   std::int64_t calls = 0;  ///< in one forward
@@ -44,15 +44,15 @@ struct TapInfo {
 ///     model.run({x});
 ///
 /// It has the modules that were tapped when the model was exported, and the model itself at path "". Tensors
-/// have the shapes and values of the eager model; strides are those that AOTInductor chose.
+/// have the shapes and values of the eager model; AOTInductor chose their strides.
 ///
 /// Any number of threads may call `run`, and attach and remove hooks meanwhile. Several models of one file
-/// have hooks of their own. Move-only.
+/// have separate hooks. Move-only.
 class TORCHTAP_API Model {
  public:
-  /// Loads `name` of the package. Throws `c10::ValueError` that names the file if it is missing or no such
-  /// package, or was compiled for another machine, and if its list of taps is damaged. A package without taps
-  /// may be loaded; only the model as a whole has hooks then.
+  /// Loads `name` of the package. Throws `c10::ValueError` that names the file if it is missing, is not such
+  /// a package, was compiled for another machine, or has a damaged list of taps. In a package without taps,
+  /// only the model as a whole has hooks.
   explicit Model(const std::string& file, const std::string& name = "model");
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -61,22 +61,21 @@ class TORCHTAP_API Model {
   /// Runs the model. `inputs` and the result are the flattened tensors of Python's arguments and results;
   /// `stream` is the CUDA stream, null for the current one.
   ///
-  /// An exception that a hook throws reaches the caller once the compiled code has returned; no hook is
-  /// called in between. Throws `c10::ValueError` for inputs of another number, dtype or shape than the model
-  /// was exported with.
+  /// An exception of a hook reaches the caller after the compiled code has returned; no hook is called in
+  /// between. Throws `c10::ValueError` if the number, dtypes or shapes of the inputs differ from the export.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, void* stream = nullptr);
 
-  /// The model at path "", then the tapped modules in the order of their first calls, each before those
-  /// inside of it.
+  /// The model at path "", then the tapped modules in the order of their first calls, each before its
+  /// submodules.
   selectors::ModuleView modules() const;
   /// The tapped ones among the model's direct children, counted from 0.
   selectors::ModuleView children() const;
 
   /// Whether any module was tapped.
   bool tapped() const noexcept;
-  /// What was tapped of each module, in the order of `modules`.
+  /// The taps of each module, in the order of `modules`.
   std::vector<TapInfo> taps() const;
-  /// How often the module at `path` is called in one forward, as it was exported. Throws `c10::IndexError`.
+  /// How often one forward calls the module at `path`. Throws `c10::IndexError` if it was not tapped.
   std::int64_t calls(const std::string& path) const;
   /// The inputs; empty for a package that `torchtap.export` did not compile.
   std::vector<InputInfo> inputs() const;
@@ -85,7 +84,7 @@ class TORCHTAP_API Model {
   std::string file() && { return file(); }
   /// The package's own metadata.
   std::unordered_map<std::string, std::string> metadata() const;
-  /// LibTorch's loader, for constants and the like. Hooks do not see what it runs.
+  /// LibTorch's loader, for example to update constants. Hooks do not see its own runs.
   torch::inductor::AOTIModelPackageLoader& loader() noexcept;
 
  private:

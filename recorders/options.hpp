@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a recorder records of each event, and how.
+/// Options of recorders: which part of each event they record, and how.
 
 #include <ATen/core/Tensor.h>
 #include <torch/arg.h>
@@ -43,8 +43,8 @@ class TORCHTAP_API Sample {
   std::int64_t call_index() const noexcept { return call_index_; }
   /// How many samples this subrecorder has recorded so far.
   std::int64_t sample_index() const noexcept { return sample_index_; }
-  /// The slot of `tensor()` among the flattened inputs, outputs or gradients; with `all_tensors` that of the
-  /// first one.
+  /// The slot of `tensor()` among the flattened inputs, outputs or gradients; with `all_tensors` the slot of
+  /// the first tensor.
   std::int64_t slot() const noexcept { return slot_; }
   /// The tensor itself, not a copy; it may require gradients, and is undefined if the module was given none.
   const at::Tensor& tensor() const noexcept { return tensor_; }
@@ -75,7 +75,7 @@ enum class Capture {
   alias,
 };
 
-/// What to do with a sample that exceeds `Options::memory_budget`.
+/// How to handle a sample that exceeds `Options::memory_budget`.
 enum class OverBudget {
   /// `c10::Error` is thrown; the sample is not recorded, all earlier ones are.
   raise,
@@ -83,14 +83,14 @@ enum class OverBudget {
   drop,
 };
 
-/// What a recorder does with each event. Chained like LibTorch's own options:
+/// How a recorder handles each event. Chained like LibTorch's own options:
 ///
 ///     Options().condition([&] { return epoch > 3; }).reduction(reductions::Moments{})
 class TORCHTAP_API Options {
  public:
   /// Decides whether a sample is recorded.
   using Condition = std::function<bool(const Sample&)>;
-  /// Maps a tensor to the one that is recorded.
+  /// Maps a tensor to the recorded tensor.
   using Transform = std::function<at::Tensor(const at::Tensor&)>;
   /// Receives the path of the module and the error.
   using ErrorHandler = std::function<void(const std::string& path, const std::exception_ptr& error)>;
@@ -120,11 +120,11 @@ class TORCHTAP_API Options {
   /// The same of a temporary, by value.
   std::function<bool()> nullary_condition() && { return std::move(nullary_condition_); }
 
-  /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, a type of
-  /// your own (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each
-  /// subrecorder has its own copy. If several threads reach one at the same time, and the reduction does not
-  /// depend on the order of samples (`commutative`), each thread folds into a copy, and the copies are merged
-  /// when a result is read.
+  /// Folds the samples of each subrecorder instead of keeping them: one of `torchtap::reductions`, your own
+  /// type (`core::is_reduction_v`), or a callable `(accumulated, sample) -> accumulated`. Each subrecorder
+  /// has its own copy. If several threads reach one at the same time, and the reduction does not depend on
+  /// the order of samples (`commutative`), each thread folds into a copy, and the copies are merged when a
+  /// result is read.
   template <class Reduction>
   Options& reduction(Reduction&& reduction) {
     reduction_ = core::make_sink(std::forward<Reduction>(reduction));
@@ -138,7 +138,7 @@ class TORCHTAP_API Options {
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
   /// Throws `c10::ValueError` for a negative slot.
   Options& tensor(std::int64_t slot);
-  /// Records all of them, each slot with data of its own (`Subrecorder::slot`).
+  /// Records all of them, with separate data for each slot (`Subrecorder::slot`).
   Options& all_tensors(bool all = true) {
     all_tensors_ = all;
     return *this;
@@ -147,7 +147,7 @@ class TORCHTAP_API Options {
   bool all_tensors() const noexcept { return all_tensors_; }
 
   /// Writes samples to `directory` as they arrive instead of keeping them in memory; see `storage::Spool`.
-  /// They are copied whatever `capture` is; `Subrecorder::tensors` and the like read them back.
+  /// They are copied for any `capture`; `Subrecorder::tensors` and similar calls read them back.
   /// `Recorder::save(directory)` and the destructor of the recorder finish the recording. Cannot be combined
   /// with a reduction.
   Options& spool(std::string directory, storage::SpoolOptions options = {});
@@ -170,11 +170,10 @@ class TORCHTAP_API Options {
   OverBudget over_budget() const noexcept { return over_budget_; }
 
   /// Sends samples to `stream` as they come, and keeps none; with a reduction, sends its results after every
-  /// `every`th sample, and keeps folding. Conditions and transforms are called for what somebody wants, so
-  /// that a module which nobody watches costs one question. Without a reduction, `every` takes only the
-  /// events 0, `every`, 2 × `every`, …; readers may ask for less. Throws `c10::ValueError` if there is no
-  /// stream or `every` is not positive. Cannot be combined with a spool, nor without a reduction with a
-  /// memory budget.
+  /// `every`th sample, and keeps folding. Conditions and transforms run only for data that a reader wants, so
+  /// a module without readers costs one check. Without a reduction, `every` takes only the events 0, `every`,
+  /// 2 × `every`, …; readers may ask for less. Throws `c10::ValueError` if there is no stream or `every` is
+  /// not positive. Cannot be combined with a spool, nor without a reduction with a memory budget.
   Options& stream(std::shared_ptr<Stream> stream, std::int64_t every = 1);
   /// Null if nothing is sent.
   const std::shared_ptr<Stream>& stream() const& noexcept { return stream_; }

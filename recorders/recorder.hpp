@@ -46,20 +46,20 @@ struct Exchange;
 /// evaluation mode) has nothing to record. If one call of `attach`, `modules` or `children` attached to
 /// several modules, such calls are left out and counted (`Subrecorder::without_tensors`). If it attached to a
 /// single module, they are an error. A value of an unknown type, which may hold tensors, is always an error.
-/// So is a quantized tensor that is to be kept, because files cannot hold it (see `dequantized`).
+/// Keeping a quantized tensor is an error, too, because files cannot hold it (see `dequantized`).
 /// `Options::on_error` receives these errors if it is set.
 ///
 /// Threads. The model may run in any number of threads at any time, also while the recorder is called.
-/// - Any number of threads may also make, at the same time, calls that read or change what was recorded:
+/// - Any number of threads may also make, at the same time, calls that read or change the recorded data:
 ///   `size`, `samples`, `dropped`, `operator[]`, `at`, `indices`, iteration, `save`, `entries`, `snapshot`,
 ///   `restore`, `merge`, `reset`, `apply`, `apply_sample`, `flush`, `until_recorded`, and all of
 ///   `Subrecorder`.
 /// - Calls that change which modules there are need the recorder to themselves, with no other call of it at
 ///   the same time: `attach`, `modules`, `children`, `module`, `replace`, `remove`, `detach`, the end of a
 ///   `Scope`, moving, assigning and destroying.
-/// - `save`, `entries`, `snapshot`, `merge` and `reset` take each subrecorder as of one moment, but not all
-///   subrecorders as of the same one: if the model runs meanwhile, the last one may have seen samples that
-///   the first one has not.
+/// - `save`, `entries`, `snapshot`, `merge` and `reset` take each subrecorder as of one moment, but different
+/// subrecorders as of different moments: if the model runs meanwhile, the last one may have more samples than
+/// the first.
 ///
 /// Lifetimes. The recorder and the model may be destroyed in either order. Destroying the recorder removes
 /// its hooks; a hook that is running in another thread ends safely. Tensors and values that were returned
@@ -70,7 +70,7 @@ struct Exchange;
 /// options, size, indices and numbers of samples; every other call throws `c10::ValueError`. Only recorders
 /// of the same kind may be assigned.
 ///
-/// The five kinds and their names are those of torchfunc's recorders.
+/// The five kinds have the names of torchfunc's recorders.
 class TORCHTAP_API Recorder {
  public:
   Recorder(Recorder&&) noexcept;
@@ -100,7 +100,7 @@ class TORCHTAP_API Recorder {
     model::detail::note_model<Model>();
     return attach(static_cast<torch::nn::Module&>(model), selector);
   }
-  /// The same for what a holder (`torch::nn::Sequential`, a `TORCH_MODULE`) holds.
+  /// The same for the module of a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
   template <class Holder, class = typename Holder::ContainedType>
   Recorder& attach(const Holder& model, const selectors::Selector& selector = {}) {
     return attach(*model.ptr(), selector);
@@ -124,12 +124,12 @@ class TORCHTAP_API Recorder {
     return attach(selectors::children(model, method...), selector);
   }
 
-  /// Attaches to what an `AnyModule` holds, under the path `name`.
+  /// Attaches to the module in an `AnyModule`, under the path `name`.
   Recorder& module(torch::nn::AnyModule& module, const std::string& name = "");
   /// Attaches subrecorder `index` to `module` instead of its previous module, for example because the program
-  /// made that one anew. Further samples are added to those it has; its path and type stay. Gradients of the
-  /// last 64 modules that were replaced are still recorded. Throws `c10::IndexError` as `operator[]` does and
-  /// `c10::ValueError` if the module cannot be reached; nothing is changed then.
+  /// made it anew. Further samples are added; its path and type stay. Gradients of the last 64 modules that
+  /// were replaced are still recorded. Throws `c10::IndexError` as `operator[]` does and `c10::ValueError` if
+  /// the module cannot be reached; nothing is changed then.
   Recorder& replace(std::int64_t index, const model::ModuleRef& module);
 
   /// "ForwardOutput", …
@@ -168,11 +168,11 @@ class TORCHTAP_API Recorder {
   const_iterator cbegin() const;
   const_iterator cend() const;
 
-  /// Removes subrecorder `index` and its hook, and returns what it had recorded, as `Subrecorder::value`
-  /// does. The others keep their indices. If samples are spooled, they stay in the recording, and the
-  /// returned value is nothing (`is_none`). Throws `c10::IndexError` as `operator[]` does.
+  /// Removes subrecorder `index` and its hook, and returns its data, like `Subrecorder::value`. The others
+  /// keep their indices. If samples are spooled, they stay in the recording, and the returned value is
+  /// nothing (`is_none`). Throws `c10::IndexError` as `operator[]` does.
   core::Value remove(std::int64_t index);
-  /// Removes all hooks; what was recorded stays.
+  /// Removes all hooks; the recorded data stays.
   void detach() noexcept;
   /// Discards all samples; the hooks stay.
   void reset();
@@ -181,15 +181,14 @@ class TORCHTAP_API Recorder {
   /// Calls `Subrecorder::apply_sample` of each subrecorder.
   void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
 
-  /// Adds what `other` recorded: reductions are merged, kept samples appended, as if this recorder had seen
-  /// the samples of `other` after its own. Throws `c10::ValueError` if kinds or paths differ, and
-  /// `c10::Error` if two reductions cannot be merged; nothing is changed then. (All merges are tried first;
-  /// if one fails later because of a forward that runs at the same time, the ones before it stay.)
+  /// Adds the data of `other`: reductions are merged, kept samples appended, as if this recorder had seen the
+  /// samples of `other` after its own. Throws `c10::ValueError` if kinds or paths differ, and `c10::Error` if
+  /// two reductions cannot be merged; nothing is changed then. (All merges are tried first; if one fails
+  /// later because of a forward that runs at the same time, the ones before it stay.)
   void merge(const Recorder& other);
 
-  /// Merges with the recorders of the other ranks of `group`, which all have to call it: each then has what
-  /// one recorder would have that had seen the samples of all. See `distributed::merge_ranks`, which it
-  /// calls.
+  /// Merges with the recorders of the other ranks of `group`, which all have to call it. Each then has the
+  /// data of one recorder that saw the samples of all ranks. See `distributed::merge_ranks`, which it calls.
   ///
   /// Lies in torchtap::distributed: include <torchtap/distributed/distributed.hpp> and link that.
   void merge_ranks(const distributed::Group& group);
@@ -212,9 +211,9 @@ class TORCHTAP_API Recorder {
   /// Files are numbered in the order of the remaining subrecorders: after `remove(0)`, `recorder[1]` is entry
   /// 0 of the manifest and its file is `0.pt`. `path` identifies a subrecorder in memory and on disk.
   ///
-  /// If samples are spooled (`Options::spool`), `directory` has to be that of the spool: the recording there
-  /// is finished with everything recorded so far, and recording continues. The destructor finishes it, too,
-  /// but cannot report errors.
+  /// If samples are spooled (`Options::spool`), `directory` has to be the spool's: the recording there is
+  /// finished with everything recorded so far, and recording continues. The destructor finishes it, too, but
+  /// cannot report errors.
   void save(const std::string& directory, const storage::SaveOptions& options = {}) const;
   /// Writes all spooled samples to disk, so that they survive a crash, and retries writes that failed before.
   /// Throws `c10::Error` if that fails; no sample is lost.
@@ -228,7 +227,7 @@ class TORCHTAP_API Recorder {
   /// Writes the state of the whole recorder, from which `restore` resumes it, also in another process.
   void snapshot(std::ostream& stream) const;
   /// Resumes from a snapshot of a recorder of the same kind, attached to modules of the same paths, with the
-  /// same reduction. Throws `c10::Error` that names what differs or is damaged; nothing is changed then.
+  /// same reduction. Throws `c10::Error` that names the difference or the damage; nothing is changed then.
   void restore(std::istream& stream);
   /// The same to a file, which appears whole or not at all, also after a power failure.
   void snapshot(const std::string& file) const;
@@ -355,7 +354,7 @@ class [[nodiscard]] TORCHTAP_API Scope {
 
 /// Inputs before `forward`.
 TORCHTAP_RECORDER(ForwardPre, forward_pre);
-/// Inputs after `forward`, with what the module changed in place.
+/// Inputs after `forward`, with in-place changes of the module.
 TORCHTAP_RECORDER(ForwardInput, forward_input);
 /// Outputs of `forward`.
 TORCHTAP_RECORDER(ForwardOutput, forward_output);

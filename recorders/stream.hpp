@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where recorders send what they record while the model runs (`Options::stream`).
+/// The interface of streams, to which recorders send data while the model runs (`Options::stream`).
 
 #include <ATen/core/Tensor.h>
 
@@ -13,9 +13,9 @@
 
 namespace torchtap::recorders {
 
-/// Which tensor of a module is sent.
+/// Identifies a sent tensor among the tensors of its module.
 struct TORCHTAP_API StreamSample {
-  std::int64_t sample = 0;  ///< which event of the module, from 0; of a result the last one that it has seen
+  std::int64_t sample = 0;  ///< the event of the module, from 0; for a result its last event
   std::int64_t call = 0;    ///< `hooks::Event::call_index`
   std::int64_t slot = 0;
   std::string_view result;  ///< of a reduction: "mean"; empty for a sample
@@ -25,10 +25,10 @@ struct TORCHTAP_API StreamSample {
 class TORCHTAP_API StreamSource {
  public:
   virtual ~StreamSource() = default;
-  /// Whether anything of this module is wanted. Asked at each event, before anything else is done, so it has
-  /// to cost next to nothing.
+  /// Whether any receiver wants data of this module. Called first at each event, so it has to cost next to
+  /// nothing.
   virtual bool wanted() const noexcept = 0;
-  /// Who wants event number `event`, for `send`; 0 if nobody does. Asked once an event.
+  /// The receivers that want event number `event`, for `send`; 0 if there are none. Called once an event.
   virtual std::uint64_t receivers(std::int64_t event) noexcept = 0;
   /// Sends a tensor, which may require gradients, lie on any device, be undefined, and change after the call.
   /// It must not throw because of the receivers.

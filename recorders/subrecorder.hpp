@@ -60,22 +60,22 @@ class TORCHTAP_API Subrecorder {
   /// One of the results of the reduction: `tensor("variance")`. Throws `c10::IndexError` listing the names.
   at::Tensor tensor(const std::string& result) const;
   /// All kept samples in order, undefined where the module was given no tensor. Throws `c10::ValueError` if
-  /// the samples are reduced, or if one that was captured as an alias was changed in place.
+  /// the samples are reduced, or if a sample with `Capture::alias` was changed in place.
   std::vector<at::Tensor> tensors() const;
   /// The results of the reduction by name; empty while there are no samples.
   core::Results results() const;
   /// Everything as it would be saved: a tensor, a dict of results, or a list; with `Options::all_tensors` a
-  /// dict of those by slot ("0", "1", …); nothing if there are no samples.
+  /// dict of one of these for each slot ("0", "1", …); nothing if there are no samples.
   core::Value value() const;
 
-  /// The number of slots: with `Options::all_tensors` those seen so far, otherwise 1.
+  /// The number of slots: with `Options::all_tensors` all slots seen so far, otherwise 1.
   std::int64_t slots() const noexcept;
   /// The data of one slot, as `value`. Throws `c10::IndexError`.
   core::Value slot(std::int64_t index) const;
 
-  /// Replaces what was recorded by `value`. The number of samples stays, but that of a list is its length.
-  /// Lists, and reductions whose state is their value (Sum, Min, a callable…), continue from it; for any
-  /// other reduction, recording another sample is an error until `reset`.
+  /// Replaces the recorded data by `value`. The number of samples stays, unless `value` is a list: then it is
+  /// the list's length. Lists, and reductions whose state is their value (Sum, Min, a callable…), continue
+  /// from it; for any other reduction, recording another sample is an error until `reset`.
   void set(core::Value value);
   /// Applies `function` to the value, to each of several results, or to each kept sample, and stores it back
   /// as `set` does. Samples that other threads record while `function` runs are counted, but are not in the

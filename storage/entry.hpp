@@ -20,7 +20,7 @@ struct TORCHTAP_API EntryId {
   std::vector<std::string> aliases;
   /// The module's pretty type name, such as "Linear".
   std::string type;
-  /// What was recorded: "ForwardInput", "ForwardOutput", "BackwardInput" …
+  /// The kind of its recorder: "ForwardInput", "ForwardOutput", "BackwardInput" …
   std::string kind;
 };
 
@@ -30,7 +30,7 @@ struct TORCHTAP_API Entry : EntryId {
   std::int64_t samples = 0;
   /// The reduction, such as "Moments"; "" if every sample is kept.
   std::string reduction;
-  /// What goes into the file: a tensor, a dict of a reduction's results, or the list of samples. Nothing (or
+  /// The content of the file: a tensor, a dict of a reduction's results, or the list of samples. Nothing (or
   /// an empty list or dict) if there are no samples.
   core::Value value;
   /// The saved states of the reductions behind `value`, which `merge` needs: one, or one per slot with

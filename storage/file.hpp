@@ -5,8 +5,7 @@
 /// In Python:
 ///
 ///     value = torch.load("layer.pt", weights_only=True)   # a tensor, a list or a dict, nested at will
-///
-/// and what Python wrote with `torch.save(value, "layer.pt")` loads here.
+/// and files of Python's `torch.save(value, "layer.pt")` load here.
 
 #include <torch/arg.h>
 
@@ -36,8 +35,8 @@ class TORCHTAP_API LoadOptions {
   /// file while it is mapped ends the program (SIGBUS).
   TORCH_ARG(bool, mmap) = false;
   /// Read an object of a class that torchtap does not know, such as an argparse.Namespace beside the tensors
-  /// of a checkpoint, as a text that names the class: "<argparse.Namespace>". Nothing of it is run. Otherwise
-  /// a file with such an object is refused.
+  /// of a checkpoint, as a text that names the class: "<argparse.Namespace>". No code of the class is run.
+  /// Otherwise a file with such an object is refused.
   TORCH_ARG(bool, foreign) = false;
 };
 
@@ -63,13 +62,13 @@ class TORCHTAP_API LoadOptions {
 TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
                              const SaveOptions& options = {});
 
-/// Reads the value in the file `path`: what `save_value` wrote, or Python's `torch.save` (1.6 or later), or
-/// C++'s `torch::pickle_save`.
+/// Reads the value in the file `path`, written by `save_value`, Python's `torch.save` (1.6 or later) or C++'s
+/// `torch::pickle_save`.
 ///
 /// Reads these Python values: tensors and parameters, lists and tuples (as lists), dicts and OrderedDicts
 /// such as a state_dict, None, str (as text), and bool, int and float (as tensors without dimensions of dtype
 /// bool, int64 and float64). Int keys become decimal strings. Tensors arrive on the CPU, without
-/// `requires_grad`; those that share a storage in the file share it here. A tensor that was saved expanded
+/// `requires_grad`; tensors that share a storage in the file share it here. A tensor that was saved expanded
 /// (`x.expand(…)` in Python) is loaded as the same view, which takes only the memory of its storage until it
 /// is copied.
 ///
@@ -77,8 +76,8 @@ TORCHTAP_API void save_value(const std::string& path, const core::Value& value,
 /// offset, stride and checksum is verified, so that untrusted files are safe to open. Throws
 /// `c10::ValueError` naming file and reason for everything else: another object among the values (but see
 /// `LoadOptions::foreign`), a file that is missing, truncated or damaged, written in the format before 1.6
-/// (Python can save it again), or a TorchScript archive (C++'s `torch::save` writes those; `torch::load`
-/// reads them).
+/// (Python can save it again), or a TorchScript archive (from C++'s `torch::save`; read it with
+/// `torch::load`).
 TORCHTAP_API core::Value load_value(const std::string& path, const LoadOptions& options = {});
 
 }  // namespace torchtap::storage

@@ -78,7 +78,7 @@ void reduce(const std::vector<RecordedEntry>& parts, const Restore& restore, Ent
 }
 
 void write_merged(const JoinedEntry& joined, const Restore& restore, detail::EntryWriter& writer) {
-  std::vector<RecordedEntry> parts;  // those that recorded something
+  std::vector<RecordedEntry> parts;  // the entries with samples
   Entry merged;
   for (const auto& entry : joined.parts) {
     merged.samples += entry.samples();

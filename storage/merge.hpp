@@ -33,29 +33,27 @@ class TORCHTAP_API MergeOptions {
   /// rounds, each round counts.
   TORCH_ARG(std::function<void(std::size_t count)>, on_entry) = nullptr;
   /// Merges parts that recorded different modules, as the ranks of a pipeline do: the result has the modules
-  /// of all of them. Otherwise different modules are an error.
+  /// of all parts. Otherwise different modules are an error.
   TORCH_ARG(bool, all_modules) = false;
-  /// How many parts are open at a time, at least 2. More are merged in rounds: the first ones to a temporary
-  /// recording beside `directory`, that one and the next ones to another, and so on, which gives the same
-  /// bits.
+  /// How many parts are open at a time, at least 2. More parts are merged in rounds, with the same bits: the
+  /// first parts to a temporary recording beside `directory`, this one and the next parts to another, and so
+  /// on.
   TORCH_ARG(std::int64_t, at_once) = 256;
 };
 
 /// Merges the recordings in the directories `parts`, in the order given, and saves the result to `directory`
 /// as `save` does: reductions are merged by their saved states, kept samples are appended. Entries are joined
-/// by the path of their module and their kind, in whatever order each part has them; the result has those of
-/// the first part first. One entry is in memory at a time, with all of its samples; of a reduction two states
-/// are, whatever the number of parts. Shards of spooled recordings are copied as files, and are never in
-/// memory.
+/// by the path of their module and their kind, in any order; the result has the entries of the first part
+/// first. One entry is in memory at a time, with all of its samples, or with two states of its reduction for
+/// any number of parts. Shards of spooled recordings are copied as files, and are never in memory.
 ///
 ///     storage::merge({"part1", "part2"}, "all", reductions::restore,
 ///                    storage::MergeOptions().save(storage::SaveOptions().mkdir(true)));
 ///
-/// Throws `c10::ValueError` if there are no parts; if the parts did not record the same modules, of
-/// the same kind and with the same reductions; for results without a saved state (of callables,
-/// `reductions::map` and types without a recipe). Also throws what `load`, `save`, `restore` and the
-/// reductions' `merge` throw. On error nothing is written to `directory`, and an older recording there is
-/// unchanged.
+/// Throws `c10::ValueError` if there are no parts; if the parts did not record the same modules, of the same
+/// kind and with the same reductions; for results without a saved state (of callables, `reductions::map` and
+/// types without a recipe). Passes on exceptions of `load`, `save`, `restore` and the reductions' `merge`. On
+/// error nothing is written to `directory`, and an older recording there is unchanged.
 TORCHTAP_API void merge(const std::vector<std::string>& parts, const std::string& directory,
                         const Restore& restore, const MergeOptions& options = {});
 

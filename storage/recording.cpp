@@ -206,8 +206,8 @@ core::Value RecordedEntry::value() const {
   return value;
 }
 
-/// The samples of one file after the other. Those of a stacked shard become tensors when it is their turn: a
-/// tensor object takes far more memory than a small sample does.
+/// Reads the samples file by file. A stacked shard makes one tensor at a time, because a tensor object takes
+/// far more memory than a small sample.
 struct SampleRange::Cursor {
   RecordedEntry entry;
   std::vector<RecordedShard> shards;

@@ -59,8 +59,8 @@ struct TORCHTAP_API RecordedShard {
 ///
 /// The fields of the manifest are in memory. `value`, `tensor` and `tensors` read the file on each call, so
 /// that a recording may be larger than memory: keep the result. They throw `c10::ValueError` naming file and
-/// reason if the file is damaged, contradicts the manifest, or is gone because the recording was replaced.
-/// They never read a file of another recording instead.
+/// reason if the file is damaged, contradicts the manifest, or was removed because the recording was
+/// replaced. They never read a file of another recording instead.
 class TORCHTAP_API RecordedEntry {
  public:
   /// Made by `load`.
@@ -85,7 +85,7 @@ class TORCHTAP_API RecordedEntry {
   const std::string& type() const& noexcept;
   /// The same of a temporary, by value.
   std::string type() && { return type(); }
-  /// What was recorded: "ForwardOutput", …
+  /// The kind of its recorder: "ForwardOutput", …
   const std::string& kind() const& noexcept;
   /// The same of a temporary, by value.
   std::string kind() && { return kind(); }
@@ -136,7 +136,7 @@ class TORCHTAP_API RecordedEntry {
   /// list. Throws `c10::TypeError` for a dict.
   std::vector<at::Tensor> tensors() const;
   /// The same as `tensors`, one after the other; at most one shard of a spooled recording is in memory. If
-  /// all tensors of the module were recorded, those of `slot`.
+  /// all tensors of the module were recorded, the tensors of `slot`.
   ///
   ///     for (const at::Tensor& sample : recording.at("layer1").each_tensor()) …
   SampleRange each_tensor(std::optional<std::int64_t> slot = {}) const;
@@ -156,8 +156,8 @@ class TORCHTAP_API RecordedEntry {
 };
 
 /// The samples of an entry in the order they were recorded, undefined where the module was given no tensor.
-/// An input range that reads samples during iteration, and can be iterated several times. Throws as
-/// `RecordedEntry::value` does.
+/// An input range that reads samples during iteration, and can be iterated several times. Throws like
+/// `RecordedEntry::value`.
 class TORCHTAP_API SampleRange {
   struct Cursor;
 
@@ -168,8 +168,8 @@ class TORCHTAP_API SampleRange {
   Iterator begin() const;
   Iterator end() const;
   /// Calls `visit` with all samples in order, several at a time: with tensors `[n, ...]` of n samples of one
-  /// shape, as a shard holds them. Undefined samples are left out. Far faster than a call for each sample
-  /// where there are many small ones.
+  /// shape, as a shard holds them. Undefined samples are left out. Far faster than a call for each of many
+  /// small samples.
   void each_block(const std::function<void(const at::Tensor&)>& visit) const;
 
  private:

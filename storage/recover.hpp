@@ -20,7 +20,7 @@ class TORCHTAP_API RecoverOptions {
   TORCH_ARG(bool, verify) = true;
 };
 
-/// The result of `recover`. After a repair, the recording holds what is counted here.
+/// The result of `recover`. After a repair, the recording has these numbers.
 struct TORCHTAP_API Recovery {
   /// Entries.
   std::int64_t entries = 0;
@@ -30,22 +30,19 @@ struct TORCHTAP_API Recovery {
   std::int64_t samples = 0;
   /// The size of the shards in bytes.
   std::int64_t bytes = 0;
-  /// How many of `samples` are from shards that were being filled: complete by their size, but without a
-  /// checksum.
+  /// How many of `samples` are from unfinished shards: complete by their size, but without a checksum.
   std::int64_t salvaged = 0;
-  /// One sentence for each part that is missing or damaged; empty if everything that reached the disk is
-  /// there.
+  /// One sentence for each missing or damaged part; empty if all data that reached the disk is there.
   std::vector<std::string> missing;
-  /// Whether the recording was finished already, so that there was nothing to do.
+  /// Whether the recording was finished already.
   bool finished = false;
 };
 
 /// Finishes a spooled recording that a crash or a power failure cut off: writes the manifest, completes
-/// shards that were being filled with the samples that are complete, and leaves out damaged files. Damaged
-/// and useless files stay in the directory, renamed to `….lost`.
+/// unfinished shards with their complete samples, and leaves out damaged files. Damaged and useless files
+/// stay in the directory, renamed to `….lost`.
 ///
-/// Throws `c10::ValueError` if there is no recording at `directory`, or if it is being written by another
-/// process.
+/// Throws `c10::ValueError` if there is no recording at `directory`, or if another process is writing it.
 TORCHTAP_API Recovery recover(const std::string& directory, const RecoverOptions& options = {});
 
 }  // namespace torchtap::storage

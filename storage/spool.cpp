@@ -1,4 +1,4 @@
-// The public calls of a spool; detail/spool_impl.hpp says where the rest is.
+// The public calls of a spool; detail/spool_impl.hpp lists the other sources.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

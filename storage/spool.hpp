@@ -32,7 +32,7 @@
 
 namespace torchtap::storage {
 
-/// What to do with a sample that arrives while the queue of the writer is full.
+/// How to handle a sample that arrives while the queue of the writer is full.
 enum class WhenFull {
   /// The recording thread waits until there is room.
   wait,
@@ -47,8 +47,8 @@ class TORCHTAP_API SpoolOptions {
   /// Create missing directories. Otherwise a missing one is an error.
   TORCH_ARG(bool, mkdir) = false;
   /// Replace an existing recording, which otherwise is an error. The samples go to a folder beside it
-  /// (`.NAME.torchtap-new-…`), which takes its place at the first `flush`, `finish` or `close`: until then
-  /// the old recording is whole. If the process is killed before, the next recording there removes that
+  /// (`.NAME.torchtap-new-…`), which takes its place at the first `flush`, `finish` or `close`; until then
+  /// the old recording is whole. If the process is killed before, the next recording there removes the
   /// folder; `recover` can finish it earlier.
   TORCH_ARG(bool, overwrite) = false;
   /// Continue an existing recording, spooled or not, finished or cut off by a crash (it is repaired first, as
@@ -56,10 +56,10 @@ class TORCHTAP_API SpoolOptions {
   TORCH_ARG(bool, append) = false;
   /// How many bytes of samples a shard holds before the next one is begun; a sample is never split.
   TORCH_ARG(std::int64_t, shard_bytes) = std::int64_t{64} << 20;
-  /// How many bytes of samples may wait in memory to be written, besides up to 64 KiB per slot that are being
-  /// collected; a larger sample waits alone.
+  /// How many bytes of samples may wait in memory to be written, besides up to 64 KiB per slot. A larger
+  /// sample is admitted when no other waits.
   TORCH_ARG(std::int64_t, queue_bytes) = std::int64_t{256} << 20;
-  /// What to do with a sample that arrives while the queue is full.
+  /// How to handle a sample that arrives while the queue is full.
   TORCH_ARG(WhenFull, when_full) = WhenFull::wait;
   /// Wait until a shard is on the disk (fsync) before it counts as complete, so that it survives a power
   /// failure. Otherwise it survives only a killed process.
@@ -70,8 +70,8 @@ class TORCHTAP_API SpoolOptions {
 ///
 /// Errors of the background thread (disk full, an I/O error) are thrown as `c10::Error` by the next `admit`,
 /// and by `flush`, `finish` and `close` until one of these three succeeds: each of them retries. Samples that
-/// are not on disk yet wait in memory, so that none is lost once there is room; until then `admit` accepts no
-/// further ones.
+/// are not on disk yet wait in memory, and are written once there is room; until then `admit` accepts no
+/// further samples.
 ///
 /// Thread-safe. In a child process (fork) every call is an error and the destructor does nothing.
 class TORCHTAP_API Spool {
@@ -99,11 +99,11 @@ class TORCHTAP_API Spool {
   /// The same with `policy` instead of `SpoolOptions::when_full`.
   bool admit(Stream& stream, std::int64_t bytes, WhenFull policy);
 
-  /// Writes all appended samples to complete shards, and returns when that is done. A recording that is to be
-  /// replaced is replaced then.
+  /// Writes all appended samples to complete shards, and returns when that is done. Replaces the old
+  /// recording, if there is one.
   void flush();
-  /// Writes all appended samples to complete shards, so that there is room for others after an error; nothing
-  /// is replaced yet.
+  /// Writes all appended samples to complete shards, which makes room after an error. Does not replace the
+  /// old recording.
   void retry();
   /// The same, and writes the manifest, so that readers find a finished recording. Further samples may
   /// follow.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The only place that makes a process group, so that Gloo's headers stay in one file.
+/// Makes the process group of Gloo; only one source needs Gloo's headers.
 
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>

@@ -1,4 +1,4 @@
-// Compares what ranks say of themselves.
+// Compares the headers of ranks.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 
 using core::detail::StateFact;
 
-/// `"layer1"`, or `"layer1" (its 2nd)` where several modules have that path.
+/// `"layer1"`, or `"layer1" (number 1 of that path, from 0)` if several modules have it.
 std::string named(const ModuleKey& key) {
   const std::string path = "\"" + key.path + "\"";
   return key.number == 0 ? path : c10::str(path, " (number ", key.number, " of that path, from 0)");
@@ -28,7 +28,7 @@ bool has_options(const Header& header) {
   return header.root >= 0;
 }
 
-/// Compares one value of each rank that has it with the first one's.
+/// Compares one value of all ranks that have it with the first such rank's.
 template <class Of>
 std::string differs(const std::vector<Header>& headers, const char* what, const Of& of,
                     bool (*has)(const Header&) = has_recorder) {
@@ -38,7 +38,7 @@ std::string differs(const std::vector<Header>& headers, const char* what, const 
     if (first == nullptr) first = &header;
     if (of(header) == of(*first)) continue;
     return c10::str("rank ", &header - headers.data(), " has the ", what, " ", of(header), ", and rank ",
-                    first - headers.data(), " has ", of(*first), "; all ranks have to have the same");
+                    first - headers.data(), " has ", of(*first), "; give the same on all ranks");
   }
   return "";
 }
@@ -58,7 +58,7 @@ std::string options_differ(const std::vector<Header>& headers) {
   return "";
 }
 
-/// What one rank says of a module, and which rank it is.
+/// One rank's facts about a module.
 struct Said {
   std::size_t rank;
   const ModuleFacts* facts;
@@ -67,7 +67,7 @@ struct Said {
 std::string facts_differ(const ModuleKey& key, const Said& first, const Said& other) {
   const auto& mine = first.facts->facts;
   const auto& theirs = other.facts->facts;
-  // Ranks may have seen different numbers of slots, each of which says the same number of things.
+  // Ranks may have seen different numbers of slots; each slot has the same number of facts.
   for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
     const StateFact &a = mine[i], &b = theirs[i];
     if (a.what != b.what || a.version != b.version) {
@@ -87,7 +87,7 @@ std::string facts_differ(const ModuleKey& key, const Said& first, const Said& ot
 
 using AllSaid = std::map<ModuleKey, std::vector<Said>>;
 
-/// What ranks say of each module, in their order.
+/// The facts of all ranks about each module, in the order of ranks.
 AllSaid said_of(const std::vector<Header>& headers) {
   AllSaid all;
   for (std::size_t rank = 0; rank < headers.size(); ++rank) {
@@ -116,15 +116,15 @@ std::string recorded_differently(const ModuleKey& key, const Said& first, const 
 
 std::string modules_differ(const AllSaid& all) {
   for (const auto& [key, said] : all) {
-    // A rank without samples has no shape to compare with, so each is compared with all before it that
-    // differ.
+    // A rank without samples has no shape, so each rank is compared with its predecessors up to one with a
+    // shape.
     for (std::size_t i = 1; i < said.size(); ++i) {
       std::string why = recorded_differently(key, said[0], said[i]);
       for (std::size_t j = 0; why.empty() && j < i; ++j) {
         why = facts_differ(key, said[j], said[i]);
         const bool shaped = std::any_of(said[j].facts->facts.begin(), said[j].facts->facts.end(),
                                         [](const StateFact& fact) { return fact.shaped; });
-        if (shaped) break;  // those after it agree with it
+        if (shaped) break;  // ranks after j agree with it
       }
       if (!why.empty()) return why;
     }
@@ -132,7 +132,7 @@ std::string modules_differ(const AllSaid& all) {
   return "";
 }
 
-/// A module that a rank lacks although all ranks were to have the same.
+/// The first module that a rank lacks although the option same_modules is set.
 std::string module_missing(const std::vector<Header>& headers, const AllSaid& all) {
   const bool strict = std::any_of(headers.begin(), headers.end(), [](const Header& header) {
     return header.present && header.same_modules != 0;
@@ -157,10 +157,10 @@ std::string kept_too_much(const std::vector<Header>& headers) {
       if (!module.reduction.empty()) continue;
       bytes += module.bytes;
       if (headers[rank].samples == 0) {
-        return c10::str("rank ", rank, " keeps every sample of \"", module.id.path,
-                        "\"; reduce them, ask for samples with the option samples(bytes), or save() on each "
-                        "rank and join "
-                        "the recordings with `torchtap merge`");
+        return c10::str(
+            "rank ", rank, " keeps every sample of \"", module.id.path,
+            "\"; reduce them, allow samples with the option samples(bytes), or save() on each rank "
+            "and join the recordings with `torchtap merge`");
       }
     }
   }
@@ -203,16 +203,17 @@ Header Header::decoded(const std::string& text) {
     core::InputArchive archive(stream);
     archive(header.protocol, header.library);
     if (header.protocol != kProtocol) {
-      header.refusal = c10::str("it runs torchtap ", header.library, ", which merges in another way than ",
-                                TORCHTAP_VERSION, " here (protocol ", header.protocol, " and ", kProtocol,
-                                "); run the same version on all ranks");
+      header.refusal = c10::str("it runs torchtap ", header.library, " with protocol ", header.protocol,
+                                ", and rank 0 runs ", TORCHTAP_VERSION, " with protocol ", kProtocol,
+                                "; run the same version on all ranks");
       return header;
     }
     archive(header.present, header.refusal, header.kind, header.reduction, header.root, header.order,
             header.everywhere, header.same_modules, header.samples, header.modules);
   } catch (const std::exception&) {
     header.refusal =
-        "what it said of itself cannot be read; other traffic came between, or it is no rank of torchtap";
+        "its header cannot be read: it does not run torchtap, or other traffic came between; give torchtap a "
+        "separate group";
     header.modules.clear();
   }
   return header;
@@ -248,7 +249,7 @@ std::string why_not(const std::vector<Header>& headers) {
   const Header& chief = headers.at(root);
   if (!chief.present) {
     return c10::str("rank ", root,
-                    " merges and has no recorder; give the option root(rank) a rank that has one");
+                    " merges and has no recorder; set the option root(rank) to a rank with a recorder");
   }
   if (chief.order == static_cast<std::int64_t>(Order::tree)) {
     for (std::size_t rank = 0; rank < headers.size(); ++rank) {
@@ -260,7 +261,7 @@ std::string why_not(const std::vector<Header>& headers) {
   }
   const AllSaid all = said_of(headers);
   if (why.empty()) why = modules_differ(all);
-  // Of recorders that have no module in common.
+  // Recorders without a common module are compared here.
   if (why.empty()) why = differs(headers, "kind", [](const Header& header) { return header.kind; });
   if (why.empty()) {
     why = differs(headers, "reduction",
@@ -285,7 +286,8 @@ Verdict Verdict::decoded(const std::string& text) {
     length = (length << 8) | static_cast<unsigned char>(text[i - 1]);
   }
   if (text.size() < 9 || length > text.size() - 9) {
-    verdict.error = "what the root decided cannot be read; other traffic came between";
+    verdict.error =
+        "the root's decision cannot be read: other traffic came between; give torchtap a separate group";
     return verdict;
   }
   const auto size = static_cast<std::size_t>(length);

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What ranks tell each other before states move, and what they conclude from it.
+/// The headers that ranks exchange before states move, and the verdict on them.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace torchtap::distributed::detail {
 
-/// A text without the stop at its end, to go on with "; " or ". ".
+/// A text without its final full stop, so that "; " or ". " can follow.
 std::string without_stop(std::string text);
 
 /// A module by its path, and by its number among those of the same path.
@@ -25,10 +25,10 @@ struct ModuleKey {
   }
 };
 
-/// The keys of modules in this order.
+/// The keys of these modules, in the same order.
 std::vector<ModuleKey> keys_of(const std::vector<storage::EntryId>& ids);
 
-/// What one rank says of one module.
+/// One rank's facts about one module.
 struct ModuleFacts {
   storage::EntryId id;
   std::string reduction;                       ///< with its configuration; "" if samples are kept
@@ -41,7 +41,7 @@ struct ModuleFacts {
   }
 };
 
-/// What one rank says of itself.
+/// One rank's facts about itself.
 struct Header {
   /// Raised whenever messages change.
   static constexpr std::uint32_t kProtocol = 2;
@@ -52,29 +52,29 @@ struct Header {
   std::string refusal;    ///< why it cannot merge; "" if it can
   std::string kind;       ///< of its recorder, "ForwardOutput"
   std::string reduction;  ///< of modules without data
-  /// Its options. `root` is -1 if it said nothing of them.
+  /// Its options. `root` is -1 if it sent none.
   std::int64_t root = -1, order = 0, everywhere = 0, same_modules = 0, samples = 0;
   std::vector<ModuleFacts> modules;
 
   std::string encoded() const;
-  /// Throws nothing: what cannot be read is a refusal. Nothing at all is a rank without recorder that leaves
-  /// the options to the others.
+  /// Throws nothing: an unreadable text becomes a refusal. An empty text is a rank without a recorder and
+  /// without options.
   static Header decoded(const std::string& text);
 };
 
-/// The modules of all ranks: those of rank 0 in its order, then those that rank 1 has besides, and so on.
+/// The modules of all ranks: rank 0's in its order, then further modules of rank 1, and so on.
 std::vector<storage::EntryId> united(const std::vector<Header>& headers);
 
 /// Why these ranks cannot merge, naming rank and module; "" if they can.
 std::string why_not(const std::vector<Header>& headers);
 
-/// What the root decides.
+/// The root's decision.
 struct Verdict {
-  std::string error;  ///< that all ranks throw; "" to go on
-  bool lost = false;  ///< whether a rank is the reason, and not what it brought
+  std::string error;  ///< all ranks throw it; "" to continue
+  bool lost = false;  ///< whether the reason is a lost rank, not its data
   std::string more;
 
-  /// The length of the error in eight bytes, the error, one byte for `lost`, and what else there is.
+  /// The length of the error in eight bytes, the error, one byte for `lost`, then `more`.
   std::string encoded() const;
   static Verdict decoded(const std::string& text);
 };

@@ -1,4 +1,4 @@
-// Bytes between ranks over a store of c10d.
+// Sends bytes between ranks over a store of c10d.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -13,12 +13,12 @@ namespace {
 // A TCPStore of LibTorch 2 takes values of up to 8 MiB.
 constexpr std::int64_t kPiece = std::int64_t{4} << 20;
 
-// The number of a rank: 0 before it comes, 1 if it does not beat (as other implementations may not), then its
+// A rank's number: 0 before it comes, 1 without a heartbeat (other implementations may have none), then its
 // beats.
 constexpr std::int64_t kBeats = 2;
 constexpr std::int64_t kAnswered = std::int64_t{1} << 40;
 
-/// None of an empty message: a TCPStore of LibTorch 1.13 takes 200 ms to send an empty value.
+/// Zero for an empty message: a TCPStore of LibTorch 1.13 takes 200 ms to send an empty value.
 std::int64_t pieces_of(std::int64_t bytes) {
   return (bytes + kPiece - 1) / kPiece;
 }
@@ -27,7 +27,7 @@ std::string piece_of(const std::string& key, std::int64_t piece) {
   return key + "/" + std::to_string(piece);
 }
 
-/// Calls `f`, and makes what the store throws a `LinkError`.
+/// Calls `f`, and turns exceptions of the store into `LinkError`.
 template <class F>
 auto asked(const F& f) {
   try {
@@ -65,8 +65,7 @@ void OverStore::put(const std::string& key, const at::Tensor& bytes) {
   });
 }
 
-/// Asks again and again. A `wait` with a timeout of its own leaves the connection of a `TCPStore` of
-/// LibTorch 1.13 out of step.
+/// Polls, because a `wait` with a timeout leaves the connection of a `TCPStore` of LibTorch 1.13 out of step.
 void OverStore::wait_for(const std::string& key, Milliseconds timeout) {
   constexpr auto kShortest = std::chrono::microseconds(100), kLongest = std::chrono::microseconds(20000);
   const auto begin = Clock::now();
@@ -87,7 +86,7 @@ void OverStore::wait_for(const std::string& key, Milliseconds timeout) {
 }
 
 void OverStore::done_with(const std::string& key, std::int64_t pieces, bool shared) {
-  // The last reader of what all ranks read removes it.
+  // The last reader removes a value that all ranks read.
   if (shared && store_->add(key + "/read", 1) < size() - 1) return;
   for (std::int64_t piece = 0; piece < pieces; ++piece) store_->deleteKey(piece_of(key, piece));
   if (shared) store_->deleteKey(key + "/read");
@@ -102,7 +101,7 @@ void OverStore::take(const std::string& key, const at::Tensor& bytes, Millisecon
       const std::vector<std::uint8_t> value = store_->get(piece_of(key, piece));
       const std::int64_t begin = piece * kPiece;
       const auto expected = static_cast<std::size_t>(std::min(kPiece, bytes.numel() - begin));
-      if (value.size() != expected) throw LinkError("a message has another length than was announced");
+      if (value.size() != expected) throw LinkError("a message has another length than announced");
       if (!value.empty()) std::memcpy(data + begin, value.data(), value.size());
     }
     done_with(key, pieces, shared);
@@ -111,7 +110,7 @@ void OverStore::take(const std::string& key, const at::Tensor& bytes, Millisecon
 
 std::string OverStore::take_text(const std::string& key, Milliseconds timeout, bool shared) {
   return asked([&] {
-    // The first value says how many follow.
+    // The first value is the number of bytes that follow.
     wait_for(key, timeout);
     const std::vector<std::uint8_t> length = store_->get(key);
     const std::int64_t bytes = std::stoll(std::string(length.begin(), length.end()));

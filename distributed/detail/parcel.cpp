@@ -16,7 +16,7 @@ namespace {
 at::Tensor room_for(const core::detail::TensorPlace& place) {
   bool sound = place.dtype >= 0 && place.dtype < static_cast<std::int32_t>(c10::ScalarType::NumOptions);
   for (const auto size : place.sizes) sound = sound && size >= 0;
-  if (!sound) throw LinkError("the form of a tensor is damaged; other traffic came between");
+  if (!sound) throw damaged("the form of a tensor");
   return at::empty(place.sizes, at::TensorOptions().dtype(static_cast<c10::ScalarType>(place.dtype)));
 }
 
@@ -82,14 +82,15 @@ Portion unpacked(Parcel parcel, const core::Sink* blank) {
     next = end;
     Portion::Slot into;
     if (slot.reduced) {
-      TORCH_CHECK_VALUE(blank != nullptr, "its samples are reduced there and kept here.");
+      TORCH_CHECK_VALUE(blank != nullptr,
+                        "its samples are reduced there and kept here; use the same reduction on all ranks.");
       into.sink = blank->clone();
       into.sink->load(reader);
     } else {
       reader(into.samples);
     }
     TORCH_CHECK_VALUE(reader.finished(),
-                      "its state has more tensors than it should; its bytes were damaged on the way.");
+                      "its state has too many tensors: its bytes were damaged on the way; merge again.");
     portion.slots.push_back(std::move(into));
   }
   return portion;
@@ -111,13 +112,13 @@ std::vector<Parcel> decoded(const std::string& text) {
     core::InputArchive archive(stream);
     archive(parcels);
   } catch (const std::exception&) {
-    throw LinkError("a state is damaged; other traffic came between");
+    throw damaged("a state");
   }
   for (Parcel& parcel : parcels) {
     std::int64_t tensors = 0;
     for (const auto& slot : parcel.slots) tensors += slot.tensors < 0 ? -1 : slot.tensors;
     if (tensors != static_cast<std::int64_t>(parcel.beside.size())) {
-      throw LinkError("a state is damaged; other traffic came between");
+      throw damaged("a state");
     }
   }
   return parcels;
@@ -129,7 +130,7 @@ void send(Transport& data, std::vector<Parcel> parcels, int to, const std::strin
   message.error = error;
   message.lost = lost;
   if (error.empty()) message.more = encoded(parcels);
-  // The receiver may have to hear of other ranks first.
+  // The receiver may have to wait for other ranks first.
   const Milliseconds timeout = patience.timeout * patience.steps;
   data.send_message(message.encoded(), to, timeout);
   if (!error.empty()) return;
@@ -197,7 +198,7 @@ void hand_out(Transport& data, std::string text, const std::vector<Parcel>& parc
 
 std::vector<Parcel> take_in(Transport& data, int root, const std::vector<std::int64_t>& sizes,
                             Milliseconds timeout) {
-  if (sizes.empty()) throw LinkError("the sizes of the result are missing; other traffic came between");
+  if (sizes.empty()) throw damaged("the list of sizes of the result");
   const auto text = std::make_shared<std::string>(static_cast<std::size_t>(sizes[0]), '\0');
   data.broadcast(bytes_of(text), root, timeout)();
   std::vector<Parcel> parcels = decoded(*text);

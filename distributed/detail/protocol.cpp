@@ -1,4 +1,4 @@
-// The steps of a merge in which ranks agree, hand round and commit.
+// The steps of a merge in which ranks agree, receive the result and commit.
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -13,11 +13,10 @@ namespace torchtap::distributed::detail {
 namespace {
 
 constexpr const char* kUnchanged = "Nothing was changed on any rank.";
-// Of a rank that is ready and hears nothing more.
+// For a rank that is ready and hears nothing more.
 constexpr const char* kUnknown =
-    "Nothing was changed on this rank. Whether the others merged it cannot know: the root, or who serves the "
-    "store, left "
-    "before all ranks were done.";
+    "Nothing was changed on this rank. It cannot know whether the other ranks merged, because the root or "
+    "the process that serves the store ended early; compare the ranks, or reset() all and record again.";
 
 std::string listed(const std::vector<int>& ranks) {
   std::ostringstream text;
@@ -84,16 +83,17 @@ Protocol::Protocol(const Group& group, const Options& options, Offer offer)
       offer_(std::move(offer)),
       rank_(group.rank()),
       size_(group.size()) {
-  TORCH_CHECK_VALUE(options.root() >= 0 && options.root() < size_, "merge_ranks: the root is rank ",
-                    options.root(), ", and the group has the ranks 0 to ", size_ - 1, ".");
-  TORCH_CHECK_VALUE(options.timeout().count() > 0, "merge_ranks: the timeout is ", options.timeout().count(),
-                    " ms; give a positive one.");
-  TORCH_CHECK_VALUE(options.samples() >= 0, "merge_ranks: the option samples is ", options.samples(),
-                    "; give the number of bytes that ranks may hand round.");
+  TORCH_CHECK_VALUE(options.root() >= 0 && options.root() < size_,
+                    "distributed::merge_ranks: the root is rank ", options.root(),
+                    "; give the option root(rank) a rank from 0 to ", size_ - 1, ".");
+  TORCH_CHECK_VALUE(options.timeout().count() > 0, "distributed::merge_ranks: the timeout is ",
+                    options.timeout().count(), " ms; give a positive one.");
+  TORCH_CHECK_VALUE(options.samples() >= 0, "distributed::merge_ranks: the option samples is ",
+                    options.samples(), "; give the number of bytes that ranks may merge, or 0.");
   try {
     links_ = all_links_->open();
   } catch (const LinkError& error) {
-    TORCH_CHECK(false, "merge_ranks: ", store_gone(error), ". ", kUnchanged);
+    TORCH_CHECK(false, "distributed::merge_ranks: ", store_gone(error), ". ", kUnchanged);
   }
 }
 
@@ -120,7 +120,7 @@ void Protocol::run() {
   put();
 }
 
-/// Whoever serves the store stays until the others know how the merge ended, for some time.
+/// The process that serves the store stays for some time, until the other ranks know the end of the merge.
 void Protocol::leave(Milliseconds longest) noexcept {
   if (links_.roll == nullptr || size_ == 1) return;
   try {
@@ -131,7 +131,7 @@ void Protocol::leave(Milliseconds longest) noexcept {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       left = links_.roll->left();
     }
-  } catch (const LinkError&) {  // who served it has gone
+  } catch (const LinkError&) {  // the process that served it ended
   }
 }
 
@@ -139,7 +139,7 @@ Patience Protocol::patience_with_root() const {
   return {options_.timeout() + options_.timeout() / 10 + Milliseconds(500), 1};
 }
 
-/// What cannot be packed is told to the other ranks.
+/// If packing fails, the other ranks get the reason.
 void Protocol::pack() {
   if (!offer_.refusal.empty()) return;
   try {
@@ -168,7 +168,7 @@ Header Protocol::header() const {
   return header;
 }
 
-/// False if no rank has anything.
+/// False if no rank has a recorder.
 bool Protocol::agree() {
   Verdict verdict;
   if (leads()) {
@@ -185,7 +185,7 @@ bool Protocol::agree() {
     decode(verdict.more, present_, modules_);
   }
   leader_ = options_.root();
-  all_links_->server();  // while the store is there
+  all_links_->server();  // asked while the store exists
   std::map<ModuleKey, std::size_t> place;
   const std::vector<ModuleKey> all = keys_of(modules_);
   for (std::size_t i = 0; i < all.size(); ++i) place[all[i]] = i;
@@ -197,7 +197,7 @@ bool Protocol::agree() {
   return std::find(present_.begin(), present_.end(), true) != present_.end();
 }
 
-/// On rank 0: what each rank says of itself.
+/// On rank 0: the headers of all ranks.
 std::vector<Header> Protocol::gather(Header mine) {
   std::vector<Header> headers(static_cast<std::size_t>(size_));
   headers[static_cast<std::size_t>(rank_)] = std::move(mine);
@@ -212,7 +212,7 @@ std::vector<Header> Protocol::gather(Header mine) {
     } catch (const LinkError& error) {
       why += c10::str(why.empty() ? "" : "; ", "rank ", rank, " did not come within ",
                       options_.timeout().count(), " ms, or died (", error.what(), ")");
-      // Without a store the others hear why once this rank has heard them.
+      // Without a store, ranks get the reason only after this rank has received all headers.
       if (links_.roll != nullptr) break;
     }
   }
@@ -220,7 +220,7 @@ std::vector<Header> Protocol::gather(Header mine) {
   return headers;
 }
 
-/// Gives all ranks the verdict of the one that leads.
+/// Gives all ranks the verdict of the leading rank.
 Verdict Protocol::decided(Verdict mine, const Patience& patience) {
   std::string text = leads() ? mine.encoded() : std::string();
   links_.control->broadcast_message(text, leader_, patience);
@@ -229,12 +229,11 @@ Verdict Protocol::decided(Verdict mine, const Patience& patience) {
 
 void Protocol::obey(const Verdict& verdict) const {
   if (verdict.error.empty()) return;
-  TORCH_CHECK(!verdict.lost, "merge_ranks: ", without_stop(verdict.error), ". ", kUnchanged);
-  TORCH_CHECK_VALUE(false, "merge_ranks: ", without_stop(verdict.error), ". ", kUnchanged);
+  TORCH_CHECK(!verdict.lost, "distributed::merge_ranks: ", without_stop(verdict.error), ". ", kUnchanged);
+  TORCH_CHECK_VALUE(false, "distributed::merge_ranks: ", without_stop(verdict.error), ". ", kUnchanged);
 }
 
-/// What a rank does that heard nothing more: throws, unless it learns from the store that all put the result
-/// in place.
+/// Handles a broken link: throws, unless the store says that all ranks put the result in place.
 void Protocol::lost(const std::string& what) {
   std::string why;
   bool known = !ready_;
@@ -251,7 +250,7 @@ void Protocol::lost(const std::string& what) {
                    " ms, or died (", what, "); if it lives, its error names the rank that failed");
   } else {
     why = what;
-    Verdict verdict;  // for which the others wait, or will
+    Verdict verdict;  // the other ranks wait for it, or will
     verdict.lost = true;
     verdict.error = why;
     try {
@@ -259,27 +258,28 @@ void Protocol::lost(const std::string& what) {
     } catch (const LinkError&) {
     }
   }
-  TORCH_CHECK(false, "merge_ranks: ", without_stop(why), ". ", known ? kUnchanged : kUnknown);
+  TORCH_CHECK(false, "distributed::merge_ranks: ", without_stop(why), ". ", known ? kUnchanged : kUnknown);
 }
 
-/// A transfer broke. A store raises the alarm. Without one this rank goes on with empty hands, as all others
-/// do, to where the root says who is lost.
+/// Handles a broken transfer. With a store, throws, which raises the alarm. Without one, all ranks continue
+/// without data until the root names the lost rank.
 void Protocol::broke(const std::string& why) {
   if (links_.roll != nullptr) throw LinkError(why);
   if (failure_.empty()) failure_ = why;
   broken_ = true;
 }
 
-/// Of a store that does not answer: which rank is the reason, as far as it is known.
+/// The message for a store that does not answer, with the rank that serves it if known.
 std::string Protocol::store_gone(const LinkError& error) const {
   const int server = all_links_->server();
   if (server < 0)
-    return c10::str("rank ", rank_, ": ", without_stop(error.what()), "; who serves it died or ended");
+    return c10::str("rank ", rank_, ": ", without_stop(error.what()),
+                    "; the process that serves it died or ended");
   return c10::str("rank ", server, ", which serves the store, died or ended (", without_stop(error.what()),
                   ")");
 }
 
-/// Why the merge failed, the same on all ranks; "" if it did not. Throws `LinkError` if the store is gone.
+/// Why the merge failed, the same on all ranks; "" if it succeeded. Throws `LinkError` if the store ended.
 std::string Protocol::settled(const std::string& what) {
   OverStore& roll = *links_.roll;
   const auto decision_within = [&](Milliseconds time) {
@@ -305,7 +305,7 @@ Milliseconds Protocol::time_to_answer() const {
   return std::min(options_.timeout(), 4 * Pulse::period(options_.timeout()) + Milliseconds(1000));
 }
 
-/// Asks the store: ranks that did not come, and ranks that came and do not answer.
+/// Asks the store for ranks that did not come, and ranks that came but do not answer.
 std::string Protocol::who_is_lost(const std::string& what) {
   std::vector<int> silent, absent;
   const auto end = Clock::now() + time_to_answer();
@@ -348,7 +348,7 @@ void Protocol::hand_round() {
       }
     }
   }
-  // The root may have heard of every rank before it answers.
+  // The root may wait for every rank before it answers.
   verdict = decided(std::move(verdict), {patience_with_root().timeout, size_ + 2});
   obey(verdict);
   if (!options_.everywhere()) return;
@@ -358,7 +358,7 @@ void Protocol::hand_round() {
   } catch (const LinkError& error) {
     return broke(c10::str("the result did not reach all ranks (", error.what(), ")"));
   }
-  // The root goes on from the same bytes as all others do.
+  // The root continues from the same bytes as all other ranks.
   try {
     for (Parcel& parcel : parcels) {
       const auto place = static_cast<std::size_t>(parcel.place);
@@ -375,8 +375,9 @@ void Protocol::receive_result(const Verdict& verdict) {
   std::vector<Parcel> parcels = take_in(*links_.data, options_.root(), sizes, options_.timeout());
   try {
     for (Parcel& parcel : parcels) {
-      TORCH_CHECK_VALUE(parcel.place >= 0 && static_cast<std::size_t>(parcel.place) < total_.size(),
-                        "the result names a module that no rank has; its bytes were damaged on the way.");
+      TORCH_CHECK_VALUE(
+          parcel.place >= 0 && static_cast<std::size_t>(parcel.place) < total_.size(),
+          "the result names a module that no rank has: its bytes were damaged on the way; merge again.");
       const auto place = static_cast<std::size_t>(parcel.place);
       total_[place] = unpacked(std::move(parcel), offer_.blank.get());
     }
@@ -395,7 +396,7 @@ void Protocol::commit() {
   }
   Verdict verdict;
   verdict.lost = broken_;
-  std::string silent;  // ranks without which other transfers broke
+  std::string silent;  // ranks that broke other ranks' transfers
   for (int rank = 0; rank < size_; ++rank) {
     const auto add = [rank](std::string& to, const std::string& why) {
       if (!why.empty()) to += c10::str(to.empty() ? "" : "; ", "rank ", rank, ": ", why);
@@ -405,8 +406,8 @@ void Protocol::commit() {
     } catch (const LinkError& error) {
       if (links_.roll != nullptr) throw;
       verdict.lost = true;
-      add(silent, c10::str("nothing was heard of it after the states were merged; it died or hangs (",
-                           error.what(), ")"));
+      add(silent,
+          c10::str("it sent nothing after the states were merged; it died or hangs (", error.what(), ")"));
     }
   }
   if (!silent.empty()) verdict.error = silent;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The steps of a merge, as each rank goes through them.
+/// The steps of a merge on one rank.
 
 #include <functional>
 #include <memory>
@@ -17,34 +17,34 @@
 
 namespace torchtap::distributed::detail {
 
-/// What a rank brings to a merge.
+/// A rank's part in a merge.
 struct Offer {
   bool present = false;  ///< whether it has a recorder
-  std::string refusal;   ///< why it has nothing to bring although it should
+  std::string refusal;   ///< why it cannot take part; "" if it can
   std::string kind;
   std::unique_ptr<core::Sink> blank;  ///< the reduction without samples; null if samples are kept
   std::vector<Portion> portions;
-  /// Asked when the result is here and before any rank puts it in place: why this rank cannot; "" if it can.
+  /// Called when the result has arrived and before any rank puts it in place: why this rank cannot; "" if it
+  /// can.
   std::function<std::string()> ready;
-  /// Puts the result in place: the rank's own modules in their order, then those of the others.
+  /// Puts the result in place: the rank's own modules in their order, then the other ranks' modules.
   std::function<void(std::vector<Portion>)> put;
 };
 
 /// One merge, on one rank:
 ///
-/// 1. Each rank sends its header to rank 0 (who the root is, is one of the options that ranks have to agree
-/// on), which
-///    compares them and tells all ranks what it found.
+/// 1. Each rank sends its header to rank 0 (the root is one of the options that have to agree), which
+///    compares them and tells all ranks its verdict.
 /// 2. States go to the root in the order of ranks (or up a tree), and are merged as they arrive.
-/// 3. The root tells whether that worked, and hands the result round.
+/// 3. The root tells whether this worked, and broadcasts the result.
 /// 4. Each rank tells the root that it can put the result in place; the root tells all ranks to do so.
 ///
-/// So nothing changes on any rank unless all of them got through. Between two ranks messages are in order, so
-/// there are no numbers in them.
+/// So nothing changes on any rank unless all ranks succeed. Messages between two ranks arrive in order, so
+/// they need no numbers.
 ///
-/// With a store, a rank that hears nothing more raises an alarm there. All that live answer it, so that it is
-/// known who does not; and the store has one place for how the merge ends, which whoever comes first decides
-/// for all.
+/// With a store, a rank that hears nothing more raises an alarm there. All living ranks answer it, so the
+/// others are known; and the store has one place for the end of the merge, which the first rank decides for
+/// all.
 class Protocol {
  public:
   Protocol(const Group& group, const Options& options, Offer offer);
@@ -55,7 +55,7 @@ class Protocol {
   bool root() const noexcept { return rank_ == options_.root(); }
   bool leads() const noexcept { return rank_ == leader_; }
   Patience patience(int steps = 1) const { return {options_.timeout(), steps}; }
-  /// For what the root sends once it has waited for others itself.
+  /// For messages that the root sends after it waited for other ranks.
   Patience patience_with_root() const;
 
   // protocol.cpp
@@ -93,13 +93,13 @@ class Protocol {
   Offer offer_;
   const int rank_;
   const int size_;
-  int leader_ = 0;                             ///< who tells the others how it goes on: rank 0, then the root
+  int leader_ = 0;                             ///< the rank that decides: rank 0, then the root
   bool ready_ = false;                         ///< whether this rank said that it can put the result in place
   std::vector<Parcel> own_;                    ///< of the offer, in its order
   std::vector<std::size_t> places_;            ///< where the modules of the offer are among all
   std::vector<storage::EntryId> modules_;      ///< of all ranks
   std::vector<bool> present_;                  ///< which ranks have a recorder
-  std::vector<std::optional<Portion>> total_;  ///< by place: what was merged so far; then what will be put
+  std::vector<std::optional<Portion>> total_;  ///< by place: merged so far; then the result
   std::string failure_;                        ///< of a merge; of putting the result in place
   bool broken_ = false;                        ///< whether a lost rank is the reason
   Clock::time_point ticked_ = Clock::now();

@@ -1,4 +1,4 @@
-// The step of a merge in which states move and are merged.
+// The step of a merge that moves and merges states.
 #include <utility>
 
 #include <torchtap/base/error.hpp>
@@ -16,12 +16,12 @@ void Protocol::merge_states() {
 
 void Protocol::merge_in_order() {
   if (!root()) {
-    // The root hears of the ranks before this one first.
+    // The root receives the ranks before this one first.
     if (offer_.present) send_to(options_.root(), std::move(own_), rank_ + 2);
     own_.clear();
     return;
   }
-  own_.clear();  // the offer has the states themselves
+  own_.clear();  // the offer has the states
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) {
       merge_own();
@@ -31,7 +31,7 @@ void Protocol::merge_in_order() {
   }
 }
 
-/// A binomial tree: rank 2k takes in 2k + 1, then 4k takes in 4k + 2, so that merged ranks are always
+/// Merges in a binomial tree: rank 2k takes in 2k + 1, then 4k takes in 4k + 2, so merged ranks are always
 /// neighbours.
 void Protocol::merge_as_tree() {
   own_.clear();
@@ -52,7 +52,7 @@ void Protocol::merge_as_tree() {
     total_.clear();
     total_.resize(modules_.size());
   } else if (root()) {
-    failure_.clear();  // it went up the tree
+    failure_.clear();  // rank 0 has it from the tree
     broken_ = false;
     merge_from(0, depth + 1);
   }
@@ -80,8 +80,9 @@ void Protocol::merge_from(int rank, int steps) {
     if (!failure_.empty()) return;
     const std::int64_t place = parcel.place;
     try {
-      TORCH_CHECK_VALUE(place >= 0 && static_cast<std::size_t>(place) < total_.size(),
-                        "its state names a module that no rank has; its bytes were damaged on the way.");
+      TORCH_CHECK_VALUE(
+          place >= 0 && static_cast<std::size_t>(place) < total_.size(),
+          "its state names a module that no rank has: its bytes were damaged on the way; merge again.");
       merge(unpacked(std::move(parcel), offer_.blank.get()), place);
     } catch (const std::exception& error) {
       const bool known = place >= 0 && static_cast<std::size_t>(place) < total_.size();
@@ -100,7 +101,7 @@ void Protocol::merge_from(int rank, int steps) {
   }
 }
 
-/// As `Recorder::merge` does: `portion` follows what is there.
+/// Merges like `Recorder::merge`: the samples of `portion` follow the present ones.
 void Protocol::merge(Portion portion, std::int64_t place) {
   auto& total = total_[static_cast<std::size_t>(place)];
   if (!total.has_value()) {

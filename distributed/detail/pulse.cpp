@@ -1,4 +1,4 @@
-// The thread beside a merge that tells whether this rank lives, and hears when the merge fails.
+// Beats in the store during a merge, and notices that the merge fails.
 #include <algorithm>
 
 #include <torchtap/distributed/detail/pulse.hpp>
@@ -39,7 +39,7 @@ void Pulse::run() {
   }
 }
 
-/// False once the merge failed, or the store is gone.
+/// False once the merge failed, or the store ended.
 bool Pulse::goes_on() {
   try {
     OverStore& roll = *links_.roll;

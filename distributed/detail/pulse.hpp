@@ -1,6 +1,6 @@
 #pragma once
 
-/// What a rank does beside a merge, in a thread of its own, so that others know whether it lives.
+/// The thread beside a merge that shows the other ranks that this rank is alive.
 
 #include <condition_variable>
 #include <map>
@@ -12,19 +12,18 @@
 
 namespace torchtap::distributed::detail {
 
-/// Beats in the store for as long as it lives, and hears the alarm: once the merge fails for any rank, it
-/// answers and interrupts whatever this rank waits for. It raises the alarm when a rank that it watches stops
-/// beating for the timeout; the root watches all others, and the rank after it the root.
+/// Beats in the store while it exists, and watches for the alarm: once the merge fails for any rank, it
+/// answers and interrupts this rank's waiting. It also does so when a rank that it watches stops beating for
+/// the timeout. The root watches all other ranks; the rank after the root watches the root.
 class Pulse {
  public:
-  /// `links.roll` is there. Throws nothing.
+  /// Needs `links.roll`. Throws nothing.
   Pulse(const Links::Session& links, int root, Milliseconds timeout);
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
   ~Pulse();
 
-  /// The time between two beats. Who lives answers an alarm within it, and the time that a busy machine
-  /// needs.
+  /// The time between two beats. A living rank answers an alarm within it, plus the delay of a busy machine.
   static Milliseconds period(Milliseconds timeout);
 
  private:

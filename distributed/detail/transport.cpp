@@ -16,7 +16,7 @@ namespace torchtap::distributed::detail {
 namespace {
 
 constexpr std::int64_t kLength = 8;
-constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // of a text; more can only be a damaged length
+constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;  // of a text; a larger number is damaged
 
 std::string text_of(std::uint64_t length) {
   std::string bytes;
@@ -28,11 +28,11 @@ std::uint64_t length_of(const std::string& bytes) {
   std::uint64_t length = 0;
   for (std::size_t i = bytes.size(); i > 0; --i)
     length = (length << 8) | static_cast<unsigned char>(bytes[i - 1]);
-  if (length > kLongest) throw LinkError("the length of a message is damaged; other traffic came between");
+  if (length > kLongest) throw damaged("the length of a message");
   return length;
 }
 
-/// Whether this process listens at a port, as the one does that serves a `TCPStore`, which does not tell.
+/// Whether this process listens at a port. A `TCPStore` does not tell whether this process serves it.
 bool listens_at(int port) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
@@ -43,7 +43,7 @@ bool listens_at(int port) {
     sockaddr_in6 address{};
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) continue;
     length = sizeof address;
-    // The port lies at the same place in addresses of both families.
+    // Addresses of both families have the port at the same place.
     if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
         (address.sin6_family == AF_INET || address.sin6_family == AF_INET6) &&
         ntohs(address.sin6_port) == port) {
@@ -92,7 +92,7 @@ std::string Transport::recv_message(int from, const Patience& patience) {
   return std::move(*text);
 }
 
-/// Not by the group's broadcast, which fails for all if one rank is dead: the others are to hear of it.
+/// Sends to each rank separately: the group's broadcast would fail for all ranks if one is dead.
 void Transport::broadcast_message(std::string& text, int root, const Patience& patience) {
   if (rank() != root) {
     text = recv_message(root, patience);
@@ -106,7 +106,7 @@ void Transport::broadcast_message(std::string& text, int root, const Patience& p
     try {
       pending.push_back(send(length, to, patience.timeout));
       if (bytes.defined()) pending.push_back(send(bytes, to, patience.timeout));
-    } catch (const LinkError&) {  // it is gone; the others are not
+    } catch (const LinkError&) {  // a dead rank; the others get the text
     }
   }
   for (const Pending& each : pending) {
@@ -123,7 +123,7 @@ Links::Links(std::shared_ptr<Transport> group, c10::intrusive_ptr<c10d::Store> s
 Links::Session Links::open() const {
   Session session;
   if (store_ != nullptr) {
-    // Counted in the store, so that merges have prefixes of their own whichever `Group` objects they use.
+    // Counted in the store, so that each merge has its own prefix with any `Group` object.
     std::int64_t merge = 0;
     try {
       merge = store_->add("merges/" + std::to_string(rank_), 1);
@@ -152,7 +152,7 @@ int Links::server() const noexcept {
       const std::vector<std::uint8_t> text = store_->get(kServer);
       *server_ = std::stoi(std::string(text.begin(), text.end()));
     }
-  } catch (const std::exception&) {  // it was not known in time
+  } catch (const std::exception&) {  // the server stays unknown
   }
   return *server_;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Bytes between ranks, over a process group or over a store.
+/// Sends bytes between ranks, over a process group or over a store.
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -20,24 +20,27 @@ namespace torchtap::distributed::detail {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-/// Nothing came or could be sent: the other side died, hangs, or the connection broke. `what` says which.
+/// Bytes did not arrive or could not be sent: the other side died, hangs, or the connection broke.
 class LinkError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// How long to wait. Where the other side is known to go through several steps before it answers, each of
-/// them may take as long.
+/// The error for bytes that no rank of torchtap sent.
+inline LinkError damaged(const std::string& what) {
+  return LinkError(what + " is damaged: other traffic came between; give torchtap a separate group");
+}
+
+/// How long to wait. If the other side takes several steps before it answers, each step may take the timeout.
 struct Patience {
   Milliseconds timeout;
   int steps = 1;
 };
 
-/// Bytes between the ranks of one merge. Messages between two ranks arrive in the order in which they were
-/// sent.
+/// Transfers of one merge. Messages between two ranks arrive in the order of sending.
 class Transport {
  public:
-  /// Waits until a transfer that was begun is done. Throws `LinkError`. The tensor is kept until then.
+  /// Waits for a transfer in progress, and keeps its tensor until then. Throws `LinkError`.
   using Pending = std::function<void()>;
 
   virtual ~Transport() = default;
@@ -46,21 +49,21 @@ class Transport {
 
   /// Begins to send contiguous `bytes` on the CPU to another rank.
   virtual Pending send(const at::Tensor& bytes, int to, Milliseconds timeout) = 0;
-  /// Begins to fill `bytes` with what rank `from` sends.
+  /// Begins to fill `bytes` from rank `from`.
   virtual Pending recv(const at::Tensor& bytes, int from, Milliseconds timeout) = 0;
-  /// Begins to copy `bytes` of rank `root` to those of all other ranks.
+  /// Begins to copy rank `root`'s `bytes` into the `bytes` of all other ranks.
   virtual Pending broadcast(const at::Tensor& bytes, int root, Milliseconds timeout) = 0;
 
-  /// A text of any length: eight bytes with its length, in little endian, and the text.
+  /// Sends a text of any length: eight bytes with its length, in little endian, and the text.
   virtual void send_message(const std::string& text, int to, Milliseconds timeout);
   virtual std::string recv_message(int from, const Patience& patience);
-  /// Gives all ranks the text of `root`; ranks that cannot be reached are left out.
+  /// Gives the text of `root` to all ranks that can be reached.
   virtual void broadcast_message(std::string& text, int root, const Patience& patience);
   /// Tells ranks that wait for this one that it is at work.
   virtual void tick() {}
-  /// From another thread: whatever waits throws `LinkError`, also later, until `begin`.
+  /// From another thread: makes all waiting throw `LinkError` until `begin`.
   virtual void interrupt() noexcept { interrupted_ = true; }
-  /// Before the first message of a merge.
+  /// Begins a merge, before its first message.
   virtual void begin() noexcept { interrupted_ = false; }
 
  protected:
@@ -73,12 +76,12 @@ class Transport {
   std::atomic<bool> interrupted_{false};
 };
 
-/// The storage of a contiguous tensor on the CPU as bytes, which keep it alive.
+/// The storage of a contiguous CPU tensor as bytes, which keep it alive.
 at::Tensor bytes_of(const at::Tensor& tensor);
 /// The characters of a text as bytes, which keep it alive: a transfer that timed out may still write to them.
 at::Tensor bytes_of(const std::shared_ptr<std::string>& text);
 
-/// Over a store: keys below `prefix`, which no other merge uses.
+/// A transport over a store, with keys below `prefix`, which no other merge uses.
 class OverStore final : public Transport {
  public:
   OverStore(c10::intrusive_ptr<c10d::Store> store, std::string prefix, int rank, int size);
@@ -91,29 +94,29 @@ class OverStore final : public Transport {
   void broadcast_message(std::string& text, int root, const Patience& patience) override;
   void tick() override;
 
-  /// What the other ranks know of one. Ranks that answer once a merge fails live.
+  /// A rank's sign of life. A rank that answers after a merge failed is alive.
   enum class Sign { absent, here, beats, answered };
-  /// Says that this rank takes part.
+  /// Reports that this rank takes part.
   void arrive();
-  /// Says that it still lives.
+  /// Reports that this rank is alive.
   void beat();
-  /// Says that it knows of the alarm, or is done.
+  /// Reports that this rank knows of the alarm, or is done.
   void answer();
   Sign sign_of(int rank) { return sign(beats_of(rank)); }
-  /// A number that grows with each beat of a rank, and what it tells.
+  /// A number that grows with each beat of a rank; `sign` interprets it.
   std::int64_t beats_of(int rank);
   static Sign sign(std::int64_t beats) noexcept;
 
-  /// Says that this merge fails for somebody. True for the first one, who finds out why.
+  /// Reports that this merge fails for a rank. True for the first report; that rank finds the reason.
   bool alarm();
   bool alarmed();
-  /// Decides how the merge ends: that it fails and why, or with "" that all put the result in place. False if
-  /// that was decided before.
+  /// Decides the end of the merge: the reason of its failure, or "" if all ranks put the result in place.
+  /// False if it was decided before.
   bool decide(const std::string& why);
-  /// What was decided.
+  /// The decision, if there is one.
   std::optional<std::string> decision();
 
-  /// Says that this rank needs the store no more for this merge, and counts the ranks of which that is known.
+  /// Reports that this rank no longer needs the store for this merge. Returns the number of such ranks.
   std::int64_t leave();
   std::int64_t left();
 
@@ -138,16 +141,16 @@ class Links {
   Links(std::shared_ptr<Transport> group, c10::intrusive_ptr<c10d::Store> store, int rank, int size);
   Links& operator=(const Links&) = delete;
 
-  /// What one merge uses.
+  /// The transports of one merge.
   struct Session {
     std::shared_ptr<OverStore> roll;     ///< null without a store
     bool serves = false;                 ///< whether the store ends with this process
-    std::shared_ptr<Transport> control;  ///< for what ranks agree on
+    std::shared_ptr<Transport> control;  ///< for agreement
     std::shared_ptr<Transport> data;     ///< for states
   };
-  /// All ranks have to call it in the same order. Throws `LinkError`.
+  /// Begins a merge. All ranks have to call it in the same order. Throws `LinkError`.
   Session open() const;
-  /// The rank with which the store ends, as far as it is known; -1 otherwise. Throws nothing.
+  /// The rank that serves the store; -1 if unknown. Throws nothing.
   int server() const noexcept;
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }

@@ -27,8 +27,9 @@ void check_inputs(const Package& package, const std::vector<at::Tensor>& inputs)
   const auto& expected = package.inputs();
   const auto& wanted = package.expected_inputs();
   if (expected.empty()) return;
-  TORCH_CHECK_VALUE(inputs.size() == expected.size(), "exported::Model::run: \"", package.file(),
-                    "\" was exported with ", expected.size(), " inputs and was given ", inputs.size(), ".");
+  TORCH_CHECK_VALUE(inputs.size() == expected.size(), "exported::Model::run: \"", package.file(), "\" takes ",
+                    expected.size(), " inputs and was given ", inputs.size(),
+                    "; pass the flattened inputs of the export.");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (fits(wanted[i], inputs[i])) continue;
     const at::Tensor& given = inputs[i];
@@ -36,7 +37,7 @@ void check_inputs(const Package& package, const std::vector<at::Tensor>& inputs)
                       package.file(), "\" was exported as ", describe(expected[i]), ", and ",
                       given.defined() ? c10::str(given.sizes(), ' ', storage::dtype_name(given.scalar_type()))
                                       : std::string("an undefined tensor"),
-                      " was given.");
+                      " was given; pass a tensor like the exported one, or export with dynamic shapes.");
   }
 }
 

@@ -8,9 +8,8 @@
 
 namespace torchtap::exported::detail {
 
-/// Throws `c10::ValueError` unless the inputs are like those that the package was exported with; compiled
-/// code does not look and would read past the end of a tensor. Does nothing for a package that does not list
-/// its inputs.
+/// Throws `c10::ValueError` unless the inputs match the inputs of the export, because compiled code would
+/// read past the end of a smaller tensor. Does nothing for a package without a list of inputs.
 void check_inputs(const Package& package, const std::vector<at::Tensor>& inputs);
 
 }  // namespace torchtap::exported::detail

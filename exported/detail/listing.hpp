@@ -1,6 +1,6 @@
 #pragma once
 
-// What torchtap.export.compile notes in a package about its taps.
+// The list of taps that torchtap.export.compile writes into a package.
 
 #include <cstdint>
 #include <string>

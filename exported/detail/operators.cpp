@@ -1,4 +1,4 @@
-// The operators that a tapped model calls. Without hooks they cost a look at a thread's own pointer.
+// The operators that a tapped model calls. Without hooks they only read a thread-local pointer.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>
@@ -50,8 +50,8 @@ Receiver* exchange_receiver(Receiver* receiver) noexcept {
 
 }  // namespace torchtap::exported::detail
 
-// `pt2_compliant_tag`: torch.compile may trace it. `flexible_layout`: it takes strides as they come;
-// otherwise Inductor would copy the inputs of a tap into the layout that eager mode has.
+// `pt2_compliant_tag`: torch.compile may trace it. `flexible_layout`: it takes any strides; otherwise
+// Inductor would copy the inputs of a tap into the layout of eager mode.
 TORCH_LIBRARY(torchtap, library) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag, at::Tag::flexible_layout};
   library.def("tap(Tensor[] xs, str path, str kind) -> ()", tags);
@@ -64,8 +64,8 @@ TORCH_LIBRARY_IMPL(torchtap, CompositeExplicitAutograd, library) {
   library.impl("tap_", torch::CppFunction::makeFromBoxedFunction<&detail::tap<true>>());
 }
 
-// Named after the device for which the calling code was compiled. The last argument stands for the result, of
-// which there is none.
+// Named after the device for which the calling code was compiled. The last argument stands for the missing
+// result.
 #define TORCHTAP_TAP(DEVICE)                                                              \
   extern "C" TORCHTAP_API AOTITorchError aoti_torch_##DEVICE##_tap(                       \
       const AtenTensorHandle* xs, std::int64_t count, const char* path, const char* kind, \

@@ -24,7 +24,7 @@ ExpectedInput expected(const Input& input) {
   ExpectedInput expected{storage::dtype_of(input.dtype), {}};
   for (const auto& size : input.shape) {
     const bool is_number = !size.empty() && size.find_first_not_of("0123456789") == std::string::npos;
-    expected.sizes.push_back(is_number ? std::stoll(size) : -1);  // others are expressions of dynamic sizes
+    expected.sizes.push_back(is_number ? std::stoll(size) : -1);  // -1 for an expression of dynamic sizes
   }
   return expected;
 }
@@ -42,7 +42,8 @@ Package::Package(std::string file, Listing listing)
   for (auto& module : listing.modules) {
     const std::string path = module.path;
     TORCH_CHECK_VALUE(!path.empty() && by_path_.count(path) == 0, "exported::Model: the list of taps in \"",
-                      file_, "\" is damaged: it has \"", path, "\" twice.");
+                      file_, "\" is damaged: it has \"", path,
+                      "\" twice. Compile the model again with torchtap.export.compile.");
     Place& place = places_.emplace_back(std::move(module));
     by_path_.emplace(place.module.path, &place);
   }

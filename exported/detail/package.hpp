@@ -1,6 +1,6 @@
 #pragma once
 
-// The modules of a package, as hooks find them.
+// The modules of a package, with their hooks.
 
 #include <c10/core/ScalarType.h>
 
@@ -25,14 +25,14 @@ struct Place final : hooks::detail::HookPoint {
   const Tapped module;
 };
 
-/// An input as `run` compares it.
+/// An input in the form that `run` compares.
 struct ExpectedInput {
-  std::optional<at::ScalarType> dtype;  ///< nothing for one that this LibTorch does not have
-  std::vector<std::int64_t> sizes;      ///< -1 for a dynamic one
+  std::optional<at::ScalarType> dtype;  ///< nothing if this LibTorch lacks the dtype
+  std::vector<std::int64_t> sizes;      ///< -1 for a dynamic size
 };
 
-/// The modules of one loaded package; several loaders of one file have one each. Shared with the ModuleRefs
-/// that name them.
+/// The modules of one loaded package, separate for each loader of a file. Shared with the ModuleRefs that
+/// name them.
 class Package : public std::enable_shared_from_this<Package> {
  public:
   Package(std::string file, Listing listing);
@@ -42,7 +42,7 @@ class Package : public std::enable_shared_from_this<Package> {
   const std::vector<ExpectedInput>& expected_inputs() const noexcept { return expected_inputs_; }
   /// Whether modules other than the root are tapped.
   bool tapped() const noexcept { return places_.size() > 1; }
-  /// The whole model, whose inputs and outputs `run` sees.
+  /// The whole model; `run` sees its inputs and outputs.
   Place& root() noexcept { return places_.front(); }
   const std::deque<Place>& places() const noexcept { return places_; }
   /// Null if there is none.

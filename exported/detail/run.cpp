@@ -12,7 +12,7 @@ namespace {
 
 using hooks::detail::CallTensors;
 
-/// The text up to the next ';', which is taken off.
+/// Removes and returns the text up to the next ';'.
 std::string_view next_field(std::string_view& text) {
   const auto end = std::min(text.find(';'), text.size());
   const std::string_view field = text.substr(0, end);
@@ -24,14 +24,14 @@ std::string name_of(const Place& place) {
   return c10::str('"', place.module.path, "\" (", place.module.type, ")");
 }
 
-/// The tensors of a tap while hooks run, and what is different afterwards.
+/// The tensors of a tap while hooks run; finds the ones that hooks changed.
 class Tensors {
  public:
   explicit Tensors(std::vector<at::Tensor>& tensors) : now_(tensors), before_(tensors) {
     for (const at::Tensor& tensor : before_) versions_.push_back(version_of(tensor));
   }
 
-  /// Adds the tensors to a call's, from `next` on: one for each 'T' of `slots`, and an absent one for each
+  /// Appends the tensors from `next` on to `tensors`: one for each 'T' of `slots`, an absent one for each
   /// '-'.
   void collect(std::string_view slots, std::size_t& next, CallTensors& tensors) {
     for (const char slot : slots) {
@@ -43,7 +43,7 @@ class Tensors {
     }
   }
 
-  /// Copies the tensors that hooks replaced into the model. Throws if it was not tapped for that.
+  /// Copies replaced tensors into the model. Throws if hooks changed tensors of a tap without `replace`.
   void put_back(const Place& place, bool replaceable) {
     for (std::size_t i = 0; i < now_.size(); ++i) {
       const at::Tensor& before = before_[i];
@@ -69,7 +69,7 @@ class Tensors {
                       "exported::Model::run: a hook replaced a tensor of ", name_of(place), ", ",
                       before.sizes(), ' ', before.dtype(), ", by ",
                       now.defined() ? c10::str(now.sizes(), ' ', now.dtype()) : std::string("none"),
-                      "; compiled code needs one of the same shape and dtype.");
+                      "; replace it by a tensor of the same shape and dtype.");
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard unseen(base::operations_key);
     before.copy_(now);
@@ -104,7 +104,7 @@ void* Run::wanted(std::string_view path) noexcept {
 void Run::receive(void* place, std::vector<at::Tensor>& tensors, std::string_view kind,
                   bool replaceable) noexcept {
   try {
-    const Receiving none(nullptr);  // of another model that a hook may run
+    const Receiving none(nullptr);  // hides this run from a model that a hook calls
     fire(*static_cast<Place*>(place), tensors, kind, replaceable);
   } catch (...) {
     error_ = std::current_exception();
@@ -115,12 +115,12 @@ void Run::fire(Place& place, std::vector<at::Tensor>& tensors, std::string_view 
   const std::string_view when = next_field(kind);
   std::string_view slots = next_field(kind);
   const std::string all(tensors.size(), 'T');
-  if (slots.empty()) slots = all;  // of a tap that a model calls itself
+  if (slots.empty()) slots = all;  // the model's own code calls this tap
   if (when == "input") {
     enter(place, tensors, slots, replaceable);
   } else {
-    TORCH_CHECK_VALUE(when == "output", "exported::Model::run: a tap at ", name_of(place),
-                      " is of the kind \"", when, "\"; the kinds are \"input\" and \"output\".");
+    TORCH_CHECK_VALUE(when == "output", "exported::Model::run: a tap at ", name_of(place), " has the kind \"",
+                      when, "\"; use \"input\" or \"output\".");
     leave(place, tensors, slots, replaceable);
   }
 }
@@ -139,7 +139,7 @@ void Run::enter(Place& place, std::vector<at::Tensor>& tensors, std::string_view
   open_.push_back(std::move(open));
 }
 
-// `slots` are those of the outputs, or of the inputs and the outputs with a '|' in between.
+// `slots` describes the outputs, or the inputs and the outputs with a '|' in between.
 void Run::leave(Place& place, std::vector<at::Tensor>& tensors, std::string_view slots, bool replaceable) {
   auto open = take_open(place);
   if (open == nullptr) open = std::make_unique<Open>(place);

@@ -1,6 +1,6 @@
 #pragma once
 
-// One run of a model that has hooks.
+// One run of a model with hooks.
 
 #include <deque>
 #include <exception>
@@ -14,7 +14,7 @@
 
 namespace torchtap::exported::detail {
 
-/// Sets the receiver of this thread while it lives.
+/// Sets the receiver of this thread for its own lifetime.
 class Receiving {
  public:
   explicit Receiving(Receiver* receiver) noexcept : before_(exchange_receiver(receiver)) {}
@@ -35,7 +35,7 @@ class Run final : public Receiver {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Throws what a hook threw.
+  /// Throws the exception of a hook, if there was one.
   void rethrow() const {
     if (error_ != nullptr) std::rethrow_exception(error_);
   }
@@ -45,7 +45,7 @@ class Run final : public Receiver {
                bool replaceable) noexcept override;
 
  private:
-  /// A call between the tap of its inputs and that of its outputs.
+  /// A call after the tap of its inputs and before the tap of its outputs.
   struct Open {
     Place& place;
     hooks::detail::Call call;

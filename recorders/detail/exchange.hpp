@@ -1,6 +1,6 @@
 #pragma once
 
-/// What recorders hand over to rooms that bring their data together with that of other processes.
+/// The interface by which other rooms merge a recorder's data with other processes' data.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +19,7 @@ class Recorder;
 
 namespace torchtap::recorders::detail {
 
-/// What one subrecorder recorded.
+/// The data of one subrecorder.
 struct TORCHTAP_API Portion {
   /// The data of one slot.
   struct Slot {
@@ -34,18 +34,18 @@ struct TORCHTAP_API Portion {
   std::int64_t without_tensors = 0;
 };
 
-/// Takes the data of a recorder out, and puts data of more processes in its place.
+/// Copies the data of a recorder, and replaces it by data of more processes.
 struct TORCHTAP_API Exchange {
-  /// Copies of what each subrecorder recorded, in order, each as of one moment. Throws `c10::ValueError` if
-  /// samples are spooled, if a value was set by hand, or if the recorder was moved from.
+  /// Copies of each subrecorder's data, in order, each as of one moment. Throws `c10::ValueError` if samples
+  /// are spooled, if a value was set by hand, or if the recorder was moved from.
   static std::vector<Portion> take(const Recorder& recorder);
   /// The reduction without samples; null if every sample is kept.
   static std::unique_ptr<core::Sink> blank(const Recorder& recorder);
-  /// The first of the subrecorders that recorded an event since `taken` was taken, as messages name it; "" if
-  /// none did.
+  /// The first subrecorder that recorded an event since `taken` was taken, as messages name it; "" if there
+  /// is none.
   static std::string changed_since(const Recorder& recorder, const std::vector<Portion>& taken);
-  /// Replaces what the recorder has by `merged`, subrecorder by subrecorder. Further portions become
-  /// subrecorders without a module, which record nothing until `Recorder::replace` gives them one.
+  /// Replaces the recorder's data by `merged`, subrecorder by subrecorder. Further portions become
+  /// subrecorders without a module, which record nothing until `Recorder::replace` attaches them.
   static void put(Recorder& recorder, std::vector<Portion> merged);
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The one list of the kinds of recorders. Their names are those of the classes and of manifests.
+/// The one list of the kinds of recorders, with their names as in classes and manifests.
 
 #include <array>
 #include <cstddef>

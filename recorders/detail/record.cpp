@@ -1,4 +1,4 @@
-// What a record does with an event.
+// Handles the events of a record.
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -153,7 +153,7 @@ bool Record::take(hooks::Event& event, const hooks::Tensors* tensors, const at::
   const std::lock_guard lock(mutex_);
   if (!one || !keep_alike(first, slot)) {
     if (one) samples.push_back(first);
-    // Calls may have different numbers of tensors: undefined ones make sample i of each slot that of call i.
+    // Calls may have different numbers of tensors: with undefined ones, sample i of each slot is from call i.
     while (!one && samples.size() < slots_.size()) samples.push_back({});
     if (!keep(samples, slot)) return false;
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The data of a subrecorder, and what its hooks do.
+/// The data of a subrecorder, and the functions of its hooks.
 
 #include <c10/util/SmallVector.h>
 
@@ -67,9 +67,9 @@ struct RecordData {
 /// record_values.cpp and record_data.cpp.
 class Record {
  public:
-  /// `alone`: one call attached to this module and no other.
+  /// `alone`: one call attached only to this module.
   Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
-  /// Of a module that is not in this process.
+  /// For a module that is not in this process.
   Record(Kind kind, std::shared_ptr<const Options> options, storage::EntryId id, bool alone);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
@@ -111,7 +111,7 @@ class Record {
   std::int64_t module() const noexcept { return module_; }
   core::Value value() const;
   core::Results results() const;
-  /// What `Recorder::save` writes, all of it as of one moment. Throws if samples are spooled.
+  /// The entry for `Recorder::save`, as of one moment. Throws if samples are spooled.
   storage::Entry entry() const;
   std::int64_t slots() const;
   core::Value slot(std::int64_t index) const;
@@ -124,7 +124,7 @@ class Record {
   /// "ForwardOutput "layer1" (Conv2d)": how messages begin.
   std::string describe() const;
 
-  /// A copy of the data, all of it as of one moment. Throws if samples are spooled.
+  /// A copy of the data, as of one moment. Throws if samples are spooled.
   RecordData data() const;
   /// Replaces the data.
   void put(RecordData data);
@@ -133,7 +133,7 @@ class Record {
   /// Adds the data of another record. If it throws, nothing changes.
   void merge(const RecordData& theirs);
   void save(core::OutputArchive& archive) const;
-  /// Reads what `save` wrote, without putting it in place.
+  /// Reads the data of `save`, without putting it in place.
   RecordData load(SnapshotReader& snapshot) const;
 
  private:
@@ -183,13 +183,13 @@ class Record {
 
   std::weak_ptr<const torch::nn::Module> watched_;
   mutable std::mutex mutex_;
-  mutable std::vector<SlotData> slots_;   // one, or with all_tensors as many as were seen
+  mutable std::vector<SlotData> slots_;   // one, or with all_tensors all slots seen so far
   mutable std::int64_t recorded_ = 0;     // samples in `slots_`, under the lock
-  std::atomic<std::int64_t> samples_{0};  // with those in thread sinks; written under the lock of either
+  std::atomic<std::int64_t> samples_{0};  // thread sinks included; written under the lock of either
   std::atomic<std::int64_t> refused_{0};  // events that the condition refused
   std::atomic<std::int64_t> dropped_{0};  // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};
-  const bool commutative_;  // threads may have sinks of their own
+  const bool commutative_;  // threads may have separate sinks
   const bool as_it_is_;     // a tensor is recorded as it comes, without transform, device and dtype
   const bool copied_;       // as it comes, into a copy, and without a budget
   const bool alone_;
@@ -201,7 +201,7 @@ class Record {
   storage::Spool::Stream* stream_ = nullptr;  // where samples go; null while they are kept here
   std::shared_ptr<StreamSource> source_;      // null unless something is sent
   std::atomic<std::int64_t> seen_{0};         // events that might have been sent
-  std::int64_t held_ = 0;                     // what this record counts in `Store::held`
+  std::int64_t held_ = 0;                     // the bytes of this record in `Store::held`
 };
 
 }  // namespace torchtap::recorders::detail

@@ -89,7 +89,7 @@ void Record::open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t fi
     }
     auto sink = slot.sink->fresh();
     sink->update(samples[i]);
-    slot.sink->clone()->merge(*sink);  // throws if the sample is incompatible with those before
+    slot.sink->clone()->merge(*sink);  // throws if the sample is incompatible with earlier ones
     beside.emplace_back(first_slot + i, std::move(sink));
   }
   update_together(updates);

@@ -14,7 +14,7 @@ void Record::stream_sample(hooks::Event& event) {
   if (traits(kind).gradients && !options->all_tensors() && event.slot() != options->tensor()) return;
   const std::int64_t number = seen_.fetch_add(1, std::memory_order_relaxed);
   const std::int64_t every = options->stream_every();
-  // Before anything else: while nobody watches, this is all.
+  // First, because this is the whole cost without readers.
   if (!source_->wanted() || number % every != 0) return stop_if_last();
   // Behind a condition, because the source counts the time since the last event that it was asked for.
   const bool asks_later = options->condition() || options->nullary_condition();

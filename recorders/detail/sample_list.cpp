@@ -12,17 +12,17 @@
 namespace torchtap::recorders::detail {
 namespace {
 
-constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples get an allocation of their own
+constexpr std::int64_t kPackedBytes = 64 << 10;  // larger samples get separate allocations
 constexpr std::int64_t kBufferBytes = 1 << 20;
 // A new buffer has room for 1/48 of the samples, which may stay unused.
 constexpr std::int64_t kGrowth = 48;
-// While there are few samples, it has room for an eighth of them, up to these bytes: a tensor itself takes
-// more memory than what stays unused then.
+// While there are few samples, it has room for an eighth of them, up to these bytes: a tensor object takes
+// more memory than the unused part.
 constexpr std::int64_t kFirstGrowth = 8;
 constexpr std::int64_t kFirstBytes = 4 << 10;
 constexpr std::size_t kManyRuns = 16;
-constexpr std::int64_t kCoalesced = 512 << 10;  // in larger buffers, what a tensor itself takes is little
-constexpr std::int64_t kTensorBytes = 256;      // what a tensor takes besides its elements, about
+constexpr std::int64_t kCoalesced = 512 << 10;  // in larger buffers, a tensor object takes little
+constexpr std::int64_t kTensorBytes = 256;      // of a tensor object besides its elements, about
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_conj() &&
@@ -60,7 +60,7 @@ std::int64_t SampleList::bytes_of(const Run& run) {
          (run.shared || !dense ? 0 : static_cast<std::int64_t>(run.buffer.nbytes()));
 }
 
-/// Copies `rows` samples behind those in `run`, where there is room.
+/// Appends copies of `rows` samples to `run`, which has room.
 void SampleList::copy_bytes(Run& run, const char* from, std::int64_t rows) {
   if (run.row_bytes != 0) {
     std::memcpy(run.data + run.used * run.row_bytes, from, static_cast<std::size_t>(rows * run.row_bytes));

@@ -21,7 +21,7 @@ class SampleList {
   SampleList& operator=(const SampleList&) = delete;
 
   std::int64_t size() const noexcept { return size_; }
-  /// The bytes of memory that it takes, without what it shares with the model.
+  /// Its bytes of memory, without memory shared with the model.
   std::int64_t bytes() const noexcept { return bytes_; }
   /// Keeps a copy of `sample` if it is a plain CPU tensor of the shape and dtype of the last one and there is
   /// room behind that. Otherwise does nothing and returns false. Allocates nothing, leaves `bytes` as it is,
@@ -33,10 +33,10 @@ class SampleList {
   /// detected.
   void append(const at::Tensor& sample, bool shared);
   void append(const SampleList& other);
-  /// Removes the last sample, which nobody may have read.
+  /// Removes the last sample, which must not have been read.
   void drop_last() noexcept;
-  /// All samples in order; those in buffers are views of memory that is never written again. Throws
-  /// `c10::ValueError` that begins with `what` if a shared one was changed in place since.
+  /// All samples in order; samples in buffers are views of memory that is never written again. Throws
+  /// `c10::ValueError` that begins with `what` if a shared sample was changed in place since.
   std::vector<at::Tensor> tensors(const std::string& what) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-/// The file format of snapshots: a header that says what follows, and the bytes of a recorder.
+/// The file format of snapshots: a header that describes the recorder, and its bytes.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,8 +17,8 @@ namespace torchtap::recorders::detail {
 /// Writes a header and `payload`. Check the stream afterwards.
 void write_snapshot(std::ostream& stream, const std::string& payload);
 
-/// Reads what `write_snapshot` wrote, up to its end and no further. Throws `c10::ValueError` that begins with
-/// `call` if there is no snapshot, if it is damaged or cut off, or if a newer torchtap wrote it.
+/// Reads a snapshot of `write_snapshot`, up to its end and no further. Throws `c10::ValueError` that begins
+/// with `call` if there is no snapshot, if it is damaged or cut off, or if a newer torchtap wrote it.
 std::string read_snapshot(const std::string& call, std::istream& stream);
 
 /// Throws `c10::ValueError`: the snapshot cannot be read, for this reason.

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where the samples of a recorder go: memory or a spool.
+/// Stores the samples of a recorder, in memory or in a spool.
 
 #include <atomic>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace torchtap::recorders::detail {
 /// Shared by the recorder and its records. Thread-safe.
 class Store {
  public:
-  /// Opens the spool if samples are to go there at once.
+  /// Opens the spool if samples go there at once.
   explicit Store(std::shared_ptr<const Options> options);
 
   /// Adds a module and returns its number.

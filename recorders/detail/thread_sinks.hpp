@@ -20,7 +20,7 @@ namespace torchtap::recorders::detail {
 /// one another. They are merged into the record's own when a result is read.
 ///
 /// A thread's first sample of a slot is merged with the record on trial, so that an incompatible sample
-/// throws in the thread that recorded it, not later in the one that reads. Thread-safe; its locks are taken
+/// throws in the thread that recorded it, not later in a reading thread. Thread-safe; its locks are taken
 /// last.
 class ThreadSinks {
  public:
@@ -28,7 +28,7 @@ class ThreadSinks {
 
   /// Folds `samples`, the tensors of one event, into this thread's sinks of the slots from `first_slot` on,
   /// all of them or none, without undefined ones, and adds one to `events`. Returns false and does nothing if
-  /// one of those sinks does not exist yet.
+  /// one of these sinks does not exist yet.
   bool update(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, std::atomic<std::int64_t>& events);
   /// Makes `sink`, which is known to be compatible with the record, this thread's sink of `slot`. Returns
   /// false and leaves `sink` as it is if another thread with the same place was first.

@@ -16,7 +16,7 @@
 namespace torchtap::storage::detail {
 namespace {
 
-/// Adds to the manifest what only the journal has.
+/// Adds the journal's further entries to the manifest.
 void merge_journal(const std::string& path, Manifest& manifest, Journal journal,
                    std::vector<std::string>& damage) {
   std::unordered_set<std::string> known;

@@ -14,7 +14,7 @@
 
 namespace torchtap::storage::detail {
 
-/// What joining needs of an entry beyond what it shows.
+/// Private parts of an entry that joining needs.
 struct EntryAccess {
   static const Description& description(const RecordedEntry& entry) { return *entry.description_; }
   static base::InputFile open(const RecordedEntry& entry, const std::string& name) {

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kMost = std::int64_t{1} << 53;  // the largest integer that all JSON readers keep exact
 constexpr std::int64_t kMostEmpty = std::int64_t{1} << 24;
 
-/// Whether `name` is that of a file in the folder itself.
+/// Whether `name` names a file in the folder itself.
 bool is_plain(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
@@ -25,7 +25,7 @@ bool is_count(std::int64_t number) {
   return number >= 0 && number <= kMost;
 }
 
-/// What is wrong with the shape of `count` tensors in a file of `bytes` bytes; "" if nothing is. `one`: they
+/// The error in the shape of `count` tensors in a file of `bytes` bytes; "" if there is none. `one`: they
 /// have one shape and dtype.
 std::string wrong_shape(const ShapeSummary& form, bool one, std::int64_t count, std::int64_t bytes) {
   const auto& [dtype, shape, ragged] = form;
@@ -118,7 +118,7 @@ class EntryCheck {
         file_.bad(c10::str("the file \"", shard.file, "\" is named twice"));
       }
     }
-    // Its own fields must be the sum of those of its shards.
+    // Its own fields must be the sums over its shards.
     const Description sum = describe(part_.spooled(), static_cast<std::size_t>(index_));
     const auto differs = [&](const char* field, const auto& said, const auto& found) {
       if (said != found) bad(c10::str("and its shards contradict each other in \"", field, "\""));

@@ -116,7 +116,7 @@ class Pickler {
  private:
   void write(const core::Value& value) { write(value, &value + 1); }
 
-  /// Writes a value of a list, the rest of which ends at `end`.
+  /// Writes a value of a list that ends at `end`.
   void write(const core::Value& value, const core::Value* end) {
     switch (value.kind()) {
       case core::Value::Kind::none:

@@ -179,9 +179,8 @@ void PickleMachine::recall(std::uint64_t index) {
   push(*entry->second);
 }
 
-/// Puts a tensor, the result of a call, in the place of the nodes that its arguments were made of, the first
-/// of which has the number `begin`, if none of them can be met again. In a list of small samples they take a
-/// kilobyte for each.
+/// Replaces the nodes of a call's arguments, from number `begin` on, by the result, a tensor, if no other
+/// node can refer to them. In a list of small samples the arguments would take a kilobyte each.
 Node& PickleMachine::instead_of_arguments(Node& result, std::size_t begin) {
   if (result.kind != Kind::tensor || &result != &nodes_.back() || begin < kept_) return result;
   Node& node = nodes_[begin];

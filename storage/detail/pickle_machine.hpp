@@ -59,25 +59,25 @@ class PickleMachine {
  protected:
   using Kind = Node::Kind;
 
-  /// `file` is for messages and must outlive the machine.
-  /// With `foreign`, what it cannot read becomes a foreign object where the pickle can go on.
+  /// `file` is for messages and must outlive the machine. With `foreign`, unknown objects become foreign
+  /// objects if the pickle can continue.
   PickleMachine(const base::InputFile& file, std::string bytes, bool foreign)
       : file_(file), bytes_(std::move(bytes)), foreign_(foreign) {}
   virtual ~PickleMachine() = default;
 
   /// The object that Python calls `module.name`.
   virtual Node& global(const std::string& module, const std::string& name) = 0;
-  /// What `function(*arguments)` returns.
+  /// The result of `function(*arguments)`.
   virtual Node& call(const Node& function, const Node& arguments) = 0;
   /// The object behind a persistent id.
   virtual Node& persistent(const Node& id) = 0;
 
-  /// Runs the pickle and returns what it leaves on the stack. Throws `c10::ValueError` for a pickle that is
-  /// damaged, or that uses opcodes that `torch.save` does not.
+  /// Runs the pickle and returns the value that it leaves on the stack. Throws `c10::ValueError` for a
+  /// damaged pickle, or for opcodes that `torch.save` does not use.
   Node* parse();
   /// A node that lives as long as the machine.
   Node& make(Kind kind);
-  /// An object of a class called `name`, of which nothing else is known.
+  /// A foreign object of the class called `name`.
   Node& foreign(const std::string& name);
   bool takes_foreign() const noexcept { return foreign_; }
   std::size_t size() const noexcept { return bytes_.size(); }

@@ -31,7 +31,7 @@ void check_kind(const base::InputFile& file) {
   if (pickled) file.bad("it is a bare pickle, not a file of torch.save");
 }
 
-constexpr std::int64_t kFormat = 1;  // of what torchtap adds to PyTorch's format
+constexpr std::int64_t kFormat = 1;  // of torchtap's additions to PyTorch's format
 constexpr const char* kFormatRecord = "torchtap/format";
 
 /// Throws for a file of a newer format. PyTorch's own files have no such record.

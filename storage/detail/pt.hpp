@@ -15,10 +15,10 @@ namespace torchtap::storage::detail {
 
 /// Writes `value`, which must have passed `check_value`. Does not close the file.
 ///
-/// `state` goes into records of its own ("torchtap/0/recipe", "torchtap/0/bytes", …), which Python ignores.
+/// `state` goes into separate records ("torchtap/0/recipe", "torchtap/0/bytes", …), which Python ignores.
 void write_value(base::OutputFile& file, const core::Value& value,
                  const std::vector<core::SavedSink>& state = {});
-/// The names and contents of the records that say in which format a file is.
+/// The names and contents of the records with the format of a file.
 const std::vector<std::pair<std::string, std::string>>& fixed_records();
 /// Throws `c10::ValueError` unless `file` holds a value, and `NewerFormat` if a newer torchtap wrote it.
 core::Value read_value(const base::InputFile& file, const LoadOptions& options = {});

@@ -38,7 +38,7 @@ class Recoverer {
       check(contents_.entries[i], contents_.described[i]);
     }
     if (contents_.has_journal) adopt_orphans();
-    put_aside();  // only now: a file of a newer format ends the run, and then nothing is to be changed
+    put_aside();  // last, because a file of a newer format throws and must change nothing
     if (contents_.has_journal) adopt_parts();
     put_aside();
     for (auto& entry : contents_.entries) {
@@ -90,7 +90,7 @@ class Recoverer {
     }
   }
 
-  /// What is wrong with the file of an entry that was not spooled; "" if nothing is.
+  /// The error in the file of an entry that was not spooled; "" if there is none.
   std::string wrong_file(const Description& said) const {
     try {
       const base::InputFile file = open(said.file);
@@ -104,8 +104,8 @@ class Recoverer {
     return "";
   }
 
-  /// What is wrong with a file that the manifest or journal lists; "" if nothing is. Replaces the description
-  /// of its samples by that of the file.
+  /// The error in a file that the manifest or journal lists; "" if there is none. Replaces the description of
+  /// its samples by the file's own.
   std::string wrong(ShardInfo& shard, const Description* whole) const {
     struct stat status {};
     if (::fstatat(directory_, shard.file.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
@@ -231,7 +231,7 @@ class Recoverer {
   RecoverOptions options_;
   Contents contents_;
   std::unordered_set<std::string> claimed_;
-  std::vector<std::string> lost_;  // files that are to be put aside
+  std::vector<std::string> lost_;  // files to put aside
   Recovery result_;
 };
 

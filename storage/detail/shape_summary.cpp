@@ -1,4 +1,4 @@
-// Keeps what shapes and dtypes have in common.
+// Keeps the common part of shapes and dtypes.
 #include <c10/util/StringUtil.h>
 
 #include <torchtap/storage/detail/shape_summary.hpp>

@@ -19,7 +19,7 @@ struct ShapeSummary {
 
   /// Adds one more tensor.
   void add(c10::ScalarType type, c10::IntArrayRef sizes);
-  /// Adds all that another one summarises.
+  /// Adds all tensors of another summary.
   void add(const ShapeSummary& other);
 
   friend bool operator==(const ShapeSummary& a, const ShapeSummary& b) {
@@ -31,7 +31,7 @@ struct ShapeSummary {
   void add(const std::string& other, c10::IntArrayRef sizes);
 };
 
-/// A shape for messages, "[8, 3, 224, 224]", of which a file may claim any number of dimensions.
+/// A shape for messages, "[8, 3, 224, 224]", shortened because a file may claim any number of dimensions.
 std::string shown(c10::IntArrayRef sizes);
 
 }  // namespace torchtap::storage::detail

@@ -201,7 +201,7 @@ void Spool::Impl::flush(const char* call) {
   }
 }
 
-/// Called under `disk`. Seals the shards whose samples are complete, and returns those that end in an
+/// Called under `disk`. Seals the shards with complete samples, and returns the shards that end in an
 /// incomplete one.
 Spool::Impl::Lanes Spool::Impl::seal_ready(const char* call, const Lanes& lanes) {
   Lanes ready, dirty;

@@ -69,7 +69,7 @@ struct Spool::Stream::Impl {
   std::atomic<std::int64_t> dropped{0};
   std::atomic<std::int64_t> samples{0};
 
-  // What is being collected, by slot:
+  // Samples being collected, by slot:
   std::mutex mutex;
   std::map<std::int64_t, std::unique_ptr<detail::Piece>> pieces;
   std::unique_ptr<detail::Piece>* last = nullptr;  // the piece that was appended to last,
@@ -88,7 +88,7 @@ struct Spool::Impl {
   std::string directory;
   std::shared_ptr<detail::ShardFolder> folder;
   bool made = false;  // the directory, by this spool
-  // Where a recording is to be replaced: the folder beside it that takes the samples until they are whole.
+  // If a recording will be replaced: the folder beside it that takes the samples until they are whole.
   std::unique_ptr<base::Staging> staging;
   std::atomic<bool> aside{false};  // whether the folder is still there
   std::string aside_path;
@@ -101,7 +101,7 @@ struct Spool::Impl {
   std::mutex streams_mutex;
   std::deque<std::unique_ptr<Stream>> streams;
   std::size_t announced = 0;  // how many of them the journal or the manifest has
-  // Those of a continued recording before `Spool::add`, by path and kind.
+  // Entries of a continued recording before `Spool::add`, by path and kind.
   std::map<std::pair<std::string, std::string>, std::deque<Stream*>> waiting;
 
   // The queue. `queued` counts bytes until they are written.

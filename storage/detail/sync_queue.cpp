@@ -20,7 +20,7 @@ constexpr std::size_t kMostFiles = 256;
 // fsync of one file after the other flushes the disk's cache for each; in parallel, they share a flush.
 constexpr std::size_t kThreads = 16;
 
-/// How many files may be left open: a fraction of what the process may open.
+/// How many files may stay open: a fraction of the process's limit.
 std::size_t most_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMostFiles;

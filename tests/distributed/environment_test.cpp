@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(raises_the_limit_of_descriptors_or_says_it) {
   for (const auto& result : run_ranks(launch)) BOOST_TEST(result.at("sum") == "6");
   launch.others = {{0, limited("-n 30")}, {1, {"/bin/true"}}, {2, {"/bin/true"}}};
   const std::string text = run_ranks(launch).at(0).at("failed");
-  for (const char* part : {"rank 0 of 3", "file descriptors", "may have 30", "ulimit"}) {
+  for (const char* part :
+       {"distributed::from_environment: ", "rank 0 of 3", "file descriptors", "may have 30", "ulimit"}) {
     BOOST_TEST(text.find(part) != std::string::npos, text);
   }
 }
@@ -124,8 +125,9 @@ BOOST_AUTO_TEST_CASE(raises_the_limit_of_descriptors_or_says_it) {
 BOOST_AUTO_TEST_CASE(needs_its_variables) {
   {
     const Variables none({});
-    BOOST_CHECK_EXCEPTION(distributed::from_environment(), c10::ValueError,
-                          says({"WORLD_SIZE", "not set", "torchrun --no_python"}));
+    BOOST_CHECK_EXCEPTION(
+        distributed::from_environment(), c10::ValueError,
+        says({"distributed::from_environment: ", "WORLD_SIZE", "not set", "torchrun --no_python"}));
   }
   {
     const Variables wrong({{"WORLD_SIZE", "2"}, {"RANK", "2"}});

@@ -23,7 +23,7 @@ std::vector<RankResult> ranks(int size, const std::string& scenario, const std::
   return run_ranks(launch);
 }
 
-/// Each rank says `key` with all of `parts`, and nothing was changed.
+/// Each rank says `key` with the public name of the call and all of `parts`, and nothing was changed.
 void check_error(const std::vector<RankResult>& results, const std::string& key,
                  const std::vector<std::string>& parts, const std::set<std::size_t>& without = {}) {
   std::string first;
@@ -33,6 +33,7 @@ void check_error(const std::vector<RankResult>& results, const std::string& key,
     if (first.empty()) first = text;
     BOOST_TEST(text == first,
                "rank " << rank << " says of " << key << ": " << text << "\nand not: " << first);
+    BOOST_TEST(text.find("distributed::merge_ranks: ") != std::string::npos, text);
     for (const auto& part : parts) {
       BOOST_TEST(text.find(part) != std::string::npos, key << ": no \"" << part << "\" in: " << text);
     }
@@ -130,8 +131,8 @@ BOOST_DATA_TEST_CASE(name_the_rank_that_died_while_data_moved,
       if (link == "group" && rank != 0 && text.find("its error names the rank") != std::string::npos)
         continue;
       const std::string dead = "rank " + std::string(who);
-      BOOST_TEST((text.find("merge_ranks: " + dead) != std::string::npos ||
-                  text.find("merge_ranks: the root, " + dead) != std::string::npos),
+      BOOST_TEST((text.find("distributed::merge_ranks: " + dead) != std::string::npos ||
+                  text.find("distributed::merge_ranks: the root, " + dead) != std::string::npos),
                  text);
       BOOST_TEST(std::stod(results[rank].at("within-took")) < 10.0);
     }

@@ -85,7 +85,8 @@ def take_part(group, control):
         data = control.receive()
         length = int.from_bytes(data[:8], "little")
         if length:
-            raise RuntimeError(f"merge_ranks: {data[8 : 8 + length].decode()}. Nothing was changed on any rank.")
+            why = data[8 : 8 + length].decode()
+            raise RuntimeError(f"distributed::merge_ranks: {why}. Nothing was changed on any rank.")
         return data[9:]
 
     control.send(b"")  # a header of no bytes: no recorder here

@@ -196,12 +196,14 @@ BOOST_AUTO_TEST_CASE(find_bad_files_and_inputs) {
   std::ofstream(folder / "text.pt2") << "no package";
   BOOST_CHECK_EXCEPTION(Model(folder / "text.pt2"), c10::ValueError, says({"text.pt2", "not a zip archive"}));
   Model model(file("mlp.pt2")), dynamic(file("dynamic.pt2"));
-  BOOST_CHECK_EXCEPTION(model.run({}), c10::ValueError, says({"1 inputs", "given 0"}));
+  BOOST_CHECK_EXCEPTION(model.run({}), c10::ValueError,
+                        says({"1 inputs", "given 0", "pass the flattened inputs"}));
   BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 15})}), c10::ValueError,
                         says({"[4, 16] float32", "[4, 15] float32"}));
-  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 16}, at::kDouble)}), c10::ValueError, says({"float64"}));
+  BOOST_CHECK_EXCEPTION(model.run({at::zeros({4, 16}, at::kDouble)}), c10::ValueError,
+                        says({"float64", "pass a tensor like the exported one"}));
   BOOST_CHECK_EXCEPTION(dynamic.run({at::zeros({3, 15})}), c10::ValueError, says({", 16] float32"}));
-  BOOST_CHECK_THROW(model.calls("nowhere"), c10::IndexError);
+  BOOST_CHECK_EXCEPTION(model.calls("nowhere"), c10::IndexError, says({"\"nowhere\"", "modules() lists"}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
