@@ -40,7 +40,7 @@ Shows a recording, a single .pt file, or a folder that a Python program wrote (s
 A recording of statistics gets one row per module and one column per result. Variances are shown as standard
 deviations, results with several numbers as a range (min … max), and histograms as a line of blocks from the lowest
 bin to the highest. The column "mark" flags suspicious modules:
-  zero         every value was zero
+  dead         at least 99 % of the values were zero; every value, where zeros were not counted
   non-finite   NaN or infinities, among the values or in a result
   100x         a standard deviation, a norm or a largest absolute value is at least 100 times the geometric mean of its
                neighbours: the nearest modules before and after in the recording of the same type (of any type if there

@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include <torchtap/views/watch/verdict.hpp>
+
 namespace torchtap::tools {
 namespace {
 
@@ -26,16 +28,16 @@ bool may_be_nan(const Statistic& statistic) {
   return is_one_of(statistic.base(), {"std", "skewness", "kurtosis", "covariance", "correlation"});
 }
 
-bool all_zero(const Statistics& row) {
+/// Judges by the counts of zeros, or, without them, by whether all else that was computed is zero.
+bool is_dead(const Statistics& row) {
   bool shown = false;
   for (const auto& one : row.all) {
     if (one.bins.has_value() || one.elements == 0) continue;
     const std::string base = one.base();
     if (base == "zeros") {
       const Statistic* elements = row.beside(one, "elements");
-      if (elements == nullptr) continue;
-      if (one.high < elements->high) return false;
-      shown = shown || elements->high > 0;
+      const double all = elements == nullptr ? 0 : elements->values.sum().item<double>();
+      if (all > 0) return one.values.sum().item<double>() >= views::watch::dead_share * all;
     }
     if (counts(one) || is_one_of(base, {"skewness", "kurtosis", "correlation"})) continue;
     if (one.zeros != one.elements) return false;
@@ -80,7 +82,7 @@ bool is_non_finite(const Statistics& row) {
 
 const std::vector<MarkMeaning>& mark_meanings() {
   static const std::vector<MarkMeaning> all{
-      {"zero", "every value was zero"},
+      {"dead", "at least 99 % of the values were zero; every value, where zeros were not counted"},
       {"non-finite", "NaN or infinities among the values or in a result"},
       {"100x",
        "deviation, norm or largest value at least 100 times the geometric mean of the modules of that type "
@@ -120,7 +122,7 @@ std::vector<std::vector<std::string>> marks_of(const std::vector<Marked>& rows) 
   };
   std::vector<std::vector<std::string>> marks(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (all_zero(*rows[i].statistics)) marks[i].push_back("zero");
+    if (is_dead(*rows[i].statistics)) marks[i].push_back("dead");
     if (is_non_finite(*rows[i].statistics)) marks[i].push_back("non-finite");
     if (sticks_out(i)) marks[i].push_back("100x");
   }

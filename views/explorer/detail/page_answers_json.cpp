@@ -2,11 +2,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <torchtap/views/explorer/detail/control.hpp>
 #include <torchtap/views/explorer/detail/json.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
+#include <torchtap/views/watch/verdict.hpp>
 
 namespace torchtap::views::explorer::detail {
 namespace {
@@ -35,10 +41,6 @@ void write_step(Json& json, const char* name, const std::optional<std::int64_t>&
   }
 }
 
-bool is_gradient(What what) {
-  return what == What::grad_input || what == What::grad_output || what == What::parameter_grad;
-}
-
 /// What is noticed of one series.
 struct Mark {
   const char* kind;
@@ -55,10 +57,6 @@ std::optional<std::int64_t> since_when(const Series& series, Function&& holds) {
   return since;
 }
 
-double root_mean_square(const Column& column) {
-  return column.finite() == 0 ? 0 : std::sqrt(column.sum_squares / static_cast<double>(column.finite()));
-}
-
 /// The share of the values whose magnitude is more than `limit`.
 double share_above(const Column& column, double limit) {
   std::uint64_t above = column.posinf + column.neginf;
@@ -68,32 +66,66 @@ double share_above(const Column& column, double limit) {
   return column.count == 0 ? 0 : static_cast<double>(above) / static_cast<double>(column.count);
 }
 
-std::vector<Mark> marks_of(const Series& series, const std::string& type) {
-  constexpr double most_zeros = 0.95, most_saturated = 0.9, vanishing = 1e-8, exploding = 1e3;
+std::vector<Mark> marks_of(const Series& series, const std::string& type, bool has_modules_inside) {
+  constexpr double most_saturated = 0.9;
   std::vector<Mark> marks;
-  const auto add = [&](const char* kind, const auto& value, const auto& holds) {
-    if (series.columns().empty()) return;
-    if (const auto since = since_when(series, [&](const Column& column) { return holds(value(column)); }))
+  const auto add = [&](const char* kind, const auto& value, double least) {
+    const auto holds = [&](const Column& column) { return value(column) >= least; };
+    if (const auto since = since_when(series, holds))
       marks.push_back({kind, value(series.columns().back()), *since});
   };
-  const What what = series.key().what;
-  if (what == What::output && type.find("LU") != std::string::npos) {  // ReLU, GELU, SiLU …
-    add(
-        "dead",
-        [](const Column& c) {
-          return c.count == 0 ? 0 : static_cast<double>(c.zeros) / static_cast<double>(c.count);
-        },
-        [](double share) { return share > most_zeros; });
+  if (series.key().what != What::output) return marks;
+  if (!has_modules_inside) {
+    const auto share_of_zeros = [](const Column& c) {
+      return c.count == 0 ? 0 : static_cast<double>(c.zeros) / static_cast<double>(c.count);
+    };
+    add("dead", share_of_zeros, watch::dead_share);
   }
-  if (what == What::output &&
-      (type == "Tanh" || type == "Sigmoid" || type == "Softsign" || type == "Hardtanh")) {
+  if (type == "Tanh" || type == "Sigmoid" || type == "Softsign" || type == "Hardtanh")
     add(
-        "saturated", [](const Column& c) { return share_above(c, 0.97); },
-        [](double share) { return share > most_saturated; });
+        "saturated", [](const Column& c) { return share_above(c, 0.97); }, most_saturated);
+  return marks;
+}
+
+/// The gradient of all parameters of a module, over the steps that a column takes in.
+struct ModuleGradient {
+  double squares = 0;
+  std::uint64_t elements = 0, finite = 0;
+
+  double root_mean_square() const {
+    if (finite < elements) return std::numeric_limits<double>::infinity();
+    return elements == 0 ? 0 : std::sqrt(squares / static_cast<double>(elements));
   }
-  if (is_gradient(what)) {
-    add("vanishing", root_mean_square, [](double size) { return size > 0 && size < vanishing; });
-    add("exploding", root_mean_square, [](double size) { return size > exploding; });
+};
+
+/// Of the gradients of modules, which are taken in the order in which they first ran; with the call of each.
+std::vector<std::pair<std::int32_t, Mark>> gradient_marks(const Run& run) {
+  std::map<std::int32_t, std::map<std::int64_t, ModuleGradient>> of_calls;  // by a column's first step
+  run.each_series([&](const Series& series) {
+    if (series.key().what != What::parameter_grad) return;
+    for (const Column& column : series.columns()) {
+      ModuleGradient& gradient = of_calls[series.key().call][column.first_step];
+      gradient.squares += column.sum_squares;
+      gradient.elements += column.count;
+      gradient.finite += column.finite();
+    }
+  });
+  std::vector<std::pair<std::int32_t, Mark>> marks;
+  std::map<std::int64_t, double> before;
+  for (const auto& [call, columns] : of_calls) {
+    watch::Gradient verdict = watch::Gradient::healthy;
+    Mark mark{};
+    for (const auto& [step, gradient] : columns) {
+      double& previous = before[step];
+      mark.value = gradient.root_mean_square();
+      const watch::Gradient now = watch::verdict_on_gradient(mark.value, previous);
+      if (now != verdict) mark.since = step;
+      verdict = now;
+      if (mark.value > 0 && std::isfinite(mark.value)) previous = mark.value;
+    }
+    if (verdict == watch::Gradient::healthy) continue;
+    mark.kind = verdict == watch::Gradient::exploding ? "exploding" : "vanishing";
+    marks.emplace_back(call, mark);
   }
   return marks;
 }
@@ -230,6 +262,8 @@ std::string scalars_json(const Run& run, std::int64_t since) {
 
 std::string health_json(Run& run) {
   const auto names = run.call_names();
+  std::set<std::int32_t> parents;
+  for (const auto& [call, name] : names) parents.insert(name.parent);
   const FirstBad first = find_first_bad(run);
   Json json;
   json.begin();
@@ -245,9 +279,21 @@ std::string health_json(Run& run) {
     json.null("first_bad");
   }
   json.list("marks");
+  const auto write = [&](std::int32_t call, const char* what, const Mark& mark) {
+    json.begin();
+    json.field("call", call);
+    json.field("kind", mark.kind);
+    json.field("what", what);
+    json.field("value", mark.value);
+    json.field("since", mark.since);
+    json.end();
+  };
+  for (const auto& [call, mark] : gradient_marks(run)) write(call, name_of(What::parameter_grad), mark);
   run.each_series([&](const Series& series) {
-    const auto name = names.find(series.key().call);
-    std::vector<Mark> marks = marks_of(series, name == names.end() ? "" : name->second.type);
+    const std::int32_t call = series.key().call;
+    const auto name = names.find(call);
+    std::vector<Mark> marks =
+        marks_of(series, name == names.end() ? "" : name->second.type, parents.count(call) > 0);
     const auto count = static_cast<double>(std::max<std::uint64_t>(series.last().count, 1));
     if (series.first_nan)
       marks.push_back({"nan", static_cast<double>(series.last().nan) / count, *series.first_nan});
@@ -256,15 +302,7 @@ std::string health_json(Run& run) {
                        *series.first_inf});
     if (const auto& update = series.update(); update && update->since)
       marks.push_back({"update_ratio", update->ratio, *update->since});
-    for (const Mark& mark : marks) {
-      json.begin();
-      json.field("call", series.key().call);
-      json.field("kind", mark.kind);
-      json.field("what", name_of(series.key().what));
-      json.field("value", mark.value);
-      json.field("since", mark.since);
-      json.end();
-    }
+    for (const Mark& mark : marks) write(call, name_of(series.key().what), mark);
   });
   json.end_list();
   json.end();
