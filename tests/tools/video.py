@@ -217,7 +217,7 @@ def check_without_ffmpeg(folder):
         status=2,
         env={**os.environ, "PATH": f"{folder / 'dies'}:{os.environ['PATH']}"},
     )[1]
-    check("ffmpeg ended with status 3" in error and "disk is full" in error, error)
+    check("ffmpeg failed with exit status 3" in error and "disk is full" in error, error)
     # One that says more than a pipe holds before it takes a picture that is larger than a pipe, is heard.
     fake.write_text("#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\ncat >/dev/null\n")
     large = record(folder, "large", [torch.randn(1, 1, 512, 512)])
