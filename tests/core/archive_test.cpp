@@ -13,6 +13,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(archive)
+
 using namespace torchtap::core;
 using torchtap::core::detail::pack;
 using torchtap::core::detail::PackedTensor;
@@ -39,8 +41,6 @@ at::Tensor tensor_of(const std::string& bytes) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(archive)
 
 BOOST_AUTO_TEST_CASE(views_are_kept_as_their_values) {
   const at::Tensor base = at::arange(24, at::kFloat).view({4, 6});

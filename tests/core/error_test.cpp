@@ -5,6 +5,8 @@
 
 #include <torchtap/base/error.hpp>
 
+BOOST_AUTO_TEST_SUITE(error)
+
 using namespace torchtap::base;
 
 namespace {
@@ -22,8 +24,6 @@ std::size_t distance_by_definition(const std::string& a, const std::string& b) {
 using Names = std::vector<std::string>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(error)
 
 BOOST_AUTO_TEST_CASE(edit_distance_counts_letters) {
   BOOST_TEST(edit_distance("", "") == 0u);

@@ -10,11 +10,11 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(packed_state)
+
 using torchtap::core::detail::StateReader;
 using torchtap::core::detail::StateWriter;
 using torchtap_test::says;
-
-BOOST_AUTO_TEST_SUITE(packed_state)
 
 BOOST_AUTO_TEST_CASE(shares_large_tensors_and_copies_small_ones) {
   const at::Tensor large = at::arange(20000, at::kDouble), small = at::arange(5, at::kInt), none;

@@ -12,11 +12,12 @@
 
 #include <torchtap/base/process.hpp>
 
+BOOST_AUTO_TEST_SUITE(process)
+
 using torchtap::base::KeptHere;
 using torchtap::base::MadeHere;
 using torchtap::base::NoForks;
 
-BOOST_AUTO_TEST_SUITE(process)
 namespace {
 
 bool is_open(int descriptor) {

@@ -9,6 +9,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(sink)
+
 using namespace torchtap::core;
 using torchtap_test::says;
 
@@ -64,8 +66,6 @@ double sum(const Sink& sink) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(sink)
 
 BOOST_AUTO_TEST_CASE(the_least_reduction) {
   const auto sink = make_sink(Least{});

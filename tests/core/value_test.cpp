@@ -9,12 +9,12 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(value)
+
 using namespace std::string_literals;
 using namespace torchtap::core;
 using torchtap_test::says;
 namespace core = torchtap::core;  // some versions of LibTorch have a ::detail, too
-
-BOOST_AUTO_TEST_SUITE(value)
 
 BOOST_AUTO_TEST_CASE(state_keeps_order_and_names_what_is_missing) {
   Results state{{"mean", at::ones({2})}};

@@ -11,6 +11,8 @@
 #include "../support.hpp"
 #include "launch.hpp"
 
+BOOST_AUTO_TEST_SUITE(environment)
+
 namespace distributed = torchtap::distributed;
 using torchtap_test::Launch;
 using torchtap_test::run_ranks;
@@ -72,8 +74,6 @@ struct HasTorchrun {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(environment)
 
 BOOST_AUTO_TEST_CASE(gives_ranks_of_a_launcher_a_group) {
   Launch launch;

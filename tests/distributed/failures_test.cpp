@@ -6,6 +6,8 @@
 
 #include "launch.hpp"
 
+BOOST_AUTO_TEST_SUITE(failures)
+
 namespace bdata = boost::unit_test::data;
 using torchtap_test::Launch;
 using torchtap_test::RankResult;
@@ -43,8 +45,6 @@ void check_error(const std::vector<RankResult>& results, const std::string& key,
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(failures)
 
 BOOST_DATA_TEST_CASE(are_the_same_error_on_all_ranks, bdata::make({"environment", "group", "store"}), link) {
   const auto results = ranks(3, "errors", link);

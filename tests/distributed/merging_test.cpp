@@ -6,6 +6,8 @@
 
 #include "launch.hpp"
 
+BOOST_AUTO_TEST_SUITE(merging_tests)
+
 namespace bdata = boost::unit_test::data;
 using torchtap_test::Launch;
 using torchtap_test::RankResult;
@@ -198,5 +200,7 @@ BOOST_AUTO_TEST_CASE(merge_slots_that_some_ranks_have_not_seen) {
   check_alike(results);
   BOOST_TEST(results.front().at("slots") == "1 samples 16");
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

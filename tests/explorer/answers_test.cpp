@@ -13,6 +13,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(answers)
+
 using namespace support;
 namespace parts = explorer::detail;
 namespace rapid = torchtap::base::rapid;
@@ -44,8 +46,6 @@ struct LogImpl : nn::Module {
 TORCH_MODULE(Log);
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(answers)
 
 BOOST_AUTO_TEST_CASE(a_graph_names_calls_ports_parameters_and_series) {
   Net net;

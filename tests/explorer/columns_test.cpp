@@ -63,6 +63,9 @@ double resident() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return 0;  // sanitizers keep what was freed
 #endif
+
+BOOST_AUTO_TEST_SUITE(columns)
+
   std::ifstream numbers("/proc/self/statm");
   double all = 0, here = 0;
   numbers >> all >> here;
@@ -70,8 +73,6 @@ double resident() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(columns)
 
 BOOST_AUTO_TEST_CASE(columns_are_numpys_histograms) {
   torch::manual_seed(0);

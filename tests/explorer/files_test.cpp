@@ -18,6 +18,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(files)
+
 using namespace support;
 namespace parts = explorer::detail;
 using torchtap_test::says;
@@ -56,8 +58,6 @@ std::map<std::int32_t, std::string> columns_of(parts::Run& run) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(files)
 
 BOOST_AUTO_TEST_CASE(a_finished_run_is_read_back_whole) {
   const TemporaryDirectory directory;

@@ -7,9 +7,9 @@
 
 #include "support.hpp"
 
-using namespace support;
-
 BOOST_AUTO_TEST_SUITE(graph)
+
+using namespace support;
 
 BOOST_AUTO_TEST_CASE(of_a_net_with_everything_in_training) {
   for (const bool input_needs_gradient : {false, true}) {

@@ -7,6 +7,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(models)
+
 using namespace support;
 
 namespace {
@@ -61,8 +63,6 @@ torch::jit::Module load(const Case& one) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(models)
 
 /// Runs the model a few times in one mode and compares its edges.
 void check_edges(const Case& one, bool optimised, const std::set<std::string>& expected) {

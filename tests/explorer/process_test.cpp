@@ -17,6 +17,8 @@
 
 #include "client.hpp"
 
+BOOST_AUTO_TEST_SUITE(process)
+
 using namespace support;
 using torchtap_test::TemporaryDirectory;
 
@@ -97,8 +99,6 @@ struct Program {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(process)
 
 BOOST_AUTO_TEST_CASE(a_forked_child_has_neither_sockets_nor_file_and_records_nothing) {
   Program program;

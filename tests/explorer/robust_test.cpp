@@ -34,6 +34,8 @@ constexpr std::int64_t most_memory = std::int64_t{1} << 30;
 constexpr std::int64_t most_memory = std::int64_t{64} << 20;
 #endif
 
+BOOST_AUTO_TEST_SUITE(robust)
+
 bool is_answered(const Served& served) {
   return served.get("/api/v1/runs").status == 200;
 }
@@ -45,8 +47,6 @@ std::string changed(std::string text, std::mt19937& random, unsigned most) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(robust)
 
 BOOST_AUTO_TEST_CASE(many_viewers_do_no_harm) {
   Served served;

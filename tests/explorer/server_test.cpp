@@ -12,11 +12,11 @@
 
 #include "client.hpp"
 
+BOOST_AUTO_TEST_SUITE(server)
+
 using namespace support;
 using torchtap_test::says;
 using torchtap_test::TemporaryDirectory;
-
-BOOST_AUTO_TEST_SUITE(server)
 
 BOOST_AUTO_TEST_CASE(answers_those_who_know_the_token_and_nobody_else) {
   const Served served;

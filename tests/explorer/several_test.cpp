@@ -14,6 +14,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(several)
+
 using namespace support;
 namespace parts = explorer::detail;
 using torchtap_test::says;
@@ -89,8 +91,6 @@ std::int64_t columns_of(const parts::WatchedModel& session, const std::string& p
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(several)
 
 BOOST_AUTO_TEST_CASE(adversaries_train_in_turns_and_to_the_same_bits) {
   const auto train = [](bool watch) {

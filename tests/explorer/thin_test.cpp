@@ -14,6 +14,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(thin)
+
 using namespace support;
 namespace parts = explorer::detail;
 using torchtap_test::says;
@@ -73,8 +75,6 @@ void train(explorer::Explorer& watched, int steps, int broken_at) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(thin)
 
 BOOST_AUTO_TEST_CASE(a_bounded_file_stays_small_and_loses_no_count) {
   constexpr std::int64_t most = 400000;

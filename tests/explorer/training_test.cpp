@@ -23,6 +23,9 @@ void set_autocast(bool on) {
 #else
   at::autocast::set_cpu_enabled(on);
 #endif
+
+BOOST_AUTO_TEST_SUITE(training)
+
   if (!on) at::autocast::clear_cache();
 }
 
@@ -94,8 +97,6 @@ Network make_small() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(training)
 
 BOOST_DATA_TEST_CASE(networks_of_the_zoo_are_trained_to_the_same_bits,
                      boost::unit_test::data::make(zoo_entries), entry) {

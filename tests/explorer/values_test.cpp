@@ -13,6 +13,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(values)
+
 using namespace support;
 namespace parts = explorer::detail;
 namespace reductions = torchtap::reductions;
@@ -88,8 +90,6 @@ void check_last(const parts::Series* series, const at::Tensor& tensor) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(values)
 
 BOOST_AUTO_TEST_CASE(every_element_of_every_dtype_is_counted_in_its_bin) {
   torch::manual_seed(0);

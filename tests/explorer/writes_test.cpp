@@ -6,9 +6,9 @@
 
 #include "support.hpp"
 
-using namespace support;
-
 BOOST_AUTO_TEST_SUITE(writes)
+
+using namespace support;
 
 /// The cell of a recurrent net as people write it: its gates are parts of one tensor, and change in place.
 struct CellImpl : nn::Module {

@@ -4,6 +4,8 @@
 #include <boost/test/unit_test.hpp>
 #include <torch/torch.h>
 
+BOOST_AUTO_TEST_SUITE(zoo_graphs)
+
 using namespace support;
 
 namespace {
@@ -55,8 +57,6 @@ void double_conv(Edges& edges, const std::string& path) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(zoo_graphs)
 
 BOOST_AUTO_TEST_CASE(of_a_unet) {
   Edges edges;

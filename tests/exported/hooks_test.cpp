@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(hooks)
+
 namespace tap = torchtap;
 using namespace torchtap_test;
 using tap::exported::Model;
@@ -25,8 +27,6 @@ tap::model::ModuleRef at_path(const Model& model, const std::string& path) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(hooks)
 
 BOOST_AUTO_TEST_CASE(see_inputs_and_outputs_of_one_call) {
   const Reference reference("tagger");

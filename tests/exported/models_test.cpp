@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(models)
+
 namespace tap = torchtap;
 using namespace torchtap_test;
 using tap::exported::Model;
@@ -47,8 +49,6 @@ std::int64_t compare(const tap::recorders::Recorder& recorder, const Reference& 
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(models)
 
 BOOST_DATA_TEST_CASE(give_what_python_hooks_see, boost::unit_test::data::make(kFloat) + "half", name) {
   const Reference reference(name);

@@ -12,12 +12,12 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(threads)
+
 namespace tap = torchtap;
 using namespace torchtap_test;
 using tap::exported::Model;
 using tap::recorders::ForwardOutput;
-
-BOOST_AUTO_TEST_SUITE(threads)
 
 BOOST_AUTO_TEST_CASE(tell_loaders_of_one_file_apart) {
   const Reference reference("mlp");

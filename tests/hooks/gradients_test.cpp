@@ -10,6 +10,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients)
+
 namespace hooks = torchtap::hooks;
 namespace nn = torchtap::nn;
 using hooks::Event;
@@ -83,8 +85,6 @@ struct TwiceImpl : torch::nn::Module {
 TORCHTAP_MODULE(Twice);
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients)
 
 BOOST_AUTO_TEST_CASE(only_what_flowed_through_the_module) {
   at::manual_seed(0);

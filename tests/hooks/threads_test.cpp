@@ -9,6 +9,8 @@
 #include <torchtap/hooks/nn.hpp>
 #include <torchtap/model/walk.hpp>
 
+BOOST_AUTO_TEST_SUITE(threads)
+
 namespace hooks = torchtap::hooks;
 using hooks::Event;
 using hooks::Handle;
@@ -40,8 +42,6 @@ void in_threads(int count, Body&& body) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(threads)
 
 BOOST_AUTO_TEST_CASE(counts_are_exact_while_others_attach_and_detach) {
   at::set_num_threads(1);

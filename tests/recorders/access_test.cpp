@@ -14,6 +14,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(lookup)
+
 using namespace torchtap_test;
 using namespace torchtap::recorders;
 using torchtap::reductions::Sum;
@@ -69,8 +71,6 @@ struct ClosedImpl : torch::nn::Module {
 TORCH_MODULE(Closed);
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(lookup)
 
 BOOST_AUTO_TEST_CASE(attach_takes_models_walks_and_modules) {
   const Paths all{"", "0", "1", "2", "2.0", "2.1"}, relus{"1", "2.0"};

@@ -8,6 +8,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(kept)
+
 using namespace torchtap_test;
 using namespace torchtap::recorders;
 
@@ -124,8 +126,6 @@ void in_mode(const std::string& mode, const Body& body) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(kept)
 
 BOOST_AUTO_TEST_CASE(copies_of_all_kinds) {
   constexpr std::int64_t kMany = 150;  // enough for buffers with room, and for several to become one

@@ -11,6 +11,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(moved)
+
 using namespace torchtap_test;
 using namespace torchtap::recorders;
 using torchtap::reductions::Sum;
@@ -28,8 +30,6 @@ torch::nn::Sequential model() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(moved)
 
 BOOST_AUTO_TEST_CASE(every_call_of_a_recorder_that_was_moved_from_is_an_error) {
   auto net = model();

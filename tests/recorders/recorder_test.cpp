@@ -15,6 +15,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(recorder)
+
 namespace tap = torchtap;
 using tap::recorders::BackwardInput;
 using tap::recorders::BackwardOutput;
@@ -55,8 +57,6 @@ struct BranchyImpl : torch::nn::Module {
 TORCHTAP_MODULE(Branchy);
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(recorder)
 
 BOOST_AUTO_TEST_CASE(all_five_record_what_a_hand_written_forward_sees) {
   auto model = mlp();

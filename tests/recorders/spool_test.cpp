@@ -12,6 +12,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(spooled_recorder)
+
 namespace tap = torchtap;
 using tap::recorders::BackwardOutput;
 using tap::recorders::ForwardInput;
@@ -66,8 +68,6 @@ struct Pair {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(spooled_recorder)
 
 BOOST_AUTO_TEST_CASE(spooled_samples_equal_kept_samples) {
   const Folder folder;

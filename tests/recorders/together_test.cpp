@@ -12,6 +12,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(together)
+
 using namespace torchtap_test;
 using namespace torchtap::recorders;
 using namespace torchtap::reductions;
@@ -158,8 +160,6 @@ void check_all_or_none(const Reduction& reduction, const std::string& result) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(together)
 
 BOOST_AUTO_TEST_CASE(an_event_with_a_refused_tensor_changes_no_slot) {
   check_all_or_none(Sum{}, "");

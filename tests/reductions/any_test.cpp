@@ -8,6 +8,8 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(any)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 
@@ -45,8 +47,6 @@ double value(const core::Results& results, const std::string& name) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(any)
 
 BOOST_AUTO_TEST_CASE(holds_any_reduction) {
   Any sum = Sum();

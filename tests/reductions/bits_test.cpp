@@ -15,6 +15,8 @@
 #include <torchtap/reductions/detail/bit_table.hpp>
 #include <torchtap/reductions/detail/bits.hpp>
 
+BOOST_AUTO_TEST_SUITE(bits_test)
+
 using namespace torchtap::reductions::detail;
 namespace bdata = boost::unit_test::data;
 
@@ -110,8 +112,6 @@ void check_part(BitBins bins, const at::Tensor& x, const at::Tensor& slots, std:
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(bits_test)
 
 BOOST_DATA_TEST_CASE(every_number_is_counted_where_it_belongs, bdata::xrange(0, 8), mantissa_bits) {
   at::manual_seed(static_cast<std::uint64_t>(mantissa_bits));

@@ -12,6 +12,8 @@
 #include <torchtap/reductions/detail/columns.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(blocks_tests)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -479,5 +481,7 @@ BOOST_AUTO_TEST_CASE(numbers_below_a_bound_are_those_of_the_definition) {
     }
   }
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

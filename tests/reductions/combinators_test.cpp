@@ -9,6 +9,8 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(combinators)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -59,8 +61,6 @@ void reload(const R& from, R& to) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(combinators)
 
 BOOST_AUTO_TEST_CASE(series_names_results_by_member) {
   Series series(Moments(), Min(), AbsMax(), Count(), TopK(TopKOptions(2)), EMA(), Min(MinOptions()),

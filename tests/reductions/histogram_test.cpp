@@ -12,6 +12,8 @@
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/quantiles.hpp>
 
+BOOST_AUTO_TEST_SUITE(histogram_tests)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -447,5 +449,7 @@ BOOST_AUTO_TEST_CASE(copies_and_reloads_go_on_alike) {
   BOOST_CHECK_THROW(Quantiles(QuantilesOptions().size(4)), c10::ValueError);
   BOOST_CHECK_THROW(Quantiles(QuantilesOptions().at({-0.1})), c10::ValueError);
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

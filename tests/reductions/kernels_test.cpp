@@ -16,6 +16,8 @@
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
 
+BOOST_AUTO_TEST_SUITE(kernels)
+
 using namespace torchtap::reductions::detail;
 using torchtap::reductions::Summary;
 namespace bdata = boost::unit_test::data;
@@ -412,5 +414,7 @@ BOOST_AUTO_TEST_CASE(radix_sort_is_a_sort) {
   check_radix<std::uint32_t>();
   check_radix<std::uint64_t>();
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -14,6 +14,8 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(log_histogram)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -98,8 +100,6 @@ struct Threads {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(log_histogram)
 
 BOOST_AUTO_TEST_CASE(bins_are_the_upper_bits) {
   at::manual_seed(1);

@@ -9,6 +9,8 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(parsing)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -50,8 +52,6 @@ std::string refusal(const std::string& text) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(parsing)
 
 BOOST_AUTO_TEST_CASE(each_is_the_reduction_of_that_name) {
   const auto over_rows = ParseOptions().over({0});

@@ -5,6 +5,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(restore_suite)
+
 using namespace torchtap::reductions;
 using torchtap::core::make_sink;
 using torchtap::core::SavedSink;
@@ -74,8 +76,6 @@ void check_same(const Sink& got, const Sink& want, const std::string& what) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(restore_suite)
 
 BOOST_AUTO_TEST_CASE(a_restored_reduction_is_the_same_and_merges_as_one_stream) {
   const auto data = samples();

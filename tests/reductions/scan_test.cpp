@@ -15,6 +15,8 @@
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(scan)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -125,8 +127,6 @@ const std::vector<Shaped> kShapes{
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(scan)
 
 BOOST_DATA_TEST_CASE(one_pass_finds_what_operations_find,
                      bdata::make(kShapes) ^ bdata::xrange(kShapes.size()), shaped, seed) {

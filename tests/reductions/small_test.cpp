@@ -43,6 +43,8 @@ void operator delete(void* memory, std::size_t) noexcept {
 }
 #endif
 
+BOOST_AUTO_TEST_SUITE(small)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -138,8 +140,6 @@ const at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat
                                  at::kInt,   at::kShort,  at::kChar, at::kByte,     at::kBool};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(small)
 
 BOOST_DATA_TEST_CASE(as_by_operations,
                      bdata::make(kTypes) *

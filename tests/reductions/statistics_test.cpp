@@ -11,6 +11,8 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(statistics_tests)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -538,5 +540,7 @@ BOOST_AUTO_TEST_CASE(the_choice_depends_on_rows_and_seed_only) {
   BOOST_TEST(of(1, 3).equal(of(1000, 3)));
   BOOST_TEST(!of(1, 3).equal(of(1, 4)));
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,6 +13,8 @@
 
 #include <torchtap/reductions/reductions.hpp>
 
+BOOST_AUTO_TEST_SUITE(table)
+
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
@@ -275,8 +277,6 @@ core::Results deep(const core::Results& state) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(table)
 
 BOOST_DATA_TEST_CASE(fresh_is_empty, bdata::make(cases())) {
   for (const auto& make_one : {sample.elementwise, sample.over}) {

@@ -5,6 +5,8 @@
 #include "../support.hpp"
 #include "output_support.hpp"
 
+BOOST_AUTO_TEST_SUITE(output_page)
+
 using namespace torchtap_test;
 
 namespace {
@@ -16,8 +18,6 @@ std::size_t count(const std::string& text, const std::string& part) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(output_page)
 
 BOOST_AUTO_TEST_CASE(one_file_without_markup_of_the_model) {
   const std::string page = report::html(nasty());

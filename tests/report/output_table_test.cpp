@@ -7,6 +7,8 @@
 #include "../support.hpp"
 #include "output_support.hpp"
 
+BOOST_AUTO_TEST_SUITE(output_table)
+
 using namespace torchtap_test;
 using report::PrintOptions;
 using torchtap::views::text::width_of;
@@ -50,8 +52,6 @@ std::string joined(const std::string& text) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(output_table)
 
 BOOST_AUTO_TEST_CASE(resnet_in_80_columns) {
   const std::string text = printed(resnet18());

@@ -4,6 +4,8 @@
 #include "support.hpp"
 #include "zoo/resnet.hpp"
 
+BOOST_AUTO_TEST_SUITE(backward)
+
 namespace {
 
 using namespace support;
@@ -42,8 +44,6 @@ at::Tensor SlowImpl::forward(at::Tensor x) {
   if (inside != nullptr) x = static_cast<HookedSlow&>(*inside).forward(x);
   return x;
 }
-
-BOOST_AUTO_TEST_SUITE(backward)
 
 BOOST_AUTO_TEST_CASE(times_are_exact_in_any_order_with_branches_and_two_calls) {
   const FakeClock clock;
@@ -159,10 +159,10 @@ BOOST_AUTO_TEST_CASE(gradients_have_shapes_and_parameters_norms) {
   const auto linear = model[0]->as<nn::Linear>();
   const double norm = std::sqrt(linear->weight.grad().square().sum().item<double>() +
                                 linear->bias.grad().square().sum().item<double>());
-  BOOST_TEST(std::abs(row(results, "0").gradient_norm - norm) < 1e-4 * norm);
-  BOOST_TEST(row(results, "1").gradient_norm < 0);
-  BOOST_TEST(last.gradient_ratio > 0);
-  BOOST_TEST(row(results, "0").gradient_ratio < 0);
+  BOOST_TEST(std::abs(*row(results, "0").gradient_norm - norm) < 1e-4 * norm);
+  BOOST_TEST(!row(results, "1").gradient_norm);
+  BOOST_TEST(last.gradient_ratio.value() > 0);
+  BOOST_TEST(!row(results, "0").gradient_ratio);
   BOOST_TEST(linear->weight.grad_fn() == nullptr);
 }
 
@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(exploding_vanishing_dead_and_never_run) {
     const auto& marks = row(results, path).marks;
     return std::find(marks.begin(), marks.end(), mark) != marks.end();
   };
-  BOOST_TEST(row(results, "model.1").zero_fraction == 1);
+  BOOST_TEST(row(results, "model.1").zero_fraction.value() == 1);
   BOOST_TEST(marked("model.1", report::Mark::dead));
   BOOST_TEST(!marked("model.0", report::Mark::dead));
   BOOST_TEST(marked("model.0", report::Mark::vanishing));
@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_measured_before_the_program_clears_them) {
   torch::rand({2}).requires_grad_().sum().backward();  // of something else
   recording.stop();
   const auto results = report.results();
-  BOOST_TEST(std::abs(row(results, "0").gradient_norm - norm) < 1e-4 * norm);
+  BOOST_TEST(std::abs(*row(results, "0").gradient_norm - norm) < 1e-4 * norm);
   BOOST_TEST(row(results, "0").marks.empty());
   BOOST_TEST(row(results, "1").marks.empty());
 }

@@ -8,6 +8,8 @@
 #include "support.hpp"
 #include "zoo/resnet.hpp"
 
+BOOST_AUTO_TEST_SUITE(memory)
+
 namespace {
 
 using namespace support;
@@ -18,8 +20,6 @@ report::Options memory_only() {
 }
 
 constexpr double megabyte = 1e6;
-
-BOOST_AUTO_TEST_SUITE(memory)
 
 BOOST_AUTO_TEST_CASE(of_a_resnet_in_training_and_without_gradients) {
   at::set_num_threads(1);

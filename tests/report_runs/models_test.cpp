@@ -77,6 +77,8 @@ void check_type(const std::string& name, Make make, const std::array<at::Tensor,
 
 #include "../builtins/table.hpp"
 
+BOOST_AUTO_TEST_SUITE(models)
+
 namespace {
 
 /// A network with its forward on some data, which returns something to go backward from.
@@ -140,8 +142,6 @@ const Entry entries[]{
        return network(zoo::MobileNet<zoo::Separable>(3, 10, 4, 2),
                       [x = torch::randn({2, 3, 16, 16})](auto& model) { return model(x).square().sum(); });
      }}};
-
-BOOST_AUTO_TEST_SUITE(models)
 
 BOOST_AUTO_TEST_CASE(every_built_in_type_gives_the_same_bits) {
   builtins::all();

@@ -7,6 +7,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(times)
+
 namespace {
 
 using namespace support;
@@ -60,8 +62,6 @@ void check_time(const report::Measurements& results, const std::string& path, st
 }
 
 const at::Tensor input = torch::ones({2});
-
-BOOST_AUTO_TEST_SUITE(times)
 
 BOOST_AUTO_TEST_CASE(modules_three_deep) {
   const FakeClock clock;

@@ -8,6 +8,8 @@
 #include "support.hpp"
 #include "zoo/resnet.hpp"
 
+BOOST_AUTO_TEST_SUITE(work)
+
 namespace {
 
 using namespace support;
@@ -41,8 +43,6 @@ const Published published[]{{"resnet18", 1814'100'000, 11'689'512},
                             {"alexnet", 714'200'000, 61'100'840},
                             {"vit", 17'563'800'000, 86'567'656},
                             {"mobilenet", 56'500'000, 2'542'856}};
-
-BOOST_AUTO_TEST_SUITE(work)
 
 BOOST_DATA_TEST_CASE(torchscript_models_of_torchvision, boost::unit_test::data::make(published), one) {
   auto model = torch::jit::load(model_file(one.model));

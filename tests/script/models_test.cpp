@@ -17,6 +17,8 @@
 #include "../support.hpp"
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(models)
+
 namespace tap = torchtap;
 using namespace torchtap_test;
 using tap::recorders::ForwardOutput;
@@ -43,8 +45,6 @@ bool has(const std::string& text, const std::string& part) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(models)
 
 BOOST_AUTO_TEST_CASE(are_walked_like_others) {
   const auto model = load("resnet18.script");

@@ -12,6 +12,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(no_tensors)
+
 namespace tap = torchtap;
 using namespace torchtap_test;
 using tap::recorders::ForwardInput;
@@ -46,8 +48,6 @@ torch::jit::Module quantizing() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(no_tensors)
 
 BOOST_AUTO_TEST_CASE(calls_without_tensors_are_left_out_and_counted) {
   auto model = traced();

@@ -19,6 +19,8 @@
 #include "../support.hpp"
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(threads_tests)
+
 namespace tap = torchtap;
 using namespace torchtap_test;
 using tap::recorders::ForwardOutput;
@@ -385,5 +387,7 @@ BOOST_AUTO_TEST_CASE(of_a_function_have_one_name) {
   BOOST_TEST(at::equal(run(), x + 1));
   BOOST_TEST(calls == 2);
 }
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -37,6 +37,9 @@ const Case kCases[] = {
     // result of a fork, which one of two threads frees, and reports a race, with hooks and without.
     {"forked", "script", false},
 #endif
+
+BOOST_AUTO_TEST_SUITE(values)
+
 };
 
 /// "PATH#CALL#SLOT" to a tensor.
@@ -85,8 +88,6 @@ std::vector<at::Tensor> gradients_of(const torch::jit::Module& model, const c10:
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(values)
 
 BOOST_DATA_TEST_CASE(are_those_that_python_hooks_see, boost::unit_test::data::make(kCases), one) {
   auto model = load(std::string(one.name) + "." + one.how);

@@ -5,6 +5,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(contradictions)
+
 using namespace torchtap_test;
 using torchtap::storage::Entry;
 using torchtap::storage::load;
@@ -114,8 +116,6 @@ void zero(std::string& bytes, std::size_t at) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(contradictions)
 
 BOOST_AUTO_TEST_CASE(a_manifest_that_contradicts_itself_is_not_loaded) {
   const TemporaryDirectory directory;

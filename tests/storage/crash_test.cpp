@@ -14,6 +14,8 @@
 #include "killed.hpp"
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(crash)
+
 using namespace torchtap_test;
 using torchtap::storage::Entry;
 using torchtap::storage::load;
@@ -52,8 +54,6 @@ std::int64_t generation_of(const Recording& recording) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(crash)
 
 // The save is killed at its first system call, then at its second, and so on, until one succeeds.
 BOOST_AUTO_TEST_CASE(a_killed_save_leaves_the_old_recording_or_the_new_one) {

@@ -10,6 +10,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(file)
+
 using namespace torchtap_test;
 using torchtap::storage::load_value;
 using torchtap::storage::save_value;
@@ -68,8 +70,6 @@ std::string tensor_pickle(int numel, int offset, int size, int stride) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(file)
 
 BOOST_AUTO_TEST_CASE(crc32_is_that_of_zip_files) {
   using torchtap::base::crc32;

@@ -14,6 +14,8 @@
 
 #include "../support.hpp"
 
+BOOST_AUTO_TEST_SUITE(merging)
+
 using namespace torchtap::storage;
 using namespace torchtap::reductions;
 using torchtap_test::says;
@@ -87,8 +89,6 @@ void check_samples(const RecordedEntry& entry, const std::vector<at::Tensor>& wa
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(merging)
 
 BOOST_AUTO_TEST_CASE(joins_modules_in_any_order) {
   const Folder folder;

@@ -10,6 +10,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(newer_formats)
+
 using namespace torchtap_test;
 using namespace torchtap::storage;
 
@@ -70,8 +72,6 @@ void make_newer_pt(const std::string& file) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(newer_formats)
 
 BOOST_AUTO_TEST_CASE(a_journal) {
   const TemporaryDirectory directory;

@@ -1,11 +1,11 @@
 // Exchanges `.pt` files with Python in both directions.
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(python_interop)
+
 using namespace torchtap_test;
 using torchtap::storage::load_value;
 using torchtap::storage::save_value;
-
-BOOST_AUTO_TEST_SUITE(python_interop)
 
 BOOST_AUTO_TEST_CASE(python_reads_what_we_write) {
   const TemporaryDirectory directory;

@@ -3,6 +3,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(recording)
+
 using namespace torchtap_test;
 using torchtap::storage::Entry;
 using torchtap::storage::load;
@@ -69,8 +71,6 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(recording)
 
 BOOST_AUTO_TEST_CASE(a_recording_comes_back) {
   const TemporaryDirectory directory;

@@ -23,6 +23,8 @@
 #include "killed.hpp"
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(spool)
+
 using namespace torchtap_test;
 using torchtap::storage::Entry;
 using torchtap::storage::load;
@@ -125,8 +127,6 @@ for entry in manifest["entries"]:
 )";
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(spool)
 
 BOOST_AUTO_TEST_CASE(samples_come_back_in_order_here_and_in_python) {
   const TemporaryDirectory directory;

@@ -16,6 +16,8 @@
 #include "fsync.hpp"
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(on_disk)
+
 using namespace torchtap_test;
 using torchtap::base::write_file;
 using torchtap::storage::Entry;
@@ -84,8 +86,6 @@ void check_entries(const std::string& directory, int count) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(on_disk)
 
 BOOST_AUTO_TEST_CASE(everything_is_on_the_disk_before_the_recording_appears) {
   const TemporaryDirectory directory;

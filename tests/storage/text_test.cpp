@@ -1,13 +1,13 @@
 // Values that are texts.
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(text)
+
 using namespace torchtap_test;
 using torchtap::storage::load;
 using torchtap::storage::load_value;
 using torchtap::storage::Recording;
 using torchtap::storage::save_value;
-
-BOOST_AUTO_TEST_SUITE(text)
 
 BOOST_AUTO_TEST_CASE(texts_come_back_beside_tensors) {
   const TemporaryDirectory directory;

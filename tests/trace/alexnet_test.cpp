@@ -3,6 +3,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(alexnet_in_cpp)
+
 namespace {
 
 using namespace support;
@@ -20,8 +22,6 @@ const trace::History& alexnet() {
   }();
   return history;
 }
-
-BOOST_AUTO_TEST_SUITE(alexnet_in_cpp)
 
 BOOST_AUTO_TEST_CASE(has_the_numbers_of_the_document) {
   const trace::History& history = alexnet();

@@ -14,6 +14,8 @@
 #include "drawn.hpp"
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(drawing)
+
 namespace {
 
 using namespace support;
@@ -93,8 +95,6 @@ struct HasGraphviz {
     return no;
   }
 };
-
-BOOST_AUTO_TEST_SUITE(drawing)
 
 BOOST_AUTO_TEST_CASE(draws_every_node_and_every_edge) {
   const trace::History history = history_of_resnet();

@@ -10,6 +10,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(edges)
+
 namespace {
 
 using namespace support;
@@ -157,8 +159,6 @@ class Program {
   std::vector<Written> written_;
   int clock_ = 0;
 };
-
-BOOST_AUTO_TEST_SUITE(edges)
 
 BOOST_AUTO_TEST_CASE(gates_that_are_activated_in_place) {
   const auto x = torch::rand({2, 6});

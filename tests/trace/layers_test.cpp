@@ -13,6 +13,8 @@
 #include <torchtap/views/trace/detail/layers.hpp>
 #include <torchtap/views/trace/detail/repetitions.hpp>
 
+BOOST_AUTO_TEST_SUITE(layers_of_a_pass)
+
 namespace internals = torchtap::views::trace::detail;
 using internals::LayerNode;
 using internals::LayerOf;
@@ -275,8 +277,6 @@ std::string text(const std::vector<LayerOf>& layers) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(layers_of_a_pass)
 
 BOOST_AUTO_TEST_CASE(a_recurrent_network_has_five_layers_however_long_it_runs) {
   BOOST_TEST(layers(recurrent(3)) == "0 1 2 3 4 5 6 2:2 3:2 4:2 5:2 6:2 2:3 3:3 4:3 5:3 6:3");

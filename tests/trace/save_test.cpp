@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(files)
+
 namespace {
 
 using namespace support;
@@ -19,8 +21,6 @@ trace::History some(const trace::Options& options = trace::Options().save(trace:
   model->eval();
   return trace::log_forward_pass(*model, {torch::rand({3, 4})}, options);
 }
-
-BOOST_AUTO_TEST_SUITE(files)
 
 BOOST_AUTO_TEST_CASE(a_saved_history_is_the_same_when_loaded) {
   torchtap_test::TemporaryDirectory directory;

@@ -6,6 +6,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(tracer)
+
 namespace {
 
 using namespace support;
@@ -38,8 +40,6 @@ struct CatchingModelImpl : nn::Module {
   }
 };
 TORCHTAP_MODULE(CatchingModel);
-
-BOOST_AUTO_TEST_SUITE(tracer)
 
 BOOST_AUTO_TEST_CASE(keeps_what_names_patterns_positions_and_predicates_say) {
   auto model = small();

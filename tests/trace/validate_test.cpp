@@ -7,6 +7,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(validation)
+
 namespace {
 
 using namespace support;
@@ -37,8 +39,6 @@ trace::History pass(Model& model, const at::Tensor& x, Function&& function) {
   tracer.run([&] { function(model->forward(x)); });
   return tracer.finish();
 }
-
-BOOST_AUTO_TEST_SUITE(validation)
 
 BOOST_AUTO_TEST_CASE(models_in_train_and_eval_with_backward_and_inference) {
   torch::manual_seed(0);

@@ -4,13 +4,13 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(values)
+
 namespace {
 
 using namespace support;
 using torchtap_test::says;
 using Names = std::vector<std::string>;
-
-BOOST_AUTO_TEST_SUITE(values)
 
 BOOST_AUTO_TEST_CASE(a_write_through_a_view_is_a_parent_of_what_reads_the_base) {
   const auto history = logged([] {

@@ -10,6 +10,8 @@
 #include <torchtap/operations/operations.hpp>
 #include <torchtap/views/watch/facts.hpp>
 
+BOOST_AUTO_TEST_SUITE(facts)
+
 namespace {
 
 namespace ops = torchtap::operations;
@@ -60,8 +62,6 @@ Seen run(const Call& call, std::size_t changed) {
 void boxed(const char* name, std::vector<c10::IValue> arguments) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(&arguments);
 }
-
-BOOST_AUTO_TEST_SUITE(facts)
 
 BOOST_AUTO_TEST_CASE(an_argument_is_read_if_its_values_play_a_part) {
   const std::vector<Call> calls{

@@ -9,6 +9,8 @@
 
 #include <torchtap/views/watch/region.hpp>
 
+BOOST_AUTO_TEST_SUITE(region)
+
 namespace {
 
 using torchtap::views::watch::Region;
@@ -68,8 +70,6 @@ at::Tensor view_of(at::Tensor tensor, bool steps) {
 std::string text(const at::Tensor& tensor) {
   return c10::str(tensor.sizes(), " by ", tensor.strides(), " from ", tensor.storage_offset());
 }
-
-BOOST_AUTO_TEST_SUITE(region)
 
 BOOST_AUTO_TEST_CASE(views_of_one_tensor_overlap_and_cover_as_their_bytes_do) {
   int overlaps = 0, covers = 0;

@@ -67,7 +67,7 @@ void wait_for_request() noexcept {
 
 /// Saves in a thread of its own: saving allocates and locks, which is forbidden in a signal handler, where
 /// `_exit` may be called.
-void* keep_watch(void*) {
+void keep_watch() {
   is_watcher = true;
   for (;;) {
     wait_for_request();
@@ -80,7 +80,6 @@ void* keep_watch(void*) {
     ::signal(number, SIG_DFL);
     ::kill(::getpid(), number);
   }
-  return nullptr;
 }
 
 void request() noexcept {
@@ -173,7 +172,7 @@ void watch(double every) noexcept {
   if (::sem_init(&the_watch.wake, 0, 0) != 0) return;
   std::thread thread;
   try {
-    thread = base::start_thread("torchtap-watch", [] { keep_watch(nullptr); });
+    thread = base::start_thread("torchtap-watch", keep_watch);
   } catch (const std::exception&) {
     return;
   }

@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,13 +105,12 @@ struct ModuleRow {
   /// Whether a parameter or buffer of its own is not finite.
   NonFinite parameter_values;
   Direction forward, backward;
-  /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Negative
-  /// if unknown.
-  double zero_fraction = -1;
-  double gradient_norm = -1;
+  /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Nothing if
+  /// unknown.
+  std::optional<double> zero_fraction, gradient_norm;
   /// The root mean square of that gradient over the one of the nearest module before it in the tree that has
-  /// one. Negative if unknown.
-  double gradient_ratio = -1;
+  /// one. Nothing if unknown.
+  std::optional<double> gradient_ratio;
   std::vector<Mark> marks;
   std::vector<ModuleRow> children;
 };

@@ -79,8 +79,8 @@ class TORCHTAP_API Options {
   /// Keeps at most `bytes` bytes of tensors. A tensor counts when it takes memory that it would not take
   /// without the trace: as its own copy, or as an alias whose memory is not counted yet.
   Options& memory_budget(std::int64_t bytes, OverBudget policy = OverBudget::raise);
-  /// Negative for no budget.
-  std::int64_t memory_budget() const noexcept { return memory_budget_; }
+  /// In bytes; nothing without a budget.
+  std::optional<std::int64_t> memory_budget() const noexcept { return memory_budget_; }
   OverBudget over_budget() const noexcept { return over_budget_; }
 
   /// What the program calls, or what `__torch_dispatch__` sees.
@@ -104,7 +104,7 @@ class TORCHTAP_API Options {
   Save save_ = Save::none;
   std::vector<std::string> names_;
   Predicate predicate_;
-  std::int64_t memory_budget_ = -1;
+  std::optional<std::int64_t> memory_budget_;
   OverBudget over_budget_ = OverBudget::raise;
 };
 

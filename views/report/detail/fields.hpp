@@ -2,8 +2,7 @@
 
 // The fields of results and their names in files, in one place for all that writes or reads them.
 //
-// `Fields<T>::visit(visitor, value)` calls the visitor for each field: with a name and the field; `unknown`
-// for a number that is negative if it is not known; `derived` for what follows from other fields, and is not
+// `Fields<T>::visit(visitor, value)` calls the visitor for each field: with a name and the field; `derived` for what follows from other fields, and is not
 // read back; `added` for what documents of an earlier format do not have; `tensors` for a list of tensors,
 // which are columns in files. The docs have the names (docs/guides/report.md): a change of them is a new
 // format.
@@ -114,9 +113,9 @@ struct Fields<ModuleRow> {
     visitor.derived("grad_out_nan", self.backward.out.nan != 0);
     visitor.derived("grad_out_inf", self.backward.out.inf != 0);
     visitor("non_finite_parameters", self.parameter_values);
-    visitor.unknown("zero_fraction", self.zero_fraction);
-    visitor.unknown("gradient_norm", self.gradient_norm);
-    visitor.unknown("gradient_ratio", self.gradient_ratio);
+    visitor("zero_fraction", self.zero_fraction);
+    visitor("gradient_norm", self.gradient_norm);
+    visitor("gradient_ratio", self.gradient_ratio);
     visitor("forward", self.forward);
     visitor("backward", self.backward);
   }

@@ -27,14 +27,15 @@ void mark(ModuleRow& root, bool ran) {
         row.forward.inclusive.calls == 0 && row.inputs.empty() && row.outputs.empty()) {
       add(Mark::never_ran);
     }
-    if (row.children.empty() && row.zero_fraction >= watch::dead_share) add(Mark::dead);
+    if (row.children.empty() && row.zero_fraction.value_or(0) >= watch::dead_share) add(Mark::dead);
     if (is_bad(row.forward.in) || is_bad(row.forward.out) || is_bad(row.backward.in) ||
         is_bad(row.backward.out) || is_bad(row.parameter_values)) {
       add(Mark::non_finite);
     }
-    if (row.gradient_norm < 0) return;  // there is none
-    const double own = row.gradient_ratio;
-    row.gradient_ratio = previous > 0 && std::isfinite(own) ? own / previous : -1;
+    if (!row.gradient_norm) return;
+    const double own = *row.gradient_ratio;
+    row.gradient_ratio.reset();
+    if (previous > 0 && std::isfinite(own)) row.gradient_ratio = own / previous;
     const watch::Gradient verdict = watch::verdict_on_gradient(own, previous);
     if (verdict == watch::Gradient::exploding) add(Mark::exploding);
     if (verdict == watch::Gradient::vanishing) add(Mark::vanishing);

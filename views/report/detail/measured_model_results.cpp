@@ -94,7 +94,7 @@ ModuleRow MeasuredModel::row(std::int64_t index) const {
   if (node.gradient_elements > 0) {
     row.gradient_norm = std::sqrt(node.gradient_squares);
     row.gradient_ratio =
-        row.gradient_norm / std::sqrt(static_cast<double>(node.gradient_elements));  // see mark()
+        *row.gradient_norm / std::sqrt(static_cast<double>(node.gradient_elements));  // see mark()
   }
   bool uses = node.used;
   for (const std::int64_t child : node.children) {

@@ -44,13 +44,9 @@ class Reader {
   void added(const char* name, T& field) {
     if (object_.HasMember(name)) (*this)(name, field);
   }
-  void unknown(const char* name, double& field) {
-    const Value& value = at(name);
-    if (value.IsNull()) {
-      field = -1;
-    } else {
-      read(inside(name), value, field);
-    }
+  void operator()(const char* name, std::optional<double>& field) {
+    field.reset();
+    if (const Value& value = at(name); !value.IsNull()) read(inside(name), value, field.emplace());
   }
   void tensors(const std::string& name, std::vector<TensorInfo>& tensors) {
     std::vector<std::string> names, dtypes, devices;

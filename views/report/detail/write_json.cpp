@@ -36,12 +36,12 @@ class Writer {
   void added(const char* name, const T& value) {
     (*this)(name, value);
   }
-  void unknown(const char* name, double value) {
+  void operator()(const char* name, const std::optional<double>& value) {
     json_.Key(name);
-    if (value < 0) {
-      json_.Null();
+    if (value) {
+      write(*value);
     } else {
-      write(value);
+      json_.Null();
     }
   }
   void tensors(const std::string& name, const std::vector<TensorInfo>& tensors) {

@@ -110,13 +110,13 @@ void Log::keep_returned(const at::Tensor& tensor, std::int64_t value, std::int64
 }
 
 bool Log::afford(std::int64_t bytes, const Value& value) {
-  if (options.memory_budget() < 0 || held_bytes + bytes <= options.memory_budget()) {
+  if (!options.memory_budget() || held_bytes + bytes <= *options.memory_budget()) {
     held_bytes += bytes;
     return true;
   }
   TORCH_CHECK(options.over_budget() == OverBudget::drop, "trace: a tensor of shape ",
               c10::IntArrayRef(value.sizes.data(), value.sizes.size()), " takes ", bytes, " bytes more, ",
-              held_bytes, " are held, and the memory budget is ", options.memory_budget(),
+              held_bytes, " are held, and the memory budget is ", *options.memory_budget(),
               "; keep fewer tensors, raise Options::memory_budget, or give it OverBudget::drop.");
   ++dropped;
   return false;

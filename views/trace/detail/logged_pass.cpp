@@ -59,7 +59,7 @@ LoggedPass::LoggedPass(Options options) : log_(std::make_shared<Log>()) {
   log_->options = std::move(options);
   const Options& given = log_->options;
   log_->replayable = given.saved() == Save::all && !given.predicate() && given.names().empty() &&
-                     !given.transform() && !given.device() && !given.dtype() && given.memory_budget() < 0;
+                     !given.transform() && !given.device() && !given.dtype() && !given.memory_budget();
 }
 
 LoggedPass::~LoggedPass() {
