@@ -129,18 +129,18 @@ int run(int argc, char** argv, tools::Notes& notes) {
 #ifdef TORCHTAP_HAVE_EXPLORER
   tools::add_explore(app);
 #endif
-  preload::add_command(app);
+  tools::preload::add_command(app);
   tools::add_show(app);
   tools::add_diff(app);
   tools::add_merge(app);
   tools::add_convert(app);
   tools::add_completion(app);
-  recover::add_command(app);
-  stream::add_streams(app);
-  stream::add_tail(app);
-  stream::add_watch(app);
-  stream::add_relay(app);
-  stream::add_video(app);
+  tools::recover::add_command(app);
+  tools::stream::add_streams(app);
+  tools::stream::add_tail(app);
+  tools::stream::add_watch(app);
+  tools::stream::add_relay(app);
+  tools::stream::add_video(app);
   for (CLI::App* command : app.get_subcommands({})) {
     notes.add_option(*command);
     tools::guard_values(*command);

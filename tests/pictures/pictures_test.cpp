@@ -13,7 +13,7 @@
 #include "support.hpp"
 
 using namespace torchtap_test;
-using namespace torchtap::pictures;
+using namespace torchtap::tools::pictures;
 
 namespace {
 

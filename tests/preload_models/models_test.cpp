@@ -11,8 +11,8 @@
 #include <vector>
 
 namespace nn = torch::nn;
-using torchtap::preload::FoundModel;
-using torchtap::preload::Models;
+using torchtap::tools::preload::FoundModel;
+using torchtap::tools::preload::Models;
 
 namespace {
 
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_child_knows_what_lives) {
   FoundModel* const inherited = child.models.of(*pair->second);
   BOOST_REQUIRE(inherited != nullptr);
   BOOST_TEST((inherited != found.get() && !inherited->ran && inherited->type == "Pair"));
-  BOOST_TEST((inherited->expected() == torchtap::preload::Pass::Modules{pair->second.get()}));
+  BOOST_TEST((inherited->expected() == torchtap::tools::preload::Pass::Modules{pair->second.get()}));
   BOOST_TEST(child.path(*pair->first) == "first");
 }
 

@@ -11,7 +11,7 @@
 
 #include "plain.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 namespace {
 
 using Map = std::array<Colour, 256>;
@@ -111,4 +111,4 @@ const Colour& Palette::operator()(double value) const {
   return map_[static_cast<std::size_t>(std::clamp((value - low_) * scale_, 0.0, 255.0))];
 }
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

@@ -9,7 +9,7 @@
 
 #include "image.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 inline constexpr Colour kNan{255, 0, 255};
 inline constexpr Colour kInfinite{255, 160, 0};
@@ -53,4 +53,4 @@ class Palette {
 /// The colour of a share from 0 to 1 in viridis.
 const Colour& viridis(double share);
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

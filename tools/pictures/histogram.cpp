@@ -7,7 +7,7 @@
 
 #include "plain.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 void HistogramOverTime::add(const at::Tensor& values) {
   const at::Tensor all = detail::plain(values);
@@ -111,4 +111,4 @@ Image HistogramOverTime::draw(const Range& range, std::size_t width, std::size_t
   return image;
 }
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

@@ -10,7 +10,7 @@
 #include "colours.hpp"
 #include "image.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 /// A histogram for each tensor, in a column of its own: time goes to the right, values upwards; what is
 /// frequent is bright. When there are more columns than it keeps, pairs of them become one, so memory is
@@ -36,4 +36,4 @@ class HistogramOverTime {
   std::size_t in_last_ = 0;  // tensors in the last column
 };
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

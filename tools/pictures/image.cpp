@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 Image::Image(std::size_t width, std::size_t height, const Colour& colour)
     : width(width), height(height), rgb(3 * width * height) {
@@ -20,4 +20,4 @@ void Image::paste(const Image& image, std::size_t x, std::size_t y) {
     std::copy_n(image.at(0, row), 3 * columns, at(x, y + row));
 }
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

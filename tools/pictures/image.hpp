@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 /// Red, green, blue.
 using Colour = std::array<std::uint8_t, 3>;
@@ -30,4 +30,4 @@ struct Image {
   void paste(const Image& image, std::size_t x, std::size_t y);
 };
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

@@ -9,7 +9,7 @@
 
 #include "plain.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 namespace {
 
 /// How maps are laid out.
@@ -101,4 +101,4 @@ Image draw_maps(const at::Tensor& tensor, const Range& range, std::size_t width,
   return image;
 }
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

@@ -10,7 +10,7 @@
 #include "colours.hpp"
 #include "image.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 /// Whether a tensor has maps: two dimensions or more, and the last two larger than 1.
 bool has_maps(const at::Tensor& tensor);
@@ -23,4 +23,4 @@ at::Tensor maps_of(const at::Tensor& tensor, std::int64_t pick = 0);
 Image draw_maps(const at::Tensor& maps, const Range& range, std::size_t width, std::size_t height,
                 std::size_t& shown);
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

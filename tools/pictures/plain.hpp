@@ -2,9 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace torchtap::pictures::detail {
+namespace torchtap::tools::pictures::detail {
 
 /// The values as contiguous doubles on the CPU; complex ones by their absolute values.
 at::Tensor plain(const at::Tensor& tensor);
 
-}  // namespace torchtap::pictures::detail
+}  // namespace torchtap::tools::pictures::detail

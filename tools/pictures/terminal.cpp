@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <map>
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 namespace {
 
 constexpr std::size_t kChunk = 4096;   // characters in a message to kitty
@@ -152,4 +152,4 @@ std::string sixel_graphics(const Image& image) {
   return text + "\033\\";
 }
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

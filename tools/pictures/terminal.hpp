@@ -7,7 +7,7 @@
 
 #include "image.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 /// Lines for a terminal of 24-bit colour: a character for two pixels, one above the other.
 std::vector<std::string> half_blocks(const Image& image);
@@ -18,4 +18,4 @@ std::string kitty_graphics(const Image& image, std::size_t columns, std::size_t 
 /// become the nearest of the others.
 std::string sixel_graphics(const Image& image);
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

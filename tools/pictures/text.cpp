@@ -1,6 +1,6 @@
 #include "text.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 namespace {
 
 constexpr std::size_t kColumns = 5, kRows = 7;
@@ -44,4 +44,4 @@ void draw_text(Image& image, std::size_t x, std::size_t y, const std::string& te
   }
 }
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

@@ -7,7 +7,7 @@
 
 #include "image.hpp"
 
-namespace torchtap::pictures {
+namespace torchtap::tools::pictures {
 
 /// A character is 6 x 8 pixels, times `scale`, with its gaps.
 inline constexpr std::size_t kCharacterWidth = 6, kCharacterHeight = 8;
@@ -17,4 +17,4 @@ inline constexpr std::size_t kCharacterWidth = 6, kCharacterHeight = 8;
 void draw_text(Image& image, std::size_t x, std::size_t y, const std::string& text,
                const Colour& colour = kForeground, std::size_t scale = 1);
 
-}  // namespace torchtap::pictures
+}  // namespace torchtap::tools::pictures

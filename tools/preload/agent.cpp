@@ -31,7 +31,7 @@
 #include "recording_session.hpp"
 #include "trace_mode.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 using torch::nn::Module;
@@ -282,4 +282,4 @@ void found_root(const Module& root) noexcept {
   }
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -14,7 +14,7 @@ struct GraphFunction;
 }
 
 /// The agent: the part of `torchtap preload` that runs inside the program.
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Called when the program does to a module what is usually done to whole models (asks for its parameters,
 /// sets it to train, moves it). Learns the paths of its descendants. Does nothing for calls made by the agent
@@ -39,4 +39,4 @@ void snapshot() noexcept;
 /// 1 in the initial process, and one more after each fork.
 std::uint64_t generation() noexcept;
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

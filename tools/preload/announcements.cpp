@@ -6,7 +6,7 @@
 
 #include <torchtap/base/write_file.hpp>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -37,4 +37,4 @@ std::vector<std::string> Announcements::fresh() {
   return lines;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Leaves a line to the launcher, which prints it while the program runs. One for each process; without the
 /// launcher nothing happens.
@@ -23,4 +23,4 @@ class Announcements {
   std::set<std::string> known_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

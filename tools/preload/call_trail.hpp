@@ -9,7 +9,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// The modules that one thread called last. A module that is created anew in every forward is identified by
 /// the module called before it, since nothing else about it stays the same.
@@ -60,4 +60,4 @@ class Trail {
   std::deque<Step> steps_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -9,7 +9,7 @@
 
 #define TORCHTAP_RUN "_ZN5torch3jit13GraphFunction3runERSt6vectorIN3c106IValueESaIS4_EE"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 using Run = void (*)(torch::jit::GraphFunction*, torch::jit::Stack&);
@@ -32,4 +32,4 @@ void run_function(torch::jit::GraphFunction* function, torch::jit::Stack& stack)
   called_script(*function, stack, [&] { original(function, stack); });
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -8,7 +8,7 @@
 
 #include "agent.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 /// Notes only the outermost call: LibTorch visits the children through the same functions.
@@ -36,15 +36,15 @@ Member next(const char* symbol) {
 }
 
 }  // namespace
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload
 
-using torchtap::preload::Outermost;
+using torchtap::tools::preload::Outermost;
 
 namespace torch::nn {
 
 std::vector<Tensor> Module::parameters(bool recurse) const {
   using Member = std::vector<Tensor> (Module::*)(bool) const;
-  static const auto original = torchtap::preload::next<Member>("_ZNK5torch2nn6Module10parametersEb");
+  static const auto original = torchtap::tools::preload::next<Member>("_ZNK5torch2nn6Module10parametersEb");
   const Outermost outermost(*this);
   return (this->*original)(recurse);
 }
@@ -52,14 +52,14 @@ std::vector<Tensor> Module::parameters(bool recurse) const {
 OrderedDict<std::string, Tensor> Module::named_parameters(bool recurse) const {
   using Member = OrderedDict<std::string, Tensor> (Module::*)(bool) const;
   static const auto original =
-      torchtap::preload::next<Member>("_ZNK5torch2nn6Module16named_parametersB5cxx11Eb");
+      torchtap::tools::preload::next<Member>("_ZNK5torch2nn6Module16named_parametersB5cxx11Eb");
   const Outermost outermost(*this);
   return (this->*original)(recurse);
 }
 
 std::vector<std::shared_ptr<Module>> Module::modules(bool include_self) const {
   using Member = std::vector<std::shared_ptr<Module>> (Module::*)(bool) const;
-  static const auto original = torchtap::preload::next<Member>("_ZNK5torch2nn6Module7modulesEb");
+  static const auto original = torchtap::tools::preload::next<Member>("_ZNK5torch2nn6Module7modulesEb");
   const Outermost outermost(*this);
   return (this->*original)(include_self);
 }
@@ -68,7 +68,7 @@ OrderedDict<std::string, std::shared_ptr<Module>> Module::named_modules(const st
                                                                         bool include_self) const {
   using Member =
       OrderedDict<std::string, std::shared_ptr<Module>> (Module::*)(const std::string&, bool) const;
-  static const auto original = torchtap::preload::next<Member>(
+  static const auto original = torchtap::tools::preload::next<Member>(
       "_ZNK5torch2nn6Module13named_modulesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb");
   const Outermost outermost(*this);
   return (this->*original)(name_prefix, include_self);
@@ -76,7 +76,7 @@ OrderedDict<std::string, std::shared_ptr<Module>> Module::named_modules(const st
 
 void Module::train(bool on) {
   using Member = void (Module::*)(bool);
-  static const auto original = torchtap::preload::next<Member>("_ZN5torch2nn6Module5trainEb");
+  static const auto original = torchtap::tools::preload::next<Member>("_ZN5torch2nn6Module5trainEb");
   const Outermost outermost(*this);
   (this->*original)(on);
 }

@@ -28,7 +28,7 @@
 #include "process_report.hpp"
 #include "supervise.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -339,4 +339,4 @@ void add_command(CLI::App& app) {
   });
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -10,7 +10,7 @@
 
 #include "../selection.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// The environment variable that passes the configuration from `torchtap preload` to the agent.
 inline constexpr char kVariable[] = "TORCHTAP_PRELOAD";
@@ -45,4 +45,4 @@ struct Config {
   }
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

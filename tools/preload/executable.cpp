@@ -13,7 +13,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -63,4 +63,4 @@ std::string obstacle_of(const std::string& file) {
   return {};
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Where the shell would find the program, and whether it can be run.
 struct Executable {
@@ -14,4 +14,4 @@ Executable find_executable(const std::string& program);
 /// Why LD_PRELOAD has no effect on it, as far as the file tells; empty if it does not tell.
 std::string obstacle_of(const std::string& file);
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -18,7 +18,7 @@
 #include "models.hpp"
 #include "process_end.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -197,4 +197,4 @@ ExploreMode* ExploreMode::for_child() {
   return child;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

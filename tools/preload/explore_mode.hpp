@@ -23,7 +23,7 @@
 #include "process_report.hpp"
 #include "view_mode.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Shows the program's models as a live page (`torchtap preload --explore`).
 ///
@@ -99,4 +99,4 @@ class ExploreMode final : public Mode {
   Report report_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

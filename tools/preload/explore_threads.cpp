@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 using torch::nn::Module;
@@ -156,4 +156,4 @@ void ExploreMode::backward(bool begins) {
   for (Thread* const thread : threads_) thread->backward_elsewhere = true;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

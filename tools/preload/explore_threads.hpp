@@ -6,7 +6,7 @@
 
 #include "explore_mode.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// The forwards that a thread runs, the innermost last. Theirs is the order in which scopes have to be
 /// closed.
@@ -22,4 +22,4 @@ struct ExploreMode::Thread {
   void leave_to_parent() noexcept;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

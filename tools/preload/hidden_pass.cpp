@@ -8,7 +8,7 @@
 
 #include <torchtap/views/watch/identity.hpp>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 std::vector<at::Tensor> inputs_of(const hooks::Event& call) {
   std::vector<at::Tensor> inputs;
@@ -83,4 +83,4 @@ void Pass::add(const at::Tensor& tensor) {
   if (memory != nullptr) computed_.emplace(memory, tensor.storage().getWeakStorageImpl());
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

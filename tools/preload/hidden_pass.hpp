@@ -16,7 +16,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// A forward pass of a model whose own forward cannot be seen: guesses from the calls of its modules, and
 /// from the operations between them, where the next pass begins. Operations may come from several threads.
@@ -61,4 +61,4 @@ class Pass {
 /// The defined tensors that a call was given.
 std::vector<at::Tensor> inputs_of(const hooks::Event& call);
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

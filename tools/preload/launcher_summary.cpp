@@ -16,7 +16,7 @@
 
 #include "executable.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -293,4 +293,4 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
   return lines;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -7,7 +7,7 @@
 #include "process_report.hpp"
 #include "supervise.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Moves the only recording to the requested directory if the program itself has none, so that
 /// `sh -c './program'` leaves its recording there.
@@ -19,4 +19,4 @@ void settle(std::vector<Report>& reports, const Config& config);
 std::vector<std::string> summarize(const std::vector<Report>& reports, const Config& config,
                                    const std::string& shown, const Ended& program, const std::string& file);
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

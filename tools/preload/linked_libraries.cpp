@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string_view>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 bool begins_with(std::string_view text, std::string_view beginning) {
@@ -66,4 +66,4 @@ std::string program_name() {
   return name.size() == most && called.compare(0, most, name) == 0 ? called : name;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Whether any object in this process other than LibTorch and torchtap links LibTorch as a shared library.
 bool program_uses_torch() noexcept;
@@ -11,4 +11,4 @@ bool program_uses_python() noexcept;
 /// The name of its executable, as `ps` shows it.
 std::string program_name();
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -8,7 +8,7 @@
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/walk.hpp>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 using torch::nn::Module;
@@ -182,4 +182,4 @@ std::string Models::about_strangers() const {
                   list, ".");
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -23,7 +23,7 @@ namespace torch::jit {
 struct Method;
 }
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// A model of the program. Has no share in its modules: it must not live longer because of us.
 struct FoundModel {
@@ -102,4 +102,4 @@ class Models {
   std::unordered_map<std::type_index, std::string> strangers_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -19,7 +19,7 @@
 
 #include "agent.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 /// A semaphore rather than a pipe: programs that become daemons close all descriptors.
@@ -196,36 +196,36 @@ void forget_watch() noexcept {
   the_watch.started = false;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload
 
 // These definitions interpose the C library's. The library itself calls its own `_exit` and `abort`, so
 // `exit` and the detection of a damaged heap do not come by here.
 extern "C" {
 
 void _exit(int status) {
-  torchtap::preload::finish_first();
-  if (torchtap::preload::next_exit != nullptr) torchtap::preload::next_exit(status);
+  torchtap::tools::preload::finish_first();
+  if (torchtap::tools::preload::next_exit != nullptr) torchtap::tools::preload::next_exit(status);
   for (;;) ::syscall(SYS_exit_group, status);
 }
 
 void _Exit(int status) noexcept {
-  torchtap::preload::finish_first();
-  if (torchtap::preload::next_Exit != nullptr) torchtap::preload::next_Exit(status);
+  torchtap::tools::preload::finish_first();
+  if (torchtap::tools::preload::next_Exit != nullptr) torchtap::tools::preload::next_Exit(status);
   for (;;) ::syscall(SYS_exit_group, status);
 }
 
 void abort() noexcept {
-  torchtap::preload::finish_first();
-  if (torchtap::preload::next_abort != nullptr) torchtap::preload::next_abort();
+  torchtap::tools::preload::finish_first();
+  if (torchtap::tools::preload::next_abort != nullptr) torchtap::tools::preload::next_abort();
   for (;;) ::kill(::getpid(), SIGKILL);
 }
 
 #ifdef __GLIBC__
 [[noreturn]] void __assert_fail(const char* assertion, const char* file, unsigned line,
                                 const char* function) noexcept {
-  torchtap::preload::finish_first();
-  if (torchtap::preload::next_assert_fail != nullptr) {
-    torchtap::preload::next_assert_fail(assertion, file, line, function);
+  torchtap::tools::preload::finish_first();
+  if (torchtap::tools::preload::next_assert_fail != nullptr) {
+    torchtap::tools::preload::next_assert_fail(assertion, file, line, function);
   }
   std::abort();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// Handles the ends of a process other than `return` and `exit`: signals, `_exit`, `abort`.
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Makes this process save its recording when a signal ends it, and every `every` seconds unless that is 0.
 /// Only the first call has an effect. Leaves signals that the program handles or ignores alone.
@@ -9,4 +9,4 @@ void watch(double every) noexcept;
 /// Call in a forked child, which has no watching thread.
 void forget_watch() noexcept;
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -8,7 +8,7 @@
 
 #include <torchtap/base/write_file.hpp>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 constexpr char kFileEnding[] = ".json";
@@ -60,4 +60,4 @@ std::vector<Report> read_reports(const std::string& folder) {
   return reports;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// A process's report to the launcher. Only the launcher prints, as the program's own stderr may be closed or
 /// parsed. Written when torchtap is loaded, when the process first records, with each save, and at its end.
@@ -51,4 +51,4 @@ Report read_report(const std::string& folder, std::int64_t process) noexcept;
 /// All readable reports, ordered by process.
 std::vector<Report> read_reports(const std::string& folder);
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

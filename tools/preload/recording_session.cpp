@@ -19,7 +19,7 @@
 #include "agent.hpp"
 #include "linked_libraries.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -427,4 +427,4 @@ void Session::begin() {
   if (streaming_ != nullptr) streaming_->wait_for(config_.readers);
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

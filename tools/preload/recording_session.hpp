@@ -33,7 +33,7 @@ namespace torch::jit {
 struct Method;
 }
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// The recording of one process, from its first call of a module to its end. Thread-safe. A forked child does
 /// not touch its parent's session and makes a new one: threads that the child lacks may hold the parent's
@@ -136,4 +136,4 @@ class Session {
   std::vector<std::string> notes_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -20,7 +20,7 @@
 #include "models.hpp"
 #include "process_end.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -386,4 +386,4 @@ void ReportMode::tell(bool ended) {
   preload::tell(report_, config_.reports, ended);
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

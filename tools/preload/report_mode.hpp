@@ -23,7 +23,7 @@
 #include "process_report.hpp"
 #include "view_mode.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Measures what the modules of the program's models cost (`torchtap preload --report`).
 ///
@@ -111,4 +111,4 @@ class ReportMode final : public Mode {
   Report report_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

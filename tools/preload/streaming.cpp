@@ -8,7 +8,7 @@
 
 #include <torchtap/base/error.hpp>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 Streaming::Streaming(std::string name, std::int64_t bytes, std::function<void(std::string)> note)
     : wanted_(std::move(name)),
@@ -52,4 +52,4 @@ std::string Streaming::name() const {
   return name_;
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

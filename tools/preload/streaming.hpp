@@ -10,7 +10,7 @@
 #include <torchtap/recorders/stream.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// The stream of one process. It begins with the first module that is recorded, so that processes that run
 /// none have no name, no socket and no thread.
@@ -39,4 +39,4 @@ class Streaming final : public recorders::Stream {
   std::shared_ptr<recorders::Stream> stream_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 /// A process of the same group that only reports which signals it gets. A signal that also reaches it was
@@ -133,4 +133,4 @@ void end_as(const Ended& program) {
   std::_Exit(128 + number);
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// The end of a program.
 struct Ended {
@@ -20,4 +20,4 @@ Ended supervise(const std::function<void()>& program, const std::function<void()
 /// Ends this process as `program` ended, with the same status or signal.
 [[noreturn]] void end_as(const Ended& program);
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

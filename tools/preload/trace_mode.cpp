@@ -16,7 +16,7 @@
 #include "linked_libraries.hpp"
 #include "process_end.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -253,4 +253,4 @@ void TraceMode::tell(bool ended) {
   preload::tell(report_, config_.reports, ended);
 }
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

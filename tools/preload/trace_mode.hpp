@@ -23,7 +23,7 @@
 #include "process_report.hpp"
 #include "view_mode.hpp"
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// Logs the first forward pass of a process (`torchtap preload --trace`).
 ///
@@ -91,4 +91,4 @@ class TraceMode final : public Mode {
   Report report_;
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

@@ -15,7 +15,7 @@ namespace torch::jit {
 struct Method;
 }
 
-namespace torchtap::preload {
+namespace torchtap::tools::preload {
 
 /// A view that the agent feeds instead of a recording: a trace or a report. Thread-safe. Members that run in
 /// the program's calls throw `std::exception`s only for the agent to note.
@@ -64,4 +64,4 @@ class Mode {
   }
 };
 
-}  // namespace torchtap::preload
+}  // namespace torchtap::tools::preload

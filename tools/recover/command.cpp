@@ -11,7 +11,7 @@
 #include "json.hpp"
 #include "message_text.hpp"
 
-namespace torchtap::recover {
+namespace torchtap::tools::recover {
 namespace {
 
 using tools::counted;
@@ -79,4 +79,4 @@ void add_command(CLI::App& app) {
   });
 }
 
-}  // namespace torchtap::recover
+}  // namespace torchtap::tools::recover

@@ -2,9 +2,9 @@
 
 #include <CLI/App.hpp>
 
-namespace torchtap::recover {
+namespace torchtap::tools::recover {
 
 /// `torchtap recover DIRECTORY`: reports what a crash left of a spooled recording, and finishes it.
 void add_command(CLI::App& app);
 
-}  // namespace torchtap::recover
+}  // namespace torchtap::tools::recover

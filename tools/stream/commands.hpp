@@ -3,7 +3,7 @@
 #include <CLI/App.hpp>
 
 /// The subcommands that read what other programs publish.
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 /// `torchtap streams`: lists publishers and their readers.
 void add_streams(CLI::App& app);
@@ -16,4 +16,4 @@ void add_tail(CLI::App& app);
 /// `torchtap watch NAME`: statistics and pictures in the terminal, live.
 void add_watch(CLI::App& app);
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

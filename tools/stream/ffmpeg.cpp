@@ -16,7 +16,7 @@
 #include "../terminal.hpp"
 #include "film.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 using pictures::Image;
@@ -167,4 +167,4 @@ std::unique_ptr<Film> make_video(const std::string& path, std::size_t width, std
   return std::make_unique<Video>(path, width, height, fps);
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

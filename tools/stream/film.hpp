@@ -9,7 +9,7 @@
 #include "../pictures/image.hpp"
 
 /// Where the frames of a video go.
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 /// Takes pictures of one size.
 class Film {
@@ -37,4 +37,4 @@ std::unique_ptr<Film> make_video(const std::string& path, std::size_t width, std
 /// A folder with 000000.png, 000001.png, …
 std::unique_ptr<Film> make_folder(const std::string& path);
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

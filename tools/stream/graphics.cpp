@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 /// Lets answers be read as they come, without being shown, while the object lives.
@@ -100,4 +100,4 @@ Ability ask_terminal() {
   return ability;
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

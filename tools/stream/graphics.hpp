@@ -3,7 +3,7 @@
 #include <cstddef>
 
 /// What the terminal can draw.
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 enum class Graphics { blocks, kitty, sixel };
 
@@ -16,4 +16,4 @@ struct Ability {
 /// not answer, or is none.
 Ability ask_terminal();
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

@@ -7,7 +7,7 @@
 
 #include "../terminal.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 namespace {
 
@@ -127,4 +127,4 @@ pictures::Image Panels::draw(const std::string& text) {
   return image;
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

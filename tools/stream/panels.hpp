@@ -12,7 +12,7 @@
 #include "../pictures/pictures.hpp"
 
 /// One picture of several modules at once.
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 struct PanelOptions {
   std::size_t width = 1280, height = 720;
@@ -60,4 +60,4 @@ class Panels {
   std::size_t left_out_ = 0;
 };
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

@@ -10,7 +10,7 @@
 
 #include "film.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 using pictures::Image;
@@ -77,4 +77,4 @@ std::unique_ptr<Film> make_folder(const std::string& path) {
   return std::make_unique<Folder>(path);
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

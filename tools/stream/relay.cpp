@@ -15,7 +15,7 @@
 #include "commands.hpp"
 #include "token.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 using views::stream::Relay;
@@ -89,4 +89,4 @@ void add_relay(CLI::App& app) {
   });
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

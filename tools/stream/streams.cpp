@@ -12,7 +12,7 @@
 #include "../terminal.hpp"
 #include "commands.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 using tools::Json;
@@ -125,4 +125,4 @@ void add_streams(CLI::App& app) {
   command->callback([options] { list(*options); });
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

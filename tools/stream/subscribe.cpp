@@ -15,7 +15,7 @@
 #include "../terminal.hpp"
 #include "token.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 using views::stream::Frame;
 using views::stream::Kind;
@@ -135,4 +135,4 @@ Statistics statistics_of(const Frame& frame, std::size_t bins) {
   return found;
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

@@ -9,7 +9,7 @@
 #include <torchtap/views/stream/stream.hpp>
 
 /// What a subcommand reads, and how it is asked for.
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 struct Asked {
   std::string name;
@@ -49,4 +49,4 @@ struct Statistics {
 };
 Statistics statistics_of(const views::stream::Frame& frame, std::size_t bins = 0);
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

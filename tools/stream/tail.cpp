@@ -16,7 +16,7 @@
 #include "commands.hpp"
 #include "subscribe.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 using views::stream::Frame;
@@ -192,4 +192,4 @@ void add_tail(CLI::App& app) {
   });
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

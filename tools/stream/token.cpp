@@ -11,7 +11,7 @@
 
 #include <torchtap/base/error.hpp>
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 std::string read_token(const std::string& path) {
   struct stat status {};
@@ -46,4 +46,4 @@ std::string read_or_make_token(const std::string& path) {
   return read_token(path);
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

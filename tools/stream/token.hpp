@@ -3,7 +3,7 @@
 #include <string>
 
 /// The token that a relay and its readers know.
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 
 /// The first line of a file. Throws `c10::ValueError` if it cannot be read, others may read it, or it is
 /// shorter than 16 characters.
@@ -11,4 +11,4 @@ std::string read_token(const std::string& path);
 /// The same, after the file was made with 32 random characters if it was missing.
 std::string read_or_make_token(const std::string& path);
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

@@ -21,7 +21,7 @@
 #include "panels.hpp"
 #include "subscribe.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 namespace fs = std::filesystem;
@@ -289,4 +289,4 @@ void add_video(CLI::App& app) {
   });
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream

@@ -22,7 +22,7 @@
 #include "graphics.hpp"
 #include "subscribe.hpp"
 
-namespace torchtap::stream {
+namespace torchtap::tools::stream {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -343,4 +343,4 @@ void add_watch(CLI::App& app) {
   });
 }
 
-}  // namespace torchtap::stream
+}  // namespace torchtap::tools::stream
