@@ -35,7 +35,7 @@ void Results::set(const std::string& name, at::Tensor tensor) {
 
 const at::Tensor& Results::at(const std::string& name) const& {
   const auto entry = find(entries_, name);
-  TORCH_CHECK_INDEX(entry != entries_.end(), "Results::at: there is no result called \"", name,
+  TORCH_CHECK_INDEX(entry != entries_.end(), "core::Results::at: there is no result called \"", name,
                     "\"; the results are ", base::quoted(names()), ".");
   return entry->second;
 }
@@ -69,34 +69,34 @@ Value::Value(std::string text) : kind_(Kind::text) {
 }
 
 const at::Tensor& Value::tensor() const& {
-  TORCH_CHECK_TYPE(is_tensor(), "Value::tensor: expected a tensor, got ", describe(), ".");
+  TORCH_CHECK_TYPE(is_tensor(), "core::Value::tensor: expected a tensor, got ", describe(), ".");
   return tensor_;
 }
 
 const Value::List& Value::list() const& {
-  TORCH_CHECK_TYPE(is_list(), "Value::list: expected a list, got ", describe(), ".");
+  TORCH_CHECK_TYPE(is_list(), "core::Value::list: expected a list, got ", describe(), ".");
   return list_;
 }
 
 const Value::Dict& Value::dict() const& {
-  TORCH_CHECK_TYPE(is_dict(), "Value::dict: expected a dict, got ", describe(), ".");
+  TORCH_CHECK_TYPE(is_dict(), "core::Value::dict: expected a dict, got ", describe(), ".");
   return dict_;
 }
 
 const std::string& Value::text() const& {
-  TORCH_CHECK_TYPE(is_text(), "Value::text: expected a text, got ", describe(), ".");
+  TORCH_CHECK_TYPE(is_text(), "core::Value::text: expected a text, got ", describe(), ".");
   return dict_.front().first;
 }
 
 const Value& Value::at(const std::string& key) const& {
   const auto entry = find(dict(), key);
-  TORCH_CHECK_INDEX(entry != dict_.end(), "Value::at: there is no key \"", key, "\"; the keys are ",
+  TORCH_CHECK_INDEX(entry != dict_.end(), "core::Value::at: there is no key \"", key, "\"; the keys are ",
                     base::quoted(keys(dict_)), ".");
   return entry->second;
 }
 
 const Value& Value::at(std::int64_t index) const& {
-  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(list().size()), "Value::at: index ",
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(list().size()), "core::Value::at: index ",
                     index, " is out of range for ", describe(), ".");
   return list_[static_cast<std::size_t>(index)];
 }

@@ -69,14 +69,14 @@ void Recorder::finish_spool() noexcept {
 }
 
 void Recorder::check_not_moved(const char* call) const {
-  TORCH_CHECK_VALUE(store_ != nullptr, kind(), "::", call,
+  TORCH_CHECK_VALUE(store_ != nullptr, "recorders::", kind(), "::", call,
                     ": this recorder was moved to another one, which has its modules and what they recorded; "
                     "use that one.");
 }
 
 void Recorder::check_kept(const char* call) const {
   TORCH_CHECK_VALUE(
-      options_->stream() == nullptr || options_->reduction() != nullptr, kind(), "::", call,
+      options_->stream() == nullptr || options_->reduction() != nullptr, "recorders::", kind(), "::", call,
       ": samples are streamed and not kept; `torchtap tail` writes them as a recording, or attach a "
       "second recorder without stream().");
 }
@@ -149,10 +149,10 @@ const Subrecorder& Recorder::at(const std::string& path) const {
     for (const auto& alias : record->id.aliases) matches = matches || alias == path;
     if (matches) found.push_back(index);
   }
-  TORCH_CHECK_INDEX(!found.empty(), kind(), "::at: no subrecorder is called \"", path, "\"; the nearest are ",
-                    base::quoted(base::nearest(path, paths)), ".");
-  TORCH_CHECK_INDEX(found.size() == 1, kind(), "::at: \"", path, "\" is the path of several subrecorders, ",
-                    c10::IntArrayRef(found), "; ask by index.");
+  TORCH_CHECK_INDEX(!found.empty(), "recorders::", kind(), "::at: no subrecorder is called \"", path,
+                    "\"; the nearest are ", base::quoted(base::nearest(path, paths)), ".");
+  TORCH_CHECK_INDEX(found.size() == 1, "recorders::", kind(), "::at: \"", path,
+                    "\" is the path of several subrecorders, ", c10::IntArrayRef(found), "; ask by index.");
   return (*this)[found.front()];
 }
 
@@ -199,17 +199,18 @@ void Recorder::apply_sample(const std::function<at::Tensor(const at::Tensor&, st
 void Recorder::merge(const Recorder& other) {
   check_not_moved("merge");
   other.check_not_moved("merge");
-  TORCH_CHECK_VALUE(kind_ == other.kind_, kind(), "::merge: cannot merge a ", other.kind(),
+  TORCH_CHECK_VALUE(kind_ == other.kind_, "recorders::", kind(), "::merge: cannot merge a ", other.kind(),
                     " into it; both have to be of the same kind.");
   const auto mine = live();
   const auto theirs = other.live();
-  TORCH_CHECK_VALUE(mine.size() == theirs.size(), kind(), "::merge: this recorder has ", mine.size(),
-                    " subrecorders, the other one ", theirs.size(),
+  TORCH_CHECK_VALUE(mine.size() == theirs.size(), "recorders::", kind(), "::merge: this recorder has ",
+                    mine.size(), " subrecorders, the other one ", theirs.size(),
                     "; both have to be attached to the same modules.");
   std::vector<detail::RecordData> taken;
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    TORCH_CHECK_VALUE(mine[i].second->id.path == theirs[i].second->id.path, kind(), "::merge: subrecorder ",
-                      i, " is \"", mine[i].second->id.path, "\" here and \"", theirs[i].second->id.path,
+    TORCH_CHECK_VALUE(mine[i].second->id.path == theirs[i].second->id.path, "recorders::", kind(),
+                      "::merge: subrecorder ", i, " is \"", mine[i].second->id.path, "\" here and \"",
+                      theirs[i].second->id.path,
                       "\" there; both have to be attached to the same modules in the same order.");
     taken.push_back(theirs[i].second->data());
     mine[i].second->check_merge(taken.back());
@@ -220,11 +221,11 @@ void Recorder::merge(const Recorder& other) {
 bool Recorder::until_recorded(const std::function<void()>& forward) {
   check_not_moved("until_recorded");
   TORCH_CHECK_VALUE(
-      !detail::traits(kind_).gradients, kind(),
+      !detail::traits(kind_).gradients, "recorders::", kind(),
       "::until_recorded: gradients arrive in backward, and only a forward can be stopped; use a recorder of "
       "inputs or outputs.");
   TORCH_CHECK_VALUE(
-      !empty(), kind(),
+      !empty(), "recorders::", kind(),
       "::until_recorded: the recorder is attached to nothing, so nothing would stop; attach it first.");
   auto*& current = detail::awaited_in_this_thread();
   detail::Awaited awaited;
@@ -249,7 +250,8 @@ std::vector<storage::Entry> Recorder::entries() const {
   check_not_moved("entries");
   check_kept("entries");
   TORCH_CHECK_VALUE(
-      !store_->spooling(), kind(), "::entries: samples are spooled to \"", options_->spool_directory(),
+      !store_->spooling(), "recorders::", kind(), "::entries: samples are spooled to \"",
+      options_->spool_directory(),
       "\" and may be larger than memory; call save with that directory, and read it with storage::load.");
   std::vector<storage::Entry> entries;
   for (const auto& entry : live()) entries.push_back(entry.second->entry());
@@ -259,13 +261,13 @@ std::vector<storage::Entry> Recorder::entries() const {
 void Recorder::save(const std::string& directory, const storage::SaveOptions& options) const {
   check_not_moved("save");
   check_kept("save");
-  TORCH_CHECK_VALUE(!empty(), kind(),
+  TORCH_CHECK_VALUE(!empty(), "recorders::", kind(),
                     "::save: the recorder is attached to nothing, so there is nothing to save in \"",
                     directory, "\"; attach it first.");
   if (store_->spooling()) {
-    TORCH_CHECK_VALUE(store_->spool().is_at(directory), kind(), "::save: samples are spooled to \"",
-                      store_->spool().directory(), "\" and not to \"", directory,
-                      "\"; save there, and move the directory when the recorder is gone.");
+    TORCH_CHECK_VALUE(store_->spool().is_at(directory), "recorders::", kind(),
+                      "::save: samples are spooled to \"", store_->spool().directory(), "\" and not to \"",
+                      directory, "\"; save there, and move the directory when the recorder is gone.");
     // Until failed writes succeed, no samples can be moved to the spool.
     store_->spool().retry();
     for (const auto& entry : live()) entry.second->spooled();
@@ -297,7 +299,7 @@ void Recorder::snapshot(std::ostream& stream) const {
   }
   detail::write_snapshot(stream, payload.str());
   stream.flush();
-  TORCH_CHECK(stream.good(), kind(),
+  TORCH_CHECK(stream.good(), "recorders::", kind(),
               "::snapshot: the stream could not be written; nothing recorded was lost.");
 }
 
@@ -306,7 +308,7 @@ void Recorder::restore(std::istream& stream) {
   std::vector<detail::RecordData> restored;
   const auto records = live();
   try {
-    detail::SnapshotReader snapshot(detail::read_snapshot(kind() + "::restore", stream));
+    detail::SnapshotReader snapshot(detail::read_snapshot("recorders::" + kind() + "::restore", stream));
     const std::string their_kind = snapshot.text();
     const std::uint64_t count = snapshot.number();
     TORCH_CHECK_VALUE(their_kind == kind(), "restore: the snapshot is of a ", their_kind, ", this is a ",
@@ -318,21 +320,22 @@ void Recorder::restore(std::istream& stream) {
   } catch (const c10::Error&) {
     throw;
   } catch (const std::exception&) {  // cereal::Exception
-    detail::bad_snapshot(kind() + "::restore", "it claims more than it holds; it is damaged");
+    detail::bad_snapshot("recorders::" + kind() + "::restore", "it claims more than it holds; it is damaged");
   }
   for (std::size_t i = 0; i < records.size(); ++i) records[i].second->put(std::move(restored[i]));
 }
 
 void Recorder::snapshot(const std::string& file) const {
   check_not_moved("snapshot");  // before a file is made
-  base::write_file(kind() + "::snapshot", file, [&](std::ostream& stream) { snapshot(stream); });
+  base::write_file("recorders::" + kind() + "::snapshot", file,
+                   [&](std::ostream& stream) { snapshot(stream); });
 }
 
 void Recorder::restore(const std::string& file) {
   check_not_moved("restore");
   std::ifstream stream(file, std::ios::binary);
-  TORCH_CHECK_VALUE(stream.good(), kind(), "::restore: cannot open \"", file, "\": ", std::strerror(errno),
-                    ".");
+  TORCH_CHECK_VALUE(stream.good(), "recorders::", kind(), "::restore: cannot open \"", file,
+                    "\": ", std::strerror(errno), ".");
   try {
     restore(stream);
   } catch (c10::Error& error) {

@@ -35,8 +35,8 @@ AnySeries::AnySeries(std::vector<Any> members) : members_(std::move(members)) {
 }
 
 const Any& AnySeries::at(std::size_t index) const& {
-  TORCH_CHECK_INDEX(index < members_.size(), "AnySeries::at: expected an index below ", members_.size(),
-                    ", got ", index, ".");
+  TORCH_CHECK_INDEX(index < members_.size(), "reductions::AnySeries::at: expected an index below ",
+                    members_.size(), ", got ", index, ".");
   return members_[index];
 }
 

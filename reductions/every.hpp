@@ -37,12 +37,12 @@ class Every {
   /// case, unless `other` has seen nothing. To combine two streams that each started at their own first
   /// sample, merge copies of `inner()`.
   void merge(const Every& other) {
-    TORCH_CHECK_VALUE(n_ == other.n_, "Every::merge: cannot merge ", other.describe(), " into ", describe(),
-                      "; both must be configured alike.");
-    TORCH_CHECK_VALUE(other.seen_ == 0 || seen_ % n_ == 0, "Every::merge: cannot merge into ", describe(),
-                      " after ", seen_, " samples: a single stream would have picked other samples of the ",
-                      other.seen_, " that follow. Merge after a multiple of ", n_,
-                      " samples, or merge the inner() of both.");
+    TORCH_CHECK_VALUE(n_ == other.n_, "reductions::Every::merge: cannot merge ", other.describe(), " into ",
+                      describe(), "; both must be configured alike.");
+    TORCH_CHECK_VALUE(
+        other.seen_ == 0 || seen_ % n_ == 0, "reductions::Every::merge: cannot merge into ", describe(),
+        " after ", seen_, " samples: a single stream would have picked other samples of the ", other.seen_,
+        " that follow. Merge after a multiple of ", n_, " samples, or merge the inner() of both.");
     reduction_->merge(*other.reduction_);
     seen_ += other.seen_;
   }

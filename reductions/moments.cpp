@@ -157,8 +157,8 @@ void Moments::take(c10::ArrayRef<Summary> kept) {
 
 void Moments::check_kind(const at::Tensor& sample) const {
   TORCH_CHECK_VALUE(count() == 0 || sample.is_complex() == mean_->is_complex(),
-                    "Moments::update: a sample of dtype ", sample.scalar_type(), " does not match ", count(),
-                    " samples of dtype ", intake_.dtype(),
+                    "reductions::Moments::update: a sample of dtype ", sample.scalar_type(),
+                    " does not match ", count(), " samples of dtype ", intake_.dtype(),
                     ": complex numbers have no skewness and kurtosis. Use one Moments for each.");
 }
 
@@ -263,9 +263,10 @@ void Moments::merge(const Moments& other) {
     *this = other;
     return;
   }
-  TORCH_CHECK_VALUE(mean_->is_complex() == other.mean_->is_complex(), "Moments::merge: cannot merge ",
-                    other.describe(), " of dtype ", other.intake_.dtype(), " into ", describe(), " of dtype ",
-                    intake_.dtype(), ": complex numbers have no skewness and kurtosis.");
+  TORCH_CHECK_VALUE(mean_->is_complex() == other.mean_->is_complex(),
+                    "reductions::Moments::merge: cannot merge ", other.describe(), " of dtype ",
+                    other.intake_.dtype(), " into ", describe(), " of dtype ", intake_.dtype(),
+                    ": complex numbers have no skewness and kurtosis.");
   Part part = other.part();
   const auto device = mean_->device();
   for (auto* tensor : {&part.mean, &part.m2, &part.m3, &part.m4}) {
@@ -333,10 +334,10 @@ Moments Moments::fresh() const {
 }
 
 void Moments::require_real(const char* what) const {
-  TORCH_CHECK_VALUE(order_ == 4, "Moments::", what, ": ", describe(),
+  TORCH_CHECK_VALUE(order_ == 4, "reductions::Moments::", what, ": ", describe(),
                     " keeps the mean and the variance only; make it with MomentsOptions().order(4).");
-  TORCH_CHECK_TYPE(bool(m3_), "Moments::", what, ": not defined for complex samples (dtype ", intake_.dtype(),
-                   "); map them to abs() or at::view_as_real() first.");
+  TORCH_CHECK_TYPE(bool(m3_), "reductions::Moments::", what, ": not defined for complex samples (dtype ",
+                   intake_.dtype(), "); map them to abs() or at::view_as_real() first.");
 }
 
 void Moments::restored() const {

@@ -36,8 +36,8 @@ class Over {
   }
   /// Merges the reductions. Throws `c10::ValueError` if the dimensions differ.
   void merge(const Over& other) {
-    TORCH_CHECK_VALUE(dims_ == other.dims_, "Over::merge: cannot merge ", other.describe(), " into ",
-                      describe(), "; both must be configured alike.");
+    TORCH_CHECK_VALUE(dims_ == other.dims_, "reductions::Over::merge: cannot merge ", other.describe(),
+                      " into ", describe(), "; both must be configured alike.");
     reduction_->merge(*other.reduction_);
   }
   /// Number of rows.

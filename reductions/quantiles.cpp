@@ -383,8 +383,8 @@ void Quantiles::merge(const Quantiles& other) {
 at::Tensor Quantiles::quantiles(const std::vector<double>& levels) const {
   intake_.require_samples("quantiles");
   TORCH_CHECK_VALUE(std::all_of(levels.begin(), levels.end(), is_level),
-                    "Quantiles::quantiles: levels must be in [0, 1], got ", c10::ArrayRef<double>(levels),
-                    ".");
+                    "reductions::Quantiles::quantiles: levels must be in [0, 1], got ",
+                    c10::ArrayRef<double>(levels), ".");
   const base::RecordingMode quiet;
   const auto options = min_->options();
   std::vector<at::Tensor> pieces, weights;

@@ -35,7 +35,7 @@ class Series : public AnySeries {
   template <class R>
   const R& get() const& noexcept {
     static_assert((std::is_same_v<R, Rs> + ...) == 1,
-                  "Series::get<R> needs an R that occurs once among the members");
+                  "reductions::Series::get<R> needs an R that occurs once among the members");
     std::size_t index = 0, found = 0;
     ((found = std::is_same_v<R, Rs> ? index : found, ++index), ...);
     return *this->at(found).template get<R>();

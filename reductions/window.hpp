@@ -38,8 +38,8 @@ class Window {
   /// `c10::ValueError` if the configuration differs, and whatever the reduction throws if the samples do not
   /// fit, leaving the state unchanged.
   void merge(const Window& other) {
-    TORCH_CHECK_VALUE(describe() == other.describe(), "Window::merge: cannot merge ", other.describe(),
-                      " into ", describe(), "; both must be configured alike.");
+    TORCH_CHECK_VALUE(describe() == other.describe(), "reductions::Window::merge: cannot merge ",
+                      other.describe(), " into ", describe(), "; both must be configured alike.");
     R trial = *empty_;
     if (seen_ != 0) trial.update(samples_[index(seen_ - 1)]);
     if (other.seen_ != 0) trial.update(other.samples_[other.index(other.seen_ - 1)]);

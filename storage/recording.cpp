@@ -152,12 +152,12 @@ base::InputFile RecordedEntry::open(const std::string& call, const std::string& 
 
 std::vector<core::SavedSink> RecordedEntry::state() const {
   if (description_->file.empty()) return {};
-  return detail::read_state(open("RecordedEntry::state", description_->file));
+  return detail::read_state(open("storage::RecordedEntry::state", description_->file));
 }
 
 /// The samples of a shard, as a tensor if they are stacked.
 core::Value RecordedEntry::read_shard(const RecordedShard& shard) const {
-  const base::InputFile file = open("RecordedEntry::value", shard.file);
+  const base::InputFile file = open("storage::RecordedEntry::value", shard.file);
   core::Value value = detail::read_value(file, folder_->options);
   const auto& shards = description_->shards;
   detail::check_shard(
@@ -199,7 +199,7 @@ core::Value RecordedEntry::value() const {
     return slots;
   }
   if (description_->file.empty()) return {};
-  const base::InputFile file = open("RecordedEntry::value", description_->file);
+  const base::InputFile file = open("storage::RecordedEntry::value", description_->file);
   core::Value value = detail::read_value(file, folder_->options);
   // A single file has no manifest to compare with.
   if (folder_->fd.valid()) detail::check_value(file, *description_, value);
@@ -260,8 +260,9 @@ struct SampleRange::Cursor {
 
 SampleRange::SampleRange(RecordedEntry entry, std::optional<std::int64_t> slot)
     : entry_(std::move(entry)), slot_(slot) {
-  TORCH_CHECK_VALUE(!slot || *slot >= 0, "RecordedEntry::each_tensor: slots are numbered from 0, got ",
-                    slot.value_or(0), ".");
+  TORCH_CHECK_VALUE(!slot || *slot >= 0,
+                    "storage::RecordedEntry::each_tensor: slots are numbered from 0, got ", slot.value_or(0),
+                    ".");
 }
 
 SampleRange::Iterator SampleRange::begin() const {
@@ -295,13 +296,12 @@ SampleRange::Iterator& SampleRange::Iterator::operator++() {
 }
 
 at::Tensor RecordedEntry::tensor() const {
-  TORCH_CHECK_VALUE(samples() > 0,
-                    "RecordedEntry::tensor: ", detail::named(static_cast<std::size_t>(index()), path()),
+  TORCH_CHECK_VALUE(samples() > 0, "storage::RecordedEntry::tensor: ",
+                    detail::named(static_cast<std::size_t>(index()), path()),
                     " recorded no samples, so there is no tensor; ask samples() first.");
   const core::Value loaded = value();
-  TORCH_CHECK_TYPE(loaded.is_tensor(),
-                   "RecordedEntry::tensor: ", detail::named(static_cast<std::size_t>(index()), path()),
-                   " holds ", loaded.describe(),
+  TORCH_CHECK_TYPE(loaded.is_tensor(), "storage::RecordedEntry::tensor: ",
+                   detail::named(static_cast<std::size_t>(index()), path()), " holds ", loaded.describe(),
                    loaded.is_list()   ? "; call tensors()."
                    : loaded.is_dict() ? "; call tensor(key)."
                                       : ".");
@@ -309,7 +309,7 @@ at::Tensor RecordedEntry::tensor() const {
 }
 
 at::Tensor RecordedEntry::tensor(const std::string& key) const {
-  TORCH_CHECK_VALUE(samples() > 0, "RecordedEntry::tensor(\"", key,
+  TORCH_CHECK_VALUE(samples() > 0, "storage::RecordedEntry::tensor(\"", key,
                     "\"): ", detail::named(static_cast<std::size_t>(index()), path()),
                     " recorded no samples, so there is no tensor; ask samples() first.");
   return value().at(key).tensor();
@@ -333,8 +333,8 @@ Recording::Recording(std::vector<RecordedEntry> entries, std::string library, st
       complete_(complete) {}
 
 const RecordedEntry& Recording::at(std::int64_t index) const& {
-  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(size()), "Recording::at: index ", index,
-                    " is out of range; there are ", size(), " entries.");
+  TORCH_CHECK_INDEX(index >= 0 && index < static_cast<std::int64_t>(size()), "storage::Recording::at: index ",
+                    index, " is out of range; there are ", size(), " entries.");
   return entries_[static_cast<std::size_t>(index)];
 }
 
@@ -344,15 +344,15 @@ const RecordedEntry& Recording::at(const std::string& name) const& {
   for (const auto& entry : entries_) {
     const bool matches = entry.path() == name || std::find(entry.aliases().begin(), entry.aliases().end(),
                                                            name) != entry.aliases().end();
-    TORCH_CHECK_INDEX(!matches || found == nullptr, "Recording::at: entries ",
+    TORCH_CHECK_INDEX(!matches || found == nullptr, "storage::Recording::at: entries ",
                       found == nullptr ? 0 : found->index(), " and ", entry.index(), " are both called \"",
                       name, "\"; ask by index.");
     if (matches) found = &entry;
     all.push_back(entry.path());
     all.insert(all.end(), entry.aliases().begin(), entry.aliases().end());
   }
-  TORCH_CHECK_INDEX(found != nullptr, "Recording::at: no entry is called \"", name, "\"; the nearest are ",
-                    base::quoted(base::nearest(name, all)), ".");
+  TORCH_CHECK_INDEX(found != nullptr, "storage::Recording::at: no entry is called \"", name,
+                    "\"; the nearest are ", base::quoted(base::nearest(name, all)), ".");
   return *found;
 }
 

@@ -22,10 +22,11 @@ Spool::Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Spool::Stream::~Stream() = default;
 
 void Spool::Stream::note(const std::string& text) {
-  TORCH_CHECK_VALUE(detail::is_name(text),
-                    "Spool::Stream::note: the note is not UTF-8, or contains a zero byte; a manifest cannot "
-                    "hold it.");
-  impl_->spool->check("Spool::Stream::note");
+  TORCH_CHECK_VALUE(
+      detail::is_name(text),
+      "storage::Spool::Stream::note: the note is not UTF-8, or contains a zero byte; a manifest cannot "
+      "hold it.");
+  impl_->spool->check("storage::Spool::Stream::note");
   const std::lock_guard lock(impl_->spool->disk);
   impl_->entry.note = text;
 }
@@ -72,11 +73,12 @@ Spool::~Spool() {
 }
 
 Spool::Stream& Spool::add(const EntryId& id) {
-  impl_->check("Spool::add");
+  impl_->check("storage::Spool::add");
   for (const auto* name : {&id.path, &id.type, &id.kind}) {
-    TORCH_CHECK_VALUE(detail::is_name(*name),
-                      "Spool::add: a path, type or kind is not UTF-8, or contains a zero byte; a manifest "
-                      "cannot hold it. Rename it.");
+    TORCH_CHECK_VALUE(
+        detail::is_name(*name),
+        "storage::Spool::add: a path, type or kind is not UTF-8, or contains a zero byte; a manifest "
+        "cannot hold it. Rename it.");
   }
   const std::lock_guard lock(impl_->streams_mutex);
   const auto known = impl_->waiting.find({id.path, id.kind});
@@ -105,29 +107,29 @@ void Spool::withdraw(std::int64_t count) noexcept {
 }
 
 void Spool::flush() {
-  impl_->check("Spool::flush");
-  impl_->flush("Spool::flush");
+  impl_->check("storage::Spool::flush");
+  impl_->flush("storage::Spool::flush");
   const std::lock_guard lock(impl_->disk);
   impl_->put_in_place();
 }
 
 void Spool::retry() {
-  impl_->check("Spool::retry");
-  impl_->flush("Spool::retry");
+  impl_->check("storage::Spool::retry");
+  impl_->flush("storage::Spool::retry");
 }
 
 void Spool::finish() {
-  impl_->check("Spool::finish");
-  impl_->finish("Spool::finish");
+  impl_->check("storage::Spool::finish");
+  impl_->finish("storage::Spool::finish");
 }
 
 void Spool::close() {
   Impl& spool = *impl_;
   if (spool.closed) return;
-  spool.check("Spool::close");
+  spool.check("storage::Spool::close");
   spool.closed = true;
   try {
-    spool.finish("Spool::close");
+    spool.finish("storage::Spool::close");
   } catch (...) {
     spool.closed = false;
     throw;
@@ -154,7 +156,7 @@ core::Value Spool::value(const Stream& stream) {
   auto directory = std::make_shared<detail::Folder>();
   directory->path = impl_->where();
   directory->fd = base::Descriptor(::fcntl(impl_->folder->fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!directory->fd.valid()) base::io_error("Spool::value", "open", impl_->directory, errno);
+  if (!directory->fd.valid()) base::io_error("storage::Spool::value", "open", impl_->directory, errno);
   std::shared_ptr<detail::Description> description;
   {
     const std::lock_guard lock(impl_->disk);

@@ -56,7 +56,7 @@ std::vector<core::SavedSink> Record::saved_locked() const {
 }
 
 storage::Entry Record::entry() const {
-  refuse_spooled("Recorder::entries");
+  refuse_spooled("recorders::Recorder::entries");
   storage::Entry entry;
   static_cast<storage::EntryId&>(entry) = id;
   if (options->reduction() != nullptr) entry.reduction = options->reduction()->describe();
@@ -90,7 +90,7 @@ core::Value Record::slot(std::int64_t index) const {
 }
 
 void Record::set(const core::Value& value) {
-  refuse_spooled("Subrecorder::set");
+  refuse_spooled("recorders::Subrecorder::set");
   const std::lock_guard lock(mutex_);
   merge_thread_sinks();
   struct CountHeld {  // also if it throws
@@ -147,7 +147,7 @@ core::Value applied(const core::Value& value, const std::function<at::Tensor(con
 }  // namespace
 
 void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function) {
-  refuse_spooled("Subrecorder::apply");
+  refuse_spooled("recorders::Subrecorder::apply");
   const std::int64_t count = samples();
   const core::Value before = value();
   if (before.is_none()) return;
@@ -156,7 +156,7 @@ void Record::apply(const std::function<at::Tensor(const at::Tensor&, std::int64_
 }
 
 void Record::reset() {
-  refuse_spooled("Subrecorder::reset");
+  refuse_spooled("recorders::Subrecorder::reset");
   const std::lock_guard lock(mutex_);
   samples_.fetch_sub(forget_samples());
   slots_.clear();

@@ -96,14 +96,16 @@ Intake::Intake(const char* name, Folding folding, Accepts accepts, bool any_shap
 }
 
 Rows Intake::rows(const at::Tensor& sample) const {
-  TORCH_CHECK_TYPE(sample.defined(), name_, "::update: expected a tensor, got an undefined one.");
-  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided, name_,
+  TORCH_CHECK_TYPE(sample.defined(), "reductions::", name_,
+                   "::update: expected a tensor, got an undefined one.");
+  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided, "reductions::", name_,
                    "::update: expected a strided tensor, got layout ", sample.layout(),
                    "; convert it with to_dense() first.");
   const auto dtype = sample.scalar_type();
-  TORCH_CHECK_TYPE(!sample.is_quantized(), name_, "::update: expected plain numbers, got dtype ", dtype,
+  TORCH_CHECK_TYPE(!sample.is_quantized(), "reductions::", name_,
+                   "::update: expected plain numbers, got dtype ", dtype,
                    "; convert it with dequantize() or int_repr() first.");
-  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !c10::isComplexType(dtype), name_,
+  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !c10::isComplexType(dtype), "reductions::", name_,
                    "::update: expected real numbers, got dtype ", dtype,
                    ", which has no order; map it to abs(), at::real() or at::view_as_real() first.");
 
@@ -111,11 +113,11 @@ Rows Intake::rows(const at::Tensor& sample) const {
   const std::int64_t dim = sample.dim();
   std::vector<char> is_folded(static_cast<std::size_t>(dim), folding_.over_all ? 1 : 0);
   for (const auto over : folding_.over) {
-    TORCH_CHECK_VALUE(-dim <= over && over < dim, name_, "::update: over(", at::IntArrayRef(folding_.over),
-                      ") needs a dimension ", over, ", the sample has shape ", sample.sizes(),
-                      "; record a tensor with that dimension, or fold others.");
+    TORCH_CHECK_VALUE(-dim <= over && over < dim, "reductions::", name_, "::update: over(",
+                      at::IntArrayRef(folding_.over), ") needs a dimension ", over, ", the sample has shape ",
+                      sample.sizes(), "; record a tensor with that dimension, or fold others.");
     auto& seen = is_folded[static_cast<std::size_t>(over < 0 ? over + dim : over)];
-    TORCH_CHECK_VALUE(seen == 0, name_, "::update: over(", at::IntArrayRef(folding_.over),
+    TORCH_CHECK_VALUE(seen == 0, "reductions::", name_, "::update: over(", at::IntArrayRef(folding_.over),
                       ") names one dimension twice for a sample of shape ", sample.sizes(),
                       "; name each once.");
     seen = 1;
@@ -140,13 +142,15 @@ Rows Intake::rows(const at::Tensor& sample) const {
     rows.count *= rows.view.size(static_cast<std::int64_t>(i));
 
   if (shaped_) {
-    TORCH_CHECK_VALUE(
-        any_shape_ || rows.kept() == at::IntArrayRef(kept_), name_, "::update: a sample of shape ",
-        sample.sizes(), rows.single ? "" : c10::str(" (rows of shape ", rows.kept(), ")"),
-        " does not match the shape ", at::IntArrayRef(kept_), " fixed by the first sample (", count_,
-        " so far). Use one ", name_, " per shape, or fold what varies with over(dims).");
-    TORCH_CHECK_VALUE(sample.device() == device_, name_, "::update: a sample on ", sample.device(),
-                      " does not match the state on ", device_, "; move the sample there first.");
+    TORCH_CHECK_VALUE(any_shape_ || rows.kept() == at::IntArrayRef(kept_), "reductions::", name_,
+                      "::update: a sample of shape ", sample.sizes(),
+                      rows.single ? "" : c10::str(" (rows of shape ", rows.kept(), ")"),
+                      " does not match the shape ", at::IntArrayRef(kept_), " fixed by the first sample (",
+                      count_, " so far). Use one ", name_,
+                      " per shape, or fold what varies with over(dims).");
+    TORCH_CHECK_VALUE(sample.device() == device_, "reductions::", name_, "::update: a sample on ",
+                      sample.device(), " does not match the state on ", device_,
+                      "; move the sample there first.");
   }
   return rows;
 }
@@ -247,8 +251,8 @@ double Intake::taken_at(std::size_t element) const {
 }
 
 void Intake::raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const {
-  TORCH_CHECK_VALUE(false, name_, "::update: expected finite numbers, got ", nan, " NaN and ", infinities,
-                    " Inf in a sample of shape ", sample.sizes(),
+  TORCH_CHECK_VALUE(false, "reductions::", name_, "::update: expected finite numbers, got ", nan, " NaN and ",
+                    infinities, " Inf in a sample of shape ", sample.sizes(),
                     "; find their origin, or choose NonFinite::omit or NonFinite::propagate.");
 }
 
@@ -272,9 +276,9 @@ void Intake::commit(const Rows& rows) {
 }
 
 void Intake::check_merge(const Intake& other, const std::string& mine, const std::string& theirs) const {
-  TORCH_CHECK_VALUE(mine == theirs, name_, "::merge: cannot merge ", theirs, " into ", mine,
+  TORCH_CHECK_VALUE(mine == theirs, "reductions::", name_, "::merge: cannot merge ", theirs, " into ", mine,
                     "; both must be configured alike.");
-  TORCH_CHECK_VALUE(!shaped_ || !other.shaped_ || any_shape_ || kept_ == other.kept_, name_,
+  TORCH_CHECK_VALUE(!shaped_ || !other.shaped_ || any_shape_ || kept_ == other.kept_, "reductions::", name_,
                     "::merge: cannot merge ", theirs, " of shape ", at::IntArrayRef(other.kept_), " into ",
                     mine, " of shape ", at::IntArrayRef(kept_),
                     "; only reductions of samples of one shape can be merged.");
@@ -301,12 +305,13 @@ void Intake::merge(const Intake& other) {
 }
 
 void Intake::check_assign(const at::Tensor& value) const {
-  TORCH_CHECK_TYPE(value.defined() && value.layout() == c10::kStrided && !value.is_quantized(), name_,
-                   "::assign: expected a plain strided tensor; convert it first.");
-  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !value.is_complex(), name_,
+  TORCH_CHECK_TYPE(value.defined() && value.layout() == c10::kStrided && !value.is_quantized(),
+                   "reductions::", name_, "::assign: expected a plain strided tensor; convert it first.");
+  TORCH_CHECK_TYPE(accepts_ == Accepts::any || !value.is_complex(), "reductions::", name_,
                    "::assign: expected real numbers, got dtype ", value.scalar_type(), ".");
-  TORCH_CHECK_VALUE(!shaped_ || value.sizes() == at::IntArrayRef(kept_), name_, "::assign: a value of shape ",
-                    value.sizes(), " does not match the shape ", at::IntArrayRef(kept_), " of ", count_,
+  TORCH_CHECK_VALUE(!shaped_ || value.sizes() == at::IntArrayRef(kept_), "reductions::", name_,
+                    "::assign: a value of shape ", value.sizes(), " does not match the shape ",
+                    at::IntArrayRef(kept_), " of ", count_,
                     " samples so far; assign one of that shape, or start from fresh().");
 }
 
@@ -331,7 +336,7 @@ std::int64_t Intake::kept_numel() const noexcept {
 }
 
 void Intake::require_samples(const char* what) const {
-  TORCH_CHECK_VALUE(count_ != 0, name_, "::", what,
+  TORCH_CHECK_VALUE(count_ != 0, "reductions::", name_, "::", what,
                     ": there are no samples yet; call update first, or check count().");
 }
 

@@ -50,7 +50,7 @@ bool Spool::admit(Stream& stream, std::int64_t bytes) {
 
 bool Spool::admit(Stream& stream, std::int64_t bytes, WhenFull policy) {
   Impl& spool = *impl_;
-  spool.check("Spool::admit");
+  spool.check("storage::Spool::admit");
   const auto fits = [&] {
     const std::int64_t queued = spool.queued.load();
     return queued == 0 || queued + bytes <= spool.options.queue_bytes();

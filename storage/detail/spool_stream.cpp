@@ -45,13 +45,15 @@ void count(std::vector<Run>& runs, bool defined, c10::ScalarType dtype, at::IntA
 }  // namespace
 
 void Spool::Stream::append(const at::Tensor& sample, std::optional<std::int64_t> slot) {
-  TORCH_CHECK_VALUE(!slot.has_value() || *slot >= 0, "Spool::Stream::append: slots are numbered from 0, got ",
-                    *slot, "; leave the slot out where one tensor a sample is recorded.");
+  TORCH_CHECK_VALUE(!slot.has_value() || *slot >= 0,
+                    "storage::Spool::Stream::append: slots are numbered from 0, got ", *slot,
+                    "; leave the slot out where one tensor a sample is recorded.");
   const std::int64_t number = slot.value_or(-1);  // as in files
   Spool::Impl& spool = *impl_->spool;
-  spool.check("Spool::Stream::append");  // before the lock, which no thread of a child process would release
+  spool.check(
+      "storage::Spool::Stream::append");  // before the lock, which no thread of a child process would release
   const std::lock_guard lock(impl_->mutex);
-  spool.check("Spool::Stream::append");  // again: `close` may have come in between
+  spool.check("storage::Spool::Stream::append");  // again: `close` may have come in between
   if (impl_->last_slot != number) {
     impl_->last = &impl_->pieces[number];
     impl_->last_slot = number;
@@ -89,7 +91,7 @@ void Spool::Stream::Impl::collect(const at::Tensor& sample, std::int64_t slot) {
   const c10::ScalarType dtype = sample.scalar_type();
   const bool familiar = piece != nullptr && piece->dtype == dtype && sample.layout() == c10::kStrided &&
                         sample.device().is_cpu() && sample.has_storage();
-  if (!familiar) detail::check_value("Spool::Stream::append", "the sample", core::Value(sample));
+  if (!familiar) detail::check_value("storage::Spool::Stream::append", "the sample", core::Value(sample));
   const at::Tensor tensor = plain(sample);
   const auto bytes = static_cast<std::size_t>(tensor.nbytes());
   const auto* data = static_cast<const char*>(tensor.data_ptr());

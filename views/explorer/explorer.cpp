@@ -37,7 +37,7 @@ void Explorer::scalar(const std::string& name, double value) {
 }
 
 void Explorer::scalar(const std::string& name, const at::Tensor& value) {
-  TORCH_CHECK_VALUE(value.defined() && value.numel() == 1, "explorer::Explorer::scalar: \"", name,
+  TORCH_CHECK_VALUE(value.defined() && value.numel() == 1, "views::explorer::Explorer::scalar: \"", name,
                     "\" needs a tensor of one element, got ",
                     value.defined() ? c10::str("one of shape ", value.sizes()) : "an undefined one",
                     "; pass its mean, say.");

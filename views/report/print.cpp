@@ -198,10 +198,10 @@ Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line
 }  // namespace
 
 void print(std::ostream& out, const Measurements& results, const PrintOptions& options) {
-  TORCH_CHECK_VALUE(options.width() >= kNarrowest, "report::print: width is ", options.width(),
+  TORCH_CHECK_VALUE(options.width() >= kNarrowest, "views::report::print: width is ", options.width(),
                     "; it should be at least ", kNarrowest, ".");
-  TORCH_CHECK_VALUE(options.depth().value_or(0) >= 0, "report::print: depth is ", options.depth().value_or(0),
-                    "; it should be 0 or more.");
+  TORCH_CHECK_VALUE(options.depth().value_or(0) >= 0, "views::report::print: depth is ",
+                    options.depth().value_or(0), "; it should be 0 or more.");
   const bool chosen = options.depth().has_value();
   const std::int64_t depth =
       chosen ? options.depth().value() : detail::depth_for(results.root, options.max_rows());

@@ -17,14 +17,15 @@ Repeat& Repeat::operator=(Repeat&&) noexcept = default;
 Repeat::~Repeat() = default;
 
 void Repeat::phase(Phase next) {
-  TORCH_CHECK_VALUE(attached_ != nullptr && attached_->session->open,
-                    "report::Repeat::phase: the repeat has ended; call next(), or record() of the report.");
+  TORCH_CHECK_VALUE(
+      attached_ != nullptr && attached_->session->open,
+      "views::report::Repeat::phase: the repeat has ended; call next(), or record() of the report.");
   attached_->session->set_phase(next);
 }
 
 void Repeat::next() {
   TORCH_CHECK_VALUE(attached_ != nullptr,
-                    "report::Repeat::next: the recording was stopped, or moved to another one; call "
+                    "views::report::Repeat::next: the recording was stopped, or moved to another one; call "
                     "record() of the report.");
   attached_->session->end();
   attached_->session->begin();
@@ -47,7 +48,7 @@ Report::Report(const torch::jit::Module& model, Options options, const std::stri
 
 Report::Report(const std::vector<model::ModuleRef>& modules, Options options) {
   TORCH_CHECK_VALUE(!modules.empty() && modules.front().path().empty(),
-                    "report::Report: ", modules.empty() ? "no modules were" : "a part of a model was",
+                    "views::report::Report: ", modules.empty() ? "no modules were" : "a part of a model was",
                     " given; pass all that model::walk_modules finds, the root first.");
   session_ = std::make_shared<detail::MeasuredModel>(modules, std::move(options));
 }
@@ -58,17 +59,17 @@ Report& Report::operator=(Report&&) noexcept = default;
 
 Repeat Report::record() {
   TORCH_CHECK_VALUE(session_ != nullptr,
-                    "report::Report::record: this report was moved to another one; use that one.");
-  TORCH_CHECK_VALUE(
-      !session_->attached,
-      "report::Report::record: a recording of this report is open; let it end before the next begins.");
+                    "views::report::Report::record: this report was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(!session_->attached,
+                    "views::report::Report::record: a recording of this report is open; let it end before "
+                    "the next begins.");
   return Repeat(std::make_unique<detail::Attached>(session_));
 }
 
 Measurements Report::results() const {
   TORCH_CHECK_VALUE(session_ != nullptr,
-                    "report::Report::results: this report was moved to another one; use that one.");
-  TORCH_CHECK_VALUE(!session_->open, "report::Report::results: a repeat runs; end it first.");
+                    "views::report::Report::results: this report was moved to another one; use that one.");
+  TORCH_CHECK_VALUE(!session_->open, "views::report::Report::results: a repeat runs; end it first.");
   return session_->results();
 }
 

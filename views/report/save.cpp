@@ -37,25 +37,26 @@ std::string known_extension(const char* call, const std::string& path) {
 }  // namespace
 
 void check_path(const std::string& path) {
-  known_extension("report::check_path", path);
+  known_extension("views::report::check_path", path);
   const std::string folder = std::filesystem::path(path).parent_path().string();
   TORCH_CHECK_VALUE(folder.empty() || std::filesystem::is_directory(folder),
-                    "report::check_path: the directory \"", folder, "\" does not exist. Create it first.");
-  TORCH_CHECK_VALUE(!std::filesystem::is_directory(path), "report::check_path: \"", path,
+                    "views::report::check_path: the directory \"", folder,
+                    "\" does not exist. Create it first.");
+  TORCH_CHECK_VALUE(!std::filesystem::is_directory(path), "views::report::check_path: \"", path,
                     "\" is a directory.");
 }
 
 void save(const Measurements& results, const std::string& path) {
-  const std::string extension = known_extension("report::save", path);
+  const std::string extension = known_extension("views::report::save", path);
   const std::string text = extension == ".json"  ? json(results)
                            : extension == ".csv" ? csv(results)
                                                  : html(results);
-  base::write_file("report::save", path, [&](std::ostream& file) { file << text; });
+  base::write_file("views::report::save", path, [&](std::ostream& file) { file << text; });
 }
 
 Measurements load(const std::string& path) {
-  const auto file = base::InputFile::open("report::load", path);
-  return detail::read_json(file.read_all(kLargest), "report::load: cannot read \"" + path + "\": ");
+  const auto file = base::InputFile::open("views::report::load", path);
+  return detail::read_json(file.read_all(kLargest), "views::report::load: cannot read \"" + path + "\": ");
 }
 
 }  // namespace torchtap::views::report

@@ -16,7 +16,7 @@ std::string History::dot(const DrawOptions& options) const {
 }
 
 void History::draw(const std::string& file, const DrawOptions& options) const {
-  const std::string call = "trace::History::draw", where = call + ": ";
+  const std::string call = "views::trace::History::draw", where = call + ": ";
   const std::size_t dot = file.rfind('.');
   const bool has_extension = dot != std::string::npos && file.find('/', dot) == std::string::npos;
   std::string extension = has_extension ? file.substr(dot + 1) : "";

@@ -20,14 +20,14 @@ History::Iterator History::end() const noexcept {
 }
 
 Node History::operator[](std::int64_t position) const {
-  TORCH_CHECK_INDEX(position >= -size() && position < size(), "trace::History: position ", position,
+  TORCH_CHECK_INDEX(position >= -size() && position < size(), "views::trace::History: position ", position,
                     " was asked for; the history has ", size(), " nodes, from 0 or from -1 back.");
   return {graph_, position < 0 ? size() + position : position};
 }
 
 Node History::operator[](const std::string& name) const {
   const auto found = detail::look_up(*graph_, name);
-  TORCH_CHECK_INDEX(!found.empty(), "trace::History: \"", name, "\" finds nothing; ",
+  TORCH_CHECK_INDEX(!found.empty(), "views::trace::History: \"", name, "\" finds nothing; ",
                     detail::instead_of(*graph_, name), ".");
   if (found.size() == 1) return {graph_, found.front()};
   std::vector<std::string> labels;
@@ -37,7 +37,7 @@ Node History::operator[](const std::string& name) const {
   }
   // A layer with several passes, a module that was called several times, or one with several outputs.
   const bool calls = name.find(':') == std::string::npos && graph_->names.count(name) > 0;
-  TORCH_CHECK_INDEX(false, "trace::History: \"", name, "\" finds ", found.size(), " nodes, ",
+  TORCH_CHECK_INDEX(false, "views::trace::History: \"", name, "\" finds ", found.size(), " nodes, ",
                     base::quoted(labels), found.size() > labels.size() ? " and more" : "",
                     calls ? "; add the pass (\"" + name + ":1\"), or ask by label." : "; ask by label.");
 }
@@ -84,7 +84,7 @@ std::int64_t History::layers() const noexcept {
 }
 
 std::vector<Node> History::passes(std::int64_t layer) const {
-  TORCH_CHECK_INDEX(layer >= 0 && layer < layers(), "trace::History::passes: layer ", layer,
+  TORCH_CHECK_INDEX(layer >= 0 && layer < layers(), "views::trace::History::passes: layer ", layer,
                     " was asked for; the history has ", layers(), ".");
   std::vector<Node> nodes;
   for (const std::int64_t position : graph_->layers[layer]) nodes.emplace_back(graph_, position);

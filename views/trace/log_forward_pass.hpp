@@ -68,7 +68,7 @@ History log_forward_pass(Model& model, const std::vector<at::Tensor>& inputs, Op
   for (const at::Tensor& input : inputs) tracer.input(input);
   tracer.run([&] {
     TORCH_CHECK_VALUE(detail::call_forward(model, inputs, tracer, std::make_index_sequence<9>()),
-                      "trace::log_forward_pass: the model's forward does not take ", inputs.size(),
+                      "views::trace::log_forward_pass: the model's forward does not take ", inputs.size(),
                       " tensors; use trace::Tracer and call forward with what it takes.");
   });
   return tracer.finish();

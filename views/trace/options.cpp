@@ -22,7 +22,8 @@ Options& Options::save(std::vector<std::string> names) {
 }
 
 Options& Options::save(Predicate predicate) {
-  TORCH_CHECK_VALUE(predicate != nullptr, "trace::Options::save: the predicate is empty; pass a function.");
+  TORCH_CHECK_VALUE(predicate != nullptr,
+                    "views::trace::Options::save: the predicate is empty; pass a function.");
   save_ = Save::none;
   names_.clear();
   predicate_ = std::move(predicate);
@@ -30,7 +31,7 @@ Options& Options::save(Predicate predicate) {
 }
 
 Options& Options::memory_budget(std::int64_t bytes, OverBudget policy) {
-  TORCH_CHECK_VALUE(bytes >= 0, "trace::Options::memory_budget: ", bytes,
+  TORCH_CHECK_VALUE(bytes >= 0, "views::trace::Options::memory_budget: ", bytes,
                     " is negative; pass a number of bytes, or leave it out for no budget.");
   memory_budget_ = bytes;
   over_budget_ = policy;

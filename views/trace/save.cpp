@@ -57,7 +57,7 @@ void History::save(const std::string& directory, const storage::SaveOptions& opt
 }
 
 History History::load(const std::string& directory, const storage::LoadOptions& options) {
-  const std::string where = "trace::History::load: \"" + directory + "\": ";
+  const std::string where = "views::trace::History::load: \"" + directory + "\": ";
   const storage::Recording recording = storage::load(directory, options);
   TORCH_CHECK_VALUE(
       !recording.empty() && (recording.end() - 1)->kind() == kind_of_graph, where,

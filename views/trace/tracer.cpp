@@ -29,7 +29,7 @@ Tracer::Tracer(Tracer&&) noexcept = default;
 Tracer& Tracer::operator=(Tracer&&) noexcept = default;
 
 detail::LoggedPass& Tracer::recording(const char* call) const {
-  TORCH_CHECK_VALUE(recording_ != nullptr, "trace::Tracer::", call,
+  TORCH_CHECK_VALUE(recording_ != nullptr, "views::trace::Tracer::", call,
                     ": this tracer was moved to another one; use that one.");
   return *recording_;
 }

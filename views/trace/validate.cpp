@@ -531,11 +531,11 @@ const char* text_of(Finding::Kind kind) {
 Validation History::validate() const {
   TORCH_CHECK_VALUE(
       graph_->log != nullptr,
-      "trace::History::validate: this history was loaded from a file, which has results and not "
+      "views::trace::History::validate: this history was loaded from a file, which has results and not "
       "what else an operation needs; validate before saving.");
   TORCH_CHECK_VALUE(
       graph_->replayable(),
-      "trace::History::validate: needs everything as it was; log with Options().save(Save::all), "
+      "views::trace::History::validate: needs everything as it was; log with Options().save(Save::all), "
       "without predicate, transform, dtype, device or memory budget.");
   const std::lock_guard lock(graph_->log->mutex);
   const operations::Unseen unseen;

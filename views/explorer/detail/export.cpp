@@ -15,8 +15,8 @@ namespace {
 
 std::string asset(const char* path) {
   const Asset* const found = find_asset(path);
-  TORCH_CHECK(found != nullptr, "explorer::export_page: this torchtap was built without the page (", path,
-              " is missing); build views/explorer/web before torchtap.");
+  TORCH_CHECK(found != nullptr, "views::explorer::export_page: this torchtap was built without the page (",
+              path, " is missing); build views/explorer/web before torchtap.");
   return {reinterpret_cast<const char*>(found->data), found->size};
 }
 
@@ -24,7 +24,8 @@ std::string asset(const char* path) {
 std::string filled(const std::string& page, const std::string& mark, const std::string& text) {
   const std::size_t at = page.find(mark);
   TORCH_CHECK(at != std::string::npos && page.find(mark, at + mark.size()) == std::string::npos,
-              "explorer::export_page: the page that this torchtap was built with has not one ", mark, ".");
+              "views::explorer::export_page: the page that this torchtap was built with has not one ", mark,
+              ".");
   return page.substr(0, at) + text + page.substr(at + mark.size());
 }
 
@@ -84,7 +85,7 @@ void export_page(const Runs& runs, const std::string& file) {
   page = filled(page, "@TORCHTAP_WORKER@", asset("/worker.js"));
   page = filled(page, "@TORCHTAP_APP@", asset("/app.js"));
   page = filled(page, "@TORCHTAP_DATA@", export_json(runs));  // last: names in it may look like a mark
-  base::write_file("explorer::export_page", file, [&](std::ostream& out) { out << page; });
+  base::write_file("views::explorer::export_page", file, [&](std::ostream& out) { out << page; });
 }
 
 }  // namespace torchtap::views::explorer::detail

@@ -30,7 +30,7 @@ std::string checked(const std::string& token) {
     return std::isalnum(letter) != 0 || letter == '-' || letter == '_';
   });
   TORCH_CHECK_VALUE(token.size() >= shortest_token && plain,
-                    "explorer::ServeOptions::token: expected at least ", shortest_token,
+                    "views::explorer::ServeOptions::token: expected at least ", shortest_token,
                     " letters, digits, - or _, got ", token.size(),
                     " characters; leave it empty for a random one.");
   return token;

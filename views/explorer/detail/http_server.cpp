@@ -273,7 +273,7 @@ class Connection final : public Peer, public std::enable_shared_from_this<Connec
 tcp::endpoint endpoint_of(const ServeOptions& options, unsigned port) {
   error_code error;
   const auto address = asio::ip::make_address(options.address(), error);
-  TORCH_CHECK_VALUE(!error, "explorer::ServeOptions::address: \"", options.address(),
+  TORCH_CHECK_VALUE(!error, "views::explorer::ServeOptions::address: \"", options.address(),
                     "\" is no IP address; 127.0.0.1 is this machine.");
   return {address, static_cast<unsigned short>(port)};
 }
@@ -285,7 +285,8 @@ class HttpServer::Machinery {
   Machinery(Runs runs, const ServeOptions& options, Appeared appeared)
       : acceptor_(context_), timer_(context_), pause_(context_), appeared_(std::move(appeared)) {
     TORCH_CHECK_VALUE(options.port() >= 0 && options.port() <= 65535,
-                      "explorer::ServeOptions::port: expected 0 ", "to 65535, got ", options.port(), ".");
+                      "views::explorer::ServeOptions::port: expected 0 ", "to 65535, got ", options.port(),
+                      ".");
     listen(options);
     const unsigned port = acceptor_.local_endpoint().port();
     shared_ =
@@ -319,7 +320,7 @@ class HttpServer::Machinery {
       error = try_port(endpoint_of(options, port));
       if (!error) return;
     }
-    TORCH_CHECK(false, "explorer::serve: cannot listen on ", options.address(), ":", first,
+    TORCH_CHECK(false, "views::explorer::serve: cannot listen on ", options.address(), ":", first,
                 chosen ? "" : " or the ports behind it", ": ", error.message(),
                 "; choose another one with ServeOptions::port, or 0 for any that is free.");
   }

@@ -220,8 +220,8 @@ void WatchedModel::compare_parameters() noexcept {
 
 void WatchedModel::check_step(std::int64_t step) const {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK_VALUE(!any_forward_ || step > step_, "explorer::Explorer::step: steps have to grow; got ", step,
-                    " after ", step_, ".");
+  TORCH_CHECK_VALUE(!any_forward_ || step > step_,
+                    "views::explorer::Explorer::step: steps have to grow; got ", step, " after ", step_, ".");
 }
 
 void WatchedModel::set_step(std::int64_t step) {

@@ -40,7 +40,7 @@ std::string WatchedModels::full_name(const std::string& label) const {
 void WatchedModels::check_new(const model::ModuleRef& root) const {
   for (const Member& member : members_) {
     TORCH_CHECK_VALUE(!member.session->watches(root),
-                      "explorer::Explorer::watch: this explorer watches this ", root.type(),
+                      "views::explorer::Explorer::watch: this explorer watches this ", root.type(),
                       " already, as \"", member.label, "\"; watch each model once.");
   }
 }
@@ -95,7 +95,8 @@ void WatchedModels::share() {
 
 const std::string& WatchedModels::serve(const ServeOptions& options) {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK_VALUE(server_ == nullptr, "explorer::Explorer::serve: this explorer serves a page already, at ",
+  TORCH_CHECK_VALUE(server_ == nullptr,
+                    "views::explorer::Explorer::serve: this explorer serves a page already, at ",
                     server_ == nullptr ? "" : server_->url(), ".");
   Runs runs;
   for (const Member& member : members_) runs.push_back(member.session->run());

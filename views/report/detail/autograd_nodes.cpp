@@ -77,7 +77,7 @@ NodeWatch::NodeWatch(const std::shared_ptr<NodeListener>& listener) {
   const std::lock_guard lock(places.mutex);
   for (slot_ = 0; slot_ < most_watches && places.used[slot_]; ++slot_) {
   }
-  TORCH_CHECK_VALUE(slot_ < most_watches, "report::Report::record: ", most_watches,
+  TORCH_CHECK_VALUE(slot_ < most_watches, "views::report::Report::record: ", most_watches,
                     " recordings are open in this process; end one first.");
   places.used[slot_] = true;
   places.listeners[slot_] = listener;

@@ -26,7 +26,7 @@ MeasuredModel::MeasuredModel(const std::vector<model::ModuleRef>& modules, Optio
     : options(std::move(given)),
       scripted(modules.front().scripted()),
       ledger_(make_tree(modules), watch::Nesting(modules)) {
-  TORCH_CHECK_VALUE(options.warmup() >= 0, "report::Report: a warm-up of ", options.warmup(),
+  TORCH_CHECK_VALUE(options.warmup() >= 0, "views::report::Report: a warm-up of ", options.warmup(),
                     " repeats was asked for; pass 0 or more.");
 }
 

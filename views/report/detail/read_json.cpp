@@ -196,7 +196,7 @@ Measurements read_json(const std::string& text, const std::string& where) {
 }  // namespace detail
 
 Measurements from_json(const std::string& text) {
-  return detail::read_json(text, "report::from_json: ");
+  return detail::read_json(text, "views::report::from_json: ");
 }
 
 }  // namespace torchtap::views::report

@@ -30,10 +30,10 @@ std::int64_t deepest(const History& history) {
 }  // namespace
 
 Extent choose_extent(const History& history, const DrawOptions& options) {
-  TORCH_CHECK_VALUE(!options.depth() || *options.depth() >= 0, "trace::DrawOptions: depth is ",
+  TORCH_CHECK_VALUE(!options.depth() || *options.depth() >= 0, "views::trace::DrawOptions: depth is ",
                     *options.depth(),
                     "; it should be 0 for the model as one box, 1 for its children, or more.");
-  TORCH_CHECK_VALUE(options.max_nodes() > 0, "trace::DrawOptions: max_nodes is ", options.max_nodes(),
+  TORCH_CHECK_VALUE(options.max_nodes() > 0, "views::trace::DrawOptions: max_nodes is ", options.max_nodes(),
                     "; it should be positive.");
   Extent extent{options.rolled(), options.depth(), 0, false};
   if (extent.depth) return extent;

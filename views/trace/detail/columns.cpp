@@ -154,7 +154,7 @@ class Reader {
   void check(bool holds, const char* claim) const {
     TORCH_CHECK_VALUE(holds, where_, "the graph of the pass ", claim,
                       "; the file is damaged or was not written by "
-                      "trace::History::save.");
+                      "views::trace::History::save.");
   }
   void same(std::size_t size, std::initializer_list<std::size_t> others) const {
     check(std::all_of(others.begin(), others.end(), [&](std::size_t other) { return other == size; }),

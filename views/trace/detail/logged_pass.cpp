@@ -135,8 +135,9 @@ void LoggedPass::output(const c10::IValue& value, const std::string& name) {
 }
 
 void LoggedPass::start() {
-  TORCH_CHECK_VALUE(!finished_, "trace::Tracer::start: the history was taken; use a new Tracer.");
-  TORCH_CHECK_VALUE(!scope_.has_value(), "trace::Tracer::start: it has begun already; call stop() first.");
+  TORCH_CHECK_VALUE(!finished_, "views::trace::Tracer::start: the history was taken; use a new Tracer.");
+  TORCH_CHECK_VALUE(!scope_.has_value(),
+                    "views::trace::Tracer::start: it has begun already; call stop() first.");
   {
     const operations::Unseen unseen;
     log_->start();
@@ -155,7 +156,8 @@ void LoggedPass::stop(const std::string& error) noexcept {
 }
 
 History LoggedPass::finish() {
-  TORCH_CHECK_VALUE(!finished_, "trace::Tracer::finish: the history was taken already; use a new Tracer.");
+  TORCH_CHECK_VALUE(!finished_,
+                    "views::trace::Tracer::finish: the history was taken already; use a new Tracer.");
   stop("");
   detach();
   auto graph = build_graph(log_);
