@@ -17,7 +17,7 @@ torch::nn::Conv2d conv3x3(int64_t in_channels, int64_t out_channels) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in_channels, out_channels, 3).padding(1).bias(false));
 }
 
-torch::nn::ReLU relu_inplace() {
+torch::nn::ReLU relu_in_place() {
   return torch::nn::ReLU(torch::nn::ReLUOptions(/*inplace=*/true));
 }
 
@@ -27,8 +27,8 @@ DoubleConvImpl::DoubleConvImpl(int64_t in_channels, int64_t out_channels) {
   double_conv = register_module(
       "double_conv",
       torch::nn::Sequential(conv3x3(in_channels, out_channels), torch::nn::BatchNorm2d(out_channels),
-                            relu_inplace(), conv3x3(out_channels, out_channels),
-                            torch::nn::BatchNorm2d(out_channels), relu_inplace()));
+                            relu_in_place(), conv3x3(out_channels, out_channels),
+                            torch::nn::BatchNorm2d(out_channels), relu_in_place()));
 }
 
 torch::Tensor DoubleConvImpl::forward(torch::Tensor x) {

@@ -10,6 +10,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(columns)
+
 using namespace support;
 namespace parts = explorer::detail;
 namespace storage = torchtap::storage;
@@ -63,9 +65,6 @@ double resident() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return 0;  // sanitizers keep what was freed
 #endif
-
-BOOST_AUTO_TEST_SUITE(columns)
-
   std::ifstream numbers("/proc/self/statm");
   double all = 0, here = 0;
   numbers >> all >> here;

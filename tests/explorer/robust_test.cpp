@@ -10,6 +10,8 @@
 
 #include "client.hpp"
 
+BOOST_AUTO_TEST_SUITE(robust)
+
 using namespace support;
 
 namespace {
@@ -33,8 +35,6 @@ constexpr std::int64_t most_memory = std::int64_t{1} << 30;
 #else
 constexpr std::int64_t most_memory = std::int64_t{64} << 20;
 #endif
-
-BOOST_AUTO_TEST_SUITE(robust)
 
 bool is_answered(const Served& served) {
   return served.get("/api/v1/runs").status == 200;

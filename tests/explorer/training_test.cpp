@@ -12,6 +12,8 @@
 
 #include "zoo.hpp"
 
+BOOST_AUTO_TEST_SUITE(training)
+
 using namespace support;
 namespace parts = explorer::detail;
 
@@ -23,9 +25,6 @@ void set_autocast(bool on) {
 #else
   at::autocast::set_cpu_enabled(on);
 #endif
-
-BOOST_AUTO_TEST_SUITE(training)
-
   if (!on) at::autocast::clear_cache();
 }
 

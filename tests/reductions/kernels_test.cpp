@@ -16,7 +16,7 @@
 #include <torchtap/reductions/detail/kernels.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
 
-BOOST_AUTO_TEST_SUITE(kernels)
+BOOST_AUTO_TEST_SUITE(kernels_tests)
 
 using namespace torchtap::reductions::detail;
 using torchtap::reductions::Summary;

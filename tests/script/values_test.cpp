@@ -6,6 +6,8 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(values)
+
 namespace tap = torchtap;
 using namespace torchtap_test;
 
@@ -37,9 +39,6 @@ const Case kCases[] = {
     // result of a fork, which one of two threads frees, and reports a race, with hooks and without.
     {"forked", "script", false},
 #endif
-
-BOOST_AUTO_TEST_SUITE(values)
-
 };
 
 /// "PATH#CALL#SLOT" to a tensor.
