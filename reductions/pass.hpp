@@ -44,8 +44,12 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 class TORCHTAP_API Pass : private detail::KernelPass {
  public:
   explicit Pass(const at::Tensor& sample) : KernelPass(sample) {}
+  /// Of the rows that `rows` names, ascending and at least one, as if they were the sample
+  /// `source.index_select(0, rows)`. They are read where they lie where that is faster. `source` is
+  /// contiguous, dense and on the CPU; both must outlive the pass.
+  Pass(const at::Tensor& source, c10::ArrayRef<std::int64_t> rows) : KernelPass(source, rows) {}
 
-  /// The sample itself.
+  /// The sample itself; chosen rows are copied when they are first asked for.
   using KernelPass::sample;
 
   /// The three steps of an update, for each member in turn: all ask, all are checked, all fold.
