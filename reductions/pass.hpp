@@ -44,10 +44,10 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 class TORCHTAP_API Pass : private detail::KernelPass {
  public:
   explicit Pass(const at::Tensor& sample) : KernelPass(sample) {}
-  /// Of the rows that `rows` names, ascending and at least one, as if they were the sample
-  /// `source.index_select(0, rows)`. They are read where they lie where that is faster. `source` is
-  /// contiguous, dense and on the CPU; both must outlive the pass.
-  Pass(const at::Tensor& source, c10::ArrayRef<std::int64_t> rows) : KernelPass(source, rows) {}
+  /// Of some rows, ascending and at least one, of the sample of another pass, which is contiguous and on the
+  /// CPU: as of the sample `whole.sample().index_select(0, rows)`, but rows are read where they lie where
+  /// that is faster. Both must outlive the pass.
+  Pass(const Pass& whole, c10::ArrayRef<std::int64_t> rows) : KernelPass(whole, rows) {}
 
   /// The sample itself; chosen rows are copied when they are first asked for.
   using KernelPass::sample;

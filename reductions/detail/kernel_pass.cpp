@@ -39,10 +39,13 @@ at::Tensor in_order(const at::Tensor& sample, const std::vector<std::int64_t>& o
 
 KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
   if (!is_in_memory(sample)) return;
-  describe();
+  type_ = sample.scalar_type();
+  plain_ = is_plain(type_);
+  has_bits_ = has_bits(type_);
+  numel_ = sample.numel();
   if (sample.is_contiguous()) {
     small_ = numel_ <= kSmall && is_small_type(type_);
-    if (small_) memory_ = {type_, static_cast<const char*>(sample.data_ptr()), numel_};
+    memory_ = {type_, static_cast<const char*>(sample.data_ptr()), numel_};
     return;
   }
   if (!has_bits_) return;
@@ -64,32 +67,21 @@ KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
   }
 }
 
-KernelPass::KernelPass(const at::Tensor& source, c10::ArrayRef<std::int64_t> rows)
-    : source_(source), rows_(rows), sizes_(source.sizes().begin(), source.sizes().end()) {
-  sizes_[0] = static_cast<std::int64_t>(rows.size());
-  if (!is_in_memory(source)) return;
-  describe();
+KernelPass::KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows)
+    : source_(whole.source_), rows_(rows), sizes_(whole.sizes().begin(), whole.sizes().end()) {
+  const std::int64_t all = sizes_[0], count = static_cast<std::int64_t>(rows.size());
+  sizes_[0] = count;
+  if (whole.memory_.data == nullptr) return;
+  type_ = whole.type_;
+  plain_ = whole.plain_;
+  has_bits_ = whole.has_bits_;
+  const std::int64_t numel = whole.numel_ / all;  // of a row
+  numel_ = count * numel;
   small_ = numel_ <= kSmall && is_small_type(type_);
   memory_ = {type_, nullptr, numel_};
-  const bool neighbours = rows.back() - rows.front() == sizes_[0] - 1;
-  if (neighbours) memory_.data = rows_in_place().at(0);
-}
-
-void KernelPass::describe() {
-  type_ = source_.scalar_type();
-  plain_ = is_plain(type_);
-  has_bits_ = has_bits(type_);
-  numel_ = 1;
-  for (const std::int64_t size : sizes()) numel_ *= size;
-}
-
-Scattered KernelPass::rows_in_place() const noexcept {
-  return {static_cast<const char*>(source_.data_ptr()), rows_,
-          numel_ / sizes_[0] * static_cast<std::int64_t>(source_.element_size())};
-}
-
-Scattered KernelPass::scattered() const noexcept {
-  return rows_.empty() || memory_.data != nullptr ? Scattered() : rows_in_place();
+  scattered_ = {whole.memory_.data, rows, numel * static_cast<std::int64_t>(c10::elementSize(type_))};
+  const bool neighbours = rows.back() - rows.front() == count - 1;
+  if (neighbours) memory_.data = scattered_.at(0);
 }
 
 const Memory* KernelPass::memory() const {
@@ -106,10 +98,10 @@ const at::Tensor& KernelPass::gathered() const {
     return gathered_;
   }
   gathered_ = at::empty(sizes_, source_.options());
-  const Scattered from = rows_in_place();
   auto* const to = static_cast<char*>(gathered_.data_ptr());
-  for (std::int64_t row = 0; row < sizes_[0]; ++row)
-    std::memcpy(to + row * from.bytes, from.at(row), static_cast<std::size_t>(from.bytes));
+  const std::int64_t bytes = scattered_.bytes;
+  for (std::int64_t row = 0; row < sizes_[0] && bytes != 0; ++row)
+    std::memcpy(to + row * bytes, scattered_.at(row), static_cast<std::size_t>(bytes));
   memory_.data = to;
   return gathered_;
 }
@@ -221,6 +213,11 @@ const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, Bi
   return nullptr;
 }
 
+/// Whether the total of a small sample comes from what else was asked for, which counts and extrema may.
+bool KernelPass::total_of_reads() const noexcept {
+  return plain_ && whole_asked_ && !whole_needs_.moments && !reads_.empty();
+}
+
 const Summary& KernelPass::whole() const {
   if (!whole_) whole_ = summarize(*memory(), whole_needs_);
   return *whole_;
@@ -228,9 +225,9 @@ const Summary& KernelPass::whole() const {
 
 const Read& KernelPass::done(Read& read) const {
   if (!read.done) {
-    if (plain_ && &read == &reads_.front() && total_) {
+    if (plain_ && &read == &reads_.front() && (total_ || total_of_reads())) {
       read.summarize = true;
-      read.needs = read.needs | *total_;
+      read.needs = read.needs | (total_ ? *total_ : whole_needs_);
     }
     this->read(read);
   }
@@ -245,8 +242,8 @@ c10::ArrayRef<Summary> KernelPass::answer(const Folding& folding) const {
 }
 
 std::optional<Summary> KernelPass::answer_total() const {
-  if (small_) return whole_asked_ ? std::optional<Summary>(whole()) : std::nullopt;
-  if (!plain_ || !total_) return std::nullopt;
+  if (small_ && !total_of_reads()) return whole_asked_ ? std::optional<Summary>(whole()) : std::nullopt;
+  if (!plain_ || !(total_ || small_)) return std::nullopt;
   if (reads_.empty()) reads_.emplace_back().layout = Layout{1, 1, numel_, 1};
   Summary total;
   for (const auto& one : done(reads_.front()).kept) total.merge(one);

@@ -61,7 +61,7 @@ class TORCHTAP_API KernelPass {
   /// A small sample in memory; otherwise null.
   const Memory* memory() const;
   /// Where chosen rows lie that are no neighbours; nothing otherwise, or once they were copied.
-  Scattered scattered() const noexcept;
+  Scattered scattered() const noexcept { return memory_.data == nullptr ? scattered_ : Scattered(); }
   /// Asks for a summary of each kept element. An elementwise folding has none.
   void ask(const Folding& folding, Needs needs);
   /// Asks for counts in bins.
@@ -87,17 +87,16 @@ class TORCHTAP_API KernelPass {
 
  protected:
   explicit KernelPass(const at::Tensor& sample);
-  /// Of ascending rows of a contiguous tensor on the CPU.
-  KernelPass(const at::Tensor& source, c10::ArrayRef<std::int64_t> rows);
+  /// Of ascending rows of a contiguous sample on the CPU.
+  KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows);
   ~KernelPass() = default;
 
  private:
   bool is_whole(const Folding& folding) const noexcept;
+  bool total_of_reads() const noexcept;
   const Summary& whole() const;
   const at::Tensor& gathered() const;
   const at::Tensor& contiguous() const { return ordered_.defined() ? ordered_ : sample(); }
-  void describe();
-  Scattered rows_in_place() const noexcept;
   void read(Read& read) const;
   std::optional<Layout> layout(const Folding& folding) const;
   Read& request(const Layout& layout);
@@ -113,7 +112,8 @@ class TORCHTAP_API KernelPass {
   bool plain_ = false;
   bool has_bits_ = false;  // whether numbers can be counted by their bits; `plain_` implies it
   bool small_ = false;
-  mutable Memory memory_{};          // without data while its rows are scattered
+  mutable Memory memory_{};  // of a contiguous sample; without data while its rows are scattered
+  Scattered scattered_;
   at::Tensor ordered_;               // the same elements, contiguous; undefined if the sample is
   std::vector<std::int64_t> order_;  // the sample's dimensions in their order in `ordered_`
   mutable std::vector<Read> reads_;  // one for each way of folding

@@ -83,9 +83,10 @@ class Reader {
       read_columns();
     }
     if (read_.summarize) {
-      read_.kept.assign(results_.begin(), results_.begin() + kept_);
       for (std::size_t i = static_cast<std::size_t>(kept_); i < results_.size(); ++i)
-        read_.kept[i % static_cast<std::size_t>(kept_)].merge(results_[i]);
+        results_[i % static_cast<std::size_t>(kept_)].merge(results_[i]);
+      results_.resize(static_cast<std::size_t>(kept_));
+      read_.kept = std::move(results_);
     }
     read_.done = true;
   }
@@ -143,6 +144,11 @@ class Reader {
       if (kept == 1 || read_.bit_countings.empty()) {
         for (std::int64_t i = first; i < last; ++i) {
           const char* const runs = this->runs(i);
+          if (scattered_.data != nullptr && i + 1 < outer) {  // the processor cannot know where it lies
+            const char* const next = this->runs(i + 1);
+            for (std::int64_t byte = 0; byte < std::min<std::int64_t>(2048, kept * inner * item_); byte += 64)
+              __builtin_prefetch(next + byte);
+          }
           for (std::int64_t k = range * width; k < std::min(kept, (range + 1) * width); ++k)
             read_run(runs, k);
         }
@@ -153,11 +159,14 @@ class Reader {
         }
       }
     };
-    parallel(groups * segments * ranges, numel_, [&, kept = kept](std::int64_t begin, std::int64_t end) {
+    const auto read_units = [&, kept = kept](std::int64_t begin, std::int64_t end) {
       Tally tally(read_.bit_countings, mutex_);
       for (std::int64_t unit = begin; unit < end; ++unit) read_unit(unit, tally);
       if (kept == 1) tally.give(0);
-    });
+    };
+    const std::int64_t units = groups * segments * ranges;
+    if (units == 1) return read_units(0, 1);  // as of few rows of one key
+    parallel(units, numel_, read_units);
   }
 
   void count(const void* x, std::int64_t n, std::int64_t k, Read::Counting& counting) {
