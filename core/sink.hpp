@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/base/error.hpp>
@@ -53,6 +54,8 @@ class TORCHTAP_API Sink {
   virtual std::string recipe() const = 0;
   /// Whether samples may be folded in any order, and by several sinks that are merged in the end.
   virtual bool commutative() const = 0;
+  /// The names of the tensors that it looks up in the thread's `core::Context`.
+  virtual std::vector<std::string> companions() const { return {}; }
   /// The reduction, if it can share a pass over a sample with others; otherwise null.
   virtual detail::PassMember* pass_member() noexcept = 0;
   /// The same, for reading.
@@ -125,6 +128,13 @@ template <class T, class = void>
 struct has_commutative : std::false_type {};
 template <class T>
 struct has_commutative<T, std::void_t<decltype(bool{std::declval<const T&>().commutative()})>>
+    : std::true_type {};
+
+template <class T, class = void>
+struct has_companions : std::false_type {};
+template <class T>
+struct has_companions<T,
+                      std::void_t<decltype(std::vector<std::string>{std::declval<const T&>().companions()})>>
     : std::true_type {};
 
 template <class T, class = void>
@@ -298,6 +308,13 @@ class SinkOf final : public Sink {
       return reduction_->commutative();
     } else {
       return false;
+    }
+  }
+  std::vector<std::string> companions() const override {
+    if constexpr (detail::has_companions<R>::value) {
+      return reduction_->companions();
+    } else {
+      return {};
     }
   }
   detail::PassMember* pass_member() noexcept override {

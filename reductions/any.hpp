@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
@@ -51,6 +52,8 @@ class TORCHTAP_API Any {
   std::string describe() const { return sink_->describe(); }
   /// Whether samples may arrive in any order.
   bool commutative() const { return sink_->commutative(); }
+  /// The names of the tensors that it looks up in the thread's `core::Context`.
+  std::vector<std::string> companions() const { return sink_->companions(); }
   /// The same configuration without samples.
   Any fresh() const { return Any(sink_->fresh()); }
 

@@ -4,17 +4,12 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/detail/nested.hpp>
+#include <torchtap/reductions/detail/sharing.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-SharesPass* sharing(Any& member) noexcept {
-  return static_cast<SharesPass*>(core::Access::sink(member).pass_member());
-}
-
-const SharesPass* sharing(const Any& member) noexcept {
-  return static_cast<const SharesPass*>(core::Access::sink(member).pass_member());
-}
+using detail::sharing;
 
 /// A type without a description of its own by its name alone.
 std::string described(const Any& member) {
@@ -138,6 +133,14 @@ std::string AnySeries::recipe() const {
 bool AnySeries::commutative() const {
   return std::all_of(members_.begin(), members_.end(),
                      [](const Any& member) { return member.commutative(); });
+}
+
+std::vector<std::string> AnySeries::companions() const {
+  std::vector<std::string> all;
+  for (const Any& member : members_) {
+    for (auto& name : member.companions()) all.push_back(std::move(name));
+  }
+  return all;
 }
 
 AnySeries AnySeries::fresh() const {

@@ -47,6 +47,8 @@ class TORCHTAP_API AnySeries : public SharesPass {
   std::string describe() const;
   /// Whether all members are.
   bool commutative() const;
+  /// The names of the tensors that members look up in the thread's `core::Context`.
+  std::vector<std::string> companions() const;
   AnySeries fresh() const;
 
   /// For cereal: the members one after another.

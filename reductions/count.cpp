@@ -62,16 +62,16 @@ void Count::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A small sample, once there are counters in memory. False if it is none.
+/// A sample that was summarised, once there are counters in memory. False if it is none.
 bool Count::fold_small(const Pass& pass) {
-  const auto rows = intake_.rows_of_any(pass);
+  const auto rows = intake_.fitting_rows(pass);
   if (!rows) return false;
   const auto total = detail::kernels_of(pass).answer_total();
   if (!total) return false;
   *nan_->data_ptr<std::int64_t>() += total->nan;
   *inf_->data_ptr<std::int64_t>() += total->infinities();
   *zeros_->data_ptr<std::int64_t>() += total->zeros;
-  elements_ += detail::kernels_of(pass).memory()->numel;
+  elements_ += detail::kernels_of(pass).numel();
   intake_.count_rows(*rows);
   return true;
 }

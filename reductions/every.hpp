@@ -60,6 +60,8 @@ class Every {
   std::string describe() const {
     return "Every(" + std::to_string(n_) + ", " + detail::describe(*reduction_) + ")";
   }
+  /// The names that the reduction looks up.
+  std::vector<std::string> companions() const { return detail::companions(*reduction_); }
   /// Available if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Every fresh() const {

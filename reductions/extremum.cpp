@@ -90,7 +90,7 @@ void Extremum::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
 bool Extremum::fold_small(const Pass& pass) {
   const auto which = kind_ == Kind::min   ? detail::Extreme::min
                      : kind_ == Kind::max ? detail::Extreme::max
@@ -106,17 +106,24 @@ bool Extremum::fold_small(const Pass& pass) {
     intake_.count_rows(lines->rows);
     return true;
   }
-  const detail::Memory* const all = intake_.whole(pass);
-  if (all == nullptr || !is_state(all->type)) return false;
-  if (c10::isFloatingType(all->type)) {
+  const auto type = detail::kernels_of(pass).type();
+  const auto rows = intake_.fitting_rows(pass);
+  if (!rows || !is_state(type)) return false;
+  if (c10::isFloatingType(type)) {
     const auto kept = detail::kernels_of(pass).answer(intake_.folding());
     if (kept.empty()) return false;
-    detail::take_extreme(of(kept[0]), all->type, which, value_->data_ptr());
+    auto* state = static_cast<char*>(value_->data_ptr());
+    for (const Summary& one : kept) {
+      detail::take_extreme(of(one), type, which, state);
+      state += value_->element_size();
+    }
   } else {
+    const detail::Memory* const all = intake_.whole(pass);
+    if (all == nullptr) return false;
     detail::take_extreme(detail::extreme_integer(*all, which), value_->scalar_type(), which,
                          value_->data_ptr());
   }
-  intake_.count_rows(all->numel);
+  intake_.count_rows(*rows);
   return true;
 }
 

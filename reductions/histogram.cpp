@@ -123,10 +123,10 @@ void Histogram::start(const detail::Rows& rows) {
 }
 
 /// A small sample that is like those before, so that no more is to be checked.
-std::optional<detail::Lines> Histogram::known(const Pass& pass) const noexcept {
+std::optional<detail::Lines> Histogram::known(const Pass& pass) const {
   if (!slots_ || edges_ == nullptr) return std::nullopt;
   if (const auto* const all = intake_.whole(pass)) return detail::Lines{all->type, all->data, 1, all->numel};
-  return intake_.lines(pass);
+  return intake_.adjacent_lines(pass);
 }
 
 /// Counts with the kernels if they support the sample.

@@ -89,7 +89,7 @@ class TORCHTAP_API Histogram : public Reduction {
   void find_edges();
   void set_edges(std::vector<double> edges);
   at::Tensor column(std::int64_t slot) const;
-  std::optional<detail::Lines> known(const Pass& pass) const noexcept;
+  std::optional<detail::Lines> known(const Pass& pass) const;
   void start(const detail::Rows& rows);
   bool count_plain(const Pass& pass);
   bool count_lines(const Pass& pass, const detail::Lines& lines);

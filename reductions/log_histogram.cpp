@@ -78,8 +78,8 @@ void LogHistogram::fold(const Pass& pass) {
 
 /// A small sample like those before, without ATen. False if it is none.
 bool LogHistogram::fold_small(const Pass& pass) {
-  if (!table_ || !detail::has_bits(pass.sample().scalar_type())) return false;
-  if (const auto lines = intake_.lines(pass)) {
+  if (!table_ || !detail::has_bits(detail::kernels_of(pass).type())) return false;
+  if (const auto lines = intake_.adjacent_lines(pass)) {
     table_.add(lines->type, lines->data, {1, 1, lines->rows, lines->numel});
     intake_.count_rows(lines->rows);
     return true;

@@ -39,6 +39,8 @@ class Map {
   R inner() && { return std::move(*reduction_); }
   /// "Map(Mean)".
   std::string describe() const { return "Map(" + detail::describe(*reduction_) + ")"; }
+  /// The names that the reduction looks up.
+  std::vector<std::string> companions() const { return detail::companions(*reduction_); }
   /// Available if the reduction has it.
   template <class T = void, class = std::enable_if_t<detail::all_fresh_v<R>, T>>
   Map fresh() const {

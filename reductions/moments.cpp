@@ -101,7 +101,7 @@ void Moments::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
 bool Moments::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     if (mean_->is_complex()) return false;
@@ -118,12 +118,11 @@ bool Moments::fold_small(const Pass& pass) {
     intake_.count_rows(lines->rows);
     return true;
   }
-  const detail::Memory* const all = intake_.whole(pass);
-  const auto kept =
-      all == nullptr ? c10::ArrayRef<Summary>() : detail::kernels_of(pass).answer(intake_.folding());
+  const auto rows = intake_.fitting_rows(pass);
+  const auto kept = rows ? detail::kernels_of(pass).answer(intake_.folding()) : c10::ArrayRef<Summary>();
   if (kept.empty() || mean_->is_complex()) return false;
   take(kept);
-  intake_.count_rows(all->numel);
+  intake_.count_rows(*rows);
   return true;
 }
 

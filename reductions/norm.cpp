@@ -66,30 +66,34 @@ void Norm::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
 bool Norm::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     lines->each([&](const detail::Memory& row) { detail::add_power(row, p_, sum_->data_ptr<double>()); });
     intake_.count_rows(lines->rows);
     return true;
   }
-  const detail::Memory* const all = intake_.whole(pass);
-  if (all == nullptr) return false;
-  double part = 0.0;
+  const auto rows = intake_.fitting_rows(pass);
+  if (!rows) return false;
+  double* sum = sum_->data_ptr<double>();
   if (asks()) {
     const auto kept = detail::kernels_of(pass).answer(intake_.folding());
     if (kept.empty()) return false;
-    part = of(kept[0]);
+    for (const Summary& one : kept) {
+      const double part = of(one);
+      if (!std::isinf(p_)) {
+        *sum += part;
+      } else if (part > *sum || std::isnan(part)) {
+        *sum = part;
+      }
+      ++sum;
+    }
   } else {
-    part = detail::sum_of_powers(*all, p_);
+    const detail::Memory* const all = intake_.whole(pass);
+    if (all == nullptr) return false;
+    *sum += detail::sum_of_powers(*all, p_);
   }
-  double& sum = *sum_->data_ptr<double>();
-  if (!std::isinf(p_)) {
-    sum += part;
-  } else if (part > sum || std::isnan(part)) {
-    sum = part;
-  }
-  intake_.count_rows(all->numel);
+  intake_.count_rows(*rows);
   return true;
 }
 

@@ -18,9 +18,12 @@ class Over {
  public:
   static_assert(core::detail::checked_reduction<R>());
 
-  /// Applies `reduction` to the rows of each sample along `dims`.
+  /// Applies `reduction` to the rows of each sample along `dims`. Throws `c10::ValueError` if it needs names
+  /// of a `core::Context`.
   Over(std::vector<std::int64_t> dims, R reduction)
-      : dims_(std::move(dims)), reduction_(std::move(reduction)) {}
+      : dims_(std::move(dims)), reduction_(std::move(reduction)) {
+    detail::expect_no_companions("over", *reduction_);
+  }
 
   /// Throws `c10::ValueError` if the sample lacks a dimension, and whatever the reduction throws, leaving the
   /// state unchanged.

@@ -1,57 +1,108 @@
-#include <sstream>
 #include <utility>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
+#include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
+#include <torchtap/reductions/detail/expression.hpp>
+#include <torchtap/reductions/every.hpp>
+#include <torchtap/reductions/where.hpp>
+#include <torchtap/reductions/window.hpp>
 
 namespace torchtap::reductions {
 namespace {
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  if (!text.empty() && text.back() == separator) parts.emplace_back();
-  return parts;
-}
+using detail::Expression;
 
-/// "histogram" of "histogram:BINS[:LOW:HIGH]".
+/// "histogram" of "histogram:BINS[:LOW:HIGH]", "by" of "by(NAME[:N], …)".
 std::string word_of(const std::string& usage) {
-  return usage.substr(0, usage.find_first_of(":["));
+  return usage.substr(0, usage.find_first_of(":[("));
 }
 
-Any parse_one(const std::string& text, const ParseOptions& options) {
-  detail::Arguments given = split(text, ':');
-  const std::string word = given.empty() ? "" : given.front();
+/// A word that applies reductions to parts of the stream: `make(first, inner)`, of its first part and the
+/// others.
+struct Applying {
+  const char* usage;
+  std::size_t most;  // arguments of the first part
+  Any (*make)(const Expression& first, Any inner);
+};
+
+const std::vector<Applying>& all_applying() {
+  static const std::vector<Applying> all{
+      {"by(NAME[:N], REDUCTION, …)", 1,
+       [](const Expression& first, Any inner) {
+         auto options = ByOptions(first.word);
+         if (!first.arguments.empty())
+           options = ByOptions(first.word, detail::whole_number(first.arguments.front()));
+         return Any(By(std::move(options), std::move(inner)));
+       }},
+      {"where(NAME, REDUCTION, …)", 0,
+       [](const Expression& first, Any inner) { return Any(Where(first.word, std::move(inner))); }},
+      {"every(N, REDUCTION, …)", 0,
+       [](const Expression& first, Any inner) {
+         return Any(Every<Any>(detail::whole_number(first.word), std::move(inner)));
+       }},
+      {"window(N, REDUCTION, …)", 0,
+       [](const Expression& first, Any inner) {
+         return Any(Window<Any>(detail::whole_number(first.word), std::move(inner)));
+       }},
+  };
+  return all;
+}
+
+/// `make()`, whose errors say which part of the text is wrong.
+template <class Make>
+Any explained(const std::string& text, const std::string& usage, const Make& make) {
+  try {
+    return make();
+  } catch (c10::Error& error) {
+    TORCH_CHECK_VALUE(false, "reductions::parse: \"", text, "\": ", error.msg(), "; expected ", usage, ".");
+  }
+}
+
+Any make(const std::vector<Expression>& expressions, const ParseOptions& options);
+
+Any make(const Expression& expression, const ParseOptions& options) {
+  const std::string text = expression.text();
   std::string usages;
   for (const auto& one : detail::all_named()) {
     usages += (usages.empty() ? "" : " ") + one.entry.usage;
-    if (word_of(one.entry.usage) != word) continue;
-    given.erase(given.begin());
+    if (word_of(one.entry.usage) != expression.word) continue;
+    const auto& given = expression.arguments;
+    TORCH_CHECK_VALUE(expression.parts.empty(), "reductions::parse: \"", text,
+                      "\" has parentheses; expected ", one.entry.usage, ".");
     TORCH_CHECK_VALUE(given.size() >= one.least && given.size() <= one.most, "reductions::parse: \"", text,
                       "\" has ", given.size(), " arguments; expected ", one.entry.usage, ".");
-    try {
-      return one.make(given, options);
-    } catch (c10::Error& error) {
-      TORCH_CHECK_VALUE(false, "reductions::parse: \"", text, "\": ", error.msg(), "; expected ",
-                        one.entry.usage, ".");
-    }
+    return explained(text, one.entry.usage, [&] { return one.make(given, options); });
   }
-  TORCH_CHECK_VALUE(false, "reductions::parse: \"", word, "\" is not a reduction; expected one or more of ",
-                    usages, ", separated by commas.");
+  for (const auto& one : all_applying()) {
+    usages += std::string(" ") + one.usage;
+    if (word_of(one.usage) != expression.word) continue;
+    const auto& parts = expression.parts;
+    const bool fits = expression.arguments.empty() && parts.size() > 1 && !parts.front().word.empty() &&
+                      parts.front().parts.empty() && parts.front().arguments.size() <= one.most;
+    TORCH_CHECK_VALUE(fits, "reductions::parse: \"", text, "\" is not complete; expected ", one.usage, ".");
+    Any inner = make(std::vector<Expression>(parts.begin() + 1, parts.end()), options);
+    return explained(text, one.usage, [&] { return one.make(parts.front(), std::move(inner)); });
+  }
+  TORCH_CHECK_VALUE(false, "reductions::parse: \"", expression.word,
+                    "\" is not a reduction; expected one or more of ", usages, ", separated by commas.");
+}
+
+Any make(const std::vector<Expression>& expressions, const ParseOptions& options) {
+  std::vector<Any> members;
+  for (const auto& one : expressions) members.push_back(make(one, options));
+  if (members.size() == 1) return std::move(members.front());
+  return AnySeries(std::move(members));
 }
 
 }  // namespace
 
 Any parse(const std::string& text, const ParseOptions& options) {
-  std::vector<Any> members;
-  for (const auto& part : split(text, ',')) members.push_back(parse_one(part, options));
-  TORCH_CHECK_VALUE(!members.empty(),
+  TORCH_CHECK_VALUE(!text.empty(),
                     "reductions::parse: no reduction was named; expected one or more, such as ",
                     "\"mean,histogram:64\".");
-  if (members.size() == 1) return std::move(members.front());
-  return AnySeries(std::move(members));
+  return make(detail::read_expressions("reductions::parse", text), options);
 }
 
 std::vector<CatalogueEntry> catalogue() {

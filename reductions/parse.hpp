@@ -17,7 +17,9 @@ class TORCHTAP_API ParseOptions : public RowOptions<ParseOptions> {};
 /// The reductions that `text` names: `parse("moments")`, `parse("mean,histogram:64:-4:4")`.
 ///
 /// Names are separated by commas; arguments follow after colons, as `catalogue` lists them. Several
-/// reductions become an `AnySeries`. Throws `c10::ValueError` that names the part that is wrong and what was
+/// reductions become an `AnySeries`. Words apply reductions to parts of the stream:
+/// `parse("by(labels:10, moments, count)")`, `where(NAME, …)`, `every(N, …)`, `window(N, …)`; `options` are
+/// those of the reductions inside. Throws `c10::ValueError` that names the part that is wrong and what was
 /// expected.
 TORCHTAP_API Any parse(const std::string& text, const ParseOptions& options = {});
 

@@ -44,8 +44,12 @@ class TORCHTAP_API SharesPass : public core::detail::PassMember {
 class TORCHTAP_API Pass : private detail::KernelPass {
  public:
   explicit Pass(const at::Tensor& sample) : KernelPass(sample) {}
+  /// Of some rows, ascending and at least one, of the sample of another pass, which is contiguous and on the
+  /// CPU: as of the sample `whole.sample().index_select(0, rows)`, but rows are read where they lie where
+  /// that is faster. Both must outlive the pass.
+  Pass(const Pass& whole, c10::ArrayRef<std::int64_t> rows) : KernelPass(whole, rows) {}
 
-  /// The sample itself.
+  /// The sample itself; chosen rows are copied when they are first asked for.
   using KernelPass::sample;
 
   /// The three steps of an update, for each member in turn: all ask, all are checked, all fold.

@@ -27,7 +27,7 @@ void Reduction::ask_rows(Pass& pass, Needs needs) const {
 }
 
 void Reduction::check_sample(const Pass& pass) const {
-  if (intake_.knows(pass)) return;
+  if (intake_.fitting_rows(pass)) return;
   const base::RecordingMode quiet;
   (void)intake_.open(pass);
 }

@@ -5,6 +5,7 @@
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/any_series.hpp>
+#include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
 #include <torchtap/reductions/ema.hpp>
@@ -28,4 +29,5 @@
 #include <torchtap/reductions/series.hpp>
 #include <torchtap/reductions/sum.hpp>
 #include <torchtap/reductions/topk.hpp>
+#include <torchtap/reductions/where.hpp>
 #include <torchtap/reductions/window.hpp>

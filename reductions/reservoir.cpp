@@ -38,9 +38,9 @@ Reservoir::Reservoir(ReservoirOptions options)
 
 /// A small sample like those before, once all places are filled: most often it costs one random number. False
 /// if it is none.
-bool Reservoir::fold_small(const Pass& pass) noexcept {
+bool Reservoir::fold_small(const Pass& pass) {
   if (count() < k_) return false;
-  auto rows = intake_.lines(pass);
+  auto rows = intake_.adjacent_lines(pass);
   if (!rows) {
     const detail::Memory* const all = intake_.whole(pass);
     if (all == nullptr) return false;

@@ -51,7 +51,7 @@ class TORCHTAP_API Reservoir : public Reduction {
  private:
   friend class cereal::access;
   void fold(const Pass& pass) override;
-  bool fold_small(const Pass& pass) noexcept override;
+  bool fold_small(const Pass& pass) override;
   template <class Archive>
   void serialize(Archive& archive) {
     core::state_version(archive, intake_.name(), 1);

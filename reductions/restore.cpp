@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <sstream>
@@ -8,10 +7,13 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
+#include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
+#include <torchtap/reductions/detail/expression.hpp>
 #include <torchtap/reductions/every.hpp>
 #include <torchtap/reductions/over.hpp>
 #include <torchtap/reductions/restore.hpp>
+#include <torchtap/reductions/where.hpp>
 #include <torchtap/reductions/window.hpp>
 
 namespace torchtap::reductions {
@@ -19,11 +21,17 @@ namespace {
 
 using Combine = std::function<Any(std::vector<Any> parts)>;
 
+[[noreturn]] void bad_recipe(const std::string& text) {
+  TORCH_CHECK_VALUE(false, "reductions::restore: \"", text, "\" is not a recipe of torchtap's reductions.");
+}
+
 /// The combinators by name. Numbers are placeholders; the configuration is read with the state.
 const Combine* combinator(const std::string& name) {
   static const std::map<std::string, Combine> all{
       {"Series", [](auto parts) { return Any(AnySeries(std::move(parts))); }},
       {"Every", [](auto parts) { return Any(Every<Any>(1, std::move(parts.at(0)))); }},
+      {"By", [](auto parts) { return Any(By(ByOptions(""), std::move(parts.at(0)))); }},
+      {"Where", [](auto parts) { return Any(Where("", std::move(parts.at(0)))); }},
       {"Over", [](auto parts) { return Any(Over<Any>({}, std::move(parts.at(0)))); }},
       {"Window", [](auto parts) { return Any(Window<Any>(1, std::move(parts.at(0)))); }},
   };
@@ -31,60 +39,31 @@ const Combine* combinator(const std::string& name) {
   return found == all.end() ? nullptr : &found->second;
 }
 
-/// `recipe := name | name "(" recipe { ", " recipe } ")"`.
-class Parser {
- public:
-  explicit Parser(const std::string& text) : text_(text) {}
-
-  Any parse() {
-    Any whole = one(0);
-    if (at_ != text_.size()) bad();
-    return whole;
-  }
-
- private:
-  static constexpr int kDeepest = 32;
-
-  [[noreturn]] void bad() const {
-    TORCH_CHECK_VALUE(false, "reductions::restore: \"", text_,
-                      "\" is not a recipe of torchtap's reductions.");
-  }
-  bool take(const char* token) {
-    const std::string expected = token;
-    if (text_.compare(at_, expected.size(), expected) != 0) return false;
-    at_ += expected.size();
-    return true;
-  }
-  Any one(int depth) {
-    if (depth > kDeepest) bad();
-    const auto end = std::min(text_.find_first_of("(), ", at_), text_.size());
-    const std::string name = text_.substr(at_, end - at_);
-    at_ = end;
+Any of_recipe(const detail::Expression& recipe) {
+  if (const Combine* const combine = combinator(recipe.word)) {
+    if (recipe.parts.empty() || (recipe.parts.size() > 1 && recipe.word != "Series"))
+      bad_recipe(recipe.text());
     std::vector<Any> parts;
-    if (take("(")) {
-      do {
-        parts.push_back(one(depth + 1));
-      } while (take(", "));
-      if (!take(")")) bad();
-    }
-    if (const Combine* const combine = combinator(name)) {
-      if (parts.empty() || (parts.size() > 1 && name != "Series")) bad();
-      return (*combine)(std::move(parts));
-    }
-    for (const auto& known : detail::all_named()) {
-      if (known.entry.name == name && parts.empty()) return known.blank();
-    }
-    bad();
+    for (const auto& part : recipe.parts) parts.push_back(of_recipe(part));
+    return (*combine)(std::move(parts));
   }
+  for (const auto& known : detail::all_named()) {
+    if (known.entry.name == recipe.word && recipe.parts.empty()) return known.blank();
+  }
+  bad_recipe(recipe.text());
+}
 
-  const std::string& text_;
-  std::size_t at_ = 0;
-};
+/// `recipe := name | name "(" recipe { ", " recipe } ")"`.
+Any of_recipe(const std::string& text) {
+  const auto recipe = detail::read_expressions("reductions::restore", text);
+  if (recipe.size() != 1 || recipe.front().text() != text) bad_recipe(text);
+  return of_recipe(recipe.front());
+}
 
 }  // namespace
 
 Any restore(const core::SavedSink& saved) {
-  Any reduction = Parser(saved.recipe).parse();
+  Any reduction = of_recipe(saved.recipe);
   std::istringstream stream(saved.bytes);
   const auto damaged = [&](const std::string& why) {
     TORCH_CHECK_VALUE(false, "reductions::restore: the state of ", saved.recipe, " is damaged: ", why);

@@ -1,5 +1,7 @@
 #include <ATen/Functions.h>
 
+#include <type_traits>
+
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/mean.hpp>
@@ -46,7 +48,7 @@ void Total::fold(const Pass& pass) {
   intake_.commit(rows);
 }
 
-/// A small sample like those before, without ATen. False if it is none.
+/// A sample like those before, if it is small or was summarised, without ATen. False if it is none.
 bool Total::fold_small(const Pass& pass) {
   if (const auto lines = intake_.lines(pass)) {
     const auto dtype = sum_->scalar_type();
@@ -56,27 +58,30 @@ bool Total::fold_small(const Pass& pass) {
     if (added) intake_.count_rows(lines->rows);
     return added;
   }
-  const detail::Memory* const all = intake_.whole(pass);
-  if (all == nullptr) return false;
-  const auto kept = detail::kernels_of(pass).answer(intake_.folding());
-  void* const sum = sum_->data_ptr();
-  switch (sum_->scalar_type()) {
-    case at::kLong:
-      *static_cast<std::int64_t*>(sum) += detail::sum_integers(*all);
-      break;
-    case at::kFloat:
-      if (kept.empty()) return false;
-      *static_cast<float*>(sum) =
-          static_cast<float>(*static_cast<float*>(sum) + kept[0].with_non_finite(kept[0].sum));
-      break;
-    case at::kDouble:
-      if (kept.empty()) return false;
-      *static_cast<double*>(sum) += kept[0].with_non_finite(kept[0].sum);
-      break;
-    default:
-      return false;
+  const auto rows = intake_.fitting_rows(pass);
+  if (!rows) return false;
+  const auto type = sum_->scalar_type();
+  if (type == at::kLong) {
+    const detail::Memory* const all = intake_.whole(pass);
+    if (all == nullptr) return false;
+    *sum_->data_ptr<std::int64_t>() += detail::sum_integers(*all);
+  } else {
+    const auto kept = detail::kernels_of(pass).answer(intake_.folding());
+    if (kept.empty() || (type != at::kFloat && type != at::kDouble)) return false;
+    const auto add = [&](auto* sum) {
+      using T = std::remove_pointer_t<decltype(sum)>;
+      for (const Summary& one : kept) {
+        *sum = static_cast<T>(*sum + one.with_non_finite(one.sum));
+        ++sum;
+      }
+    };
+    if (type == at::kFloat) {
+      add(sum_->data_ptr<float>());
+    } else {
+      add(sum_->data_ptr<double>());
+    }
   }
-  intake_.count_rows(all->numel);
+  intake_.count_rows(*rows);
   return true;
 }
 

@@ -19,11 +19,13 @@ class Window {
  public:
   static_assert(core::detail::checked_reduction<R>());
 
-  /// Throws `c10::ValueError` unless n is positive and `reduction` has no samples.
+  /// Throws `c10::ValueError` unless n is positive and `reduction` has no samples and needs no names of a
+  /// `core::Context`.
   Window(std::int64_t n, R reduction) : n_(n), empty_(std::move(reduction)) {
     TORCH_CHECK_VALUE(n_ > 0, "window: expected a positive number of samples, got ", n_, ".");
     TORCH_CHECK_VALUE(empty_->count() == 0, "window: expected a reduction without samples, got ",
                       detail::describe(*empty_), " with ", empty_->count(), "; pass a new one.");
+    detail::expect_no_companions("window", *empty_);
   }
 
   /// Throws whatever the reduction throws on this sample after the previous one, leaving the state unchanged.

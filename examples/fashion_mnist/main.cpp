@@ -13,11 +13,12 @@
 #include <iomanip>
 #include <iostream>
 #include <numeric>
-#include <optional>
 #include <sstream>
 #include <stdexcept>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/recorders/recorder.hpp>
+#include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/histogram.hpp>
 #include <torchtap/reductions/last.hpp>
@@ -48,27 +49,28 @@ const char* const kHidden = "relu3";  // the layer whose mean activation is reco
 
 /// All recorders of the classifier. Created before training, read after testing.
 struct Recorders {
-  /// The class under test; nothing while training.
-  std::optional<int> tested;
+  /// Whether images are tested; false while training.
+  bool tested = false;
 
   /// The inputs of each Linear, summed over all test images: [1568] and [64].
-  recorders::ForwardPre linear_inputs{recorders::Options()
-                                          .condition([this] { return tested.has_value(); })
-                                          .reduction(Sum(SumOptions().over({0})))};
+  recorders::ForwardPre linear_inputs{
+      recorders::Options().condition([this] { return tested; }).reduction(Sum(SumOptions().over({0})))};
   /// The distribution of each ReLU's activations over images, channels and pixels. The histogram finds its
   /// range itself.
   recorders::ForwardOutput relus{recorders::Options()
-                                     .condition([this] { return tested.has_value(); })
+                                     .condition([this] { return tested; })
                                      .reduction(Series(Moments(MomentsOptions().over_all(true)),
                                                        Histogram(HistogramOptions(64).over_all(true))))};
   /// The outputs of every module, for the table. The last row is kept for its shape.
   recorders::ForwardOutput outputs{
       recorders::Options()
-          .condition([this] { return tested.has_value(); })
+          .condition([this] { return tested; })
           .reduction(Series(Moments(MomentsOptions().over_all(true)), Min(MinOptions().over_all(true)),
                             Max(MaxOptions().over_all(true)), Count(), Last(LastOptions().over({0}))))};
-  /// One recorder per class: the mean activation of one hidden layer over the images of that class.
-  std::vector<recorders::ForwardOutput> class_means;
+  /// The mean activation of one hidden layer over the images of each class: [10, 64].
+  recorders::ForwardOutput class_means{recorders::Options()
+                                           .condition([this] { return tested; })
+                                           .reduction(by("labels", 10, Mean(MeanOptions().over({0}))))};
   /// The norm of the gradient at each layer's output: one number per training step, all of them kept.
   recorders::BackwardOutput gradients{
       recorders::Options().transform([](const at::Tensor& gradient) { return gradient.norm(); })};
@@ -78,12 +80,7 @@ struct Recorders {
     relus.attach(classifier, selectors::types<torch::nn::ReLU>());
     outputs.attach(classifier, selectors::leaves());
     gradients.attach(classifier, selectors::types<torch::nn::Conv2d, torch::nn::Linear>());
-    for (int label = 0; label < 10; ++label) {
-      class_means.emplace_back(recorders::Options()
-                                   .condition([this, label] { return tested == label; })
-                                   .reduction(Mean(MeanOptions().over({0}))));
-      class_means.back().attach(classifier, selectors::names(kHidden));
-    }
+    class_means.attach(classifier, selectors::names(kHidden));
   }
   Recorders(const Recorders&) = delete;  // the conditions capture `tested`
   Recorders& operator=(const Recorders&) = delete;
@@ -93,7 +90,7 @@ struct Recorders {
     ranks::merge(linear_inputs);
     ranks::merge(relus);
     ranks::merge(outputs);
-    for (auto& mean : class_means) ranks::merge(mean);
+    ranks::merge(class_means);
   }
 
   void save(const std::filesystem::path& folder) const {
@@ -102,9 +99,7 @@ struct Recorders {
     relus.save(folder / "relus", options);
     outputs.save(folder / "outputs", options);
     gradients.save(folder / "gradients", options);
-    for (std::size_t label = 0; label < class_means.size(); ++label) {
-      class_means[label].save(folder / "class_means" / std::to_string(label), options);
-    }
+    class_means.save(folder / "class_means", options);
   }
 };
 
@@ -117,26 +112,21 @@ core::Value parameters_of(const torch::nn::Sequential& classifier) {
   return parameters;
 }
 
-/// Tests class by class, so that a recorder can record a single class. Returns the number of correct
-/// predictions of this rank.
-std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, std::optional<int>& tested) {
+/// Returns the number of correct predictions of this rank.
+std::int64_t test(torch::nn::Sequential& classifier, const Dataset& data, bool& tested) {
   const torch::NoGradGuard no_grad;
   Progress progress;
   std::int64_t right = 0;
-  int next = 0;  // each rank takes every size()-th batch
+  const auto images = data.images.split(kTestBatch), labels = data.labels.split(kTestBatch);
+  const auto batches = static_cast<std::int64_t>(images.size());
   classifier->eval();
-  for (int label = 0; label < 10; ++label) {
-    tested = label;
-    const at::Tensor images = data.images.index_select(0, data.labels.eq(label).nonzero().flatten());
-    if (images.size(0) > 0) {  // with few test images, this class may have none
-      for (const auto& batch : images.split(kTestBatch)) {
-        if (next++ % ranks::size() != ranks::rank()) continue;
-        right += classifier->forward(batch).argmax(1).eq(label).sum().item<std::int64_t>();
-      }
-    }
-    progress.show(label, 10, c10::str("testing   class ", label, " (", kClasses[label], ")"));
+  tested = true;
+  for (std::int64_t i = ranks::rank(); i < batches; i += ranks::size()) {
+    const core::Context named("labels", labels[i]);  // for class_means
+    right += classifier->forward(images[i]).argmax(1).eq(labels[i]).sum().item<std::int64_t>();
+    progress.show(i, batches, c10::str("testing   batch ", i + 1, " of ", batches));
   }
-  tested.reset();
+  tested = false;
   return right;
 }
 
@@ -187,13 +177,15 @@ void print_table(Recorders& recorded) {
 }
 
 /// The mean activations, with the units grouped by the class that excites them most.
-figure::Heatmap heatmap_of(const std::vector<recorders::ForwardOutput>& class_means) {
+figure::Heatmap heatmap_of(const recorders::Subrecorder& class_means) {
   figure::Heatmap map;
   std::vector<std::vector<double>> means;
-  for (std::size_t label = 0; label < class_means.size(); ++label) {
-    if (class_means[label].samples() == 0) continue;
+  const at::Tensor value = class_means.tensor("value"), count = class_means.tensor("labels.count");
+  for (std::size_t label = 0; label < kClasses.size(); ++label) {
+    const auto row = static_cast<std::int64_t>(label);
+    if (count[row].item<std::int64_t>() == 0) continue;  // with few test images
     map.row_labels.push_back(kClasses[label]);
-    means.push_back(numbers(class_means[label][0].tensor()));
+    means.push_back(numbers(value[row]));
   }
   const auto units = static_cast<int>(means.at(0).size());
   std::vector<std::pair<std::pair<std::size_t, double>, int>> order;  // class, activation; unit
@@ -233,7 +225,7 @@ figure::Page page_of(Recorders& recorded, const Arguments& arguments, double acc
       c10::str("trained with ", arguments.samples, " images × ", arguments.epochs,
                arguments.epochs == 1 ? " epoch" : " epochs", " in batches of ", arguments.batch, ", seed ",
                arguments.seed, "; tested with ", arguments.test, " images: ", percent(accuracy), " right");
-  page.means = heatmap_of(recorded.class_means);
+  page.means = heatmap_of(recorded.class_means[0]);
 
   page.histograms_title = "Nonzero activations of the ReLUs";
   page.histograms_x = "activation";

@@ -11,6 +11,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
+#include <torchtap/core/context.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
@@ -95,9 +96,11 @@ struct GradientHooks {
     std::int64_t call_index;
   };
   std::vector<One> hooks;
-  std::int64_t slot;
+  std::int64_t slot = 0;
+  std::shared_ptr<const core::Context::Names> names = core::Context::here();  // of the forward
 
   void fire(at::Tensor& gradient) const {
+    const core::Context of_forward(names);
     for (const auto& one : hooks) {
       const auto hook = one.hook.lock();
       if (hook == nullptr || !hook->active.load()) continue;
@@ -259,7 +262,8 @@ class InplaceHook final : public torch::autograd::FunctionPostHook {
 
 GradientHooks select(const Plan& plan, std::size_t begin, std::size_t end,
                      c10::ArrayRef<std::int64_t> indices, std::int64_t slot) {
-  GradientHooks selected{{}, slot};
+  GradientHooks selected;
+  selected.slot = slot;
   for (std::size_t i = begin; i < end; ++i) selected.hooks.push_back({plan.hooks[i], indices[i]});
   return selected;
 }

@@ -33,13 +33,6 @@ double number(const std::string& argument) {
   return value;
 }
 
-std::int64_t whole_number(const std::string& argument) {
-  const double value = number(argument);
-  TORCH_CHECK_VALUE(value == static_cast<double>(static_cast<std::int64_t>(value)), "\"", argument,
-                    "\" is not a whole number");
-  return static_cast<std::int64_t>(value);
-}
-
 /// `R`, whose options `make(arguments)` returns.
 template <class R, class Make>
 Named named(const char* name, const char* usage, const char* summary, std::size_t least, std::size_t most,
@@ -69,6 +62,13 @@ HistogramOptions histogram(const Arguments& given) {
 }
 
 }  // namespace
+
+std::int64_t whole_number(const std::string& argument) {
+  const double value = number(argument);
+  TORCH_CHECK_VALUE(value == static_cast<double>(static_cast<std::int64_t>(value)), "\"", argument,
+                    "\" is not a whole number");
+  return static_cast<std::int64_t>(value);
+}
 
 const std::vector<Named>& all_named() {
   static const std::vector<Named> all{

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,5 +21,8 @@ struct Named {
 };
 
 const std::vector<Named>& all_named();
+
+/// The number that an argument is. Throws `c10::ValueError` if it is none.
+std::int64_t whole_number(const std::string& argument);
 
 }  // namespace torchtap::reductions::detail

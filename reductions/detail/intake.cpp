@@ -184,65 +184,85 @@ Rows Intake::open(const Pass& pass) const {
   return rows;
 }
 
-const Memory* Intake::whole(const Pass& pass) const noexcept {
-  const Memory* const memory = kernels_of(pass).memory();
-  const bool as_before = memory != nullptr && folding_.over_all && shaped_ && memory->type == dtype_ &&
-                         device_.is_cpu() && folding_.non_finite == NonFinite::propagate;
-  return as_before ? memory : nullptr;
+const Memory* Intake::whole(const Pass& pass) const {
+  return folding_.over_all && !any_shape_ && fitting_rows(pass) ? kernels_of(pass).memory() : nullptr;
 }
 
-std::optional<Lines> Intake::lines(const Pass& pass) const noexcept {
-  constexpr std::int64_t kShort = 16;  // elements: below, many rows are read faster as columns
-  const Memory* const memory = kernels_of(pass).memory();
-  if (memory == nullptr || folding_.over_all || !shaped_ || memory->type != dtype_ || !device_.is_cpu() ||
-      folding_.non_finite != NonFinite::propagate || any_shape_)
+/// How the rows of a sample lie that is as those before.
+struct Intake::Form {
+  std::int64_t rows = 1, numel = 1;  // of each row
+  bool split = false;                // a row is not one piece of memory
+};
+
+std::optional<Intake::Form> Intake::form(const Pass& pass) const noexcept {
+  const KernelPass& kernels = kernels_of(pass);
+  if (!shaped_ || kernels.type() != dtype_ || !device_.is_cpu() ||
+      folding_.non_finite != NonFinite::propagate)
     return std::nullopt;
-  const auto sizes = pass.sample().sizes();
-  if (folding_.over.empty()) {
-    if (sizes != at::IntArrayRef(kept_)) return std::nullopt;
-    return Lines{memory->type, memory->data, 1, memory->numel};
+  Form form;
+  if (folding_.over_all) {
+    form.rows = kernels.numel();
+    return form;
   }
+  const auto sizes = kernels.sizes();
   const auto dim = static_cast<std::int64_t>(sizes.size());
-  if (dim > 64 || static_cast<std::size_t>(dim) != kept_.size() + folding_.over.size()) return std::nullopt;
+  if (dim > 64 || (!any_shape_ && sizes.size() != kept_.size() + folding_.over.size())) return std::nullopt;
   std::uint64_t folded = 0;
   for (const std::int64_t over : folding_.over) {
     const std::int64_t i = over < 0 ? over + dim : over;
     if (i < 0 || i >= dim || (folded >> i & 1) != 0) return std::nullopt;
     folded |= std::uint64_t{1} << i;
   }
-  Lines lines{memory->type, memory->data, 1, 1};
   std::size_t kept = 0;
   for (std::int64_t i = 0; i < dim; ++i) {
     const std::int64_t size = sizes[static_cast<std::size_t>(i)];
     if ((folded >> i & 1) == 0) {
-      if (kept_[kept++] != size) return std::nullopt;
-      lines.numel *= size;
+      if (!any_shape_ && kept_[kept++] != size) return std::nullopt;
+      form.numel *= size;
     } else if (size != 1) {
-      if (lines.numel != 1) return std::nullopt;  // a row is not one piece of memory
-      lines.rows *= size;
+      form.split = form.split || form.numel != 1;
+      form.rows *= size;
     }
   }
-  if (lines.rows > 1 && lines.numel < kShort) return std::nullopt;
+  return form;
+}
+
+std::optional<Lines> Intake::lines(const Pass& pass) const {
+  constexpr std::int64_t kShort = 16;  // elements: below, many rows are read faster as columns
+  const KernelPass& kernels = kernels_of(pass);
+  if (!kernels.small() || folding_.over_all || any_shape_) return std::nullopt;
+  const auto form = this->form(pass);
+  if (!form || form->split || (form->rows > 1 && form->numel < kShort)) return std::nullopt;
+  Lines lines{kernels.type(), nullptr, form->rows, form->numel};
+  const Scattered scattered = kernels.scattered();
+  const auto groups = static_cast<std::int64_t>(scattered.rows.size());
+  if (groups != 0 && lines.rows % groups == 0) {
+    lines.data = scattered.data;
+    lines.places = scattered.rows.data();
+    lines.together = lines.rows / groups;
+  } else {
+    lines.data = kernels.memory()->data;
+  }
   return lines;
 }
 
-std::optional<std::int64_t> Intake::rows_of_any(const Pass& pass) const noexcept {
-  const Memory* const memory = kernels_of(pass).memory();
-  if (memory == nullptr || !any_shape_ || !shaped_ || memory->type != dtype_ || !device_.is_cpu() ||
-      folding_.non_finite != NonFinite::propagate)
-    return std::nullopt;
-  if (folding_.over_all) return memory->numel;
-  const auto sizes = pass.sample().sizes();
-  const auto dim = static_cast<std::int64_t>(sizes.size());
-  std::int64_t rows = 1;
-  std::uint64_t folded = 0;
-  for (const std::int64_t over : folding_.over) {
-    const std::int64_t i = over < 0 ? over + dim : over;
-    if (i < 0 || i >= dim || i >= 64 || (folded >> i & 1) != 0) return std::nullopt;
-    folded |= std::uint64_t{1} << i;
-    rows *= sizes[static_cast<std::size_t>(i)];
+std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
+  auto lines = this->lines(pass);
+  if (lines && lines->places != nullptr) {
+    lines->data = kernels_of(pass).memory()->data;
+    lines->places = nullptr;
   }
-  return rows;
+  return lines;
+}
+
+std::optional<std::int64_t> Intake::fitting_rows(const Pass& pass) const noexcept {
+  const auto form = this->form(pass);
+  return form ? std::optional<std::int64_t>(form->rows) : std::nullopt;
+}
+
+bool Intake::knows(const Pass& pass) const {
+  return kernels_of(pass).small() &&
+         (folding_.over_all || any_shape_ ? form(pass).has_value() : lines(pass).has_value());
 }
 
 double Intake::taken_at(std::size_t element) const {

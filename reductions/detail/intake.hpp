@@ -91,11 +91,13 @@ struct TORCHTAP_API Rows {
   at::Tensor filled(double fill) const;
 };
 
-/// The rows of a small sample side by side in memory.
+/// The rows of a small sample in memory.
 struct Lines {
   c10::ScalarType type;
   const char* data;
-  std::int64_t rows, numel;  ///< of each row
+  std::int64_t rows, numel;         ///< of each row
+  const std::int64_t* places = {};  ///< where groups of rows lie; null: all are side by side
+  std::int64_t together = 1;        ///< rows of a group, which are side by side
 
   /// Calls `f(memory)` for each row.
   template <class F>
@@ -118,17 +120,17 @@ class TORCHTAP_API Intake {
   /// The rows of a small sample, if it is as those before: elementwise or with leading dimensions folded, of
   /// the same dtype, and with non-finite elements propagated. Otherwise nothing is returned, and `open` has
   /// to look.
-  std::optional<Lines> lines(const Pass& pass) const noexcept;
+  std::optional<Lines> lines(const Pass& pass) const;
+  /// The same, side by side: chosen rows that are no neighbours are copied.
+  std::optional<Lines> adjacent_lines(const Pass& pass) const;
   /// As `lines`, of all elements folded into one number; null if this does not apply.
-  const Memory* whole(const Pass& pass) const noexcept;
-  /// Number of rows of a small sample of the same dtype as those before, where samples may have any shape;
-  /// otherwise nothing.
-  std::optional<std::int64_t> rows_of_any(const Pass& pass) const noexcept;
-  /// Whether one of the three above applies, so that the sample is known to fit.
-  bool knows(const Pass& pass) const noexcept {
-    return whole(pass) != nullptr || lines(pass) || rows_of_any(pass);
-  }
-  /// Counts the rows of `lines`, or the elements of `whole`.
+  const Memory* whole(const Pass& pass) const;
+  /// Number of rows of a sample on the CPU, if it is of the same dtype and shape as those before, and
+  /// non-finite elements are propagated, so that it is known to fit. Otherwise nothing.
+  std::optional<std::int64_t> fitting_rows(const Pass& pass) const noexcept;
+  /// Whether the sample is small and known to fit.
+  bool knows(const Pass& pass) const;
+  /// Counts the rows of `lines` or `fitting_rows`, or the elements of `whole`.
   void count_rows(std::int64_t rows) noexcept { count_ += rows; }
   /// Counts what `open` returned.
   void commit(const Rows& rows);
@@ -186,7 +188,9 @@ class TORCHTAP_API Intake {
   }
 
  private:
+  struct Form;
   Rows rows(const at::Tensor& sample) const;
+  std::optional<Form> form(const Pass& pass) const noexcept;
   void raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const;
   void restored(std::int32_t dtype, std::int32_t type, std::int32_t index);
 

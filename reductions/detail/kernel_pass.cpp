@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 
@@ -36,14 +37,15 @@ at::Tensor in_order(const at::Tensor& sample, const std::vector<std::int64_t>& o
 
 }  // namespace
 
-KernelPass::KernelPass(const at::Tensor& sample) : sample_(sample) {
+KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
   if (!is_in_memory(sample)) return;
-  const auto type = sample.scalar_type();
-  plain_ = is_plain(type);
-  has_bits_ = has_bits(type);
+  type_ = sample.scalar_type();
+  plain_ = is_plain(type_);
+  has_bits_ = has_bits(type_);
+  numel_ = sample.numel();
   if (sample.is_contiguous()) {
-    small_ = sample.numel() <= kSmall && is_small_type(type);
-    if (small_) memory_ = {type, static_cast<const char*>(sample.data_ptr()), sample.numel()};
+    small_ = numel_ <= kSmall && is_small_type(type_);
+    memory_ = {type_, static_cast<const char*>(sample.data_ptr()), numel_};
     return;
   }
   if (!has_bits_) return;
@@ -65,10 +67,58 @@ KernelPass::KernelPass(const at::Tensor& sample) : sample_(sample) {
   }
 }
 
+KernelPass::KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows)
+    : source_(whole.source_), rows_(rows), sizes_(whole.sizes().begin(), whole.sizes().end()) {
+  const std::int64_t all = sizes_[0], count = static_cast<std::int64_t>(rows.size());
+  sizes_[0] = count;
+  if (whole.memory_.data == nullptr) return;
+  type_ = whole.type_;
+  plain_ = whole.plain_;
+  has_bits_ = whole.has_bits_;
+  const std::int64_t numel = whole.numel_ / all;  // of a row
+  numel_ = count * numel;
+  small_ = numel_ <= kSmall && is_small_type(type_);
+  memory_ = {type_, nullptr, numel_};
+  scattered_ = {whole.memory_.data, rows, numel * static_cast<std::int64_t>(c10::elementSize(type_))};
+  const bool neighbours = rows.back() - rows.front() == count - 1;
+  if (neighbours) memory_.data = scattered_.at(0);
+}
+
+const Memory* KernelPass::memory() const {
+  if (!small_) return nullptr;
+  if (memory_.data == nullptr) (void)sample();
+  return &memory_;
+}
+
+const at::Tensor& KernelPass::gathered() const {
+  if (gathered_.defined()) return gathered_;
+  const base::RecordingMode quiet;
+  if (memory_.data != nullptr) {
+    gathered_ = source_.narrow(0, rows_.front(), sizes_[0]);
+    return gathered_;
+  }
+  gathered_ = at::empty(sizes_, source_.options());
+  auto* const to = static_cast<char*>(gathered_.data_ptr());
+  const std::int64_t bytes = scattered_.bytes;
+  for (std::int64_t row = 0; row < sizes_[0] && bytes != 0; ++row)
+    std::memcpy(to + row * bytes, scattered_.at(row), static_cast<std::size_t>(bytes));
+  memory_.data = to;
+  return gathered_;
+}
+
+void KernelPass::read(Read& read) const {
+  const Scattered scattered = this->scattered();
+  if (scattered.data != nullptr && reads_scattered(read.layout, sizes_[0]))
+    return detail::read({type_, nullptr, numel_, scattered}, read);
+  if (memory_.data == nullptr) memory_.data = static_cast<const char*>(contiguous().data_ptr());
+  detail::read({type_, memory_.data, numel_, {}}, read);
+}
+
 std::optional<Layout> KernelPass::layout(const Folding& folding) const {
   if (!has_bits_ || (folding.over.empty() && !folding.over_all)) return std::nullopt;
-  const std::int64_t dim = sample_.dim();
-  std::vector<char> is_folded(static_cast<std::size_t>(dim), folding.over_all ? 1 : 0);
+  const at::IntArrayRef sizes = this->sizes();
+  const auto dim = static_cast<std::int64_t>(sizes.size());
+  c10::SmallVector<char, 8> is_folded(static_cast<std::size_t>(dim), folding.over_all ? 1 : 0);
   for (const auto over : folding.over) {
     if (over < -dim || over >= dim) return std::nullopt;
     is_folded[static_cast<std::size_t>(over < 0 ? over + dim : over)] = 1;
@@ -79,13 +129,14 @@ std::optional<Layout> KernelPass::layout(const Folding& folding) const {
   std::int64_t last_kept = -1;
   for (std::int64_t position = 0; position < dim; ++position) {
     const std::int64_t i = order_.empty() ? position : order_[static_cast<std::size_t>(position)];
-    if (sample_.size(i) == 1) continue;
+    const std::int64_t size = sizes[static_cast<std::size_t>(i)];
+    if (size == 1) continue;
     const bool kept = is_folded[static_cast<std::size_t>(i)] == 0;
     if (kept && i < last_kept) return std::nullopt;  // the results would be in a different order
     if (kept) last_kept = i;
     while (group < 4 && (group % 2 == 1) != kept) ++group;
     if (group == 4) return std::nullopt;
-    *extents[group] *= sample_.size(i);
+    *extents[group] *= size;
   }
   if (layout.outer * layout.inner == 1) return std::nullopt;  // a single row is elementwise
   if (layout.kept == 1 && layout.columns == 1) {              // a single run
@@ -109,7 +160,7 @@ Read* KernelPass::find(const std::optional<Layout>& layout) const {
 
 /// Whether the folding is of all elements of a small sample.
 bool KernelPass::is_whole(const Folding& folding) const noexcept {
-  return small_ && folding.over_all && memory_.numel != 1;
+  return small_ && folding.over_all && numel_ != 1;
 }
 
 void KernelPass::ask(const Folding& folding, Needs needs) {
@@ -152,7 +203,7 @@ void KernelPass::ask_bits(const Folding& folding, BitBins bins) {
 }
 
 const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, BitBins bins) const {
-  Read* const read = find(layout(folding));
+  Read* const read = reads_.empty() ? nullptr : find(layout(folding));
   if (read == nullptr) return nullptr;
   for (const auto& counting : read->bit_countings) {
     if (counting.bins.mantissa_bits != bins.mantissa_bits) continue;
@@ -162,33 +213,38 @@ const std::vector<SlotCounts>* KernelPass::count_bits(const Folding& folding, Bi
   return nullptr;
 }
 
+/// Whether the total of a small sample comes from what else was asked for, which counts and extrema may.
+bool KernelPass::total_of_reads() const noexcept {
+  return plain_ && whole_asked_ && !whole_needs_.moments && !reads_.empty();
+}
+
 const Summary& KernelPass::whole() const {
-  if (!whole_) whole_ = summarize(memory_, whole_needs_);
+  if (!whole_) whole_ = summarize(*memory(), whole_needs_);
   return *whole_;
 }
 
 const Read& KernelPass::done(Read& read) const {
   if (!read.done) {
-    if (plain_ && &read == &reads_.front() && total_) {
+    if (plain_ && &read == &reads_.front() && (total_ || total_of_reads())) {
       read.summarize = true;
-      read.needs = read.needs | *total_;
+      read.needs = read.needs | (total_ ? *total_ : whole_needs_);
     }
-    detail::read(contiguous(), read);
+    this->read(read);
   }
   return read;
 }
 
 c10::ArrayRef<Summary> KernelPass::answer(const Folding& folding) const {
   if (is_whole(folding)) return whole_asked_ ? c10::ArrayRef<Summary>(whole()) : c10::ArrayRef<Summary>();
-  Read* const read = find(layout(folding));
+  Read* const read = reads_.empty() ? nullptr : find(layout(folding));
   if (read == nullptr || !read->summarize) return {};
   return done(*read).kept;
 }
 
 std::optional<Summary> KernelPass::answer_total() const {
-  if (small_) return whole_asked_ ? std::optional<Summary>(whole()) : std::nullopt;
-  if (!plain_ || !total_) return std::nullopt;
-  if (reads_.empty()) reads_.emplace_back().layout = Layout{1, 1, sample_.numel(), 1};
+  if (small_ && !total_of_reads()) return whole_asked_ ? std::optional<Summary>(whole()) : std::nullopt;
+  if (!plain_ || !(total_ || small_)) return std::nullopt;
+  if (reads_.empty()) reads_.emplace_back().layout = Layout{1, 1, numel_, 1};
   Summary total;
   for (const auto& one : done(reads_.front()).kept) total.merge(one);
   return total;
@@ -197,20 +253,20 @@ std::optional<Summary> KernelPass::answer_total() const {
 Summary KernelPass::total() const {
   if (const auto answer = answer_total()) return *answer;
   TORCH_CHECK_TYPE(
-      sample_.defined() && sample_.layout() == c10::kStrided && !sample_.is_quantized() &&
-          !sample_.is_complex(),
+      source_.defined() && source_.layout() == c10::kStrided && !source_.is_quantized() &&
+          !source_.is_complex(),
       "reductions::Pass::total: expected a strided tensor of real numbers, got ",
-      sample_.defined() ? c10::str(sample_.toString(), " of shape ", sample_.sizes()) : "an undefined one",
+      source_.defined() ? c10::str(source_.toString(), " of shape ", sizes()) : "an undefined one",
       "; convert it first.");
   const base::RecordingMode quiet;
-  const at::Tensor x = sample_.detach().to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor x = sample().detach().to(at::kCPU, at::kDouble).contiguous();
   return summarize({at::kDouble, static_cast<const char*>(x.data_ptr()), x.numel()}, {true, true});
 }
 
 bool KernelPass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at::Tensor& m3,
                               at::Tensor& m4) const {
   if (!plain_) return false;
-  const at::Tensor sample = in_order(sample_, order_, contiguous());
+  const at::Tensor sample = in_order(this->sample(), order_, contiguous());
   const auto type = sample.scalar_type();
   const char* x = static_cast<const char*>(sample.data_ptr());
   const auto item = static_cast<std::int64_t>(sample.element_size());
@@ -225,7 +281,7 @@ bool KernelPass::fold_moments(double count, at::Tensor& mean, at::Tensor& m2, at
 
 bool KernelPass::fold_variance(double count, at::Tensor& mean, at::Tensor& m2) const {
   if (!plain_) return false;
-  const at::Tensor sample = in_order(sample_, order_, contiguous());
+  const at::Tensor sample = in_order(this->sample(), order_, contiguous());
   const auto* const x = static_cast<const char*>(sample.data_ptr());
   const auto item = static_cast<std::int64_t>(sample.element_size());
   double* const to[] = {mean.data_ptr<double>(), m2.data_ptr<double>()};
@@ -252,7 +308,7 @@ bool KernelPass::count_bins(const Folding& folding, const Edges& edges, std::int
   Read own;
   own.layout = *layout;
   own.countings.push_back({edges, {}});
-  detail::read(contiguous(), own);
+  this->read(own);
   return add(own);
 }
 

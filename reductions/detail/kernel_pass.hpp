@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/DimVector.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -34,12 +35,20 @@ struct Memory {
 /// on the shape and are combined in order, so the number of threads does not change the result. Of other
 /// samples, of foldings that they cannot express, and in a build without kernels, only small contiguous CPU
 /// samples have an answer.
+///
+/// A pass over chosen rows reads them where they lie if the kernels can; for all else they are copied side by
+/// side. Pieces depend on the shape alone, so that it makes no difference.
 class TORCHTAP_API KernelPass {
  public:
   KernelPass(const KernelPass&) = delete;
   KernelPass& operator=(const KernelPass&) = delete;
 
-  const at::Tensor& sample() const noexcept { return sample_; }
+  /// The sample. Chosen rows become a tensor here, when it is first asked for.
+  const at::Tensor& sample() const { return rows_.empty() ? source_ : gathered(); }
+  at::IntArrayRef sizes() const noexcept { return rows_.empty() ? source_.sizes() : at::IntArrayRef(sizes_); }
+  std::int64_t numel() const noexcept { return numel_; }
+  /// The dtype of a strided sample on the CPU that has elements; otherwise undefined.
+  c10::ScalarType type() const noexcept { return type_; }
   /// Asks for a summary of all elements.
   void ask_total(Needs needs);
   /// The requested summary of all elements, by operations of ATen if the kernels cannot compute it.
@@ -47,8 +56,12 @@ class TORCHTAP_API KernelPass {
 
   /// Whether the kernels can read the sample, at least elementwise.
   bool plain() const noexcept { return plain_; }
-  /// The sample in memory, if it is small and contiguous; otherwise null.
-  const Memory* memory() const noexcept { return small_ ? &memory_ : nullptr; }
+  /// Whether the sample is small, contiguous and of numbers that loops read.
+  bool small() const noexcept { return small_; }
+  /// A small sample in memory; otherwise null.
+  const Memory* memory() const;
+  /// Where chosen rows lie that are no neighbours; nothing otherwise, or once they were copied.
+  Scattered scattered() const noexcept { return memory_.data == nullptr ? scattered_ : Scattered(); }
   /// Asks for a summary of each kept element. An elementwise folding has none.
   void ask(const Folding& folding, Needs needs);
   /// Asks for counts in bins.
@@ -74,22 +87,33 @@ class TORCHTAP_API KernelPass {
 
  protected:
   explicit KernelPass(const at::Tensor& sample);
+  /// Of ascending rows of a contiguous sample on the CPU.
+  KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows);
   ~KernelPass() = default;
 
  private:
   bool is_whole(const Folding& folding) const noexcept;
+  bool total_of_reads() const noexcept;
   const Summary& whole() const;
-  const at::Tensor& contiguous() const noexcept { return ordered_.defined() ? ordered_ : sample_; }
+  const at::Tensor& gathered() const;
+  const at::Tensor& contiguous() const { return ordered_.defined() ? ordered_ : sample(); }
+  void read(Read& read) const;
   std::optional<Layout> layout(const Folding& folding) const;
   Read& request(const Layout& layout);
   Read* find(const std::optional<Layout>& layout) const;
   const Read& done(Read& read) const;
 
-  const at::Tensor& sample_;
+  const at::Tensor& source_;          // the sample, or what rows are chosen of
+  c10::ArrayRef<std::int64_t> rows_;  // the chosen ones, ascending; empty for the sample itself
+  c10::DimVector sizes_;              // of chosen rows
+  mutable at::Tensor gathered_;       // chosen rows, once they are asked for
+  std::int64_t numel_ = 0;
+  c10::ScalarType type_ = c10::ScalarType::Undefined;
   bool plain_ = false;
   bool has_bits_ = false;  // whether numbers can be counted by their bits; `plain_` implies it
   bool small_ = false;
-  Memory memory_{};
+  mutable Memory memory_{};  // of a contiguous sample; without data while its rows are scattered
+  Scattered scattered_;
   at::Tensor ordered_;               // the same elements, contiguous; undefined if the sample is
   std::vector<std::int64_t> order_;  // the sample's dimensions in their order in `ordered_`
   mutable std::vector<Read> reads_;  // one for each way of folding

@@ -6,8 +6,10 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <torchtap/base/api.hpp>
+#include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/pass.hpp>
@@ -59,6 +61,24 @@ bool commutative(const R& reduction) {
   } else {
     return false;
   }
+}
+
+/// The names of the tensors that a reduction looks up in the thread's `core::Context`.
+template <class R>
+std::vector<std::string> companions(const R& reduction) {
+  if constexpr (core::detail::has_companions<R>::value) {
+    return reduction.companions();
+  } else {
+    return {};
+  }
+}
+
+/// Throws `c10::ValueError` if `reduction` needs companions, whose rows `combinator` would lose.
+template <class R>
+void expect_no_companions(const char* combinator, const R& reduction) {
+  const auto names = companions(reduction);
+  TORCH_CHECK_VALUE(names.empty(), combinator, ": ", describe(reduction), " needs ", base::quoted(names),
+                    " beside each sample; write by and where around ", combinator, ", not inside.");
 }
 
 /// "AbsMax(over=[0])" as "abs_max": the description up to its arguments, in snake case.

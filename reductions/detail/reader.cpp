@@ -22,6 +22,11 @@ std::int64_t parts(std::int64_t whole, std::int64_t part) {
   return (whole + part - 1) / part;
 }
 
+/// Whether each kept element is read in runs, and not in columns.
+bool has_runs(const Layout& layout) noexcept {
+  return layout.columns == 1 && (layout.inner >= kShortRun || layout.outer == 1);
+}
+
 /// Counts numbers by their bits, on one thread, for one kept element after another.
 class Tally {
  public:
@@ -59,33 +64,42 @@ class Tally {
 /// Reads a layout with `Kernels` in pieces, each with its own results for all kept elements.
 class Reader {
  public:
-  Reader(const at::Tensor& contiguous, Read& read)
-      : type_(contiguous.scalar_type()),
-        data_(static_cast<const char*>(contiguous.data_ptr())),
-        item_(static_cast<std::int64_t>(contiguous.element_size())),
+  Reader(const Elements& elements, Read& read)
+      : type_(elements.type),
+        data_(elements.data),
+        scattered_(elements.scattered),
+        item_(static_cast<std::int64_t>(c10::elementSize(type_))),
         read_(read),
         layout_(read.layout),
-        numel_(contiguous.numel()) {}
+        numel_(elements.numel) {}
 
   void read() {
     for (auto& counting : read_.countings)
       counting.slots.resize(static_cast<std::size_t>(layout_.kept * counting.edges->counters()));
     for (auto& counting : read_.bit_countings) counting.kept.resize(static_cast<std::size_t>(layout_.kept));
-    if (layout_.columns == 1 && (layout_.inner >= kShortRun || layout_.outer == 1)) {  // all that have bins
+    if (has_runs(layout_)) {  // all that have bins
       read_runs();
     } else {
       read_columns();
     }
     if (read_.summarize) {
-      read_.kept.assign(results_.begin(), results_.begin() + kept_);
       for (std::size_t i = static_cast<std::size_t>(kept_); i < results_.size(); ++i)
-        read_.kept[i % static_cast<std::size_t>(kept_)].merge(results_[i]);
+        results_[i % static_cast<std::size_t>(kept_)].merge(results_[i]);
+      results_.resize(static_cast<std::size_t>(kept_));
+      read_.kept = std::move(results_);
     }
     read_.done = true;
   }
 
  private:
-  const void* at(std::int64_t element) const { return data_ + element * item_; }
+  const char* at(std::int64_t element) const { return data_ + element * item_; }
+  /// The runs of index i in `outer`.
+  const char* runs(std::int64_t i) const {
+    const std::int64_t numel = layout_.kept * layout_.inner;
+    if (scattered_.data == nullptr) return at(i * numel);
+    const std::int64_t each = layout_.outer / static_cast<std::int64_t>(scattered_.rows.size());
+    return scattered_.at(i / each) + i % each * numel * item_;
+  }
 
   template <class F>
   void each_unit(std::int64_t units, const F& f) const {
@@ -117,8 +131,8 @@ class Reader {
       const std::int64_t from = piece % segments * segment, n = std::min(segment, inner - from);
       if (n <= 0) return;
       const std::int64_t first = piece / segments * group, last = std::min(outer, first + group);
-      const auto read_run = [&](std::int64_t i, std::int64_t k) {
-        const void* const x = at((i * kept + k) * inner + from);
+      const auto read_run = [&](const char* runs, std::int64_t k) {
+        const void* const x = runs + (k * inner + from) * item_;
         if (read_.summarize) {
           Summary run;
           kernels()->run(type_, x, static_cast<std::size_t>(n), read_.needs, &run);
@@ -129,20 +143,30 @@ class Reader {
       };
       if (kept == 1 || read_.bit_countings.empty()) {
         for (std::int64_t i = first; i < last; ++i) {
-          for (std::int64_t k = range * width; k < std::min(kept, (range + 1) * width); ++k) read_run(i, k);
+          const char* const runs = this->runs(i);
+          if (scattered_.data != nullptr && i + 1 < outer) {  // the processor cannot know where it lies
+            const char* const next = this->runs(i + 1);
+            for (std::int64_t byte = 0; byte < std::min<std::int64_t>(2048, kept * inner * item_); byte += 64)
+              __builtin_prefetch(next + byte);
+          }
+          for (std::int64_t k = range * width; k < std::min(kept, (range + 1) * width); ++k)
+            read_run(runs, k);
         }
       } else {  // one kept element after another: their tallies are large
         for (std::int64_t k = range * width; k < std::min(kept, (range + 1) * width); ++k) {
-          for (std::int64_t i = first; i < last; ++i) read_run(i, k);
+          for (std::int64_t i = first; i < last; ++i) read_run(runs(i), k);
           tally.give(k);
         }
       }
     };
-    parallel(groups * segments * ranges, numel_, [&, kept = kept](std::int64_t begin, std::int64_t end) {
+    const auto read_units = [&, kept = kept](std::int64_t begin, std::int64_t end) {
       Tally tally(read_.bit_countings, mutex_);
       for (std::int64_t unit = begin; unit < end; ++unit) read_unit(unit, tally);
       if (kept == 1) tally.give(0);
-    });
+    };
+    const std::int64_t units = groups * segments * ranges;
+    if (units == 1) return read_units(0, 1);  // as of few rows of one key
+    parallel(units, numel_, read_units);
   }
 
   void count(const void* x, std::int64_t n, std::int64_t k, Read::Counting& counting) {
@@ -205,6 +229,7 @@ class Reader {
 
   c10::ScalarType type_;
   const char* data_;
+  Scattered scattered_;
   std::int64_t item_;
   Read& read_;
   Layout layout_;
@@ -227,8 +252,12 @@ bool has_bit_counts(const Layout& layout) noexcept {
          (layout.kept == 1 || (layout.inner >= kShortRun && layout.outer * layout.inner >= kMany));
 }
 
-void read(const at::Tensor& contiguous, Read& read) {
-  Reader(contiguous, read).read();
+bool reads_scattered(const Layout& layout, std::int64_t rows) noexcept {
+  return has_runs(layout) && layout.outer % rows == 0;
+}
+
+void read(const Elements& elements, Read& read) {
+  Reader(elements, read).read();
 }
 
 void parallel(std::int64_t units, std::int64_t elements,

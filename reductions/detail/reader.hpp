@@ -1,6 +1,7 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <functional>
@@ -51,9 +52,31 @@ bool has_bins(const Layout& layout) noexcept;
 /// Whether numbers are counted by their bits in this layout, in the same pass.
 bool has_bit_counts(const Layout& layout) noexcept;
 
+/// Rows of a sample that do not lie side by side: `rows[i]` is where row i lies.
+struct Scattered {
+  const char* data = nullptr;  ///< of the tensor that they were chosen of; null for none
+  c10::ArrayRef<std::int64_t> rows;
+  std::int64_t bytes = 0;  ///< of one
+
+  const char* at(std::int64_t row) const noexcept {
+    return data + rows[static_cast<std::size_t>(row)] * bytes;
+  }
+};
+
+/// Elements to read: side by side, or in scattered rows.
+struct Elements {
+  c10::ScalarType type;
+  const char* data;
+  std::int64_t numel;
+  Scattered scattered;
+};
+
+/// Whether scattered rows are read where they lie: each has whole runs, of all kept elements.
+bool reads_scattered(const Layout& layout, std::int64_t rows) noexcept;
+
 /// Fills in the answer. The pieces depend only on the shape and are combined in order, so the number of
-/// threads does not change the result.
-void read(const at::Tensor& contiguous, Read& read);
+/// threads does not change the result, nor where rows lie.
+void read(const Elements& elements, Read& read);
 
 /// Calls `f(begin, end)` for parts of [0, units) on LibTorch's threads, or on the current thread if
 /// `elements` is small.

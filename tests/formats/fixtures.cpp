@@ -11,6 +11,7 @@
 #include <fstream>
 #include <utility>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/storage/detail/journal.hpp>
@@ -52,7 +53,7 @@ void write_value(const std::string& file) {
 std::vector<storage::Entry> entries_of(std::vector<Catalogued> catalogued) {
   std::vector<storage::Entry> entries;
   for (auto& [name, sink] : catalogued) {
-    for (const auto& sample : samples()) sink->update(sample);
+    update(*sink);
     storage::Entry entry;
     static_cast<storage::EntryId&>(entry) = id(name);
     entry.samples = 5;
@@ -175,6 +176,11 @@ std::vector<at::Tensor> samples() {
   return all;
 }
 
+void update(torchtap::core::Sink& sink) {
+  const torchtap::core::Context named({{"label", at::tensor({0, 2})}, {"mask", at::arange(2).eq(0)}});
+  for (const auto& sample : samples()) sink.update(sample);
+}
+
 std::vector<Catalogued> catalogue() {
   const auto omit = NonFinite::omit;
   std::vector<Catalogued> all;
@@ -216,6 +222,8 @@ std::vector<Catalogued> added() {
   all.push_back(
       {"Moments, order 2", make_sink(Moments(MomentsOptions().order(2).unbiased(false).over({0})))});
   all.push_back({"Covariance, gathered", make_sink(Covariance(CovarianceOptions().over({0})))});
+  all.push_back({"By", make_sink(by("label", Sum(SumOptions().over({0}))))});
+  all.push_back({"Where", make_sink(where("mask", Sum(SumOptions().over({0}))))});
   return all;
 }
 

@@ -14,6 +14,8 @@ namespace formats {
 
 /// Sample i of five, [2, 3] float32: 6i … 6i + 5, negative for odd i.
 std::vector<at::Tensor> samples();
+/// Folds these samples in, with a "label" and a "mask" for the two rows of each.
+void update(torchtap::core::Sink& sink);
 
 /// A reduction that can be saved, and the name of its entry.
 struct Catalogued {

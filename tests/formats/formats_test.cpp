@@ -74,6 +74,12 @@ std::map<std::string, std::map<std::string, at::Tensor>> expected(const std::vec
       {"LogHistogram", {{"zeros", (rows == 0).sum(0)}, {"nan", zeros}}},
       {"Moments, order 2", {{"mean", mean}, {"variance", variance}}},
       {"Covariance, gathered", {{"mean", mean}, {"covariance", centred.t().mm(centred) / (taken - 1)}}},
+      {"By",
+       {{"label", at::tensor({0, 2})},
+        {"label.count", at::full({2}, taken / 2)},
+        {"label.left_out", at::scalar_tensor(0)},
+        {"value", x.sum(0)}}},
+      {"Where", {{"value", x.select(1, 0).sum(0)}, {"mask.left_out", at::scalar_tensor(taken / 2)}}},
       {"LogHistogram, all", {{"zeros", (rows == 0).sum()}, {"positive_infinity", zeros.sum()}}},
       {"Quantiles", {{"quantiles", at::quantile(rows, at::tensor({0.25, 0.5}, at::kDouble), 0)}}},
       {"Covariance", {{"mean", mean}, {"covariance", centred.t().mm(centred) / (taken - 1)}}},
@@ -161,7 +167,7 @@ void check_entries(const storage::Recording& recording, const std::vector<format
     BOOST_TEST(sink->describe() == catalogue[i].sink->describe());
     check_results(entry.path(), formats::results(*sink), formats::samples());
     // It continues with the same options.
-    for (const auto& sample : formats::samples()) sink->update(sample);
+    formats::update(*sink);
     check_results(entry.path(), formats::results(*sink), twice());
   }
 }

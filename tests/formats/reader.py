@@ -247,6 +247,13 @@ class State:
             return {"n": take("q"), "seen": take("q"), "part": self.reduction(parts[0])}
         if name in ("Over", "Map"):
             return {"dims": self.integers() if name == "Over" else None, "part": self.reduction(parts[0])}
+        if name == "By":
+            state = {"name": self.text(), "n": take("q"), "most": take("q"), "left_out": take("q")}
+            state["each"] = self.reduction(parts[0])
+            state["groups"] = {take("q"): self.reduction(parts[0]) for _ in range(take("Q"))}
+            return state
+        if name == "Where":
+            return {"name": self.text(), "left_out": take("q"), "part": self.reduction(parts[0])}
         if name == "Window":
             return {"n": take("q"), "seen": take("q"), "samples": self.list(tensor), "part": self.reduction(parts[0])}
         if name == "callable":
@@ -653,10 +660,16 @@ def main(folder):
     assert all(rows[i] == [column[place] for column in columns] for i, place in enumerate(places))
 
     added = read_states(folder + "/added")
-    assert len(added) == 4
+    assert len(added) == 6
     assert added["Moments, order 2"]["order"] == 2 and added["Moments, order 2"]["m3"] is None
     gathered = added["Covariance, gathered"]["gathered"]
     assert gathered.shape == [10, 3] and gathered.numbers == [one[row] for row in range(10) for one in columns]
+    by = added["By"]
+    assert by["name"] == "label" and (by["n"], by["most"], by["left_out"]) == (0, 4096, 0)
+    halves = [[sum(sample[3 * row + column] for sample in samples) for column in range(3)] for row in range(2)]
+    assert {key: part["value"].numbers for key, part in by["groups"].items()} == {0: halves[0], 2: halves[1]}
+    assert (added["Where"]["name"], added["Where"]["left_out"]) == ("mask", 5)
+    assert added["Where"]["part"]["value"].numbers == halves[0]
     for name, bits, kept in (("LogHistogram", 2, columns), ("LogHistogram, all", 3, [sum(samples, [])])):
         state = added[name]
         assert state["mantissa_bits"] == bits and state["intake"]["count"] == len(kept[0])

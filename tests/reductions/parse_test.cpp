@@ -7,6 +7,7 @@
 
 #include <sstream>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 BOOST_AUTO_TEST_SUITE(parsing)
@@ -96,6 +97,18 @@ BOOST_AUTO_TEST_CASE(several_are_a_series) {
   BOOST_TEST(parse("mean").describe() == "Mean");
 }
 
+BOOST_AUTO_TEST_CASE(words_apply_reductions_to_parts_of_the_stream) {
+  const auto rows = ParseOptions().over({0});
+  BOOST_TEST(parse("by(labels:10, moments,count)", rows).describe() ==
+             "By(labels, 10, Series(Moments(over=[0]), Count(over=[0])))");
+  BOOST_TEST(parse("sum, where( mask,by(expert,mean) )").describe() ==
+             "Series(Sum, Where(mask, By(expert, Mean)))");
+  check_same(folded(parse("every(2, mean)", rows)), folded(every(2, Mean(MeanOptions().over({0})))));
+  check_same(folded(parse("window(3, mean)", rows)), folded(window(3, Mean(MeanOptions().over({0})))));
+  const core::Context named("labels", at::arange(8).remainder(3));
+  check_same(folded(parse("by(labels, mean)", rows)), folded(by("labels", Mean(MeanOptions().over({0})))));
+}
+
 BOOST_AUTO_TEST_CASE(what_one_member_refuses_changes_none) {
   Any named = parse("mean,histogram:4:0:1,quantiles", ParseOptions().over({0}));
   named.update(at::ones({2, 3}));
@@ -146,14 +159,20 @@ BOOST_AUTO_TEST_CASE(a_sample_that_one_refuses_reaches_none) {
   }
 }
 
-BOOST_DATA_TEST_CASE(what_is_wrong_is_said,
-                     bdata::make({"", "median", "mean,", "histogram", "histogram:8:1", "histogram:x",
-                                  "mean:3", "top_k:2.5", "norm:", "ema:1e"}) ^
-                         bdata::make({"no reduction was named", "\"median\" is not a reduction",
-                                      "\"\" is not a reduction", "expected histogram:BINS",
-                                      "low end without a high one", "\"x\"", "has 1 arguments; expected mean",
-                                      "not a whole number", "not a number", "\"1e\""}),
-                     text, message) {
+BOOST_DATA_TEST_CASE(
+    what_is_wrong_is_said,
+    bdata::make({"", "median", "mean,", "histogram", "histogram:8:1", "histogram:x", "mean:3", "top_k:2.5",
+                 "norm:", "ema:1e", "by(labels)", "by(labels:x, mean)", "by(labels, mean", "mean)",
+                 "where(mask:3, mean)", "every(0, mean)", "mean(sum)", "by(a, by(a, mean))",
+                 "window(2, by(a, mean))"}) ^
+        bdata::make({"no reduction was named", "\"median\" is not a reduction", "\"\" is not a reduction",
+                     "expected histogram:BINS", "low end without a high one", "\"x\"",
+                     "has 1 arguments; expected mean", "not a whole number", "not a number", "\"1e\"",
+                     "expected by(NAME[:N], REDUCTION, …)", "\"x\" is not a number",
+                     "at character 16; expected \")\"", "at character 5; expected nothing more",
+                     "expected where(NAME, REDUCTION, …)", "positive number of samples",
+                     "has parentheses; expected mean", "uses \"a\", too", "write by"}),
+    text, message) {
   BOOST_TEST(refusal(text).find(message) != std::string::npos, refusal(text));
 }
 

@@ -1,0 +1,72 @@
+#include <algorithm>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/core/context.hpp>
+
+namespace torchtap::core {
+namespace {
+
+thread_local const Context* innermost = nullptr;
+
+/// The tensor of that name; null if there is none.
+template <class Entries>
+auto named(Entries& entries, const std::string& name) -> decltype(&entries.begin()->second) {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == entries.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+Context::Context() : outer_(innermost), before_(innermost) {
+  innermost = this;
+}
+
+Context::Context(std::string name, at::Tensor tensor) : outer_(innermost), before_(innermost) {
+  set(std::move(name), std::move(tensor));
+  innermost = this;
+}
+
+Context::Context(Names entries) : outer_(innermost), before_(innermost) {
+  for (auto& [name, tensor] : entries) set(std::move(name), std::move(tensor));
+  innermost = this;
+}
+
+Context::Context(const std::shared_ptr<const Names>& names) : outer_(nullptr), before_(innermost) {
+  if (names != nullptr) named_.append(names->begin(), names->end());
+  innermost = this;
+}
+
+Context::~Context() {
+  innermost = before_;
+}
+
+void Context::set(std::string name, at::Tensor tensor) {
+  TORCH_CHECK_VALUE(tensor.defined(), "core::Context: \"", name,
+                    "\" is an undefined tensor; name one that has a value.");
+  if (at::Tensor* const known = named(named_, name)) {
+    *known = std::move(tensor);
+  } else {
+    named_.emplace_back(std::move(name), std::move(tensor));
+  }
+}
+
+std::shared_ptr<const Context::Names> Context::here() {
+  if (innermost == nullptr) return nullptr;
+  Names all;
+  for (const Context* context = innermost; context != nullptr; context = context->outer_) {
+    for (const auto& [name, tensor] : context->named_) {
+      if (named(all, name) == nullptr) all.emplace_back(name, tensor);
+    }
+  }
+  return std::make_shared<const Names>(std::move(all));
+}
+
+at::Tensor Context::find(const std::string& name) {
+  for (const Context* context = innermost; context != nullptr; context = context->outer_) {
+    if (const at::Tensor* const found = named(context->named_, name)) return *found;
+  }
+  return {};
+}
+
+}  // namespace torchtap::core

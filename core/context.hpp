@@ -1,0 +1,57 @@
+#pragma once
+
+/// Tensors that a program names for what its thread records: labels, masks.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+
+namespace torchtap::core {
+
+/// Names tensors for this thread while it lives: `core::Context named("labels", labels);` around a forward.
+///
+/// Inner contexts hide names of outer ones. Contexts end in the reverse order of their beginning, in their
+/// own thread, as local variables do. The tensors are shared, not copied.
+///
+/// The idea is that of dynamic scoping, as Python's `contextvars` has it.
+class TORCHTAP_API Context {
+ public:
+  /// A name and its tensor.
+  using Entry = std::pair<std::string, at::Tensor>;
+  /// Names of one thread, for another.
+  using Names = std::vector<Entry>;
+
+  /// Without names of its own yet: see `set`.
+  Context();
+  /// One name. Throws `c10::ValueError` for an undefined tensor, as all of these do.
+  Context(std::string name, at::Tensor tensor);
+  /// Several names.
+  explicit Context(Names entries);
+  /// The names that another thread has `here()`, and no others.
+  explicit Context(const std::shared_ptr<const Names>& names);
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  /// Adds a name to this context, or replaces its tensor. Threads that were given `here()` before do not see
+  /// it.
+  void set(std::string name, at::Tensor tensor);
+
+  /// All names that this thread sees now; null if there are none.
+  static std::shared_ptr<const Names> here();
+  /// The tensor of that name; undefined if this thread has none.
+  static at::Tensor find(const std::string& name);
+
+ private:
+  c10::SmallVector<Entry, 2> named_;
+  const Context* outer_;  // null, too, where outer ones are hidden
+  const Context* before_;
+};
+
+}  // namespace torchtap::core

@@ -1,0 +1,93 @@
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/core/context.hpp>
+#include <torchtap/reductions/detail/companion.hpp>
+
+namespace torchtap::reductions::detail {
+namespace {
+
+thread_local const Selection* innermost_selection = nullptr;
+
+bool begins_with(at::IntArrayRef shape, at::IntArrayRef start) {
+  return start.size() <= shape.size() && shape.slice(0, start.size()) == start;
+}
+
+/// Outer selections choose first.
+at::Tensor selected(const Selection* selection, const at::Tensor& companion, const std::string& name) {
+  if (selection == nullptr) return companion;
+  return selection->of(selected(selection->outer(), companion, name), name);
+}
+
+}  // namespace
+
+Selection::Selection(at::IntArrayRef shape, c10::ArrayRef<std::int64_t> rows)
+    : shape_(shape), rows_(rows), outer_(innermost_selection) {
+  innermost_selection = this;
+}
+
+Selection::~Selection() {
+  innermost_selection = outer_;
+}
+
+at::Tensor Selection::of(const at::Tensor& companion, const std::string& name) const {
+  const auto dims = static_cast<std::int64_t>(shape_.size());
+  if (dims == 0) return companion;
+  const at::Tensor rows = at::from_blob(const_cast<std::int64_t*>(rows_.data()),
+                                        {static_cast<std::int64_t>(rows_.size())}, at::kLong);
+  if (begins_with(companion.sizes(), shape_)) return as_rows(companion, dims).index_select(0, rows);
+  TORCH_CHECK_VALUE(begins_with(shape_, companion.sizes()), "update: \"", name, "\" has shape ",
+                    companion.sizes(), ", and rows are chosen by a tensor of shape ", shape_,
+                    "; the one has to be how the other begins.");
+  std::vector<std::int64_t> sizes = companion.sizes().vec();  // of a sequence: for each of its tokens
+  sizes.resize(shape_.size(), 1);
+  return companion.reshape(sizes).expand(shape_).reshape({-1}).index_select(0, rows);
+}
+
+at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims) {
+  if (dims < 2) return tensor;
+  const base::RecordingMode quiet;
+  return tensor.flatten(0, dims - 1);
+}
+
+at::Tensor as_source(const at::Tensor& sample, std::int64_t dims) {
+  const at::Tensor plain = sample.is_conj() || sample.is_neg() ? sample.resolve_conj().resolve_neg() : sample;
+  return as_rows(plain, dims).contiguous();
+}
+
+at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
+  at::Tensor found = core::Context::find(name);
+  TORCH_CHECK_VALUE(found.defined(), what, "::update: nothing is called \"", name,
+                    "\" in this thread; name it around the forward: core::Context named(\"", name,
+                    "\", tensor).");
+  TORCH_CHECK_TYPE(sample.defined(), what, "::update: expected a tensor, got an undefined one.");
+  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided && !sample.is_quantized(), what,
+                   "::update: expected a plain strided tensor, got ", sample.toString(),
+                   "; convert it with to_dense() or dequantize() first.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      found.is_cpu() && sample.is_cpu(), what, "::update: \"", name, "\" is on ", found.device(),
+      " and the sample on ", sample.device(),
+      "; choosing rows there would wait for the device: name a tensor on the CPU, and "
+      "record with Options::device(at::kCPU).");
+  if (innermost_selection != nullptr) {
+    const base::RecordingMode quiet;
+    found = selected(innermost_selection, found, name);
+  }
+  TORCH_CHECK_VALUE(begins_with(sample.sizes(), found.sizes()), what, "::update: \"", name, "\" has shape ",
+                    found.sizes(), " and the sample ", sample.sizes(),
+                    "; it belongs to rows of the sample, so its shape has to be how the sample's begins.");
+  if (found.is_contiguous()) return found;
+  const base::RecordingMode quiet;
+  return found.contiguous();
+}
+
+void expect_other_names(const char* what, const std::string& name, const Any& inner) {
+  const auto names = inner.companions();
+  TORCH_CHECK_VALUE(name.empty() || std::find(names.begin(), names.end(), name) == names.end(), what, ": ",
+                    inner.describe(), " uses \"", name, "\", too; results need different names.");
+}
+
+}  // namespace torchtap::reductions::detail

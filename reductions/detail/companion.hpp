@@ -1,0 +1,52 @@
+#pragma once
+
+/// Tensors whose rows belong to the rows of a sample, and the choice of rows of both.
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torchtap/reductions/any.hpp>
+
+namespace torchtap::reductions::detail {
+
+/// While it lives, companions in this thread have the chosen rows alone: a reduction inside of `by` and
+/// `where` sees the sample's rows and those of its companions.
+class Selection {
+ public:
+  /// `rows` index the rows that a companion of shape `shape` has. Both must outlive the selection.
+  Selection(at::IntArrayRef shape, c10::ArrayRef<std::int64_t> rows);
+  Selection(const Selection&) = delete;
+  Selection& operator=(const Selection&) = delete;
+  ~Selection();
+
+  /// The chosen rows of a companion called `name`, of the shape before this selection.
+  at::Tensor of(const at::Tensor& companion, const std::string& name) const;
+  const Selection* outer() const noexcept { return outer_; }
+
+ private:
+  at::IntArrayRef shape_;
+  c10::ArrayRef<std::int64_t> rows_;
+  const Selection* outer_;
+};
+
+/// The rows of the tensor, one after the other: its first `dims` dimensions are one. All of it if `dims` is
+/// 0.
+at::Tensor as_rows(const at::Tensor& tensor, std::int64_t dims);
+
+/// The same in memory, as a `Pass` chooses rows of it.
+at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
+
+/// The companion of that name, whose shape is how the sample's begins; contiguous. `what` is the class that
+/// asks. Throws `c10::ValueError` if there is none or its shape is another, `c10::TypeError` if the sample is
+/// sparse or quantized, `c10::NotImplementedError` if it or the companion is not on the CPU, where choosing
+/// rows would wait for the device.
+at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample);
+
+/// Throws `c10::ValueError` if `inner` uses a companion called `name`, too.
+void expect_other_names(const char* what, const std::string& name, const Any& inner);
+
+}  // namespace torchtap::reductions::detail

@@ -1,0 +1,33 @@
+#pragma once
+
+/// The rows of each key.
+
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace torchtap::reductions::detail {
+
+/// The rows of each key, by a counting sort where keys are small numbers.
+struct RowsOfKeys {
+  struct Group {
+    std::int64_t key;
+    c10::ArrayRef<std::int64_t> rows;  ///< ascending
+  };
+
+  explicit RowsOfKeys(c10::ArrayRef<std::int64_t> keys);
+  RowsOfKeys(const RowsOfKeys&) = delete;
+  RowsOfKeys& operator=(const RowsOfKeys&) = delete;
+
+  std::vector<Group> groups;  ///< of the keys that came, ascending
+  std::int64_t negative = 0;  ///< rows whose keys are below 0
+
+ private:
+  void count(c10::ArrayRef<std::int64_t> keys, std::int64_t largest);
+  void sort(c10::ArrayRef<std::int64_t> keys);
+
+  std::vector<std::int64_t> rows_;  // group after group
+};
+
+}  // namespace torchtap::reductions::detail

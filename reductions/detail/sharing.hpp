@@ -1,0 +1,19 @@
+#pragma once
+
+/// Reductions that share a pass, inside of any.
+
+#include <torchtap/reductions/any.hpp>
+#include <torchtap/reductions/pass.hpp>
+
+namespace torchtap::reductions::detail {
+
+/// The reduction, if it shares a pass; otherwise null.
+inline SharesPass* sharing(Any& reduction) noexcept {
+  return static_cast<SharesPass*>(core::Access::sink(reduction).pass_member());
+}
+/// The same, for reading.
+inline const SharesPass* sharing(const Any& reduction) noexcept {
+  return static_cast<const SharesPass*>(core::Access::sink(reduction).pass_member());
+}
+
+}  // namespace torchtap::reductions::detail
