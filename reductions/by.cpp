@@ -41,17 +41,18 @@ std::size_t number_of_facts(core::OutputArchive& archive) {
 }  // namespace
 
 By::By(ByOptions options, Any reduction) : options_(std::move(options)), each_(std::move(reduction)) {
-  TORCH_CHECK_VALUE(options_.n() >= 0 && options_.most() > 0, "by: expected a positive number of keys, got ",
+  TORCH_CHECK_VALUE(options_.n() >= 0 && options_.most() > 0,
+                    "reductions::by: expected a positive number of keys, got ",
                     options_.n() < 0 ? options_.n() : options_.most(), ".");
-  TORCH_CHECK_VALUE(each_.count() == 0, "by: expected a reduction without samples, got ", each_.describe(),
-                    " with ", each_.count(), "; pass a new one.");
-  detail::expect_other_names("by", options_.name(), each_);
+  TORCH_CHECK_VALUE(each_.count() == 0, "reductions::by: expected a reduction without samples, got ",
+                    each_.describe(), " with ", each_.count(), "; pass a new one.");
+  detail::expect_other_names("reductions::by", options_.name(), each_);
   nested_ = !each_.companions().empty();
 }
 
 void By::expect_room(std::int64_t key, std::size_t keys, const char* call) const {
-  TORCH_CHECK_VALUE(static_cast<std::int64_t>(keys) <= options_.most(), "By::", call, ": with key ", key,
-                    ", \"", options_.name(), "\" has more than ", options_.most(),
+  TORCH_CHECK_VALUE(static_cast<std::int64_t>(keys) <= options_.most(), "reductions::By::", call,
+                    ": with key ", key, ", \"", options_.name(), "\" has more than ", options_.most(),
                     " different keys, and each has a state of its own; raise ByOptions(\"", options_.name(),
                     "\").most(…), or name fewer keys.");
 }
@@ -81,8 +82,8 @@ struct By::Keys {
 By::Keys By::keys_of(const at::Tensor& sample) const {
   Keys keys;
   keys.tensor = detail::companion("By", options_.name(), sample);
-  TORCH_CHECK_TYPE(c10::isIntegralType(keys.tensor.scalar_type(), /*includeBool=*/true), "By::update: \"",
-                   options_.name(), "\" has dtype ", keys.tensor.scalar_type(),
+  TORCH_CHECK_TYPE(c10::isIntegralType(keys.tensor.scalar_type(), /*includeBool=*/true),
+                   "reductions::By::update: \"", options_.name(), "\" has dtype ", keys.tensor.scalar_type(),
                    "; keys are whole numbers: convert it with to(torch::kLong).");
   if (keys.tensor.scalar_type() != at::kLong) {
     const base::RecordingMode quiet;
@@ -93,8 +94,8 @@ By::Keys By::keys_of(const at::Tensor& sample) const {
     keys.largest = std::max(keys.largest, key);
     keys.one = keys.one && key == keys.all.front();
   }
-  TORCH_CHECK_VALUE(options_.n() == 0 || keys.largest < options_.n(), "By::update: \"", options_.name(),
-                    "\" has the key ", keys.largest, "; expected keys below ", options_.n(),
+  TORCH_CHECK_VALUE(options_.n() == 0 || keys.largest < options_.n(), "reductions::By::update: \"",
+                    options_.name(), "\" has the key ", keys.largest, "; expected keys below ", options_.n(),
                     ", or negative ones for rows of no group.");
   return keys;
 }
@@ -204,8 +205,8 @@ void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
 }
 
 void By::merge(const By& other) {
-  TORCH_CHECK_VALUE(describe() == other.describe(), "By::merge: cannot merge ", other.describe(), " into ",
-                    describe(), "; both must be configured alike.");
+  TORCH_CHECK_VALUE(describe() == other.describe(), "reductions::By::merge: cannot merge ", other.describe(),
+                    " into ", describe(), "; both must be configured alike.");
   auto merged = groups_;
   for (const auto& [key, theirs] : other.groups_) {
     const auto [mine, is_new] = merged.emplace(key, theirs);
@@ -230,8 +231,8 @@ std::vector<std::int64_t> By::keys() const {
 
 const Any& By::at(std::int64_t key) const& {
   const auto found = groups_.find(key);
-  TORCH_CHECK_INDEX(found != groups_.end(), "By::at: no row of \"", options_.name(), "\" had the key ", key,
-                    "; keys() lists those that came.");
+  TORCH_CHECK_INDEX(found != groups_.end(), "reductions::By::at: no row of \"", options_.name(),
+                    "\" had the key ", key, "; keys() lists those that came.");
   return found->second;
 }
 

@@ -12,14 +12,14 @@
 namespace torchtap::reductions {
 
 Where::Where(std::string mask, Any reduction) : name_(std::move(mask)), reduction_(std::move(reduction)) {
-  detail::expect_other_names("where", name_, reduction_);
+  detail::expect_other_names("reductions::where", name_, reduction_);
 }
 
 /// Calls `f` with a pass over the rows that the mask takes, if there are any. Returns how many it leaves out.
 template <class F>
 std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
   const at::Tensor mask = detail::companion("Where", name_, sample);
-  TORCH_CHECK_TYPE(mask.scalar_type() == at::kBool, "Where::update: \"", name_, "\" has dtype ",
+  TORCH_CHECK_TYPE(mask.scalar_type() == at::kBool, "reductions::Where::update: \"", name_, "\" has dtype ",
                    mask.scalar_type(), "; a mask is of bool: convert it with to(torch::kBool).");
   const auto* const chosen = mask.data_ptr<bool>();
   const auto all = static_cast<std::size_t>(mask.numel());
@@ -69,8 +69,8 @@ void Where::check(const at::Tensor& sample) const {
 }
 
 void Where::merge(const Where& other) {
-  TORCH_CHECK_VALUE(name_ == other.name_, "Where::merge: cannot merge ", other.describe(), " into ",
-                    describe(), "; both must be configured alike.");
+  TORCH_CHECK_VALUE(name_ == other.name_, "reductions::Where::merge: cannot merge ", other.describe(),
+                    " into ", describe(), "; both must be configured alike.");
   reduction_.merge(other.reduction_);
   left_out_ += other.left_out_;
 }

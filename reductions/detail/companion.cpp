@@ -39,7 +39,7 @@ at::Tensor Selection::of(const at::Tensor& companion, const std::string& name) c
   const at::Tensor rows = at::from_blob(const_cast<std::int64_t*>(rows_.data()),
                                         {static_cast<std::int64_t>(rows_.size())}, at::kLong);
   if (begins_with(companion.sizes(), shape_)) return as_rows(companion, dims).index_select(0, rows);
-  TORCH_CHECK_VALUE(begins_with(shape_, companion.sizes()), "update: \"", name, "\" has shape ",
+  TORCH_CHECK_VALUE(begins_with(shape_, companion.sizes()), "reductions::update: \"", name, "\" has shape ",
                     companion.sizes(), ", and rows are chosen by a tensor of shape ", shape_,
                     "; the one has to be how the other begins.");
   std::vector<std::int64_t> sizes = companion.sizes().vec();  // of a sequence: for each of its tokens
@@ -60,24 +60,25 @@ at::Tensor as_source(const at::Tensor& sample, std::int64_t dims) {
 
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
   at::Tensor found = core::Context::find(name);
-  TORCH_CHECK_VALUE(found.defined(), what, "::update: nothing is called \"", name,
+  TORCH_CHECK_VALUE(found.defined(), "reductions::", what, "::update: nothing is called \"", name,
                     "\" in this thread; name it around the forward: core::Context named(\"", name,
                     "\", tensor).");
-  TORCH_CHECK_TYPE(sample.defined(), what, "::update: expected a tensor, got an undefined one.");
-  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided && !sample.is_quantized(), what,
+  TORCH_CHECK_TYPE(sample.defined(), "reductions::", what,
+                   "::update: expected a tensor, got an undefined one.");
+  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided && !sample.is_quantized(), "reductions::", what,
                    "::update: expected a plain strided tensor, got ", sample.toString(),
                    "; convert it with to_dense() or dequantize() first.");
   TORCH_CHECK_NOT_IMPLEMENTED(
-      found.is_cpu() && sample.is_cpu(), what, "::update: \"", name, "\" is on ", found.device(),
-      " and the sample on ", sample.device(),
+      found.is_cpu() && sample.is_cpu(), "reductions::", what, "::update: \"", name, "\" is on ",
+      found.device(), " and the sample on ", sample.device(),
       "; choosing rows there would wait for the device: name a tensor on the CPU, and "
       "record with Options::device(at::kCPU).");
   if (innermost_selection != nullptr) {
     const base::RecordingMode quiet;
     found = selected(innermost_selection, found, name);
   }
-  TORCH_CHECK_VALUE(begins_with(sample.sizes(), found.sizes()), what, "::update: \"", name, "\" has shape ",
-                    found.sizes(), " and the sample ", sample.sizes(),
+  TORCH_CHECK_VALUE(begins_with(sample.sizes(), found.sizes()), "reductions::", what, "::update: \"", name,
+                    "\" has shape ", found.sizes(), " and the sample ", sample.sizes(),
                     "; it belongs to rows of the sample, so its shape has to be how the sample's begins.");
   if (found.is_contiguous()) return found;
   const base::RecordingMode quiet;
