@@ -153,6 +153,7 @@ void By::fold_groups(const Keys& keys, const at::Tensor& sample) {
     SharesPass* sharing = nullptr;  // null if it takes the rows as a tensor
     std::optional<Any> updated;
 
+    Member() {}  // NOLINT: a defaulted one would fill all of it with zeros
     void fold() {
       if (sharing == nullptr) return known->update(pass->sample());
       pass->fold_into(*sharing);

@@ -67,21 +67,23 @@ KernelPass::KernelPass(const at::Tensor& sample) : source_(sample) {
   }
 }
 
-KernelPass::KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows)
-    : source_(whole.source_), rows_(rows), sizes_(whole.sizes().begin(), whole.sizes().end()) {
-  const std::int64_t all = sizes_[0], count = static_cast<std::int64_t>(rows.size());
-  sizes_[0] = count;
+KernelPass::KernelPass(const KernelPass& whole, c10::ArrayRef<std::int64_t> rows) : source_(whole.source_) {
+  const at::IntArrayRef sizes = whole.sizes();
+  const auto count = static_cast<std::int64_t>(rows.size());
+  chosen_.emplace(Chosen{{sizes.begin(), sizes.end()}, {nullptr, rows, 0}, {}});
+  chosen_->sizes[0] = count;
   if (whole.memory_.data == nullptr) return;
   type_ = whole.type_;
   plain_ = whole.plain_;
   has_bits_ = whole.has_bits_;
-  const std::int64_t numel = whole.numel_ / all;  // of a row
+  const std::int64_t numel = whole.numel_ / sizes[0];  // of a row
   numel_ = count * numel;
   small_ = numel_ <= kSmall && is_small_type(type_);
   memory_ = {type_, nullptr, numel_};
-  scattered_ = {whole.memory_.data, rows, numel * static_cast<std::int64_t>(c10::elementSize(type_))};
+  chosen_->where.data = whole.memory_.data;
+  chosen_->where.bytes = numel * static_cast<std::int64_t>(c10::elementSize(type_));
   const bool neighbours = rows.back() - rows.front() == count - 1;
-  if (neighbours) memory_.data = scattered_.at(0);
+  if (neighbours) memory_.data = chosen_->where.at(0);
 }
 
 const Memory* KernelPass::memory() const {
@@ -91,24 +93,25 @@ const Memory* KernelPass::memory() const {
 }
 
 const at::Tensor& KernelPass::gathered() const {
-  if (gathered_.defined()) return gathered_;
+  at::Tensor& gathered = chosen_->gathered;
+  if (gathered.defined()) return gathered;
   const base::RecordingMode quiet;
+  const Scattered& where = chosen_->where;
   if (memory_.data != nullptr) {
-    gathered_ = source_.narrow(0, rows_.front(), sizes_[0]);
-    return gathered_;
+    gathered = source_.narrow(0, where.rows.front(), chosen_->sizes[0]);
+    return gathered;
   }
-  gathered_ = at::empty(sizes_, source_.options());
-  auto* const to = static_cast<char*>(gathered_.data_ptr());
-  const std::int64_t bytes = scattered_.bytes;
-  for (std::int64_t row = 0; row < sizes_[0] && bytes != 0; ++row)
-    std::memcpy(to + row * bytes, scattered_.at(row), static_cast<std::size_t>(bytes));
+  gathered = at::empty(chosen_->sizes, source_.options());
+  auto* const to = static_cast<char*>(gathered.data_ptr());
+  for (std::int64_t row = 0; row < chosen_->sizes[0] && where.bytes != 0; ++row)
+    std::memcpy(to + row * where.bytes, where.at(row), static_cast<std::size_t>(where.bytes));
   memory_.data = to;
-  return gathered_;
+  return gathered;
 }
 
 void KernelPass::read(Read& read) const {
   const Scattered scattered = this->scattered();
-  if (scattered.data != nullptr && reads_scattered(read.layout, sizes_[0]))
+  if (scattered.data != nullptr && reads_scattered(read.layout, chosen_->sizes[0]))
     return detail::read({type_, nullptr, numel_, scattered}, read);
   if (memory_.data == nullptr) memory_.data = static_cast<const char*>(contiguous().data_ptr());
   detail::read({type_, memory_.data, numel_, {}}, read);

@@ -44,8 +44,10 @@ class TORCHTAP_API KernelPass {
   KernelPass& operator=(const KernelPass&) = delete;
 
   /// The sample. Chosen rows become a tensor here, when it is first asked for.
-  const at::Tensor& sample() const { return rows_.empty() ? source_ : gathered(); }
-  at::IntArrayRef sizes() const noexcept { return rows_.empty() ? source_.sizes() : at::IntArrayRef(sizes_); }
+  const at::Tensor& sample() const { return chosen_ ? gathered() : source_; }
+  at::IntArrayRef sizes() const noexcept {
+    return chosen_ ? at::IntArrayRef(chosen_->sizes) : source_.sizes();
+  }
   std::int64_t numel() const noexcept { return numel_; }
   /// The dtype of a strided sample on the CPU that has elements; otherwise undefined.
   c10::ScalarType type() const noexcept { return type_; }
@@ -61,7 +63,9 @@ class TORCHTAP_API KernelPass {
   /// A small sample in memory; otherwise null.
   const Memory* memory() const;
   /// Where chosen rows lie that are no neighbours; nothing otherwise, or once they were copied.
-  Scattered scattered() const noexcept { return memory_.data == nullptr ? scattered_ : Scattered(); }
+  Scattered scattered() const noexcept {
+    return chosen_ && memory_.data == nullptr ? chosen_->where : Scattered();
+  }
   /// Asks for a summary of each kept element. An elementwise folding has none.
   void ask(const Folding& folding, Needs needs);
   /// Asks for counts in bins.
@@ -103,17 +107,21 @@ class TORCHTAP_API KernelPass {
   Read* find(const std::optional<Layout>& layout) const;
   const Read& done(Read& read) const;
 
-  const at::Tensor& source_;          // the sample, or what rows are chosen of
-  c10::ArrayRef<std::int64_t> rows_;  // the chosen ones, ascending; empty for the sample itself
-  c10::DimVector sizes_;              // of chosen rows
-  mutable at::Tensor gathered_;       // chosen rows, once they are asked for
+  /// Rows of the sample of another pass.
+  struct Chosen {
+    c10::DimVector sizes;
+    Scattered where;
+    at::Tensor gathered;  // once they are asked for
+  };
+
+  const at::Tensor& source_;  // the sample, or what rows are chosen of
+  mutable std::optional<Chosen> chosen_;
   std::int64_t numel_ = 0;
   c10::ScalarType type_ = c10::ScalarType::Undefined;
   bool plain_ = false;
   bool has_bits_ = false;  // whether numbers can be counted by their bits; `plain_` implies it
   bool small_ = false;
-  mutable Memory memory_{};  // of a contiguous sample; without data while its rows are scattered
-  Scattered scattered_;
+  mutable Memory memory_{};          // of a contiguous sample; without data while its rows are scattered
   at::Tensor ordered_;               // the same elements, contiguous; undefined if the sample is
   std::vector<std::int64_t> order_;  // the sample's dimensions in their order in `ordered_`
   mutable std::vector<Read> reads_;  // one for each way of folding

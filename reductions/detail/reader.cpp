@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <numeric>
@@ -101,6 +102,19 @@ class Reader {
     return scattered_.at(i / each) + i % each * numel * item_;
   }
 
+  /// Elements [from, from + n) of a single run of scattered rows, copied side by side.
+  const char* joined(std::int64_t from, std::int64_t n, std::vector<char>& room) const {
+    room.resize(static_cast<std::size_t>(n * item_));
+    const std::int64_t first = from * item_, last = first + n * item_;
+    for (std::int64_t at = first; at < last;) {
+      const std::int64_t row = at / scattered_.bytes, inside = at % scattered_.bytes;
+      const std::int64_t bytes = std::min(scattered_.bytes - inside, last - at);
+      std::memcpy(room.data() + (at - first), scattered_.at(row) + inside, static_cast<std::size_t>(bytes));
+      at += bytes;
+    }
+    return room.data();
+  }
+
   template <class F>
   void each_unit(std::int64_t units, const F& f) const {
     parallel(units, numel_, [&](std::int64_t begin, std::int64_t end) {
@@ -126,13 +140,15 @@ class Reader {
     const std::int64_t groups = this->groups(ranges * segments);
     const std::int64_t group = parts(outer, groups);
     if (read_.summarize) results_.resize(static_cast<std::size_t>(groups * segments * kept));
-    const auto read_unit = [&, outer = outer, kept = kept, inner = inner](std::int64_t unit, Tally& tally) {
+    const bool joins = scattered_.data != nullptr && outer == 1;
+    const auto read_unit = [&, outer = outer, kept = kept, inner = inner](std::int64_t unit, Tally& tally,
+                                                                          std::vector<char>& room) {
       const std::int64_t range = unit % ranges, piece = unit / ranges;
       const std::int64_t from = piece % segments * segment, n = std::min(segment, inner - from);
       if (n <= 0) return;
       const std::int64_t first = piece / segments * group, last = std::min(outer, first + group);
       const auto read_run = [&](const char* runs, std::int64_t k) {
-        const void* const x = runs + (k * inner + from) * item_;
+        const void* const x = joins ? joined(from, n, room) : runs + (k * inner + from) * item_;
         if (read_.summarize) {
           Summary run;
           kernels()->run(type_, x, static_cast<std::size_t>(n), read_.needs, &run);
@@ -143,7 +159,7 @@ class Reader {
       };
       if (kept == 1 || read_.bit_countings.empty()) {
         for (std::int64_t i = first; i < last; ++i) {
-          const char* const runs = this->runs(i);
+          const char* const runs = joins ? nullptr : this->runs(i);
           if (scattered_.data != nullptr && i + 1 < outer) {  // the processor cannot know where it lies
             const char* const next = this->runs(i + 1);
             for (std::int64_t byte = 0; byte < std::min<std::int64_t>(2048, kept * inner * item_); byte += 64)
@@ -154,14 +170,15 @@ class Reader {
         }
       } else {  // one kept element after another: their tallies are large
         for (std::int64_t k = range * width; k < std::min(kept, (range + 1) * width); ++k) {
-          for (std::int64_t i = first; i < last; ++i) read_run(runs(i), k);
+          for (std::int64_t i = first; i < last; ++i) read_run(joins ? nullptr : runs(i), k);
           tally.give(k);
         }
       }
     };
     const auto read_units = [&, kept = kept](std::int64_t begin, std::int64_t end) {
       Tally tally(read_.bit_countings, mutex_);
-      for (std::int64_t unit = begin; unit < end; ++unit) read_unit(unit, tally);
+      std::vector<char> room;
+      for (std::int64_t unit = begin; unit < end; ++unit) read_unit(unit, tally, room);
       if (kept == 1) tally.give(0);
     };
     const std::int64_t units = groups * segments * ranges;
@@ -253,7 +270,8 @@ bool has_bit_counts(const Layout& layout) noexcept {
 }
 
 bool reads_scattered(const Layout& layout, std::int64_t rows) noexcept {
-  return has_runs(layout) && layout.outer % rows == 0;
+  const bool single = layout.outer * layout.kept == 1;  // a piece of it is copied before it is read
+  return has_runs(layout) && (layout.outer % rows == 0 || single);
 }
 
 void read(const Elements& elements, Read& read) {

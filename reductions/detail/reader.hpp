@@ -71,7 +71,8 @@ struct Elements {
   Scattered scattered;
 };
 
-/// Whether scattered rows are read where they lie: each has whole runs, of all kept elements.
+/// Whether scattered rows are read where they lie: each has whole runs of all kept elements, or all rows are
+/// one run, which is copied piece by piece.
 bool reads_scattered(const Layout& layout, std::int64_t rows) noexcept;
 
 /// Fills in the answer. The pieces depend only on the shape and are combined in order, so the number of

@@ -358,7 +358,8 @@ BOOST_AUTO_TEST_CASE(a_group_that_throws_leaves_all_groups_unchanged) {
   const Context named("key", at::arange(5));
   picky.update(at::ones({5, 2}));
   const Results before = picky.results();
-  BOOST_CHECK_THROW(picky.update(at::tensor({0.0, 1.0, 777.0, 3.0, 4.0}).view({5, 1}).expand({5, 2})), c10::ValueError);
+  BOOST_CHECK_THROW(picky.update(at::tensor({0.0, 1.0, 777.0, 3.0, 4.0}).view({5, 1}).expand({5, 2})),
+                    c10::ValueError);
   BOOST_TEST((picky.results() == before));
 }
 
