@@ -167,6 +167,7 @@ struct has_fresh<T, std::void_t<decltype(T{std::declval<const T&>().fresh()})>> 
 /// - `void check(const at::Tensor&) const`: throws the error that `update` would throw. Without it, a copy is
 ///   updated where several reductions have to succeed together or not at all;
 /// - `void assign(const at::Tensor&)`;
+/// - `std::vector<std::string> companions() const`: the names that it looks up in the thread's `Context`;
 /// - `bool commutative() const`: whether samples may be folded in any order, and by several objects that are
 ///   merged in the end. Threads do so if there is also a `fresh()`; otherwise they take turns;
 /// - cereal's `serialize` or `save` and `load`.

@@ -314,17 +314,31 @@ std::vector<Drift> drifts(const std::vector<Pair>& pairs, double tolerance) {
       all.push_back(failed(pair, a.empty() ? "no samples in A" : "no samples in B"));
       continue;
     }
-    if (a.size() != b.size()) {
+    const bool keyed = !a.empty() && !(a.front().keys.empty() && b.front().keys.empty());
+    if (a.size() != b.size() && !keyed) {
       all.push_back(
           failed(pair, "tensors differ in number", c10::str(a.size(), " in A and ", b.size(), " in B")));
       continue;
     }
+    const auto add = [&](const Statistics& of, Drift drift) {
+      drift.slot = of.slot;
+      drift.keys = of.keys;
+      all.push_back(std::move(drift));
+    };
+    const auto same = [](const std::vector<Statistics>& others, const Statistics& of) {
+      return std::find_if(others.begin(), others.end(), [&](const Statistics& other) {
+        return other.slot == of.slot && other.keys == of.keys;
+      });
+    };
     for (std::size_t i = 0; i < a.size(); ++i) {
+      const auto other = keyed ? same(b, a[i]) : b.begin() + static_cast<std::ptrdiff_t>(i);
       Drift drift;
       drift.pair = pair;
-      drift.slot = a[i].slot;
-      compare(a[i], b[i], tolerance, drift);
-      all.push_back(std::move(drift));
+      if (other != b.end()) compare(a[i], *other, tolerance, drift);
+      add(a[i], other == b.end() ? failed(pair, "missing in B") : std::move(drift));
+    }
+    for (const Statistics& one : b) {
+      if (keyed && same(a, one) == a.end()) add(one, failed(pair, "missing in A"));
     }
   }
   return all;

@@ -31,11 +31,12 @@ struct Change {
   bool meant = true;
 };
 
-/// One module, or one slot of a module, in both recordings. For elementwise results, each value is that of
-/// the element that moved most.
+/// One module, one slot of a module, or one key, in both recordings. For elementwise results, each value is
+/// that of the element that moved most.
 struct Drift {
   Pair pair;
   std::int64_t slot = -1;
+  Keys keys;
   std::string status = "same";  ///< "close", "different", or the reason why the two cannot be compared
   std::string detail;
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int kDigits = 3;
 
 std::string path_of(const Drift& drift) {
-  return shown_path(drift.pair.either().path, drift.slot);
+  return shown_path(drift.pair.either().path, drift.slot) + keys_text(drift.keys);
 }
 
 std::string number(const std::optional<double>& value, bool sign = false) {
@@ -40,6 +40,7 @@ Json drift_to_json(const Drift& drift) {
   const Layer& layer = drift.pair.either();
   Json entry{{"path", layer.path}};
   if (drift.slot >= 0) entry["slot"] = drift.slot;
+  for (const auto& [name, key] : drift.keys) entry["keys"][name] = key;
   const auto samples = [](const Layer* of) {
     return of == nullptr ? Json(nullptr) : Json(of->entry.samples());
   };

@@ -20,6 +20,7 @@
 #include "call_watch.hpp"
 #include "called_methods.hpp"
 #include "commands.hpp"
+#include "companions.hpp"
 #include "exported_packages.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
@@ -64,6 +65,8 @@ Examples:
           --reduce mean,histogram:64:-4:4 --over 0 --save maps/
   torchtap record model.pt --random 8x3x224x224 --seed 1 --what input --not-types 'Dropout|StochasticDepth' --save raw/
   torchtap record model.pt --idx3 t10k-images-idx3-ubyte.gz --batch 64 --reduce moments --save stats/
+  torchtap record model.pt --idx3 t10k-images.gz --with labels=t10k-labels.gz --batch 250 --over 0 \
+          --reduce 'by(labels:10, moments, count)' --save classes/
   torchtap record model.pt2 --input batch.pt --reduce moments --save maps/
   torchtap record model.pt --random 8x3x224x224 --count 1000 --stream resnet
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
@@ -78,6 +81,7 @@ struct RecordOptions {
   Which which;
   std::string method = "forward";
   std::string reduce;
+  std::vector<std::string> with;
   std::vector<std::int64_t> over;
   bool elementwise = false;
   bool all_tensors = false;
@@ -123,6 +127,7 @@ struct Run {
   Quantized quantized;
   std::optional<views::stream::Publisher> publisher;
   std::unique_ptr<recorders::Recorder> recorder;
+  std::vector<std::string> needed;  // names that the reduction looks up
   std::int64_t calls = 0;
   int signal = 0;
 
@@ -224,7 +229,10 @@ recorders::Options how_to_record(Run& run) {
   if (options.reduce.empty()) {
     if (!run.publisher.has_value()) keep_samples(how, options);
   } else {
-    how.reduction(make_reduction(options.reduce, options.over, options.elementwise));
+    auto reduction = make_reduction(options.reduce, options.over, options.elementwise);
+    run.needed = reduction.companions();
+    if (!run.needed.empty()) how.device(at::kCPU);
+    how.reduction(std::move(reduction));
   }
   how.all_tensors(options.all_tensors);
   if (options.dequantize) {
@@ -252,6 +260,7 @@ void save(const Run& run) {
 /// Calls the model until the inputs end or a signal arrives, then saves.
 void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const Batch&)>& call_model) {
   const RecordOptions& options = run.options;
+  Companions companions(options.with, run.needed, options.inputs, inputs.count());
   const Interrupt interrupt;
   try {
     const at::AutoGradMode mode(run.gradients() || options.enable_grad);
@@ -259,6 +268,7 @@ void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const B
     while (interrupt.signal() == 0) {
       const auto batch = inputs.next();
       if (!batch) break;
+      const core::Context named(companions.next());
       const auto result = call_model(*batch);
       if (run.gradients()) sum_of_outputs(result).backward();
       ++run.calls;
@@ -377,6 +387,7 @@ void add_record(CLI::App& app) {
       ->capture_default_str();
   add_library_option(*command);
   auto* reduce = command->add_option("--reduce", options->reduce, reduce_help());
+  add_companion_option(*command, options->with);
   auto* over = command
                    ->add_option("--over", options->over,
                                 "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "

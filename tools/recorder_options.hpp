@@ -53,7 +53,9 @@ inline constexpr char kStreamMemoryHelp[] =
 inline std::string reduce_help() {
   std::string text = "Reductions, comma-separated, such as 'mean,histogram:64:-4:4':";
   for (const auto& entry : reductions::catalogue()) text += " " + entry.usage;
-  return text + "; default: keep every sample";
+  return text +
+         "; by(NAME[:N], …) has them for each key, where(NAME, …) for the rows that are true, "
+         "every(N, …) and window(N, …) for some samples; default: keep every sample";
 }
 
 /// Reduces over all elements unless `over` names dimensions or `elementwise` is true.

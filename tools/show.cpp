@@ -45,6 +45,7 @@ bin to the highest. The column "mark" flags suspicious modules:
   100x         a standard deviation, a norm or a largest absolute value is at least 100 times the geometric mean of its
                neighbours: the nearest modules before and after in the recording of the same type (of any type if there
                is no other) whose result is not zero
+Reductions by key have one row for each key, such as "fc labels=3".
 --sort COLUMN puts the largest first, --sort -COLUMN the smallest; several numbers are sorted by the largest of them.
 A recording of samples gets one row per module with the number, dtype and shape of its samples.
 

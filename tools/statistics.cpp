@@ -223,7 +223,73 @@ std::vector<Statistic> read(const std::vector<Result>& results, const std::strin
   return all;
 }
 
+/// What "By(labels, 10, Mean)" groups by, and the reduction of each group.
+struct Grouped {
+  std::string name, reduction;
+};
+
+std::optional<Grouped> grouped(const std::string& reduction) {
+  const std::string by = "By(", where = "Where(", separator = ", ";
+  const bool masked = reduction.compare(0, where.size(), where) == 0;
+  const auto name_end = reduction.find(separator);
+  if (name_end == std::string::npos || (!masked && reduction.compare(0, by.size(), by) != 0))
+    return std::nullopt;
+  std::string rest = reduction.substr(name_end + separator.size());
+  rest.pop_back();                   // ")"
+  if (masked) return grouped(rest);  // has its results
+  const auto number = rest.find_first_not_of("0123456789");
+  if (number != 0 && number != std::string::npos) rest = rest.substr(number + separator.size());
+  return Grouped{reduction.substr(by.size(), name_end - by.size()), rest};
+}
+
+/// The results of one key: its row of each, or those of other shapes for other keys, such as "counts.3".
+std::vector<Result> of_key(const std::vector<Result>& results, const std::string& name, std::int64_t row,
+                           std::int64_t key) {
+  const std::string end = "." + std::to_string(key);
+  std::vector<Result> all;
+  for (const Result& result : results) {
+    if (result.list || result.name == name || result.name == name + ".left_out") continue;
+    const bool alone = result.name.size() > end.size() &&
+                       result.name.compare(result.name.size() - end.size(), end.size(), end) == 0;
+    if (alone) {
+      all.push_back({result.name.substr(0, result.name.size() - end.size()), false, result.tensors});
+    } else if (const at::Tensor& stacked = result.tensors.front();
+               stacked.dim() > 0 && stacked.size(0) == find(results, name)->tensors.front().numel()) {
+      all.push_back({result.name, false, {stacked.select(0, row)}});
+    }
+  }
+  return all;
+}
+
+/// The statistics of each key that has rows; of one reduction, if it has no keys.
+void add_each(std::vector<Statistics>& all, Statistics begun, const std::vector<Result>& results,
+              const std::string& reduction) {
+  const auto by = grouped(reduction);
+  const Result* const keys = by ? find(results, by->name) : nullptr;
+  const Result* const counts = by ? find(results, by->name + ".count") : nullptr;
+  if (keys == nullptr || counts == nullptr ||
+      keys->tensors.front().sizes() != counts->tensors.front().sizes()) {
+    begun.all = read(results, reduction);
+    return all.push_back(std::move(begun));
+  }
+  const auto key = to_list(keys->tensors.front()), count = to_list(counts->tensors.front());
+  for (std::size_t row = 0; row < key.size(); ++row) {
+    if (count[row] == 0) continue;
+    const auto number = static_cast<std::int64_t>(key[row]);
+    Statistics one = begun;
+    one.keys.emplace_back(by->name, number);
+    add_each(all, std::move(one), of_key(results, by->name, static_cast<std::int64_t>(row), number),
+             by->reduction);
+  }
+}
+
 }  // namespace
+
+std::string keys_text(const Keys& keys) {
+  std::string text;
+  for (const auto& [name, key] : keys) text += " " + name + "=" + std::to_string(key);
+  return text;
+}
 
 std::vector<double> Bins::total() const {
   return to_list(counts.sum(0));
@@ -338,12 +404,13 @@ std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry) {
            item.first.size() < 10;
   };
   if (!value.is_dict() || !std::all_of(value.dict().begin(), value.dict().end(), is_slot)) {
-    return {{-1, read(results_of(value), entry.reduction())}};
+    std::vector<Statistics> all;
+    add_each(all, {}, results_of(value), entry.reduction());
+    return all;
   }
   std::vector<Statistics> slots;
-  for (const auto& [key, item] : value.dict()) {
-    slots.push_back({std::stol(key), read(results_of(item), entry.reduction())});
-  }
+  for (const auto& [key, item] : value.dict())
+    add_each(slots, {std::stol(key), {}, {}}, results_of(item), entry.reduction());
   return slots;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "recordings.hpp"
@@ -59,10 +60,16 @@ struct Statistic {
   double peak() const;
 };
 
-/// The results of one module, or of one slot if all its tensors were recorded.
+/// A name and a key of it, for each `by` around a reduction.
+using Keys = std::vector<std::pair<std::string, std::int64_t>>;
+/// " labels=3"; "" if there are none.
+std::string keys_text(const Keys& keys);
+
+/// The results of one module, of one slot if all its tensors were recorded, or of one key.
 struct Statistics {
   std::int64_t slot = -1;
   std::vector<Statistic> all;
+  Keys keys;
 
   /// Null if there is none.
   const Statistic* find(const std::string& name) const;
@@ -82,9 +89,9 @@ bool has_statistics(const storage::RecordedEntry& entry);
 /// Whether any entry has.
 bool has_statistics(const Layers& layers);
 
-/// The results of an entry, one per slot. A variance becomes a "std", counts and their bins become a
-/// histogram, and quantiles one statistic per level ("q0.5"). Reads the entry's file; returns nothing for an
-/// entry without samples.
+/// The results of an entry, one per slot and per key that has rows. A variance becomes a "std", counts and
+/// their bins become a histogram, and quantiles one statistic per level ("q0.5"). Reads the entry's file;
+/// returns nothing for an entry without samples.
 std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry);
 
 /// The histogram called `name`, or the first one for "": the counts of all rows and the edges.

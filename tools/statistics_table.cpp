@@ -111,7 +111,7 @@ std::string cell(const Statistic* one, std::size_t spark, int digits = kSummaryD
 }
 
 std::string path_of(const Row& row) {
-  return shown_path(row.layer->path, row.statistics.slot);
+  return shown_path(row.layer->path, row.statistics.slot) + keys_text(row.statistics.keys);
 }
 
 std::string joined(const std::vector<std::string>& words, const char* separator = " ") {
@@ -281,6 +281,7 @@ void print_json(const Layers& layers, const std::vector<Row>& rows, const std::v
   for (const auto& row : rows) {
     Json entry = describe(*row.layer);
     if (row.statistics.slot >= 0) entry["slot"] = row.statistics.slot;
+    for (const auto& [name, key] : row.statistics.keys) entry["keys"][name] = key;
     entry["marks"] = row.marks;
     entry["statistics"] = results_to_json(row, columns);
     entries.push_back(std::move(entry));
@@ -296,6 +297,7 @@ void print_rows(const std::vector<Row>& rows, const std::vector<Column>& columns
   for (const auto& row : rows) {
     Json line{{"index", row.layer->index}, {"path", row.layer->path}};
     if (row.statistics.slot >= 0) line["slot"] = row.statistics.slot;
+    for (const auto& [name, key] : row.statistics.keys) line[name] = key;
     line.update({{"type", row.layer->entry.type()},
                  {"kind", row.layer->entry.kind()},
                  {"samples", row.layer->entry.samples()},

@@ -101,7 +101,9 @@ std::vector<std::vector<std::string>> marks_of(const std::vector<Marked>& rows) 
     for (auto i = static_cast<std::int64_t>(of) + step; i >= 0 && i < count && !found.has_value();
          i += step) {
       const auto at = static_cast<std::size_t>(i);
-      if (rows[at].statistics->slot != rows[of].statistics->slot) continue;
+      if (rows[at].statistics->slot != rows[of].statistics->slot ||
+          rows[at].statistics->keys != rows[of].statistics->keys)
+        continue;
       if (same_type && rows[at].type != rows[of].type) continue;
       if (const auto size = of_rows[at].find(name); size != of_rows[at].end()) found = size->second;
     }

@@ -102,6 +102,12 @@ class Reader {
     return scattered_.at(i / each) + i % each * numel * item_;
   }
 
+  /// Fetches the beginning of a row that the processor cannot expect.
+  void prefetch(const char* row) const {
+    for (std::int64_t byte = 0; byte < std::min<std::int64_t>(2048, scattered_.bytes); byte += 64)
+      __builtin_prefetch(row + byte);
+  }
+
   /// Elements [from, from + n) of a single run of scattered rows, copied side by side.
   const char* joined(std::int64_t from, std::int64_t n, std::vector<char>& room) const {
     room.resize(static_cast<std::size_t>(n * item_));
@@ -109,6 +115,7 @@ class Reader {
     for (std::int64_t at = first; at < last;) {
       const std::int64_t row = at / scattered_.bytes, inside = at % scattered_.bytes;
       const std::int64_t bytes = std::min(scattered_.bytes - inside, last - at);
+      if (row + 1 < static_cast<std::int64_t>(scattered_.rows.size())) prefetch(scattered_.at(row + 1));
       std::memcpy(room.data() + (at - first), scattered_.at(row) + inside, static_cast<std::size_t>(bytes));
       at += bytes;
     }
@@ -161,9 +168,7 @@ class Reader {
         for (std::int64_t i = first; i < last; ++i) {
           const char* const runs = joins ? nullptr : this->runs(i);
           if (scattered_.data != nullptr && i + 1 < outer) {  // the processor cannot know where it lies
-            const char* const next = this->runs(i + 1);
-            for (std::int64_t byte = 0; byte < std::min<std::int64_t>(2048, kept * inner * item_); byte += 64)
-              __builtin_prefetch(next + byte);
+            prefetch(this->runs(i + 1));
           }
           for (std::int64_t k = range * width; k < std::min(kept, (range + 1) * width); ++k)
             read_run(runs, k);

@@ -109,6 +109,84 @@ def check_reductions(folder):
         assert torch.allclose(value["max.value"].double(), wanted[path].amax(0), atol=1e-5), path
 
 
+def check_groups(folder):
+    """Records by labels and by a mask beside the inputs, and reads by key what was recorded."""
+    import gzip
+
+    labels_file = FASHION.replace("images-idx3", "labels-idx1")
+    labels = torch.tensor(numpy.frombuffer(gzip.open(labels_file).read(), dtype=numpy.uint8, offset=8)).long()
+    pixels = numpy.frombuffer(gzip.open(FASHION).read(), dtype=numpy.uint8, offset=16)
+    images = torch.tensor(pixels.reshape(-1, 1, 28, 28)).float() / 255
+    net = torch.jit.load(folder / "net.pt")
+    with torch.no_grad():
+        wanted = net(images).double()
+    common = ("record", folder / "net.pt", "--batch", 500, "--names", "3", "--over", "0")
+    run(*common, "--idx3", FASHION, "--with", f"labels={labels_file}", "--reduce", "by(labels:12, moments, count)",
+        "--save", folder / "classes")  # fmt: skip
+    value = torch.load(folder / "classes" / "0.pt", weights_only=True)
+    assert value["labels"].equal(torch.arange(12)) and value["labels.left_out"] == 0
+    assert value["labels.count"].equal(labels.bincount(minlength=12))
+    for label in range(10):
+        rows = wanted[labels == label]
+        assert torch.allclose(value["moments.mean"][label], rows.mean(0), atol=1e-5), label
+        assert torch.allclose(value["moments.variance"][label], rows.var(0), rtol=1e-3, atol=1e-6), label
+    assert value["moments.mean"][10:].isnan().all()
+
+    shown = json.loads(run("show", folder / "classes", "--json").stdout)["entries"]
+    assert [entry["keys"] for entry in shown] == [{"labels": label} for label in range(10)]
+    for entry in shown:
+        rows = wanted[labels == entry["keys"]["labels"]]
+        assert entry["statistics"]["rows"] == len(rows)
+        assert abs(entry["statistics"]["mean"]["max"] - float(rows.mean(0).max())) < 1e-5
+    table = run("show", folder / "classes").stdout
+    assert "labels=9" in table and "labels=10" not in table
+
+    mask = torch.rand(len(images)) < 0.3
+    numpy.save(folder / "mask.npy", mask.numpy())
+    torch.save(labels.where(labels != 3, torch.tensor(-100)), folder / "labels.pt")
+    torch.save(images, folder / "images.pt")
+    run(*common, "--input", folder / "images.pt", "--with", f"mask={folder / 'mask.npy'}",
+        "--with", f"labels={folder / 'labels.pt'}", "--reduce", "where(mask, by(labels, moments, count))",
+        "--save", folder / "some")  # fmt: skip
+    value = torch.load(folder / "some" / "0.pt", weights_only=True)
+    keys = [label for label in range(10) if label != 3]
+    assert value["labels"].tolist() == keys
+    assert value["labels.left_out"] == (mask & (labels == 3)).sum() and value["mask.left_out"] == (~mask).sum()
+    shown = json.loads(run("show", folder / "some", "--json").stdout)["entries"]
+    assert [entry["keys"]["labels"] for entry in shown] == keys
+    for place, label in enumerate(keys):
+        rows = wanted[mask & (labels == label)]
+        assert torch.allclose(value["moments.mean"][place], rows.mean(0), atol=1e-5), label
+    run(*common, "--input", folder / "images.pt", "--with", "domain=2", "--reduce", "by(domain, moments)",
+        "--save", folder / "domain")  # fmt: skip
+    value = torch.load(folder / "domain" / "0.pt", weights_only=True)
+    assert value["domain"].tolist() == [2] and torch.allclose(value["mean"][0], wanted.mean(0), atol=1e-5)
+
+    # Keys of one side are listed; those of both are compared.
+    run(*common, "--input", folder / "images.pt", "--with", f"labels={folder / 'labels.pt'}",
+        "--reduce", "by(labels, moments, count)", "--save", folder / "nine")  # fmt: skip
+    compared = json.loads(run("diff", folder / "classes", folder / "nine", "--json", status=1).stdout)["entries"]
+    assert {entry["keys"]["labels"]: entry["status"] for entry in compared} == {
+        label: "missing in B" if label == 3 else "same" for label in range(10)
+    }
+
+    def error(*arguments):
+        return run(*common, "--input", folder / "images.pt", *arguments, "--save", folder / "none", status=2).stderr
+
+    assert "--with labels=FILE" in error("--reduce", "by(labels, mean)")
+    assert 'does not use "mask"' in error("--reduce", "mean", "--with", f"mask={folder / 'mask.npy'}")
+    assert "character 16" in error("--reduce", "by(labels, mean")
+    torch.save(labels.float(), folder / "floats.pt")
+    text = error("--reduce", "by(labels, mean)", "--with", f"labels={folder / 'floats.pt'}")
+    assert "to(torch::kLong)" in text, text
+    torch.save(labels[:300], folder / "few.pt")
+    text = error("--reduce", "by(labels, mean)", "--with", f"labels={folder / 'few.pt'}")
+    assert "1 batches" in text and "20" in text, text
+    torch.save(labels[:-7], folder / "few.pt")
+    text = error("--reduce", "by(labels, mean)", "--with", f"labels={folder / 'few.pt'}")
+    assert "batch 19" in text and "[493]" in text, text
+
+
 def check_gradients(folder):
     run(
         "record",
@@ -286,6 +364,7 @@ with tempfile.TemporaryDirectory() as temporary:
             if (MODELS / f"{model_name}.{kind_of_file}.pt").exists():
                 check_model(here, model_name, kind_of_file)
     check_reductions(here)
+    check_groups(here)
     check_gradients(here)
     check_spool(here)
     check_list()

@@ -1,0 +1,77 @@
+#include "companions.hpp"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include <torchtap/base/error.hpp>
+
+namespace torchtap::tools {
+namespace {
+
+bool is_whole_number(const std::string& text) {
+  const std::size_t from = text.rfind('-', 0) == 0 ? 1 : 0;
+  return text.size() > from && text.size() < 19 &&
+         text.find_first_not_of("0123456789", from) == std::string::npos;
+}
+
+}  // namespace
+
+void add_companion_option(CLI::App& command, std::vector<std::string>& named) {
+  command
+      .add_option("--with", named,
+                  "Name a tensor beside the inputs, for by() and where() of --reduce: NAME=FILE, split as "
+                  "--input is, or NAME=NUMBER")
+      ->type_name("NAME=FILE");
+}
+
+Companions::Companions(const std::vector<std::string>& named, const std::vector<std::string>& needed,
+                       const InputOptions& inputs, std::int64_t batches) {
+  for (const auto& text : named) {
+    const auto equals = text.find('=');
+    TORCH_CHECK_VALUE(equals != 0 && equals != std::string::npos && equals + 1 != text.size(), "--with ",
+                      text, ": expected NAME=FILE or NAME=NUMBER, such as labels=labels.npy.");
+    One one{text.substr(0, equals), text, std::nullopt, {}};
+    const std::string value = text.substr(equals + 1);
+    TORCH_CHECK_VALUE(
+        std::none_of(all_.begin(), all_.end(), [&](const One& other) { return other.name == one.name; }),
+        "--with ", text, ": \"", one.name, "\" was given before; give each name once.");
+    TORCH_CHECK_VALUE(std::find(needed.begin(), needed.end(), one.name) != needed.end(), "--with ", text,
+                      ": --reduce does not use \"", one.name, "\"; it uses ", base::quoted(needed),
+                      ". Write by(", one.name, ", …) or where(", one.name, ", …), or leave it out.");
+    if (is_whole_number(value)) {
+      one.number = at::scalar_tensor(std::int64_t{std::stoll(value)}, at::kLong);
+    } else {
+      InputOptions file;
+      file.files = {value};
+      file.batch = inputs.batch;
+      file.batches = inputs.batches;
+      one.file.emplace(std::move(file));
+      TORCH_CHECK_VALUE(one.file->count() == batches, "--with ", text, ": the file has ", one.file->count(),
+                        " batches, the inputs have ", batches,
+                        "; it needs a row for each of theirs, and --batch splits both.");
+    }
+    all_.push_back(std::move(one));
+  }
+  for (const auto& name : needed) {
+    TORCH_CHECK_VALUE(std::any_of(all_.begin(), all_.end(), [&](const One& one) { return one.name == name; }),
+                      "--reduce uses \"", name, "\"; name its tensor: --with ", name, "=FILE.");
+  }
+}
+
+core::Context::Names Companions::next() {
+  core::Context::Names names;
+  for (One& one : all_) {
+    if (!one.file) {
+      names.emplace_back(one.name, one.number);
+      continue;
+    }
+    const auto batch = one.file->next();
+    TORCH_CHECK_VALUE(batch && batch->size() == 1 && batch->front().is_tensor(), "--with ", one.text,
+                      ": expected one tensor for each batch.");
+    names.emplace_back(one.name, batch->front().tensor());
+  }
+  return names;
+}
+
+}  // namespace torchtap::tools
