@@ -4,6 +4,7 @@
 /// reports, streams, the explorer, ranks, exported models) have headers of their own, and so has
 /// `torchtap::nn` (hooks/nn.hpp). A file that wants to compile fast includes just the headers it uses.
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/hooks/hooks.hpp>
 #include <torchtap/operations/operations.hpp>
 #include <torchtap/recorders/recorders.hpp>
