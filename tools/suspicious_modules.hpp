@@ -25,7 +25,8 @@ struct Marked {
 
 /// The marks of each of `rows`, which must be in the order of the recording:
 ///
-/// - "dead": at least 99 % of the values were zero, according to the count of zeros, or every value, according
+/// - "dead": at least 99 % of the values were zero, according to the count of zeros, or every value,
+/// according
 ///   to the extrema, the norm or the mean;
 /// - "non-finite": a result is NaN or infinite, or NaN or infinities were counted. The standard deviation of
 ///   one value and the skewness and kurtosis of a constant are NaN by definition and not marked;

@@ -62,7 +62,9 @@ class Cells {
   void added(const char* name, const T& value) {
     (*this)(name, value);
   }
-  void operator()(const char* name, const std::optional<double>& value) { add(name, value ? cell(*value) : ""); }
+  void operator()(const char* name, const std::optional<double>& value) {
+    add(name, value ? cell(*value) : "");
+  }
   void tensors(const std::string& name, const std::vector<TensorInfo>& tensors) {
     const auto column = [&](const char* what, const auto& field) {
       std::string text;

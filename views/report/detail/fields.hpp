@@ -2,10 +2,10 @@
 
 // The fields of results and their names in files, in one place for all that writes or reads them.
 //
-// `Fields<T>::visit(visitor, value)` calls the visitor for each field: with a name and the field; `derived` for what follows from other fields, and is not
-// read back; `added` for what documents of an earlier format do not have; `tensors` for a list of tensors,
-// which are columns in files. The docs have the names (docs/guides/report.md): a change of them is a new
-// format.
+// `Fields<T>::visit(visitor, value)` calls the visitor for each field: with a name and the field; `derived`
+// for what follows from other fields, and is not read back; `added` for what documents of an earlier format
+// do not have; `tensors` for a list of tensors, which are columns in files. The docs have the names
+// (docs/guides/report.md): a change of them is a new format.
 
 #include <cstdint>
 
