@@ -1,4 +1,5 @@
 #include <ATen/Functions.h>
+#include <c10/macros/Macros.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -194,56 +195,57 @@ struct Intake::Form {
   bool split = false;                // a row is not one piece of memory
 };
 
-std::optional<Intake::Form> Intake::form(const Pass& pass) const noexcept {
+/// Compiled into its callers: handing the form over in memory takes as long as finding it.
+C10_ALWAYS_INLINE bool Intake::find_form(const Pass& pass, Form& form) const noexcept {
   const KernelPass& kernels = kernels_of(pass);
   if (!shaped_ || kernels.type() != dtype_ || !device_.is_cpu() ||
       folding_.non_finite != NonFinite::propagate)
-    return std::nullopt;
-  Form form;
+    return false;
   if (folding_.over_all) {
     form.rows = kernels.numel();
-    return form;
+    return true;
   }
   const auto sizes = kernels.sizes();
+  if (folding_.over.empty()) {  // elementwise
+    form.numel = kernels.numel();
+    return any_shape_ || sizes == at::IntArrayRef(kept_);
+  }
   const auto dim = static_cast<std::int64_t>(sizes.size());
-  if (dim > 64 || (!any_shape_ && sizes.size() != kept_.size() + folding_.over.size())) return std::nullopt;
+  if (dim > 64 || (!any_shape_ && sizes.size() != kept_.size() + folding_.over.size())) return false;
   std::uint64_t folded = 0;
   for (const std::int64_t over : folding_.over) {
     const std::int64_t i = over < 0 ? over + dim : over;
-    if (i < 0 || i >= dim || (folded >> i & 1) != 0) return std::nullopt;
+    if (i < 0 || i >= dim || (folded >> i & 1) != 0) return false;
     folded |= std::uint64_t{1} << i;
   }
   std::size_t kept = 0;
   for (std::int64_t i = 0; i < dim; ++i) {
     const std::int64_t size = sizes[static_cast<std::size_t>(i)];
     if ((folded >> i & 1) == 0) {
-      if (!any_shape_ && kept_[kept++] != size) return std::nullopt;
+      if (!any_shape_ && kept_[kept++] != size) return false;
       form.numel *= size;
     } else if (size != 1) {
       form.split = form.split || form.numel != 1;
       form.rows *= size;
     }
   }
-  return form;
+  return true;
 }
 
 std::optional<Lines> Intake::lines(const Pass& pass) const {
   constexpr std::int64_t kShort = 16;  // elements: below, many rows are read faster as columns
   const KernelPass& kernels = kernels_of(pass);
-  if (!kernels.small() || folding_.over_all || any_shape_) return std::nullopt;
-  const auto form = this->form(pass);
-  if (!form || form->split || (form->rows > 1 && form->numel < kShort)) return std::nullopt;
-  Lines lines{kernels.type(), nullptr, form->rows, form->numel};
-  const Scattered scattered = kernels.scattered();
-  const auto groups = static_cast<std::int64_t>(scattered.rows.size());
-  if (groups != 0 && lines.rows % groups == 0) {
-    lines.data = scattered.data;
-    lines.places = scattered.rows.data();
-    lines.together = lines.rows / groups;
-  } else {
-    lines.data = kernels.memory()->data;
+  Form form;
+  if (!kernels.small() || folding_.over_all || any_shape_ || !find_form(pass, form) || form.split ||
+      (form.rows > 1 && form.numel < kShort))
+    return std::nullopt;
+  if (const Scattered* const scattered = kernels.scattered()) {
+    const auto groups = static_cast<std::int64_t>(scattered->rows.size());
+    if (form.rows % groups == 0)
+      return Lines{kernels.type(), scattered->data,        form.rows,
+                   form.numel,     scattered->rows.data(), form.rows / groups};
   }
-  return lines;
+  return Lines{kernels.type(), kernels.memory()->data, form.rows, form.numel};
 }
 
 std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
@@ -256,13 +258,13 @@ std::optional<Lines> Intake::adjacent_lines(const Pass& pass) const {
 }
 
 std::optional<std::int64_t> Intake::fitting_rows(const Pass& pass) const noexcept {
-  const auto form = this->form(pass);
-  return form ? std::optional<std::int64_t>(form->rows) : std::nullopt;
+  Form form;
+  return find_form(pass, form) ? std::optional<std::int64_t>(form.rows) : std::nullopt;
 }
 
 bool Intake::knows(const Pass& pass) const {
   return kernels_of(pass).small() &&
-         (folding_.over_all || any_shape_ ? form(pass).has_value() : lines(pass).has_value());
+         (folding_.over_all || any_shape_ ? fitting_rows(pass).has_value() : lines(pass).has_value());
 }
 
 double Intake::taken_at(std::size_t element) const {

@@ -190,7 +190,7 @@ class TORCHTAP_API Intake {
  private:
   struct Form;
   Rows rows(const at::Tensor& sample) const;
-  std::optional<Form> form(const Pass& pass) const noexcept;
+  bool find_form(const Pass& pass, Form& form) const noexcept;
   void raise(const at::Tensor& sample, std::int64_t nan, std::int64_t infinities) const;
   void restored(std::int32_t dtype, std::int32_t type, std::int32_t index);
 

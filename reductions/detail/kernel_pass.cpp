@@ -110,9 +110,9 @@ const at::Tensor& KernelPass::gathered() const {
 }
 
 void KernelPass::read(Read& read) const {
-  const Scattered scattered = this->scattered();
-  if (scattered.data != nullptr && reads_scattered(read.layout, chosen_->sizes[0]))
-    return detail::read({type_, nullptr, numel_, scattered}, read);
+  const Scattered* const scattered = this->scattered();
+  if (scattered != nullptr && reads_scattered(read.layout, chosen_->sizes[0]))
+    return detail::read({type_, nullptr, numel_, *scattered}, read);
   if (memory_.data == nullptr) memory_.data = static_cast<const char*>(contiguous().data_ptr());
   detail::read({type_, memory_.data, numel_, {}}, read);
 }

@@ -62,9 +62,9 @@ class TORCHTAP_API KernelPass {
   bool small() const noexcept { return small_; }
   /// A small sample in memory; otherwise null.
   const Memory* memory() const;
-  /// Where chosen rows lie that are no neighbours; nothing otherwise, or once they were copied.
-  Scattered scattered() const noexcept {
-    return chosen_ && memory_.data == nullptr ? chosen_->where : Scattered();
+  /// Where chosen rows lie that are no neighbours; null otherwise, or once they were copied.
+  const Scattered* scattered() const noexcept {
+    return memory_.data == nullptr && chosen_ && chosen_->where.data != nullptr ? &chosen_->where : nullptr;
   }
   /// Asks for a summary of each kept element. An elementwise folding has none.
   void ask(const Folding& folding, Needs needs);

@@ -58,13 +58,9 @@ void fold_moments(const Memory& x, double count, double* mean, double* m2, doubl
 template <class F>
 void Lines::each(const F& f) const {
   const std::int64_t bytes = numel * static_cast<std::int64_t>(c10::elementSize(type));
-  if (places == nullptr) {
-    for (std::int64_t row = 0; row < rows; ++row) f(Memory{type, data + row * bytes, numel});
-    return;
-  }
-  for (std::int64_t group = 0; group < rows / together; ++group) {
-    for (std::int64_t row = 0; row < together; ++row)
-      f(Memory{type, data + (places[group] * together + row) * bytes, numel});
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t place = places == nullptr ? row : places[row / together] * together + row % together;
+    f(Memory{type, data + place * bytes, numel});
   }
 }
 
