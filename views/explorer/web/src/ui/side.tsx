@@ -80,8 +80,8 @@ function next(by: number): void {
 const TITLES: Record<MarkKind, string> = {
   nan: "NaN in values",
   inf: "Infinity in values",
-  dead: "Dead units",
-  saturated: "Saturated units",
+  dead: "Dead modules",
+  saturated: "Saturated modules",
   vanishing: "Vanishing gradients",
   exploding: "Exploding gradients",
   update_ratio: "Updates out of proportion",
@@ -91,8 +91,8 @@ const HELP: Record<MarkKind, string> = {
   inf: "",
   dead: "share of outputs that are zero",
   saturated: "share of outputs at the limits",
-  vanishing: "gradient, relative to the largest",
-  exploding: "gradient, relative to the median",
+  vanishing: "root mean square of the gradient of its parameters",
+  exploding: "root mean square of the gradient of its parameters",
   update_ratio: "update / weight",
 };
 const ORDER: MarkKind[] = ["nan", "inf", "exploding", "vanishing", "dead", "saturated", "update_ratio"];
@@ -169,7 +169,7 @@ function Findings() {
       {!bad && !marks.length && (
         <div class="calm">
           <b>Nothing to report</b>
-          <p>No NaN, no infinity, no dead or saturated units, no vanishing or exploding gradients so far.</p>
+          <p>No NaN, no infinity, no dead or saturated modules, no vanishing or exploding gradients so far.</p>
         </div>
       )}
     </div>

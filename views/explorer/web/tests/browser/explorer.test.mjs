@@ -175,8 +175,9 @@ test("live: steps and columns grow without a reload, also after the server was a
           const found = document
             .querySelector(selector)
             ?.textContent.replaceAll("−", "-")
-            .match(/-?\d[\d.]*(e-?\d+)?/);
-          return found && Math.abs(found[0] - a) <= 0.006 * Math.abs(a);
+            .match(/-?\d+\.?(\d*)(?:e(-?\d+))?/);
+          // Half a unit of the last digit that is shown.
+          return found && Math.abs(found[0] - a) <= 0.501 * 10 ** ((found[2] ?? 0) - found[1].length);
         },
         { timeout: 15000 },
         `[data-series="${series}"] .numbers`,
