@@ -28,6 +28,9 @@ struct Observations {
   bool own = false;  ///< whether `x` may be changed
 };
 
+/// The options, with rows along dimension 0. Throws `c10::ValueError` if they name other ones.
+CovarianceOptions along_rows(const char* what, CovarianceOptions options);
+
 }  // namespace detail
 
 /// What `Covariance` and `Gram` share: small samples are gathered, because one product of many rows costs

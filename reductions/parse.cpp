@@ -3,9 +3,12 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/by.hpp>
+#include <torchtap/reductions/cross_covariance.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
 #include <torchtap/reductions/detail/expression.hpp>
 #include <torchtap/reductions/every.hpp>
+#include <torchtap/reductions/joint.hpp>
+#include <torchtap/reductions/linear_cka.hpp>
 #include <torchtap/reductions/where.hpp>
 #include <torchtap/reductions/window.hpp>
 
@@ -36,6 +39,8 @@ const std::vector<Applying>& all_applying() {
            options = ByOptions(first.word, detail::whole_number(first.arguments.front()));
          return Any(By(std::move(options), std::move(inner)));
        }},
+      {"joint(NAME, REDUCTION, …)", 0,
+       [](const Expression& first, Any inner) { return Any(Joint(first.word, std::move(inner))); }},
       {"where(NAME, REDUCTION, …)", 0,
        [](const Expression& first, Any inner) { return Any(Where(first.word, std::move(inner))); }},
       {"every(N, REDUCTION, …)", 0,
@@ -45,6 +50,24 @@ const std::vector<Applying>& all_applying() {
       {"window(N, REDUCTION, …)", 0,
        [](const Expression& first, Any inner) {
          return Any(Window<Any>(detail::whole_number(first.word), std::move(inner)));
+       }},
+  };
+  return all;
+}
+
+/// A word that needs another tensor and no reductions.
+struct Beside {
+  const char* usage;
+  Any (*make)(const std::string& other, CovarianceOptions options);
+};
+
+const std::vector<Beside>& all_beside() {
+  static const std::vector<Beside> all{
+      {"cka(NAME)", [](const std::string& other,
+                       CovarianceOptions options) { return Any(LinearCKA(other, std::move(options))); }},
+      {"cross_covariance(NAME)",
+       [](const std::string& other, CovarianceOptions options) {
+         return Any(CrossCovariance(other, std::move(options)));
        }},
   };
   return all;
@@ -84,6 +107,16 @@ Any make(const Expression& expression, const ParseOptions& options) {
     TORCH_CHECK_VALUE(fits, "reductions::parse: \"", text, "\" is not complete; expected ", one.usage, ".");
     Any inner = make(std::vector<Expression>(parts.begin() + 1, parts.end()), options);
     return explained(text, one.usage, [&] { return one.make(parts.front(), std::move(inner)); });
+  }
+  for (const auto& one : all_beside()) {
+    usages += std::string(" ") + one.usage;
+    if (word_of(one.usage) != expression.word) continue;
+    const bool fits = expression.arguments.empty() && expression.parts.size() == 1 &&
+                      text_of(expression.parts) == expression.parts.front().word &&
+                      !expression.parts.front().word.empty();
+    TORCH_CHECK_VALUE(fits, "reductions::parse: \"", text, "\" is not complete; expected ", one.usage, ".");
+    const auto rows = CovarianceOptions().over(options.over()).over_all(options.over_all());
+    return explained(text, one.usage, [&] { return one.make(expression.parts.front().word, rows); });
   }
   TORCH_CHECK_VALUE(false, "reductions::parse: \"", expression.word,
                     "\" is not a reduction; expected one or more of ", usages, ", separated by commas.");

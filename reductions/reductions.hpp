@@ -8,12 +8,15 @@
 #include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
+#include <torchtap/reductions/cross_covariance.hpp>
 #include <torchtap/reductions/ema.hpp>
 #include <torchtap/reductions/every.hpp>
 #include <torchtap/reductions/first.hpp>
 #include <torchtap/reductions/from_summary.hpp>
 #include <torchtap/reductions/histogram.hpp>
+#include <torchtap/reductions/joint.hpp>
 #include <torchtap/reductions/last.hpp>
+#include <torchtap/reductions/linear_cka.hpp>
 #include <torchtap/reductions/log_histogram.hpp>
 #include <torchtap/reductions/map.hpp>
 #include <torchtap/reductions/max.hpp>

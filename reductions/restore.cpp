@@ -8,9 +8,12 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/any_series.hpp>
 #include <torchtap/reductions/by.hpp>
+#include <torchtap/reductions/cross_covariance.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
 #include <torchtap/reductions/detail/expression.hpp>
 #include <torchtap/reductions/every.hpp>
+#include <torchtap/reductions/joint.hpp>
+#include <torchtap/reductions/linear_cka.hpp>
 #include <torchtap/reductions/over.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/reductions/where.hpp>
@@ -31,6 +34,7 @@ const Combine* combinator(const std::string& name) {
       {"Series", [](auto parts) { return Any(AnySeries(std::move(parts))); }},
       {"Every", [](auto parts) { return Any(Every<Any>(1, std::move(parts.at(0)))); }},
       {"By", [](auto parts) { return Any(By(ByOptions(""), std::move(parts.at(0)))); }},
+      {"Joint", [](auto parts) { return Any(Joint("", std::move(parts.at(0)))); }},
       {"Where", [](auto parts) { return Any(Where("", std::move(parts.at(0)))); }},
       {"Over", [](auto parts) { return Any(Over<Any>({}, std::move(parts.at(0)))); }},
       {"Window", [](auto parts) { return Any(Window<Any>(1, std::move(parts.at(0)))); }},
@@ -47,6 +51,8 @@ Any of_recipe(const detail::Expression& recipe) {
     for (const auto& part : recipe.parts) parts.push_back(of_recipe(part));
     return (*combine)(std::move(parts));
   }
+  if (recipe.parts.empty() && recipe.word == "LinearCKA") return LinearCKA("");
+  if (recipe.parts.empty() && recipe.word == "CrossCovariance") return CrossCovariance("");
   for (const auto& known : detail::all_named()) {
     if (known.entry.name == recipe.word && recipe.parts.empty()) return known.blank();
   }

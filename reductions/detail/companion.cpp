@@ -6,6 +6,7 @@
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/reductions/detail/companion.hpp>
+#include <torchtap/reductions/detail/nested.hpp>
 
 namespace torchtap::reductions::detail {
 namespace {
@@ -20,6 +21,18 @@ bool begins_with(at::IntArrayRef shape, at::IntArrayRef start) {
 at::Tensor selected(const Selection* selection, const at::Tensor& companion, const std::string& name) {
   if (selection == nullptr) return companion;
   return selection->of(selected(selection->outer(), companion, name), name);
+}
+
+void expect_plain(const char* what, const at::Tensor& sample) {
+  TORCH_CHECK_TYPE(sample.defined(), "reductions::", what,
+                   "::update: expected a tensor, got an undefined one.");
+  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided && !sample.is_quantized(), "reductions::", what,
+                   "::update: expected a plain strided tensor, got ", sample.toString(),
+                   "; convert it with to_dense() or dequantize() first.");
+}
+
+at::Tensor as_matrix(const at::Tensor& tensor) {
+  return tensor.dim() == 1 ? tensor.unsqueeze(1) : tensor.flatten(1);
 }
 
 }  // namespace
@@ -58,31 +71,53 @@ at::Tensor as_source(const at::Tensor& sample, std::int64_t dims) {
   return as_rows(plain, dims).contiguous();
 }
 
-at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
+at::Tensor any_companion(const char* what, const std::string& name) {
   at::Tensor found = core::Context::find(name);
   TORCH_CHECK_VALUE(found.defined(), "reductions::", what, "::update: nothing is called \"", name,
                     "\" in this thread; name it around the forward: core::Context named(\"", name,
                     "\", tensor).");
-  TORCH_CHECK_TYPE(sample.defined(), "reductions::", what,
-                   "::update: expected a tensor, got an undefined one.");
-  TORCH_CHECK_TYPE(sample.layout() == c10::kStrided && !sample.is_quantized(), "reductions::", what,
-                   "::update: expected a plain strided tensor, got ", sample.toString(),
-                   "; convert it with to_dense() or dequantize() first.");
+  if (innermost_selection == nullptr) return found;
+  const base::RecordingMode quiet;
+  return selected(innermost_selection, found, name);
+}
+
+at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
+  expect_plain(what, sample);
+  at::Tensor found = any_companion(what, name);
   TORCH_CHECK_NOT_IMPLEMENTED(
       found.is_cpu() && sample.is_cpu(), "reductions::", what, "::update: \"", name, "\" is on ",
       found.device(), " and the sample on ", sample.device(),
       "; choosing rows there would wait for the device: name a tensor on the CPU, and "
       "record with Options::device(at::kCPU).");
-  if (innermost_selection != nullptr) {
-    const base::RecordingMode quiet;
-    found = selected(innermost_selection, found, name);
-  }
   TORCH_CHECK_VALUE(begins_with(sample.sizes(), found.sizes()), "reductions::", what, "::update: \"", name,
                     "\" has shape ", found.sizes(), " and the sample ", sample.sizes(),
                     "; it belongs to rows of the sample, so its shape has to be how the sample's begins.");
   if (found.is_contiguous()) return found;
   const base::RecordingMode quiet;
   return found.contiguous();
+}
+
+at::Tensor side_by_side(const char* what, const std::string& name, const at::Tensor& sample,
+                        std::int64_t& start) {
+  expect_plain(what, sample);
+  const at::Tensor other = any_companion(what, name);
+  expect_plain(what, other);
+  TORCH_CHECK_VALUE(sample.dim() > 0 && other.dim() > 0 && sample.size(0) == other.size(0),
+                    "reductions::", what, "::update: \"", name, "\" has shape ", other.sizes(),
+                    " and the sample ", sample.sizes(),
+                    "; each needs a row for each row of the other, along dimension 0.");
+  TORCH_CHECK_VALUE(sample.device() == other.device(), "reductions::", what, "::update: \"", name,
+                    "\" is on ", other.device(), " and the sample on ", sample.device(),
+                    "; bring both to one device.");
+  const base::RecordingMode quiet;
+  const at::Tensor x = as_matrix(sample), y = as_matrix(other);
+  TORCH_CHECK_VALUE(start == 0 || x.size(1) == start, "reductions::", what, "::update: expected ", start,
+                    " numbers in each row of the sample, as before, got ", x.size(1), ", of shape ",
+                    sample.sizes(), ".");
+  const auto dtype = c10::promoteTypes(x.scalar_type(), y.scalar_type());
+  at::Tensor both = at::cat({x.to(dtype), y.to(dtype)}, 1);
+  start = x.size(1);
+  return both;
 }
 
 void expect_other_names(const char* what, const std::string& name, const Any& inner) {

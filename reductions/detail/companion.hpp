@@ -46,6 +46,12 @@ at::Tensor as_source(const at::Tensor& sample, std::int64_t dims);
 /// rows would wait for the device.
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample);
 
+/// Each row of the sample with the same row of the companion behind it: [N, D + E], of a sample [N, …] with D
+/// numbers in a row and a companion [N, …] with E. `start` is D, as it was before; if it is 0, it is set.
+/// Throws `c10::ValueError` if there is no such companion, or N, D or the device is another.
+at::Tensor side_by_side(const char* what, const std::string& name, const at::Tensor& sample,
+                        std::int64_t& start);
+
 /// Throws `c10::ValueError` if `inner` uses a companion called `name`, too.
 void expect_other_names(const char* what, const std::string& name, const Any& inner);
 

@@ -178,7 +178,10 @@ std::vector<at::Tensor> samples() {
 
 void update(torchtap::core::Sink& sink) {
   const torchtap::core::Context named({{"label", at::tensor({0, 2})}, {"mask", at::arange(2).eq(0)}});
-  for (const auto& sample : samples()) sink.update(sample);
+  for (const auto& sample : samples()) {
+    const torchtap::core::Context beside("other", sample.square().slice(1, 0, 2));
+    sink.update(sample);
+  }
 }
 
 std::vector<Catalogued> catalogue() {
@@ -224,6 +227,9 @@ std::vector<Catalogued> added() {
   all.push_back({"Covariance, gathered", make_sink(Covariance(CovarianceOptions().over({0})))});
   all.push_back({"By", make_sink(by("label", Sum(SumOptions().over({0}))))});
   all.push_back({"Where", make_sink(where("mask", Sum(SumOptions().over({0}))))});
+  all.push_back({"Joint", make_sink(joint("other", Covariance(CovarianceOptions().over({0}))))});
+  all.push_back({"CrossCovariance", make_sink(CrossCovariance("other"))});
+  all.push_back({"LinearCKA", make_sink(LinearCKA("other"))});
   return all;
 }
 

@@ -51,6 +51,10 @@ std::map<std::string, std::map<std::string, at::Tensor>> expected(const std::vec
   const auto [smallest, indices] = rows.topk(3, 0, /*largest=*/false);
   const double taken = static_cast<double>(rows.size(0));
   const at::Tensor zeros = at::zeros({3});
+  const at::Tensor other = rows.square().slice(1, 0, 2);
+  const at::Tensor centred_other = other - other.mean(0), cross = centred.t().mm(centred_other);
+  const at::Tensor both = at::cat({centred, centred_other}, 1);
+  const at::Tensor within = centred.t().mm(centred).norm() * centred_other.t().mm(centred_other).norm();
   return {
       {"Sum", {{"value", rows.sum(0)}, {"omitted", zeros}}},
       {"Mean", {{"value", x.mean()}}},
@@ -80,6 +84,16 @@ std::map<std::string, std::map<std::string, at::Tensor>> expected(const std::vec
         {"label.left_out", at::scalar_tensor(0)},
         {"value", x.sum(0)}}},
       {"Where", {{"value", x.select(1, 0).sum(0)}, {"mask.left_out", at::scalar_tensor(taken / 2)}}},
+      {"Joint",
+       {{"mean", at::cat({mean, other.mean(0)})},
+        {"covariance", both.t().mm(both) / (taken - 1)},
+        {"other.start", at::scalar_tensor(3)}}},
+      {"CrossCovariance",
+       {{"mean", mean},
+        {"variance", variance * taken / (taken - 1)},
+        {"other.mean", other.mean(0)},
+        {"covariance", cross / (taken - 1)}}},
+      {"LinearCKA", {{"value", cross.norm().square() / within}}},
       {"LogHistogram, all", {{"zeros", (rows == 0).sum()}, {"positive_infinity", zeros.sum()}}},
       {"Quantiles", {{"quantiles", at::quantile(rows, at::tensor({0.25, 0.5}, at::kDouble), 0)}}},
       {"Covariance", {{"mean", mean}, {"covariance", centred.t().mm(centred) / (taken - 1)}}},

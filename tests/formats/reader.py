@@ -254,11 +254,17 @@ class State:
             return state
         if name == "Where":
             return {"name": self.text(), "left_out": take("q"), "part": self.reduction(parts[0])}
+        if name == "Joint":
+            return {"name": self.text(), "start": take("q"), "part": self.reduction(parts[0])}
+        if name == "LinearCKA":
+            return {"part": self.reduction("Joint(Covariance)")}
         if name == "Window":
             return {"n": take("q"), "seen": take("q"), "samples": self.list(tensor), "part": self.reduction(parts[0])}
         if name == "callable":
             return {"count": take("q"), "value": tensor()}
         state = {"intake": self.intake()}
+        if name == "CrossCovariance":
+            state["name"] = self.text()
         fields = {
             "Sum": "value",
             "Mean": "value",
@@ -274,6 +280,7 @@ class State:
             "Histogram": "qbins ?growing dlow dhigh slots min max exponent start",
             "Covariance": "?unbiased taken mean product",
             "Gram": "taken product",
+            "CrossCovariance": "?unbiased qstart taken mean squares product gathered",
             "TopK": "qk ?largest values indices",
         }
         for field in fields.get(name, "").split():
@@ -660,7 +667,7 @@ def main(folder):
     assert all(rows[i] == [column[place] for column in columns] for i, place in enumerate(places))
 
     added = read_states(folder + "/added")
-    assert len(added) == 6
+    assert len(added) == 9
     assert added["Moments, order 2"]["order"] == 2 and added["Moments, order 2"]["m3"] is None
     gathered = added["Covariance, gathered"]["gathered"]
     assert gathered.shape == [10, 3] and gathered.numbers == [one[row] for row in range(10) for one in columns]
@@ -670,6 +677,12 @@ def main(folder):
     assert {key: part["value"].numbers for key, part in by["groups"].items()} == {0: halves[0], 2: halves[1]}
     assert (added["Where"]["name"], added["Where"]["left_out"]) == ("mask", 5)
     assert added["Where"]["part"]["value"].numbers == halves[0]
+    beside = [[*row, row[0] ** 2, row[1] ** 2] for sample in samples for row in (sample[:3], sample[3:])]
+    for part in (added["Joint"], added["LinearCKA"]["part"]):
+        assert (part["name"], part["start"]) == ("other", 3)
+        assert part["part"]["gathered"].numbers == sum(beside, [])
+    assert added["CrossCovariance"]["name"] == "other" and added["CrossCovariance"]["start"] == 3
+    assert added["CrossCovariance"]["gathered"].numbers == sum(beside, [])
     for name, bits, kept in (("LogHistogram", 2, columns), ("LogHistogram, all", 3, [sum(samples, [])])):
         state = added[name]
         assert state["mantissa_bits"] == bits and state["intake"]["count"] == len(kept[0])

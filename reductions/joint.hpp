@@ -1,0 +1,82 @@
+#pragma once
+
+/// A reduction of rows beside those of another tensor.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/reductions/any.hpp>
+
+namespace torchtap::reductions {
+
+/// Applies a reduction to each row of a sample with the same row of another tensor behind it:
+/// `joint("other", Covariance(CovarianceOptions().over({0})))` is given
+/// `torch::cat({x.flatten(1), other.flatten(1)}, 1)`, [N, D + E].
+///
+/// `core::Context` names the other tensor around the forward. It has the sample's size in dimension 0 and its
+/// device; the dtypes are promoted. A covariance of both has three blocks, those of the sample, of the other
+/// and between them: see `least_squares`. Where (D + E)^2 numbers are too many, see `CrossCovariance`.
+class TORCHTAP_API Joint {
+ public:
+  /// Throws `c10::ValueError` if the reduction uses the same name.
+  Joint(std::string other, Any reduction);
+
+  /// Throws `c10::ValueError` if the other tensor is missing, has another size in dimension 0 or another
+  /// device, or if a row of the sample has another size than before; and what the reduction throws. The state
+  /// is unchanged then.
+  void update(const at::Tensor& sample);
+  /// Throws the error that `update` would throw for this sample. Changes nothing.
+  void check(const at::Tensor& sample) const;
+  /// Throws `c10::ValueError` if the names or the sizes of the samples' rows differ, and what the reduction
+  /// throws.
+  void merge(const Joint& other);
+  /// Count of the reduction.
+  std::int64_t count() const { return reduction_.count(); }
+  /// D, how many numbers of a row are the sample's: those of the other tensor start there. 0 before the first
+  /// sample.
+  std::int64_t start() const noexcept { return start_; }
+  /// The results of the reduction, and "NAME.start", int64: `start()`. Empty before the first sample.
+  core::Results results() const;
+  /// The wrapped reduction.
+  const Any& inner() const& noexcept { return reduction_; }
+  /// The same of a temporary, by value.
+  Any inner() && { return std::move(reduction_); }
+  /// "Joint(other, Covariance(over=[0]))".
+  std::string describe() const;
+  /// Whether the reduction is.
+  bool commutative() const { return reduction_.commutative(); }
+  /// The other tensor's name, and the names that the reduction uses.
+  std::vector<std::string> companions() const;
+  Joint fresh() const { return {name_, reduction_.fresh()}; }
+
+  /// For cereal.
+  void save(core::OutputArchive& archive) const;
+  /// For cereal.
+  void load(core::InputArchive& archive);
+
+ private:
+  friend struct core::Access;
+  std::string recipe() const;
+
+  std::string name_;
+  Any reduction_;
+  std::int64_t start_ = 0;
+};
+
+/// Applies `reduction`, or a callable that folds two tensors, to rows beside those of the other tensor.
+inline Joint joint(std::string other, Any reduction) {
+  return {std::move(other), std::move(reduction)};
+}
+
+/// The linear map that predicts the other tensor's rows best from the sample's, of the results of
+/// `joint("other", Covariance(CovarianceOptions().over({0})))`: "weight" [E, D] and "bias" [E], float64, as
+/// `torch::nn::Linear` has them. Of several best ones it is the smallest, with features scaled to variance 1.
+///
+/// Its error grows with the square of the condition number of the sample's features, as with all normal
+/// equations. Throws `c10::ValueError` unless there are "mean", "covariance" and one "….start".
+TORCHTAP_API core::Results least_squares(const core::Results& joint_covariance);
+
+}  // namespace torchtap::reductions
