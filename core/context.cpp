@@ -7,6 +7,7 @@ namespace torchtap::core {
 namespace {
 
 thread_local const Context* innermost = nullptr;
+thread_local std::vector<std::function<void()>> ending;  // called when there is no context any more
 
 /// The tensor of that name; null if there is none.
 template <class Entries>
@@ -39,6 +40,8 @@ Context::Context(const std::shared_ptr<const Names>& names) : outer_(nullptr), b
 
 Context::~Context() {
   innermost = before_;
+  if (innermost != nullptr || ending.empty()) return;
+  for (const auto& function : std::exchange(ending, {})) function();
 }
 
 void Context::set(std::string name, at::Tensor tensor) {
@@ -67,6 +70,12 @@ at::Tensor Context::find(const std::string& name) {
     if (const at::Tensor* const found = named(context->named_, name)) return *found;
   }
   return {};
+}
+
+bool Context::at_end(std::function<void()> function) {
+  if (innermost == nullptr) return false;
+  ending.push_back(std::move(function));
+  return true;
 }
 
 }  // namespace torchtap::core

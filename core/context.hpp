@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,6 +48,9 @@ class TORCHTAP_API Context {
   static std::shared_ptr<const Names> here();
   /// The tensor of that name; undefined if this thread has none.
   static at::Tensor find(const std::string& name);
+  /// Calls `function`, which must not throw, when the outermost context of this thread ends. Returns false
+  /// and does nothing if there is none.
+  static bool at_end(std::function<void()> function);
 
  private:
   c10::SmallVector<Entry, 2> named_;

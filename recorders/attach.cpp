@@ -38,6 +38,7 @@ void check_capture(const model::ModuleRef& module, const Record& record) {
 void Recorder::Attached::hook(const model::ModuleRef& module) {
   const auto& record = subrecorder.record_;
   check_capture(module, *record);
+  companions = record->pair(module);
   handle = hooks::attach(module, detail::traits(record->kind).hook,
                          [record](hooks::Event& event) { record->on_event(event); });
   forward = watch_forward(module, record);
@@ -106,6 +107,7 @@ Recorder& Recorder::replace(std::int64_t index, const model::ModuleRef& module) 
   }
   attached.handle = std::move(next.handle);
   attached.forward = std::move(next.forward);
+  attached.companions = std::move(next.companions);
   return *this;
 }
 

@@ -15,6 +15,14 @@ at::Tensor dequantized(const at::Tensor& tensor) {
   return tensor.is_quantized() ? tensor.dequantize() : tensor;
 }
 
+Options& Options::with(std::string name, Source source) {
+  for (const auto& known : with_) {
+    TORCH_CHECK_VALUE(known.first != name, "recorders::Options::with: \"", name, "\" is named twice.");
+  }
+  with_.emplace_back(std::move(name), std::move(source));
+  return *this;
+}
+
 Options& Options::tensor(std::int64_t slot) {
   TORCH_CHECK_VALUE(slot >= 0, "recorders::Options::tensor: expected a slot from 0 on, got ", slot,
                     "; all_tensors() records every one.");

@@ -13,10 +13,12 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
+#include <torchtap/recorders/source.hpp>
 #include <torchtap/recorders/stream.hpp>
 #include <torchtap/storage/spool.hpp>
 
@@ -135,6 +137,19 @@ class TORCHTAP_API Options {
   /// The same of a temporary, by value.
   std::shared_ptr<const core::Sink> reduction() && { return std::move(reduction_); }
 
+  /// Names a tensor of another module, which the reduction finds under `name` beside each sample:
+  /// `with("expert", output("./router", 1)).reduction(by("expert", 64, …))`. Call k of the recorded module is
+  /// paired with call k of the other one in the same forward, in whichever order they come; the first waits,
+  /// a sample as `capture` says. Without a partner when the forward ends (in TorchScript: when the next one
+  /// begins) it is left out and counted: `Subrecorder::unmatched`. Tensors move to `device`, too.
+  ///
+  /// Attaching throws `c10::ValueError` if there is no such module, or if the reduction does not look `name`
+  /// up, and `c10::NotImplementedError` for recorders of gradients, with a stream, and in exported models.
+  Options& with(std::string name, Source source);
+  const std::vector<std::pair<std::string, Source>>& with() const& noexcept { return with_; }
+  /// The same of a temporary, by value.
+  std::vector<std::pair<std::string, Source>> with() && { return std::move(with_); }
+
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
   /// Throws `c10::ValueError` for a negative slot.
   Options& tensor(std::int64_t slot);
@@ -199,6 +214,7 @@ class TORCHTAP_API Options {
   Condition condition_;
   std::function<bool()> nullary_condition_;
   std::shared_ptr<const core::Sink> reduction_;
+  std::vector<std::pair<std::string, Source>> with_;
   std::int64_t tensor_ = 0;
   bool all_tensors_ = false;
   std::string spool_directory_;

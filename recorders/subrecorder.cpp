@@ -25,6 +25,10 @@ std::int64_t Subrecorder::without_tensors() const noexcept {
   return record_->without_tensors();
 }
 
+std::int64_t Subrecorder::unmatched() const noexcept {
+  return record_->unmatched();
+}
+
 std::int64_t Subrecorder::dropped() const noexcept {
   return record_->dropped();
 }

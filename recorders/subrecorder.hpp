@@ -51,8 +51,10 @@ class TORCHTAP_API Subrecorder {
   std::int64_t without_tensors() const noexcept;
   /// Events dropped for lack of room (`Options::spool`, `Options::memory_budget`).
   std::int64_t dropped() const noexcept;
+  /// Samples that found no companion, and companions that found no sample (`Options::with`).
+  std::int64_t unmatched() const noexcept;
   /// Why there may be no samples although the module ran: the program calls it in a way that cannot be seen
-  /// (docs/compatibility.md). Empty if there are samples, or nothing is known.
+  /// (docs/compatibility.md). Or how many found no partner (`unmatched`). Empty if nothing is known.
   std::string note() const;
   /// The reduced value. Throws `c10::ValueError` if there are no samples, if every sample is kept (see
   /// `tensors`), or if the reduction has several results (it lists their names).

@@ -15,6 +15,7 @@
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
+#include <torchtap/hooks/forward.hpp>
 
 namespace torchtap::hooks::detail {
 
@@ -34,6 +35,7 @@ struct ThreadState {
   std::uint64_t outermost = 0;  // the current forward of the outermost hooked module
   int depth = 0;
   const Call* innermost = nullptr;
+  std::vector<std::function<void()>> ending;  // called when `depth` is 0 again
 
   Counter& counter(const Hook& hook) {
     if (hook.counter >= counters.size()) counters.resize(hook.counter + 1);
@@ -76,11 +78,15 @@ struct CounterPlaces {
   }
 };
 
+/// A thread that has not entered the root's forward (a TorchScript fork, say) counts by its outermost hooked
+/// module.
+std::uint64_t forward_of(ThreadState& state, const std::shared_ptr<Hook>& scope) {
+  const std::uint64_t forward = scope ? state.counter(*scope).forward : 0;
+  return forward != 0 ? forward : state.outermost;
+}
+
 std::int64_t next_call_index(ThreadState& state, const Hook& hook) {
-  // A thread that has not entered the root's forward (a TorchScript fork, say) counts by its outermost hooked
-  // module.
-  std::uint64_t forward = hook.scope ? state.counter(*hook.scope).forward : 0;
-  if (forward == 0) forward = state.outermost;
+  const std::uint64_t forward = forward_of(state, hook.scope);
   ThreadState::Counter& counter = state.counter(hook);
   if (counter.forward != forward) {
     counter.forward = forward;
@@ -363,8 +369,9 @@ Call::~Call() {
 }
 
 void Call::end() noexcept {
-  --state_->depth;
   state_->innermost = outer_;
+  if (--state_->depth != 0 || state_->ending.empty()) return;
+  for (const auto& function : std::exchange(state_->ending, {})) function();
 }
 
 bool Call::is_inside(const void* module) noexcept {
@@ -524,3 +531,20 @@ void Call::hook_outputs(CallTensors& outputs) {
 }
 
 }  // namespace torchtap::hooks::detail
+
+namespace torchtap::hooks {
+
+Forwards::Forwards(const model::ModuleRef& root) : scope_(detail::Registry::instance().scope(root)) {}
+
+std::uint64_t Forwards::current() const {
+  return detail::forward_of(detail::thread_state(), scope_ == nullptr ? nullptr : scope_->hook);
+}
+
+bool at_end_of_forward(std::function<void()> function) {
+  auto& state = detail::thread_state();
+  if (state.depth == 0) return false;
+  state.ending.push_back(std::move(function));
+  return true;
+}
+
+}  // namespace torchtap::hooks

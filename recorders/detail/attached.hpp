@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/recorders/detail/record.hpp>
@@ -19,13 +20,15 @@ struct Recorder::Attached {
     handle.remove();
     forward.remove();
     former.clear();
+    companions.clear();
   }
   /// Attaches to `module`. Throws as `hooks::attach` does. To be called once.
   void hook(const model::ModuleRef& module);
 
   Subrecorder subrecorder;
   hooks::Handle handle;
-  hooks::Handle forward;             // for recorders of gradients
+  hooks::Handle forward;  // for recorders of gradients
+  std::vector<hooks::Handle> companions;
   std::deque<hooks::Handle> former;  // of modules that were replaced and may still get gradients
 };
 

@@ -52,6 +52,8 @@ std::string Record::describe() const {
 }
 
 std::string Record::note() const {
+  if (unmatched() != 0)
+    return c10::str(unmatched(), " of its samples and companions found no partner in their forward.");
   const auto module = watched_.lock();
   if (samples() != 0 || module == nullptr || !model::detail::given_out(*module)) return {};
   return "the program got a pointer to this module by as<Impl>() instead of as<Holder>(), or in a file "
@@ -87,8 +89,7 @@ void Record::record(hooks::Event& event) {
   if (source_ != nullptr && how.reduction() == nullptr) return stream_sample(event);
   if (traits(kind).gradients && !how.all_tensors() && event.slot() != how.tensor()) return;
   if (how.nullary_condition() && !how.nullary_condition()()) {
-    refused_.fetch_add(1, std::memory_order_relaxed);
-    return;
+    return refuse(event);
   }
 
   const hooks::Tensors* const tensors = tensors_of(event);
@@ -102,10 +103,10 @@ void Record::record(hooks::Event& event) {
   const at::Tensor& first =
       tensors != nullptr ? (*tensors)[how.all_tensors() ? 0 : how.tensor()] : event.gradient();
   if (how.condition() && !wanted(event, tensors, first)) {
-    refused_.fetch_add(1, std::memory_order_relaxed);
-    return;
+    return refuse(event);
   }
   try {
+    if (!options->with().empty()) return take_with_companions(event, tensors, first);
     if (!take(event, tensors, first)) {
       dropped_.fetch_add(1, std::memory_order_relaxed);
       return;
@@ -139,7 +140,7 @@ bool Record::take(hooks::Event& event, const hooks::Tensors* tensors, const at::
   const bool one = !all || tensors == nullptr;
   const std::int64_t slot = all && tensors == nullptr ? event.slot() : 0;
   if (one && options->reduction() != nullptr) {
-    fold(first, static_cast<std::size_t>(slot));
+    fold(first, static_cast<std::size_t>(slot), as_it_is_);
     return true;
   }
   c10::SmallVector<at::Tensor, 2> samples;
@@ -147,7 +148,7 @@ bool Record::take(hooks::Event& event, const hooks::Tensors* tensors, const at::
     for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
   }
   if (options->reduction() != nullptr) {
-    fold(samples, static_cast<std::size_t>(slot));
+    fold(samples, static_cast<std::size_t>(slot), as_it_is_);
     return true;
   }
   const std::lock_guard lock(mutex_);

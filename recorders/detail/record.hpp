@@ -31,6 +31,8 @@ class Module;
 namespace torchtap::recorders::detail {
 
 class Record;
+class Pairing;
+struct Pair;
 
 /// The records that `Recorder::until_recorded` still waits for in this thread.
 struct Awaited {
@@ -63,9 +65,9 @@ struct RecordData {
 
 /// The data of one subrecorder, shared with its hook, so that either may be destroyed first. Thread-safe.
 ///
-/// Its functions are in six files: record.cpp (events), record_fold.cpp, record_keep.cpp, record_stream.cpp,
-/// record_values.cpp and record_data.cpp.
-class Record {
+/// Its functions are in seven files: record.cpp (events), record_pair.cpp, record_fold.cpp, record_keep.cpp,
+/// record_stream.cpp, record_values.cpp and record_data.cpp.
+class Record : public std::enable_shared_from_this<Record> {
  public:
   /// `alone`: one call attached only to this module.
   Record(Kind kind, std::shared_ptr<const Options> options, const model::ModuleRef& module, bool alone);
@@ -90,6 +92,15 @@ class Record {
     }
   }
 
+  /// Pairs samples of `module` with what `Options::with` names, as long as the hooks are kept.
+  std::vector<hooks::Handle> pair(const model::ModuleRef& module);
+  /// Called by the hook of the `index`th companion.
+  void on_companion(hooks::Event& event, std::size_t index);
+  /// Counts what waited in vain.
+  void count_unmatched(const Pair& pair) noexcept;
+  /// Samples and companions that found no partner.
+  std::int64_t unmatched() const noexcept { return unmatched_.load(); }
+
   /// For a recorder of gradients, called during the forward. Throws if the tensors whose gradients are
   /// recorded are in a value of an unknown type, because no gradient would arrive.
   void on_forward(const hooks::Tensors& tensors);
@@ -97,7 +108,7 @@ class Record {
   std::int64_t samples() const noexcept { return samples_.load(); }
   std::int64_t events() const noexcept {
     if (source_ != nullptr && options->reduction() == nullptr) return seen_.load();
-    return samples_.load() + refused_.load() + without_tensors() + dropped();
+    return samples_.load() + refused_.load() + without_tensors() + dropped() + unmatched_samples_.load();
   }
   /// Events that had nothing to record.
   std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
@@ -148,10 +159,17 @@ class Record {
   at::Tensor prepare(const at::Tensor& tensor) const;
   SlotData make_slot() const;
 
+  // record_pair.cpp
+  Pair& pair_of(const hooks::Event& event);
+  void refuse(hooks::Event& event);
+  void take_with_companions(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
+  at::Tensor kept_until_paired(const at::Tensor& sample, const at::Tensor& original) const;
+  void fold_pair(const Pair& pair, c10::ArrayRef<at::Tensor> samples, bool prepared);
+
   // record_fold.cpp
-  void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
-  void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
-  void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
+  void fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
+  void fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
+  void fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared);
   void open_thread_sinks(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot);
   SlotData& slot_to_fold(std::size_t index);
   struct NewSlots;
@@ -189,9 +207,11 @@ class Record {
   std::atomic<std::int64_t> refused_{0};  // events that the condition refused
   std::atomic<std::int64_t> dropped_{0};  // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};
-  const bool commutative_;  // threads may have separate sinks
-  const bool as_it_is_;     // a tensor is recorded as it comes, without transform, device and dtype
-  const bool copied_;       // as it comes, into a copy, and without a budget
+  std::atomic<std::int64_t> unmatched_{0}, unmatched_samples_{0};
+  std::shared_ptr<const Pairing> pairing_;  // null without `Options::with`; `replace` exchanges it
+  const bool commutative_;                  // threads may have separate sinks
+  const bool as_it_is_;  // a tensor is recorded as it comes, without transform, device and dtype
+  const bool copied_;    // as it comes, into a copy, and without a budget
   const bool alone_;
   std::atomic<ThreadSinks*> thread_sinks_{nullptr};  // null until two threads record at the same time
   std::once_flag thread_sinks_once_;

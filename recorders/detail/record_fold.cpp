@@ -9,19 +9,20 @@
 
 namespace torchtap::recorders::detail {
 
-void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+/// `prepared`: the samples are as the options say.
+void Record::fold(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
   if (!commutative_) {
     const std::lock_guard lock(mutex_);
-    return fold_in_turn(samples, first_slot);
+    return fold_in_turn(samples, first_slot, prepared);
   }
   // A single thread never needs thread sinks.
   std::unique_lock lock(mutex_, std::defer_lock);
   if (thread_sinks_.load(std::memory_order_acquire) == nullptr && lock.try_lock())
-    return fold_in_turn(samples, first_slot);
-  c10::SmallVector<at::Tensor, 2> prepared;
-  if (!as_it_is_) {
-    for (const at::Tensor& sample : samples) prepared.push_back(prepare(sample));
-    samples = prepared;
+    return fold_in_turn(samples, first_slot, prepared);
+  c10::SmallVector<at::Tensor, 2> ready;
+  if (!prepared) {
+    for (const at::Tensor& sample : samples) ready.push_back(prepare(sample));
+    samples = ready;
   }
   if (thread_sinks().update(samples, first_slot, samples_)) return;
   lock.lock();
@@ -43,12 +44,12 @@ struct Record::NewSlots {
 };
 
 /// Called under the lock.
-void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
+void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
   if (samples.size() != 1 || first_slot >= slots_.size()) {
-    fold_together(samples, first_slot);
+    fold_together(samples, first_slot, prepared);
   } else if (samples[0].defined()) {
     SlotData& slot = slot_to_fold(first_slot);
-    if (as_it_is_) {
+    if (prepared) {
       slot.sink->update(samples[0]);
     } else {
       slot.sink->update(prepare(samples[0]));
@@ -61,14 +62,14 @@ void Record::fold_in_turn(c10::ArrayRef<at::Tensor> samples, std::size_t first_s
 }
 
 /// Called under the lock. Folds the tensors of one event, all of them or none.
-void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot) {
-  c10::SmallVector<at::Tensor, 2> prepared;
-  for (const at::Tensor& sample : samples) prepared.push_back(as_it_is_ ? sample : prepare(sample));
+void Record::fold_together(c10::ArrayRef<at::Tensor> samples, std::size_t first_slot, bool prepared) {
+  c10::SmallVector<at::Tensor, 2> ready;
+  for (const at::Tensor& sample : samples) ready.push_back(prepared ? sample : prepare(sample));
   NewSlots added(slots_);
   for (std::size_t i = 0; i < samples.size(); ++i) slot_to_fold(first_slot + i);
   c10::SmallVector<Update, 2> updates;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    if (prepared[i].defined()) updates.push_back({&slots_[first_slot + i].sink, &prepared[i]});
+    if (ready[i].defined()) updates.push_back({&slots_[first_slot + i].sink, &ready[i]});
   }
   update_together(updates);
   added.kept = true;

@@ -167,6 +167,8 @@ void Record::reset() {
   refused_.store(0);
   without_tensors_.store(0);
   dropped_.store(0);
+  unmatched_.store(0);
+  unmatched_samples_.store(0);
 }
 
 }  // namespace torchtap::recorders::detail

@@ -1,0 +1,39 @@
+#pragma once
+
+/// Which forward of a model a thread is in, and when it ends.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <torchtap/base/api.hpp>
+
+namespace torchtap::model {
+class ModuleRef;
+}
+
+namespace torchtap::hooks {
+namespace detail {
+struct ScopeHold;
+}
+
+/// Numbers the forwards of a root, so that events of one forward can be told from those of another.
+class TORCHTAP_API Forwards {
+ public:
+  /// Of `root`, the root of a walk. If it cannot be hooked, a forward is one call of the outermost hooked
+  /// module.
+  explicit Forwards(const model::ModuleRef& root);
+
+  /// The forward that this thread is in: each has another number, from 1. Ask inside of a hook.
+  std::uint64_t current() const;
+
+ private:
+  std::shared_ptr<detail::ScopeHold> scope_;  // null if the root cannot be hooked
+};
+
+/// Calls `function`, which must not throw, when the outermost hooked call of this thread ends, also by an
+/// exception. Returns false and does nothing where no end will be seen: outside of hooked calls, and in
+/// models of TorchScript and exported models, whose calls may end unnoticed.
+TORCHTAP_API bool at_end_of_forward(std::function<void()> function);
+
+}  // namespace torchtap::hooks

@@ -1,0 +1,113 @@
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/core/context.hpp>
+#include <torchtap/model/walk.hpp>
+#include <torchtap/recorders/detail/pairing.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+
+namespace torchtap::recorders::detail {
+namespace {
+
+/// What waits in this thread.
+struct Waiting {
+  std::vector<std::unique_ptr<Pair>> pairs;
+  bool until_forward_ends = false, until_context_ends = false;  // whether their end lets go what waits
+
+  template <class Condition>
+  void drop_if(const Condition& condition) noexcept {
+    const auto gone = std::stable_partition(pairs.begin(), pairs.end(), [&](const auto& pair) {
+      if (!condition(*pair)) return true;
+      pair->record->count_unmatched(*pair);
+      return false;
+    });
+    pairs.erase(gone, pairs.end());
+  }
+};
+
+Waiting& waiting() {
+  static thread_local Waiting all;
+  return all;
+}
+
+void forward_ended() noexcept {
+  waiting().until_forward_ends = false;
+  waiting().drop_if([](const Pair& pair) { return pair.forward != 0; });
+}
+
+void context_ended() noexcept {
+  waiting().until_context_ends = false;
+  waiting().drop_if([](const Pair&) { return true; });
+}
+
+std::vector<model::ModuleRef> modules_of(const model::ModuleRef& root) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !root.exported(),
+      "recorders::Options::with: modules of an exported model cannot be "
+      "named yet; record what its forward returns, or name the tensor with core::Context.");
+  return root.scripted() ? model::walk_modules(root.script(), root.method())
+                         : model::walk_modules(root.module());
+}
+
+}  // namespace
+
+bool Pair::complete() const {
+  return std::all_of(companions.begin(), companions.end(), [](const auto& one) { return one.defined(); });
+}
+
+Pairing::Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
+                 std::vector<hooks::Handle>& hooks)
+    : forwards_(module.root()) {
+  const auto& sources = record->options->with();
+  std::vector<model::ModuleRef> modules;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const Source& source = sources[i].second;
+    if (!source.elsewhere() && modules.empty()) modules = modules_of(module.root());
+    const auto kind = source.of_output() ? hooks::Kind::forward_output : hooks::Kind::forward_pre;
+    hooks.push_back(hooks::attach(source.of(module, modules), kind,
+                                  [record, i](hooks::Event& event) { record->on_companion(event, i); }));
+    elsewhere_ = elsewhere_ || source.elsewhere();
+  }
+}
+
+Pair& Pairing::of_call(const std::shared_ptr<Record>& record, std::int64_t call) const {
+  Waiting& all = waiting();
+  if (elsewhere_) {
+    if (!all.until_context_ends) all.until_context_ends = core::Context::at_end(context_ended);
+    TORCH_CHECK_VALUE(
+        all.until_context_ends, record->describe(),
+        ": a companion comes from another model, and nothing says which forwards of both belong "
+        "together; run both inside of one core::Context.");
+  } else if (!all.until_forward_ends) {
+    // Calls in TorchScript end unseen: a context around them, or the next forward, lets go what waits.
+    all.until_forward_ends = hooks::at_end_of_forward(forward_ended);
+    if (!all.until_forward_ends && !all.until_context_ends)
+      all.until_context_ends = core::Context::at_end(context_ended);
+  }
+  const std::uint64_t forward = elsewhere_ ? 0 : forwards_.current();
+  all.drop_if([&](const Pair& pair) { return pair.record == record && pair.forward != forward; });
+  for (const auto& pair : all.pairs) {
+    if (pair->record == record && pair->call == call) return *pair;
+  }
+  auto added = std::make_unique<Pair>();
+  added->record = record;
+  added->forward = forward;
+  added->call = call;
+  added->companions.resize(record->options->with().size());
+  all.pairs.push_back(std::move(added));
+  return *all.pairs.back();
+}
+
+Pair Pairing::taken(Pair& pair) {
+  auto& pairs = waiting().pairs;
+  const auto found =
+      std::find_if(pairs.begin(), pairs.end(), [&](const auto& one) { return one.get() == &pair; });
+  Pair out = std::move(**found);
+  pairs.erase(found);
+  return out;
+}
+
+}  // namespace torchtap::recorders::detail

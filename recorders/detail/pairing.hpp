@@ -1,0 +1,53 @@
+#pragma once
+
+/// Samples of a record that wait for their companions, and companions that wait for their sample.
+
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/hooks/forward.hpp>
+#include <torchtap/recorders/options.hpp>
+
+namespace torchtap::recorders::detail {
+
+class Record;
+
+/// A call of the recorded module, and what arrived for it.
+struct Pair {
+  std::shared_ptr<Record> record;
+  std::uint64_t forward = 0;  // 0: of the thread's outermost context
+  std::int64_t call = 0;      // of the module in its forward
+  bool sampled = false, refused = false;
+  c10::SmallVector<at::Tensor, 1> samples;  // prepared, if the sample came first
+  std::size_t first_slot = 0;
+  c10::SmallVector<at::Tensor, 1> companions;  // undefined until they arrive
+
+  bool complete() const;
+};
+
+/// How the samples of a record find their companions (`Options::with`): call k of the recorded module with
+/// call k of the other one, in one forward of their root, or in one context if their roots differ. Whichever
+/// comes first waits; what waits when the forward or the context ends is counted as unmatched and let go.
+class Pairing {
+ public:
+  /// Throws `c10::ValueError` if a source leads nowhere, `c10::NotImplementedError` if it is one of an
+  /// exported model. `hooks` are to be kept as long as companions shall be taken.
+  Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
+          std::vector<hooks::Handle>& hooks);
+
+  /// The pair of this call in this thread. Throws `c10::ValueError` if the roots differ and there is no
+  /// context. Valid until the next call.
+  Pair& of_call(const std::shared_ptr<Record>& record, std::int64_t call) const;
+  /// Takes a pair out, to be folded.
+  static Pair taken(Pair& pair);
+
+ private:
+  bool elsewhere_ = false;  // a source is in another model
+  hooks::Forwards forwards_;
+};
+
+}  // namespace torchtap::recorders::detail

@@ -1,0 +1,129 @@
+// Folds samples together with their companions of other modules.
+#include <algorithm>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/core/context.hpp>
+#include <torchtap/recorders/detail/pairing.hpp>
+#include <torchtap/recorders/detail/record.hpp>
+
+namespace torchtap::recorders::detail {
+
+std::vector<hooks::Handle> Record::pair(const model::ModuleRef& module) {
+  const auto& sources = options->with();
+  if (sources.empty()) return {};
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !traits(kind).gradients && options->stream() == nullptr, describe(),
+      ": Options::with pairs tensors of one forward, so it cannot be used with gradients "
+      "nor with a stream; name the tensor with core::Context instead.");
+  for (const auto& [name, source] : sources) {
+    const auto names =
+        options->reduction() == nullptr ? std::vector<std::string>() : options->reduction()->companions();
+    TORCH_CHECK_VALUE(std::find(names.begin(), names.end(), name) != names.end(), describe(), ": with(\"",
+                      name, "\", ", source.describe(), ") names a tensor that ",
+                      options->reduction() == nullptr ? "no reduction" : options->reduction()->describe(),
+                      " looks up; it looks up ", base::quoted(names), ".");
+  }
+  std::vector<hooks::Handle> hooks;
+  std::atomic_store(&pairing_, std::make_shared<const Pairing>(shared_from_this(), module, hooks));
+  return hooks;
+}
+
+Pair& Record::pair_of(const hooks::Event& event) {
+  return std::atomic_load(&pairing_)->of_call(shared_from_this(), event.call_index());
+}
+
+void Record::count_unmatched(const Pair& pair) noexcept {
+  if (pair.refused) return;
+  unmatched_.fetch_add(1, std::memory_order_relaxed);
+  if (pair.sampled) unmatched_samples_.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Counts an event that the condition refused; its companions are not missed.
+void Record::refuse(hooks::Event& event) {
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  if (options->with().empty()) return;
+  Pair& pair = pair_of(event);
+  pair.refused = true;
+  if (pair.complete()) Pairing::taken(pair);
+}
+
+/// A tensor that waits: with memory of its own, unless `Capture::alias` was asked for.
+at::Tensor Record::kept_until_paired(const at::Tensor& sample, const at::Tensor& original) const {
+  if (!sample.defined() || options->capture() == Capture::alias || !sample.has_storage() ||
+      !sample.is_alias_of(original))
+    return sample;
+  const base::RecordingMode quiet;
+  return sample.detach().clone();
+}
+
+void Record::take_with_companions(hooks::Event& event, const hooks::Tensors* tensors,
+                                  const at::Tensor& first) {
+  Pair& pair = pair_of(event);
+  if (pair.sampled) {  // of a forward before, in the same context
+    count_unmatched(pair);
+    pair.samples.clear();
+  }
+  c10::SmallVector<at::Tensor, 1> samples;
+  if (options->all_tensors()) {
+    for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);
+  } else {
+    samples.push_back(first);
+  }
+  if (pair.complete()) return fold_pair(Pairing::taken(pair), samples, as_it_is_);
+  const std::lock_guard lock(mutex_);  // a transform is called by one thread at a time
+  for (const at::Tensor& sample : samples) pair.samples.push_back(kept_until_paired(prepare(sample), sample));
+  pair.sampled = true;
+}
+
+void Record::on_companion(hooks::Event& event, std::size_t index) {
+  const auto& [name, source] = options->with()[index];
+  try {
+    const hooks::Tensors& tensors = source.of_output() ? event.outputs() : event.inputs();
+    TORCH_CHECK_TYPE(source.slot() < tensors.size() && tensors[source.slot()].defined(),
+                     "recorders::Options::with: ", source.describe(), " is tensor ", source.slot(), " of \"",
+                     event.path(), "\" (", event.type(), "), which holds ", tensors.size(), ".");
+    const at::Tensor original = tensors[source.slot()];
+    at::Tensor companion;
+    {
+      const base::RecordingMode quiet;
+      companion = source.mapped(original.requires_grad() ? original.detach() : original);
+      TORCH_CHECK_VALUE(companion.defined(), "recorders::Source::map: the function for \"", name,
+                        "\" returned an undefined tensor.");
+      if (options->device().has_value()) companion = companion.to(*options->device());
+    }
+    Pair& pair = pair_of(event);
+    if (pair.companions[index].defined()) unmatched_.fetch_add(1, std::memory_order_relaxed);
+    pair.companions[index] = companion;
+    if (pair.complete() && pair.refused) {
+      Pairing::taken(pair);
+    } else if (pair.complete() && pair.sampled) {
+      const Pair all = Pairing::taken(pair);
+      fold_pair(all, all.samples, /*prepared=*/true);
+    } else {
+      pair.companions[index] = kept_until_paired(companion, original);
+    }
+  } catch (const StopForward&) {
+    throw;
+  } catch (...) {
+    if (options->on_error() == nullptr) throw;
+    options->on_error()(id.path, std::current_exception());
+  }
+}
+
+void Record::fold_pair(const Pair& pair, c10::ArrayRef<at::Tensor> samples, bool prepared) {
+  core::Context::Names names;
+  for (std::size_t i = 0; i < pair.companions.size(); ++i) {
+    names.emplace_back(options->with()[i].first, pair.companions[i]);
+  }
+  const core::Context named(std::move(names));
+  try {
+    fold(samples, 0, prepared);
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("while recording ", describe(), ", sample ", samples_.load()));
+    throw;
+  }
+  stop_if_last();
+}
+
+}  // namespace torchtap::recorders::detail

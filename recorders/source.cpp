@@ -1,0 +1,84 @@
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/recorders/source.hpp>
+
+namespace torchtap::recorders {
+namespace {
+
+/// "./router" beside "blocks.0.moe" as "blocks.0.moe.router".
+std::string resolved(const std::string& path, const std::string& beside) {
+  std::vector<std::string> parts;
+  std::istringstream recorded(path.rfind('/', 0) == 0 ? "" : beside), steps(path);
+  for (std::string part; std::getline(recorded, part, '.');) parts.push_back(part);
+  for (std::string step; std::getline(steps, step, '/');) {
+    if (step.empty() || step == ".") continue;
+    if (step != "..") {
+      parts.push_back(step);
+      continue;
+    }
+    TORCH_CHECK_VALUE(!parts.empty(), "recorders::Options::with: \"", path, "\" leads above the root from \"",
+                      beside, "\".");
+    parts.pop_back();
+  }
+  std::string all;
+  for (const auto& part : parts) all += (all.empty() ? "" : ".") + part;
+  return all;
+}
+
+}  // namespace
+
+Source::Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> model)
+    : of_output_(of_output), path_(std::move(path)), slot_(slot), model_(std::move(model)) {
+  TORCH_CHECK_VALUE(!path_.empty() && slot_ >= 0, "recorders::", describe(),
+                    ": expected a path (\".\" is the recorded module, \"/\" the root) and a slot from 0 on.");
+}
+
+Source Source::map(std::function<at::Tensor(const at::Tensor&)> function) const {
+  Source mapped = *this;
+  mapped.map_ = std::move(function);
+  return mapped;
+}
+
+model::ModuleRef Source::of(const model::ModuleRef& recorded,
+                            const std::vector<model::ModuleRef>& modules) const {
+  if (path_ == "." && !elsewhere()) return recorded;
+  const std::string wanted = resolved(path_, recorded.path());
+  std::vector<std::string> paths;
+  for (const auto& module : elsewhere() ? model_ : modules) {
+    const auto& aliases = module.aliases();
+    if (module.path() == wanted || std::find(aliases.begin(), aliases.end(), wanted) != aliases.end())
+      return module;
+    paths.push_back(module.path());
+  }
+  TORCH_CHECK_VALUE(false, "recorders::Options::with: ", describe(), " of \"", recorded.path(), "\" is \"",
+                    wanted, "\", and there is no such module; the nearest are ",
+                    base::quoted(base::nearest(wanted, paths)), ".");
+}
+
+std::string Source::describe() const {
+  return c10::str(of_output_ ? "output" : "input", "(\"", path_, "\"",
+                  slot_ == 0 ? "" : c10::str(", ", slot_), ")");
+}
+
+Source output(std::string path, std::int64_t slot) {
+  return {true, std::move(path), slot};
+}
+
+Source input(std::string path, std::int64_t slot) {
+  return {false, std::move(path), slot};
+}
+
+Source output(torch::nn::Module& model, std::string path, std::int64_t slot) {
+  return {true, std::move(path), slot, model::walk_modules(model)};
+}
+
+Source output(const torch::jit::Module& model, std::string path, std::int64_t slot) {
+  return {true, std::move(path), slot, model::walk_modules(model)};
+}
+
+}  // namespace torchtap::recorders

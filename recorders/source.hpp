@@ -1,0 +1,69 @@
+#pragma once
+
+/// Where the companions of samples come from.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/model/module_ref.hpp>
+#include <torchtap/model/walk.hpp>
+
+namespace torchtap::recorders {
+
+/// A tensor of a module, for `Options::with`: made by `output` and `input`.
+///
+/// A path is relative to the recorded module, as a file's to a folder: "." is the module itself, "./router"
+/// or "router" one below, "../norm" one beside it, "/norm" one of the root, "/" the root.
+class TORCHTAP_API Source {
+ public:
+  /// Made by `output` and `input`. With `model`, paths are in that model, not in the recorded module's.
+  Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> model = {});
+
+  /// The same, but what `function` makes of the tensor: a pooling, an argmax.
+  Source map(std::function<at::Tensor(const at::Tensor&)> function) const;
+
+  /// Whether it is an output of the module, not an input.
+  bool of_output() const noexcept { return of_output_; }
+  /// Its number among the flattened outputs or inputs.
+  std::int64_t slot() const noexcept { return slot_; }
+  /// Whether paths are in a model of their own.
+  bool elsewhere() const noexcept { return !model_.empty(); }
+  /// The tensor as the companion.
+  at::Tensor mapped(const at::Tensor& tensor) const { return map_ == nullptr ? tensor : map_(tensor); }
+  /// The module for the recorded one. `modules` are those of its root. Throws `c10::ValueError` if there is
+  /// none at the path, which lists the nearest.
+  model::ModuleRef of(const model::ModuleRef& recorded, const std::vector<model::ModuleRef>& modules) const;
+  /// `output("./router", 1)`.
+  std::string describe() const;
+
+ private:
+  bool of_output_;
+  std::string path_;
+  std::int64_t slot_;
+  std::vector<model::ModuleRef> model_;
+  std::function<at::Tensor(const at::Tensor&)> map_;
+};
+
+/// The output of a module, by its path relative to the recorded one; `slot` is its number among the flattened
+/// outputs.
+TORCHTAP_API Source output(std::string path = ".", std::int64_t slot = 0);
+/// The input of a module, as it was before its forward.
+TORCHTAP_API Source input(std::string path = ".", std::int64_t slot = 0);
+/// The output of a module of another model: "." is the one at the recorded module's path. Both forwards have
+/// to run inside of one `core::Context`.
+TORCHTAP_API Source output(torch::nn::Module& model, std::string path = ".", std::int64_t slot = 0);
+/// The same of a TorchScript model.
+TORCHTAP_API Source output(const torch::jit::Module& model, std::string path = ".", std::int64_t slot = 0);
+/// The same for the module of a holder.
+template <class Holder, class = typename Holder::ContainedType>
+Source output(const Holder& model, std::string path = ".", std::int64_t slot = 0) {
+  return output(static_cast<torch::nn::Module&>(*model.ptr()), std::move(path), slot);
+}
+
+}  // namespace torchtap::recorders

@@ -1,0 +1,357 @@
+// Companions that come from other modules, against plain LibTorch.
+#include <boost/test/unit_test.hpp>
+#include <torch/script.h>
+#include <torch/torch.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torchtap/core/context.hpp>
+#include <torchtap/hooks/nn.hpp>
+#include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/reductions.hpp>
+#include <torchtap/selectors/selectors.hpp>
+
+BOOST_AUTO_TEST_SUITE(pairing)
+
+namespace nn = torchtap::nn;
+using namespace torchtap::recorders;
+using namespace torchtap::reductions;
+using torchtap::core::Context;
+
+/// A mixture of experts: the router gives logits and the expert of each row.
+struct RouterImpl : torch::nn::Module {
+  torch::nn::Linear logits = register_module("logits", torch::nn::Linear(6, 4));
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {
+    const at::Tensor scores = logits->forward(x);
+    return {scores, scores.argmax(1)};
+  }
+};
+TORCHTAP_MODULE(Router);
+struct MoEImpl : torch::nn::Module {
+  Router router = register_module("router", Router());
+  nn::Linear first = register_module("first", nn::Linear(6, 6));
+  nn::Linear second = register_module("second", nn::Linear(6, 6));
+  nn::ReLU relu = register_module("relu", nn::ReLU(torch::nn::ReLUOptions(true)));
+  bool fails = false, skips = false;
+  int repeats = 1;
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor expert = std::get<1>(router->forward(x));
+    at::Tensor y = x;
+    for (int i = 0; i < repeats; ++i) y = first->forward(y);
+    y = relu->forward(y);  // in place
+    if (fails) throw std::runtime_error("a forward that fails");
+    if (skips) return y;
+    return second->forward(y) + expert.unsqueeze(1);
+  }
+};
+TORCHTAP_MODULE(MoE);
+struct NetImpl : torch::nn::Module {
+  MoE moe = register_module("moe", MoE());
+  nn::Linear head = register_module("head", nn::Linear(6, 3));
+  at::Tensor forward(const at::Tensor& x) { return head->forward(moe->forward(x)); }
+};
+TORCHTAP_MODULE(Net);
+
+namespace {
+
+std::vector<at::Tensor> inputs(int n = 5) {
+  std::vector<at::Tensor> all;
+  for (int i = 0; i < n; ++i) all.push_back(at::randn({16, 6}));
+  return all;
+}
+
+Mean mean() {
+  return Mean(MeanOptions().over({0}));
+}
+
+template <class F>
+std::string error_of(const F& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool near(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && at::allclose(a, b, 1e-4, 1e-5);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_expert_of_each_row_comes_from_the_router) {
+  at::manual_seed(1);
+  Net net;
+  ForwardOutput experts(Options()
+                            .with("expert", output("./router", 1))
+                            .reduction(by("expert", 4, Series(mean(), Count(CountOptions().over({0}))))));
+  experts.attach(net, torchtap::selectors::names("moe"));
+  std::vector<Mean> want(4, mean());
+  at::Tensor plain;
+  for (const auto& x : inputs()) {
+    const at::Tensor y = net->forward(x);
+    experts.detach();
+    plain = net->forward(x);
+    BOOST_TEST(at::equal(y, plain));
+    const at::Tensor expert = std::get<1>(net->moe->router->forward(x)), out = net->moe->forward(x);
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const at::Tensor rows = expert.eq(i).nonzero().flatten();
+      if (rows.numel() != 0) want[i].update(out.index_select(0, rows));
+    }
+    experts.replace(0, torchtap::model::find(*net, "moe"));
+  }
+  BOOST_TEST(experts[0].samples() == 5);
+  BOOST_TEST(experts[0].unmatched() == 0);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    if (want[i].count() != 0) BOOST_TEST(near(experts[0].tensor("mean.value")[i], want[i].value()));
+  }
+  BOOST_TEST(experts[0].tensor("expert.count").sum().item<std::int64_t>() == 5 * 16);
+}
+
+/// A sample that waits keeps its values, although the next module changes it in place.
+BOOST_AUTO_TEST_CASE(a_sample_waits_for_what_comes_later) {
+  at::manual_seed(2);
+  Net net;
+  ForwardOutput early(Options()
+                          .with("class", output("/").map([](const at::Tensor& y) { return y.argmax(1); }))
+                          .reduction(by("class", 3, mean())));
+  early.attach(net, torchtap::selectors::names("moe.first"));
+  ForwardOutput beside(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  beside.attach(net, torchtap::selectors::names("moe.first"));
+  ForwardOutput own(
+      Options().with("mine", input(".")).reduction(joint("mine", Covariance(CovarianceOptions().over({0})))));
+  own.attach(net, torchtap::selectors::names("moe.second"));
+  std::vector<Mean> want(3, mean());
+  std::vector<at::Tensor> first, second;
+  for (const auto& x : inputs()) {
+    const at::Tensor y = net->forward(x).argmax(1);
+    const at::Tensor before =
+        torch::nn::functional::linear(x, net->moe->first->weight, net->moe->first->bias);
+    first.push_back(before.detach());
+    second.push_back(
+        torch::nn::functional::linear(before.relu(), net->moe->second->weight, net->moe->second->bias)
+            .detach());
+    for (std::int64_t i = 0; i < 3; ++i) {
+      const at::Tensor rows = y.eq(i).nonzero().flatten();
+      if (rows.numel() != 0) want[i].update(before.detach().index_select(0, rows));
+    }
+  }
+  for (std::int64_t i = 0; i < 3; ++i) {
+    if (want[i].count() != 0) BOOST_TEST(near(early[0].tensor("value")[i], want[i].value()));
+  }
+  const at::Tensor a = at::cat(first).to(at::kDouble), b = at::cat(second).to(at::kDouble);
+  const at::Tensor cross = (a - a.mean(0)).t().mm(b - b.mean(0)) / (static_cast<double>(a.size(0)) - 1);
+  BOOST_TEST(near(beside[0].tensor("covariance"), cross));
+  // The second layer is linear in its input: least squares finds its weights.
+  const auto found = least_squares(own[0].results());
+  const at::Tensor design = own[0].tensor("covariance");
+  BOOST_TEST(found.at("weight").size(1) == 6);
+  BOOST_TEST(early[0].unmatched() + beside[0].unmatched() + own[0].unmatched() == 0);
+  BOOST_TEST(own[0].samples() == 5);
+}
+
+BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
+  at::manual_seed(3);
+  Net a, b;
+  for (const bool a_first : {true, false}) {
+    ForwardOutput cka(Options().with("theirs", output(b)).reduction(LinearCKA("theirs")));
+    cka.attach(a, torchtap::selectors::names("moe.first", "head"));
+    LinearCKA first("theirs"), head("theirs");
+    for (const auto& x : inputs()) {
+      {
+        const Context together;
+        if (a_first) a->forward(x);
+        b->forward(x);
+        if (!a_first) a->forward(x);
+      }
+      const auto linear = [&](Net& net) {
+        return torch::nn::functional::linear(x, net->moe->first->weight, net->moe->first->bias).detach();
+      };
+      {
+        const Context named("theirs", linear(b));
+        first.update(linear(a));
+      }
+      cka.detach();
+      const at::Tensor ya = a->forward(x).detach(), yb = b->forward(x).detach();
+      const Context named("theirs", yb);
+      head.update(ya);
+      cka.replace(0, torchtap::model::find(*a, "moe.first"));
+      cka.replace(1, torchtap::model::find(*a, "head"));
+    }
+    BOOST_TEST(near(cka.at("moe.first").tensor("value"), first.value()));
+    BOOST_TEST(near(cka.at("head").tensor("value"), head.value()));
+    BOOST_TEST(cka[0].samples() == 5);
+    BOOST_TEST(cka[0].unmatched() == 0);
+
+    const auto error = error_of([&] { a->forward(inputs(1)[0]); });
+    BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "run both inside of one core::Context"));
+    {
+      const Context together;  // twice in one context, and the other model never
+      a->forward(inputs(1)[0]);
+      a->forward(inputs(1)[0]);
+    }
+    BOOST_TEST(cka[0].unmatched() == 2);
+    BOOST_TEST(cka[0].samples() == 5);
+    BOOST_TEST(has(cka[0].note(), "2 of its samples and companions found no partner"));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_finds_no_partner_is_counted_and_let_go) {
+  at::manual_seed(4);
+  Net net;
+  ForwardOutput recorder(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  recorder.attach(net, torchtap::selectors::names("moe.first"));
+  const auto x = inputs(1)[0];
+  net->moe->fails = true;
+  BOOST_CHECK_THROW(net->forward(x), std::runtime_error);
+  BOOST_TEST(recorder[0].unmatched() == 1);
+  net->moe->fails = false;
+  net->moe->skips = true;
+  net->forward(x);
+  BOOST_TEST(recorder[0].unmatched() == 2);
+  net->moe->skips = false;
+  net->moe->repeats = 3;  // three calls, and one of the other module
+  net->forward(x);
+  BOOST_TEST(recorder[0].unmatched() == 4);
+  BOOST_TEST(recorder[0].samples() == 1);
+  BOOST_TEST(recorder[0].events() == 5);
+  recorder.reset();
+  BOOST_TEST(recorder[0].unmatched() == 0);
+  BOOST_TEST(recorder[0].events() == 0);
+
+  // A refused sample leaves its companion without a partner, and nobody misses it.
+  bool open = false;
+  ForwardOutput refused(Options()
+                            .condition([&] { return open; })
+                            .with("theirs", output("../second"))
+                            .reduction(CrossCovariance("theirs")));
+  refused.attach(net, torchtap::selectors::names("moe.first"));
+  net->moe->repeats = 1;
+  net->forward(x);
+  BOOST_TEST(refused[0].unmatched() == 0);
+  open = true;
+  net->forward(x);
+  BOOST_TEST(refused[0].samples() == 1);
+  BOOST_TEST(refused[0].events() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(threads_pair_their_own) {
+  at::manual_seed(5);
+  Net net;
+  ForwardOutput recorder(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  recorder.attach(net, torchtap::selectors::names("moe.first"));
+  const auto all = inputs(40);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t * 10; i < t * 10 + 10; ++i) net->forward(all[static_cast<std::size_t>(i)]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  BOOST_TEST(recorder[0].samples() == 40);
+  BOOST_TEST(recorder[0].unmatched() == 0);
+  CrossCovariance want("theirs");
+  for (const auto& x : all) {
+    const at::Tensor first =
+        torch::nn::functional::linear(x, net->moe->first->weight, net->moe->first->bias).detach();
+    const Context named("theirs", torch::nn::functional::linear(first.relu(), net->moe->second->weight,
+                                                                net->moe->second->bias)
+                                      .detach());
+    want.update(first);
+  }
+  BOOST_TEST(near(recorder[0].tensor("covariance"), want.covariance()));
+}
+
+BOOST_AUTO_TEST_CASE(transforms_dtypes_and_slots_are_as_without_companions) {
+  at::manual_seed(6);
+  Net net;
+  ForwardOutput recorder(
+      Options()
+          .all_tensors()
+          .dtype(at::kDouble)
+          .transform([](const at::Tensor& x) { return x.dim() == 2 ? x.mean(1) : x.to(at::kDouble); })
+          .with("class", output("/").map([](const at::Tensor& y) { return y.argmax(1); }))
+          .reduction(by("class", 3, mean())));
+  recorder.attach(net, torchtap::selectors::names("moe.router"));
+  std::vector<Mean> logits(3, mean());
+  for (const auto& x : inputs()) {
+    const at::Tensor y = net->forward(x).argmax(1);
+    recorder.detach();
+    const at::Tensor out = std::get<0>(net->moe->router->forward(x)).detach().mean(1).to(at::kDouble);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      const at::Tensor rows = y.eq(i).nonzero().flatten();
+      if (rows.numel() != 0) logits[i].update(out.index_select(0, rows));
+    }
+    recorder.replace(0, torchtap::model::find(*net, "moe.router"));
+  }
+  BOOST_TEST(recorder[0].slots() == 2);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    if (logits[i].count() != 0)
+      BOOST_TEST(near(recorder[0].slot(0).at("value").tensor()[i], logits[i].value()));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(of_a_torchscript_model) {
+  at::manual_seed(7);
+  torch::jit::Module layer("Layer"), net("Net");
+  for (auto* const one : {&layer, &net}) one->define("");
+  torch::jit::Module first = layer.clone(), second = layer.clone();
+  first.define("def forward(self, x):\n    return x * 2 + 1\n");
+  second = torch::jit::Module("Second");
+  second.define("def forward(self, x):\n    return x.cos()\n");
+  net.register_module("first", first);
+  net.register_module("second", second);
+  net.define("def forward(self, x):\n    return self.second.forward(self.first.forward(x))\n");
+  ForwardOutput recorder(Options().with("theirs", output("../second")).reduction(CrossCovariance("theirs")));
+  recorder.attach(net, torchtap::selectors::names("first"));
+  CrossCovariance want("theirs");
+  for (const auto& x : inputs()) {
+    net.forward({x});
+    const Context named("theirs", (x * 2 + 1).cos());
+    want.update(x * 2 + 1);
+  }
+  BOOST_TEST(recorder[0].samples() == 5);
+  BOOST_TEST(recorder[0].unmatched() == 0);
+  BOOST_TEST(near(recorder[0].tensor("covariance"), want.covariance()));
+}
+
+BOOST_AUTO_TEST_CASE(mistakes_are_errors_when_attaching) {
+  Net net;
+  const auto attach = [&](Options options, const std::string& path = "moe.first") {
+    return error_of([&] {
+      ForwardOutput recorder(std::move(options));
+      recorder.attach(net, torchtap::selectors::names(path));
+    });
+  };
+  const auto cross = CrossCovariance("theirs");
+  auto error = attach(Options().with("theirs", output("../secnd")).reduction(cross));
+  BOOST_TEST_CONTEXT(error)
+  BOOST_TEST(has(error, "\"moe.secnd\", and there is no such module; the nearest are \"moe.second\""));
+  error = attach(Options().with("theirs", output("../../../x")).reduction(cross));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "leads above the root"));
+  error = attach(Options().with("other", output("../second")).reduction(cross));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "it looks up \"theirs\""));
+  error = attach(Options().with("theirs", output("../second")));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "no reduction looks up"));
+  error = error_of([&] { Options().with("a", output()).with("a", output()); });
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "\"a\" is named twice"));
+  error = error_of([&] {
+    BackwardOutput recorder(Options().with("theirs", output("../second")).reduction(cross));
+    recorder.attach(net, torchtap::selectors::names("moe.first"));
+  });
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "cannot be used with gradients"));
+  ForwardOutput slot(Options().with("theirs", output("../second", 2)).reduction(cross));
+  slot.attach(net, torchtap::selectors::names("moe.first"));
+  error = error_of([&] { net->forward(inputs(1)[0]); });
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "output(\"../second\", 2) is tensor 2 of \"moe.second\""));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
