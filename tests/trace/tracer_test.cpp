@@ -133,6 +133,8 @@ BOOST_AUTO_TEST_CASE(keeps_gradients_of_inputs) {
   const auto leaf = torch::rand({3, 4}).requires_grad_();
   const auto middle = (leaf * 2).detach().requires_grad_() * 1;  // an input that has a node of its own
   for (const at::Tensor& x : {leaf, middle}) {
+    // Of a graph of its own: from LibTorch 2 on, hooks of tensors run in torch::autograd::grad, too.
+    const auto expected = torch::autograd::grad({model->forward(x).pow(2).sum()}, {x})[0];
     const auto uses = x.use_count();
     {
       const auto options = trace::Options().save(trace::Save::all).gradients(true);
@@ -142,10 +144,9 @@ BOOST_AUTO_TEST_CASE(keeps_gradients_of_inputs) {
       tracer.run([&] { tracer.output(y = model->forward(x)); });
       const auto history = tracer.finish();
       BOOST_TEST(!history["x"].has_gradient());
-      const auto expected = torch::autograd::grad({y.pow(2).sum()}, {x}, {}, /*retain_graph=*/true)[0];
       y.pow(2).sum().backward({}, /*retain_graph=*/true);
       BOOST_REQUIRE(history["x"].has_gradient());
-      BOOST_TEST(history["x"].gradient().allclose(x.is_leaf() ? x.grad() : expected));
+      BOOST_TEST(history["x"].gradient().allclose(expected));
     }
     BOOST_TEST(x.use_count() == uses);
   }

@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <thread>
+
+#include <torchtap/distributed/detail/tcp_options.hpp>
 #if TORCHTAP_TEST_GLOO
 #include <gloo/transport/device.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -29,7 +31,7 @@ class Slow final : public c10d::PrefixStore {
 
 /// Served by rank 0, for as long as it runs.
 c10::intrusive_ptr<c10d::Store> served(int rank, int size) {
-  c10d::TCPStoreOptions options;
+  auto options = tap::distributed::detail::tcp_options();
   options.port = static_cast<std::uint16_t>(std::stoi(variable("MASTER_PORT")));
   options.isServer = rank == 0;
   options.numWorkers = size;
