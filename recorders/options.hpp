@@ -144,7 +144,7 @@ class TORCHTAP_API Options {
   /// begins) it is left out and counted: `Subrecorder::unmatched`. Tensors move to `device`, too.
   ///
   /// Attaching throws `c10::ValueError` if there is no such module, or if the reduction does not look `name`
-  /// up, and `c10::NotImplementedError` for recorders of gradients, with a stream, and in exported models.
+  /// up, and `c10::NotImplementedError` for recorders of gradients and with a stream.
   Options& with(std::string name, Source source);
   const std::vector<std::pair<std::string, Source>>& with() const& noexcept { return with_; }
   /// The same of a temporary, by value.

@@ -32,8 +32,8 @@ std::string resolved(const std::string& path, const std::string& beside) {
 
 }  // namespace
 
-Source::Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> model)
-    : of_output_(of_output), path_(std::move(path)), slot_(slot), model_(std::move(model)) {
+Source::Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> modules)
+    : of_output_(of_output), path_(std::move(path)), slot_(slot), modules_(std::move(modules)) {
   TORCH_CHECK_VALUE(!path_.empty() && slot_ >= 0, "recorders::", describe(),
                     ": expected a path (\".\" is the recorded module, \"/\" the root) and a slot from 0 on.");
 }
@@ -46,10 +46,10 @@ Source Source::map(std::function<at::Tensor(const at::Tensor&)> function) const 
 
 model::ModuleRef Source::of(const model::ModuleRef& recorded,
                             const std::vector<model::ModuleRef>& modules) const {
-  if (path_ == "." && !elsewhere()) return recorded;
+  if (path_ == "." && modules_.empty()) return recorded;
   const std::string wanted = resolved(path_, recorded.path());
   std::vector<std::string> paths;
-  for (const auto& module : elsewhere() ? model_ : modules) {
+  for (const auto& module : modules_.empty() ? modules : modules_) {
     const auto& aliases = module.aliases();
     if (module.path() == wanted || std::find(aliases.begin(), aliases.end(), wanted) != aliases.end())
       return module;
@@ -75,6 +75,11 @@ Source input(std::string path, std::int64_t slot) {
 
 Source output(torch::nn::Module& model, std::string path, std::int64_t slot) {
   return {true, std::move(path), slot, model::walk_modules(model)};
+}
+
+Source output(std::vector<model::ModuleRef> modules, std::string path, std::int64_t slot) {
+  TORCH_CHECK_VALUE(!modules.empty(), "recorders::output: expected the modules of a model, got none.");
+  return {true, std::move(path), slot, std::move(modules)};
 }
 
 Source output(const torch::jit::Module& model, std::string path, std::int64_t slot) {

@@ -13,6 +13,7 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/model/walk.hpp>
+#include <torchtap/selectors/walk.hpp>
 
 namespace torchtap::recorders {
 
@@ -22,8 +23,9 @@ namespace torchtap::recorders {
 /// or "router" one below, "../norm" one beside it, "/norm" one of the root, "/" the root.
 class TORCHTAP_API Source {
  public:
-  /// Made by `output` and `input`. With `model`, paths are in that model, not in the recorded module's.
-  Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> model = {});
+  /// Made by `output` and `input`. Paths are among `modules`, or in the recorded module's model if there are
+  /// none.
+  Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> modules = {});
 
   /// The same, but what `function` makes of the tensor: a pooling, an argmax.
   Source map(std::function<at::Tensor(const at::Tensor&)> function) const;
@@ -32,8 +34,8 @@ class TORCHTAP_API Source {
   bool of_output() const noexcept { return of_output_; }
   /// Its number among the flattened outputs or inputs.
   std::int64_t slot() const noexcept { return slot_; }
-  /// Whether paths are in a model of their own.
-  bool elsewhere() const noexcept { return !model_.empty(); }
+  /// Whether it names modules itself.
+  bool has_modules() const noexcept { return !modules_.empty(); }
   /// The tensor as the companion.
   at::Tensor mapped(const at::Tensor& tensor) const { return map_ == nullptr ? tensor : map_(tensor); }
   /// The module for the recorded one. `modules` are those of its root. Throws `c10::ValueError` if there is
@@ -46,7 +48,7 @@ class TORCHTAP_API Source {
   bool of_output_;
   std::string path_;
   std::int64_t slot_;
-  std::vector<model::ModuleRef> model_;
+  std::vector<model::ModuleRef> modules_;
   std::function<at::Tensor(const at::Tensor&)> map_;
 };
 
@@ -60,10 +62,19 @@ TORCHTAP_API Source input(std::string path = ".", std::int64_t slot = 0);
 TORCHTAP_API Source output(torch::nn::Module& model, std::string path = ".", std::int64_t slot = 0);
 /// The same of a TorchScript model.
 TORCHTAP_API Source output(const torch::jit::Module& model, std::string path = ".", std::int64_t slot = 0);
+/// The same among modules of a walk, which may be those of the recorded model itself.
+TORCHTAP_API Source output(std::vector<model::ModuleRef> modules, std::string path = ".",
+                           std::int64_t slot = 0);
 /// The same for the module of a holder.
 template <class Holder, class = typename Holder::ContainedType>
 Source output(const Holder& model, std::string path = ".", std::int64_t slot = 0) {
   return output(static_cast<torch::nn::Module&>(*model.ptr()), std::move(path), slot);
+}
+
+/// The same for a model that lists its modules itself, as `exported::Model` does.
+template <class Model, class = selectors::IfListsModules<Model>, class = void>
+Source output(const Model& model, std::string path = ".", std::int64_t slot = 0) {
+  return output(model.modules().vector(), std::move(path), slot);
 }
 
 }  // namespace torchtap::recorders

@@ -19,10 +19,33 @@ bool is_whole_number(const std::string& text) {
 
 void add_companion_option(CLI::App& command, std::vector<std::string>& named) {
   command
-      .add_option("--with", named,
-                  "Name a tensor beside the inputs, for by() and where() of --reduce: NAME=FILE, split as "
-                  "--input is, or NAME=NUMBER")
+      .add_option(
+          "--with", named,
+          "Name a tensor for by(), where(), joint(), cka() of --reduce: NAME=FILE, split as --input is, "
+          "NAME=NUMBER, or NAME=@PATH[:SLOT], an output of the module at a path relative to the "
+          "recorded one (./router, ../norm, / is the root); argmax@PATH: the place of its largest "
+          "number in each row")
       ->type_name("NAME=FILE");
+}
+
+std::optional<std::pair<std::string, recorders::Source>> companion_source(
+    const std::string& named, const std::vector<model::ModuleRef>& modules) {
+  const auto equals = named.find('=');
+  if (equals == 0 || equals == std::string::npos) return std::nullopt;
+  std::string value = named.substr(equals + 1);
+  const bool largest = value.rfind("argmax@", 0) == 0;
+  if (!largest && value.rfind('@', 0) != 0) return std::nullopt;
+  value = value.substr(value.find('@') + 1);
+  std::int64_t slot = 0;
+  if (const auto colon = value.rfind(':'); colon != std::string::npos) {
+    TORCH_CHECK_VALUE(is_whole_number(value.substr(colon + 1)), "--with ", named, ": \"",
+                      value.substr(colon + 1), "\" is not a slot; expected NAME=@PATH:NUMBER.");
+    slot = std::stoll(value.substr(colon + 1));
+    value.resize(colon);
+  }
+  auto source = recorders::output(modules, value, slot);
+  if (largest) source = source.map([](const at::Tensor& x) { return x.argmax(-1); });
+  return std::pair(named.substr(0, equals), std::move(source));
 }
 
 Companions::Companions(const std::vector<std::string>& named, const std::vector<std::string>& needed,

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torchtap/core/context.hpp>
+#include <torchtap/recorders/source.hpp>
 
 #include "inputs.hpp"
 
@@ -16,6 +18,11 @@ namespace torchtap::tools {
 
 /// Adds `--with`.
 void add_companion_option(CLI::App& command, std::vector<std::string>& named);
+
+/// The module that "expert=@router:1" or "class=argmax@/" names, by name; nothing for files and numbers.
+/// Throws `c10::ValueError` for a slot that is no number.
+std::optional<std::pair<std::string, recorders::Source>> companion_source(
+    const std::string& named, const std::vector<model::ModuleRef>& modules);
 
 /// A tensor for each batch, by name.
 class Companions {

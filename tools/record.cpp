@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -67,6 +68,9 @@ Examples:
   torchtap record model.pt --idx3 t10k-images-idx3-ubyte.gz --batch 64 --reduce moments --save stats/
   torchtap record model.pt --idx3 t10k-images.gz --with labels=t10k-labels.gz --batch 250 --over 0 \
           --reduce 'by(labels:10, moments, count)' --save classes/
+  torchtap record moe.pt --input x.pt --names 'blocks.*.moe' --with expert=@./router:1 --over 0 \
+          --reduce 'by(expert, moments)' --save experts/
+  torchtap record a.pt --beside b.pt --input x.pt --batch 64 --reduce 'cka(beside)' --save cka/
   torchtap record model.pt2 --input batch.pt --reduce moments --save maps/
   torchtap record model.pt --random 8x3x224x224 --count 1000 --stream resnet
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
@@ -82,6 +86,7 @@ struct RecordOptions {
   std::string method = "forward";
   std::string reduce;
   std::vector<std::string> with;
+  std::string beside;
   std::vector<std::int64_t> over;
   bool elementwise = false;
   bool all_tensors = false;
@@ -127,7 +132,10 @@ struct Run {
   Quantized quantized;
   std::optional<views::stream::Publisher> publisher;
   std::unique_ptr<recorders::Recorder> recorder;
-  std::vector<std::string> needed;  // names that the reduction looks up
+  std::vector<std::string> needed;       // names that the reduction looks up and no module gives
+  std::vector<std::string> with;         // --with of files and numbers
+  std::vector<model::ModuleRef> beside;  // modules of --beside
+  std::function<void(const Batch&)> call_beside;
   std::int64_t calls = 0;
   int signal = 0;
 
@@ -163,13 +171,14 @@ bool has_what_was_named(const Run& run) {
 void summarize(Run& run) {
   const RecordOptions& options = run.options;
   recorders::Recorder& recorder = *run.recorder;
-  std::vector<std::string> silent, empty, quantized;
+  std::vector<std::string> silent, empty, quantized, unmatched;
   // By method, as many modules may share one.
   std::map<std::string, std::vector<std::string>> instead, others;
   for (const auto& subrecorder : recorder) {
     const std::string& path = subrecorder.name();
     if (run.quantized.has(path)) quantized.push_back(path);
     if (subrecorder.without_tensors() != 0) empty.push_back(path);
+    if (subrecorder.unmatched() != 0) unmatched.push_back(path);
     if (subrecorder.events() == 0) silent.push_back(path);
     const auto other = run.methods.instead.find(path);
     if (other != run.methods.instead.end() && subrecorder.samples() != 0)
@@ -188,6 +197,7 @@ void summarize(Run& run) {
            {"never_ran", silent},
            {"without_tensors", empty},
            {"quantized", quantized},
+           {"unmatched", unmatched},
            {"recorded_by", instead},
            {"also_called_by", others}});
   } else {
@@ -203,6 +213,8 @@ void summarize(Run& run) {
   }
   warn(empty, "left out calls of", "they passed no tensors.");
   warn(quantized, "left out calls of", "they passed quantized tensors; --dequantize records their values.");
+  warn(unmatched, "left out samples of",
+       "a module of --with or --beside was called another number of times in the same forward.");
   for (const auto& [method, paths] : instead) {
     warn(paths, "recorded by the method " + method + ":",
          "the model does not call their " + options.method + ".");
@@ -222,6 +234,22 @@ void keep_samples(recorders::Options& how, const RecordOptions& options) {
   }
 }
 
+/// Names what other modules give, and leaves the rest of --with to `Companions`.
+void add_sources(Run& run, recorders::Options& how) {
+  const auto given = [&](const std::string& name, recorders::Source source) {
+    how.with(name, std::move(source));
+    run.needed.erase(std::remove(run.needed.begin(), run.needed.end(), name), run.needed.end());
+  };
+  for (const auto& text : run.options.with) {
+    if (auto source = companion_source(text, run.methods.modules)) {
+      given(source->first, std::move(source->second));
+    } else {
+      run.with.push_back(text);
+    }
+  }
+  if (!run.beside.empty()) given("beside", recorders::output(run.beside));
+}
+
 recorders::Options how_to_record(Run& run) {
   const RecordOptions& options = run.options;
   recorders::Options how;
@@ -233,6 +261,7 @@ recorders::Options how_to_record(Run& run) {
     run.needed = reduction.companions();
     if (!run.needed.empty()) how.device(at::kCPU);
     how.reduction(std::move(reduction));
+    add_sources(run, how);
   }
   how.all_tensors(options.all_tensors);
   if (options.dequantize) {
@@ -260,7 +289,7 @@ void save(const Run& run) {
 /// Calls the model until the inputs end or a signal arrives, then saves.
 void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const Batch&)>& call_model) {
   const RecordOptions& options = run.options;
-  Companions companions(options.with, run.needed, options.inputs, inputs.count());
+  Companions companions(run.with, run.needed, options.inputs, inputs.count());
   const Interrupt interrupt;
   try {
     const at::AutoGradMode mode(run.gradients() || options.enable_grad);
@@ -270,6 +299,7 @@ void run_model(Run& run, Inputs& inputs, const std::function<c10::IValue(const B
       if (!batch) break;
       const core::Context named(companions.next());
       const auto result = call_model(*batch);
+      if (run.call_beside != nullptr) run.call_beside(*batch);
       if (run.gradients()) sum_of_outputs(result).backward();
       ++run.calls;
       progress.advance();
@@ -299,6 +329,26 @@ void publish(Run& run) {
   if (interrupt.signal() != 0) end_by(interrupt.signal());
 }
 
+/// Loads the model of --beside.
+void load_beside(Run& run, at::Device device) {
+  const RecordOptions& options = run.options;
+  if (options.beside.empty()) return;
+  if (is_package(options.beside)) {
+    const auto package = std::make_shared<Package>(options.beside);
+    run.beside = package->modules();
+    run.call_beside = [package, device](const Batch& batch) { package->call(batch, device); };
+    return;
+  }
+  const auto model = std::make_shared<torch::jit::Module>(load_model(options.beside, device));
+  const std::string called = called_method(*model, options.method);
+  find_method(*model, called);  // throws if it does not exist
+  model->train(options.train);
+  run.beside = find_methods(*model, called, options.method).modules;
+  run.call_beside = [model, called, device, &run](const Batch& batch) {
+    call(*model, called, to_arguments(*model, called, batch, device, false), [&] { run.recorder->detach(); });
+  };
+}
+
 void attach(Run& run) {
   run.modules = selectors::select(run.methods.modules, selector_of(run.options.which, run.methods.modules));
   publish(run);
@@ -314,6 +364,7 @@ void record_script(Run& run) {
   find_method(model, called);  // throws if it does not exist
   model.train(options.train);
   Inputs inputs(options.inputs);
+  load_beside(run, device);
   run.methods = find_methods(model, called, options.method);
   attach(run);
   run_model(run, inputs, [&](const Batch& batch) {
@@ -331,6 +382,7 @@ void record_package(Run& run) {
   const at::Device device(options.device);
   const Package package(options.model);
   Inputs inputs(options.inputs);
+  load_beside(run, device);
   run.methods.modules = package.modules();
   attach(run);
   run_model(run, inputs, [&](const Batch& batch) { return package.call(batch, device); });
@@ -388,6 +440,12 @@ void add_record(CLI::App& app) {
   add_library_option(*command);
   auto* reduce = command->add_option("--reduce", options->reduce, reduce_help());
   add_companion_option(*command, options->with);
+  command
+      ->add_option(
+          "--beside", options->beside,
+          "A second model, called with the same inputs; --reduce finds the output of its module at the "
+          "same path as 'beside': cka(beside), cross_covariance(beside), joint(beside, covariance)")
+      ->needs(reduce);
   auto* over = command
                    ->add_option("--over", options->over,
                                 "Dimensions of a sample that count as rows: '0' or '0,2,3'; without this or "

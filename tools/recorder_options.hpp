@@ -55,6 +55,7 @@ inline std::string reduce_help() {
   for (const auto& entry : reductions::catalogue()) text += " " + entry.usage;
   return text +
          "; by(NAME[:N], …) has them for each key, where(NAME, …) for the rows that are true, "
+         "cka(NAME), cross_covariance(NAME) and joint(NAME, …) those of two tensors, "
          "every(N, …) and window(N, …) for some samples; default: keep every sample";
 }
 

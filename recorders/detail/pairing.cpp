@@ -46,8 +46,8 @@ void context_ended() noexcept {
 std::vector<model::ModuleRef> modules_of(const model::ModuleRef& root) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !root.exported(),
-      "recorders::Options::with: modules of an exported model cannot be "
-      "named yet; record what its forward returns, or name the tensor with core::Context.");
+      "recorders::Options::with: an exported model is not walked from one of its modules; "
+      "pass its modules: output(model, path).");
   return root.scripted() ? model::walk_modules(root.script(), root.method())
                          : model::walk_modules(root.module());
 }
@@ -65,11 +65,12 @@ Pairing::Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& 
   std::vector<model::ModuleRef> modules;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Source& source = sources[i].second;
-    if (!source.elsewhere() && modules.empty()) modules = modules_of(module.root());
+    if (!source.has_modules() && modules.empty()) modules = modules_of(module.root());
     const auto kind = source.of_output() ? hooks::Kind::forward_output : hooks::Kind::forward_pre;
-    hooks.push_back(hooks::attach(source.of(module, modules), kind,
-                                  [record, i](hooks::Event& event) { record->on_companion(event, i); }));
-    elsewhere_ = elsewhere_ || source.elsewhere();
+    const model::ModuleRef other = source.of(module, modules);
+    hooks.push_back(
+        hooks::attach(other, kind, [record, i](hooks::Event& event) { record->on_companion(event, i); }));
+    elsewhere_ = elsewhere_ || !(other.root() == module.root());
   }
 }
 

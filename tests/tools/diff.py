@@ -149,6 +149,7 @@ with tempfile.TemporaryDirectory() as folder:
         document = diff(a, b, status=0)
         check(document["by_path"]["d"]["status"] == "not run", f"a module that did not run: {document}")
         text = subprocess.run([str(torchtap), "diff", a, b], capture_output=True, text=True).stdout
+        text = " ".join(text.split())  # sentences are wrapped at the width of the terminal
         check(
             "All 3 modules agree" in text and "1 module ran on neither side." in text,
             f"a module that did not run: {text}",

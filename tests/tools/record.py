@@ -162,6 +162,31 @@ def check_groups(folder):
     value = torch.load(folder / "domain" / "0.pt", weights_only=True)
     assert value["domain"].tolist() == [2] and torch.allclose(value["mean"][0], wanted.mean(0), atol=1e-5)
 
+    # Companions from another module of the same forward, and of a second model.
+    run(*common, "--input", folder / "images.pt", "--with", "predicted=argmax@/", "--reduce",
+        "by(predicted:10, moments, count)", "--save", folder / "predicted")  # fmt: skip
+    value = torch.load(folder / "predicted" / "0.pt", weights_only=True)
+    predicted = wanted.argmax(1)
+    assert value["predicted.count"].equal(predicted.bincount(minlength=10))
+    for label in range(10):
+        rows = wanted[predicted == label]
+        assert not len(rows) or torch.allclose(value["moments.mean"][label], rows.mean(0), atol=1e-5), label
+    rotation, _ = torch.linalg.qr(torch.randn(10, 10))
+    turned = torch.jit.load(folder / "net.pt")
+    with torch.no_grad():
+        weight, bias = list(turned.parameters())[-2:]
+        weight.copy_(rotation @ weight)
+        bias.copy_(rotation @ bias)
+        theirs = turned(images).double()
+    turned.save(folder / "turned.pt")
+    run(*common, "--input", folder / "images.pt", "--beside", folder / "turned.pt", "--reduce",
+        "cka(beside), cross_covariance(beside)", "--save", folder / "cka")  # fmt: skip
+    value = torch.load(folder / "cka" / "0.pt", weights_only=True)
+    names = {name.split(".", 1)[1]: tensor for name, tensor in value.items()}
+    assert abs(float(names["value"]) - 1) < 1e-6, value
+    cross = (wanted - wanted.mean(0)).T @ (theirs - theirs.mean(0)) / (len(images) - 1)
+    assert torch.allclose(names["covariance"], cross, atol=1e-4)
+
     # Keys of one side are listed; those of both are compared.
     run(*common, "--input", folder / "images.pt", "--with", f"labels={folder / 'labels.pt'}",
         "--reduce", "by(labels, moments, count)", "--save", folder / "nine")  # fmt: skip
@@ -174,6 +199,10 @@ def check_groups(folder):
         return run(*common, "--input", folder / "images.pt", *arguments, "--save", folder / "none", status=2).stderr
 
     assert "--with labels=FILE" in error("--reduce", "by(labels, mean)")
+    text = error("--reduce", "by(labels, mean)", "--with", "labels=@./nowhere")
+    assert 'output("./nowhere") of "3"' in text and "the nearest are" in text, text
+    assert 'looks up "labels"' in error("--reduce", "by(labels, mean)", "--with", "other=@/")
+    assert "is not a slot" in error("--reduce", "by(labels, mean)", "--with", "labels=@/:x")
     assert 'does not use "mask"' in error("--reduce", "mean", "--with", f"mask={folder / 'mask.npy'}")
     assert "character 16" in error("--reduce", "by(labels, mean")
     torch.save(labels.float(), folder / "floats.pt")
