@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/linear_cka.hpp>
 
@@ -47,7 +48,13 @@ void LinearCKA::save(core::OutputArchive& archive) const {
 
 void LinearCKA::load(core::InputArchive& archive) {
   core::state_version(archive, "LinearCKA", 1);
-  joint_.load(archive);
+  Joint loaded = joint_;
+  loaded.load(archive);
+  const auto* const covariance = loaded.inner().get<Covariance>();
+  TORCH_CHECK_VALUE(loaded.count() == 0 || loaded.start() < covariance->mean().numel(),
+                    "restore: the archive claims ", loaded.start(), " features of the sample in rows of ",
+                    covariance->mean().numel(), "; it is damaged.");
+  joint_ = std::move(loaded);
 }
 
 }  // namespace torchtap::reductions
