@@ -15,11 +15,11 @@ at::Tensor dequantized(const at::Tensor& tensor) {
   return tensor.is_quantized() ? tensor.dequantize() : tensor;
 }
 
-Options& Options::with(std::string name, Source source) {
+Options& Options::with(std::string name, Companion companion) {
   for (const auto& known : with_) {
     TORCH_CHECK_VALUE(known.first != name, "recorders::Options::with: \"", name, "\" is named twice.");
   }
-  with_.emplace_back(std::move(name), std::move(source));
+  with_.emplace_back(std::move(name), std::move(companion));
   return *this;
 }
 

@@ -18,7 +18,7 @@
 #include <torchtap/base/api.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/hooks/values.hpp>
-#include <torchtap/recorders/source.hpp>
+#include <torchtap/recorders/companion.hpp>
 #include <torchtap/recorders/stream.hpp>
 #include <torchtap/storage/spool.hpp>
 
@@ -145,10 +145,10 @@ class TORCHTAP_API Options {
   ///
   /// Attaching throws `c10::ValueError` if there is no such module, or if the reduction does not look `name`
   /// up, and `c10::NotImplementedError` for recorders of gradients and with a stream.
-  Options& with(std::string name, Source source);
-  const std::vector<std::pair<std::string, Source>>& with() const& noexcept { return with_; }
+  Options& with(std::string name, Companion companion);
+  const std::vector<std::pair<std::string, Companion>>& with() const& noexcept { return with_; }
   /// The same of a temporary, by value.
-  std::vector<std::pair<std::string, Source>> with() && { return std::move(with_); }
+  std::vector<std::pair<std::string, Companion>> with() && { return std::move(with_); }
 
   /// Records the tensor in `slot` of the flattened inputs, outputs or gradients. The default is 0, the first.
   /// Throws `c10::ValueError` for a negative slot.
@@ -214,7 +214,7 @@ class TORCHTAP_API Options {
   Condition condition_;
   std::function<bool()> nullary_condition_;
   std::shared_ptr<const core::Sink> reduction_;
-  std::vector<std::pair<std::string, Source>> with_;
+  std::vector<std::pair<std::string, Companion>> with_;
   std::int64_t tensor_ = 0;
   bool all_tensors_ = false;
   std::string spool_directory_;

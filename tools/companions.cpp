@@ -28,7 +28,7 @@ void add_companion_option(CLI::App& command, std::vector<std::string>& named) {
       ->type_name("NAME=FILE");
 }
 
-std::optional<std::pair<std::string, recorders::Source>> companion_source(
+std::optional<std::pair<std::string, recorders::Companion>> companion_of_module(
     const std::string& named, const std::vector<model::ModuleRef>& modules) {
   const auto equals = named.find('=');
   if (equals == 0 || equals == std::string::npos) return std::nullopt;
@@ -43,9 +43,9 @@ std::optional<std::pair<std::string, recorders::Source>> companion_source(
     slot = std::stoll(value.substr(colon + 1));
     value.resize(colon);
   }
-  auto source = recorders::output(modules, value, slot);
-  if (largest) source = source.map([](const at::Tensor& x) { return x.argmax(-1); });
-  return std::pair(named.substr(0, equals), std::move(source));
+  auto companion = recorders::output(modules, value, slot);
+  if (largest) companion = companion.map([](const at::Tensor& x) { return x.argmax(-1); });
+  return std::pair(named.substr(0, equals), std::move(companion));
 }
 
 Companions::Companions(const std::vector<std::string>& named, const std::vector<std::string>& needed,

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <torchtap/core/context.hpp>
-#include <torchtap/recorders/source.hpp>
+#include <torchtap/recorders/companion.hpp>
 
 #include "inputs.hpp"
 
@@ -21,7 +21,7 @@ void add_companion_option(CLI::App& command, std::vector<std::string>& named);
 
 /// The module that "expert=@router:1" or "class=argmax@/" names, by name; nothing for files and numbers.
 /// Throws `c10::ValueError` for a slot that is no number.
-std::optional<std::pair<std::string, recorders::Source>> companion_source(
+std::optional<std::pair<std::string, recorders::Companion>> companion_of_module(
     const std::string& named, const std::vector<model::ModuleRef>& modules);
 
 /// A tensor for each batch, by name.

@@ -235,14 +235,14 @@ void keep_samples(recorders::Options& how, const RecordOptions& options) {
 }
 
 /// Names what other modules give, and leaves the rest of --with to `Companions`.
-void add_sources(Run& run, recorders::Options& how) {
-  const auto given = [&](const std::string& name, recorders::Source source) {
-    how.with(name, std::move(source));
+void add_companions(Run& run, recorders::Options& how) {
+  const auto given = [&](const std::string& name, recorders::Companion companion) {
+    how.with(name, std::move(companion));
     run.needed.erase(std::remove(run.needed.begin(), run.needed.end(), name), run.needed.end());
   };
   for (const auto& text : run.options.with) {
-    if (auto source = companion_source(text, run.methods.modules)) {
-      given(source->first, std::move(source->second));
+    if (auto companion = companion_of_module(text, run.methods.modules)) {
+      given(companion->first, std::move(companion->second));
     } else {
       run.with.push_back(text);
     }
@@ -261,7 +261,7 @@ recorders::Options how_to_record(Run& run) {
     run.needed = reduction.companions();
     if (!run.needed.empty()) how.device(at::kCPU);
     how.reduction(std::move(reduction));
-    add_sources(run, how);
+    add_companions(run, how);
   }
   how.all_tensors(options.all_tensors);
   if (options.dequantize) {

@@ -61,13 +61,13 @@ bool Pair::complete() const {
 Pairing::Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
                  std::vector<hooks::Handle>& hooks)
     : forwards_(module.root()) {
-  const auto& sources = record->options->with();
+  const auto& companions = record->options->with();
   std::vector<model::ModuleRef> modules;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const Source& source = sources[i].second;
-    if (!source.has_modules() && modules.empty()) modules = modules_of(module.root());
-    const auto kind = source.of_output() ? hooks::Kind::forward_output : hooks::Kind::forward_pre;
-    const model::ModuleRef other = source.of(module, modules);
+  for (std::size_t i = 0; i < companions.size(); ++i) {
+    const Companion& companion = companions[i].second;
+    if (!companion.has_modules() && modules.empty()) modules = modules_of(module.root());
+    const auto kind = companion.of_output() ? hooks::Kind::forward_output : hooks::Kind::forward_pre;
+    const model::ModuleRef other = companion.of(module, modules);
     hooks.push_back(
         hooks::attach(other, kind, [record, i](hooks::Event& event) { record->on_companion(event, i); }));
     elsewhere_ = elsewhere_ || !(other.root() == module.root());

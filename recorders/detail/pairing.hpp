@@ -34,8 +34,8 @@ struct Pair {
 /// comes first waits; what waits when the forward or the context ends is counted as unmatched and let go.
 class Pairing {
  public:
-  /// Throws `c10::ValueError` if a source leads nowhere, `c10::NotImplementedError` if it is one of an
-  /// exported model. `hooks` are to be kept as long as companions shall be taken.
+  /// Throws `c10::ValueError` if a companion's path leads nowhere, `c10::NotImplementedError` if it is one of
+  /// an exported model. `hooks` are to be kept as long as companions shall be taken.
   Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
           std::vector<hooks::Handle>& hooks);
 
@@ -46,7 +46,7 @@ class Pairing {
   static Pair taken(Pair& pair);
 
  private:
-  bool elsewhere_ = false;  // a source is in another model
+  bool elsewhere_ = false;  // a companion is of another model
   hooks::Forwards forwards_;
 };
 

@@ -10,17 +10,17 @@
 namespace torchtap::recorders::detail {
 
 std::vector<hooks::Handle> Record::pair(const model::ModuleRef& module) {
-  const auto& sources = options->with();
-  if (sources.empty()) return {};
+  const auto& companions = options->with();
+  if (companions.empty()) return {};
   TORCH_CHECK_NOT_IMPLEMENTED(
       !traits(kind).gradients && options->stream() == nullptr, describe(),
       ": Options::with pairs tensors of one forward, so it cannot be used with gradients "
       "nor with a stream; name the tensor with core::Context instead.");
-  for (const auto& [name, source] : sources) {
+  for (const auto& [name, companion] : companions) {
     const auto names =
         options->reduction() == nullptr ? std::vector<std::string>() : options->reduction()->companions();
     TORCH_CHECK_VALUE(std::find(names.begin(), names.end(), name) != names.end(), describe(), ": with(\"",
-                      name, "\", ", source.describe(), ") names a tensor that ",
+                      name, "\", ", companion.describe(), ") names a tensor that ",
                       options->reduction() == nullptr ? "no reduction" : options->reduction()->describe(),
                       " looks up; it looks up ", base::quoted(names), ".");
   }
@@ -77,18 +77,18 @@ void Record::take_with_companions(hooks::Event& event, const hooks::Tensors* ten
 }
 
 void Record::on_companion(hooks::Event& event, std::size_t index) {
-  const auto& [name, source] = options->with()[index];
+  const auto& [name, how] = options->with()[index];
   try {
-    const hooks::Tensors& tensors = source.of_output() ? event.outputs() : event.inputs();
-    TORCH_CHECK_TYPE(source.slot() < tensors.size() && tensors[source.slot()].defined(),
-                     "recorders::Options::with: ", source.describe(), " is tensor ", source.slot(), " of \"",
+    const hooks::Tensors& tensors = how.of_output() ? event.outputs() : event.inputs();
+    TORCH_CHECK_TYPE(how.slot() < tensors.size() && tensors[how.slot()].defined(),
+                     "recorders::Options::with: ", how.describe(), " is tensor ", how.slot(), " of \"",
                      event.path(), "\" (", event.type(), "), which holds ", tensors.size(), ".");
-    const at::Tensor original = tensors[source.slot()];
+    const at::Tensor original = tensors[how.slot()];
     at::Tensor companion;
     {
       const base::RecordingMode quiet;
-      companion = source.mapped(original.requires_grad() ? original.detach() : original);
-      TORCH_CHECK_VALUE(companion.defined(), "recorders::Source::map: the function for \"", name,
+      companion = how.mapped(original.requires_grad() ? original.detach() : original);
+      TORCH_CHECK_VALUE(companion.defined(), "recorders::Companion::map: the function for \"", name,
                         "\" returned an undefined tensor.");
       if (options->device().has_value()) companion = companion.to(*options->device());
     }

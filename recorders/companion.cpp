@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include <torchtap/base/error.hpp>
-#include <torchtap/recorders/source.hpp>
+#include <torchtap/recorders/companion.hpp>
 
 namespace torchtap::recorders {
 namespace {
@@ -32,20 +32,21 @@ std::string resolved(const std::string& path, const std::string& beside) {
 
 }  // namespace
 
-Source::Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> modules)
+Companion::Companion(bool of_output, std::string path, std::int64_t slot,
+                     std::vector<model::ModuleRef> modules)
     : of_output_(of_output), path_(std::move(path)), slot_(slot), modules_(std::move(modules)) {
   TORCH_CHECK_VALUE(!path_.empty() && slot_ >= 0, "recorders::", describe(),
                     ": expected a path (\".\" is the recorded module, \"/\" the root) and a slot from 0 on.");
 }
 
-Source Source::map(std::function<at::Tensor(const at::Tensor&)> function) const {
-  Source mapped = *this;
+Companion Companion::map(std::function<at::Tensor(const at::Tensor&)> function) const {
+  Companion mapped = *this;
   mapped.map_ = std::move(function);
   return mapped;
 }
 
-model::ModuleRef Source::of(const model::ModuleRef& recorded,
-                            const std::vector<model::ModuleRef>& modules) const {
+model::ModuleRef Companion::of(const model::ModuleRef& recorded,
+                               const std::vector<model::ModuleRef>& modules) const {
   if (path_ == "." && modules_.empty()) return recorded;
   const std::string wanted = resolved(path_, recorded.path());
   std::vector<std::string> paths;
@@ -60,29 +61,29 @@ model::ModuleRef Source::of(const model::ModuleRef& recorded,
                     base::quoted(base::nearest(wanted, paths)), ".");
 }
 
-std::string Source::describe() const {
+std::string Companion::describe() const {
   return c10::str(of_output_ ? "output" : "input", "(\"", path_, "\"",
                   slot_ == 0 ? "" : c10::str(", ", slot_), ")");
 }
 
-Source output(std::string path, std::int64_t slot) {
+Companion output(std::string path, std::int64_t slot) {
   return {true, std::move(path), slot};
 }
 
-Source input(std::string path, std::int64_t slot) {
+Companion input(std::string path, std::int64_t slot) {
   return {false, std::move(path), slot};
 }
 
-Source output(torch::nn::Module& model, std::string path, std::int64_t slot) {
+Companion output(torch::nn::Module& model, std::string path, std::int64_t slot) {
   return {true, std::move(path), slot, model::walk_modules(model)};
 }
 
-Source output(std::vector<model::ModuleRef> modules, std::string path, std::int64_t slot) {
+Companion output(std::vector<model::ModuleRef> modules, std::string path, std::int64_t slot) {
   TORCH_CHECK_VALUE(!modules.empty(), "recorders::output: expected the modules of a model, got none.");
   return {true, std::move(path), slot, std::move(modules)};
 }
 
-Source output(const torch::jit::Module& model, std::string path, std::int64_t slot) {
+Companion output(const torch::jit::Module& model, std::string path, std::int64_t slot) {
   return {true, std::move(path), slot, model::walk_modules(model)};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Where the companions of samples come from.
+/// Companions that modules give.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,18 +17,18 @@
 
 namespace torchtap::recorders {
 
-/// A tensor of a module, for `Options::with`: made by `output` and `input`.
+/// A companion that a module gives, for `Options::with`: made by `output` and `input`.
 ///
 /// A path is relative to the recorded module, as a file's to a folder: "." is the module itself, "./router"
 /// or "router" one below, "../norm" one beside it, "/norm" one of the root, "/" the root.
-class TORCHTAP_API Source {
+class TORCHTAP_API Companion {
  public:
   /// Made by `output` and `input`. Paths are among `modules`, or in the recorded module's model if there are
   /// none.
-  Source(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> modules = {});
+  Companion(bool of_output, std::string path, std::int64_t slot, std::vector<model::ModuleRef> modules = {});
 
   /// The same, but what `function` makes of the tensor: a pooling, an argmax.
-  Source map(std::function<at::Tensor(const at::Tensor&)> function) const;
+  Companion map(std::function<at::Tensor(const at::Tensor&)> function) const;
 
   /// Whether it is an output of the module, not an input.
   bool of_output() const noexcept { return of_output_; }
@@ -36,7 +36,7 @@ class TORCHTAP_API Source {
   std::int64_t slot() const noexcept { return slot_; }
   /// Whether it names modules itself.
   bool has_modules() const noexcept { return !modules_.empty(); }
-  /// The tensor as the companion.
+  /// What becomes of the tensor.
   at::Tensor mapped(const at::Tensor& tensor) const { return map_ == nullptr ? tensor : map_(tensor); }
   /// The module for the recorded one. `modules` are those of its root. Throws `c10::ValueError` if there is
   /// none at the path, which lists the nearest.
@@ -54,26 +54,26 @@ class TORCHTAP_API Source {
 
 /// The output of a module, by its path relative to the recorded one; `slot` is its number among the flattened
 /// outputs.
-TORCHTAP_API Source output(std::string path = ".", std::int64_t slot = 0);
+TORCHTAP_API Companion output(std::string path = ".", std::int64_t slot = 0);
 /// The input of a module, as it was before its forward.
-TORCHTAP_API Source input(std::string path = ".", std::int64_t slot = 0);
+TORCHTAP_API Companion input(std::string path = ".", std::int64_t slot = 0);
 /// The output of a module of another model: "." is the one at the recorded module's path. Both forwards have
 /// to run inside of one `core::Context`.
-TORCHTAP_API Source output(torch::nn::Module& model, std::string path = ".", std::int64_t slot = 0);
+TORCHTAP_API Companion output(torch::nn::Module& model, std::string path = ".", std::int64_t slot = 0);
 /// The same of a TorchScript model.
-TORCHTAP_API Source output(const torch::jit::Module& model, std::string path = ".", std::int64_t slot = 0);
+TORCHTAP_API Companion output(const torch::jit::Module& model, std::string path = ".", std::int64_t slot = 0);
 /// The same among modules of a walk, which may be those of the recorded model itself.
-TORCHTAP_API Source output(std::vector<model::ModuleRef> modules, std::string path = ".",
-                           std::int64_t slot = 0);
+TORCHTAP_API Companion output(std::vector<model::ModuleRef> modules, std::string path = ".",
+                              std::int64_t slot = 0);
 /// The same for the module of a holder.
 template <class Holder, class = typename Holder::ContainedType>
-Source output(const Holder& model, std::string path = ".", std::int64_t slot = 0) {
+Companion output(const Holder& model, std::string path = ".", std::int64_t slot = 0) {
   return output(static_cast<torch::nn::Module&>(*model.ptr()), std::move(path), slot);
 }
 
 /// The same for a model that lists its modules itself, as `exported::Model` does.
 template <class Model, class = selectors::IfListsModules<Model>, class = void>
-Source output(const Model& model, std::string path = ".", std::int64_t slot = 0) {
+Companion output(const Model& model, std::string path = ".", std::int64_t slot = 0) {
   return output(model.modules().vector(), std::move(path), slot);
 }
 
