@@ -26,14 +26,14 @@ class TORCHTAP_API Forwards {
 
   /// The forward that this thread is in: each has another number, from 1. Ask inside of a hook.
   std::uint64_t current() const;
+  /// Calls `function`, which must not throw, when the outermost hooked call of this thread ends, also by an
+  /// exception. Returns false and does nothing where no end will be seen: outside of hooked calls, and if the
+  /// root is a `Sequential`, which is hooked through its entries, of TorchScript or exported.
+  bool at_end(std::function<void()> function) const;
 
  private:
+  bool ends_seen_;
   std::shared_ptr<detail::ScopeHold> scope_;  // null if the root cannot be hooked
 };
-
-/// Calls `function`, which must not throw, when the outermost hooked call of this thread ends, also by an
-/// exception. Returns false and does nothing where no end will be seen: outside of hooked calls, and in
-/// models of TorchScript and exported models, whose calls may end unnoticed.
-TORCHTAP_API bool at_end_of_forward(std::function<void()> function);
 
 }  // namespace torchtap::hooks

@@ -16,6 +16,7 @@
 #include <torchtap/hooks/detail/depth.hpp>
 #include <torchtap/hooks/detail/registry.hpp>
 #include <torchtap/hooks/forward.hpp>
+#include <torchtap/model/detail/node.hpp>
 
 namespace torchtap::hooks::detail {
 
@@ -534,15 +535,17 @@ void Call::hook_outputs(CallTensors& outputs) {
 
 namespace torchtap::hooks {
 
-Forwards::Forwards(const model::ModuleRef& root) : scope_(detail::Registry::instance().scope(root)) {}
+Forwards::Forwards(const model::ModuleRef& root)
+    : ends_seen_(!root.scripted() && !root.exported() && model::detail::doors_of(root).sequence == nullptr),
+      scope_(detail::Registry::instance().scope(root)) {}
 
 std::uint64_t Forwards::current() const {
   return detail::forward_of(detail::thread_state(), scope_ == nullptr ? nullptr : scope_->hook);
 }
 
-bool at_end_of_forward(std::function<void()> function) {
+bool Forwards::at_end(std::function<void()> function) const {
   auto& state = detail::thread_state();
-  if (state.depth == 0) return false;
+  if (!ends_seen_ || state.depth == 0) return false;
   state.ending.push_back(std::move(function));
   return true;
 }

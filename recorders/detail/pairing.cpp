@@ -60,7 +60,7 @@ bool Pair::complete() const {
 
 Pairing::Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& module,
                  std::vector<hooks::Handle>& hooks)
-    : forwards_(module.root()) {
+    : elsewhere_(!module.root().reachable()), forwards_(module.root()) {
   const auto& companions = record->options->with();
   std::vector<model::ModuleRef> modules;
   for (std::size_t i = 0; i < companions.size(); ++i) {
@@ -80,11 +80,13 @@ Pair& Pairing::of_call(const std::shared_ptr<Record>& record, std::int64_t call)
     if (!all.until_context_ends) all.until_context_ends = core::Context::at_end(context_ended);
     TORCH_CHECK_VALUE(
         all.until_context_ends, record->describe(),
-        ": a companion comes from another model, and nothing says which forwards of both belong "
-        "together; run both inside of one core::Context.");
+        ": nothing says which calls of the recorded module and of its companions belong to one forward, "
+        "because they are in two models, or because their root cannot be hooked; run all inside of "
+        "one core::Context.");
   } else if (!all.until_forward_ends) {
-    // Calls in TorchScript end unseen: a context around them, or the next forward, lets go what waits.
-    all.until_forward_ends = hooks::at_end_of_forward(forward_ended);
+    // Calls in TorchScript and of a Sequential end unseen: a context around them, or the next forward, lets
+    // go what waits.
+    all.until_forward_ends = forwards_.at_end(forward_ended);
     if (!all.until_forward_ends && !all.until_context_ends)
       all.until_context_ends = core::Context::at_end(context_ended);
   }

@@ -46,7 +46,7 @@ class Pairing {
   static Pair taken(Pair& pair);
 
  private:
-  bool elsewhere_ = false;  // a companion is of another model
+  bool elsewhere_;  // their root cannot be hooked, or a companion is of another model
   hooks::Forwards forwards_;
 };
 

@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
     BOOST_TEST(cka[0].unmatched() == 0);
 
     const auto error = error_of([&] { a->forward(inputs(1)[0]); });
-    BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "run both inside of one core::Context"));
+    BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "run all inside of one core::Context"));
     {
       const Context together;  // twice in one context, and the other model never
       a->forward(inputs(1)[0]);
@@ -317,6 +317,24 @@ BOOST_AUTO_TEST_CASE(of_a_torchscript_model) {
     net.forward({x});
     const Context named("theirs", (x * 2 + 1).cos());
     want.update(x * 2 + 1);
+  }
+  BOOST_TEST(recorder[0].samples() == 5);
+  BOOST_TEST(recorder[0].unmatched() == 0);
+  BOOST_TEST(near(recorder[0].tensor("covariance"), want.covariance()));
+}
+
+/// Hooked through its entries, of which each is an outermost call.
+BOOST_AUTO_TEST_CASE(of_a_sequential) {
+  at::manual_seed(8);
+  torch::nn::Sequential net(torch::nn::Linear(6, 5), torch::nn::Tanh(), torch::nn::Linear(5, 4));
+  ForwardOutput recorder(Options().with("theirs", output("/2")).reduction(CrossCovariance("theirs")));
+  recorder.attach(net, torchtap::selectors::names("0"));
+  CrossCovariance want("theirs");
+  for (const auto& x : inputs()) {
+    const at::Tensor y = net->forward(x).detach();
+    const Context named("theirs", y);
+    const auto first = std::dynamic_pointer_cast<torch::nn::LinearImpl>(net->ptr(0));
+    want.update(torch::nn::functional::linear(x, first->weight, first->bias).detach());
   }
   BOOST_TEST(recorder[0].samples() == 5);
   BOOST_TEST(recorder[0].unmatched() == 0);
