@@ -140,8 +140,9 @@ class TORCHTAP_API Options {
   /// Names a tensor of another module, which the reduction finds under `name` beside each sample:
   /// `with("expert", output("./router", 1)).reduction(by("expert", 64, …))`. Call k of the recorded module is
   /// paired with call k of the other one in the same forward, in whichever order they come; the first waits,
-  /// a sample as `capture` says. Without a partner when the forward ends (in TorchScript: when the next one
-  /// begins) it is left out and counted: `Subrecorder::unmatched`. Tensors move to `device`, too.
+  /// a sample as `capture` says. Without a partner when the forward ends (of a `Sequential` and in
+  /// TorchScript: when the next one begins) it is left out and counted: `Subrecorder::unmatched`. Tensors
+  /// move to `device`, too.
   ///
   /// Attaching throws `c10::ValueError` if there is no such module, or if the reduction does not look `name`
   /// up, and `c10::NotImplementedError` for recorders of gradients and with a stream.

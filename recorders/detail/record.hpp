@@ -161,6 +161,7 @@ class Record : public std::enable_shared_from_this<Record> {
 
   // record_pair.cpp
   Pair& pair_of(const hooks::Event& event);
+  void forget_sample(Pair& pair) noexcept;
   void refuse(hooks::Event& event);
   void take_with_companions(hooks::Event& event, const hooks::Tensors* tensors, const at::Tensor& first);
   at::Tensor kept_until_paired(const at::Tensor& sample, const at::Tensor& original) const;

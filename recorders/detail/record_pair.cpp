@@ -39,11 +39,19 @@ void Record::count_unmatched(const Pair& pair) noexcept {
   if (pair.sampled) unmatched_samples_.fetch_add(1, std::memory_order_relaxed);
 }
 
+/// Counts the sample of a forward before, in the same context.
+void Record::forget_sample(Pair& pair) noexcept {
+  if (pair.sampled) count_unmatched(pair);
+  pair.samples.clear();
+  pair.sampled = pair.refused = false;
+}
+
 /// Counts an event that the condition refused; its companions are not missed.
 void Record::refuse(hooks::Event& event) {
   refused_.fetch_add(1, std::memory_order_relaxed);
   if (options->with().empty()) return;
   Pair& pair = pair_of(event);
+  forget_sample(pair);
   pair.refused = true;
   if (pair.complete()) Pairing::taken(pair);
 }
@@ -60,10 +68,7 @@ at::Tensor Record::kept_until_paired(const at::Tensor& sample, const at::Tensor&
 void Record::take_with_companions(hooks::Event& event, const hooks::Tensors* tensors,
                                   const at::Tensor& first) {
   Pair& pair = pair_of(event);
-  if (pair.sampled) {  // of a forward before, in the same context
-    count_unmatched(pair);
-    pair.samples.clear();
-  }
+  forget_sample(pair);
   c10::SmallVector<at::Tensor, 1> samples;
   if (options->all_tensors()) {
     for (std::int64_t i = 0; i < tensors->size(); ++i) samples.push_back((*tensors)[i]);

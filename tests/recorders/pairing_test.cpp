@@ -204,6 +204,30 @@ BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
   }
 }
 
+/// A forward that was refused does not take the next one's sample with it, nor the other way round.
+BOOST_AUTO_TEST_CASE(refused_and_accepted_forwards_in_one_context) {
+  at::manual_seed(9);
+  Net a, b;
+  bool open = false;
+  ForwardOutput recorder(Options()
+                             .condition([&] { return open; })
+                             .with("theirs", output(b))
+                             .reduction(CrossCovariance("theirs")));
+  recorder.attach(a, torchtap::selectors::names("head"));
+  const auto x = inputs(1)[0];
+  for (const bool last : {true, false}) {
+    const Context together;
+    for (const bool now : {!last, last}) {
+      open = now;
+      a(x);
+    }
+    b(x);
+  }
+  BOOST_TEST(recorder[0].samples() == 1);
+  BOOST_TEST(recorder[0].unmatched() == 1);
+  BOOST_TEST(recorder[0].events() == 4);
+}
+
 BOOST_AUTO_TEST_CASE(what_finds_no_partner_is_counted_and_let_go) {
   at::manual_seed(4);
   Net net;
