@@ -115,7 +115,8 @@ Any make(const Expression& expression, const ParseOptions& options) {
                       text_of(expression.parts) == expression.parts.front().word &&
                       !expression.parts.front().word.empty();
     TORCH_CHECK_VALUE(fits, "reductions::parse: \"", text, "\" is not complete; expected ", one.usage, ".");
-    const auto rows = CovarianceOptions().over(options.over()).over_all(options.over_all());
+    // over_all says how one tensor is folded; two have rows in common.
+    const auto rows = CovarianceOptions().over(options.over());
     return explained(text, one.usage, [&] { return one.make(expression.parts.front().word, rows); });
   }
   TORCH_CHECK_VALUE(false, "reductions::parse: \"", expression.word,

@@ -267,6 +267,9 @@ BOOST_AUTO_TEST_CASE(rows_are_chosen_on_both_sides) {
 BOOST_AUTO_TEST_CASE(text_names_the_other_tensor) {
   const auto rows = ParseOptions().over({0});
   BOOST_TEST(parse("cka(theirs)").describe() == "LinearCKA(theirs)");
+  // The command folds over all elements unless told otherwise; a pair of tensors has rows.
+  BOOST_TEST(parse("cka(theirs)", ParseOptions().over_all(true)).describe() == "LinearCKA(theirs)");
+  parse("cross_covariance(theirs)", ParseOptions().over_all(true));
   BOOST_TEST(parse("cross_covariance(theirs)", rows).describe() == "CrossCovariance(theirs, over=[0])");
   BOOST_TEST(parse("joint(theirs, covariance)", rows).describe() == "Joint(theirs, Covariance(over=[0]))");
   BOOST_TEST(parse("by(label, cka(theirs))").companions() == std::vector<std::string>({"label", "theirs"}));

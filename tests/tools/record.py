@@ -179,7 +179,7 @@ def check_groups(folder):
         bias.copy_(rotation @ bias)
         theirs = turned(images).double()
     turned.save(folder / "turned.pt")
-    run(*common, "--input", folder / "images.pt", "--beside", folder / "turned.pt", "--reduce",
+    run(*common[:-2], "--input", folder / "images.pt", "--beside", folder / "turned.pt", "--reduce",
         "cka(beside), cross_covariance(beside)", "--save", folder / "cka")  # fmt: skip
     value = torch.load(folder / "cka" / "0.pt", weights_only=True)
     names = {name.split(".", 1)[1]: tensor for name, tensor in value.items()}
