@@ -57,12 +57,6 @@ void add_product(at::Tensor& product, const at::Tensor& x) {
   }
 }
 
-at::Tensor rows_omitted(const detail::Intake& intake, const detail::Owned& taken) {
-  intake.require_samples("omitted");
-  const base::RecordingMode quiet;
-  return at::rsub(*taken, static_cast<double>(intake.count())).to(at::kLong);
-}
-
 bool is_square(const detail::Owned& matrix, std::int64_t size) {
   return matrix && matrix->dim() == 2 && matrix->size(0) == size && matrix->size(1) == size;
 }
@@ -113,6 +107,14 @@ void ProductOfRows::settle() {
   const base::RecordingMode quiet;
   take(observe(block_.held(), intake_.omits()));
   block_.clear();
+}
+
+at::Tensor ProductOfRows::omitted() const {
+  intake_.require_samples("omitted");
+  const base::RecordingMode quiet;
+  at::Tensor taken = taken_ ? *taken_ : at::zeros({}, at::kDouble);
+  if (!block_.empty()) taken = at::add(taken, observe(block_.held(), intake_.omits()).taken);
+  return at::rsub(taken, static_cast<double>(count())).to(at::kLong);
 }
 
 Covariance::Covariance(CovarianceOptions options)
@@ -200,11 +202,6 @@ at::Tensor Covariance::correlation() const {
   return at::div(*product_, deviation.unsqueeze(1)).div_(deviation);
 }
 
-at::Tensor Covariance::omitted() const {
-  if (!block_.empty()) return settled().omitted();
-  return rows_omitted(intake_, taken_);
-}
-
 core::Results Covariance::results() const {
   if (count() == 0) return {};
   if (!block_.empty()) return settled().results();
@@ -274,11 +271,6 @@ at::Tensor Gram::value() const {
   if (!block_.empty()) return settled().value();
   const base::RecordingMode quiet;
   return detail::own_copy(*product_);
-}
-
-at::Tensor Gram::omitted() const {
-  if (!block_.empty()) return settled().omitted();
-  return rows_omitted(intake_, taken_);
 }
 
 core::Results Gram::results() const {

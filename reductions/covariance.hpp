@@ -33,9 +33,13 @@ CovarianceOptions along_rows(const char* what, CovarianceOptions options);
 
 }  // namespace detail
 
-/// What `Covariance` and `Gram` share: small samples are gathered, because one product of many rows costs
-/// little more than that of one row.
+/// What `Covariance`, `CrossCovariance` and `Gram` share: small samples are gathered, because the product of
+/// many rows costs little more than the product of one.
 class TORCHTAP_API ProductOfRows : public Reduction {
+ public:
+  /// Number of rows left out, int64 without dimensions. Throws `c10::ValueError` if there are no samples.
+  at::Tensor omitted() const;
+
  protected:
   explicit ProductOfRows(detail::Intake intake) : Reduction(std::move(intake)) {}
   ProductOfRows(const ProductOfRows&) = default;
@@ -50,8 +54,10 @@ class TORCHTAP_API ProductOfRows : public Reduction {
   /// Folds in what has been gathered.
   void settle();
 
-  detail::Block
-      block_;  // NOLINT: of the derived classes, which are ours; rows that are counted, but not in the state
+  // The derived classes, which are ours, keep their state beside these. NOLINTBEGIN
+  detail::Block block_;  // rows that are counted, but not in the state
+  detail::Owned taken_;  // rows taken, float64 without dimensions
+                         // NOLINTEND
 
  private:
   void settle_if_full(std::int64_t appended);
@@ -78,8 +84,6 @@ class TORCHTAP_API Covariance : public ProductOfRows {
   at::Tensor covariance() const;
   /// `[D, D]`, Pearson's, as `torch::corrcoef`; NaN for a constant feature.
   at::Tensor correlation() const;
-  /// Number of rows left out, int64 without dimensions.
-  at::Tensor omitted() const;
   /// "mean", "covariance", "correlation", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   std::string describe() const { return intake_.describe(unbiased_ ? "" : "biased"); }
@@ -101,7 +105,6 @@ class TORCHTAP_API Covariance : public ProductOfRows {
   void restored() const;
 
   bool unbiased_;
-  detail::Owned taken_;    // rows taken, float64 without dimensions
   detail::Owned mean_;     // [D]
   detail::Owned product_;  // [D, D], the sum of (x - mean) (x - mean)^H
 };
@@ -118,8 +121,6 @@ class TORCHTAP_API Gram : public ProductOfRows {
 
   /// `[D, D]`. Throws `c10::ValueError` if there are no samples.
   at::Tensor value() const;
-  /// Number of rows left out, int64 without dimensions.
-  at::Tensor omitted() const;
   /// "value", and "omitted" under `NonFinite::omit`.
   core::Results results() const;
   Gram fresh() const;
@@ -138,7 +139,6 @@ class TORCHTAP_API Gram : public ProductOfRows {
   Gram settled() const;
   void restored() const;
 
-  detail::Owned taken_;
   detail::Owned product_;
 };
 

@@ -116,13 +116,6 @@ at::Tensor CrossCovariance::correlation() const {
   return at::div(*product_, deviation.slice(0, 0, start_).unsqueeze(1)).div_(deviation.slice(0, start_));
 }
 
-at::Tensor CrossCovariance::omitted() const {
-  intake_.require_samples("omitted");
-  if (!block_.empty()) return settled().omitted();
-  const base::RecordingMode quiet;
-  return at::rsub(*taken_, static_cast<double>(count())).to(at::kLong);
-}
-
 core::Results CrossCovariance::results() const {
   if (count() == 0) return {};
   if (!block_.empty()) return settled().results();

@@ -31,8 +31,6 @@ class TORCHTAP_API CrossCovariance : public ProductOfRows {
   at::Tensor covariance() const;
   /// `[D, E]`, Pearson's; NaN for a constant feature.
   at::Tensor correlation() const;
-  /// Number of rows left out, int64 without dimensions.
-  at::Tensor omitted() const;
   /// "mean" and "variance" [D], "NAME.mean" and "NAME.variance" [E], "covariance" and "correlation" [D, E],
   /// and "omitted" under `NonFinite::omit`.
   core::Results results() const;
@@ -60,7 +58,6 @@ class TORCHTAP_API CrossCovariance : public ProductOfRows {
   std::string name_;
   bool unbiased_;
   std::int64_t start_ = 0;  // D; the features of the other tensor follow
-  detail::Owned taken_;     // rows taken, float64 without dimensions
   detail::Owned mean_;      // [D + E]
   detail::Owned squares_;   // [D + E], real: sums of |x - mean|²
   detail::Owned product_;   // [D, E], the sum of (x - mean) conj(y - mean)

@@ -28,6 +28,7 @@ struct Applying {
   const char* usage;
   std::size_t most;  // arguments of the first part
   Any (*make)(const Expression& first, Any inner);
+  bool of_rows = false;  // whether the others are given rows, whatever `over_all` says of one tensor
 };
 
 const std::vector<Applying>& all_applying() {
@@ -40,7 +41,7 @@ const std::vector<Applying>& all_applying() {
          return Any(By(std::move(options), std::move(inner)));
        }},
       {"joint(NAME, REDUCTION, …)", 0,
-       [](const Expression& first, Any inner) { return Any(Joint(first.word, std::move(inner))); }},
+       [](const Expression& first, Any inner) { return Any(Joint(first.word, std::move(inner))); }, true},
       {"where(NAME, REDUCTION, …)", 0,
        [](const Expression& first, Any inner) { return Any(Where(first.word, std::move(inner))); }},
       {"every(N, REDUCTION, …)", 0,
@@ -71,6 +72,12 @@ const std::vector<Beside>& all_beside() {
        }},
   };
   return all;
+}
+
+/// The options for reductions of two tensors: what they have in common is rows, so `over_all`, which says how
+/// one tensor is folded, does not hold for them.
+ParseOptions of_rows(const ParseOptions& options) {
+  return options.over_all() ? ParseOptions().over({0}) : options;
 }
 
 /// `make()`, whose errors say which part of the text is wrong.
@@ -105,7 +112,8 @@ Any make(const Expression& expression, const ParseOptions& options) {
     const bool fits = expression.arguments.empty() && parts.size() > 1 && !parts.front().word.empty() &&
                       parts.front().parts.empty() && parts.front().arguments.size() <= one.most;
     TORCH_CHECK_VALUE(fits, "reductions::parse: \"", text, "\" is not complete; expected ", one.usage, ".");
-    Any inner = make(std::vector<Expression>(parts.begin() + 1, parts.end()), options);
+    Any inner = make(std::vector<Expression>(parts.begin() + 1, parts.end()),
+                     one.of_rows ? of_rows(options) : options);
     return explained(text, one.usage, [&] { return one.make(parts.front(), std::move(inner)); });
   }
   for (const auto& one : all_beside()) {
@@ -115,8 +123,7 @@ Any make(const Expression& expression, const ParseOptions& options) {
                       text_of(expression.parts) == expression.parts.front().word &&
                       !expression.parts.front().word.empty();
     TORCH_CHECK_VALUE(fits, "reductions::parse: \"", text, "\" is not complete; expected ", one.usage, ".");
-    // over_all says how one tensor is folded; two have rows in common.
-    const auto rows = CovarianceOptions().over(options.over());
+    const auto rows = CovarianceOptions().over(of_rows(options).over());
     return explained(text, one.usage, [&] { return one.make(expression.parts.front().word, rows); });
   }
   TORCH_CHECK_VALUE(false, "reductions::parse: \"", expression.word,

@@ -19,8 +19,9 @@ class TORCHTAP_API ParseOptions : public RowOptions<ParseOptions> {};
 /// Names are separated by commas; arguments follow after colons, as `catalogue` lists them. Several
 /// reductions become an `AnySeries`. Words apply reductions to parts of the stream:
 /// `parse("by(labels:10, moments, count)")`, `where(NAME, …)`, `every(N, …)`, `window(N, …)`; `options` are
-/// those of the reductions inside. `cka(NAME)` and `cross_covariance(NAME)` take two tensors row by row, also
-/// with `over_all`. Throws `c10::ValueError` that names the part that is wrong and what was expected.
+/// those of the reductions inside. `joint(NAME, …)`, `cka(NAME)` and `cross_covariance(NAME)` take two
+/// tensors row by row, also with `over_all`. Throws `c10::ValueError` that names the part that is wrong and
+/// what was expected.
 TORCHTAP_API Any parse(const std::string& text, const ParseOptions& options = {});
 
 /// A reduction of this library.

@@ -15,6 +15,14 @@ bool is_whole_number(const std::string& text) {
          text.find_first_not_of("0123456789", from) == std::string::npos;
 }
 
+/// "labels=FILE" as "labels" and "FILE".
+std::pair<std::string, std::string> name_and_value(const std::string& named) {
+  const auto equals = named.find('=');
+  TORCH_CHECK_VALUE(equals != 0 && equals != std::string::npos && equals + 1 != named.size(), "--with ",
+                    named, ": expected NAME=FILE, NAME=NUMBER or NAME=@PATH, such as labels=labels.npy.");
+  return {named.substr(0, equals), named.substr(equals + 1)};
+}
+
 }  // namespace
 
 void add_companion_option(CLI::App& command, std::vector<std::string>& named) {
@@ -30,9 +38,7 @@ void add_companion_option(CLI::App& command, std::vector<std::string>& named) {
 
 std::optional<std::pair<std::string, recorders::Companion>> companion_of_module(
     const std::string& named, const std::vector<model::ModuleRef>& modules) {
-  const auto equals = named.find('=');
-  if (equals == 0 || equals == std::string::npos) return std::nullopt;
-  std::string value = named.substr(equals + 1);
+  auto [name, value] = name_and_value(named);
   const bool largest = value.rfind("argmax@", 0) == 0;
   if (!largest && value.rfind('@', 0) != 0) return std::nullopt;
   value = value.substr(value.find('@') + 1);
@@ -45,17 +51,14 @@ std::optional<std::pair<std::string, recorders::Companion>> companion_of_module(
   }
   auto companion = recorders::output(modules, value, slot);
   if (largest) companion = companion.map([](const at::Tensor& x) { return x.argmax(-1); });
-  return std::pair(named.substr(0, equals), std::move(companion));
+  return std::pair(std::move(name), std::move(companion));
 }
 
 Companions::Companions(const std::vector<std::string>& named, const std::vector<std::string>& needed,
                        const InputOptions& inputs, std::int64_t batches) {
   for (const auto& text : named) {
-    const auto equals = text.find('=');
-    TORCH_CHECK_VALUE(equals != 0 && equals != std::string::npos && equals + 1 != text.size(), "--with ",
-                      text, ": expected NAME=FILE or NAME=NUMBER, such as labels=labels.npy.");
-    One one{text.substr(0, equals), text, std::nullopt, {}};
-    const std::string value = text.substr(equals + 1);
+    auto [name, value] = name_and_value(text);
+    One one{std::move(name), text, std::nullopt, {}};
     TORCH_CHECK_VALUE(
         std::none_of(all_.begin(), all_.end(), [&](const One& other) { return other.name == one.name; }),
         "--with ", text, ": \"", one.name, "\" was given before; give each name once.");

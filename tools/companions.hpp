@@ -20,7 +20,7 @@ namespace torchtap::tools {
 void add_companion_option(CLI::App& command, std::vector<std::string>& named);
 
 /// The module that "expert=@router:1" or "class=argmax@/" names, by name; nothing for files and numbers.
-/// Throws `c10::ValueError` for a slot that is no number.
+/// Throws `c10::ValueError` without a name or a value, and for a slot that is no number.
 std::optional<std::pair<std::string, recorders::Companion>> companion_of_module(
     const std::string& named, const std::vector<model::ModuleRef>& modules);
 

@@ -77,7 +77,8 @@ void Record::take_with_companions(hooks::Event& event, const hooks::Tensors* ten
   }
   if (pair.complete()) return fold_pair(Pairing::taken(pair), samples, as_it_is_);
   const std::lock_guard lock(mutex_);  // a transform is called by one thread at a time
-  for (const at::Tensor& sample : samples) pair.samples.push_back(kept_until_paired(prepare(sample), sample));
+  for (at::Tensor& sample : samples) sample = kept_until_paired(prepare(sample), sample);
+  pair.samples = std::move(samples);  // all of them, or none if a transform throws
   pair.sampled = true;
 }
 
