@@ -1,8 +1,10 @@
-/// What reductions by key and by mask cost, beside the same reduction of the whole sample. Names are
-/// groups/REDUCTION/SHAPE/CHOICE, where CHOICE is "whole", a number of keys, or "mask".
+/// What reductions of two tensors cost, beside the same without the second. Names are
+/// groups/REDUCTION/SHAPE/CHOICE, where CHOICE is "whole", without; a number of keys, or "mask", beside the
+/// whole sample; "pair", beside the bare product; for events, "context" and "module": who names the key.
 
 #include <ATen/Functions.h>
 #include <benchmark/benchmark.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <functional>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include <torchtap/core/context.hpp>
+#include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 namespace core = torchtap::core;
@@ -73,6 +76,72 @@ void add_masked(const std::string& name, const tap::Any& each) {
                                });
 }
 
+/// The covariance of the features of two layers, beside the one product that it cannot do without.
+void add_pair(std::int64_t features) {
+  const auto sample = [features] { return at::randn({256, features}, at::kDouble); };
+  const std::string prefix = "groups/CrossCovariance/256x" + std::to_string(features) + "/";
+  benchmark::RegisterBenchmark((prefix + "whole").c_str(), [sample, features](benchmark::State& state) {
+    const auto x = made(sample), y = made(sample);
+    at::Tensor product = at::zeros({features, features}, at::kDouble);
+    std::size_t i = 0;
+    for (auto _ : state) {
+      i = (i + 1) % kSamples;
+      product.addmm_(x[i].t(), y[i]);
+    }
+  });
+  benchmark::RegisterBenchmark((prefix + "pair").c_str(), [sample](benchmark::State& state) {
+    feed(state, tap::CrossCovariance("other"), "other", made(sample), made(sample));
+  });
+}
+
+struct SameImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x; }
+};
+TORCH_MODULE(Same);
+
+struct RoutedImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& key) {
+    router(key);
+    return block(x);
+  }
+  Same router = register_module("router", Same()), block = register_module("block", Same());
+};
+TORCH_MODULE(Routed);
+
+/// A forward of two modules whose second one is recorded: plain, by a key that the program names, and by one
+/// that the first module gives.
+void add_event() {
+  using torchtap::recorders::Options;
+  const auto forward = [](benchmark::State& state, const Options& options, bool named) {
+    Routed model;
+    torchtap::recorders::ForwardOutput recorder(options);
+    recorder.attach(*model, torchtap::selectors::names("block"));
+    const auto samples = made([] { return at::randn({1, 100}); });
+    const auto keys = made([] { return at::randint(10, {1}, at::kLong); });
+    const at::NoGradGuard without;
+    std::size_t i = 0;
+    const auto step = [&] {
+      i = (i + 1) % kSamples;
+      if (!named) return model(samples[i], keys[i]);
+      const core::Context context("key", keys[i]);
+      return model(samples[i], keys[i]);
+    };
+    for (std::size_t warm = 0; warm < 4 * kSamples; ++warm) step();
+    for (auto _ : state) step();
+  };
+  const auto by_key = [] { return tap::by("key", tap::Sum()); };
+  const std::string prefix = "groups/event,Sum/1x100/";
+  benchmark::RegisterBenchmark((prefix + "whole").c_str(), [=](benchmark::State& state) {
+    forward(state, Options().reduction(tap::Sum()), false);
+  });
+  benchmark::RegisterBenchmark((prefix + "context").c_str(), [=](benchmark::State& state) {
+    forward(state, Options().reduction(by_key()), true);
+  });
+  benchmark::RegisterBenchmark((prefix + "module").c_str(), [=](benchmark::State& state) {
+    forward(state, Options().reduction(by_key()).with("key", torchtap::recorders::output("/router")), false);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,6 +157,8 @@ int main(int argc, char** argv) {
   add_masked("Moments", Moments(MomentsOptions().over({0})));
   add_masked("Moments,all", Moments(MomentsOptions().over_all(true)));
   add_masked("Mean", Mean(MeanOptions().over({0})));
+  for (const std::int64_t features : {512, 1024, 2048}) add_pair(features);
+  add_event();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }
