@@ -272,6 +272,9 @@ void add_each(std::vector<Statistics>& all, Statistics begun, const std::vector<
     begun.all = read(results, reduction);
     return all.push_back(std::move(begun));
   }
+  const Result* const left_out = find(results, by->name + ".left_out");
+  begun.left_out.emplace_back(by->name,
+                              left_out == nullptr ? 0 : left_out->tensors.front().sum().item<std::int64_t>());
   const auto key = to_list(keys->tensors.front()), count = to_list(counts->tensors.front());
   for (std::size_t row = 0; row < key.size(); ++row) {
     if (count[row] == 0) continue;
@@ -410,7 +413,7 @@ std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry) {
   }
   std::vector<Statistics> slots;
   for (const auto& [key, item] : value.dict())
-    add_each(slots, {std::stol(key), {}, {}}, results_of(item), entry.reduction());
+    add_each(slots, {std::stol(key), {}, {}, {}}, results_of(item), entry.reduction());
   return slots;
 }
 

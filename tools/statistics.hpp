@@ -70,6 +70,7 @@ struct Statistics {
   std::int64_t slot = -1;
   std::vector<Statistic> all;
   Keys keys;
+  Keys left_out;  ///< how many rows had no key, for each of `keys` and what comes before it
 
   /// Null if there is none.
   const Statistic* find(const std::string& name) const;

@@ -187,6 +187,23 @@ std::string in_all(const std::vector<Row>& rows, const Of& of) {
 }
 
 /// The lines under the table: what was recorded, the ranges of the histograms, and the meaning of the marks.
+/// "relu3: 37 rows without a key of labels", once for each `by`.
+std::vector<std::string> left_out(const std::vector<Row>& rows) {
+  std::vector<std::string> all;
+  for (const auto& row : rows) {
+    const Keys &keys = row.statistics.keys, &counts = row.statistics.left_out;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const auto& [name, count] = counts[i];
+      if (count == 0) continue;
+      const Keys around(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i));
+      std::string text = shown_path(row.layer->path, row.statistics.slot) + keys_text(around) + ": " +
+                         counted(count, "row") + " without a key of " + printable(name);
+      if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
+    }
+  }
+  return all;
+}
+
 void print_legend(const std::vector<Row>& rows, const std::vector<Column>& columns) {
   std::set<std::int64_t> modules;
   for (const auto& row : rows) modules.insert(row.layer->index);
@@ -213,6 +230,7 @@ void print_legend(const std::vector<Row>& rows, const std::vector<Column>& colum
     });
     print_wrapped(std::cout, column.title + ": " + (range.empty() ? "each row has its own range" : range));
   }
+  for (const auto& text : left_out(rows)) print_wrapped(std::cout, text);
   std::set<std::string> marked;
   for (const auto& row : rows) marked.insert(row.marks.begin(), row.marks.end());
   for (const auto& [mark, meaning] : mark_meanings()) {
@@ -282,6 +300,7 @@ void print_json(const Layers& layers, const std::vector<Row>& rows, const std::v
     Json entry = describe(*row.layer);
     if (row.statistics.slot >= 0) entry["slot"] = row.statistics.slot;
     for (const auto& [name, key] : row.statistics.keys) entry["keys"][name] = key;
+    for (const auto& [name, count] : row.statistics.left_out) entry["left_out"][name] = count;
     entry["marks"] = row.marks;
     entry["statistics"] = results_to_json(row, columns);
     entries.push_back(std::move(entry));

@@ -154,6 +154,9 @@ def check_groups(folder):
     assert value["labels.left_out"] == (mask & (labels == 3)).sum() and value["mask.left_out"] == (~mask).sum()
     shown = json.loads(run("show", folder / "some", "--json").stdout)["entries"]
     assert [entry["keys"]["labels"] for entry in shown] == keys
+    assert all(entry["left_out"]["labels"] == value["labels.left_out"] for entry in shown)
+    text = f"{value['labels.left_out']} rows without a key of labels"
+    assert text in run("show", folder / "some").stdout and "without a key" not in table
     for place, label in enumerate(keys):
         rows = wanted[mask & (labels == label)]
         assert torch.allclose(value["moments.mean"][place], rows.mean(0), atol=1e-5), label
