@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <numeric>
 
@@ -18,6 +19,7 @@ constexpr std::int64_t kReadAtOnce = 65536;  // elements: about 20 us, and enoug
 constexpr std::int64_t kUnits = 64;          // with this many units, kept elements need not be split further
 constexpr std::int64_t kShortRun = 32;       // elements: below, the call overhead exceeds the summing
 constexpr std::int64_t kNarrow = 64;         // columns: below, several rows are read as one
+constexpr std::int64_t kJoined = 65536;  // bytes: what `Kernels::run` takes as one, so that bits are the same
 
 std::int64_t parts(std::int64_t whole, std::int64_t part) {
   return (whole + part - 1) / part;
@@ -108,18 +110,18 @@ class Reader {
       __builtin_prefetch(row + byte);
   }
 
-  /// Elements [from, from + n) of a single run of scattered rows, copied side by side.
-  const char* joined(std::int64_t from, std::int64_t n, std::vector<char>& room) const {
-    room.resize(static_cast<std::size_t>(n * item_));
+  /// Elements [from, from + n) of a single run of scattered rows, copied side by side: at most `kJoined`.
+  const char* joined(std::int64_t from, std::int64_t n, std::unique_ptr<char[]>& room) const {
+    if (room == nullptr) room.reset(new char[kJoined]);
     const std::int64_t first = from * item_, last = first + n * item_;
     for (std::int64_t at = first; at < last;) {
       const std::int64_t row = at / scattered_.bytes, inside = at % scattered_.bytes;
       const std::int64_t bytes = std::min(scattered_.bytes - inside, last - at);
       if (row + 1 < static_cast<std::int64_t>(scattered_.rows.size())) prefetch(scattered_.at(row + 1));
-      std::memcpy(room.data() + (at - first), scattered_.at(row) + inside, static_cast<std::size_t>(bytes));
+      std::memcpy(room.get() + (at - first), scattered_.at(row) + inside, static_cast<std::size_t>(bytes));
       at += bytes;
     }
-    return room.data();
+    return room.get();
   }
 
   template <class F>
@@ -149,13 +151,12 @@ class Reader {
     if (read_.summarize) results_.resize(static_cast<std::size_t>(groups * segments * kept));
     const bool joins = scattered_.data != nullptr && outer == 1;
     const auto read_unit = [&, outer = outer, kept = kept, inner = inner](std::int64_t unit, Tally& tally,
-                                                                          std::vector<char>& room) {
+                                                                          std::unique_ptr<char[]>& room) {
       const std::int64_t range = unit % ranges, piece = unit / ranges;
       const std::int64_t from = piece % segments * segment, n = std::min(segment, inner - from);
       if (n <= 0) return;
       const std::int64_t first = piece / segments * group, last = std::min(outer, first + group);
-      const auto read_run = [&](const char* runs, std::int64_t k) {
-        const void* const x = joins ? joined(from, n, room) : runs + (k * inner + from) * item_;
+      const auto take = [&](const void* x, std::int64_t n, std::int64_t k) {
         if (read_.summarize) {
           Summary run;
           kernels()->run(type_, x, static_cast<std::size_t>(n), read_.needs, &run);
@@ -163,6 +164,14 @@ class Reader {
         }
         for (auto& counting : read_.countings) count(x, n, k, counting);  // while the piece is in the cache
         tally.add(type_, x, n);
+      };
+      const auto read_run = [&](const char* runs, std::int64_t k) {
+        if (!joins) return take(runs + (k * inner + from) * item_, n, k);
+        const std::int64_t most = kJoined / item_;
+        for (std::int64_t i = 0; i < n; i += most) {
+          const std::int64_t part = std::min(most, n - i);
+          take(joined(from + i, part, room), part, k);
+        }
       };
       if (kept == 1 || read_.bit_countings.empty()) {
         for (std::int64_t i = first; i < last; ++i) {
@@ -182,7 +191,7 @@ class Reader {
     };
     const auto read_units = [&, kept = kept](std::int64_t begin, std::int64_t end) {
       Tally tally(read_.bit_countings, mutex_);
-      std::vector<char> room;
+      std::unique_ptr<char[]> room;
       for (std::int64_t unit = begin; unit < end; ++unit) read_unit(unit, tally, room);
       if (kept == 1) tally.give(0);
     };

@@ -84,6 +84,40 @@ class Twice(nn.Module):
         return self.inplace(y - 0.1), {"sum": y.sum(0)}
 
 
+class Router(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.gate(x).softmax(-1).max(-1)  # of each row: the chosen expert's weight, and its number
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = Router()
+        self.experts = nn.Linear(8, 3 * 8)
+
+    def forward(self, x):
+        weight, chosen = self.router(x)
+        each = self.experts(x).view(-1, 3, 8)
+        return x + weight[:, None] * each.take_along_dim(chosen[:, None, None], 1)[:, 0]
+
+
+class Experts(nn.Module):
+    """A mixture of experts between two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(6, 8)
+        self.mixture = Mixture()
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.mixture(self.embed(x)))
+
+
 def make(name):
     """The model, its arguments, its keyword arguments, what is said to `tapped`, the dynamic shapes."""
     torch.manual_seed(0)
@@ -100,6 +134,8 @@ def make(name):
         return Tagger(), (torch.randint(30, (2, 5)),), {}, {"inputs": True}, None
     if name == "transformer":
         return Transformer(), (torch.randint(50, (2, 7)),), {}, {}, None
+    if name == "experts":
+        return Experts(), (torch.randn(40, 6),), {}, {"inputs": True}, None
     if name == "twice":
         return Twice(), (torch.randn(3, 6),), {"scale": torch.tensor([2.0])}, {"inputs": True}, None
     model = torchvision.models.resnet18(weights=None)
@@ -110,7 +146,7 @@ def make(name):
     return model, (torch.randn(2, 3, 32, 32),), {}, {"names": ["conv1", "layer*", "fc"]}, None
 
 
-NAMES = ["mlp", "dynamic", "half", "replaceable", "tagger", "transformer", "twice", "resnet18"]
+NAMES = ["mlp", "dynamic", "half", "replaceable", "tagger", "transformer", "twice", "experts", "resnet18"]
 
 
 def flat(values):

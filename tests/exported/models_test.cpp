@@ -3,6 +3,8 @@
 
 #include <torchtap/model/module_ref.hpp>
 #include <torchtap/recorders/recorders.hpp>
+#include <torchtap/reductions/by.hpp>
+#include <torchtap/reductions/mean.hpp>
 #include <torchtap/reductions/moments.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
@@ -95,6 +97,44 @@ BOOST_DATA_TEST_CASE(compute_the_same_bits_with_taps_and_with_recorders, boost::
     BOOST_TEST(identical(model.run(reference.inputs()), expected));
   }
   BOOST_TEST(identical(model.run(reference.inputs()), expected));
+}
+
+/// By the expert that a module below gives, by the class that the model gives in the end, and by a number of
+/// the module's own input.
+BOOST_AUTO_TEST_CASE(pair_modules_of_one_forward) {
+  using namespace tap::reductions;
+  using tap::recorders::output;
+  const Reference reference("experts");
+  Model model(file("experts.pt2"));
+  const auto by_key = [](const tap::recorders::Companion& key, std::int64_t n) {
+    return Options().with("key", key).reduction(by("key", n, Mean(MeanOptions().over({0}))));
+  };
+  const auto largest = [](const at::Tensor& y) { return y.argmax(1); };
+  ForwardOutput by_expert(by_key(output(model, "./router", 1), 3)),
+      by_class(by_key(output(model, "/").map(largest), 4)),
+      by_input(by_key(tap::recorders::Companion(false, ".", 0, model.modules().vector()).map(largest), 8));
+  const auto mixture = tap::selectors::names("mixture");
+  by_expert.modules(model, mixture);
+  by_class.modules(model, mixture);
+  by_input.modules(model, mixture);
+  BOOST_CHECK_EXCEPTION(
+      ForwardOutput(by_key(output(model, "./rooter"), 3)).modules(model, mixture), c10::ValueError,
+      [](const c10::Error& e) { return e.msg().find("mixture.router") != std::string::npos; });
+  for (int i = 0; i < 3; ++i) model.run(reference.inputs());
+  const at::Tensor y = reference.seen("out", "mixture");
+  const auto check = [&](const tap::recorders::Recorder& recorder, const at::Tensor& keys, std::int64_t n) {
+    const auto results = recorder.at("mixture").results();
+    BOOST_TEST(recorder.at("mixture").unmatched() == 0);
+    BOOST_TEST(at::equal(results.at("key.count"), 3 * keys.bincount({}, n)));
+    for (std::int64_t key = 0; key < n; ++key) {
+      const at::Tensor rows = y.index({keys == key});
+      if (rows.size(0) == 0) continue;
+      BOOST_TEST(close(results.at("value").select(0, key).to(y.scalar_type()), rows.mean(0)), key);
+    }
+  };
+  check(by_expert, reference.seen("out", "mixture.router", 0, 1), 3);
+  check(by_class, reference.seen("out", "").argmax(1), 4);
+  check(by_input, reference.seen("pre", "mixture").argmax(1), 8);
 }
 
 BOOST_AUTO_TEST_CASE(have_the_modules_that_were_tapped) {
