@@ -56,11 +56,13 @@ def linear_cka(xs, ys):
     return between / np.outer(within(xs), within(ys))
 
 
-def read_images(folder, most):
-    path = pathlib.Path(folder, "t10k-images-idx3-ubyte")
+def read_idx(folder, name, most):
+    """The first `most` entries of an idx file of bytes, plain or gzip."""
+    path = pathlib.Path(folder, name)
     content = path.read_bytes() if path.exists() else gzip.open(f"{path}.gz").read()
-    images = torch.frombuffer(bytearray(content[16:]), dtype=torch.uint8).reshape(-1, 1, 28, 28)[:most]
-    return (images.double() / 255 - 0.2860) / 0.3530
+    start = 4 + 4 * content[3]
+    sizes = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
+    return torch.frombuffer(bytearray(content[start:]), dtype=torch.uint8).reshape(sizes)[:most]
 
 
 def forward(state, x):
@@ -96,25 +98,32 @@ def check_rows(name, state, rows, images):
         report(f"{name} model, {block}: rows [{len(got)}, {got.shape[1]}]", float(worst), 1e-5)
 
 
-def draw(file, panels):
+def accuracy(state, rows, labels):
+    scores = rows @ state["fc.weight"].t() + state["fc.bias"]
+    return float(scores.argmax(1).eq(labels).double().mean())
+
+
+def draw(file, title, panels):
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "similarity", "font.size": 9})
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.9), sharey=True, layout="constrained")
-    for axis, (title, theirs, value) in zip(axes, panels):
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 5.2), sharey=True, layout="constrained")
+    figure.suptitle(title)
+    for axis, (theirs, value) in zip(axes, panels):
         mesh = axis.pcolormesh(value, vmin=0, vmax=1, cmap="viridis")
         for i, row in enumerate(value):
             for j, number in enumerate(row):
-                axis.text(j + 0.5, i + 0.5, f"{number:.2f}", ha="center", va="center", color="wk"[number > 0.6], size=8)
-        axis.set(title=title, xlabel=f"block of {theirs}", aspect="equal")
+                color = "black" if number > 0.6 else "white"
+                axis.text(j + 0.5, i + 0.5, f"{number:.2f}", color=color, size=8, ha="center", va="center")
+        axis.set(xlabel=f"block of {theirs}", aspect="equal")
         axis.set_xticks(np.arange(8) + 0.5, BLOCKS, rotation=45)
         axis.set_yticks(np.arange(8) + 0.5, BLOCKS)
     axes[0].set_ylabel("block of the first model")
     figure.colorbar(mesh, ax=axes, label="linear CKA", shrink=0.8)
-    figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None)
+    figure.savefig(file, metadata={"Date": None, "Creator": None} if file.endswith(".svg") else None)
 
 
 def main():
@@ -126,7 +135,9 @@ def main():
     folder = arguments.folder
     states = {name: load(folder / f"{name}.pt") for name in ("first", "second")}
     rows = {name: [torch.cat(batches) for batches in recording(folder / name)] for name in states}
-    images = read_images(arguments.data, len(rows["first"][0]))
+    images = read_idx(arguments.data, "t10k-images-idx3-ubyte", len(rows["first"][0]))
+    images = (images.double().unsqueeze(1) / 255 - 0.2860) / 0.3530
+    labels = read_idx(arguments.data, "t10k-labels-idx1-ubyte", len(images))
 
     print(f"{'what':60} {'difference':>10} {'tolerated':>10}")
     for name, state in states.items():
@@ -144,7 +155,9 @@ def main():
         return 1
     print("\nThe recordings are what Python computes.")
     if arguments.picture:
-        draw(arguments.picture, [("Two seeds", "the second model", alike), ("One model", "the same model", itself)])
+        right = " and ".join(f"{accuracy(state, rows[name][-1], labels):.1%}" for name, state in states.items())
+        title = f"Two ResNet-18 that differ in their seeds, over {len(images)} images of Fashion-MNIST ({right} right)"
+        draw(arguments.picture, title, [("the second model", alike), ("the first model itself", itself)])
     return 0
 
 

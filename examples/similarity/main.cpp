@@ -2,8 +2,8 @@
 // block of one with each block of the other by linear CKA (Kornblith et al. 2019) over the test images, which
 // ranks share:
 //
-//   examples/fashion_mnist_ranks/run.py 3 build/examples/similarity --save similar
-//   examples/similarity/check.py similar --picture similarity.svg
+//   examples/fashion_mnist_ranks/run.py 3 build/examples/similarity --save similar/
+//   examples/similarity/check.py similar/ --picture similarity.svg
 //
 // It is one process where RANK is not set. Exit status 1 if the merged recorders miss an image.
 #include <torch/torch.h>
