@@ -66,6 +66,18 @@ RULES = [
         background=PUBLISHED.format("fashion-mnist"),
     ),
     Rule(
+        r"python3 (\S*/run\.py 3) build/examples/(similarity .*)",
+        "an example, which is built and not installed; takes minutes",
+        r'"$PYTHON" "$SOURCE"/\1 \2 --samples 64 --test 100 --epochs 1 --width 8',
+        needs="command -v similarity",
+    ),
+    Rule(
+        r"python3 (examples/similarity/check\.py .*)",
+        "lies in the source tree",
+        r'"$PYTHON" "$SOURCE"/\1',
+        needs="command -v similarity && \"$PYTHON\" -c 'import matplotlib'",
+    ),
+    Rule(
         r"(torchtap video fashion-mnist .*)",
         GOES_ON,
         r"\1 --count 2",
