@@ -40,21 +40,27 @@ def recorded(folder):
 def own_outputs(folder, images):
     """Features and logits, in float64."""
     parameters = {name: tensor.double() for name, tensor in classifier.load(folder / "parameters.pt").items()}
-    outputs = [
-        classifier.forward(parameters, ((part.double() / 255 - 0.2860) / 0.3530).unsqueeze(1))
-        for part in images.split(200)
-    ]
-    return {layer: torch.cat([output[layer] for output in outputs]) for layer in LAYERS}
+    parts = {layer: [] for layer in LAYERS}
+    for part in images.split(200):
+        outputs = classifier.forward(parameters, ((part.double() / 255 - 0.2860) / 0.3530).unsqueeze(1))
+        for layer in LAYERS:
+            parts[layer].append(outputs[layer])
+    return {layer: torch.cat(outputs) for layer, outputs in parts.items()}
 
 
 def scores_of(outputs, labels):
-    """Of Lee et al. and of Hendrycks & Gimpel, for familiar and unfamiliar images."""
+    """The means of the classes, and each score for familiar and unfamiliar images."""
     features = {name: outputs[name]["relu3"].double().numpy() for name in SETS}
     means = numpy.stack([features["training"][labels == label].mean(0) for label in range(10)])
     within = EmpiricalCovariance(assume_centered=True).fit(features["training"] - means[labels])
 
+    everything = EmpiricalCovariance().fit(features["training"])
+
     def mahalanobis(x):
         return -numpy.min([within.mahalanobis(x - mean) for mean in means], axis=0)
+
+    def relative(x):
+        return mahalanobis(x) + everything.mahalanobis(x)
 
     def softmax(logits):
         powers = numpy.exp(logits - logits.max(1, keepdims=True))
@@ -62,6 +68,7 @@ def scores_of(outputs, labels):
 
     return means, {
         "mahalanobis": {name: mahalanobis(features[name]) for name in SETS[1:]},
+        "relative": {name: relative(features[name]) for name in SETS[1:]},
         "softmax": {name: softmax(outputs[name]["fc2"].double().numpy()) for name in SETS[1:]},
     }
 
@@ -104,26 +111,30 @@ def draw(scores, path):
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "unfamiliar", "font.size": 10})
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    distances = {name: -score for name, score in scores["mahalanobis"].items()}
-    least = min(distance.min() for distance in distances.values())
-    most = max(distance.max() for distance in distances.values())
-    left.set(xscale="log", xlabel="squared Mahalanobis distance to the nearest class")
-    right.set(xlabel="largest softmax probability")
-    for axes, values, bins, title in (
-        (left, distances, numpy.geomspace(least, most, 61), "Mahalanobis"),
-        (right, scores["softmax"], numpy.linspace(0, 1, 61), "Softmax"),
+    figure, panels = pyplot.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
+    for axes, score, title, most, label in (  # unfamiliar to the right in all of them
+        (panels[0], "mahalanobis", "Mahalanobis", 0, "squared distance to the nearest class"),
+        (panels[1], "relative", "Relative Mahalanobis", 0, "the same, less the distance to all classes"),
+        (panels[2], "softmax", "Softmax", 1, "1 − largest probability, 1e-6 or more"),
     ):
+        values = {name: most - of for name, of in scores[score].items()}
+        ends = numpy.quantile(numpy.concatenate(list(values.values())), (0, 1))
+        bins = numpy.linspace(*ends, 61)
+        if score != "relative":
+            bins = numpy.geomspace(max(ends[0], 1e-6), ends[1], 61)
+            axes.set_xscale("log")
         for name, colour, what in (
             ("familiar", "#4477aa", "Fashion-MNIST, test images"),
             ("unfamiliar", "#ee6677", "handwritten digits"),
         ):
             shares = numpy.full(len(values[name]), 1 / len(values[name]))
-            axes.hist(values[name], bins, weights=shares, histtype="stepfilled", color=colour, alpha=0.6, label=what)
-        axes.set_title(f"{title}: AUROC {auroc(scores[title.lower()]):.3f}")
-        axes.set_ylabel("share of images")
+            inside = values[name].clip(bins[0], bins[-1])
+            axes.hist(inside, bins, weights=shares, histtype="stepfilled", color=colour, alpha=0.6, label=what)
+        axes.set(title=f"{title}: AUROC {auroc(scores[score]):.3f}", xlabel=label)
         axes.spines[["top", "right"]].set_visible(False)
-    right.legend(loc="upper left", frameon=False)
+    panels[0].set_ylabel("share of images")
+    panels[0].set_ylim(0, 1.35 * panels[0].get_ylim()[1])
+    panels[0].legend(loc="upper left", frameon=False)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 

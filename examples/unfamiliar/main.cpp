@@ -1,7 +1,7 @@
-// Tells handwritten digits from the clothes that a classifier was trained with, by its features alone: minus
-// the Mahalanobis distance to the nearest class (Lee et al. 2018), beside the largest softmax probability
-// (Hendrycks & Gimpel 2017). One recorder has the mean and the covariance of each class after a pass over the
-// training images. Writes a folder for check.py.
+// Tells handwritten digits from the clothes that a classifier was trained with, by its features: by minus the
+// Mahalanobis distance to the nearest class (Lee et al. 2018), by the same relative to all classes as one
+// (Ren et al. 2021), and by the largest softmax probability (Hendrycks & Gimpel 2017). One recorder has the
+// mean and the covariance of each class after a pass over the training images. Writes a folder for check.py.
 //
 // usage: unfamiliar DIGITS [options of fashion_mnist]    DIGITS is a file that digits.py writes
 #include <torch/torch.h>
@@ -11,6 +11,7 @@
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <torchtap/core/context.hpp>
 #include <torchtap/recorders/recorders.hpp>
@@ -58,30 +59,42 @@ at::Tensor all_of(const tap::recorders::ForwardOutput& kept, const char* layer) 
   return torch::cat(kept.at(layer).tensors()).to(at::kDouble);
 }
 
-/// Normal distributions of the classes that share one covariance.
-struct Classes {
-  at::Tensor means;      // [10, 64]
-  at::Tensor precision;  // [64, 64], the inverse of the covariance
+/// Normal distributions that share one covariance.
+class Gaussians {
+ public:
+  Gaussians(at::Tensor means, const at::Tensor& covariance)
+      : means_(std::move(means)),
+        // A unit that no training image activates has variance 0: the pseudoinverse leaves it out.
+        precision_(at::linalg_pinv(covariance, 1e-14, /*hermitian=*/true)) {}
 
-  /// Pools the covariances of the classes, which are around their own means, by numbers of images. Total
-  /// minus between-class covariance is the same matrix and needs one covariance instead of ten, but it is a
-  /// difference of matrices that are much larger than it where classes are far apart, and may even have
-  /// negative eigenvalues. A sum of covariances has neither fault.
-  explicit Classes(const tap::recorders::Subrecorder& layer) : means(layer.tensor("mean")) {
-    const at::Tensor count = layer.tensor("labels.count").to(at::kDouble);
-    TORCH_CHECK_VALUE(count.min().item<double>() > 0, "a class has no training image: more --samples.");
-    const at::Tensor share = (count / count.sum()).view({-1, 1, 1});
-    const at::Tensor covariance = (share * layer.tensor("covariance")).sum(0);
-    // A unit that no training image activates has variance 0: the pseudoinverse leaves it out.
-    precision = at::linalg_pinv(covariance, 1e-14, /*hermitian=*/true);
+  /// The squared Mahalanobis distance of each row to the nearest mean: [N].
+  at::Tensor distance(const at::Tensor& rows) const {
+    const at::Tensor away = rows.unsqueeze(1) - means_;  // [N, means, 64]
+    return (away.matmul(precision_) * away).sum(2).amin(1);
   }
 
-  /// Minus the smallest squared distance to a mean: [N].
-  at::Tensor familiarity(const at::Tensor& features) const {
-    const at::Tensor away = features.unsqueeze(1) - means;  // [N, 10, 64]
-    return -(away.matmul(precision) * away).sum(2).amin(1);
-  }
+ private:
+  at::Tensor means_, precision_;  // [means, 64], [64, 64]
 };
+
+/// The classes, and all training images as one class.
+struct Distributions {
+  Gaussians classes, all;
+};
+
+/// `within`, the covariance around the means of the classes, pools their covariances. Total minus `between`
+/// would be the same matrix from one covariance instead of ten, but where classes are far apart it is a small
+/// difference of large matrices, and may have negative eigenvalues. Sums have neither fault, so the total is
+/// within + between.
+Distributions distributions_of(const tap::recorders::Subrecorder& layer) {
+  const at::Tensor count = layer.tensor("labels.count").to(at::kDouble).unsqueeze(1);
+  TORCH_CHECK_VALUE(count.min().item<double>() > 0, "a class has no training image: more --samples.");
+  const at::Tensor share = count / count.sum(), means = layer.tensor("mean");
+  const at::Tensor mean = (share * means).sum(0, /*keepdim=*/true), away = means - mean;
+  const at::Tensor within = (share.unsqueeze(2) * layer.tensor("covariance")).sum(0);
+  const at::Tensor between = away.t().mm(share * away);
+  return {Gaussians(means, within), Gaussians(mean, within + between)};
+}
 
 /// The probability that a familiar image has the larger score, by ranks; half of it where they are equal.
 double auroc(const at::Tensor& familiar, const at::Tensor& unfamiliar) {
@@ -140,18 +153,24 @@ void run(const std::string& digits_file, const Arguments& arguments) {
     return tap::core::Value(std::filesystem::absolute(path).string());
   };
   tap::core::Value::Dict results = {{"data", where(arguments.data)}, {"digits", where(digits_file)}};
-  const Classes of_training(classes.at(kFeatures));
-  const auto compare = [&](const char* score, const at::Tensor& known, const at::Tensor& unknown) {
+  const auto compare = [&](const char* score, const auto& of) {
+    const at::Tensor known = of(familiar), unknown = of(unfamiliar);
     const double area = auroc(known, unknown);
     results.emplace_back(score, tap::core::Value::Dict{{"familiar", known},
                                                        {"unfamiliar", unknown},
                                                        {"auroc", at::scalar_tensor(area, at::kDouble)}});
     return area;
   };
-  const double by_distance = compare("mahalanobis", of_training.familiarity(all_of(familiar, kFeatures)),
-                                     of_training.familiarity(all_of(unfamiliar, kFeatures)));
-  const double by_softmax = compare("softmax", all_of(familiar, kScores).softmax(1).amax(1),
-                                    all_of(unfamiliar, kScores).softmax(1).amax(1));
+  const Distributions of_training = distributions_of(classes.at(kFeatures));
+  const double nearest = compare("mahalanobis", [&](const auto& kept) {
+    return -of_training.classes.distance(all_of(kept, kFeatures));
+  });
+  const double relative = compare("relative", [&](const auto& kept) {
+    const at::Tensor features = all_of(kept, kFeatures);
+    return of_training.all.distance(features) - of_training.classes.distance(features);
+  });
+  const double softmax =
+      compare("softmax", [](const auto& kept) { return all_of(kept, kScores).softmax(1).amax(1); });
 
   const at::Tensor counts = confusion.at(kScores).tensor("prediction.count");  // [label, prediction]
   const double information = mutual_information(counts);
@@ -161,8 +180,9 @@ void run(const std::string& digits_file, const Arguments& arguments) {
               100 * counts.diagonal().sum().item<double>() / static_cast<double>(test_set.size()),
               static_cast<long long>(test_set.size()), information);
   std::printf("AUROC, test images against %lld handwritten digits:\n", static_cast<long long>(digits.size()));
-  std::printf("  Mahalanobis distance to the nearest class  %.4f\n", by_distance);
-  std::printf("  largest softmax probability                %.4f\n", by_softmax);
+  std::printf("  Mahalanobis distance to the nearest class       %.4f\n", nearest);
+  std::printf("  the same, less the distance to all classes      %.4f\n", relative);
+  std::printf("  largest softmax probability                     %.4f\n", softmax);
 
   classes.save(folder / "classes", options);
   confusion.save(folder / "confusion", options);
@@ -181,7 +201,9 @@ void run(const std::string& digits_file, const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 2) throw std::invalid_argument("which digits? usage: unfamiliar DIGITS [options]");
+    if (argc < 2 || argv[1][0] == '-') {
+      throw std::invalid_argument("usage: unfamiliar DIGITS [options of fashion_mnist]");
+    }
     if (const auto arguments = parse_arguments(argc - 1, argv + 1)) run(argv[1], *arguments);
     return 0;
   } catch (const std::invalid_argument& error) {
