@@ -37,8 +37,10 @@ const char* const kScores = "fc2";
 Dataset read_digits(const std::string& path) {
   TORCH_CHECK_VALUE(std::filesystem::exists(path), path,
                     ": no such file; python3 examples/unfamiliar/digits.py ", path, " writes it.");
-  const at::Tensor images = as_input(read_idx(path, 100'000));
-  return {images, at::full({images.size(0)}, -1, at::kLong)};  // of no class
+  const at::Tensor images = read_idx(path, 100'000);
+  TORCH_CHECK_VALUE(images.dim() == 3 && images.size(1) == 28 && images.size(2) == 28, path, ": has shape ",
+                    images.sizes(), " and not [N, 28, 28].");
+  return {as_input(images), at::full({images.size(0)}, -1, at::kLong)};  // of no class
 }
 
 /// Runs all images through the classifier and keeps its features and scores.
