@@ -42,7 +42,7 @@ Dataset read_set(const std::string& folder, const std::string& name, std::int64_
                         images.size(1) == 28 && images.size(2) == 28,
                     folder, ": images of shape ", images.sizes(), " and labels of shape ", labels.sizes(),
                     " are not those of Fashion-MNIST, [N, 28, 28] and [N].");
-  return {images.to(at::kFloat).div_(255).sub_(0.2860).div_(0.3530).unsqueeze(1), labels.to(at::kLong)};
+  return {as_input(images), labels.to(at::kLong)};
 }
 
 }  // namespace
@@ -69,6 +69,10 @@ at::Tensor read_idx(const std::string& path, std::int64_t most) {
   at::Tensor tensor = at::empty(sizes, at::kByte);
   read_bytes(file.get(), path, tensor.data_ptr(), bytes);
   return tensor;
+}
+
+at::Tensor as_input(const at::Tensor& images) {
+  return images.to(at::kFloat).div_(255).sub_(0.2860).div_(0.3530).unsqueeze(1);
 }
 
 Dataset read_training_set(const std::string& folder, std::int64_t most) {

@@ -85,6 +85,18 @@ RULES = [
     ),
     Rule(r"(torchtap video (?!maps/).*\.mp4)", GOES_ON, r"\1 --count 5", needs="command -v ffmpeg"),
     Rule(r"torchtap video maps/.*\.mp4", "without ffmpeg it makes a folder", needs="command -v ffmpeg"),
+    Rule(
+        r"python3 (examples/unfamiliar/.*)",
+        "is said in the source tree, and the picture needs matplotlib",
+        r'"$PYTHON" "$SOURCE"/\1',
+        needs="\"$PYTHON\" -c 'import sklearn, matplotlib'",
+    ),
+    Rule(
+        r"unfamiliar (\S+) .*(--save \S+)",
+        "trains for minutes: with fewer images it takes seconds",
+        r"unfamiliar \1 --samples 1000 --test 500 --epochs 1 --threads 1 \2",
+        needs="command -v unfamiliar && test -e digits.gz",
+    ),
     Rule(r"(torchtap tail .*--save .*)", GOES_ON, r"\1 --count 5"),
     Rule(r"torchtap tail [^-]*", "goes on until Ctrl-C", until=r"mean .*std "),
     Rule(r"torchtap watch .*", "goes on until Ctrl-C", until=r"layer1"),
