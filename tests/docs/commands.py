@@ -54,6 +54,11 @@ RULES = [
     ),
     Rule(r"(torchrun .*)", "Debian 13's starts nothing", needs=LIBUV),
     Rule(
+        r"(experts|padding) .*|python3 examples/(experts|padding)/check\.py .*",
+        "trains for a minute; the tests example_experts and example_padding do so for less",
+        None,
+    ),
+    Rule(
         r"(torchtap record .*) --count \d+ (--stream (\w+))",
         "publishes as long as the page reads",
         r"\1 --count 1000000 \2",

@@ -347,6 +347,90 @@ BOOST_AUTO_TEST_CASE(of_a_torchscript_model) {
   BOOST_TEST(near(recorder[0].tensor("covariance"), want.covariance()));
 }
 
+/// Two experts for each row: weights and numbers are [N, 2], the router's two outputs.
+BOOST_AUTO_TEST_CASE(the_experts_of_a_torchscript_model) {
+  at::manual_seed(10);
+  const auto linear = [](std::int64_t in, std::int64_t out) {
+    torch::jit::Module module("Linear");
+    module.register_parameter("weight", at::randn({out, in}), false);
+    module.define("def forward(self, x):\n    return torch.matmul(x, self.weight.t())\n");
+    return module;
+  };
+  torch::jit::Module router("Router"), moe("MoE"), net("Net");
+  router.register_module("scores", linear(6, 4));
+  router.define(R"(
+def forward(self, x):
+    best = torch.topk(torch.softmax(self.scores.forward(x), 1), 2, 1)
+    return best[0], best[1]
+)");
+  moe.register_module("router", router);
+  for (int i = 0; i < 4; ++i) moe.register_module("expert" + std::to_string(i), linear(6, 6));
+  moe.define(R"(
+def forward(self, x):
+    weights, chosen = self.router.forward(x)
+    y = torch.stack([self.expert0.forward(x), self.expert1.forward(x), self.expert2.forward(x),
+                     self.expert3.forward(x)], 1)
+    mine = torch.gather(y, 1, chosen.unsqueeze(2).expand(-1, -1, 6))
+    return torch.sum(mine * weights.unsqueeze(2), 1)
+)");
+  net.register_module("moe", moe);
+  net.define("def forward(self, x):\n    return torch.relu(self.moe.forward(x))\n");
+
+  ForwardOutput experts(
+      Options()
+          .transform([](const at::Tensor& y) {
+            return y.unsqueeze(1).expand({-1, 2, -1});
+          })
+          .with("weight", output("./router", 0))
+          .with("expert", output("./router", 1))
+          .reduction(by("labels", 3,
+                        by("expert", 4,
+                           Series(Moments(MomentsOptions().over({0})),
+                                  map(
+                                      "weight", [](const at::Tensor&, const at::Tensor& w) { return w; },
+                                      Mean(MeanOptions().over_all(true))))))));
+  experts.attach(net, torchtap::selectors::names("moe"));
+  std::vector<at::Tensor> rows, labels;
+  for (const auto& x : inputs()) {
+    rows.push_back(x);
+    labels.push_back(at::randint(3, {16}, at::kLong));
+    const Context named("labels", labels.back());
+    net.forward({x});
+  }
+  BOOST_TEST(experts[0].samples() == 5);
+  BOOST_TEST(experts[0].unmatched() == 0);
+
+  // By hand, of all rows at once: each expert's weight is 0 where it was not chosen.
+  const auto weight = [&](const std::string& path) {
+    at::Tensor found;
+    for (const auto& parameter : net.named_parameters()) {
+      if (parameter.name == "moe." + path + ".weight") found = parameter.value;
+    }
+    return found.t();
+  };
+  const at::Tensor x = at::cat(rows), label = at::cat(labels);
+  const at::Tensor all = x.mm(weight("router.scores")).softmax(1);
+  const at::Tensor third = std::get<0>(all.sort(1)).select(1, 1).unsqueeze(1), weights = all * all.gt(third);
+  at::Tensor y = at::zeros_like(x);
+  for (int i = 0; i < 4; ++i) {
+    y += weights.select(1, i).unsqueeze(1) * x.mm(weight("expert" + std::to_string(i)));
+  }
+  std::int64_t seen = 0;
+  for (std::int64_t k = 0; k < 3; ++k) {
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const at::Tensor mine = label.eq(k).logical_and(weights.select(1, i).gt(0));
+      const auto got = [&](const char* result) { return experts[0].tensor(result)[k][i].to(at::kFloat); };
+      BOOST_TEST(got("expert.count").item<float>() == mine.sum().item<float>());
+      seen += mine.sum().item<std::int64_t>();
+      if (mine.sum().item<std::int64_t>() < 2) continue;
+      BOOST_TEST(near(got("moments.mean"), y.index({mine}).mean(0)));
+      BOOST_TEST(near(got("moments.variance"), y.index({mine}).var(0)));
+      BOOST_TEST(near(got("map.value"), weights.index({mine}).select(1, i).mean()));
+    }
+  }
+  BOOST_TEST(seen == 2 * 5 * 16);
+}
+
 /// Hooked through its entries, of which each is an outermost call.
 BOOST_AUTO_TEST_CASE(of_a_sequential) {
   at::manual_seed(8);
