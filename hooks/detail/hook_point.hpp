@@ -32,7 +32,8 @@ class HookPointListener {
   ~HookPointListener() = default;
 };
 
-/// Base of modules that run hooks around their own `forward` (see `hooks::Hooked`).
+/// Base of modules that run hooks around their own `forward` (see `hooks::Hooked`). Its members begin with
+/// torchtap, because those of the module, which may be called gate, are found beside them.
 ///
 /// Hooks belong to the object: a copy or a clone starts without any.
 class TORCHTAP_API HookPoint : public model::detail::RunsHooks {
@@ -41,18 +42,18 @@ class TORCHTAP_API HookPoint : public model::detail::RunsHooks {
   HookPoint(const HookPoint& other) noexcept : RunsHooks(other) {}
   HookPoint& operator=(const HookPoint& /*other*/) noexcept { return *this; }
   ~HookPoint() override {
-    if (auto* listener = listener_.load()) listener->lost(*this);
+    if (auto* listener = torchtap_listener_.load()) listener->lost(*this);
   }
 
-  Gate& gate() noexcept { return gate_; }
-  void listen(HookPointListener* listener) noexcept { listener_.store(listener); }
+  Gate& torchtap_gate() noexcept { return torchtap_gate_; }
+  void torchtap_listen(HookPointListener* listener) noexcept { torchtap_listener_.store(listener); }
 
   /// The listener's place for the module; guarded by its lock.
-  const void* site = nullptr;
+  const void* torchtap_site = nullptr;
 
  private:
-  Gate gate_;
-  std::atomic<HookPointListener*> listener_{nullptr};
+  Gate torchtap_gate_;
+  std::atomic<HookPointListener*> torchtap_listener_{nullptr};
 };
 
 }  // namespace torchtap::hooks::detail

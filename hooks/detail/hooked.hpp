@@ -441,7 +441,7 @@ class WithHookPoint<Impl,
 
   Result forward_with_packed_input(Packed packed_input, State state = {}) {
     return run_hooked<Result, 0, Packed, State>(
-        this->gate(), [] { return true; },
+        this->torchtap_gate(), [] { return true; },
         [this](auto&&... given) -> Result {
           return this->Impl::forward_with_packed_input(std::forward<decltype(given)>(given)...);
         },
@@ -463,7 +463,7 @@ class WithHookPoint<Impl, std::enable_if_t<OtherForward<decltype(&Impl::forward_
 
   Result forward_with_indices(Input input) {
     return run_hooked<Result, 0, Input>(
-        this->gate(), [] { return true; },
+        this->torchtap_gate(), [] { return true; },
         [this](auto&&... given) -> Result {
           return this->Impl::forward_with_indices(std::forward<decltype(given)>(given)...);
         },
@@ -493,7 +493,7 @@ template <class Impl, class R, class... Args>
 class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
                                      public detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R,
                                                                   std::tuple<Args...>, sizeof...(Args)> {
-  using Short =
+  using TorchtapShort =
       detail::ShortForwards<HookedWith<Impl, R(Args...)>, Impl, R, std::tuple<Args...>, sizeof...(Args)>;
 
  public:
@@ -503,14 +503,14 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
   explicit HookedWith(const Impl& other) : detail::WithHookPoint<Impl>(other) {}
   HookedWith() = default;
 
-  using Short::forward;
+  using TorchtapShort::forward;
   R forward(Args... arguments) { return torchtap_run<R, 0, Args...>(std::forward<Args>(arguments)...); }
 
   /// Internal: the body of all overloads of `forward`.
   template <class Result, std::size_t absent, class... Given>
   Result torchtap_run(Given... arguments) {
     return detail::run_hooked<Result, absent, Given...>(
-        this->gate(), [] { return true; },
+        this->torchtap_gate(), [] { return true; },
         [this](auto&&... given) -> Result {
           return this->Impl::forward(std::forward<decltype(given)>(given)...);
         },
@@ -529,8 +529,8 @@ class HookedWith<Impl, R(Args...)> : public detail::WithHookPoint<Impl>,
  private:
   // Without this, Module::name() would return HookedWith<…> instead of Impl. A function, because GCC 12 fails
   // to compile some such conversions to a virtual base in the initialiser itself.
-  bool set_name() { return torch::nn::Cloneable<detail::CloneAccess>::name_as(*this, typeid(Impl)); }
-  bool named_ = set_name();
+  bool torchtap_set_name() { return torch::nn::Cloneable<detail::CloneAccess>::name_as(*this, typeid(Impl)); }
+  bool torchtap_named_ = torchtap_set_name();
 };
 
 template <class Impl>

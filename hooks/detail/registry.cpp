@@ -35,7 +35,7 @@ Registry& Registry::instance() {
 std::vector<Gate*> Registry::Site::gates() const {
   std::vector<Gate*> gates;
   for (auto* patch : patches) gates.push_back(&patch->gate);
-  if (point != nullptr) gates.push_back(&point->gate());
+  if (point != nullptr) gates.push_back(&point->torchtap_gate());
   if (sequence != nullptr) gates.push_back(&sequence->gate);
   if (interposed != nullptr) gates.push_back(&interposed->gate);
   if (script != nullptr) gates.push_back(&script->gate());
@@ -130,8 +130,8 @@ void Registry::open_doors(Site& site, const model::ModuleRef& module) {
   }
   if (doors.point != nullptr && site.point == nullptr) {
     site.point = static_cast<HookPoint*>(doors.point);
-    site.point->site = site.key;
-    site.point->listen(this);
+    site.point->torchtap_site = site.key;
+    site.point->torchtap_listen(this);
   }
   if (doors.sequence != nullptr && site.sequence == nullptr) {
     auto& sequence = sequences_[doors.sequence];
@@ -195,7 +195,7 @@ void Registry::close_doors(Site& site) noexcept {
     release(*door);
   }
   site.patches.clear();
-  if (site.point != nullptr) site.point->listen(nullptr);
+  if (site.point != nullptr) site.point->torchtap_listen(nullptr);
   site.point = nullptr;
   if (site.sequence != nullptr) {
     for (auto* door : site.sequence->patches) {
@@ -265,8 +265,8 @@ void Registry::bury(Site& site, Garbage& garbage) {
 void Registry::lost(HookPoint& point) noexcept {
   Garbage garbage;
   const std::lock_guard lock(mutex_);
-  for (auto& retired : retired_) erase_value(retired.gates, &point.gate());
-  const auto found = sites_.find(point.site);
+  for (auto& retired : retired_) erase_value(retired.gates, &point.torchtap_gate());
+  const auto found = sites_.find(point.torchtap_site);
   if (found == sites_.end() || found->second.point != &point) return;
   found->second.point = nullptr;
   if (found->second.unreachable()) orphan(found->second, garbage);

@@ -92,6 +92,19 @@ struct SilentImpl : torch::nn::Module {
 };
 TORCHTAP_MODULE(Silent);
 
+/// Has members with the names that ours had.
+struct RouterImpl : torch::nn::Module {
+  using Short = int;
+  at::Tensor forward(const at::Tensor& x) { return gate->forward(x) + site; }
+  void set_name(const std::string& name) { named_ = name; }
+  int listen(int more) const { return more + 1; }
+
+  torch::nn::Linear gate = register_module("gate", torch::nn::Linear(2, 2));
+  double site = 0;
+  std::string named_;
+};
+TORCHTAP_MODULE(Router);
+
 /// Uses one module `times` times and throws midway if told to.
 struct LoopImpl : torch::nn::Module {
   LoopImpl() { step = register_module("step", nn::Linear(2, 2)); }
@@ -191,6 +204,20 @@ BOOST_AUTO_TEST_CASE(hooks_run_in_order_of_attachment) {
   log.clear();
   model->forward(ones());
   BOOST_TEST(log == "ACadcf");
+}
+
+BOOST_AUTO_TEST_CASE(a_module_has_its_own_names) {
+  own::Router router;
+  int calls = 0;
+  const auto handle = count(*router, "", calls);
+  router->site = 2;
+  router->set_name("here");
+  const own::RouterImpl::Short heard = router->listen(1);
+  const at::Tensor x = at::ones({1, 2});
+  BOOST_TEST(at::equal(router->forward(x), router->gate->forward(x) + 2));
+  BOOST_TEST(heard == 2);
+  BOOST_TEST(router->named_ == "here");
+  BOOST_TEST(calls == 1);
 }
 
 BOOST_AUTO_TEST_CASE(inputs_and_outputs_can_be_replaced) {
