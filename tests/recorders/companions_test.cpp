@@ -12,14 +12,19 @@
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
-namespace {
+BOOST_AUTO_TEST_SUITE(by_labels)
 
 using torchtap::core::Context;
+using namespace torchtap::recorders;
 using namespace torchtap::reductions;
 
-torchtap::recorders::ForwardOutput grouped() {
-  return torchtap::recorders::ForwardOutput(by("labels", 4, Moments(MomentsOptions().over({0}))));
+namespace {
+
+ForwardOutput grouped() {
+  return ForwardOutput(by("labels", 4, Moments(MomentsOptions().over({0}))));
 }
+
+}  // namespace
 
 BOOST_AUTO_TEST_CASE(threads_with_labels_of_their_own_make_one_result_that_resumes) {
   torch::NoGradGuard no_grad;
@@ -61,7 +66,7 @@ BOOST_AUTO_TEST_CASE(threads_with_labels_of_their_own_make_one_result_that_resum
 BOOST_AUTO_TEST_CASE(gradients_have_the_names_of_their_forward) {
   at::manual_seed(3);
   torch::nn::Sequential model(torch::nn::Linear(5, 6), torch::nn::ReLU());
-  torchtap::recorders::BackwardOutput recorder(by("labels", Sum(SumOptions().over({0}))));
+  BackwardOutput recorder(by("labels", Sum(SumOptions().over({0}))));
   recorder.attach(model, torchtap::selectors::names("1"));
   const at::Tensor x = at::randn({2, 8, 5}), labels = at::randint(-1, 3, {2, 8}, at::kLong),
                    gradients = at::randn({2, 8, 6});
@@ -93,4 +98,4 @@ BOOST_AUTO_TEST_CASE(a_name_that_is_missing_is_an_error_of_the_forward) {
   BOOST_TEST(recorder[0].results().empty());
 }
 
-}  // namespace
+BOOST_AUTO_TEST_SUITE_END()

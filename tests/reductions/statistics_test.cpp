@@ -16,24 +16,12 @@ BOOST_AUTO_TEST_SUITE(statistics_tests)
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
+using torchtap_test::says;
 
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-auto says(std::vector<std::string> parts) {
-  return [parts = std::move(parts)](const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    for (const auto& part : parts) {
-      if (text.find(part) == std::string::npos) {
-        BOOST_TEST_MESSAGE("\"" << part << "\" is not in: " << text);
-        return false;
-      }
-    }
-    return true;
-  };
-}
 
 at::Tensor numbers(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble);
