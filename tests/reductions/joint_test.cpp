@@ -1,4 +1,5 @@
 // Reductions of a sample beside another tensor, against plain LibTorch on all rows at once.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -199,6 +200,35 @@ BOOST_AUTO_TEST_CASE(least_squares_is_the_best_linear_map) {
 
   const auto error = error_of([&] { least_squares(fed(CrossCovariance("other"), all).results()); });
   BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "least_squares: expected the results of joint("));
+}
+
+/// Features that depend on each other, so that scales do not help: against `torch.linalg.lstsq` of all rows.
+BOOST_AUTO_TEST_CASE(least_squares_of_features_that_nearly_depend_on_each_other) {
+  at::manual_seed(12);
+  const auto orthogonal = [](std::int64_t rows, std::int64_t columns) {
+    return std::get<0>(at::linalg_qr(at::randn({rows, columns}, at::kDouble)));
+  };
+  for (const double condition : {1.0, 1e2, 1e3, 1e4}) {
+    const at::Tensor scales = at::logspace(0, -std::log10(condition), 6, 10, at::kDouble) * 20;
+    const at::Tensor x = (orthogonal(400, 6) * scales).mm(orthogonal(6, 6));
+    const at::Tensor y = x.mm(at::randn({6, 2}, at::kDouble)) + 3 + at::randn({400, 2}, at::kDouble) * 1e-3;
+    std::vector<Pair> all;
+    for (std::int64_t from = 0; from < 400; from += 25)
+      all.push_back({x.slice(0, from, from + 25), y.slice(0, from, from + 25)});
+    const Results found = least_squares(fed(covariance(), all).results());
+    const at::Tensor design = at::cat({x, at::ones({400, 1}, at::kDouble)}, 1);
+    const at::Tensor want = std::get<0>(at::linalg_lstsq(design, y, c10::nullopt, "gelsd"));
+    const auto error = [](const at::Tensor& got, const at::Tensor& right) {
+      return ((got - right).norm() / right.norm()).item<double>();
+    };
+    const at::Tensor singular = at::linalg_svdvals(x - x.mean(0));
+    BOOST_TEST_CONTEXT("condition number " << (singular[0] / singular[5]).item<double>()) {
+      // Of normal equations: the square of the condition number times the precision of float64.
+      BOOST_TEST(error(found.at("weight"), want.slice(0, 0, 6).t()) < 1e-14 + 1e-15 * condition * condition);
+      BOOST_TEST(error(found.at("bias"), want[6]) < 1e-9);
+      BOOST_TEST(error(x.mm(found.at("weight").t()) + found.at("bias"), design.mm(want)) < 1e-9);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(map_with_a_name_gives_the_callable_both) {
