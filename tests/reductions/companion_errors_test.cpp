@@ -123,6 +123,33 @@ BOOST_AUTO_TEST_CASE(the_third_of_five_groups_throws_and_all_are_as_before) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(there_are_at_most_4096_keys_unless_more_are_asked_for) {
+  const at::Tensor keys = at::arange(4096), x = at::ones({4096, 1});
+  By bounded = by("c", Sum(SumOptions().over({0}))),
+     more(ByOptions("c").most(4097), Sum(SumOptions().over({0})));
+  for (By* const one : {&bounded, &more}) {
+    const Context named("c", keys);
+    one->update(x);
+  }
+  const Context named("c", at::tensor({7, 5000}));
+  const auto error = error_of([&] { bounded.update(x.slice(0, 0, 2)); });
+  BOOST_TEST_CONTEXT(error)
+  BOOST_TEST(contains(error, "with key 5000, \"c\" has more than 4096 different keys"));
+  more.update(x.slice(0, 0, 2));
+  BOOST_TEST(bounded.count() == 4096);
+  BOOST_TEST(bounded.at(7).count() == 1);
+  BOOST_TEST(more.count() == 4098);
+  BOOST_TEST(contains(error_of([&] { bounded.at(5000); }), "had the key 5000; keys() lists those that came"));
+  auto merged = bounded;
+  By other = by("c", Sum(SumOptions().over({0})));
+  other.update(x.slice(0, 0, 2));
+  BOOST_TEST(contains(error_of([&] { merged.merge(other); }), "more than 4096 different keys"));
+  BOOST_TEST(merged.at(7).count() == 1);
+  BOOST_TEST(by("c", Sum()).commutative());
+  BOOST_TEST(!by("c", Last()).commutative());
+  BOOST_TEST(!where("c", Last()).commutative());
+}
+
 BOOST_AUTO_TEST_CASE(what_loses_companions_says_where_to_write_them) {
   const auto weighted = [] {
     return map("a", [](const at::Tensor& x, const at::Tensor& w) { return x * w; }, Sum());
