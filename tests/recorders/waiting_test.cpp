@@ -111,8 +111,8 @@ std::int64_t calls(const std::string& order, char module) {
 BOOST_AUTO_TEST_CASE(call_k_is_paired_with_call_k_and_nothing_stays) {
   Play net;
   for (const std::string order :
-       {"", "ab", "ba", "aabb", "bbaa", "abba", "abab", "baab", "aab", "abb", "bba", "abbb", "aaab", "a", "b", "aa",
-        "bb", "ab!", "ba!", "a!", "b!", "aab!", "!", "aabba!"}) {
+       {"",     "ab", "ba", "aabb", "bbaa", "abba", "abab", "baab", "aab", "abb",  "bba", "abbb",
+        "aaab", "a",  "b",  "aa",   "bb",   "ab!",  "ba!",  "a!",   "b!",  "aab!", "!",   "aabba!"}) {
     Pairs pairs;
     ForwardOutput recorder(beside(pairs, output("../b")));
     recorder.attach(net, torchtap::selectors::names("a"));
@@ -143,17 +143,17 @@ BOOST_AUTO_TEST_CASE(two_companions_are_waited_for) {
   Play net;
   std::string order = "abc";
   do {
-    ForwardOutput recorder(
-        Options()
-            .with("b", output("../b"))
-            .with("c", output("/c").map([](const at::Tensor& y) { return y * 2; }))
-            .reduction(joint("b", Any(joint("c", Sum(SumOptions().over({0})))))));
+    ForwardOutput recorder(Options()
+                               .with("b", output("../b"))
+                               .with("c", output("/c").map([](const at::Tensor& y) { return y * 2; }))
+                               .reduction(joint("b", Any(joint("c", Sum(SumOptions().over({0})))))));
     recorder.attach(net, torchtap::selectors::names("a"));
     BOOST_TEST_CONTEXT("calls " << order) {
       play(net, order, 5);
       BOOST_TEST(recorder[0].samples() == 1);
       // [2] numbers are two rows: a, b and c of each, summed.
-      BOOST_TEST(recorder[0].tensor("value").equal(at::tensor({2 * 1005.0, 2 * 2005.0, 4 * 3005.0}, at::kDouble)));
+      BOOST_TEST(
+          recorder[0].tensor("value").equal(at::tensor({2 * 1005.0, 2 * 2005.0, 4 * 3005.0}, at::kDouble)));
       std::string without = order;
       without.erase(without.find('c'), 1);
       play(net, without, 5);
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(two_companions_are_waited_for) {
 /// A forward of one model is one of the other in the same context. "A" and "B" are forwards of the two.
 BOOST_AUTO_TEST_CASE(forwards_of_two_models_in_one_context) {
   struct Case {
-    const char *forwards, *calls;  // calls of each model's own module in a forward
+    const char *forwards, *calls;                  // calls of each model's own module in a forward
     std::vector<std::pair<double, double>> pairs;  // of forwards, by their number
     std::int64_t unmatched;
   };
@@ -298,7 +298,8 @@ BOOST_AUTO_TEST_CASE(four_threads_of_200_forwards_in_either_order_pair_their_own
   Pairs pairs, apart;
   ForwardOutput recorder(beside(pairs, output("../b"))), between(beside(apart, output(other, "/b"))),
       covariance(Options().with("theirs", output("../b")).reduction(CrossCovariance("theirs")));
-  for (auto* const one : {&recorder, &between, &covariance}) one->attach(net, torchtap::selectors::names("a"));
+  for (auto* const one : {&recorder, &between, &covariance})
+    one->attach(net, torchtap::selectors::names("a"));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
@@ -363,8 +364,9 @@ BOOST_AUTO_TEST_CASE(samples_and_companions_that_wait_are_gone_when_their_forwar
   ForwardOutput within(tracked(output("../b"))), between(tracked(output(other, "/b")));
   within.attach(net, torchtap::selectors::names("a"));
   std::int64_t most = 0;
-  const auto watch = torchtap::hooks::attach(*net->c, torchtap::hooks::Kind::forward_output,
-                                             [&](torchtap::hooks::Event&) { most = std::max(most, alive.count()); });
+  const auto watch =
+      torchtap::hooks::attach(*net->c, torchtap::hooks::Kind::forward_output,
+                              [&](torchtap::hooks::Event&) { most = std::max(most, alive.count()); });
   for (const std::string order : {"aaac", "bbc", "abc", "aaac!", "bc!", "aabc!"}) {
     BOOST_TEST_CONTEXT("calls " << order) {
       most = 0;
@@ -403,7 +405,9 @@ BOOST_AUTO_TEST_CASE(forwards_do_not_grow) {
   script.register_module("second", second);
   script.define("def forward(self, x):\n    return self.first.forward(x)\n");  // never the second
   const auto sums = [](Companion companion) {
-    return Options().with("theirs", std::move(companion)).reduction(joint("theirs", Sum(SumOptions().over({0}))));
+    return Options()
+        .with("theirs", std::move(companion))
+        .reduction(joint("theirs", Sum(SumOptions().over({0}))));
   };
   ForwardOutput within(sums(output("../b"))), between(sums(output(other, "/b"))), listed(sums(output("/1"))),
       scripted(sums(output("/second")));
@@ -447,6 +451,61 @@ BOOST_AUTO_TEST_CASE(forwards_do_not_grow) {
   BOOST_TEST(between[0].unmatched() > 0);
   BOOST_TEST(listed[0].unmatched() == 0);
   BOOST_TEST(scripted[0].unmatched() > 16000);
+}
+
+BOOST_AUTO_TEST_CASE(an_alias_that_is_changed_while_it_waits_is_an_error) {
+  Play net;
+  for (const bool as_alias : {false, true}) {
+    Pairs pairs;
+    ForwardOutput recorder(beside(pairs, output("../b")).capture(as_alias ? Capture::alias : Capture::copy));
+    recorder.attach(net, torchtap::selectors::names("a"));
+    play(net, "ab", 1);
+    BOOST_TEST((pairs.all == std::vector<std::pair<double, double>>{{1001, 2001}}));
+    net->order = "Ab";
+    const auto error = error_of([&] { net(number(2)); });
+    BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "changed in place") == as_alias);
+    if (as_alias) BOOST_TEST(pairs.all.size() == 1);
+  }
+}
+
+/// The end of a forward in TorchScript is not seen.
+BOOST_AUTO_TEST_CASE(what_waited_for_a_recorder_that_is_gone_is_gone_with_the_next_forward) {
+  torch::jit::Module script("Script"), first("First"), second("Second");
+  first.define("def forward(self, x):\n    return x + 1\n");
+  second.define("def forward(self, x):\n    return x + 2\n");
+  script.register_module("first", first);
+  script.register_module("second", second);
+  script.define("def forward(self, x):\n    return self.first.forward(x)\n");
+  Alive alive;
+  Pairs pairs;
+  for (int i = 0; i < 5; ++i) {
+    ForwardOutput recorder(beside(pairs, output("/second")).transform(std::ref(alive)));
+    recorder.attach(script, torchtap::selectors::names("first"));
+    script.forward({number(i)});
+  }
+  BOOST_TEST(alive.count() <= 1);
+}
+
+/// A context around an epoch does not make pairs of two batches, each of which has a context of its own.
+BOOST_AUTO_TEST_CASE(an_inner_context_ends_its_pairs) {
+  Play first, second;
+  first->order = "a";
+  second->order = "b";
+  Pairs pairs;
+  ForwardOutput recorder(beside(pairs, output(second, "/b")));
+  recorder.attach(first, torchtap::selectors::names("a"));
+  const Context epoch("domain", number(0));
+  {
+    const Context batch;
+    second(number(1));  // and the forward of the first model failed
+  }
+  {
+    const Context batch;
+    first(number(2));
+    second(number(2));
+  }
+  BOOST_TEST((pairs.all == std::vector<std::pair<double, double>>{{1002, 2002}}));
+  BOOST_TEST(recorder[0].unmatched() == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

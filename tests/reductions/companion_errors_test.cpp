@@ -1,6 +1,7 @@
-// Companions that do not fit, compositions that cannot be, and damaged states: errors that say what to do and change
-// nothing.
+// Companions that do not fit, compositions that cannot be, and damaged states: errors that say what to do and
+// change nothing.
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -152,7 +153,8 @@ BOOST_AUTO_TEST_CASE(there_are_at_most_4096_keys_unless_more_are_asked_for) {
 
 BOOST_AUTO_TEST_CASE(what_loses_companions_says_where_to_write_them) {
   const auto weighted = [] {
-    return map("a", [](const at::Tensor& x, const at::Tensor& w) { return x * w; }, Sum());
+    return map(
+        "a", [](const at::Tensor& x, const at::Tensor& w) { return x * w; }, Sum());
   };
   const Any needy[] = {by("a", Mean()),
                        where("a", Mean()),
@@ -187,13 +189,14 @@ BOOST_AUTO_TEST_CASE(what_loses_companions_says_where_to_write_them) {
     }
     by("b", one);  // another name is fine
   }
-  BOOST_TEST(contains(error_of([] { by("a", By(ByOptions("b").most(0), Mean())); }), "positive number of keys"));
+  BOOST_TEST(
+      contains(error_of([] { by("a", By(ByOptions("b").most(0), Mean())); }), "positive number of keys"));
   Mean filled;
   filled.update(at::ones({2}));
   BOOST_TEST(contains(error_of([&] { by("a", filled); }), "pass a new one"));
 }
 
-BOOST_AUTO_TEST_CASE(damaged_keys_are_errors) {
+BOOST_AUTO_TEST_CASE(damaged_states_are_errors_or_reductions) {
   const std::int64_t low = 0x1122334455, high = 0x5544332211;
   const auto bytes_of = [](std::int64_t number) {
     return std::string(reinterpret_cast<const char*>(&number), sizeof number);
@@ -221,6 +224,70 @@ BOOST_AUTO_TEST_CASE(damaged_keys_are_errors) {
   BOOST_TEST(contains(error_of([&] { restore(with_keys(low, -high)); }), "is not where it may be"));
   const Any other_keys = restore(with_keys(3, 4));
   BOOST_TEST(other_keys.get<By>()->keys() == std::vector<std::int64_t>({3, 4}));
+
+  // Whatever else is damaged: an error, or a reduction that can be used.
+  const std::int64_t numbers[] = {0,         1,        2, 7, -1, -2, 255, 1 << 20, std::int64_t{1} << 40,
+                                  INT64_MAX, INT64_MIN};
+  std::mt19937 random(5);
+  int errors = 0, values = 0;
+  for (Any one : {groups, Any(By(ByOptions("key").most(2), sum())),
+                  Any(where("mask", by("key", joint("other", Covariance(CovarianceOptions().over({0})))))),
+                  Any(by("key", AnySeries({LinearCKA("other"), where("mask", CrossCovariance("other"))})))}) {
+    if (one.count() == 0) one.update(x);
+    const auto whole = torchtap::core::save(one).value();
+    for (int i = 0; i < 300; ++i) {
+      auto damaged = whole;
+      std::string& bytes = damaged.bytes;
+      const std::size_t at = random() % bytes.size();
+      if (random() % 3 == 0) {
+        bytes[at] = static_cast<char>(random());
+      } else if (bytes.size() - at >= 8) {
+        bytes.replace(at, 8, bytes_of(numbers[random() % 11]));
+      }
+      try {
+        Any again = restore(damaged);
+        again.results();
+        again.merge(Any(again));
+        error_of([&] { again.update(x); });
+        restore(torchtap::core::save(again).value());
+        ++values;
+      } catch (const c10::Error&) {
+        ++errors;
+      }
+    }
+  }
+  BOOST_TEST(errors > 300);
+  BOOST_TEST(values > 50);
+}
+
+/// Sparse ones, of which no row can be taken where it lies.
+BOOST_AUTO_TEST_CASE(sparse_companions_are_errors_that_name_the_call) {
+  const at::Tensor x = at::randn({3, 2});
+  for (Any one : {Any(by("c", sum())), Any(where("c", sum()))}) {
+    const bool by = one.get<By>() != nullptr;
+    const Context named("c", at::ones({3}, by ? at::kLong : at::kBool).to_sparse());
+    const auto error = error_of([&] { one.update(x); });
+    BOOST_TEST_CONTEXT(one.describe() << ": " << error) {
+      BOOST_TEST(contains(error, by ? "By::update: \"c\"" : "Where::update: \"c\""));
+      BOOST_TEST(contains(error, "to_dense()"));
+    }
+  }
+}
+
+/// Keys whose name is a result's: an error, or results that have both.
+BOOST_AUTO_TEST_CASE(keys_are_not_hidden_by_results_of_the_same_name) {
+  for (const char* const name : {"value", "mean"}) {
+    const Context named(name, at::tensor({5, 6, 6}));
+    const auto error = error_of([&] {
+      By means = by(name, Mean(MeanOptions().over({0}))),
+         moments = by(name, Moments(MomentsOptions().over({0})));
+      for (By* const one : {&means, &moments}) {
+        one->update(at::randn({3, 2}));
+        BOOST_TEST(one->results().at(name).equal(at::tensor({5, 6}, at::kLong)));
+      }
+    });
+    BOOST_TEST((error.empty() || contains(error, name)));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

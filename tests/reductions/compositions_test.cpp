@@ -1,5 +1,5 @@
-// Random compositions of reductions by key, by mask and of two tensors: against separate reductions that are given
-// rows which LibTorch's indexing chose.
+// Random compositions of reductions by key, by mask and of two tensors: against separate reductions that are
+// given rows which LibTorch's indexing chose.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -25,7 +25,8 @@ using Names = std::map<std::string, at::Tensor>;
 /// The rows of `tensor` where `which` is true. A tensor of fewer dimensions belongs to all rows below.
 at::Tensor rows_where(const at::Tensor& tensor, const at::Tensor& which) {
   if (which.dim() == 0) return tensor;
-  if (tensor.dim() >= which.dim()) return tensor.index({which}).contiguous();  // else it has the sample's strides
+  if (tensor.dim() >= which.dim())
+    return tensor.index({which}).contiguous();  // else it has the sample's strides
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   sizes.resize(static_cast<std::size_t>(which.dim()), 1);
   return tensor.view(sizes).expand(which.sizes()).index({which});
@@ -41,9 +42,9 @@ Names rows_where(const Names& names, const at::Tensor& which) {
 struct Node {
   enum class Kind { leaf, where, by, joint, every, series };
   Kind kind;
-  std::string name{};        // of the companion
-  std::vector<Any> leaf{};   // one, of a leaf
-  std::vector<Node> inner{}; // without samples in `by`
+  std::string name{};         // of the companion
+  std::vector<Any> leaf{};    // one, of a leaf
+  std::vector<Node> inner{};  // without samples in `by`
   std::map<std::int64_t, Node> groups{};
   std::int64_t n = 0, seen = 0, left_out = 0;
 
@@ -61,9 +62,10 @@ struct Node {
         const at::Tensor which = key.eq(k);
         if (!which.any().item<bool>()) continue;
         const auto group = groups.emplace(k, inner.front()).first;
-        const at::Tensor rows = which.dim() == 0 ? x
-                                                 : x.flatten(0, which.dim() - 1)
-                                                       .index_select(0, which.flatten().nonzero().flatten());
+        const at::Tensor rows =
+            which.dim() == 0
+                ? x
+                : x.flatten(0, which.dim() - 1).index_select(0, which.flatten().nonzero().flatten());
         group->second.update(rows, rows_where(names, which));
       }
     } else if (kind == Kind::joint) {
@@ -200,30 +202,42 @@ struct Data {
   std::vector<std::int64_t> of_mask, of_key;  // how many dimensions, by level
 
   explicit Data(std::mt19937& random) {
-    const at::ScalarType dtypes[] = {at::kFloat, at::kFloat, at::kDouble, at::kHalf,
-                                     at::kBFloat16, at::kLong, at::kInt, at::kByte};
+    const at::ScalarType dtypes[] = {at::kFloat,    at::kFloat, at::kDouble, at::kHalf,
+                                     at::kBFloat16, at::kLong,  at::kInt,    at::kByte};
     const at::ScalarType whole[] = {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool};
     dtype = dtypes[random() % 8];
     keys = whole[random() % 6];
     dims = 1 + static_cast<std::int64_t>(random() % 3);
-    const auto from = [&](std::int64_t least) {
-      return least + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(dims + 1 - least));
+    const auto any = [&] {
+      return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(dims + 1));
     };
     for (int level = 0; level < 3; ++level) {
-      of_mask.push_back(from(level == 0 ? 0 : 1));
-      of_key.push_back(from(level == 0 ? 0 : 1));
+      of_mask.push_back(any());
+      of_key.push_back(any());
     }
   }
-  at::Tensor sample(std::int64_t rows) const {
+  at::Tensor sample(std::mt19937& random, std::int64_t rows) const {
     std::vector<std::int64_t> sizes{rows, 3, 5};
     sizes.resize(static_cast<std::size_t>(dims));
-    const at::Tensor x = at::randn(sizes).mul(3);
-    return (dtype == at::kByte ? x.abs() : x).to(dtype);
+    at::Tensor x = at::randn(sizes).mul(3);
+    x = (dtype == at::kByte ? x.abs() : x).to(dtype);
+    switch (random() % 4) {
+      case 0:
+        return x.transpose(0, -1).contiguous().transpose(0, -1);
+      case 1:
+        return at::stack({x, x}, -1).select(-1, 1);
+      case 2:
+        return by_operations(x);
+      default:
+        return x;
+    }
   }
   Names companions(std::mt19937& random, const at::Tensor& x) const {
     Names names{{"other", at::randn(x.sizes())}};
     for (std::size_t level = 0; level < 3; ++level) {
-      const auto shape = [&](std::int64_t dims) { return x.sizes().slice(0, static_cast<std::size_t>(dims)); };
+      const auto shape = [&](std::int64_t dims) {
+        return x.sizes().slice(0, static_cast<std::size_t>(dims));
+      };
       const double share[] = {0.5, 0.8, 0.5, -1, 2};
       names["mask" + std::to_string(level)] = at::rand(shape(of_mask[level])) < share[random() % 5];
       at::Tensor key = at::randint(keys == at::kByte || keys == at::kBool ? 0 : -1, 3, shape(of_key[level]));
@@ -253,7 +267,8 @@ BOOST_AUTO_TEST_CASE(of_depth_three_have_the_bits_of_separate_reductions_also_me
                                << data.dims << " dimensions, in " << parts << " parts") {
       bool failed = false;
       for (std::size_t batch = 0; batch < 8 && !failed; ++batch) {
-        const at::Tensor x = data.sample(random() % 9 == 0 ? 1 : 2 + static_cast<std::int64_t>(random() % 7));
+        const at::Tensor x =
+            data.sample(random, random() % 9 == 0 ? 1 : 2 + static_cast<std::int64_t>(random() % 7));
         const Names names = data.companions(random, x);
         const Context named(Context::Names(names.begin(), names.end()));
         const std::size_t part = batch * parts / 8;
@@ -293,7 +308,8 @@ BOOST_AUTO_TEST_CASE(masks_around_keys_have_the_bits_of_keys_around_masks) {
           const at::Tensor x = at::randn({batch == 2 ? 0 : 6, 4, 3});
           const at::Tensor mask = at::rand(x.sizes().slice(0, of_mask)) < 0.7;
           const at::Tensor key = at::randint(-1, 3, x.sizes().slice(0, of_key), at::kLong);
-          if (x.size(0) == 0 && (of_mask == 0 || of_key == 0)) continue;  // the whole sample, which has no rows
+          if (x.size(0) == 0 && (of_mask == 0 || of_key == 0))
+            continue;  // the whole sample, which has no rows
           const Context named({{"mask", mask}, {"key", key}});
           outer.update(x);
           inner.update(x);
@@ -333,9 +349,8 @@ BOOST_AUTO_TEST_CASE(samples_without_rows_change_nothing) {
       BOOST_TEST_CONTEXT(one.describe() << (filled ? " with samples" : "")) {
         if (filled) one.update(x);
         const auto before = torchtap::core::save(one).value().bytes;
-        const Context empty({{"key", at::empty({0}, at::kLong)},
-                             {"mask", at::empty({0}, at::kBool)},
-                             {"other", none}});
+        const Context empty(
+            {{"key", at::empty({0}, at::kLong)}, {"mask", at::empty({0}, at::kBool)}, {"other", none}});
         one.update(none);
         BOOST_TEST(torchtap::core::save(one).value().bytes == before);
         BOOST_TEST(one.results().empty() == !filled);
@@ -348,8 +363,7 @@ BOOST_AUTO_TEST_CASE(counts_and_extrema_are_those_of_the_whole_however_it_is_div
   std::mt19937 random(3);
   at::manual_seed(3);
   const Series each(Count(CountOptions().over({0})), Min(MinOptions().over({0})), Max(MaxOptions().over({0})),
-                    AbsMax(AbsMaxOptions().over({0})),
-                    Histogram(HistogramOptions(8, -2, 2).over_all(true)),
+                    AbsMax(AbsMaxOptions().over({0})), Histogram(HistogramOptions(8, -2, 2).over_all(true)),
                     Moments(MomentsOptions().over({0})));
   std::vector<at::Tensor> xs, keys;
   for (int i = 0; i < 24; ++i) {
