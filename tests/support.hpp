@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/ATen.h>
 #include <boost/test/unit_test.hpp>
 #include <stdlib.h>
 
@@ -47,6 +48,43 @@ inline auto says(std::vector<std::string> parts) {
     }
     return true;
   };
+}
+
+/// The message of the LibTorch exception that `call` throws, without its backtrace; empty if it throws none.
+template <class F>
+std::string error_of(const F& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Whether `got` has the shape and, within `rtol`, the values of `want`; NaN equals NaN. On failure the
+/// message states the difference.
+inline boost::test_tools::assertion_result close(const at::Tensor& got, const at::Tensor& want, double rtol,
+                                                 double atol = 0.0) {
+  boost::test_tools::assertion_result result(false);
+  if (got.sizes() != want.sizes()) {
+    result.message() << "got shape " << got.sizes() << ", want " << want.sizes();
+    return result;
+  }
+  const auto wide = got.is_complex() || want.is_complex() ? at::kComplexDouble : at::kDouble;
+  const auto a = got.to(wide);
+  const auto b = want.to(wide);
+  if (at::allclose(a, b, rtol, atol == 0.0 ? rtol : atol, /*equal_nan=*/true)) return true;
+  result.message() << "got " << got.toString() << got.sizes() << ", want " << want.toString() << want.sizes();
+  if (got.numel() != 0) {
+    result.message() << ", max |got-want| = " << (a - b).abs().max().item<double>() << " (rtol " << rtol
+                     << ")";
+    if (got.numel() <= 16) result.message() << "\ngot " << a << "\nwant " << b;
+  }
+  return result;
 }
 
 }  // namespace torchtap_test

@@ -80,6 +80,14 @@ BOOST_DATA_TEST_CASE(every_combinator_over_every_link, bdata::make({"group", "bo
   check_no_difference(results);
 }
 
+BOOST_DATA_TEST_CASE(keys_that_other_ranks_did_not_see, bdata::make({2, 4}), size) {
+  const auto results = ranks(size, "disjoint-keys");
+  check_alike(results);
+  check_no_difference(results);
+  BOOST_TEST(results.front().lines.size() == 10);
+  BOOST_TEST(results.front().at("keys") == std::to_string(2 * (size - 1) + 1) + " right");
+}
+
 BOOST_AUTO_TEST_CASE(another_root) {
   const auto results = ranks(3, "combinators", "environment", {{"RANKS_ROOT", "2"}});
   check_alike(results);

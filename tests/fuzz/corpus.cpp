@@ -9,6 +9,7 @@
 #include <iterator>
 #include <regex>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/core/sink.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/storage/detail/journal.hpp>
@@ -42,6 +43,9 @@ storage::Entry entry(const std::string& path, std::int64_t samples, Value value)
 }
 
 storage::Entry reduced(const std::string& path, std::unique_ptr<torchtap::core::Sink> sink) {
+  const torchtap::core::Context named({{"key", at::tensor({0, 5, -1})},
+                                       {"mask", at::arange(3).ne(1)},
+                                       {"other", at::arange(6, at::kFloat).view({3, 2})}});
   for (int i = 0; i < 4; ++i) sink->update(at::arange(3, at::kFloat) + i);
   storage::Entry result = entry(path, 4, torchtap::core::to_value(sink->results()));
   result.reduction = sink->describe();
@@ -164,6 +168,13 @@ Corpus make_corpus(const std::string& folder) {
   entries.push_back(reduced("reservoir", torchtap::core::make_sink(Reservoir(ReservoirOptions(2)))));
   entries.push_back(reduced("window", torchtap::core::make_sink(window(2, Max{}))));
   entries.push_back(reduced("every", torchtap::core::make_sink(every(2, Series(Mean{}, Sum{})))));
+  entries.push_back(
+      reduced("grouped", torchtap::core::make_sink(by("key", where("mask", Sum(SumOptions().over({0})))))));
+  entries.push_back(reduced(
+      "dense", torchtap::core::make_sink(by("key", 8, every(2, Any(Count(CountOptions().over({0}))))))));
+  entries.push_back(reduced("beside", torchtap::core::make_sink(parse(
+                                          "joint(other, covariance), cross_covariance(other), cka(other)",
+                                          ParseOptions().over({0})))));
   storage::save(folder + "/reduced", entries, options);
   add("recording", "reduced");
 

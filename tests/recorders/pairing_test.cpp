@@ -13,12 +13,16 @@
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
+#include "../support.hpp"
+
 BOOST_AUTO_TEST_SUITE(pairing)
 
 namespace nn = torchtap::nn;
 using namespace torchtap::recorders;
 using namespace torchtap::reductions;
 using torchtap::core::Context;
+using torchtap_test::contains;
+using torchtap_test::error_of;
 
 /// A mixture of experts: the router gives logits and the expert of each row.
 struct RouterImpl : torch::nn::Module {
@@ -67,22 +71,8 @@ Mean mean() {
   return Mean(MeanOptions().over({0}));
 }
 
-template <class F>
-std::string error_of(const F& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-bool near(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && at::allclose(a, b, 1e-4, 1e-5);
+auto near(const at::Tensor& a, const at::Tensor& b) {
+  return torchtap_test::close(a, b, 1e-4, 1e-5);
 }
 
 }  // namespace
@@ -192,7 +182,7 @@ BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
     BOOST_TEST(cka[0].unmatched() == 0);
 
     const auto error = error_of([&] { a->forward(inputs(1)[0]); });
-    BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "run all inside of one core::Context"));
+    BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "run all inside of one core::Context"));
     {
       const Context together;  // twice in one context, and the other model never
       a->forward(inputs(1)[0]);
@@ -200,7 +190,7 @@ BOOST_AUTO_TEST_CASE(two_models_within_one_context) {
     }
     BOOST_TEST(cka[0].unmatched() == 2);
     BOOST_TEST(cka[0].samples() == 5);
-    BOOST_TEST(has(cka[0].note(), "2 of its samples and companions found no partner"));
+    BOOST_TEST(contains(cka[0].note(), "2 of its samples and companions found no partner"));
   }
 }
 
@@ -460,24 +450,25 @@ BOOST_AUTO_TEST_CASE(mistakes_are_errors_when_attaching) {
   const auto cross = CrossCovariance("theirs");
   auto error = attach(Options().with("theirs", output("../secnd")).reduction(cross));
   BOOST_TEST_CONTEXT(error)
-  BOOST_TEST(has(error, "\"moe.secnd\", and there is no such module; the nearest are \"moe.second\""));
+  BOOST_TEST(contains(error, "\"moe.secnd\", and there is no such module; the nearest are \"moe.second\""));
   error = attach(Options().with("theirs", output("../../../x")).reduction(cross));
-  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "leads above the root"));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "leads above the root"));
   error = attach(Options().with("other", output("../second")).reduction(cross));
-  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "it looks up \"theirs\""));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "it looks up \"theirs\""));
   error = attach(Options().with("theirs", output("../second")));
-  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "no reduction looks up"));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "no reduction looks up"));
   error = error_of([&] { Options().with("a", output()).with("a", output()); });
-  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "\"a\" is named twice"));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "\"a\" is named twice"));
   error = error_of([&] {
     BackwardOutput recorder(Options().with("theirs", output("../second")).reduction(cross));
     recorder.attach(net, torchtap::selectors::names("moe.first"));
   });
-  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "cannot be used with gradients"));
+  BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "cannot be used with gradients"));
   ForwardOutput slot(Options().with("theirs", output("../second", 2)).reduction(cross));
   slot.attach(net, torchtap::selectors::names("moe.first"));
   error = error_of([&] { net->forward(inputs(1)[0]); });
-  BOOST_TEST_CONTEXT(error) BOOST_TEST(has(error, "output(\"../second\", 2) is tensor 2 of \"moe.second\""));
+  BOOST_TEST_CONTEXT(error)
+  BOOST_TEST(contains(error, "output(\"../second\", 2) is tensor 2 of \"moe.second\""));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

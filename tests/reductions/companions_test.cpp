@@ -1,5 +1,4 @@
 // Reductions by key and by mask, against separate reductions that are given the rows by indexing.
-#include <functional>
 #include <sstream>
 
 #include <torchtap/core/context.hpp>
@@ -8,9 +7,13 @@
 
 #include "support.hpp"
 
+BOOST_AUTO_TEST_SUITE(companions)
+
 using namespace torchtap::reductions;
 using torchtap::core::Context;
 using torchtap::core::Results;
+using torchtap_test::contains;
+using torchtap_test::error_of;
 
 namespace {
 
@@ -69,22 +72,7 @@ struct Picky {
   Results results() const { return {{"seen", at::scalar_tensor(seen, at::kLong)}}; }
 };
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(companions)
 
 BOOST_AUTO_TEST_CASE(groups_have_the_bits_of_separate_reductions_also_merged_and_restored) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kLong}) {

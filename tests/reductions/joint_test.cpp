@@ -1,4 +1,5 @@
 // Reductions of a sample beside another tensor, against plain LibTorch on all rows at once.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@ BOOST_AUTO_TEST_SUITE(beside)
 using namespace torchtap::reductions;
 using torchtap::core::Context;
 using torchtap::core::Results;
+using torchtap_test::contains;
+using torchtap_test::error_of;
 
 namespace {
 
@@ -63,24 +66,6 @@ double cka_of(const Pair& all) {
   return ((k * l).sum() / ((k * k).sum() * (l * l).sum()).sqrt()).item<double>();
 }
 
-bool near(const at::Tensor& a, const at::Tensor& b, double rtol) {
-  return a.sizes() == b.sizes() && at::allclose(a, b, rtol, rtol);
-}
-
-template <class F>
-std::string error_of(const F& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 const std::vector<std::int64_t> kSizes{7, 1, 200, 3, 64, 300, 1, 1};
 
 }  // namespace
@@ -115,29 +100,29 @@ BOOST_AUTO_TEST_CASE(cross_covariance_is_the_block_between) {
     const Results got = fed(CrossCovariance("other"), all).results();
     Results want = fed(covariance(), all).results();
     const auto block = [](const at::Tensor& of) { return of.slice(0, 0, 5).slice(1, 5); };
-    BOOST_TEST(near(got.at("covariance"), block(want.at("covariance")), 1e-12));
-    BOOST_TEST(near(got.at("correlation"), block(want.at("correlation")), 1e-12));
-    BOOST_TEST(near(got.at("mean"), want.at("mean").slice(0, 0, 5), 1e-13));
-    BOOST_TEST(near(got.at("other.mean"), want.at("mean").slice(0, 5), 1e-13));
+    BOOST_TEST(close(got.at("covariance"), block(want.at("covariance")), 1e-12));
+    BOOST_TEST(close(got.at("correlation"), block(want.at("correlation")), 1e-12));
+    BOOST_TEST(close(got.at("mean"), want.at("mean").slice(0, 0, 5), 1e-13));
+    BOOST_TEST(close(got.at("other.mean"), want.at("mean").slice(0, 5), 1e-13));
     const at::Tensor variance = at::real(want.at("covariance").diagonal());
-    BOOST_TEST(near(got.at("variance"), variance.slice(0, 0, 5), 1e-12));
-    BOOST_TEST(near(got.at("other.variance"), variance.slice(0, 5), 1e-12));
+    BOOST_TEST(close(got.at("variance"), variance.slice(0, 0, 5), 1e-12));
+    BOOST_TEST(close(got.at("other.variance"), variance.slice(0, 5), 1e-12));
   }
   const auto all = pairs(kSizes);
   const Pair rows = together(all);
   const at::Tensor x = rows.x - rows.x.mean(0), y = rows.y - rows.y.mean(0);
   const auto n = static_cast<double>(x.size(0));
-  BOOST_TEST(near(fed(CrossCovariance("other"), all).covariance(), x.t().mm(y) / (n - 1), 1e-12));
+  BOOST_TEST(close(fed(CrossCovariance("other"), all).covariance(), x.t().mm(y) / (n - 1), 1e-12));
   const auto biased = CovarianceOptions().unbiased(false);
-  BOOST_TEST(near(fed(CrossCovariance("other", biased), all).covariance(), x.t().mm(y) / n, 1e-12));
+  BOOST_TEST(close(fed(CrossCovariance("other", biased), all).covariance(), x.t().mm(y) / n, 1e-12));
 }
 
 BOOST_AUTO_TEST_CASE(batches_do_not_matter_and_parts_merge) {
   const auto all = pairs(kSizes);
   const Pair rows = together(all);
   const std::vector<Pair> one{{rows.x, rows.y}};
-  BOOST_TEST(near(fed(CrossCovariance("other"), all).covariance(),
-                  fed(CrossCovariance("other"), one).covariance(), 1e-12));
+  BOOST_TEST(close(fed(CrossCovariance("other"), all).covariance(),
+                   fed(CrossCovariance("other"), one).covariance(), 1e-12));
   BOOST_TEST(fed(LinearCKA("other"), all).value().item<double>() == cka_of(rows),
              boost::test_tools::tolerance(1e-12));
   for (std::size_t cut = 0; cut <= all.size(); ++cut) {
@@ -145,8 +130,8 @@ BOOST_AUTO_TEST_CASE(batches_do_not_matter_and_parts_merge) {
         right(all.begin() + static_cast<std::ptrdiff_t>(cut), all.end());
     auto cross = fed(CrossCovariance("other"), left);
     cross.merge(fed(CrossCovariance("other"), right));
-    BOOST_TEST(near(cross.covariance(), fed(CrossCovariance("other"), one).covariance(), 1e-12));
-    BOOST_TEST(near(cross.results().at("variance"), rows.x.var(0), 1e-12));
+    BOOST_TEST(close(cross.covariance(), fed(CrossCovariance("other"), one).covariance(), 1e-12));
+    BOOST_TEST(close(cross.results().at("variance"), rows.x.var(0), 1e-12));
     auto cka = fed(LinearCKA("other"), left);
     cka.merge(fed(LinearCKA("other"), right));
     BOOST_TEST(cka.value().item<double>() == cka_of(rows), boost::test_tools::tolerance(1e-12));
@@ -188,7 +173,7 @@ BOOST_AUTO_TEST_CASE(rows_that_are_not_finite_on_either_side_are_left_out) {
   rows = {rows.x.index_select(0, finite), rows.y.index_select(0, finite)};
   const auto cross = fed(CrossCovariance("other", options), all);
   const at::Tensor x = rows.x - rows.x.mean(0), y = rows.y - rows.y.mean(0);
-  BOOST_TEST(near(cross.covariance(), x.t().mm(y) / (static_cast<double>(x.size(0)) - 1), 1e-12));
+  BOOST_TEST(close(cross.covariance(), x.t().mm(y) / (static_cast<double>(x.size(0)) - 1), 1e-12));
   BOOST_TEST(cross.omitted().item<std::int64_t>() == 3);
   BOOST_TEST(cross.results().contains("omitted"));
   const auto cka = fed(LinearCKA("other", options), all);
@@ -204,17 +189,46 @@ BOOST_AUTO_TEST_CASE(least_squares_is_the_best_linear_map) {
   const Results found = least_squares(fed(covariance(), all).results());
   const at::Tensor design = at::cat({rows.x, at::ones({rows.x.size(0), 1}, at::kDouble)}, 1);
   const at::Tensor want = std::get<0>(at::linalg_lstsq(design, rows.y, c10::nullopt, "gelsd"));
-  BOOST_TEST(near(found.at("weight"), want.slice(0, 0, 5).t(), 1e-9));
-  BOOST_TEST(near(found.at("bias"), want[5], 1e-7));  // of features around 4e4
+  BOOST_TEST(close(found.at("weight"), want.slice(0, 0, 5).t(), 1e-9));
+  BOOST_TEST(close(found.at("bias"), want[5], 1e-7));  // of features around 4e4
 
   // A feature twice has infinitely many best maps: the smallest shares the weight.
   std::vector<Pair> twice;
   for (const auto& pair : all) twice.push_back({at::cat({pair.x, pair.x}, 1), pair.y});
   const Results shared = least_squares(fed(covariance(), twice).results());
-  BOOST_TEST(near(shared.at("weight"), at::cat({found.at("weight"), found.at("weight")}, 1) / 2, 1e-7));
+  BOOST_TEST(close(shared.at("weight"), at::cat({found.at("weight"), found.at("weight")}, 1) / 2, 1e-7));
 
   const auto error = error_of([&] { least_squares(fed(CrossCovariance("other"), all).results()); });
   BOOST_TEST_CONTEXT(error) BOOST_TEST(contains(error, "least_squares: expected the results of joint("));
+}
+
+/// Features that depend on each other, so that scales do not help: against `torch.linalg.lstsq` of all rows.
+BOOST_AUTO_TEST_CASE(least_squares_of_features_that_nearly_depend_on_each_other) {
+  at::manual_seed(12);
+  const auto orthogonal = [](std::int64_t rows, std::int64_t columns) {
+    return std::get<0>(at::linalg_qr(at::randn({rows, columns}, at::kDouble)));
+  };
+  for (const double condition : {1.0, 1e2, 1e3, 1e4}) {
+    const at::Tensor scales = at::logspace(0, -std::log10(condition), 6, 10, at::kDouble) * 20;
+    const at::Tensor x = (orthogonal(400, 6) * scales).mm(orthogonal(6, 6));
+    const at::Tensor y = x.mm(at::randn({6, 2}, at::kDouble)) + 3 + at::randn({400, 2}, at::kDouble) * 1e-3;
+    std::vector<Pair> all;
+    for (std::int64_t from = 0; from < 400; from += 25)
+      all.push_back({x.slice(0, from, from + 25), y.slice(0, from, from + 25)});
+    const Results found = least_squares(fed(covariance(), all).results());
+    const at::Tensor design = at::cat({x, at::ones({400, 1}, at::kDouble)}, 1);
+    const at::Tensor want = std::get<0>(at::linalg_lstsq(design, y, c10::nullopt, "gelsd"));
+    const auto error = [](const at::Tensor& got, const at::Tensor& right) {
+      return ((got - right).norm() / right.norm()).item<double>();
+    };
+    const at::Tensor singular = at::linalg_svdvals(x - x.mean(0));
+    BOOST_TEST_CONTEXT("condition number " << (singular[0] / singular[5]).item<double>()) {
+      // Of normal equations: the square of the condition number times the precision of float64.
+      BOOST_TEST(error(found.at("weight"), want.slice(0, 0, 6).t()) < 1e-14 + 1e-15 * condition * condition);
+      BOOST_TEST(error(found.at("bias"), want[6]) < 1e-9);
+      BOOST_TEST(error(x.mm(found.at("weight").t()) + found.at("bias"), design.mm(want)) < 1e-9);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(map_with_a_name_gives_the_callable_both) {
@@ -225,7 +239,8 @@ BOOST_AUTO_TEST_CASE(map_with_a_name_gives_the_callable_both) {
   BOOST_TEST(weighted.companions() == std::vector<std::string>{"other"});
   weighted = fed(weighted, all);
   const Pair rows = together(all);
-  BOOST_TEST(near(weighted.results().at("value"), (rows.x * rows.y.select(1, 0).unsqueeze(1)).sum(0), 1e-12));
+  BOOST_TEST(
+      close(weighted.results().at("value"), (rows.x * rows.y.select(1, 0).unsqueeze(1)).sum(0), 1e-12));
   BOOST_TEST(weighted.fresh().count() == 0);
   BOOST_TEST(weighted.describe() == "Map(other, Sum(over=[0]))");
 }
@@ -259,7 +274,7 @@ BOOST_AUTO_TEST_CASE(rows_are_chosen_on_both_sides) {
   for (std::int64_t i = 0; i < 3; ++i) {
     BOOST_TEST(at::equal(grouped.get<By>()->results().at("covariance")[i], want[i].covariance()));
     BOOST_TEST(
-        near(cross.results().at("covariance")[i], want[i].covariance().slice(0, 0, 5).slice(1, 5), 1e-12));
+        close(cross.results().at("covariance")[i], want[i].covariance().slice(0, 0, 5).slice(1, 5), 1e-12));
     BOOST_TEST(at::equal(mapped.results().at("value")[i], differences[i].value()));
   }
 }

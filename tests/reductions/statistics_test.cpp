@@ -16,24 +16,12 @@ BOOST_AUTO_TEST_SUITE(statistics_tests)
 using namespace torchtap;
 using namespace torchtap::reductions;
 namespace bdata = boost::unit_test::data;
+using torchtap_test::says;
 
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-auto says(std::vector<std::string> parts) {
-  return [parts = std::move(parts)](const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    for (const auto& part : parts) {
-      if (text.find(part) == std::string::npos) {
-        BOOST_TEST_MESSAGE("\"" << part << "\" is not in: " << text);
-        return false;
-      }
-    }
-    return true;
-  };
-}
 
 at::Tensor numbers(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble);
@@ -542,5 +530,19 @@ BOOST_AUTO_TEST_CASE(the_choice_depends_on_rows_and_seed_only) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+/// Views whose numbers are negated when they are read, as the imaginary part of a conjugate is.
+BOOST_AUTO_TEST_CASE(top_k_of_negated_views) {
+  at::manual_seed(5);
+  for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{7}, {4, 3}, {40, 70}}) {
+    TopK of_views(TopKOptions(3).over({0})), of_copies(TopKOptions(3).over({0}));
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor x = at::randn(sizes);
+      of_views.update(by_operations(x));
+      of_copies.update(x);
+    }
+    BOOST_TEST((of_views.results() == of_copies.results()));
+  }
+}
 
 BOOST_AUTO_TEST_SUITE_END()

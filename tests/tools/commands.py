@@ -62,7 +62,7 @@ def same(a, b):
 
 
 def check_merge(folder):
-    for way in ["mean", "named", "series", "window", "over", "kept", "slots", "kept_slots"]:
+    for way in ["mean", "named", "series", "window", "over", "kept", "slots", "kept_slots", "by", "dense", "joint"]:
         one = folder / way
         run("merge", one / "1", one / "2", "--save", one / "12")
         run("merge", one / "none", one / "12", one / "3", "--save", one / "all")  # a merged recording merges again

@@ -8,6 +8,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
@@ -33,6 +34,10 @@ int main(int, char** argv) {
       {"kept", Options()},
       {"slots", Options().all_tensors().reduction(Moments(MomentsOptions().over_all(true)))},
       {"kept_slots", Options().all_tensors()},
+      {"by", Options().reduction(parse("by(key, moments, count, max, log_histogram)", rows))},
+      {"dense", Options().reduction(where("mask", by("key", 6, Mean(MeanOptions().over({0})))))},
+      {"joint",
+       Options().reduction(parse("joint(other, covariance), cross_covariance(other), cka(other)", rows))},
       {"callable", Options().reduction([](const at::Tensor& a, const at::Tensor& b) { return a.sum() + b; })},
       {"map",
        Options().reduction(map([](const at::Tensor& x) { return x.abs(); }, Mean(MeanOptions().over({0}))))},
@@ -43,7 +48,14 @@ int main(int, char** argv) {
     for (const auto& [part, range] : parts) {
       recorders::ForwardOutput recorder(options);
       recorder.modules(*model);
-      for (std::size_t i = range.first; i < range.second; ++i) model->forward(batches[i]);
+      for (std::size_t i = range.first; i < range.second; ++i) {
+        // Keys that other parts do not see, and one that all do.
+        const at::Tensor row = at::arange(batches[i].size(0)),
+                         key = at::where(row.eq(1), 5.0, row.sub(1).add(static_cast<double>(i / 2)));
+        const core::Context named(
+            {{"key", key.to(at::kLong)}, {"mask", key.ne(1)}, {"other", batches[i].cos()}});
+        model->forward(batches[i]);
+      }
       recorder.save(std::string(argv[1]) + "/" + way + "/" + part,
                     storage::SaveOptions().mkdir(true).sync(false));
     }

@@ -219,6 +219,171 @@ def check_groups(folder):
     assert "batch 19" in text and "[493]" in text, text
 
 
+class Router(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        scores = self.scores(x)
+        return scores, scores.argmax(1)
+
+
+class Moe(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = Router()
+        self.experts = torch.nn.Linear(8, 4 * 8)
+
+    def forward(self, x):
+        _, expert = self.router(x)
+        each = self.experts(x).view(-1, 4, 8)
+        return each.gather(1, expert.view(-1, 1, 1).expand(-1, 1, 8)).squeeze(1)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.moe = Moe()
+
+    def forward(self, x):
+        return x + self.moe(self.norm(x))
+
+
+class Experts(torch.nn.Module):
+    """A mixture of experts for each token of a batch, whose model fails for inputs of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 8)
+        self.blocks = torch.nn.ModuleList([Block(), Block()])
+
+    def forward(self, tokens):
+        assert bool(tokens.ne(0).any()), "the model ran"
+        x = self.embed(tokens).flatten(0, 1)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def inside(model, modules, *inputs):
+    """What these modules return in a forward in Python."""
+    values = {}
+    hooks = [
+        model.get_submodule(path).register_forward_hook(lambda _, __, out, path=path: values.update({path: out}))
+        for path in modules
+    ]
+    with torch.no_grad():
+        model(*inputs)
+    for hook in hooks:
+        hook.remove()
+    return values
+
+
+def check_companions(folder):
+    """A mask of tokens, experts of a router in the same forward, two models, and mistakes."""
+    torch.manual_seed(6)
+    model = Experts().eval()
+    torch.jit.script(model).save(folder / "moe.pt")
+    tokens, mask = torch.randint(1, 50, (40, 7)), torch.rand(40, 7) < 0.6
+    labels = torch.randint(-1, 3, (40,))
+    for name, tensor in (("tokens", tokens), ("mask", mask), ("labels", labels)):
+        torch.save(tensor, folder / f"{name}.pt")
+    moes = ("blocks.0.moe", "blocks.1.moe")
+    values = inside(model, ("embed", *moes, *(f"{path}.router" for path in moes)), tokens)
+    common = ("record", folder / "moe.pt", "--input", folder / "tokens.pt", "--batch", 16, "--over", "0")
+
+    # Tokens that are no padding: a mask [batch, tokens] over [batch, tokens, features]; and each sequence's class.
+    embedded = values["embed"].double()
+    run(*common, "--names", "embed", "--with", f"mask={folder / 'mask.pt'}", "--reduce", "where(mask, moments, abs_max)",
+        "--save", folder / "real")  # fmt: skip
+    value = torch.load(folder / "real" / "0.pt", weights_only=True)
+    real = embedded[mask]
+    assert value["mask.left_out"] == (~mask).sum()
+    assert torch.allclose(value["moments.mean"], real.mean(0), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(value["moments.variance"], real.var(0), rtol=1e-5)
+    assert torch.equal(value["abs_max.value"].double(), real.abs().amax(0))
+    run(*common, "--names", "embed", "--with", f"mask={folder / 'mask.pt'}", "--with", f"labels={folder / 'labels.pt'}",
+        "--reduce", "by(labels:3, where(mask, mean, count))", "--save", folder / "classes_of_tokens")  # fmt: skip
+    value = torch.load(folder / "classes_of_tokens" / "0.pt", weights_only=True)
+    for label in range(3):
+        rows = embedded[(labels == label).unsqueeze(1) & mask]
+        assert torch.allclose(value["mean.value"][label].double(), rows.mean(0), rtol=1e-5, atol=1e-6), label
+        assert value["count.rows"][label].eq(len(rows)).all()
+    assert value["labels.left_out"] == (labels < 0).sum()
+
+    # Statistics per expert: the router below each recorded module says which rows are whose.
+    run(*common, "--names", "blocks.*.moe", "--with", "expert=@./router:1", "--reduce", "by(expert, moments, count)",
+        "--save", folder / "experts")  # fmt: skip
+    manifest = json.loads((folder / "experts" / "manifest.json").read_text())["entries"]
+    assert [entry["path"] for entry in manifest] == list(moes)
+    for index, path in enumerate(moes):
+        value = torch.load(folder / "experts" / f"{index}.pt", weights_only=True)
+        rows, expert = values[path].double(), values[f"{path}.router"][1]
+        assert value["expert"].equal(expert.unique()) and value["expert.left_out"] == 0
+        assert value["expert.count"].equal(expert.bincount()[expert.unique()])
+        for place, key in enumerate(value["expert"].tolist()):
+            of_key = rows[expert == key]
+            assert torch.allclose(value["moments.mean"][place], of_key.mean(0), rtol=1e-5, atol=1e-5), (path, key)
+            if len(of_key) > 1:
+                assert torch.allclose(value["moments.variance"][place], of_key.var(0), rtol=1e-4, atol=1e-6)
+
+    # Two models: each module with the one of its path, whatever the batches.
+    other = Experts().eval()
+    torch.jit.script(other).save(folder / "b.pt")
+    theirs = inside(other, moes, tokens)
+
+    def gram(x):
+        x = x.double() - x.double().mean(0)
+        return x @ x.T
+
+    for batch in (7, 40):
+        run("record", folder / "moe.pt", "--beside", folder / "b.pt", "--input", folder / "tokens.pt", "--batch", batch,
+            "--names", "blocks.*.moe", "--reduce", "cka(beside)", "--save", folder / f"cka{batch}")  # fmt: skip
+        for index, path in enumerate(moes):
+            a, b = gram(values[path]), gram(theirs[path])
+            want = (a * b).sum() / (a.norm() * b.norm())
+            got = torch.load(folder / f"cka{batch}" / f"{index}.pt", weights_only=True)
+            got = got["value"] if isinstance(got, dict) else got
+            assert abs(float(got) - float(want)) < 1e-6, (path, float(got), float(want))
+
+    # Mistakes are found before the model runs, which fails for these inputs.
+    torch.save(torch.zeros(40, 7, dtype=torch.long), folder / "zeros.pt")
+    torch.save([labels, labels], folder / "two.pt")
+
+    def error(*arguments):
+        done = run("record", folder / "moe.pt", "--input", folder / "zeros.pt", "--batch", 16, "--over", "0", "--names",
+                   "embed", *arguments, "--save", folder / "none", status=2)  # fmt: skip
+        assert not (folder / "none").exists()
+        return done.stderr
+
+    by = ("--reduce", "by(labels, mean)")
+    given = ("--with", f"labels={folder / 'labels.pt'}")
+    assert "the model ran" in error(*by, *given)  # nothing else is wrong
+    for says, arguments in (
+        ("name its tensor: --with labels=FILE", by),
+        ("name its tensor: --with mask=FILE", ("--reduce", "by(labels, where(mask, mean))", *given)),
+        ('does not use "mask"', (*by, *given, "--with", "mask=1")),
+        ('"labels" was given before', (*by, *given, *given)),
+        ("expected NAME=FILE", (*by, "--with", "labels")),
+        ("expected NAME=FILE", (*by, "--with", "labels=")),
+        ("expected NAME=FILE", (*by, "--with", "=3")),
+        ("missing.pt", (*by, "--with", "labels=missing.pt")),
+        ("1.5", (*by, "--with", "labels=1.5")),
+        ("the nearest are", (*by, "--with", "labels=@./router:1")),
+        ("is not a slot", (*by, "--with", "labels=@/blocks.0.moe.router:one")),
+        ("character", ("--reduce", "by(labels, mean", *given)),
+        ("positive number of keys", ("--reduce", "by(labels:-1, mean)", *given)),
+        ("by", ("--reduce", "by(mean)", *given)),
+        ("window", ("--reduce", "window(2, by(labels, mean))", *given)),
+        ('"labels", too', ("--reduce", "by(labels, where(labels, mean))", *given)),
+        ("beside", ("--reduce", "cka(beside)")),
+    ):
+        text = error(*arguments)
+        assert says in text and "the model ran" not in text, (arguments, text)
+
+
 def check_gradients(folder):
     run(
         "record",
@@ -397,6 +562,7 @@ with tempfile.TemporaryDirectory() as temporary:
                 check_model(here, model_name, kind_of_file)
     check_reductions(here)
     check_groups(here)
+    check_companions(here)
     check_gradients(here)
     check_spool(here)
     check_list()

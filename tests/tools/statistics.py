@@ -696,6 +696,111 @@ def check_log_histograms(folder, batches):
     check(close(entry["wasserstein"], 0.5 / float(x.std()), 0.01), f"log_histogram: moved by a half {entry}")
 
 
+def check_keys(folder):
+    """Statistics by key: one row for each, which fit the terminal, and comparisons of the keys that both have."""
+    generator = torch.Generator().manual_seed(8)
+    for number, paths in ((10, ("first", "after")), (1000, ("relu",))):
+        batches = [torch.randn(3 * number // 2, 8, generator=generator) for _ in range(2)]
+        keys = [torch.randperm(3 * number // 2, generator=generator) % number - 1 for _ in range(2)]
+        torch.save(keys, folder / "keys.pt")
+        by_key = record(
+            folder, f"by{number}", batches, *(text for path in paths for text in ("--names", path)), "--over", "0",
+            "--with", f"key={folder / 'keys.pt'}", reduce="by(key, moments, count)",
+        )  # fmt: skip
+        x, key = torch.cat(batches), torch.cat(keys)
+        entries = document("show", by_key)["entries"]
+        check(
+            [(entry["path"], entry["keys"]) for entry in entries]
+            == [(path, {"key": k}) for path in paths for k in range(number - 1)],
+            f"show: {number - 1} keys of {paths}, ascending",
+        )
+        for entry in entries:
+            rows = OF[entry["path"]](x[key == entry["keys"]["key"]]).double()
+            got = entry["statistics"]
+            check(
+                got["rows"] == len(rows)
+                and close(got["mean"]["max"], rows.mean(0).max(), 1e-5)
+                and (len(rows) < 2 or close(got["std"]["max"], rows.std(0).max(), 1e-5)),
+                f"show: of {entry['keys']}: {got}",
+            )
+        wide = set(run("show", by_key)[0].splitlines()[0].split())
+        for columns in (80, 140):
+            text = run("show", by_key, COLUMNS=str(columns))[0]
+            check(max(map(len, text.splitlines())) <= columns, f"show by key in {columns} columns:\n{text[:2000]}")
+            for path in paths:
+                shown = [line for line in text.splitlines() if f"{path} key=" in line]
+                check(
+                    [int(line.split("key=")[1].split()[0]) for line in shown] == list(range(number - 1)),
+                    f"show by key in {columns} columns: a row for each of {number - 1}, got {len(shown)}",
+                )
+            check({"path", "mean", "std"} <= set(text.splitlines()[0].split()), f"show by key: {text[:200]}")
+            told = set(text.replace(",", " ").split())
+            check(wide <= told, f"show by key in {columns} columns: nothing is said of {wide - told}")
+        check(
+            [(row["path"], int(row["key"])) for row in rows_of("show", by_key)]
+            == [(entry["path"], entry["keys"]["key"]) for entry in entries],
+            "show --csv by key",
+        )
+
+    # Five keys in common, of which one has other values; five on each side alone.
+    x = torch.randn(400, 8, generator=generator)
+    key = torch.arange(400) % 10
+    other = x + 3 * (key == 7).unsqueeze(1)
+    torch.save([key], folder / "keys.pt")
+    torch.save([torch.where(key < 5, key + 20, key)], folder / "others.pt")
+    more = ("--names", "first", "--over", "0")
+    left = record(folder, "left", [x], *more, "--with", f"key={folder / 'keys.pt'}", reduce="by(key, moments, count)")
+    right = record(
+        folder, "right", [other], *more, "--with", f"key={folder / 'others.pt'}", reduce="by(key, moments, count)"
+    )
+    status = {
+        k: "missing in B" if k < 5 else "missing in A" if k >= 20 else "same" for k in [*range(10), *range(20, 25)]
+    }
+    entries = document("diff", left, right, status=1)["entries"]
+    got = {entry["keys"]["key"]: entry for entry in entries}
+    check(len(entries) == 15 and set(got) == set(status), f"diff by key: {sorted(got)}")
+    for k, entry in got.items():
+        if k != 7:
+            check(entry["status"] == status[k], f"diff of key {k}: {entry}")
+    moved = got[7]
+    check(
+        moved["status"] not in ("same", "close") and moved["distance"] > 1,
+        f"diff: the key whose values moved: {moved}",
+    )
+    rows = rows_of("diff", left, right, status=1)
+    check(
+        {int(row["keys.key"]): row["status"] for row in rows} == {k: entry["status"] for k, entry in got.items()},
+        "diff --csv by key",
+    )
+    for columns in (80, 140):
+        text = run("diff", left, right, status=1, COLUMNS=str(columns))[0]
+        check(max(map(len, text.splitlines())) <= columns, f"diff by key in {columns} columns:\n{text}")
+        check(
+            all(f"key={k} " in text or f"key={k}\n" in text for k in status if status[k] != "same" or k == 7),
+            f"diff by key in {columns} columns: each that differs is listed:\n{text}",
+        )
+    same_keys = document("diff", left, left, status=0)["entries"]
+    check({entry["status"] for entry in same_keys} == {"same"} and len(same_keys) == 10, "diff by key with itself")
+    whole = record(folder, "ungrouped", [x], *more, reduce="moments,count")
+    got = document("diff", left, whole, status=1)["entries"]
+    check(
+        sorted(entry["status"] for entry in got) == ["missing in A"] + ["missing in B"] * 10,
+        f"diff of one by key and one without: {got}",
+    )
+    # Keys within keys.
+    torch.save([key % 3], folder / "threes.pt")
+    nested = record(
+        folder, "nested", [x], *more, "--with", f"key={folder / 'keys.pt'}", "--with", f"three={folder / 'threes.pt'}",
+        reduce="by(three:4, by(key, moments, count))",
+    )  # fmt: skip
+    got = document("show", nested)["entries"]
+    check(
+        [(entry["keys"]["three"], entry["keys"]["key"]) for entry in got] == sorted({(int(k) % 3, int(k)) for k in key})
+        and all(entry["statistics"]["rows"] == 40 for entry in got),
+        f"show of keys within keys: {[entry['keys'] for entry in got]}",
+    )
+
+
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     generator = torch.Generator().manual_seed(0)
@@ -712,6 +817,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_wasserstein(folder)
     check_rows(folder, batches)
     check_log_histograms(folder, batches)
+    check_keys(folder)
 
 print("FAILED" if failures else "show and diff of statistics say what torch and NumPy do")
 sys.exit(1 if failures else 0)

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
 #include "support.hpp"
@@ -129,6 +130,60 @@ Check check_of(tap::distributed::Options options) {
   return {make_group(std::chrono::seconds(60)), options.timeout(std::chrono::seconds(60))};
 }
 
+/// Ranks that saw keys of their own: rank r keys 3 r, 3 r + 1 and, as all, 100; no rank saw all, and one saw
+/// none.
+void disjoint_keys() {
+  const Check check = check_of({});
+  const int size = check.group.size();
+  const auto keys_of = [](int rank, std::int64_t i) {
+    return at::tensor({3 * rank, -1, 3 * rank + 1, i % 7 == 0 ? 100 : -1, 3 * rank}, at::kLong);
+  };
+  const auto fed = [&](const Any& blank, int rank) {
+    Any reduction = blank;
+    std::int64_t i = 0;
+    if (rank != 0 && rank == size - 1) return reduction;
+    for (const at::Tensor& sample : shard(rank, size)) {
+      const tap::core::Context named({{"key", keys_of(rank, i++)},
+                                      {"mask", sample.select(1, 0).gt(0)},
+                                      {"other", sample.sin().slice(1, 0, 2)}});
+      reduction.update(sample);
+    }
+    return reduction;
+  };
+  const auto rows = ParseOptions().over({0});
+  for (const std::string text :
+       {"by(key, moments, count, max)", "by(key:200, mean)", "where(mask, moments)",
+        "where(mask, by(key, log_histogram, quantiles))", "by(key, where(mask, covariance))",
+        "joint(other, covariance)", "cross_covariance(other)", "cka(other)",
+        "by(key, cross_covariance(other), joint(other, moments))"}) {
+    const Any blank = parse(text, rows);
+    Any mine = fed(blank, check.group.rank());
+    tap::distributed::merge_ranks(mine, check.group, check.options);
+    Any expected = fed(blank, 0);
+    for (int rank = 1; rank < size; ++rank) expected.merge(fed(blank, rank));
+    const bool same = state_of(mine) == state_of(expected) && mine.results() == expected.results();
+    say(text, " ", digest(state_of(mine)), " ", same ? "same" : "DIFFERS", " ", mine.count());
+    if (text.find("by(key, moments") != 0) continue;
+    // Against plain LibTorch: the keys of all ranks that saw some, and how often each came.
+    const auto results = mine.results();
+    at::Tensor counts = at::zeros({200}, at::kLong);
+    std::int64_t negative = 0;
+    for (int rank = 0; rank < size - (size > 1 ? 1 : 0); ++rank) {
+      const auto number = static_cast<std::int64_t>(shard(rank, size).size());
+      for (std::int64_t i = 0; i < number; ++i) {
+        const at::Tensor keys = keys_of(rank, i);
+        counts += keys.masked_select(keys.ge(0)).bincount({}, 200);
+        negative += keys.lt(0).sum().item<std::int64_t>();
+      }
+    }
+    const at::Tensor came = counts.nonzero().flatten();
+    const bool right = results.at("key").equal(came) &&
+                       results.at("key.count").equal(counts.index_select(0, came)) &&
+                       results.at("key.left_out").item<std::int64_t>() == negative;
+    say("keys ", came.numel(), " ", right ? "right" : "DIFFERS");
+  }
+}
+
 /// Large tensors beside the bytes, of several pieces, and of several modules' kinds.
 void large_states() {
   const Check check = check_of({});
@@ -204,6 +259,7 @@ void add_merging(std::map<std::string, Scenario>& all) {
     tap::distributed::merge_ranks(mine, check.group, check.options);
     say("changed ", state_of(mine) == before ? "no" : "yes", " ", mine.count());
   };
+  all["disjoint-keys"] = disjoint_keys;
   all["large"] = large_states;
   all["huge"] = huge_state;
   all["repeated"] = repeated;
