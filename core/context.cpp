@@ -7,7 +7,8 @@ namespace torchtap::core {
 namespace {
 
 thread_local const Context* innermost = nullptr;
-thread_local std::vector<std::function<void()>> ending;  // called when there is no context any more
+/// What to call when a context ends. In the order of beginning.
+thread_local std::vector<std::pair<const Context*, std::function<void()>>> ending;
 
 /// The tensor of that name; null if there is none.
 template <class Entries>
@@ -19,7 +20,7 @@ auto named(Entries& entries, const std::string& name) -> decltype(&entries.begin
 
 }  // namespace
 
-Context::Context() : outer_(innermost), before_(innermost) {
+Context::Context() : outer_(innermost), before_(innermost), nameless_(true) {
   innermost = this;
 }
 
@@ -40,8 +41,11 @@ Context::Context(const std::shared_ptr<const Names>& names) : outer_(nullptr), b
 
 Context::~Context() {
   innermost = before_;
-  if (innermost != nullptr || ending.empty()) return;
-  for (const auto& function : std::exchange(ending, {})) function();
+  while (!ending.empty() && ending.back().first == this) {
+    const auto function = std::move(ending.back().second);
+    ending.pop_back();
+    function();
+  }
 }
 
 void Context::set(std::string name, at::Tensor tensor) {
@@ -72,10 +76,19 @@ at::Tensor Context::find(const std::string& name) {
   return {};
 }
 
-bool Context::at_end(std::function<void()> function) {
-  if (innermost == nullptr) return false;
-  ending.push_back(std::move(function));
-  return true;
+const Context* Context::together() noexcept {
+  const Context* context = innermost;
+  while (context != nullptr && !context->nameless_) context = context->before_;
+  return context != nullptr ? context : innermost;
+}
+
+void Context::at_end(std::function<void()> function) const {
+  // An outer context may be asked after an inner one.
+  auto place = ending.end();
+  for (const Context* inner = innermost; inner != nullptr && inner != this; inner = inner->before_) {
+    while (place != ending.begin() && std::prev(place)->first == inner) --place;
+  }
+  ending.emplace(place, this, std::move(function));
 }
 
 }  // namespace torchtap::core

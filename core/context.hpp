@@ -20,6 +20,8 @@ namespace torchtap::core {
 /// Inner contexts hide names of outer ones. Contexts end in the reverse order of their beginning, in their
 /// own thread, as local variables do. The tensors are shared, not copied.
 ///
+/// A context also says which forwards of several models belong together, see `together`.
+///
 /// The idea is that of dynamic scoping, as Python's `contextvars` has it.
 class TORCHTAP_API Context {
  public:
@@ -48,14 +50,17 @@ class TORCHTAP_API Context {
   static std::shared_ptr<const Names> here();
   /// The tensor of that name; undefined if this thread has none.
   static at::Tensor find(const std::string& name);
-  /// Calls `function`, which must not throw, when the outermost context of this thread ends. Returns false
-  /// and does nothing if there is none.
-  static bool at_end(std::function<void()> function);
+  /// The context whose forwards belong together, in this thread now: the innermost one that was begun without
+  /// names, or else the innermost. Null if there is none.
+  static const Context* together() noexcept;
+  /// Calls `function`, which must not throw, when this context ends. To be called in its thread.
+  void at_end(std::function<void()> function) const;
 
  private:
   c10::SmallVector<Entry, 2> named_;
   const Context* outer_;  // null, too, where outer ones are hidden
   const Context* before_;
+  bool nameless_ = false;  // when it began
 };
 
 }  // namespace torchtap::core

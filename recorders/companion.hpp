@@ -58,7 +58,7 @@ TORCHTAP_API Companion output(std::string path = ".", std::int64_t slot = 0);
 /// The input of a module, as it was before its forward.
 TORCHTAP_API Companion input(std::string path = ".", std::int64_t slot = 0);
 /// The output of a module of another model: "." is the one at the recorded module's path. Both forwards have
-/// to run inside of one `core::Context`.
+/// to run inside of one `core::Context`, see `core::Context::together`.
 TORCHTAP_API Companion output(torch::nn::Module& model, std::string path = ".", std::int64_t slot = 0);
 /// The same of a TorchScript model.
 TORCHTAP_API Companion output(const torch::jit::Module& model, std::string path = ".", std::int64_t slot = 0);

@@ -44,6 +44,8 @@ By::By(ByOptions options, Any reduction) : options_(std::move(options)), each_(s
   TORCH_CHECK_VALUE(options_.n() >= 0 && options_.most() > 0,
                     "reductions::by: expected a positive number of keys, got ",
                     options_.n() < 0 ? options_.n() : options_.most(), ".");
+  TORCH_CHECK_VALUE(options_.n() == 0 || options_.most() == options_.n(), "reductions::by: ", options_.n(),
+                    " keys are given, and at most ", options_.most(), " may come; leave one of both out.");
   TORCH_CHECK_VALUE(each_.count() == 0, "reductions::by: expected a reduction without samples, got ",
                     each_.describe(), " with ", each_.count(), "; pass a new one.");
   detail::expect_other_names("reductions::by", options_.name(), each_);
@@ -100,18 +102,41 @@ By::Keys By::keys_of(const at::Tensor& sample) const {
   return keys;
 }
 
+/// The first update that has a key. Throws, and changes nothing, if the keys have the name of a result.
+void By::begin(const at::Tensor& sample) {
+  By begun = *this;
+  begun.take(sample);
+  for (const auto& group : begun.groups_) {
+    const core::Results results = group.second.results();
+    for (const char* const more : {"", ".count", ".left_out"}) {
+      TORCH_CHECK_VALUE(!results.contains(options_.name() + more), "reductions::By::update: \"",
+                        options_.name(), more, "\" is a result of ", each_.describe(),
+                        ", too; give the keys another name.");
+    }
+  }
+  *this = std::move(begun);
+}
+
 void By::update(const at::Tensor& sample) {
+  if (groups_.empty()) return begin(sample);
+  take(sample);
+}
+
+void By::take(const at::Tensor& sample) {
   const Keys keys = keys_of(sample);
   if (keys.largest < 0) {
     left_out_ += keys.tensor.numel();
-  } else if (keys.one && !(nested_ && keys.tensor.dim() > 1)) {  // companions would have other rows
-    fold_one(keys.largest, detail::as_rows(sample, keys.tensor.dim()));
+  } else if (keys.tensor.dim() == 0) {
+    fold_one(keys.largest, sample);
+  } else if (keys.one && !nested_) {  // companions would have other rows
+    fold_one(keys.largest, detail::as_source(sample, keys.tensor.dim()));
   } else {
     fold_groups(keys, sample);
   }
 }
 
 void By::check(const at::Tensor& sample) const {
+  if (groups_.empty()) return By(*this).begin(sample);
   const Keys keys = keys_of(sample);
   if (keys.largest < 0) return;
   const base::RecordingMode quiet;

@@ -58,7 +58,8 @@ class TORCHTAP_API By : public SharesPass {
 
   /// Throws `c10::ValueError` if the keys are missing, have another shape, or are too many or too large;
   /// `c10::TypeError` if they are not whole numbers; `c10::NotImplementedError` if they or the sample are not
-  /// on the CPU; and what the reduction throws. All groups are unchanged then.
+  /// on the CPU; the first time also `c10::ValueError` if a result has the name of the keys; and what the
+  /// reduction throws. All groups are unchanged then.
   void update(const at::Tensor& sample);
   /// Throws the error that `update` would throw for this sample. Changes nothing.
   void check(const at::Tensor& sample) const;
@@ -100,6 +101,8 @@ class TORCHTAP_API By : public SharesPass {
   void expect_room(std::int64_t key, std::size_t keys, const char* call) const;
   Any* find(std::int64_t key);
   Keys keys_of(const at::Tensor& sample) const;
+  void begin(const at::Tensor& sample);
+  void take(const at::Tensor& sample);
   void fold_one(std::int64_t key, const at::Tensor& sample);
   void fold_groups(const Keys& keys, const at::Tensor& sample);
   void ask(Pass& /*pass*/) const override {}

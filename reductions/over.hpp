@@ -22,7 +22,7 @@ class Over {
   /// of a `core::Context`.
   Over(std::vector<std::int64_t> dims, R reduction)
       : dims_(std::move(dims)), reduction_(std::move(reduction)) {
-    detail::expect_no_companions("reductions::over", *reduction_);
+    detail::expect_no_companions("over", *reduction_);
   }
 
   /// Throws `c10::ValueError` if the sample lacks a dimension, and whatever the reduction throws, leaving the

@@ -68,7 +68,8 @@ void TopK::fold(const Pass& pass) {
   const at::Tensor& sample = pass.sample();
   const detail::Rows rows = intake_.open(sample);
   if (rows.count == 0) return;
-  const at::Tensor x = rows.flat(rows.filled(worst())).to(detail::kernel_type(sample.scalar_type()));
+  const at::Tensor x =
+      rows.flat(rows.filled(worst())).to(detail::kernel_type(sample.scalar_type())).resolve_neg();
   const auto sort = [&](std::int64_t n) {
     at::Tensor indices =
         at::arange(count(), count() + n, x.options().dtype(at::kLong)).unsqueeze(1).expand({n, x.size(1)});

@@ -33,8 +33,7 @@ std::int64_t Where::with_rows(const at::Tensor& sample, const F& f) const {
   if (taken != 0) {
     const base::RecordingMode quiet;
     const detail::Selection selection(mask.sizes(), rows);
-    const at::Tensor source =
-        taken == all ? detail::as_rows(sample, mask.dim()) : detail::as_source(sample, mask.dim());
+    const at::Tensor source = mask.dim() == 0 ? sample : detail::as_source(sample, mask.dim());
     Pass whole(source);
     if (taken == all) {
       f(whole);

@@ -25,7 +25,7 @@ class Window {
     TORCH_CHECK_VALUE(n_ > 0, "window: expected a positive number of samples, got ", n_, ".");
     TORCH_CHECK_VALUE(empty_->count() == 0, "window: expected a reduction without samples, got ",
                       detail::describe(*empty_), " with ", empty_->count(), "; pass a new one.");
-    detail::expect_no_companions("reductions::window", *empty_);
+    detail::expect_no_companions("window", *empty_);
   }
 
   /// Throws whatever the reduction throws on this sample after the previous one, leaving the state unchanged.

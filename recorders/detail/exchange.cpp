@@ -45,7 +45,7 @@ std::string Exchange::changed_since(const Recorder& recorder, const std::vector<
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const Record& record = *records[i].second;
     const std::int64_t before =
-        taken[i].samples + taken[i].refused + taken[i].without_tensors + record.dropped();
+        taken[i].samples + taken[i].refused + taken[i].without_tensors + record.not_recorded();
     if (record.events() != before) return record.describe();
   }
   return "";

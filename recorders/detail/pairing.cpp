@@ -15,13 +15,15 @@ namespace {
 /// What waits in this thread.
 struct Waiting {
   std::vector<std::unique_ptr<Pair>> pairs;
-  bool until_forward_ends = false, until_context_ends = false;  // whether their end lets go what waits
+  bool until_forward_ends = false;             // whether its end lets go what waits
+  std::vector<const core::Context*> contexts;  // whose end does
 
   template <class Condition>
   void drop_if(const Condition& condition) noexcept {
     const auto gone = std::stable_partition(pairs.begin(), pairs.end(), [&](const auto& pair) {
-      if (!condition(*pair)) return true;
-      pair->record->count_unmatched(*pair);
+      const auto record = pair->owner.lock();
+      if (record != nullptr && !condition(*pair)) return true;
+      if (record != nullptr) record->count_unmatched(*pair);
       return false;
     });
     pairs.erase(gone, pairs.end());
@@ -38,9 +40,21 @@ void forward_ended() noexcept {
   waiting().drop_if([](const Pair& pair) { return pair.forward != 0; });
 }
 
-void context_ended() noexcept {
-  waiting().until_context_ends = false;
-  waiting().drop_if([](const Pair&) { return true; });
+void context_ended(const core::Context* context) noexcept {
+  Waiting& all = waiting();
+  all.contexts.erase(std::find(all.contexts.begin(), all.contexts.end(), context));
+  all.drop_if([&](const Pair& pair) { return pair.context == context; });
+}
+
+/// The context with whose end the pairs that begin now are let go; null if there is none.
+const core::Context* ending_context() {
+  const core::Context* const context = core::Context::together();
+  auto& known = waiting().contexts;
+  if (context == nullptr || std::find(known.begin(), known.end(), context) != known.end()) return context;
+  known.reserve(known.size() + 1);
+  context->at_end([context] { context_ended(context); });
+  known.push_back(context);
+  return context;
 }
 
 std::vector<model::ModuleRef> modules_of(const model::ModuleRef& root) {
@@ -76,10 +90,11 @@ Pairing::Pairing(const std::shared_ptr<Record>& record, const model::ModuleRef& 
 
 Pair& Pairing::of_call(const std::shared_ptr<Record>& record, std::int64_t call) const {
   Waiting& all = waiting();
+  const core::Context* context = nullptr;
   if (elsewhere_) {
-    if (!all.until_context_ends) all.until_context_ends = core::Context::at_end(context_ended);
+    context = ending_context();
     TORCH_CHECK_VALUE(
-        all.until_context_ends, record->describe(),
+        context != nullptr, record->describe(),
         ": nothing says which calls of the recorded module and of its companions belong to one forward, "
         "because they are in two models, or because their root cannot be hooked; run all inside of "
         "one core::Context.");
@@ -87,17 +102,18 @@ Pair& Pairing::of_call(const std::shared_ptr<Record>& record, std::int64_t call)
     // Calls in TorchScript and of a Sequential end unseen: a context around them, or the next forward, lets
     // go what waits.
     all.until_forward_ends = forwards_.at_end(forward_ended);
-    if (!all.until_forward_ends && !all.until_context_ends)
-      all.until_context_ends = core::Context::at_end(context_ended);
+    if (!all.until_forward_ends) context = ending_context();
   }
   const std::uint64_t forward = elsewhere_ ? 0 : forwards_.current();
-  all.drop_if([&](const Pair& pair) { return pair.record == record && pair.forward != forward; });
+  all.drop_if([&](const Pair& pair) { return pair.record == record.get() && pair.forward != forward; });
   for (const auto& pair : all.pairs) {
-    if (pair->record == record && pair->call == call) return *pair;
+    if (pair->record == record.get() && pair->call == call) return *pair;
   }
   auto added = std::make_unique<Pair>();
-  added->record = record;
+  added->owner = record;
+  added->record = record.get();
   added->forward = forward;
+  added->context = context;
   added->call = call;
   added->companions.resize(record->options->with().size());
   all.pairs.push_back(std::move(added));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include <torchtap/core/context.hpp>
 #include <torchtap/hooks/attach.hpp>
 #include <torchtap/hooks/forward.hpp>
 #include <torchtap/recorders/options.hpp>
@@ -18,11 +19,14 @@ class Record;
 
 /// A call of the recorded module, and what arrived for it.
 struct Pair {
-  std::shared_ptr<Record> record;
-  std::uint64_t forward = 0;  // 0: of the thread's outermost context
-  std::int64_t call = 0;      // of the module in its forward
+  std::weak_ptr<Record> owner;
+  const Record* record = nullptr;
+  std::uint64_t forward = 0;               // 0: of a context
+  const core::Context* context = nullptr;  // with whose end it is let go, if not with its forward's
+  std::int64_t call = 0;                   // of the module in its forward
   bool sampled = false, refused = false;
-  c10::SmallVector<at::Tensor, 1> samples;  // prepared, if the sample came first
+  c10::SmallVector<at::Tensor, 1> samples;     // prepared, if the sample came first
+  c10::SmallVector<std::int64_t, 1> versions;  // of the samples, where they are aliases
   std::size_t first_slot = 0;
   c10::SmallVector<at::Tensor, 1> companions;  // undefined until they arrive
 
@@ -30,8 +34,9 @@ struct Pair {
 };
 
 /// How the samples of a record find their companions (`Options::with`): call k of the recorded module with
-/// call k of the other one, in one forward of their root, or in one context if their roots differ. Whichever
-/// comes first waits; what waits when the forward or the context ends is counted as unmatched and let go.
+/// call k of the other one, in one forward of their root, or in one context (`Context::together`) if their
+/// roots differ. Whichever comes first waits; what waits when the forward or the context ends is counted as
+/// unmatched and let go.
 class Pairing {
  public:
   /// Throws `c10::ValueError` if a companion's path leads nowhere, `c10::NotImplementedError` if it is one of

@@ -61,6 +61,7 @@ struct RecordData {
   std::int64_t samples = 0;
   std::int64_t refused = 0;
   std::int64_t without_tensors = 0;
+  std::int64_t unmatched = 0, unmatched_samples = 0;  // for `merge` in this process
 };
 
 /// The data of one subrecorder, shared with its hook, so that either may be destroyed first. Thread-safe.
@@ -108,8 +109,10 @@ class Record : public std::enable_shared_from_this<Record> {
   std::int64_t samples() const noexcept { return samples_.load(); }
   std::int64_t events() const noexcept {
     if (source_ != nullptr && options->reduction() == nullptr) return seen_.load();
-    return samples_.load() + refused_.load() + without_tensors() + dropped() + unmatched_samples_.load();
+    return samples_.load() + refused_.load() + without_tensors() + not_recorded();
   }
+  /// Events whose sample was dropped or found no partner; these counts are of this process alone.
+  std::int64_t not_recorded() const noexcept { return dropped() + unmatched_samples_.load(); }
   /// Events that had nothing to record.
   std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
   /// Events that were dropped for lack of room.

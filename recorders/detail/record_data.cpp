@@ -13,6 +13,8 @@ RecordData Record::data() const {
   data.samples = recorded_;
   data.refused = refused_.load();
   data.without_tensors = without_tensors_.load();
+  data.unmatched = unmatched_.load();
+  data.unmatched_samples = unmatched_samples_.load();
   return data;
 }
 
@@ -47,6 +49,8 @@ void Record::merge(const RecordData& theirs) {
   samples_.fetch_add(theirs.samples);
   refused_.fetch_add(theirs.refused);
   without_tensors_.fetch_add(theirs.without_tensors);
+  unmatched_.fetch_add(theirs.unmatched);
+  unmatched_samples_.fetch_add(theirs.unmatched_samples);
   count_held();
 }
 

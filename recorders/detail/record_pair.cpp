@@ -8,6 +8,14 @@
 #include <torchtap/recorders/detail/record.hpp>
 
 namespace torchtap::recorders::detail {
+namespace {
+
+/// How often it was changed in place; -1 if that is not counted.
+std::int64_t version_of(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
+}
+
+}  // namespace
 
 std::vector<hooks::Handle> Record::pair(const model::ModuleRef& module) {
   const auto& companions = options->with();
@@ -43,6 +51,7 @@ void Record::count_unmatched(const Pair& pair) noexcept {
 void Record::forget_sample(Pair& pair) noexcept {
   if (pair.sampled) count_unmatched(pair);
   pair.samples.clear();
+  pair.versions.clear();
   pair.sampled = pair.refused = false;
 }
 
@@ -78,6 +87,7 @@ void Record::take_with_companions(hooks::Event& event, const hooks::Tensors* ten
   if (pair.complete()) return fold_pair(Pairing::taken(pair), samples, as_it_is_);
   const std::lock_guard lock(mutex_);  // a transform is called by one thread at a time
   for (at::Tensor& sample : samples) sample = kept_until_paired(prepare(sample), sample);
+  for (const at::Tensor& sample : samples) pair.versions.push_back(version_of(sample));
   pair.samples = std::move(samples);  // all of them, or none if a transform throws
   pair.sampled = true;
 }
@@ -105,6 +115,11 @@ void Record::on_companion(hooks::Event& event, std::size_t index) {
       Pairing::taken(pair);
     } else if (pair.complete() && pair.sampled) {
       const Pair all = Pairing::taken(pair);
+      for (std::size_t i = 0; i < all.samples.size(); ++i) {
+        TORCH_CHECK_VALUE(
+            version_of(all.samples[i]) == all.versions[i], describe(), ": a sample waited for \"", name,
+            "\" as an alias and has been changed in place since; capture copies (the default).");
+      }
       fold_pair(all, all.samples, /*prepared=*/true);
     } else {
       pair.companions[index] = kept_until_paired(companion, original);

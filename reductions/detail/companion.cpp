@@ -84,6 +84,8 @@ at::Tensor any_companion(const char* what, const std::string& name) {
 at::Tensor companion(const char* what, const std::string& name, const at::Tensor& sample) {
   expect_plain(what, sample);
   at::Tensor found = any_companion(what, name);
+  TORCH_CHECK_TYPE(found.layout() == c10::kStrided, "reductions::", what, "::update: \"", name, "\" is a ",
+                   found.toString(), "; convert it with to_dense() first.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       found.is_cpu() && sample.is_cpu(), "reductions::", what, "::update: \"", name, "\" is on ",
       found.device(), " and the sample on ", sample.device(),

@@ -81,8 +81,9 @@ TORCHTAP_API at::Tensor any_companion(const char* what, const std::string& name)
 template <class R>
 void expect_no_companions(const char* combinator, const R& reduction) {
   const auto names = companions(reduction);
-  TORCH_CHECK_VALUE(names.empty(), combinator, ": ", describe(reduction), " needs ", base::quoted(names),
-                    " beside each sample; write by and where around ", combinator, ", not inside.");
+  TORCH_CHECK_VALUE(names.empty(), "reductions::", combinator, ": ", describe(reduction), " needs ",
+                    base::quoted(names), " beside each sample; write by and where around ", combinator,
+                    ", not inside.");
 }
 
 /// "AbsMax(over=[0])" as "abs_max": the description up to its arguments, in snake case.

@@ -18,6 +18,7 @@
 
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/hooked.hpp>
+#include <torchtap/recorders/detail/exchange.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 #include <torchtap/selectors/selectors.hpp>
@@ -506,6 +507,52 @@ BOOST_AUTO_TEST_CASE(an_inner_context_ends_its_pairs) {
   }
   BOOST_TEST((pairs.all == std::vector<std::pair<double, double>>{{1002, 2002}}));
   BOOST_TEST(recorder[0].unmatched() == 1);
+}
+
+/// Merging in one process adds them up; for ranks they are no event that came after the data was taken.
+BOOST_AUTO_TEST_CASE(a_merge_keeps_count_of_what_found_no_partner) {
+  Play net;
+  Pairs pairs;
+  ForwardOutput one(beside(pairs, output("../b"))), other(beside(pairs, output("../b")));
+  one.attach(net, torchtap::selectors::names("a"));
+  play(net, "aab", 1);
+  one.detach();
+  other.attach(net, torchtap::selectors::names("a"));
+  play(net, "abb", 1);
+  play(net, "a", 1);
+  using torchtap::recorders::detail::Exchange;
+  BOOST_TEST(Exchange::changed_since(other, Exchange::take(other)) == "");
+  one.merge(other);
+  BOOST_TEST(one[0].samples() == 2);
+  BOOST_TEST(one[0].unmatched() == 3);
+  BOOST_TEST(one[0].events() == 4);
+}
+
+/// Names alone make no frame for pairs: both forwards are inside of the context without names.
+BOOST_AUTO_TEST_CASE(each_forward_may_have_names_of_its_own) {
+  Play first, second;
+  first->order = "a";
+  second->order = "b";
+  Pairs pairs;
+  ForwardOutput recorder(beside(pairs, output(second, "/b")));
+  recorder.attach(first, torchtap::selectors::names("a"));
+  const auto run = [](Play& net, double x) {
+    const Context named("mask", number(0));
+    net(number(x));
+  };
+  {
+    const Context together;
+    run(first, 1);
+    run(second, 1);
+  }
+  BOOST_TEST((pairs.all == std::vector<std::pair<double, double>>{{1001, 2001}}));
+  {
+    const Context batch("label", number(0));  // the names of the forwards hide it
+    run(first, 2);
+    run(second, 2);
+  }
+  BOOST_TEST(pairs.all.size() == 1);
+  BOOST_TEST(recorder[0].unmatched() == 2);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
