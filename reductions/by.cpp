@@ -106,8 +106,8 @@ By::Keys By::keys_of(const at::Tensor& sample) const {
 void By::begin(const at::Tensor& sample) {
   By begun = *this;
   begun.take(sample);
-  for (const auto& group : begun.groups_) {
-    const core::Results results = group.second.results();
+  if (!begun.groups_.empty()) {
+    const core::Results results = begun.groups_.begin()->second.results();
     for (const char* const more : {"", ".count", ".left_out"}) {
       TORCH_CHECK_VALUE(!results.contains(options_.name() + more), "reductions::By::update: \"",
                         options_.name(), more, "\" is a result of ", each_.describe(),

@@ -59,6 +59,7 @@ bool Spool::admit(Stream& stream, std::int64_t bytes, WhenFull policy) {
   std::unique_lock lock(spool.mutex);
   if (!spool.failed && policy == WhenFull::wait) {
     spool.room.wait(lock, [&] { return fits() || spool.failed; });
+    if (!spool.failed) return true;  // another thread may have filled the room again
   }
   if (spool.failed) spool.raise("spool", spool.error);
   if (fits()) return true;

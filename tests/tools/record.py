@@ -354,8 +354,8 @@ def check_companions(folder):
 
     def error(*arguments):
         done = run("record", folder / "moe.pt", "--input", folder / "zeros.pt", "--batch", 16, "--over", "0", "--names",
-                   "embed", *arguments, "--save", folder / "none", status=2)  # fmt: skip
-        assert not (folder / "none").exists()
+                   "embed", *arguments, "--save", folder / "mistaken", status=2)  # fmt: skip
+        assert not (folder / "mistaken").exists()
         return done.stderr
 
     by = ("--reduce", "by(labels, mean)")
