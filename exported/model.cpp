@@ -78,7 +78,7 @@ Model::~Model() = default;
 
 std::vector<at::Tensor> Model::run(const std::vector<at::Tensor>& inputs, void* stream) {
   detail::check_inputs(*impl_->package, inputs);
-  hooks::detail::Gate& gate = impl_->package->root().gate();
+  hooks::detail::Gate& gate = impl_->package->root().torchtap_gate();
   if (!hooks::detail::is_idle(gate)) {
     hooks::detail::Call call(gate);
     if (!call.idle()) return impl_->run_hooked(call, inputs, stream);

@@ -98,7 +98,7 @@ void* Run::wanted(std::string_view path) noexcept {
     }
     return nullptr;
   }
-  return hooks::detail::is_idle(place->gate()) ? nullptr : place;
+  return hooks::detail::is_idle(place->torchtap_gate()) ? nullptr : place;
 }
 
 void Run::receive(void* place, std::vector<at::Tensor>& tensors, std::string_view kind,

@@ -49,7 +49,7 @@ class Run final : public Receiver {
   struct Open {
     Place& place;
     hooks::detail::Call call;
-    Open(Place& of) : place(of), call(of.gate()) {}  // NOLINT: made in place
+    Open(Place& of) : place(of), call(of.torchtap_gate()) {}  // NOLINT: made in place
   };
 
   void enter(Place& place, std::vector<at::Tensor>& tensors, std::string_view slots, bool replaceable);
