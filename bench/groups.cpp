@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <torchtap/core/context.hpp>
+#include <torchtap/hooks/hooked.hpp>
 #include <torchtap/recorders/recorders.hpp>
 #include <torchtap/reductions/reductions.hpp>
 
@@ -97,7 +98,7 @@ void add_pair(std::int64_t features) {
 struct SameImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x; }
 };
-TORCH_MODULE(Same);
+TORCHTAP_MODULE(Same);
 
 struct RoutedImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& key) {
@@ -106,7 +107,7 @@ struct RoutedImpl : torch::nn::Module {
   }
   Same router = register_module("router", Same()), block = register_module("block", Same());
 };
-TORCH_MODULE(Routed);
+TORCHTAP_MODULE(Routed);
 
 /// A forward of two modules whose second one is recorded: plain, by a key that the program names, and by one
 /// that the first module gives.
