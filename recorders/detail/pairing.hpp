@@ -27,7 +27,6 @@ struct Pair {
   bool sampled = false, refused = false;
   c10::SmallVector<at::Tensor, 1> samples;     // prepared, if the sample came first
   c10::SmallVector<std::int64_t, 1> versions;  // of the samples, where they are aliases
-  std::size_t first_slot = 0;
   c10::SmallVector<at::Tensor, 1> companions;  // undefined until they arrive
 
   bool complete() const;

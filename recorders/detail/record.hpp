@@ -111,7 +111,7 @@ class Record : public std::enable_shared_from_this<Record> {
     if (source_ != nullptr && options->reduction() == nullptr) return seen_.load();
     return samples_.load() + refused_.load() + without_tensors() + not_recorded();
   }
-  /// Events whose sample was dropped or found no partner; these counts are of this process alone.
+  /// Events whose sample was dropped or found no partner. Ranks do not exchange these counts.
   std::int64_t not_recorded() const noexcept { return dropped() + unmatched_samples_.load(); }
   /// Events that had nothing to record.
   std::int64_t without_tensors() const noexcept { return without_tensors_.load(); }
