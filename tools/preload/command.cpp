@@ -22,6 +22,7 @@
 #include "../option_checks.hpp"
 #include "../recorder_options.hpp"
 #include "../selection_options.hpp"
+#include "../temporary_folder.hpp"
 #include "announcements.hpp"
 #include "config.hpp"
 #include "executable.hpp"
@@ -94,27 +95,6 @@ Examples:
 
 Exit status: that of the program; 126 or 127 if it cannot be run, 2 for wrong options.)";
 
-/// A folder for the reports of all processes; removed with this object.
-class Reports {
- public:
-  Reports() : path_((fs::temp_directory_path() / "torchtap-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) {
-      throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string() + ": " +
-                               std::strerror(errno) + ".");
-    }
-  }
-  ~Reports() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  Reports(const Reports&) = delete;
-  Reports& operator=(const Reports&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 /// The environment of the program.
 struct Environment {
   std::string libraries, sanitizer;
@@ -158,7 +138,7 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   }
   Ended ended;
   {
-    const Reports folder;
+    const tools::TemporaryFolder folder;  // for the reports of all processes
     config.reports = folder.path();
     const Environment environment;
     Announcements announcements(folder.path());

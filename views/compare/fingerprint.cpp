@@ -218,11 +218,12 @@ Fingerprint make(c10::ScalarType type, const void* data, at::IntArrayRef sizes, 
     fold(sums, made, exclusive, either);
   } else {  // the pieces are the same for any number of threads, and added in order
     std::vector<Sums> pieces(static_cast<std::size_t>((elements.numel + kPiece - 1) / kPiece));
-    at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        elements.add(i * kPiece, std::min(kPiece, elements.numel - i * kPiece), table,
-                     pieces[static_cast<std::size_t>(i)]);
-    });
+    at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t i = begin; i < end; ++i)
+                         elements.add(i * kPiece, std::min(kPiece, elements.numel - i * kPiece), table,
+                                      pieces[static_cast<std::size_t>(i)]);
+                     });
     for (const Sums& sums : pieces) fold(sums, made, exclusive, either);
   }
   // Words may hold several elements.
@@ -235,7 +236,8 @@ Fingerprint make(c10::ScalarType type, const void* data, at::IntArrayRef sizes, 
   made.least += 0.0;  // -0 is 0
   made.greatest += 0.0;
   std::uint64_t shape = made.dtype + std::uint64_t{1};
-  for (const std::int64_t size : sizes) shape = shape * detail::kGolden + static_cast<std::uint64_t>(size) + 1;
+  for (const std::int64_t size : sizes)
+    shape = shape * detail::kGolden + static_cast<std::uint64_t>(size) + 1;
   made.digest[0] = detail::mix(made.digest[0] ^ shape);
   made.digest[1] = detail::mix(made.digest[1] + shape);
   take_samples(elements, table, made);
@@ -256,12 +258,15 @@ const char* obstacle(const at::Tensor& tensor) {
 
 Fingerprint fingerprint(const at::Tensor& tensor) {
   const char* const why = obstacle(tensor);
-  TORCH_CHECK_VALUE(why == nullptr, "fingerprint: expected a dense tensor of at most 8 dimensions with data, got one that is ", why,
-                    ". Pass the tensor that holds its values.");
+  TORCH_CHECK_VALUE(
+      why == nullptr,
+      "fingerprint: expected a dense tensor of at most 8 dimensions with data, got one that is ", why,
+      ". Pass the tensor that holds its values.");
   const c10::ScalarType type = tensor.scalar_type();
   TORCH_CHECK_TYPE(element_of(type), "fingerprint: expected a dtype of numbers, got ", base::dtype_text(type),
                    ". Convert the tensor first.");
-  if (!tensor.is_cpu() || tensor.is_quantized() || tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) {
+  if (!tensor.is_cpu() || tensor.is_quantized() || tensor.is_conj() || tensor.is_neg() ||
+      tensor._is_zerotensor()) {
     const base::RecordingMode mode;
     at::Tensor plain = tensor.detach();
     if (plain._is_zerotensor()) plain = plain.clone();
@@ -273,7 +278,8 @@ Fingerprint fingerprint(const at::Tensor& tensor) {
 }
 
 bool same_bits(const Fingerprint& a, const Fingerprint& b) {
-  return a.dtype == b.dtype && a.shape() == b.shape() && a.digest[0] == b.digest[0] && a.digest[1] == b.digest[1];
+  return a.dtype == b.dtype && a.shape() == b.shape() && a.digest[0] == b.digest[0] &&
+         a.digest[1] == b.digest[1];
 }
 
 double relative_error(const Fingerprint& a, const Fingerprint& b) {

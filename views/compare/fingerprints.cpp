@@ -89,11 +89,15 @@ class Data {
   std::string why_;
 };
 
+}  // namespace
+
+namespace detail {
+
 /// Writes fingerprints of the arguments and results of each operation of this thread while it lives: what a
 /// call does, where the program is asked for its tensors.
 class Inside {
  public:
-  Inside(detail::PrintsFile& file, frames::Frame call)
+  Inside(PrintsFile& file, frames::Frame call)
       : file_(file),
         path_(call.path),
         call_(call),
@@ -127,13 +131,13 @@ class Inside {
     }
   }
 
-  detail::PrintsFile& file_;
+  PrintsFile& file_;
   const std::string path_;
   frames::Frame call_;  // whose number of the call counts operations
   const operations::Scope scope_;
 };
 
-}  // namespace
+}  // namespace detail
 
 /// Also the stream of the recorders.
 struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_this<State> {
@@ -190,7 +194,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
   /// A call begins or ends of which all is written.
   void watch(const frames::Frame& call) {
     if (call.slot != 0) return;
-    std::vector<std::unique_ptr<Inside>>* open = nullptr;
+    std::vector<std::unique_ptr<detail::Inside>>* open = nullptr;
     {
       const std::lock_guard lock(mutex);
       open = &inside[call.thread];  // of this thread alone
@@ -198,7 +202,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
     if (call.kind == frames::Kind::forward_input) {
       frames::Frame within = call;
       within.call = 0;
-      open->push_back(std::make_unique<Inside>(file, within));
+      open->push_back(std::make_unique<detail::Inside>(file, within));
       return;
     }
     const CallId id{std::string(call.path), static_cast<std::int64_t>(call.sample)};
@@ -217,7 +221,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
   std::unordered_map<std::thread::id, std::uint32_t> threads;
   std::vector<std::vector<model::ModuleRef>> waiting;  // whose weights are not written yet
   std::set<std::pair<frames::Kind, std::string>> noted;
-  std::map<std::uint32_t, std::vector<std::unique_ptr<Inside>>> inside;  // by thread
+  std::map<std::uint32_t, std::vector<std::unique_ptr<detail::Inside>>> inside;  // by thread
   std::vector<std::unique_ptr<recorders::Recorder>> recorders;  // hold this as their stream until `detach`
 
   /// Says why the tensors of a call are not among the fingerprints, once for each module and kind.
