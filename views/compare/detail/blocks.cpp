@@ -456,6 +456,8 @@ void add(Element type, const void* x, std::int64_t n, std::int64_t first, const 
 #if !defined(TORCHTAP_HAVE_HIGHWAY) || HWY_ONCE
 namespace torchtap::views::compare::detail {
 
+template const std::uint32_t* signs<std::uint32_t>();
+
 void take(Element type, const void* x, const std::int64_t* places, int n, const float* table, float* to) {
   with_type(type, x, [&](auto* typed) {
     for (int k = 0; k < n; ++k) {
