@@ -77,7 +77,7 @@ class Elements {
   /// Strides are in elements; without them the elements lie side by side. The halves of complex numbers are
   /// a dimension of their own.
   Elements(c10::ScalarType type, const void* data, at::IntArrayRef sizes, at::IntArrayRef strides)
-      : type(*element_of(type)), data_(static_cast<const char*>(data)) {
+      : type(*element_of(type)), data(static_cast<const char*>(data)) {
     const bool complex = c10::isComplexType(type);
     item_ = static_cast<std::int64_t>(c10::isQIntType(type) ? sizeof(float) : c10::elementSize(type)) /
             (complex ? 2 : 1);
@@ -90,19 +90,13 @@ class Elements {
     }
   }
 
-  const char* at(std::int64_t i) const {
-    if (dims_ == 0) return data_;
-    std::int64_t offset = 0;
-    for (std::size_t d = 0; d + 1 < dims_; ++d) {
-      offset += i % sizes_[d] * strides_[d];
-      i /= sizes_[d];
-    }
-    return data_ + (offset + i * strides_[dims_ - 1]) * item_;
+  /// Replaces the numbers of elements by where they lie, in elements behind `data`.
+  void find(std::int64_t* begin, std::int64_t* end) const {
+    if (!side_by_side()) std::transform(begin, end, begin, [&](std::int64_t i) { return place(i); });
   }
 
   void add(std::int64_t first, std::int64_t n, const float* table, Sums& sums) const {
-    if (dims_ == 0 || (dims_ == 1 && strides_[0] == 1))
-      return detail::add(type, data_ + first * item_, n, first, table, sums);
+    if (side_by_side()) return detail::add(type, data + first * item_, n, first, table, sums);
     alignas(64) char copied[kCopied * sizeof(double)];
     for (std::int64_t i = 0; i < n; i += kCopied) {
       const std::int64_t some = std::min(kCopied, n - i);
@@ -114,9 +108,21 @@ class Elements {
   std::int64_t item() const { return item_; }
 
   Element type;
+  const char* data;
   std::int64_t numel;
 
  private:
+  bool side_by_side() const { return dims_ == 0 || (dims_ == 1 && strides_[0] == 1); }
+
+  std::int64_t place(std::int64_t i) const {
+    std::int64_t offset = 0;
+    for (std::size_t d = 0; d + 1 < dims_; ++d) {
+      offset += i % sizes_[d] * strides_[d];
+      i /= sizes_[d];
+    }
+    return offset + i * strides_[dims_ - 1];
+  }
+
   /// Adds a dimension outside of all others, or makes the outermost one longer.
   void push(std::int64_t size, std::int64_t stride) {
     if (dims_ != 0 && stride == sizes_[dims_ - 1] * strides_[dims_ - 1]) {
@@ -137,7 +143,7 @@ class Elements {
   void copy(std::int64_t first, std::int64_t n, char* to) const {
     while (n > 0) {
       const std::int64_t run = std::min(n, sizes_[0] - first % sizes_[0]);
-      const char* const from = at(first);
+      const char* const from = data + place(first) * item_;
       if (strides_[0] == 1) {
         std::memcpy(to, from, static_cast<std::size_t>(run * item_));
         to += run * item_;
@@ -152,29 +158,55 @@ class Elements {
     }
   }
 
-  const char* data_;
   std::int64_t item_ = 0;  // bytes
   std::size_t dims_ = 0;   // innermost first, those that lie side by side as one
   std::array<std::int64_t, Fingerprint::kDims + 1> sizes_, strides_;
 };
 
-/// Adds up what a piece gave.
-void fold(const Sums& sums, Fingerprint& to, std::uint32_t& exclusive, std::uint32_t& either) {
-  to.digest[0] += sums.digest[0];
-  to.digest[1] += sums.digest[1];
-  to.words += sums.words;
-  to.nans += sums.nans;
-  to.infinities += sums.infinities;
-  to.zeros += sums.zeros;
-  to.least = std::min(to.least, sums.least);
-  to.greatest = std::max(to.greatest, sums.greatest);
-  for (int l = 0; l < detail::kLanes; ++l) to.sketch[l] += sums.sketch[l] + sums.sketch[l + detail::kLanes];
+/// Makes `part` the fingerprint of a piece, but for what is said of the whole.
+void read(const Elements& elements, std::int64_t first, const float* table, Fingerprint& part) {
+  Sums sums(part.sketch);
+  elements.add(first, std::min(kPiece, elements.numel - first), table, sums);
+  part.digest[0] = sums.bits.digest[0];
+  part.digest[1] = sums.bits.digest[1];
+  part.words = sums.bits.elements;
   for (int k = 0; k < detail::kRow; ++k) {
-    to.sum += sums.sum[k];
-    to.sum_sq += sums.sum_sq[k];
-    exclusive ^= sums.exclusive[k];
-    either |= sums.either[k];
+    part.exclusive ^= sums.bits.exclusive[k];
+    part.either |= sums.bits.either[k];
   }
+  for (int bits = 16; bits >= 8 * elements.item(); bits /= 2) {  // words that hold several elements
+    part.exclusive = (part.exclusive >> bits ^ part.exclusive) & ((1U << bits) - 1);
+    part.either = (part.either >> bits | part.either) & ((1U << bits) - 1);
+  }
+  part.nans = sums.nans;
+  part.infinities = sums.infinities;
+  part.zeros = sums.zeros;
+  for (int width = detail::kWide / 2; width > 0; width /= 2) {
+    for (int k = 0; k < width; ++k) {
+      sums.sum[k] += sums.sum[k + width];
+      sums.sum_sq[k] += sums.sum_sq[k + width];
+    }
+  }
+  part.sum = sums.sum[0];
+  part.sum_sq = sums.sum_sq[0];
+  part.least = sums.least + 0.0;  // -0 is 0
+  part.greatest = sums.greatest + 0.0;
+}
+
+void add(const Fingerprint& part, Fingerprint& to) {
+  to.digest[0] += part.digest[0];
+  to.digest[1] += part.digest[1];
+  to.words += part.words;
+  to.exclusive ^= part.exclusive;
+  to.either |= part.either;
+  to.nans += part.nans;
+  to.infinities += part.infinities;
+  to.zeros += part.zeros;
+  to.sum += part.sum;
+  to.sum_sq += part.sum_sq;
+  to.least = std::min(to.least, part.least);
+  to.greatest = std::max(to.greatest, part.greatest);
+  for (int l = 0; l < detail::kLanes; ++l) to.sketch[l] += part.sketch[l];
 }
 
 constexpr auto kDraws = [] {
@@ -186,15 +218,18 @@ constexpr auto kDraws = [] {
 __extension__ using Wide = unsigned __int128;
 
 void take_samples(const Elements& elements, const float* table, Fingerprint& to) {
-  const auto n = static_cast<std::uint64_t>(elements.numel);
-  for (std::uint64_t k = 0; k < std::min<std::uint64_t>(n, kDraws.size()); ++k) {
+  const auto n = static_cast<std::uint64_t>(elements.numel), most = std::min<std::uint64_t>(n, kDraws.size());
+  std::int64_t places[Fingerprint::kSamples];
+  for (std::uint64_t k = 0; k < most; ++k) {
     std::uint64_t i = k;
     if (n > kDraws.size()) {
       const std::uint64_t begin = k * n / kDraws.size(), end = (k + 1) * n / kDraws.size();
       i = begin + static_cast<std::uint64_t>(Wide{kDraws[k]} * (end - begin) >> 64);
     }
-    to.samples[k] = detail::number(elements.type, elements.at(static_cast<std::int64_t>(i)), table);
+    places[k] = static_cast<std::int64_t>(i);
   }
+  elements.find(places, places + most);
+  detail::take(elements.type, elements.data, places, static_cast<int>(most), table, to.samples);
 }
 
 /// The 256 numbers of an 8-bit dtype.
@@ -211,30 +246,17 @@ Fingerprint make(c10::ScalarType type, const void* data, at::IntArrayRef sizes, 
   const Elements elements(type, data, sizes, strides);
   const at::Tensor numbers = elements.type == Element::f8 ? numbers_of(type) : at::Tensor();
   const float* const table = numbers.defined() ? static_cast<const float*>(numbers.data_ptr()) : nullptr;
-  std::uint32_t exclusive = 0, either = 0;
   if (elements.numel <= kPiece) {
-    Sums sums;
-    elements.add(0, elements.numel, table, sums);
-    fold(sums, made, exclusive, either);
+    read(elements, 0, table, made);
   } else {  // the pieces are the same for any number of threads, and added in order
-    std::vector<Sums> pieces(static_cast<std::size_t>((elements.numel + kPiece - 1) / kPiece));
-    at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
+    std::vector<Fingerprint> parts(static_cast<std::size_t>((elements.numel + kPiece - 1) / kPiece));
+    at::parallel_for(0, static_cast<std::int64_t>(parts.size()), 1,
                      [&](std::int64_t begin, std::int64_t end) {
                        for (std::int64_t i = begin; i < end; ++i)
-                         elements.add(i * kPiece, std::min(kPiece, elements.numel - i * kPiece), table,
-                                      pieces[static_cast<std::size_t>(i)]);
+                         read(elements, i * kPiece, table, parts[static_cast<std::size_t>(i)]);
                      });
-    for (const Sums& sums : pieces) fold(sums, made, exclusive, either);
+    for (const Fingerprint& part : parts) add(part, made);
   }
-  // Words may hold several elements.
-  for (int bits = 16; bits >= 8 * elements.item(); bits /= 2) {
-    exclusive = (exclusive >> bits ^ exclusive) & ((1U << bits) - 1);
-    either = (either >> bits | either) & ((1U << bits) - 1);
-  }
-  made.exclusive = exclusive;
-  made.either = either;
-  made.least += 0.0;  // -0 is 0
-  made.greatest += 0.0;
   std::uint64_t shape = made.dtype + std::uint64_t{1};
   for (const std::int64_t size : sizes)
     shape = shape * detail::kGolden + static_cast<std::uint64_t>(size) + 1;

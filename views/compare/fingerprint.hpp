@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/accumulate.h>
 
 #include <cstdint>
 #include <limits>
@@ -43,9 +44,11 @@ struct TORCHTAP_API Fingerprint {
   float samples[kSamples] = {};
 
   at::IntArrayRef shape() const { return {sizes, dims}; }
-  /// The number of elements; a complex one counts as one.
-  std::int64_t numel() const { return c10::multiply_integers(shape()); }
   c10::ScalarType scalar_type() const { return static_cast<c10::ScalarType>(dtype); }
+  /// The number of elements, of which a complex number is two.
+  std::int64_t numel() const {
+    return c10::multiply_integers(shape()) * (c10::isComplexType(scalar_type()) ? 2 : 1);
+  }
 };
 static_assert(sizeof(Fingerprint) == 800);
 

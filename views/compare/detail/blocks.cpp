@@ -30,13 +30,14 @@ struct Float8 {
 };
 
 template <class T>
-constexpr bool kFloating = std::is_floating_point_v<T> || std::is_same_v<T, c10::Half> ||
-                           std::is_same_v<T, c10::BFloat16>;
+constexpr bool kFloating =
+    std::is_floating_point_v<T> || std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>;
 /// What an element is taken for: the narrowest of float32 and float64 that has all of its numbers.
 template <class T>
-using Number = std::conditional_t<
-    std::is_same_v<T, double> || (std::is_integral_v<T> && (sizeof(T) > 2 || std::is_same_v<T, std::uint16_t>)),
-    double, float>;
+using Number =
+    std::conditional_t<std::is_same_v<T, double> ||
+                           (std::is_integral_v<T> && (sizeof(T) > 2 || std::is_same_v<T, std::uint16_t>)),
+                       double, float>;
 
 template <class T>
 Number<T> number_of(T x, const float* table) {
@@ -118,7 +119,7 @@ void add_numbers_plainly(const T* x, int n, std::uint64_t c, Sums& sums) {
       ++(std::isnan(v) ? sums.nans : sums.infinities);
       continue;
     }
-    sums.sketch[turn.first() + i % kLanes] += (negative[i] != 0) != turn.negative() ? -v : v;
+    sums.sketch[(turn.first() + i) % kLanes] += (negative[i] != 0) != turn.negative() ? -v : v;
     sums.sum[0] += v;
     sums.sum_sq[0] += v * v;
     sums.zeros += v == 0 ? 1 : 0;
@@ -129,7 +130,7 @@ void add_numbers_plainly(const T* x, int n, std::uint64_t c, Sums& sums) {
 
 /// Adds what a block of words gave to the digest.
 inline void add_products(std::uint64_t sum, std::uint64_t weighted, std::uint32_t words, std::uint64_t c,
-                         Sums& sums) {
+                         BitSums& sums) {
   sums.digest[0] += mix(sum + draw(3, c));
   sums.digest[1] += mix(weighted + kGolden * words + draw(4, c));
 }
@@ -140,13 +141,14 @@ struct Plain {
   static constexpr bool kReads = std::is_floating_point_v<T>;
 
   template <class T>
-  static bool add_numbers(const T* /*x*/, int /*size*/, int /*n*/, std::uint64_t /*c*/, Sums& /*sums*/) {
+  static bool add_numbers(const T* /*x*/, int /*size*/, int /*n*/, std::uint64_t /*c*/, const char* /*next*/,
+                          Sums& /*sums*/) {
     return false;
   }
 
   /// Adds `size` words, a multiple of 64, that elements of `kBytes` lie in.
   template <int kBytes>
-  static void add_words(const void* x, int size, std::uint64_t c, Sums& sums) {
+  static void add_words(const void* x, int size, std::uint64_t c, const char* /*next*/, BitSums& sums) {
     std::uint64_t product = 0, weighted = 0;
     std::uint32_t words = 0, elements = 0;
     const auto& key = keys().words;
@@ -166,7 +168,7 @@ struct Plain {
       }
     }
     add_products(product, weighted, words, c, sums);
-    sums.words += elements;
+    sums.elements += elements;
   }
 };
 
@@ -189,6 +191,8 @@ class Adder {
   static constexpr int kPerWord = std::max<int>(1, 4 / sizeof(T)), kWords = std::max<int>(1, sizeof(T) / 4);
 
   void add_block(const T* x, int n, std::int64_t first) {
+    // Both loops fetch half of the next but one block each: hardware prefetchers stop at page boundaries.
+    const char* const next = reinterpret_cast<const char*>(x + 2 * kTogether<T>);
     alignas(64) T copy[kTogether<T>];
     const int size = (n + kLanes * kPerWord - 1) / (kLanes * kPerWord) * (kLanes * kPerWord);
     if (n != size) {
@@ -196,32 +200,38 @@ class Adder {
       std::memset(static_cast<void*>(copy + n), 0, sizeof(T) * static_cast<std::size_t>(size - n));
       x = copy;
     }
+    const BitSums before = sums_.bits;
     const std::uint64_t nans = sums_.nans;
+    add_words(x, n, first, next);
     for (int i = 0; i < n; i += kBlock)
-      add_numbers(x + i, std::min(kBlock, n - i), static_cast<std::uint64_t>(first + i) / kBlock);
+      add_numbers(x + i, std::min(kBlock, n - i), static_cast<std::uint64_t>(first + i) / kBlock,
+                  next + sizeof(T) * static_cast<std::size_t>(kTogether<T> + i) / 2);
     if constexpr (kFloating<T>) {
-      if (sums_.nans != nans) {
-        std::transform(x, x + size, copy, [](T v) { return v == v ? v : T(std::nanf("")); });
-        x = copy;
-      }
+      if (sums_.nans == nans) return;
+      sums_.bits = before;  // again, with the same bits for each NaN
+      std::transform(x, x + size, copy, [](T v) { return v == v ? v : T(std::nanf("")); });
+      add_words(copy, n, first, next);
     }
-    const int words = (n * kWords + kLanes * kPerWord - 1) / (kLanes * kPerWord) * kLanes;
+  }
+
+  void add_words(const T* x, int n, std::int64_t first, const char* next) {
+    const int size = (n * kWords + kLanes * kPerWord - 1) / (kLanes * kPerWord) * kLanes;
     std::uint64_t c = static_cast<std::uint64_t>(first) / (kBlock * kPerWord) * kWords;
-    for (int i = 0; i < words; i += kBlock, ++c)
-      Loops::template add_words<sizeof(T)>(reinterpret_cast<const char*>(x) + 4 * i, std::min(kBlock, words - i),
-                                           c, sums_);
+    for (int i = 0; i < size; i += kBlock, ++c)
+      Loops::template add_words<sizeof(T)>(reinterpret_cast<const char*>(x) + 4 * i,
+                                           std::min(kBlock, size - i), c, next + 2 * i, sums_.bits);
   }
 
   /// `x` has zeros after its n elements, up to a multiple of 64.
-  void add_numbers(const T* x, int n, std::uint64_t c) {
+  void add_numbers(const T* x, int n, std::uint64_t c, const char* next) {
     const int size = (n + kLanes - 1) / kLanes * kLanes;
     if constexpr (Loops::template kReads<T>) {
-      if (!Loops::add_numbers(x, size, n, c, sums_)) add_numbers_plainly(x, n, c, sums_);
+      if (!Loops::add_numbers(x, size, n, c, next, sums_)) add_numbers_plainly(x, n, c, sums_);
     } else {
       alignas(64) Number<T> numbers[kBlock];
       for (int i = 0; i < n; ++i) numbers[i] = number_of(x[i], table_);
       std::fill(numbers + n, numbers + size, Number<T>(0));
-      if (!Loops::add_numbers(numbers, size, n, c, sums_)) add_numbers_plainly(numbers, n, c, sums_);
+      if (!Loops::add_numbers(numbers, size, n, c, next, sums_)) add_numbers_plainly(numbers, n, c, sums_);
     }
   }
 
@@ -242,7 +252,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Loops = Plain;
 #else
 
-constexpr std::size_t kAhead = 2 * 4 * kBlock;  // bytes: hardware prefetchers stop at page boundaries
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_ARCH_ARM_A64
 constexpr bool kConvertsHalf = true;  // with an instruction that is right for all numbers
 #else
@@ -258,23 +267,28 @@ HWY_INLINE hn::Vec<D> load(D d, const T* x) {
   } else if constexpr (std::is_same_v<T, c10::BFloat16>) {
     const hn::RebindToUnsigned<D> bits;
     const hn::Rebind<std::uint16_t, D> half;
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(x)))));
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(
+                              bits, hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(x)))));
   } else {
     return hn::LoadU(d, x);
   }
 }
 
-/// Adds a vector of numbers to as many float64.
-template <class D, class V>
+/// Adds a vector of numbers to as many float64, or to the half of that.
+template <bool kHalf, class D, class V>
 HWY_INLINE void add_to(double* to, D d, V v) {
   if constexpr (std::is_same_v<hn::TFromD<D>, double>) {
     hn::StoreU(hn::Add(hn::LoadU(d, to), v), d, to);
   } else {
     const hn::Repartition<double, D> wide;
     const hn::Half<D> half;
-    const std::size_t n = hn::Lanes(wide);
-    hn::StoreU(hn::Add(hn::LoadU(wide, to), hn::PromoteTo(wide, hn::LowerHalf(half, v))), wide, to);
-    hn::StoreU(hn::Add(hn::LoadU(wide, to + n), hn::PromoteTo(wide, hn::UpperHalf(half, v))), wide, to + n);
+    const auto low = hn::PromoteTo(wide, hn::LowerHalf(half, v)),
+               high = hn::PromoteTo(wide, hn::UpperHalf(half, v));
+    hn::StoreU(hn::Add(hn::LoadU(wide, to), kHalf ? hn::Add(low, high) : low), wide, to);
+    if constexpr (!kHalf) {
+      double* const rest = to + hn::Lanes(wide);
+      hn::StoreU(hn::Add(hn::LoadU(wide, rest), high), wide, rest);
+    }
   }
 }
 
@@ -288,25 +302,24 @@ bool all_zero(const T* x, int size) {
 }
 
 template <bool kPadded, class T>
-bool add_numbers(const T* x, int size, int real, std::uint64_t c, Sums& sums) {
+bool add_numbers(const T* x, int size, int real, std::uint64_t c, const char* next, Sums& sums) {
   using N = Number<T>;
   using Bits = std::conditional_t<sizeof(N) == 8, std::uint64_t, std::uint32_t>;
   const hn::CappedTag<N, 64 / sizeof(N)> d;
   const hn::RebindToSigned<decltype(d)> whole;
   const int n = static_cast<int>(hn::Lanes(d));
+  constexpr int kSize = sizeof(T);
   constexpr N kInfinity = std::numeric_limits<N>::infinity();
   const Turn turn(c);
   const N* const negative = reinterpret_cast<const N*>(signs<Bits>() + turn.signs());
-  alignas(64) N lanes[kLanes];
+  alignas(64) N lanes[2 * kLanes];  // the second half is the first
   auto sum = hn::Zero(d), square = hn::Zero(d);
   auto least = hn::Set(d, kInfinity), greatest = hn::Neg(least);
   auto zeros = hn::Zero(whole);
-  // Fetches every second line of a later block, as `add_words` does with the others.
-  constexpr int kSecond = 64 / static_cast<int>(sizeof(T));
   for (int l = 0; l < kLanes; l += 2 * n) {
     auto first = hn::Zero(d), second = first, sum_too = first, square_too = first;
     for (int i = l; i < size; i += kLanes) {
-      if (!kPadded && l * sizeof(T) % 128 == 0) hwy::Prefetch(x + i + kSecond + kAhead / sizeof(T));
+      if (!kPadded && l * kSize % 128 == 0) hwy::Prefetch(next + l * kSize * 8 + (i - l));
       const auto v = load(d, x + i), u = load(d, x + i + n);
       first = hn::Add(first, hn::Xor(v, hn::LoadU(d, negative + i)));
       second = hn::Add(second, hn::Xor(u, hn::LoadU(d, negative + i + n)));
@@ -330,8 +343,10 @@ bool add_numbers(const T* x, int size, int real, std::uint64_t c, Sums& sums) {
       zeros = hn::Sub(zeros, hn::VecFromMask(whole, hn::RebindMask(whole, is_zero)));
       zeros = hn::Sub(zeros, hn::VecFromMask(whole, hn::RebindMask(whole, is_zero_too)));
     }
-    hn::Store(first, d, lanes + l);
-    hn::Store(second, d, lanes + l + n);
+    for (N* const to : {lanes + l, lanes + kLanes + l}) {
+      hn::Store(first, d, to);
+      hn::Store(second, d, to + n);
+    }
     sum = hn::Add(sum, sum_too);
     square = hn::Add(square, square_too);
   }
@@ -342,11 +357,11 @@ bool add_numbers(const T* x, int size, int real, std::uint64_t c, Sums& sums) {
   sums.least = std::min<double>(sums.least, hn::GetLane(hn::MinOfLanes(d, least)));
   sums.greatest = std::max<double>(sums.greatest, hn::GetLane(hn::MaxOfLanes(d, greatest)));
   sums.zeros += static_cast<std::uint64_t>(hn::GetLane(hn::SumOfLanes(whole, zeros)));
-  add_to(sums.sum, d, sum);
-  add_to(sums.sum_sq, d, square);
+  add_to<true>(sums.sum, d, sum);
+  add_to<true>(sums.sum_sq, d, square);
   const auto sign = hn::Set(d, turn.negative() ? N(-1) : N(1));
   for (int l = 0; l < kLanes; l += n)
-    add_to(sums.sketch + turn.first() + l, d, hn::Mul(hn::Load(d, lanes + l), sign));
+    add_to<false>(sums.sketch + l, d, hn::Mul(hn::LoadU(d, lanes + kLanes - turn.first() + l), sign));
   return true;
 }
 
@@ -356,13 +371,13 @@ struct Loops {
                                  (std::is_same_v<T, c10::Half> && kConvertsHalf);
 
   template <class T>
-  static bool add_numbers(const T* x, int size, int n, std::uint64_t c, Sums& sums) {
-    return n == size ? HWY_NAMESPACE::add_numbers<false>(x, size, n, c, sums)
-                     : HWY_NAMESPACE::add_numbers<true>(x, size, n, c, sums);
+  static bool add_numbers(const T* x, int size, int n, std::uint64_t c, const char* next, Sums& sums) {
+    return n == size ? HWY_NAMESPACE::add_numbers<false>(x, size, n, c, next, sums)
+                     : HWY_NAMESPACE::add_numbers<true>(x, size, n, c, next, sums);
   }
 
   template <int kBytes>
-  static void add_words(const void* x, int size, std::uint64_t c, Sums& sums) {
+  static void add_words(const void* x, int size, std::uint64_t c, const char* next, BitSums& sums) {
     const hn::CappedTag<std::uint32_t, kRow> d;
     const hn::Repartition<std::uint64_t, decltype(d)> wide;
     const hn::Repartition<std::uint8_t, decltype(d)> bytes;
@@ -375,9 +390,10 @@ struct Loops {
       auto products = hn::Zero(wide), by_rows = products;
       auto exclusive = hn::Load(d, sums.exclusive + k), either = hn::Load(d, sums.either + k);
       for (int i = k; i < size; i += kRow) {
-        if (k == 0 && i % (2 * kRow) == 0) hwy::Prefetch(reinterpret_cast<const char*>(w + i) + kAhead);
+        if (k == 0 && i % (2 * kRow) == 0) hwy::Prefetch(next + 2 * i);
         const auto v = hn::LoadU(d, w + i), s = hn::Add(v, hn::Load(d, key + i));
-        products = hn::Add(products, hn::MulEven(s, hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, s)))));
+        products =
+            hn::Add(products, hn::MulEven(s, hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, s)))));
         by_rows = hn::Add(by_rows, products);
         words = hn::Add(words, v);
         exclusive = hn::Xor(exclusive, v);
@@ -391,18 +407,20 @@ struct Loops {
       weighted = hn::Add(weighted, by_rows);
     }
     const std::uint32_t in_all = hn::GetLane(hn::SumOfLanes(d, words));
-    add_products(hn::GetLane(hn::SumOfLanes(wide, product)), hn::GetLane(hn::SumOfLanes(wide, weighted)), in_all,
-                 c, sums);
-    sums.words += kBytes == 1   ? static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(wide, in_bytes)))
-                  : kBytes == 2 ? in_all - 0xFFFFU * hn::GetLane(hn::SumOfLanes(d, halves))
-                                : in_all;
+    add_products(hn::GetLane(hn::SumOfLanes(wide, product)), hn::GetLane(hn::SumOfLanes(wide, weighted)),
+                 in_all, c, sums);
+    sums.elements += kBytes == 1   ? static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(wide, in_bytes)))
+                     : kBytes == 2 ? in_all - 0xFFFFU * hn::GetLane(hn::SumOfLanes(d, halves))
+                                   : in_all;
   }
 };
 #endif
 
-void add_blocks(Element type, const void* x, std::int64_t n, std::int64_t first, const float* table, Sums& sums) {
+void add_blocks(Element type, const void* x, std::int64_t n, std::int64_t first, const float* table,
+                Sums& sums) {
   with_type(type, x, [&](auto* typed) {
-    Adder<Loops, std::remove_const_t<std::remove_pointer_t<decltype(typed)>>>(table, sums).add(typed, n, first);
+    Adder<Loops, std::remove_const_t<std::remove_pointer_t<decltype(typed)>>>(table, sums)
+        .add(typed, n, first);
   });
 }
 
@@ -427,7 +445,8 @@ namespace torchtap::views::compare::detail {
 
 void add(Element type, const void* x, std::int64_t n, std::int64_t first, const float* table, Sums& sums) {
   with_type(type, x, [&](auto* typed) {
-    Adder<Plain, std::remove_const_t<std::remove_pointer_t<decltype(typed)>>>(table, sums).add(typed, n, first);
+    Adder<Plain, std::remove_const_t<std::remove_pointer_t<decltype(typed)>>>(table, sums)
+        .add(typed, n, first);
   });
 }
 
@@ -437,10 +456,15 @@ void add(Element type, const void* x, std::int64_t n, std::int64_t first, const 
 #if !defined(TORCHTAP_HAVE_HIGHWAY) || HWY_ONCE
 namespace torchtap::views::compare::detail {
 
-float number(Element type, const void* x, const float* table) {
-  const auto found =
-      with_type(type, x, [&](auto* typed) { return static_cast<float>(number_of(*typed, table)); });
-  return std::isnan(found) ? std::numeric_limits<float>::quiet_NaN() : found;
+template const std::uint32_t* signs<std::uint32_t>();
+
+void take(Element type, const void* x, const std::int64_t* places, int n, const float* table, float* to) {
+  with_type(type, x, [&](auto* typed) {
+    for (int k = 0; k < n; ++k) {
+      const auto found = static_cast<float>(number_of(typed[places[k]], table));
+      to[k] = found == found ? found : std::numeric_limits<float>::quiet_NaN();
+    }
+  });
 }
 
 }  // namespace torchtap::views::compare::detail

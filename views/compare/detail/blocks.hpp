@@ -10,6 +10,7 @@ namespace torchtap::views::compare::detail {
 constexpr int kBlock = 1024;  // words of the digest, elements of the sketch
 constexpr int kLanes = 64;    // sums of the sketch
 constexpr int kRow = 16;      // words that are weighted alike; no vector has more
+constexpr int kWide = 8;      // no vector has more float64
 
 /// The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
 constexpr std::uint64_t mix(std::uint64_t z) {
@@ -41,25 +42,31 @@ const T* signs();
 /// What elements are.
 enum class Element : std::uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, f8 };
 
+/// Sums over the bits of elements.
+struct BitSums {
+  std::uint64_t digest[2] = {};
+  std::uint32_t elements = 0;
+  alignas(64) std::uint32_t exclusive[kRow] = {}, either[kRow] =
+                                                      {};  // of words, which may hold several elements
+};
+
 /// Sums over the elements of a piece of a tensor.
 struct Sums {
-  std::uint64_t digest[2] = {};
-  std::uint32_t words = 0;
+  explicit Sums(double* to) : sketch(to) {}
+
+  BitSums bits;
   std::uint64_t nans = 0, infinities = 0, zeros = 0;
   double least = std::numeric_limits<double>::infinity();
   double greatest = -std::numeric_limits<double>::infinity();
-  double sketch[2 * kLanes] = {};  // the second half belongs to the first
-  // One for each lane of a vector.
-  alignas(64) double sum[kRow] = {};
-  double sum_sq[kRow] = {};
-  std::uint32_t exclusive[kRow] = {}, either[kRow] = {};  // of words, which may hold several elements
+  alignas(64) double sum[kWide] = {}, sum_sq[kWide] = {};
+  double* sketch;
 };
 
 /// Adds `n` elements side by side, of which the first is element `first`, a multiple of 4096, and all but
 /// those at the end of the tensor are a multiple of 4096. `table` has the numbers of all 256 of f8.
 void add(Element type, const void* x, std::int64_t n, std::int64_t first, const float* table, Sums& sums);
 
-/// The number that an element is, and a NaN as the one that stands for all.
-float number(Element type, const void* x, const float* table);
+/// Takes the elements at `n` places, each as the number that it is; a NaN as the one that stands for all.
+void take(Element type, const void* x, const std::int64_t* places, int n, const float* table, float* to);
 
 }  // namespace torchtap::views::compare::detail
