@@ -75,7 +75,7 @@ double error_in_any_order(const Fingerprint& a, const Fingerprint& b) {
 
 std::string text(double value) {
   char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.4g", value);
+  std::snprintf(buffer, sizeof buffer, "%.6g", value);
   return buffer;
 }
 
@@ -147,7 +147,8 @@ std::string linear(const Fingerprint& a, const Fingerprint& b) {
       !(std::abs(sum - b.sum) < 4 * about * std::sqrt(b.sum_sq * n)) ||
       !(std::abs(slope - 1) + std::abs(offset) / largest > 10 * std::max(rest, 1e-7)))
     return {};
-  std::string words = "B = " + (slope == 1 ? "" : text(slope) + " ") + "A";
+  std::string words = "B = " + (text(slope) == "1" ? "" : text(slope) + " ") + "A";
+  if (words == "B = A" && offset == 0) return {};
   if (offset != 0) words += (offset < 0 ? " - " : " + ") + text(std::abs(offset));
   return words;
 }
@@ -209,7 +210,7 @@ std::string in_words(const Fingerprint& a, const Fingerprint& b) {
                     count == 1 ? " values differs" : " values differ");
   }
   if (error > 1e-3 && error_in_any_order(a, b) < 1e-4)
-    return "the same values up to rounding, in another order" + reordered(a, b);
+    return "the same values up to rounding, in another order";
   const std::string formula = linear(a, b);
   return !formula.empty() ? formula : shapes;
 }

@@ -289,8 +289,9 @@ class Judge {
     std::uint32_t at = kNone;
     for (const auto& row : result_.weights) {
       if (row.agrees || row.a == kNone || row.b == kNone || is_counter(row)) continue;
-      const std::uint32_t call = owner(a_, ran_a_, row.a).call;
-      if (call == kNone && !a_.calls().empty()) continue;
+      const Owner of = owner(a_, ran_a_, row.a);
+      const std::uint32_t call = of.call;
+      if (call == kNone ? !a_.calls().empty() : of.path != path(a_, call) && !a_.calls()[call].leaf) continue;
       const auto known =
           std::find_if(result_.rows.begin(), result_.rows.end(), [&](const Row& r) { return r.a == call; });
       const bool matters = a_.calls().empty() || (known != result_.rows.end() && !known->same_bits);
