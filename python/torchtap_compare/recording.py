@@ -50,7 +50,8 @@ class Root:
     """A module that was called from outside of all others, and the paths of the modules inside."""
 
     def __init__(self, module, path):
-        self.module, self.path, self.names, self.recorded, self.is_new = weakref.ref(module), path, {}, None, True
+        self.module, self.path, self.names, self.number = weakref.ref(module), path, {}, 0
+        self.recorded, self.is_new = None, True
         self.add(module, path)
 
     def add(self, module, path):
@@ -154,8 +155,8 @@ class Recorder:
         if start != root.path and root.recorded is not None:  # a forward runs its parts in threads
             recorded = root.recorded
         else:
-            recorded = thread.forwards[start] in self.window
-            thread.forwards[start] += 1
+            recorded = thread.forwards[start, root.number] in self.window
+            thread.forwards[start, root.number] += 1
         if start == root.path:
             root.recorded = recorded
         if recorded:
@@ -173,7 +174,8 @@ class Recorder:
         main = self.main and self.main.module()
         is_main = weighs(module) and (main is None or any(one is main for one in module.modules()))
         root = Root(module, "" if is_main else self.name(module, ""))
-        self.main = root if is_main else self.main
+        if is_main:
+            root.number, self.main = self.main.number + 1 if self.main else 1, root
         self.root_of.update(dict.fromkeys(root.names, root))
         return root
 
