@@ -7,6 +7,7 @@ BOOST_AUTO_TEST_SUITE(recording)
 
 using namespace torchtap_test;
 using torchtap::storage::Entry;
+using torchtap::storage::in_memory;
 using torchtap::storage::load;
 using torchtap::storage::load_value;
 using torchtap::storage::Recording;
