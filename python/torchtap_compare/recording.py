@@ -17,12 +17,21 @@ from . import frames
 from .fingerprint import LAYOUT, elements, fingerprint
 from .frames import DTYPES, Writer
 
-try:
+try:  # PyTorch 2
+    from torch._guards import detect_fake_mode
     from torch.compiler import is_compiling  # a constant to a compiler, which then leaves us out
 except ImportError:
 
     def is_compiling():
         return False
+
+    def detect_fake_mode():
+        return None
+
+
+def is_traced():
+    """Whether modules are called to see what they do, as `torch.jit.trace` and `torch.export` call them."""
+    return torch._C._get_tracing_state() is not None or detect_fake_mode() is not None
 
 
 def tensors(value):
@@ -42,6 +51,11 @@ def type_of(module):
     return getattr(module, "original_name", None) or type(module).__name__
 
 
+def join(*names):
+    """A path; what `torch.compile` puts around a module is no part of it."""
+    return ".".join(name for whole in names for name in whole.split(".") if name not in ("", "_orig_mod"))
+
+
 def weighs(module):
     return next(itertools.chain(module.parameters(), module.buffers()), None) is not None
 
@@ -57,7 +71,7 @@ class Root:
     def add(self, module, path):
         for name, one in module.named_modules():
             if self.path_of(one) is None:
-                self.names[id(one)] = weakref.ref(one), ".".join(filter(None, (path, name)))
+                self.names[id(one)] = weakref.ref(one), join(path, name)
 
     def path_of(self, module):
         reference, path = self.names.get(id(module), (None, None))
@@ -114,7 +128,7 @@ class Recorder:
 
     def run(self, module, args, kwargs):
         thread = self.thread
-        if thread.busy or os.getpid() != self.process or torch._C._get_tracing_state() is not None:
+        if thread.busy or (thread.depth and not thread.recorded) or os.getpid() != self.process or is_traced():
             return self.original(module, *args, **kwargs)
         outermost = thread.depth == 0
         if outermost:
@@ -130,8 +144,10 @@ class Recorder:
         finally:
             thread.depth -= 1
             del thread.paths[thread.depth :]
-            if outermost and thread.root and thread.start == thread.root.path:
-                thread.root.recorded = None
+            if outermost and thread.root:
+                if thread.start == thread.root.path:
+                    thread.root.recorded = None
+                thread.root = None
 
     def reading(self, function, *arguments):
         """Calls a function that reads. If it throws, that is not the program's error."""
@@ -152,8 +168,9 @@ class Recorder:
                 root = self.new_root(module)
         thread.root, start = root, root.path_of(module)
         thread.start = start
-        if start != root.path and root.recorded is not None:  # a forward runs its parts in threads
-            recorded = root.recorded
+        around = self.main if getattr(module, "_is_replica", False) else root if start != root.path else None
+        if around and around.recorded is not None:  # a forward runs its parts, or copies (DataParallel), in threads
+            recorded = around.recorded
         else:
             recorded = thread.forwards[start, root.number] in self.window
             thread.forwards[start, root.number] += 1
@@ -171,8 +188,7 @@ class Recorder:
 
     def new_root(self, module):
         """The first root with weights is the main one, whose path is empty; so is what contains it. Others are called by type."""
-        main = self.main and self.main.module()
-        is_main = weighs(module) and (main is None or any(one is main for one in module.modules()))
+        is_main = weighs(module) and (not self.main or any(one is self.main.module() for one in module.modules()))
         root = Root(module, "" if is_main else self.name(module, ""))
         if is_main:
             root.number, self.main = self.main.number + 1 if self.main else 1, root
@@ -181,7 +197,7 @@ class Recorder:
 
     def name(self, module, caller):
         """A path for a module that is in none. Those without weights, which may be made anew for each call, share one."""
-        plain = path = ".".join(filter(None, (caller, type_of(module))))
+        plain = path = join(caller, type_of(module))
         for number in itertools.count(2):
             if path not in self.taken or not weighs(module):
                 break
@@ -220,8 +236,9 @@ class Recorder:
         for inside, one in module.named_modules():
             for kind, named in ((frames.PARAMETER, one.named_parameters), (frames.BUFFER, one.named_buffers)):
                 for name, tensor in named(recurse=False):
-                    whole = ".".join(filter(None, (path, inside, name)))
-                    self.write(kind, tensor, path=whole, type=type_of(one), thread=self.thread.number)
+                    self.write(
+                        kind, tensor, path=join(path, inside, name), type=type_of(one), thread=self.thread.number
+                    )
 
     def tensors(self, kind, value, event):
         if self.writer and (self.values is None or (event["path"], event["sample"]) in self.values):
