@@ -1,5 +1,6 @@
 """Records what passes through modules, whatever program calls them."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -12,6 +13,7 @@ import weakref
 from collections import Counter
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import frames
 from .fingerprint import LAYOUT, elements, fingerprint
@@ -78,6 +80,24 @@ class Root:
         return path if reference and reference() is module else None  # another module may have got its number
 
 
+class Inside(TorchDispatchMode):
+    """Writes fingerprints of what each operation of a call takes and gives; their `call` counts operations."""
+
+    def __init__(self, recorder, event):
+        super().__init__()
+        self.recorder, self.event, self.count = recorder, event, itertools.count()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs, recorder = kwargs or {}, self.recorder
+        if recorder.thread.busy:  # it is ours
+            return function(*args, **kwargs)
+        event = {**self.event, "type": function._schema.name, "call": next(self.count)}
+        recorder.reading(recorder.tensors, frames.ARGUMENT, (args, kwargs), event)
+        result = function(*args, **kwargs)
+        recorder.reading(recorder.tensors, frames.RESULT, result, event)
+        return result
+
+
 class Thread(threading.local):
     """What a thread is at: its outermost call, and how often it came to a path."""
 
@@ -137,9 +157,10 @@ class Recorder:
         try:
             if not thread.recorded:
                 return self.original(module, *args, **kwargs)
-            event = self.reading(self.before, module, args, kwargs)
-            output = self.original(module, *args, **kwargs)
-            self.reading(self.after, event, output)
+            begun = self.reading(self.before, module, args, kwargs)
+            with Inside(self, begun[0]) if begun and self.values and self.wants(begun[0]) else contextlib.nullcontext():
+                output = self.original(module, *args, **kwargs)
+            self.reading(self.after, begun, output)
             return output
         finally:
             thread.depth -= 1
@@ -240,22 +261,26 @@ class Recorder:
                         kind, tensor, path=join(path, inside, name), type=type_of(one), thread=self.thread.number
                     )
 
+    def wants(self, event):
+        return self.writer and (self.values is None or (event["path"], event["sample"]) in self.values)
+
     def tensors(self, kind, value, event):
-        if self.writer and (self.values is None or (event["path"], event["sample"]) in self.values):
+        if self.wants(event):
             for slot, tensor in enumerate(tensors(value)):
                 self.write(kind, tensor, slot=slot, **event)
 
     def write(self, kind, tensor, **event):
-        what = "fingerprint" if self.values is None else ""
+        whole = self.values is not None and kind in (frames.INPUT, frames.OUTPUT)
         try:
-            if self.values is None:
-                data, dtype, sizes = fingerprint(tensor).tobytes(), 0, [LAYOUT.itemsize]
-            else:
+            if whole:
                 data, sizes = elements(tensor).view(torch.uint8).numpy().tobytes(), tensor.shape
                 dtype = DTYPES[torch.float32 if tensor.is_quantized else tensor.dtype]
+            else:
+                data, dtype, sizes = fingerprint(tensor).tobytes(), 0, [LAYOUT.itemsize]
         except Exception as error:
             data, dtype, sizes, event["text"] = None, 0, [], str(error)
-        self.writer.write(kind, data, dtype, sizes, device=tensor.device, result=what, **event)
+        result = "" if whole else "fingerprint"
+        self.writer.write(kind, data, dtype, sizes, device=tensor.device, result=result, **event)
 
     def header(self):
         if self.writer and not self.has_header:

@@ -227,8 +227,17 @@ def check_script(folder):
     values = run(folder, name, 0, record=["--to", "c.prints", "--values", ":0", "5:0", "--values", "nope:0"])
     assert values.stdout.split()[-2] == plain.stdout.split()[-2]
     whole = list(frames.read(folder / "c.prints"))
-    assert [(f.kind, f.path, f.result) for f in whole[1:]] == [(1, "", ""), (1, "5", ""), (2, "5", ""), (2, "", "")]
-    assert torch.equal(whole[1].tensor(), x) and torch.equal(whole[-1].tensor(), y)
+    modules = [f for f in whole if f.kind in EVENTS]
+    assert [(f.kind, f.path, f.result) for f in modules] == [(1, "", ""), (1, "5", ""), (2, "5", ""), (2, "", "")]
+    assert torch.equal(modules[0].tensor(), x) and torch.equal(modules[-1].tensor(), y)
+    linear = [f for f in whole if f.path == "5" and f.kind in (frames.ARGUMENT, frames.RESULT)]
+    product = next(f for f in linear if f.kind == frames.RESULT and f.type in ("aten::addmm", "aten::mm"))
+    assert kept(product) == bits(y / 2), "an operation is seen before the hook that doubles what it gives"
+    assert [f.call for f in linear] == sorted(f.call for f in linear) and linear[0].kind == frames.ARGUMENT
+    of_root = collections.Counter(f.type for f in whole if f.path == "" and f.kind == frames.RESULT)
+    assert of_root["aten::convolution"] == of_root["aten::relu_"] == 1 >= of_root["aten::detach"], (
+        of_root
+    )  # none is ours
 
     # The other one has another eps; what is tried runs inside of the script, and does not change it.
     changed = MODEL.replace("BatchNorm2d(4)", "BatchNorm2d(4, eps=1e-3)")
