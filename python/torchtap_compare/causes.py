@@ -1,12 +1,13 @@
 """Says why a module gives another output in the other run, or a model another input: tries one change after another.
 
 A rule yields changes: a text, and a function that computes what the changed module gives for the other's inputs in float64. A change
-is the cause if this is the other's output to rounding, and far from it without the change.
+is the cause if this is the other's output to rounding, and without the change far from it.
 """
 
 import copy
 import itertools
 import math
+import time
 from functools import partial
 
 import torch
@@ -14,13 +15,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+SECONDS = 60  # which the search of a cause may take
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-HALVES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 EPS = [1e-1, 1e-2, 1e-3, 1e-4, 2e-5, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 0.0]
-CHOICES = {  # values of attributes; attributes that are true or false need none
+CHOICES = {  # values of attributes; what is true or false needs none
     "padding_mode": ["zeros", "reflect", "replicate", "circular"],
     "approximate": ["none", "tanh"],
-    "negative_slope": [0.01, 0.1, 0.2, 0.3, 1 / 3, 0.0, 1 / 5.5],
+    "negative_slope": [0.01, 0.1, 0.2, 0.3, 1 / 3, 1 / 5.5, 0.0],
     "alpha": [1.0, 0.1, 0.2, 0.3],
     "beta": [1.0, 2.0, 10.0],
     "dim": [-1, 0, 1, 2, 3],
@@ -33,24 +35,15 @@ ACTIVATIONS = {
     "gelu (erf)": F.gelu,
     "gelu (tanh)": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "gelu (x sigmoid(1.702 x))": lambda x: x * torch.sigmoid(1.702 * x),
-    "silu": F.silu,
-    "hardswish": F.hardswish,
-    "sigmoid": torch.sigmoid,
-    "hardsigmoid": F.hardsigmoid,
     "hardsigmoid of Keras": lambda x: (0.2 * x + 0.5).clamp(0, 1),
     "tanh": torch.tanh,
-    "elu": F.elu,
-    "selu": F.selu,
-    "mish": F.mish,
-    "softplus": F.softplus,
-    "softsign": F.softsign,
-    "logsigmoid": F.logsigmoid,
-    "hardtanh": F.hardtanh,
+    "sigmoid": torch.sigmoid,
     **{
-        f"leaky_relu of slope {slope:.3g}": partial(F.leaky_relu, negative_slope=slope)
-        for slope in CHOICES["negative_slope"][:5]
+        name: getattr(F, name) for name in "silu hardswish hardsigmoid elu selu mish softplus softsign hardtanh".split()
     },
+    **{f"leaky_relu of slope {s:.3g}": partial(F.leaky_relu, negative_slope=s) for s in CHOICES["negative_slope"][:6]},
 }
+ALL_ACTIVATIONS = {"the identity": lambda x: x, **ACTIVATIONS}
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, red first
 
 
@@ -65,6 +58,10 @@ def show(value):
 def wide(tensor):
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return tensor.detach().to(torch.float64)
+
+
+def wide_inputs(tensors):
+    return [wide(t) if t.is_floating_point() or t.is_complex() else t for t in tensors]
 
 
 def first_tensor(value):
@@ -85,15 +82,20 @@ def distance(a, b):
 
 
 class Case:
-    """What a rule sees: `base`, what the own module makes of the other's inputs `x`, and `y`, what the other one made of them."""
+    """What a rule sees: the own tensor `base`, the other's `y`, and the names of both sides."""
 
     def __init__(self, base, y, dtypes, own, other):
         self.base, self.y, self.a, self.b = base, y, own, other
         self.unit = max((UNIT[dtype] for dtype in dtypes if dtype in UNIT), default=2.0**-24)
-        self.unchanged, self.allowed = distance(base, y), 16 * self.unit
+        self.unchanged, self.allowed, self.until = distance(base, y), 16 * self.unit, time.monotonic() + SECONDS
+
+    def says(self, what, other, own):
+        return f"{what} is {show(other)} in {self.b}, {show(own)} in {self.a}"
 
     def error(self, change):
-        """How far the change is from the other's output; infinite if it explains nothing or cannot be computed."""
+        """How far the change is from the other's tensor; infinite if it explains nothing or cannot be computed."""
+        if time.monotonic() > self.until:
+            return math.inf
         try:
             error = distance(wide(change()), self.y)
         except Exception:  # a change that the module cannot run is not the cause
@@ -111,13 +113,15 @@ class Case:
 
 
 class ModuleCase(Case):
+    """`base` is what the own `module` makes of the other's inputs `x`, and `y` what the other one made of them."""
+
     def __init__(self, module, x, y, dtypes, call, own, other, own_x, own_y):
-        self.module, self.call = module, call
-        self.x = [wide(t) if t.is_floating_point() or t.is_complex() else t for t in x]
+        self.module, self.call, self.x, self.own_y = module, call, wide_inputs(x), wide(own_y)
         super().__init__(self.run(module), wide(y), dtypes, own, other)
-        self.own_x, self.own_y = own_x, wide(own_y)
         self.leaf = not any(True for _ in module.children())
-        rounding = distance(self.run(module, [wide(t) if t.is_floating_point() else t for t in own_x]), self.own_y)
+        self.weights = {name: p for name, p in module._parameters.items() if p is not None}
+        self.alone = self.leaf and len(x) == 1 and not self.weights
+        rounding = distance(self.run(module, wide_inputs(own_x)), self.own_y)
         self.allowed = max(self.allowed, min(4 * rounding, 4 * self.allowed))
 
     def run(self, module, x=None):
@@ -127,18 +131,17 @@ class ModuleCase(Case):
             buffer.copy_(before)
         return result
 
-    def changed(self, inputs=None, **attributes):
-        """The output of a copy with other attributes or parameters, which shares everything else."""
+    def changed(self, x=None, **attributes):
+        """The output of a copy with other attributes or weights, which shares everything else."""
         copied = object.__new__(type(self.module))
-        copied.__dict__ = {
-            k: copy.copy(v) if isinstance(v, (dict, list)) else v for k, v in self.module.__dict__.items()
-        }
+        for name, value in vars(self.module).items():
+            vars(copied)[name] = copy.copy(value) if isinstance(value, (dict, list)) else value
         for name, value in attributes.items():
-            setattr(copied, name, nn.Parameter(value, requires_grad=False) if name in copied._parameters else value)
-        return self.run(copied, inputs)
+            setattr(copied, name, nn.Parameter(value, requires_grad=False) if name in self.weights else value)
+        return self.run(copied, x)
 
-    def parameters(self):
-        return {name: p for name, p in self.module._parameters.items() if p is not None}
+    def change(self, x=None, **attributes):
+        return partial(self.changed, x, **attributes)
 
 
 # Rules about attributes of the module.
@@ -146,30 +149,27 @@ class ModuleCase(Case):
 
 def eps(c):
     for name in ("eps", "epsilon", "variance_epsilon"):
-        if not isinstance(own := getattr(c.module, name, None), float):
-            continue
-        errors = {value: c.error(partial(c.changed, **{name: value})) for value in EPS if value != own}
-        least = min(errors.values())
-        near = [value for value, error in errors.items() if error <= 2 * least and error < math.inf]
-        if near:
-            text = show(near[0]) if len(near) == 1 else f"{show(near[-1])} to {show(near[0])}"
-            best = min(errors, key=errors.get)
-            yield f"{name} is {text} in {c.b}, {show(own)} in {c.a}", partial(c.changed, **{name: best})
+        if isinstance(own := getattr(c.module, name, None), float):
+            errors = {value: c.error(c.change(**{name: value})) for value in EPS if value != own}
+            near = [v for v, error in errors.items() if error < math.inf and error <= 2 * min(errors.values())]
+            if near:
+                text = show(near[0]) if len(near) == 1 else f"{show(near[-1])} to {show(near[0])}"
+                yield c.says(name, text, own), c.change(**{name: min(errors, key=errors.get)})
 
 
 def attributes(c):
     for name, own in list(vars(c.module).items()):
-        flag = isinstance(own, bool) or (own is None and name in ("align_corners", "antialias"))
-        values = [not own] if flag else CHOICES.get(name, [])
+        values = list(CHOICES.get(name, []))
+        if isinstance(own, bool) or (own is None and name in ("align_corners", "antialias")):
+            values.append(not own)
         if isinstance(own, tuple) and len(set(own)) > 1:
-            values = [*values, own[::-1]]
+            values.append(own[::-1])
         for value in values if name not in ("training", "inplace", "transposed") and name[0] != "_" else ():
+            extra = {}
+            if name == "padding" and hasattr(c.module, "_reversed_padding_repeated_twice"):
+                extra["_reversed_padding_repeated_twice"] = [p for p in own for _ in range(2)]
             if value != own:
-                extra = {}
-                if name == "padding" and hasattr(c.module, "_reversed_padding_repeated_twice"):
-                    extra["_reversed_padding_repeated_twice"] = [p for p in own for _ in range(2)]
-                change = partial(c.changed, **{name: value}, **extra)
-                yield f"{name} is {show(value)} in {c.b}, {show(own)} in {c.a}", change
+                yield c.says(name, value, own), c.change(**{name: value}, **extra)
 
 
 def training(c):
@@ -179,97 +179,80 @@ def training(c):
 
 
 def dropout(c):
-    """Zeros and one factor elsewhere: the share of zeros says which."""
-    if not isinstance(c.module, nn.modules.dropout._DropoutNd) or len(c.x) != 1 or c.x[0].shape != c.y.shape:
+    """Zeros, and elsewhere one factor; the share of zeros says which cause."""
+    if not isinstance(c.module, nn.modules.dropout._DropoutNd) or not c.alone or c.x[0].shape != c.y.shape:
         return
-    x, here, there = c.x[0], c.own_y != 0, c.y != 0
-    kept = x.masked_select(there & (x != 0))
-    if kept.numel() < 32 or there.all():
+    x, p, there = c.x[0], c.module.p, c.x[0] != 0
+    share, count = (c.y[there] == 0).double().mean().item(), int(there.sum())
+    if count < 32 or not 0 < share < 1:
         return
-    share = ((~there) & (x != 0)).sum().item() / (x != 0).sum().item()
-    p = c.module.p
-    if abs(share - p) > 4 * math.sqrt(p * (1 - p) / x.numel()) + 1e-9 and p > 0:
-        words = f"{c.b} drops {share:.2g} of all elements, p is {show(p)} in {c.a}"
-        yield words, lambda: torch.where(there, x / (1 - p), 0.0)
-    elif here.shape == there.shape and c.module.training:
-        yield (
-            f"{c.b} drops other elements than {c.a}: seed both, or use eval mode",
-            lambda: torch.where(there, x / (1 - p), 0.0),
-        )
-    else:
-        yield f"{c.b} is in train mode, {c.a} in eval mode", lambda: torch.where(there, x / (1 - p), 0.0)
+    said = f"{c.b} is in train mode, {c.a} in eval mode"
+    if abs(share - p) > 4 * math.sqrt(p * (1 - p) / count):
+        said = f"{c.b} drops {share:.2g} of all elements, p is {show(p)} in {c.a}"
+    elif c.module.training:
+        said = f"{c.b} drops other elements than {c.a}: seed both, or use eval mode"
+    yield said, lambda: torch.where(c.y != 0, x / (1 - p), 0.0)
 
 
 # Rules about weights that the code uses in another way; the weights themselves are compared elsewhere.
 
 
 def dropped(c):
-    for name, p in (
-        c.module.named_parameters() if isinstance(c.module, nn.MultiheadAttention) else c.parameters().items()
-    ):
-        if "bias" in name and "." not in name:
-            yield f"{c.b} leaves out {name}", partial(c.changed, **{name: torch.zeros_like(p)})
-        if name == "weight" and hasattr(c.module, "eps"):
-            yield f"{c.b} leaves out {name}", partial(c.changed, weight=torch.ones_like(p))
-            yield f"{c.b} multiplies by 1 + weight, {c.a} by weight", partial(c.changed, weight=1 + p)
-    if hasattr(c.module, "eps") and {"weight", "bias"} <= c.parameters().keys():
-        p = c.parameters()
-        both = {"weight": torch.ones_like(p["weight"]), "bias": torch.zeros_like(p["bias"])}
-        yield f"{c.b} leaves out weight and bias", partial(c.changed, **both)
+    norm = hasattr(c.module, "eps")
+    for name, p in c.weights.items():
+        if "bias" in name:
+            yield f"{c.b} leaves out {name}", c.change(**{name: torch.zeros_like(p)})
+        elif name == "weight" and norm:
+            yield f"{c.b} leaves out weight", c.change(weight=torch.ones_like(p))
+            yield f"{c.b} multiplies by 1 + weight, {c.a} by weight", c.change(weight=1 + p)
+    if norm and {"weight", "bias"} <= c.weights.keys():
+        plain = c.change(weight=torch.ones_like(c.weights["weight"]), bias=torch.zeros_like(c.weights["bias"]))
+        yield f"{c.b} leaves out weight and bias", plain
 
 
 def turned(c):
-    for name, p in c.parameters().items():
+    for name, p in c.weights.items():
         for i, j in itertools.combinations(range(p.dim()), 2):
             if p.shape[i] == p.shape[j] > 1:
-                yield f"{c.b} uses {name}.transpose({i}, {j})", partial(c.changed, **{name: p.transpose(i, j)})
+                yield f"{c.b} uses {name}.transpose({i}, {j})", c.change(**{name: p.transpose(i, j)})
         spatial = [d for d in range(2, p.dim()) if p.shape[d] > 1]
-        for count in range(len(spatial), 0, -1):
-            for dims in itertools.combinations(spatial, count):
-                said = " (convolution instead of correlation)" if count == len(spatial) else ""
-                yield (
-                    f"{c.b} uses {name}.flip{dims}{said}".replace(",)", ")"),
-                    partial(c.changed, **{name: p.flip(dims)}),
-                )
+        for dims in (d for n in range(len(spatial), 0, -1) for d in itertools.combinations(spatial, n)):
+            said = f"{c.b} uses {name}.flip({', '.join(map(str, dims))})"
+            said += " (convolution instead of correlation)" if len(dims) == len(spatial) else ""
+            yield said, c.change(**{name: p.flip(dims)})
 
 
 def parts(c):
     """Queries, keys and values, or the gates of recurrent layers, in another order or interleaved by heads."""
-    blocked = {name: p for name, p in c.parameters().items() if p.dim() <= 2}
-    for count, words in ((3, "thirds"), (4, "quarters"), (2, "halves")):
-        if all(p.dim() < 2 for p in blocked.values()) or any(p.shape[0] % count for p in blocked.values()):
-            continue
-        for order in itertools.permutations(range(count)):
-            change = {name: torch.cat([p.chunk(count)[k] for k in order]) for name, p in blocked.items()}
+    most = max((p.dim() for p in c.weights.values()), default=0)
+    for count, words in ((3, "thirds"), (4, "quarters"), (2, "halves")) if most == 2 else ():
+        rows = {p.shape[0] // count if p.shape[0] % count == 0 else 0 for p in c.weights.values()}
+        for order in itertools.permutations(range(count)) if all(rows) else ():
+            moved = {name: torch.cat([p.chunk(count)[k] for k in order]) for name, p in c.weights.items()}
             if list(order) != sorted(order):
-                yield f"{c.b} takes the {words} of its weights in the order {order}", partial(c.changed, **change)
-        for width in (16, 32, 64, 80, 96, 128) if count == 3 else ():
-            shapes = {n: (p.shape[0] // 3 // width, 3, width, *p.shape[1:]) for n, p in blocked.items()}
-            if all(p.shape[0] % (3 * width) == 0 and p.shape[0] > 3 * width for p in blocked.values()):
-                for there, back in ((True, False), (False, True)):
-                    change = {}
-                    for n, p in blocked.items():
-                        shape = shapes[n] if there else (3, shapes[n][0], *shapes[n][2:])
-                        change[n] = p.reshape(shape).transpose(0, 1).reshape(p.shape)
-                    said = "by heads" if back else "in thirds"
-                    yield (
-                        f"queries, keys and values lie {said} in {c.b}'s weights (heads of {width})",
-                        partial(c.changed, **change),
-                    )
+                yield f"{c.b} takes the {words} of its weights in the order {order}", c.change(**moved)
+        for width in (16, 32, 64, 80, 96, 128) if count == 3 and all(rows) else ():
+            if all(row % width == 0 and row > width for row in rows):
+                for said, at in (("by heads", 0), ("in thirds", 1)):
+                    moved = {}
+                    for name, p in c.weights.items():
+                        shape = [p.shape[0] // 3 // width, width, *p.shape[1:]]
+                        shape.insert(1 - at, 3)
+                        moved[name] = p.reshape(shape).transpose(0, 1).reshape(p.shape)
+                    said = f"queries, keys and values lie {said} in the weights of {c.b} (heads of {width})"
+                    yield said, c.change(**moved)
 
 
 def attention_scale(c):
-    if isinstance(c.module, nn.MultiheadAttention) and "in_proj_weight" in c.parameters():
+    if isinstance(c.module, nn.MultiheadAttention) and "in_proj_weight" in c.weights:
         size = c.module.embed_dim
         for factor, said in ((c.module.head_dim**0.5, "forgotten"), (c.module.head_dim**-0.5, "applied twice")):
-            change = {}
-            for name, p in c.parameters().items():
-                if name.startswith("in_proj"):
-                    change[name] = torch.cat([p[:size] * factor, p[size:]])
-            yield f"the scale of attention is {said} in {c.b}", partial(c.changed, **change)
+            names = [name for name in c.weights if name.startswith("in_proj")]
+            scaled = {n: torch.cat([c.weights[n][:size] * factor, c.weights[n][size:]]) for n in names}
+            yield f"the scale of attention is {said} in {c.b}", c.change(**scaled)
     if isinstance(scale := getattr(c.module, "scale", None), float) and scale > 0:
         for value in (1.0, scale**2, scale**0.5, 1 / scale):
-            yield f"scale is {show(value)} in {c.b}, {show(scale)} in {c.a}", partial(c.changed, scale=value)
+            yield c.says("scale", value, scale), c.change(scale=value)
 
 
 # Rules about borders and windows.
@@ -277,70 +260,48 @@ def attention_scale(c):
 
 def padding(c):
     """Unequal padding of the two ends, such as TensorFlow's."""
-    m = c.module
-    if (
-        not hasattr(m, "kernel_size")
-        or not hasattr(m, "padding")
-        or getattr(m, "transposed", False)
-        or isinstance(m, nn.Fold)
-    ):
+    m, count = c.module, c.base.dim() - 2
+    if not hasattr(m, "kernel_size") or not hasattr(m, "padding") or getattr(m, "transposed", False) or count < 1:
         return
-    count = c.x[0].dim() - 2
-
-    def each(value):
-        return list(value) if isinstance(value, tuple) else [value] * count
-
+    each = lambda value: list(value) if isinstance(value, tuple) else [value] * count  # noqa: E731
     k, s, d = each(m.kernel_size), each(m.stride or m.kernel_size), each(getattr(m, "dilation", 1))
-    wanted = [
-        (o - 1) * s[i] + d[i] * (k[i] - 1) + 1 - n for i, (n, o) in enumerate(zip(c.x[0].shape[2:], c.y.shape[2:]))
-    ]
-    totals = [[max(0, w) for w in wanted]] + (
-        [[2 * p for p in each(m.padding)]] if not isinstance(m.padding, str) else []
-    )
-    splits = {(tuple(f(t) for t in total), tuple(t - f(t) for t in total)) for total in totals for f in PARTS}
-    for before, after in sorted(splits):
-        for fill in (0.0, -math.inf) if "Max" in type(m).__name__ else (0.0,):
-            ends = [v for pair in list(zip(before, after))[::-1] for v in pair]
-            own = {"padding": (0,) * count if isinstance(m.padding, tuple) else 0}
-            if hasattr(m, "padding_mode"):
-                own["padding_mode"] = "zeros"
-            filled = F.pad(c.x[0], ends, value=fill)
-            said = f"padding is {before} before and {after} after in {c.b}, {m.padding} in {c.a}"
-            yield said, lambda filled=filled, own=own: c.changed([filled, *c.x[1:]], **own)
+    sizes = zip(c.x[0].shape[2:], c.y.shape[2:], k, s, d)
+    totals = [[max(0, (o - 1) * s + d * (k - 1) + 1 - n) for n, o, k, s, d in sizes]]
+    totals += [[2 * p for p in each(m.padding)]] if not isinstance(m.padding, str) else []
+    splits = dict.fromkeys((tuple(map(at, total)), tuple(total)) for total in totals for at in PARTS)
+    own = {"padding": tuple([0] * count) if isinstance(m.padding, tuple) else 0}
+    own.update({"padding_mode": "zeros"} if hasattr(m, "padding_mode") else {})
+    for (before, total), fill in itertools.product(splits, (0.0, -math.inf)):
+        after = tuple(t - b for t, b in zip(total, before))
+        ends = [v for pair in list(zip(before, after))[::-1] for v in pair]
+        said = c.says("padding", f"{before} before and {after} after", m.padding)
+        yield said, lambda ends=ends, fill=fill: c.changed([F.pad(c.x[0], ends, value=fill), *c.x[1:]], **own)
 
 
 PARTS = [lambda t: t // 2, lambda t: t - t // 2, lambda t: 0, lambda t: t]
 
 
 def pooling(c):
-    m = c.module
-    name = type(m).__name__
-    for kind, words in (("Max", "maximum"), ("Avg", "average")):
-        swapped = {"Max": name.replace("Avg", "Max"), "Avg": name.replace("Max", "Avg")}[kind]
-        if swapped == name or not hasattr(nn, swapped):
-            continue
-        if hasattr(m, "output_size"):
-            other = getattr(nn, swapped)(m.output_size)
-        else:
-            other = getattr(nn, swapped)(m.kernel_size, m.stride, m.padding, ceil_mode=m.ceil_mode)
-        yield f"{c.b} takes the {words}, {c.a} does not", partial(c.run, other)
+    m, name = c.module, type(c.module).__name__
+    for old, new, words in (("Max", "Avg", "average"), ("Avg", "Max", "maximum")):
+        if old in name and hasattr(nn, name.replace(old, new)):
+            size = (m.output_size,) if hasattr(m, "output_size") else (m.kernel_size, m.stride, m.padding)
+            yield f"{c.b} takes the {words}, {c.a} does not", partial(c.run, getattr(nn, name.replace(old, new))(*size))
 
 
 def resized(x, size):
     for mode in ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"):
-        smooth = mode in ("linear", "bilinear", "bicubic", "trilinear")
-        for corners in (False, True) if smooth else (None,):
-            for antialias in (False, True) if mode in ("bilinear", "bicubic") else (False,):
-                said = mode + (", align_corners" if corners else "") + (", antialias" if antialias else "")
-                how = {"mode": mode, "align_corners": corners, "antialias": antialias}
-                yield said, partial(F.interpolate, x, size, **how)
+        smooth, picture = mode.endswith(("linear", "bicubic")), mode in ("bilinear", "bicubic")
+        for corners, antialias in itertools.product((False, True) if smooth else (None,), (False, True)[: 1 + picture]):
+            said = mode + (", align_corners" if corners else "") + (", antialias" if antialias else "")
+            yield said, partial(F.interpolate, x, size, None, mode, corners, antialias=antialias)
 
 
 def interpolation(c):
-    if isinstance(c.module, nn.Upsample) and len(c.x) == 1:
+    if isinstance(c.module, nn.Upsample):
         for said, change in resized(c.x[0], tuple(c.y.shape[2:])):
             own = c.module.mode + (", align_corners" if c.module.align_corners else "")
-            yield f"interpolation is {said} in {c.b}, {own} in {c.a}", change
+            yield c.says("interpolation", said, own), change
 
 
 # Rules about what is computed.
@@ -348,14 +309,13 @@ def interpolation(c):
 
 def activation(c):
     """Another function of the input, if the module is a function of each element alone."""
-    if c.leaf and len(c.x) == 1 and not c.parameters() and c.x[0].shape == c.y.shape:
-        for name, function in {"the identity": lambda x: x, **ACTIVATIONS}.items():
-            yield f"the activation is {name} in {c.b}, {c.module} in {c.a}", partial(function, c.x[0])
-        x, less = c.x[0], c.x[0] < 0
-        if less.sum() >= 8:
-            slope = ((c.y * x)[less].sum() / (x * x)[less].sum()).item()
-            said = f"the activation is leaky_relu of slope {show(slope)} in {c.b}, {c.module} in {c.a}"
-            yield said, lambda: torch.where(less, slope * x, x)
+    if c.alone and c.x[0].shape == c.y.shape:
+        x, said = c.x[0], partial(c.says, "the activation", own=str(c.module))
+        for name, function in ALL_ACTIVATIONS.items():
+            yield said(name), partial(function, x)
+        if (x < 0).sum() >= 8:
+            slope = ((c.y * x)[x < 0].sum() / (x * x)[x < 0].sum()).item()
+            yield said(f"leaky_relu of slope {show(slope)}"), lambda: torch.where(x < 0, slope * x, x)
 
 
 def activation_after(c):
@@ -364,42 +324,40 @@ def activation_after(c):
 
 
 def normalisation(c):
-    """Variants of normalisation over the last dimensions."""
+    """Other statistics than those of LayerNorm."""
     if not isinstance(c.module, nn.LayerNorm):
         return
     m, x, dims = c.module, c.x[0], tuple(range(-len(c.module.normalized_shape), 0))
     w, b = (1 if m.weight is None else m.weight), (0 if m.bias is None else m.bias)
     free, square = x - x.mean(dims, keepdim=True), x.square().mean(dims, keepdim=True)
+    variance = partial(x.var, dims, keepdim=True)
     yield f"{c.b} does not subtract the mean (RMSNorm)", lambda: x / (square + m.eps).sqrt() * w + b
-    variance = free.var(dims, unbiased=True, keepdim=True)
-    yield f"{c.b} takes the unbiased variance", lambda: free / (variance + m.eps).sqrt() * w + b
-    plain = free.square().mean(dims, keepdim=True).sqrt()
-    yield f"{c.b} adds eps to the standard deviation, {c.a} to the variance", lambda: free / (plain + m.eps) * w + b
+    yield f"{c.b} takes the unbiased variance", lambda: free / (variance(unbiased=True) + m.eps).sqrt() * w + b
+    said = f"{c.b} adds eps to the standard deviation, {c.a} to the variance"
+    yield said, lambda: free / (variance(unbiased=False).sqrt() + m.eps) * w + b
 
 
 def shifted_index(c):
-    if len(c.x) == 1 and not c.x[0].is_floating_point() and c.x[0].dtype != torch.bool:
-        for by in (1, -1):
-            yield f"{c.b} looks up index {by:+d} (off by one)", lambda by=by: c.run(c.module, [c.x[0] + by])
+    for by in (1, -1) if len(c.x) == 1 and not c.x[0].is_floating_point() and c.x[0].dtype != torch.bool else ():
+        yield f"{c.b} looks up index {by:+d} (off by one)", partial(c.run, c.module, [c.x[0] + by])
 
 
 def input_order(c):
     """Modules that only read their input in another order, such as Flatten."""
-    if c.leaf and len(c.x) == 1 and not c.parameters() and c.x[0].dim() <= 5:
-        for dims in itertools.permutations(range(c.x[0].dim())):
-            if list(dims) != sorted(dims) and dims[0] == 0:
-                said = f"{c.b} reads its input in the order of permute{dims}"
-                yield said, lambda dims=dims: c.run(c.module, [c.x[0].permute(dims)]).reshape(c.y.shape)
+    for dims in itertools.permutations(range(c.x[0].dim())) if c.alone and c.x[0].dim() <= 5 else ():
+        if list(dims) != sorted(dims) and dims[0] == 0:
+            said = f"{c.b} reads its input in the order of permute{dims}"
+            yield said, lambda dims=dims: c.run(c.module, [c.x[0].permute(dims)]).reshape(c.y.shape)
 
 
 def residual(c):
-    if len(c.x) >= 1 and c.x[0].shape == c.base.shape and not c.leaf:
+    if not c.leaf and c.x and c.x[0].shape == c.base.shape:
         yield f"{c.b} adds its input once more (a residual)", lambda: c.base + c.x[0]
         yield f"{c.b} leaves out the residual: it is f(x) - x", lambda: c.base - c.x[0]
 
 
 class Replaced(TorchDispatchMode):
-    """Runs `replace(name, number of the operation, its arguments)` in place of operations, where it returns a tensor."""
+    """Runs `replace(name, number, arguments)` in place of an operation, unless it returns None."""
 
     def __init__(self, replace):
         super().__init__()
@@ -415,86 +373,67 @@ class Replaced(TorchDispatchMode):
 
 def replacements(name, args):
     """What other code could have done instead of an operation."""
-    name, tensors = name.rstrip("_"), [a for a in args[:2] if isinstance(a, torch.Tensor)]
-    if name in ("add", "sub") and len(tensors) == 2 and tensors[0].dim() == tensors[1].dim() > 0:
-        yield "an addition is left out (a residual)", lambda a: a[0] if a[0].shape == a[1].shape else None
-        yield "an addition is left out (the first operand)", lambda a: a[1] if a[0].shape == a[1].shape else None
-    elif name in ("mul", "div") and tensors and tensors[0].dim() > 0:
+    name, tensors = name.rstrip("_"), [a for a in args[:2] if isinstance(a, torch.Tensor) and a.dim() > 0]
+    if name in ("add", "sub") and len(tensors) == 2:
+        for at, words in enumerate(("a residual", "its first operand")):
+            same = lambda a, at=at: a[at] if a[0].shape == a[1].shape else None  # noqa: E731
+            yield f"an addition is left out ({words})", same
+    elif name in ("mul", "div") and tensors:
         yield f"a {'multiplication' if name == 'mul' else 'division'} (a scale) is left out", lambda a: a[0]
-    elif name in (
-        "relu",
-        "gelu",
-        "silu",
-        "hardswish",
-        "sigmoid",
-        "hardsigmoid",
-        "tanh",
-        "elu",
-        "leaky_relu",
-        "hardtanh",
-        "mish",
-    ):
-        for other, function in {"the identity": lambda x: x, **ACTIVATIONS}.items():
+    elif name in ACTIVATIONS or name in ("gelu", "leaky_relu"):
+        for other, function in ALL_ACTIVATIONS.items():
             yield f"{name} is {other}", lambda a, function=function: function(a[0])
 
 
 def operations(c):
     """One operation of the code of a module with others inside left out or exchanged."""
     seen = []
-    with Replaced(lambda name, number, args: seen.append((name, number, args))):
+    with Replaced(lambda name, number, args: seen.extend((number, *r) for r in replacements(name, args))):
         c.run(c.module)
-    several = (
-        [(n, number, text, new) for n, number, args in seen for text, new in replacements(n, args)]
-        if not c.leaf
-        else []
-    )
-    for _, number, text, new in several[:200]:
 
-        def change(number=number, new=new):
-            with Replaced(lambda name, k, args: new(args) if k == number else None):
-                return c.run(c.module)
+    def change(at, new):
+        with Replaced(lambda name, number, args: new(args) if number == at else None):
+            return c.run(c.module)
 
-        yield f"in {c.b}'s {type(c.module).__name__} {text}", change
+    for number, text, new in seen[:200] if not c.leaf else ():
+        yield f"in the {type(c.module).__name__} of {c.b} {text}", partial(change, number, new)
 
 
 # Rules about precision.
 
 
 def rounding(c):
-    """The other's values rounded to half precision: output, weights, inputs, or all, as by autocast."""
-    for dtype, name in HALVES.items():
-        if UNIT[dtype] <= c.unit:
+    for name, dtype in HALVES.items():
+        if UNIT[dtype] > c.unit:
+            yield f"{c.b} rounds output to {name}", partial(snapped, c, c.base, dtype)
+
+
+def precision(c):
+    """Weights, inputs, or all rounded, as by autocast or TF32."""
+    roundings = {"TF32": (2**-11, tf32), "TF32, truncated": (2**-11, partial(tf32, half=0))}
+    roundings.update((n, (UNIT[d], lambda t, d=d: t.to(d).double())) for n, d in HALVES.items())
+    for name, (unit, to) in roundings.items():
+        if unit <= c.unit or not unit / 100 < c.unchanged < 100 * unit:
             continue
-        weights = {n: p.to(dtype).double() for n, p in c.parameters().items()} if isinstance(c, ModuleCase) else {}
-        inputs = (
-            [t.to(dtype).double() if t.is_floating_point() else t for t in c.x] if isinstance(c, ModuleCase) else []
-        )
-        for what in itertools.product((False, True), repeat=3):  # output, weights, inputs
-            if not any(what) or (what[1] and not weights) or (what[2] and not inputs):
-                continue
-
-            def change(what=what, dtype=dtype, weights=weights, inputs=inputs):
-                moved = (
-                    c.changed(inputs if what[2] else None, **(weights if what[1] else {})) if any(what[1:]) else c.base
-                )
-                return snapped(c, moved, dtype) if what[0] else moved
-
-            words = [word for word, on in zip(("output", "weights", "inputs"), what) if on]
-            yield f"{c.b} rounds {' and '.join(words)} to {name}", change
-    if isinstance(c, ModuleCase) and c.parameters():
-        for half, how in ((0x1000, ""), (0, ", truncated")):
-            weights = {n: tf32(p, half) if p.dim() > 1 else p for n, p in c.parameters().items()}
-            inputs = [tf32(t, half) if t.is_floating_point() else t for t in c.x]
-            yield f"{c.b} multiplies in TF32{how}", lambda inputs=inputs, weights=weights: c.changed(inputs, **weights)
+        weights = {n: to(p) for n, p in c.weights.items()}
+        matrices = {n: p for n, p in weights.items() if p.dim() > 1}
+        inputs = [to(t) if t.is_floating_point() else t for t in c.x]
+        both = [("weights and inputs", inputs, matrices), ("weights and inputs", inputs, weights)]
+        alone = [("weights", None, matrices), ("weights", None, weights), ("inputs", inputs, {})]
+        for what, x, changed in both + alone if name in HALVES else both[:1]:
+            moved = c.change(x, **changed)
+            yield f"{c.b} rounds {what} to {name}", moved
+            if name in HALVES:
+                yield f"{c.b} rounds {what} and output to {name}", lambda m=moved, n=name: snapped(c, m(), HALVES[n])
 
 
-def tf32(tensor, half):
+def tf32(tensor, half=0x1000):
     bits = tensor.float().contiguous().view(torch.int32)
     return ((bits + half) & ~0x1FFF).view(torch.float32).double()
 
 
 def snapped(c, exact, dtype):
-    """`exact` rounded, where either neighbour is right if a rounding error of the other's precision decides between them."""
+    """`exact` rounded, where either neighbour is right if a rounding error of the other's precision decides."""
     slack = 16 * c.unit * exact.abs().clamp_min(exact.square().mean().sqrt())
     near = ((exact - slack).to(dtype).double() == c.y) | ((exact + slack).to(dtype).double() == c.y)
     return torch.where(near, c.y, exact.to(dtype).double())
@@ -508,24 +447,20 @@ def place(c, d):
 
 
 def order(c):
-    """Flips, rolls and shifts by one along a dimension, permutations of dimensions and of rows."""
+    """Flips, rolls and shifts by one along a dimension, permutations of dimensions."""
     base, y, a, b = c.base, c.y, c.a, c.b
     for d in range(base.dim()) if base.shape == y.shape else ():
         for by in (1, -1):
             yield f"{b} = {a}.roll({by}, {d}) (off by one)", partial(base.roll, by, d)
-            yield (
-                f"{b} is {a} shifted by {by:+d} along {place(c, d)}, filled with zeros (off by one)",
-                partial(shifted, base, by, d),
-            )
+            said = f"{b} is {a} shifted by {by:+d} along {place(c, d)}, filled with zeros (off by one)"
+            yield said, partial(shifted, base, by, d)
         said = " (RGB and BGR)" if d in (1, base.dim() - 1) and base.shape[d] == 3 and base.dim() > 2 else ""
         yield f"{b} = {a}.flip({d}){said}", partial(base.flip, d)
-    for dims in itertools.permutations(range(base.dim())) if base.dim() <= 5 else ():
-        if list(dims) != sorted(dims) and base.numel() == y.numel():
-            moved = base.permute(dims)
-            if moved.shape == y.shape:
-                yield f"{b} = {a}.permute{dims}", partial(torch.clone, moved)
-            elif base.shape == y.shape:
-                yield f"{b} = {a}.permute{dims}, read as if it were not", lambda moved=moved: moved.reshape(y.shape)
+    for dims in itertools.permutations(range(base.dim())) if base.dim() <= 5 and base.numel() == y.numel() else ():
+        moved = base.permute(dims)
+        if list(dims) != sorted(dims) and (moved.shape == y.shape or base.shape == y.shape):
+            said = "" if moved.shape == y.shape else ", read as if it were not"
+            yield f"{b} = {a}.permute{dims}{said}", partial(moved.reshape, y.shape)
 
 
 def shifted(tensor, by, d):
@@ -542,15 +477,17 @@ def rows(c):
         if not 2 <= count <= 4096 or base.numel() < 4 * count:
             continue
         index = matched(base.movedim(d, 0).reshape(count, -1), y.movedim(d, 0).reshape(count, -1))
-        moved, turn = (index != torch.arange(count)).nonzero().flatten().tolist(), (torch.arange(count) - index) % count
-        by = turn.mode().values.item()
+        moved = (index != torch.arange(count)).nonzero().flatten().tolist()
         if moved:
-            said = f"{c.b} is {c.a} with {place(c, d)}"
+            said, by = (
+                f"{c.b} is {c.a} with {place(c, d)}",
+                ((torch.arange(count) - index) % count).mode().values.item(),
+            )
             yield f"{said} rolled by {by if by <= count // 2 else by - count}", partial(base.roll, by, d)
-            order = f"in another order: {len(moved)} of {count} differ, {c.b}[{moved[0]}] = {c.a}[{index[moved[0]]}]"
-            if len(moved) == 2:
-                order = f"{moved[0]} and {moved[1]} exchanged"
-            yield f"{said} {order}", partial(base.index_select, d, index)
+            words = f"{moved[0]} and {moved[1]} exchanged" if len(moved) == 2 else "in another order: "
+            if len(moved) > 2:
+                words += f"{len(moved)} of {count} differ, {c.b}[{moved[0]}] = {c.a}[{index[moved[0]]}]"
+            yield f"{said} {words}", partial(base.index_select, d, index)
 
 
 def matched(a, b):
@@ -572,16 +509,16 @@ def affine(c):
     if not y.any():
         yield f"{b} is all zeros", lambda: y
         return
-    flat, slack = base.flatten(), c.allowed / 8 * y.square().mean().sqrt().item()
-    shift = tidy((y - base).mean().item(), slack)
+    near, size = c.allowed / 8, y.square().mean().sqrt().item()
+    shift = tidy((y - base).mean().item(), near * size)
     yield f"{b} = {a} {sign(shift)}", lambda: base + shift
-    factor = (flat @ y.flatten() / flat.square().sum()).item()
-    factor = tidy(factor, c.allowed / 8 * abs(factor))
+    factor = ((base * y).sum() / base.square().sum()).item()
+    factor = tidy(factor, near * abs(factor))
     yield f"{b} = {show(factor)} {a}{named(factor)}", lambda: base * factor
-    free = flat - flat.mean()
-    slope = (free @ y.flatten() / free.square().sum()).item()
-    slope = tidy(slope, c.allowed / 8 * abs(slope))
-    offset = tidy((y.mean() - slope * base.mean()).item(), slack)
+    free = base - base.mean()
+    slope = ((free * y).sum() / free.square().sum()).item()
+    slope = tidy(slope, near * abs(slope))
+    offset = tidy((y.mean() - slope * base.mean()).item(), near * size)
     if abs(slope) > 1e-12:
         yield f"{b} = {show(slope)} {a} {sign(offset)}{named(slope)}", lambda: slope * base + offset
 
@@ -597,58 +534,38 @@ def sign(value):
 
 
 def named(factor):
-    for known, words in ((1 / 255, " (÷ 255)"), (255, " (× 255)")):
-        if abs(factor / known - 1) < 1e-5:
-            return words
-    return ""
-
-
-def lines(a, b, d):
-    """Slope and offset of b against a for each place along dimension d, by least squares."""
-    a, b = (t.movedim(d, 0).reshape(t.shape[d], -1) for t in (a, b))
-    free = a - a.mean(1, keepdim=True)
-    spread = free.square().sum(1)
-    slope = torch.where(spread > 0, (free * b).sum(1) / spread.clamp_min(1e-300), torch.ones_like(spread))
-    return slope, b.mean(1) - slope * a.mean(1)
+    return next((f" ({s} 255)" for v, s in ((1 / 255, "÷"), (255, "×")) if abs(factor / v - 1) < 1e-5), "")
 
 
 def by_channel(c):
-    base, y = c.base, c.y
-    for d in (1, base.dim() - 1) if base.shape == y.shape and base.dim() > 1 else ():
-        if base.numel() >= 16 * base.shape[d]:
-            slope, offset = lines(base, y, d)
-            shape = [-1 if k == d else 1 for k in range(base.dim())]
-            change = partial(lambda s, o: base * s + o, slope.reshape(shape), offset.reshape(shape))
-            said = (
-                statistics(slope, offset, c)
-                or f"{c.b} = {c.a} scaled and shifted along {place(c, d)}{listed(slope, offset)}"
-            )
-            yield said, change
-
-
-def listed(slope, offset):
-    if len(slope) > 4:
-        return ""
-    return ": factors " + ", ".join(f"{v:.6g}" for v in slope) + ", offsets " + ", ".join(f"{v:.6g}" for v in offset)
+    """Another factor and offset for each channel, by least squares."""
+    for d in sorted({1, c.base.dim() - 1}) if c.base.shape == c.y.shape and c.base.dim() > 1 else ():
+        if c.base.numel() >= 16 * c.base.shape[d]:
+            a, b = (t.movedim(d, 0).reshape(t.shape[d], -1) for t in (c.base, c.y))
+            free = a - a.mean(1, keepdim=True)
+            spread = free.square().sum(1)
+            slope = torch.where(spread > 0, (free * b).sum(1) / spread.clamp_min(1e-300), 1.0)
+            offset = b.mean(1) - slope * a.mean(1)
+            said = f"{c.b} = {c.a} scaled and shifted along {place(c, d)}"
+            if len(slope) <= 4:
+                numbers = [", ".join(f"{v:.6g}" for v in values.tolist()) for values in (slope, offset)]
+                said += f": factors {numbers[0]}, offsets {numbers[1]}"
+            shape = [-1 if k == d else 1 for k in range(c.base.dim())]
+            change = partial(lambda s, o: c.base * s + o, slope.reshape(shape), offset.reshape(shape))
+            yield statistics(slope, offset, c) or said, change
 
 
 def statistics(slope, offset, c):
     """Names ImageNet's mean and standard deviation, in images of 0 … 1 or of 0 … 255."""
-    if len(slope) != 3:
-        return None
-    for top, turn in itertools.product((1, 255), (1, -1)):
+    for top, turn, scaled, forward in itertools.product((1, 255), (1, -1), (True, False), (True, False)):
         mean, deviation = (torch.tensor(v[::turn], dtype=torch.float64) * top for v in (MEAN, DEVIATION))
-        said = f"ImageNet's{' of 0 … 255' if top > 1 else ''}{', in the order BGR' if turn < 0 else ''}"
-        for forward in (True, False):
-            for scaled in (True, False):
-                s = deviation if scaled else torch.ones(3, dtype=torch.float64)
-                want = (1 / s, -mean / s) if forward else (s, mean)
-                if torch.allclose(slope, want[0], rtol=1e-3) and torch.allclose(
-                    offset, want[1], rtol=1e-2, atol=1e-3 * top
-                ):
-                    near, far = (c.a, c.b) if forward else (c.b, c.a)
-                    whole = f"({near} - mean) / std" if scaled else f"{near} - mean"
-                    return f"{far} = {whole} with {'mean and standard deviation' if scaled else 'mean'} of {said}"
+        s = deviation if scaled else torch.ones_like(mean)
+        wanted = (1 / s, -mean / s) if forward else (s, mean)
+        near = len(slope) == 3 and all(torch.allclose(*p, 1e-3, 1e-3) for p in zip((slope, offset), wanted))
+        if near:
+            near, far = (c.a, c.b) if forward else (c.b, c.a)
+            whole = f"({near} - mean) / std with ImageNet's mean and std" if scaled else f"{near} - ImageNet's mean"
+            return f"{far} = {whole}{' times 255' if top > 1 else ''}{', in the order BGR' if turn < 0 else ''}"
     return None
 
 
@@ -659,16 +576,15 @@ OUTPUT_RULES = [
     dropout,
     activation,
     rounding,
+    precision,
     parts,
     order,
     rows,
     dropped,
     turned,
-    padding,
-    pooling,
 ]
-OUTPUT_RULES += [interpolation, attention_scale, normalisation, shifted_index, input_order, residual, operations]
-OUTPUT_RULES += [activation_after, affine, by_channel]
+OUTPUT_RULES += [padding, pooling, interpolation, attention_scale, normalisation, shifted_index, input_order, residual]
+OUTPUT_RULES += [operations, activation_after, affine, by_channel]
 
 
 def find(module, own_inputs, own_output, other_inputs, other_output, f, own="A", other="B", call=None):
@@ -685,11 +601,13 @@ def find(module, own_inputs, own_output, other_inputs, other_output, f, own="A",
         return case.cause(OUTPUT_RULES)
 
 
+# Rules about inputs alone.
+
+
 def quantized(c):
-    for top in (255.0,):
-        for function, words in ((torch.round, "round"), (torch.floor, "floor")):
-            yield f"{c.b} = {words}({top:.0f} {c.a}) / {top:.0f} (8 bits)", lambda f=function, t=top: f(c.base * t) / t
-            yield f"{c.b} = {words}({c.a}) (8 bits)", lambda f=function: f(c.base)
+    for function, words in ((torch.round, "round"), (torch.floor, "floor")):
+        yield f"{c.b} = {words}(255 {c.a}) / 255 (8 bits)", lambda f=function: f(c.base * 255) / 255
+        yield f"{c.b} = {words}({c.a}) (8 bits)", lambda f=function: f(c.base)
 
 
 def other_size(c):
@@ -698,18 +616,13 @@ def other_size(c):
             yield f"{c.b} is {c.a} resized: {said}", change
 
 
-INPUT_RULES = [order, rows, rounding, quantized, affine, by_channel, other_size]
-
-
 def find_input(own, other, own_name="A", other_name="B"):
-    """How the other's input is made of the own one: (text, error), or None. Orders of elements are tried with scales, too."""
-    with torch.no_grad():
-        a, b = wide(own), wide(other)
-        case = Case(a, b, [own.dtype, other.dtype], own_name, other_name)
-        if found := case.cause(INPUT_RULES):
-            return found
-        for text, change in order(case):
-            moved = Case(change(), b, [own.dtype, other.dtype], text.partition(" = ")[2] or text, other_name)
-            if (" = " in text) and (found := moved.cause([affine, by_channel])):
-                return found
-    return None
+    """How the other's input is made of the own one: (text, error), or None. Other orders are tried with scales, too."""
+    a, b, dtypes = wide(own), wide(other), [own.dtype, other.dtype]
+    case = Case(a, b, dtypes, own_name, other_name)
+    found = case.cause([order, rows, rounding, quantized, affine, by_channel, other_size])
+    for text, change in order(case) if found is None else ():
+        moved, comma, note = text.partition(" = ")[2].partition(" (")
+        if moved and (found := Case(change(), b, dtypes, moved, other_name).cause([affine, by_channel])):
+            return found[0] + comma + note, found[1]
+    return found
