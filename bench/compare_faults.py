@@ -501,7 +501,9 @@ class Comparison:
             return "(input)", (answer["input"] or {}).get("cause") or first["cause"], 0
         for dismissed, (s, tried) in enumerate(zip(calls, answer["suspects"])):
             if tried["proved"] is not False:
-                return s["path"], tried["cause"] or s["cause"], dismissed
+                causes = tried["cause"], s["cause"]
+                causes = causes[::-1] if s["kind"] == "between" else causes  # its own cause is of what was handed on
+                return s["path"], causes[0] or causes[1], dismissed
         return None, None, len(calls)
 
 

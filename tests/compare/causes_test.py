@@ -219,6 +219,11 @@ CASES = [
     ("offset", conv, after(conv, lambda y: y + 0.001), IMAGES, r"^B = A \+ 1e-3$", after(conv, part(lambda y: y + 0.001, 15))),
     ("affine", conv, after(conv, lambda y: 2 * y - 1), IMAGES, r"^B = 2 A - 1$", after(conv, lambda y: 2 * y - 1 + 0.01 * y**2)),
     ("zeros", conv, after(conv, torch.zeros_like), IMAGES, "all zeros", after(conv, part(torch.zeros_like, 15))),
+    ("few", conv, after(conv, lambda y: y.flatten().index_fill(0, torch.tensor(777), 5.0).view(y.shape)), IMAGES,
+     r"one of 3168 values differs, at \[0, 7, 7, 7\]: it is 5 in B",
+     after(conv, lambda y: y.flatten().index_fill(0, torch.arange(9), 5.0).view(y.shape))),
+    ("order of 1 x 24", linear, after(linear, lambda y: y[..., SHUFFLED]), TOKENS[:1, :1], "dim 2 in another order",
+     after(linear, lambda y: y[..., SHUFFLED] * (1 + 0.01 * torch.rand(24)))),
     ("by channel", conv, after(conv, lambda y: y * GAINS + GAINS.flip(0)), IMAGES, "scaled and shifted along dim 1",
      after(conv, lambda y: y * GAINS + 0.001 * y**2)),
     ("RMSNorm", layer, rms, TOKENS + 1, "RMSNorm", lambda x: rms(x, 1.01)),
@@ -237,7 +242,7 @@ CASES = [
     ("activation in code", block, other(block, code="residual gelu"), IMAGES, r"relu is gelu \(erf\)",
      after(other(block, code="residual"), lambda y: F.softplus(2 * y) / 2)),
 ]  # fmt: skip
-PERMUTED, GAINS = torch.randperm(16), torch.rand(16, 1, 1) + 0.5
+SHUFFLED, PERMUTED, GAINS = torch.randperm(24), torch.randperm(16), torch.rand(16, 1, 1) + 0.5
 
 
 class Rules(unittest.TestCase):
