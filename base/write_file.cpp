@@ -1,17 +1,16 @@
 // A stream to a staged file, or to what is no file.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <ostream>
 #include <streambuf>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/no_pipe_signal.hpp>
 #include <torchtap/base/staging.hpp>
 #include <torchtap/base/write_file.hpp>
 
@@ -37,31 +36,6 @@ class Buffer : public std::streambuf {
 
  private:
   OutputFile& file_;
-};
-
-/// While it exists, writing to a pipe that nobody reads fails in this thread and does not end the process.
-class NoPipeSignal {
- public:
-  NoPipeSignal() {
-    sigset_t pending;
-    ::sigpending(&pending);
-    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGPIPE);
-    ::pthread_sigmask(SIG_BLOCK, &set_, &before_);
-  }
-  ~NoPipeSignal() {
-    const timespec now{};
-    while (!was_pending_ && ::sigtimedwait(&set_, nullptr, &now) < 0 && errno == EINTR) {
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
-
- private:
-  sigset_t set_{}, before_{};
-  bool was_pending_ = false;
 };
 
 /// Where `path` leads into /proc, as /dev/stdout does: to /proc/PROCESS/fd/NUMBER. Empty if it does not.

@@ -105,7 +105,7 @@ void modules(std::int64_t size) {
   run("torchtap convert --entry", size,
       "convert " + at("raw") + " --to safetensors --overwrite --entry m1 --save " + at("one"));
   run("torchtap convert", size, "convert " + at("raw") + " --to safetensors --overwrite --save " + at("all"));
-  run("torchtap diff", size, "diff " + at("raw") + " " + at("spool"));
+  run("torchtap compare", size, "compare " + at("raw") + " " + at("spool"));
 }
 
 void samples(std::int64_t size) {

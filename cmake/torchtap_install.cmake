@@ -25,8 +25,9 @@ foreach(component IN LISTS TORCHTAP_COMPONENTS)
           DESTINATION "${package_dir}" COMPONENT ${component}-dev)
 endforeach()
 set(TORCHTAP_PYTHON_DIR "${CMAKE_INSTALL_DATADIR}/torchtap" CACHE STRING
-    "Where Python's package torchtap is installed, below the prefix or absolute")
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/torchtap" DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
+    "Where Python's packages are installed, below the prefix or absolute")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/torchtap" "${PROJECT_SOURCE_DIR}/python/torchtap_compare"
+        DESTINATION "${TORCHTAP_PYTHON_DIR}" COMPONENT python
         FILES_MATCHING PATTERN "*.py")
 install(EXPORT torchtapTargets NAMESPACE torchtap:: DESTINATION "${package_dir}")
 list(JOIN TORCHTAP_COMPONENTS " " TORCHTAP_COMPONENTS_SPACED)

@@ -198,6 +198,7 @@ core::Value RecordedEntry::value() const {
     for (const auto& key : keys()) slots.emplace_back(key, list(std::stoll(key)));
     return slots;
   }
+  if (!folder_->values.empty()) return folder_->values[static_cast<std::size_t>(index())];
   if (description_->file.empty()) return {};
   const base::InputFile file = open("storage::RecordedEntry::value", description_->file);
   core::Value value = detail::read_value(file, folder_->options);
@@ -361,6 +362,20 @@ std::vector<std::string> Recording::paths() const {
   paths.reserve(entries_.size());
   for (const auto& entry : entries_) paths.push_back(entry.path());
   return paths;
+}
+
+Recording in_memory(const std::vector<Entry>& entries) {
+  auto folder = std::make_shared<detail::Folder>();
+  std::vector<RecordedEntry> recorded;
+  for (const Entry& entry : entries) {
+    detail::Description part = detail::describe(entry, recorded.size());
+    detail::each_tensor(entry.value, [&](const at::Tensor& tensor) {
+      part.bytes += static_cast<std::int64_t>(tensor.nbytes());
+    });
+    folder->values.push_back(entry.value);
+    recorded.emplace_back(folder, std::make_shared<const detail::Description>(std::move(part)));
+  }
+  return Recording(std::move(recorded), "", "");
 }
 
 Recording load(const std::string& path, const LoadOptions& options) {

@@ -264,4 +264,8 @@ class TORCHTAP_API Recording {
 /// wrong claims are found when the value is read.
 TORCHTAP_API Recording load(const std::string& path, const LoadOptions& options = {});
 
+/// A recording of values in memory, such as a program read from files of other formats. Its entries name no
+/// file, `bytes` is the size of their tensors, and `Entry::state` is not kept.
+TORCHTAP_API Recording in_memory(const std::vector<Entry>& entries);
+
 }  // namespace torchtap::storage

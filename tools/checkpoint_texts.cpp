@@ -30,9 +30,7 @@ bool is_number(const core::Value& value) {
 
 /// The value of a single file. Recordings are not searched: their manifest describes them.
 core::Value file_of(const Layers& layers) {
-  const bool single =
-      layers.all.size() == 1 && layers.library.empty() && layers.all.front().entry.kind().empty();
-  return single ? layers.all.front().entry.value() : core::Value();
+  return layers.is_file() ? layers.all.front().entry.value() : core::Value();
 }
 
 }  // namespace

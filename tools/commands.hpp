@@ -18,8 +18,8 @@ void add_report(CLI::App& app);
 void add_explore(CLI::App& app);
 /// `torchtap show`: shows a recording.
 void add_show(CLI::App& app);
-/// `torchtap diff`: compares two recordings, module by module, or two traces.
-void add_diff(CLI::App& app);
+/// `torchtap compare`: says what differs first between two runs, recordings or files.
+void add_compare(CLI::App& app);
 /// `torchtap merge`: merges several recordings into one.
 void add_merge(CLI::App& app);
 /// `torchtap convert`: writes a recording in other formats.

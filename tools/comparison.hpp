@@ -18,10 +18,12 @@ struct Tolerance {
 
 /// The status of a module that recorded nothing on either side, be it that a side lacks it.
 constexpr char kNotRun[] = "not run";
+/// The status of a tensor that a trace did not keep.
+constexpr char kNotKept[] = "not kept";
 
 /// The comparison of the values of one module, or of one pair of tensors.
 struct Comparison {
-  /// "close", "different", "not run" on both sides; or the reason why the two cannot be compared.
+  /// "close", "different", "not run" on both sides, "not kept"; or the reason why the two cannot be compared.
   std::string status = "equal";
   std::string detail;   ///< where, in words
   std::int64_t at = 0;  ///< the first sample that does not agree
@@ -31,7 +33,9 @@ struct Comparison {
   double dot = 0, norm_a = 0, norm_b = 0;
   bool compared = false;
 
-  bool agrees() const { return status == "equal" || status == "close" || status == kNotRun; }
+  bool agrees() const {
+    return status == "equal" || status == "close" || status == kNotRun || status == kNotKept;
+  }
   double cosine() const;
   /// Keeps only the first failure.
   void fail(const std::string& what, const std::string& where, std::int64_t sample = 0);

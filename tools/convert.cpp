@@ -34,7 +34,7 @@ using base::write_file;
 
 constexpr char kConvertExamples[] = R"(
 Writes the tensors of a recording for programs that do not read .pt files. A tensor is named by the path of its
-module, a result of a reduction "path/result"; the root module is "root". Kept samples are stacked into one tensor if
+module, a result of a reduction "path/result"; the root module is "root". A tensor of a state_dict keeps its name. Kept samples are stacked into one tensor if
 their shapes agree, otherwise numbered, "path/0", "path/1".
 
   npy           a folder with one file per tensor, "layer1.0.conv1/variance.npy". bfloat16, which NumPy lacks, is
@@ -110,7 +110,7 @@ void each_tensor(const Layers& layers, const ConvertOptions& options, const Visi
     const Layer& layer = *chosen;
     for (const auto& result : results_of(layer.entry.value())) {
       std::string name = layer.path.empty() ? "root" : safe(layer.path);
-      if (!result.name.empty()) name += "/" + safe(result.name);
+      if (!result.name.empty()) name = (layers.is_file() ? "" : name + "/") + safe(result.name);
       std::vector<at::Tensor> tensors;
       for (const auto& tensor : result.tensors) {
         if (tensor.defined()) tensors.push_back(tensor);

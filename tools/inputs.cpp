@@ -17,6 +17,7 @@
 #include "idx.hpp"
 #include "npy.hpp"
 #include "option_checks.hpp"
+#include "safetensors.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -82,7 +83,7 @@ class PtSource final : public Source {
 
  private:
   void open() {
-    core::Value value = storage::load_value(path_);
+    core::Value value = is_safetensors(path_) ? read_safetensors(path_) : storage::load_value(path_);
     if (!batches_) {
       items_ = {value};
       return;
@@ -214,8 +215,9 @@ std::unique_ptr<Source> open(const std::string& path, const InputOptions& option
   const bool gzipped = head[0] == '\x1f' && head[1] == '\x8b';
   const bool idx = head[0] == 0 && head[1] == 0 && head[2] >= 8 && head[3] >= 1 && stream.gcount() >= 4;
   if (gzipped || idx) return std::make_unique<IdxSource>(path, options);
-  TORCH_CHECK_VALUE(head.substr(0, 2) == "PK" || head[0] == '\x80', "cannot read \"", path,
-                    "\": it is not a .pt file of torch.save, a .npy file or an idx file (plain or gzipped).");
+  TORCH_CHECK_VALUE(
+      head.substr(0, 2) == "PK" || head[0] == '\x80' || is_safetensors(path), "cannot read \"", path,
+      "\": it is not a .pt file of torch.save, a .npy, .safetensors or idx file (plain or gzipped).");
   return std::make_unique<PtSource>(path, options);
 }
 
@@ -251,7 +253,7 @@ std::optional<Batch> Inputs::next() {
 
 void add_input_options(CLI::App& command, InputOptions& options, bool one_call) {
   auto* input = command.add_option("--input,--idx3", options.files,
-                                   "Input files: .pt, .npy, or MNIST's idx, plain or gzipped");
+                                   "Input files: .pt, .npy, .safetensors, or MNIST's idx, plain or gzipped");
   input->check(CLI::ExistingFile);
   auto* random =
       command.add_option("--random", options.random,
@@ -281,7 +283,7 @@ void add_input_options(CLI::App& command, InputOptions& options, bool one_call) 
 
 const char* describe_inputs() {
   return R"(Inputs: a .pt file holds a tensor, or a list whose entries (tensors, lists, dicts, None) are the positional inputs
-of one call; with --batches, a list of such lists. A .npy file holds one positional input. An idx file of bytes with
+of one call; with --batches, a list of such lists. A .npy file holds one positional input, a .safetensors file a dict. An idx file of bytes with
 three or more dimensions holds images: float32 in [0, 1], and [N, 1, H, W] for three dimensions; other idx files keep
 values and dtype. Random inputs are normal for floats and in [0, HIGH) for integers (HIGH is 2 by default); the same
 --seed gives the same inputs.)";

@@ -18,7 +18,7 @@ namespace torchtap::tools {
 using Batch = core::Value::List;
 
 struct InputOptions {
-  std::vector<std::string> files;   ///< .pt, .npy and idx files, distinguished by their contents
+  std::vector<std::string> files;  ///< .pt, .npy, .safetensors and idx files, distinguished by their contents
   std::vector<std::string> random;  ///< "8x3x224x224[:dtype[:high]]", one per positional input
   bool batches = false;             ///< the lists in .pt files are lists of batches
   std::int64_t batch = 0;           ///< rows per call; 0: one call per file, or 64 rows for idx files
@@ -35,7 +35,7 @@ const char* describe_inputs();
 ///
 /// - A `.pt` file holds a tensor, a dict, or a list (tuple) whose entries are the positional inputs of one
 ///   call. With `batches`, it holds a list of such batches.
-/// - A `.npy` file holds one positional input.
+/// - A `.npy` file holds one positional input, a `.safetensors` file a dict as one.
 /// - An idx file (MNIST's; plain or gzipped) of bytes with three or more dimensions holds images: float32 in
 ///   [0, 1], and [N, 1, H, W] for three dimensions. Other idx files keep values and dtype.
 /// - `batch` splits inputs along their first dimension; the last call gets the rest.

@@ -73,13 +73,17 @@ class Unmatched {
 
 }  // namespace
 
-std::vector<Pair> pair_up(const Layers& a, const Layers& b, bool files) {
-  if (files) return {{&a.all.front(), &b.all.front()}};
-  Unmatched others(b);
+std::vector<Pair> pair_up(const Layers& a, const Layers& b) {
+  if (a.is_file() && b.is_file()) return {{&a.all.front(), &b.all.front()}};
+  const bool by_b = b.recorded && !a.recorded;
+  Unmatched others(by_b ? a : b);
   std::vector<Pair> pairs;
-  for (const Layer* layer : in_order(a)) pairs.push_back({layer, others.take(*layer)});
-  for (const auto& layer : b.all) {
-    if (others.has(layer)) pairs.push_back({nullptr, &layer});
+  const auto add = [&](const Layer* one, const Layer* other) {
+    pairs.push_back(by_b ? Pair{other, one} : Pair{one, other});
+  };
+  for (const Layer* layer : in_order(by_b ? b : a)) add(layer, others.take(*layer));
+  for (const auto& layer : (by_b ? a : b).all) {
+    if (others.has(layer)) add(nullptr, &layer);
   }
   return pairs;
 }

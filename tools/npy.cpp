@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <filesystem>
 #include <regex>
 #include <sstream>
 
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/base/write_file.hpp>
 
+#include "dtypes.hpp"
 #include "files.hpp"
 #include "message.hpp"
 #include "message_text.hpp"
@@ -30,24 +31,15 @@ std::int64_t length(std::ifstream& stream) {
   return end;
 }
 
-/// Converts unsigned types that LibTorch lacks to the next wider one.
-template <class From, class To>
-at::Tensor widened(const at::Tensor& bytes, c10::ScalarType to) {
-  const std::int64_t count = bytes.numel() / static_cast<std::int64_t>(sizeof(From));
-  at::Tensor result = at::empty({count}, to);
-  const auto* source = static_cast<const char*>(bytes.data_ptr());
-  auto* target = result.data_ptr<To>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    From value;
-    std::memcpy(&value, source + i * static_cast<std::int64_t>(sizeof(From)), sizeof value);
-    TORCH_CHECK_VALUE(value <= static_cast<std::uint64_t>(std::numeric_limits<To>::max()), "the value ",
-                      value, " does not fit into int64, LibTorch's widest integer");
-    target[i] = static_cast<To>(value);
-  }
-  return result;
-}
-
 }  // namespace
+
+bool is_npy(const std::string& path) {
+  if (std::filesystem::path(path).extension() == ".npy") return true;
+  if (!std::filesystem::is_regular_file(path)) return false;
+  char head[kMagicSize] = {};
+  open_to_read(path).read(head, sizeof head);
+  return std::memcmp(head, kMagic, kMagicSize) == 0;
+}
 
 void NpyReader::bad(const std::string& why) const {
   TORCH_CHECK_VALUE(false, "cannot read \"", path_, "\": ", why, ".");
@@ -128,21 +120,23 @@ void NpyReader::parse(const std::string& header) {
   }
 }
 
-at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
+at::Tensor NpyReader::bytes(std::int64_t first, std::int64_t count) {
   at::Tensor bytes = at::empty({count * item_}, at::kByte);
   stream_.clear();
   stream_.seekg(data_ + first * item_);
   stream_.read(static_cast<char*>(bytes.data_ptr()), count * item_);
   if (!stream_) bad("it became shorter while being read");
+  return bytes;
+}
+
+at::Tensor NpyReader::elements(const at::Tensor& bytes) {
   if (swapped_) {
     const std::int64_t unit = descr_[0] == 'c' ? item_ / 2 : item_;
     auto* from = static_cast<char*>(bytes.data_ptr());
     for (auto* at = from; at < from + bytes.numel(); at += unit) std::reverse(at, at + unit);
   }
   try {
-    if (descr_ == "u2") return widened<std::uint16_t, std::int32_t>(bytes, at::kInt);
-    if (descr_ == "u4") return widened<std::uint32_t, std::int64_t>(bytes, at::kLong);
-    if (descr_ == "u8") return widened<std::uint64_t, std::int64_t>(bytes, at::kLong);
+    if (descr_[0] == 'u' && item_ > 1) return widened(bytes, item_);
   } catch (const std::exception& error) {
     bad(message_of(error));
   }
@@ -154,10 +148,12 @@ at::Tensor NpyReader::elements(std::int64_t first, std::int64_t count) {
   bad("its dtype is unknown");
 }
 
-at::Tensor NpyReader::read() {
+at::Tensor NpyReader::read(bool map) {
   std::int64_t count = 1;
   for (const auto size : shape_) count *= size;
-  const at::Tensor flat = elements(0, count);
+  const at::Tensor flat = elements(map ? mapped(base::InputFile::open("load", path_),
+                                                static_cast<std::uint64_t>(data_), count * item_, item_)
+                                       : bytes(0, count));
   if (!fortran_) return flat.view(shape_);
   const std::vector<std::int64_t> reversed(shape_.rbegin(), shape_.rend());
   std::vector<std::int64_t> order;
@@ -177,7 +173,7 @@ at::Tensor NpyReader::rows(std::int64_t first, std::int64_t count) {
   for (std::size_t i = 1; i < shape_.size(); ++i) row *= shape_[i];
   std::vector<std::int64_t> shape = shape_;
   shape[0] = count;
-  return elements(first * row, count * row).view(shape);
+  return elements(bytes(first * row, count * row)).view(shape);
 }
 
 void write_npy(const std::string& path, const at::Tensor& tensor) {

@@ -11,6 +11,9 @@
 /// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 namespace torchtap::tools {
 
+/// Whether a file is one, by its suffix or its first bytes.
+bool is_npy(const std::string& path);
+
 /// Reads a `.npy` file of format version 1 to 3, in C or Fortran order, of either byte order.
 ///
 /// uint16 is read as int32, uint32 and uint64 as int64. Checks every declared size against the file's length
@@ -22,8 +25,8 @@ class NpyReader {
   explicit NpyReader(const std::string& path);
 
   const std::vector<std::int64_t>& shape() const noexcept { return shape_; }
-  /// The whole array.
-  at::Tensor read();
+  /// The whole array; with `map`, only what is used of it takes memory.
+  at::Tensor read(bool map = false);
   /// `count` rows of the first dimension, starting at `first`. In C order only these are read. Throws
   /// `c10::ValueError` if there are too few.
   at::Tensor rows(std::int64_t first, std::int64_t count);
@@ -31,7 +34,8 @@ class NpyReader {
  private:
   [[noreturn]] void bad(const std::string& why) const;
   void parse(const std::string& header);
-  at::Tensor elements(std::int64_t first, std::int64_t count);
+  at::Tensor bytes(std::int64_t first, std::int64_t count);
+  at::Tensor elements(const at::Tensor& bytes);
 
   std::string path_;
   std::ifstream stream_;

@@ -1,42 +1,68 @@
 #include "recordings.hpp"
 
 #include <c10/util/Exception.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <regex>
 
 #include <torchtap/base/error.hpp>
 
-#include "files.hpp"
 #include "message_text.hpp"
+#include "npy.hpp"
+#include "safetensors.hpp"
 
 namespace torchtap::tools {
 namespace {
 
 namespace fs = std::filesystem;
 
-template <class T>
-std::vector<T> read_list(const fs::path& file, const char* what) {
-  try {
-    auto stream = open_to_read(file.string());
-    return nlohmann::json::parse(stream).get<std::vector<T>>();
-  } catch (const nlohmann::json::exception& error) {
-    TORCH_CHECK_VALUE(false, "cannot read \"", file.string(), "\": expected a JSON list of ", what, "; ",
-                      error.what());
-  }
+void add(Layers& layers, const std::string& path, const storage::RecordedEntry& entry) {
+  layers.all.push_back({static_cast<std::int64_t>(layers.all.size()), path, entry});
 }
 
-Layers open_python_folder(const fs::path& folder) {
-  Layers layers;
-  const auto how = storage::LoadOptions().foreign(true);
-  for (const auto& name : read_list<std::string>(folder / "names.json", "the paths of modules")) {
-    const auto i = static_cast<std::int64_t>(layers.all.size());
-    const auto recording = storage::load((folder / (std::to_string(i) + ".pt")).string(), how);
-    layers.all.push_back({i, name, recording.at(0)});
+storage::RecordedEntry entry_of(const std::string& path, core::Value value) {
+  storage::Entry entry;
+  entry.path = path;
+  entry.samples = value.is_list() ? static_cast<std::int64_t>(value.list().size()) : 1;
+  entry.value = std::move(value);
+  return storage::in_memory({entry}).at(0);
+}
+
+storage::RecordedEntry read_file(const fs::path& file) {
+  if (is_safetensors(file)) return entry_of(file.stem(), read_safetensors(file));
+  if (is_npy(file)) return entry_of(file.stem(), NpyReader(file).read(/*map=*/true));
+  return storage::load(file, storage::LoadOptions().foreign(true)).at(0);
+}
+
+/// The files of a folder by name; none if it has no file of tensors.
+Layers open_folder(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    const std::string suffix = file.path().extension();
+    if (suffix == ".pt" || suffix == ".npy" || suffix == ".safetensors") files.push_back(file.path());
   }
-  if (fs::exists(folder / "calls.json")) {
-    layers.calls = read_list<std::int64_t>(folder / "calls.json", "indices of modules");
+  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
+    return ::strverscmp(a.stem().c_str(), b.stem().c_str()) < 0;  // 9 before 10
+  });
+  static const std::regex part("(.*)-[0-9]+-of-[0-9]+");
+  Layers layers;
+  for (const fs::path& file : files) {
+    storage::RecordedEntry entry = read_file(file);
+    std::string name = file.stem();
+    std::smatch match;
+    if (is_safetensors(file) && std::regex_match(name, match, part)) {
+      name = std::string(match[1]);
+      core::Value::Dict tensors;
+      if (!layers.all.empty() && layers.all.back().path == name) {
+        tensors = layers.all.back().entry.value().dict();
+        layers.all.pop_back();
+      }
+      for (auto& item : entry.value().dict()) tensors.push_back(std::move(item));
+      entry = entry_of(name, std::move(tensors));
+    }
+    add(layers, name == "root" ? "" : name, entry);  // as `torchtap convert` calls the root's
   }
   return layers;
 }
@@ -67,14 +93,34 @@ void collect(const core::Value& value, const std::string& name, std::vector<Resu
 }  // namespace
 
 Layers open_layers(const std::string& path) {
-  const fs::path folder = path;
-  if (fs::exists(folder / "names.json") && !fs::exists(folder / "manifest.json")) {
-    return open_python_folder(folder);
+  const fs::path place = path;
+  Layers layers;
+  if (fs::is_regular_file(place)) {
+    const auto entry = read_file(place);
+    add(layers, entry.path(), entry);
+    return layers;
   }
+  if (fs::is_directory(place) && !fs::exists(place / "manifest.json") &&
+      !fs::exists(place / "journal.jsonl")) {
+    layers = open_folder(place);
+  }
+  if (!layers.all.empty()) return layers;
   const auto recording = storage::load(path, storage::LoadOptions().foreign(true));
-  Layers layers{{}, recording.library(), recording.created(), {}};
-  for (const auto& entry : recording) layers.all.push_back({entry.index(), entry.path(), entry});
+  layers = {{}, recording.library(), recording.created(), true};
+  for (const auto& entry : recording) add(layers, entry.path(), entry);
   return layers;
+}
+
+Layers by_name(Layers layers) {
+  const core::Value value = layers.is_file() ? layers.all.front().entry.value() : core::Value();
+  Layers named;
+  if (value.is_dict()) {
+    for (const Result& result : results_of(value)) {
+      core::Value tensors = result.list ? core::Value(result.tensors) : result.tensors.front();
+      add(named, result.name, entry_of(result.name, std::move(tensors)));
+    }
+  }
+  return named.all.empty() ? layers : named;
 }
 
 const Layer& Layers::at(const std::string& name) const {

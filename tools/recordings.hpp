@@ -9,7 +9,7 @@
 
 #include <torchtap/storage/recording.hpp>
 
-/// A common view of recordings for the subcommands, whether torchtap or Python wrote them.
+/// A common view of recordings and of files of tensors for the subcommands.
 namespace torchtap::tools {
 
 /// One module of a recording. Its values are read on demand.
@@ -24,20 +24,24 @@ struct Layers {
   std::vector<Layer> all;
   std::string library;
   std::string created;
-  /// The index of the called module for each call, in order of return; empty if unknown.
-  std::vector<std::int64_t> calls;
+  /// Whether a manifest names the entries, in the order of the model; otherwise the names of files do.
+  bool recorded = false;
 
   /// By path or alias; if none matches, by index ("3"; "#3" is always an index). Throws `c10::IndexError`
   /// that lists the nearest names.
   const Layer& at(const std::string& name) const;
   /// All modules for "", otherwise the one that `at` finds.
   std::vector<const Layer*> chosen(const std::string& name) const;
+  /// Whether it is one file, whose name says nothing of a module.
+  bool is_file() const { return !recorded && all.size() == 1; }
 };
 
-/// Opens a recording, a single `.pt` file, or a folder written by Python: `names.json`, a list of module
-/// paths; `i.pt` of `torch.save` for the i-th of them; and optionally `calls.json`, which fills
-/// `Layers::calls`. Throws as `storage::load`.
+/// Opens a recording; a `.pt`, `.npy` or `.safetensors` file; or a folder of such files, NAME.npy for the
+/// module or tensor called NAME, "root" for the root. Parts of one `.safetensors` file (NAME-00001-of-00002)
+/// become one entry. Throws as `storage::load`.
 Layers open_layers(const std::string& path);
+/// A file of named tensors, such as a state_dict, as a layer for each tensor; anything else as it is.
+Layers by_name(Layers layers);
 
 /// One result of an entry: a tensor, or the tensors of a list.
 struct Result {

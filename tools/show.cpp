@@ -35,7 +35,7 @@ namespace torchtap::tools {
 namespace {
 
 constexpr char kShowExamples[] = R"(
-Shows a recording, a single .pt file, or a folder that a Python program wrote (see torchtap diff --help).
+Shows a recording, a .pt, .npy or .safetensors file, or a folder of such files (see torchtap compare --help).
 
 A recording of statistics gets one row per module and one column per result. Variances are shown as standard
 deviations, results with several numbers as a range (min … max), and histograms as a line of blocks from the lowest

@@ -56,7 +56,7 @@ Examples:
   torchtap trace model.pt --input batch.pt --draw model.pdf --rolled --depth 2
   torchtap trace alexnet/ --entry conv2d_3_7
   torchtap trace alexnet/ --csv > operations.csv
-  torchtap diff before/ after/                              # operation by operation
+  torchtap compare before/ after/                           # operation by operation
 
 Exit status: 0; 1 if --validate finds something wrong; 2 on errors.)");
 }

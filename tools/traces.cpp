@@ -3,17 +3,14 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <iostream>
 #include <optional>
 #include <vector>
 
 #include <torchtap/storage/dtype.hpp>
 #include <torchtap/views/trace/history.hpp>
 
-#include "csv.hpp"
 #include "message_text.hpp"
 #include "progress.hpp"
-#include "table.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {
@@ -22,12 +19,9 @@ namespace {
 using views::trace::History;
 using views::trace::Node;
 
-/// A node of A, or of B if A lacks it, with the one that it is compared with.
-struct ComparedNode {
+/// A node of each trace, or of one alone.
+struct NodePair {
   std::optional<Node> a, b;
-  Comparison comparison;
-
-  const Node& either() const { return a ? *a : *b; }
 };
 
 /// The path of the innermost module that a node's operation ran in.
@@ -42,27 +36,21 @@ bool same_place(const Node& a, const Node& b) {
 }
 
 /// The nodes of both in order: those that both begin with, what is between, and those that both end with.
-std::vector<ComparedNode> pair_up(const History& a, const History& b) {
+std::vector<NodePair> pair_up(const History& a, const History& b) {
   const std::int64_t both = std::min(a.size(), b.size());
   std::int64_t front = 0;
   while (front < both && same_place(a[front], b[front])) ++front;
   std::int64_t back = 0;
   while (back < both - front && same_place(a[a.size() - 1 - back], b[b.size() - 1 - back])) ++back;
   const std::int64_t only_a = a.size() - front - back, only_b = b.size() - front - back;
-  std::vector<ComparedNode> rows;
-  const auto add = [&](std::int64_t in_a, std::int64_t in_b) {
-    ComparedNode row;
-    if (in_a >= 0) row.a = a[in_a];
-    if (in_b >= 0) row.b = b[in_b];
-    rows.push_back(std::move(row));
+  std::vector<NodePair> rows;
+  const auto node = [](const History& of, std::int64_t i) {
+    return i < 0 ? std::nullopt : std::optional(of[i]);
   };
+  const auto add = [&](std::int64_t i, std::int64_t j) { rows.push_back({node(a, i), node(b, j)}); };
   for (std::int64_t i = 0; i < front; ++i) add(i, i);
-  if (only_a == only_b) {
-    for (std::int64_t i = front; i < front + only_a; ++i) add(i, i);
-  } else {
-    for (std::int64_t i = front; i < front + only_a; ++i) add(i, -1);
-    for (std::int64_t i = front; i < front + only_b; ++i) add(-1, i);
-  }
+  for (std::int64_t i = front; i < front + only_a; ++i) add(i, only_a == only_b ? i : -1);
+  for (std::int64_t i = front; i < front + only_b && only_a != only_b; ++i) add(-1, i);
   for (std::int64_t i = back; i > 0; --i) add(a.size() - i, b.size() - i);
   return rows;
 }
@@ -72,73 +60,40 @@ std::string place_of(const Node& node) {
   return node.label() + (module_of(node).empty() ? "" : " in " + module_of(node));
 }
 
-void compare(ComparedNode& row, const Tolerance& tolerance) {
-  Comparison& comparison = row.comparison;
-  if (!row.a || !row.b) return comparison.fail(row.a ? "missing in B" : "missing in A", "");
-  if (!same_place(*row.a, *row.b)) {
-    return comparison.fail("another operation", place_of(*row.a) + " and " + place_of(*row.b));
-  }
-  if (row.a->shape() != row.b->shape()) {
-    return comparison.fail("shapes differ",
-                           shape_to_text(row.a->shape()) + " and " + shape_to_text(row.b->shape()));
-  }
-  if (row.a->saved() && row.b->saved()) {
+void compare(const Node& a, const Node& b, const Tolerance& tolerance, Comparison& comparison) {
+  if (!same_place(a, b)) {
+    comparison.fail("another operation", place_of(a) + " and " + place_of(b));
+  } else if (a.shape() != b.shape()) {
+    comparison.fail("shapes differ", shape_to_text(a.shape()) + " and " + shape_to_text(b.shape()));
+  } else if (a.saved() && b.saved()) {
     comparison.samples = 1;
-    compare(row.a->tensor(), row.b->tensor(), "", 0, tolerance, comparison);
-  } else if (row.a->dtype() != row.b->dtype()) {
+    compare(a.tensor(), b.tensor(), "", 0, tolerance, comparison);
+  } else if (a.dtype() != b.dtype()) {
     comparison.fail("dtypes differ",
-                    storage::dtype_name(row.a->dtype()) + " and " + storage::dtype_name(row.b->dtype()));
+                    storage::dtype_name(a.dtype()) + " and " + storage::dtype_name(b.dtype()));
+  } else {
+    comparison.status = kNotKept;
   }
 }
 
-Json rows_to_json(const std::vector<ComparedNode>& rows) {
-  Json list = Json::array();
-  for (const ComparedNode& row : rows) {
-    const Node& node = row.either();
-    Json entry{{"label", row.a ? Json(row.a->label()) : Json(nullptr)},
-               {"label_b", row.b ? Json(row.b->label()) : Json(nullptr)},
-               {"function", node.function()},
-               {"module", module_of(node)}};
-    row.comparison.describe(entry);
-    entry.erase("samples");
-    list.push_back(std::move(entry));
+Compared compare(const NodePair& pair, const Tolerance& tolerance) {
+  const auto& [a, b] = pair;
+  const Node& node = a ? *a : *b;
+  const auto label = [](const std::optional<Node>& of) { return of ? Json(of->label()) : Json(nullptr); };
+  Compared row{node.label(),
+               module_of(node),
+               place_of(node),
+               {{"label", label(a)},
+                {"label_b", label(b)},
+                {"function", node.function()},
+                {"module", module_of(node)}},
+               {}};
+  if (a && b) {
+    compare(*a, *b, tolerance, row.comparison);
+  } else {
+    row.comparison.fail(a ? "missing in B" : "missing in A", "");
   }
-  return list;
-}
-
-void print_table(const std::vector<ComparedNode>& rows, const ComparedNode* first, const TraceDiff& how) {
-  using Align = Table::Align;
-  Table table({{"operation", Align::left, Table::kAlways, 16},
-               {"module", Align::left, 60, 12, true},
-               {"max abs", Align::right, 90},
-               {"max rel", Align::right, 85},
-               {"cosine", Align::right, 80},
-               {"status"}});
-  table.folds_constant_columns();
-  std::int64_t different = 0, compared = 0;
-  for (const ComparedNode& row : rows) {
-    const Comparison& comparison = row.comparison;
-    const auto text = [&](double value) { return comparison.compared ? to_text(value) : std::string("-"); };
-    different += comparison.agrees() ? 0 : 1;
-    compared += comparison.compared ? 1 : 0;
-    const bool named = comparison.compared || !comparison.agrees();
-    table.add({row.either().label(), module_of(row.either()), text(comparison.max_abs),
-               text(comparison.max_rel), text(comparison.cosine()), named ? comparison.status : "not kept"});
-  }
-  table.print(std::cout);
-  std::cout << '\n';
-  const auto total = static_cast<std::int64_t>(rows.size());
-  if (first == nullptr) {
-    std::string text = compared == total ? "All " + counted(total, "tensor") + " agree"
-                                         : c10::str(counted(total, "tensor"), " have the same shapes; the ",
-                                                    compared, " that both traces kept agree");
-    return print_wrapped(std::cout, c10::str(text, " within rtol ", to_text(how.tolerance.rtol), " and atol ",
-                                             to_text(how.tolerance.atol), "."));
-  }
-  const std::string& detail = first->comparison.detail;
-  print_wrapped(std::cout, c10::str(different, " of ", total, " tensors do not agree; the first is ",
-                                    printable(place_of(first->either())), ": ", first->comparison.status,
-                                    detail.empty() ? "" : " (" + printable(detail) + ")", "."));
+  return row;
 }
 
 }  // namespace
@@ -147,34 +102,28 @@ bool is_trace(const Layers& layers) {
   return !layers.all.empty() && layers.all.back().entry.kind() == "TraceGraph";
 }
 
-bool diff_traces(const TraceDiff& how) {
-  const History a = History::load(how.a), b = History::load(how.b);
-  std::vector<ComparedNode> rows = pair_up(a, b);
-  const ComparedNode* first = nullptr;
-  Progress progress("comparing", static_cast<std::int64_t>(rows.size()));
-  for (ComparedNode& row : rows) {
-    compare(row, how.tolerance);
-    if (first == nullptr && !row.comparison.agrees()) first = &row;
+bool compare_traces(const CompareOptions& options) {
+  const History a = History::load(options.a), b = History::load(options.b);
+  std::vector<Compared> rows;
+  const auto pairs = pair_up(a, b);
+  Progress progress("comparing", static_cast<std::int64_t>(pairs.size()));
+  for (const NodePair& pair : pairs) {
+    rows.push_back(compare(pair, options.tolerance));
     progress.advance();
   }
-  switch (how.format) {
-    case Format::table:
-      print_table(rows, first, how);
-      break;
-    case Format::json:
-      print(Json{{"a", how.a},
-                 {"b", how.b},
-                 {"rtol", how.tolerance.rtol},
-                 {"atol", how.tolerance.atol},
-                 {"agree", first == nullptr},
-                 {"first", first == nullptr ? Json(nullptr) : Json(first->either().label())},
-                 {"entries", rows_to_json(rows)}});
-      break;
-    case Format::csv:
-      print_csv(rows_to_json(rows));
-      break;
-  }
-  return first == nullptr;
+  const auto first =
+      std::find_if(rows.begin(), rows.end(), [](const Compared& row) { return !row.comparison.agrees(); });
+  const auto kept =
+      std::count_if(rows.begin(), rows.end(), [](const Compared& row) { return row.comparison.compared; });
+  const auto total = static_cast<std::int64_t>(rows.size());
+  using Align = Table::Align;
+  print_compared(rows, first == rows.end() ? nullptr : &*first, options,
+                 {{"operation", Align::left, Table::kAlways, 16}, {"module", Align::left, 60, 12, true}},
+                 "tensor",
+                 kept == total ? ""
+                               : c10::str(counted(total, "tensor"), " have the same shapes; the ", kept,
+                                          " that both traces kept agree"));
+  return first == rows.end();
 }
 
 }  // namespace torchtap::tools

@@ -1,7 +1,6 @@
 """torchtap in Python: what is recorded in C++ is read with torch.load; these modules are for the rest.
 
 torchtap.stream   reads what a program publishes while it runs; needs numpy
-torchtap.record   records a model in PyTorch, to compare it with its port to C++; needs torch
 torchtap.export   taps models for AOTInductor packages; needs PyTorch 2.6 and libtorchtap_taps.so
 """
 

@@ -1,8 +1,9 @@
 #pragma once
 
-/// The open directory that the entries of a loaded recording are read from.
+/// What the entries of a loaded recording are read from: an open directory, one file, or memory.
 
 #include <string>
+#include <vector>
 
 #include <torchtap/base/disk.hpp>
 #include <torchtap/storage/file.hpp>
@@ -14,6 +15,7 @@ struct Folder {
   std::string path;
   base::Descriptor fd;  // none for a single file
   LoadOptions options;
+  std::vector<core::Value> values;  // by index, instead of files
 };
 
 }  // namespace torchtap::storage::detail

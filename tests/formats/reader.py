@@ -578,6 +578,44 @@ def read_frames(path):
     return frames
 
 
+def mix(number):
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        number = (number ^ number >> shift) * factor % 2**64
+    return number
+
+
+def draw(stream, number):
+    return mix((stream * 0x9E3779B97F4A7C15 + number + 1) % 2**64)
+
+
+KEYS = [draw(1, k) >> 32 for k in range(1024)]
+NANS = {5: ("H", 0x7C00, 0x7E00), 6: ("I", 0x7F800000, 0x7FC00000), 7: ("Q", 0x7FF << 52, 0x7FF8 << 48)}
+NANS.update({8: NANS[5], 9: NANS[6], 10: NANS[7], 15: ("H", 0x7F80, 0x7FC0)})
+
+
+def digest(dtype, shape, data):
+    """The digest in a fingerprint, of the number of a dtype and the bytes of elements."""
+    if dtype in NANS:
+        code, infinity, nan = NANS[dtype]
+        elements = struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data)
+        rest = (1 << 8 * struct.calcsize(code) - 1) - 1  # without the sign
+        data = struct.pack(f"<{len(elements)}{code}", *[nan if one & rest > infinity else one for one in elements])
+    data += bytes(-len(data) % 4)
+    words, halves = struct.unpack(f"<{len(data) // 4}I", data), [0, 0]
+    for c in range(-(-len(words) // 1024)):
+        block = words[1024 * c : 1024 * c + 1024]
+        block += (0,) * (-len(block) % 64)
+        a, b = 0, 0x9E3779B97F4A7C15 * (sum(block) % 2**32)
+        for j in range(0, len(block), 2):
+            product = (block[j] + KEYS[j]) % 2**32 * ((block[j + 1] + KEYS[j + 1]) % 2**32)
+            a, b = a + product, b + (len(block) // 16 - j // 16) * product
+        halves = [halves[0] + mix((a + draw(3, c)) % 2**64), halves[1] + mix((b + draw(4, c)) % 2**64)]
+    number = dtype + 1
+    for size in shape:
+        number = (number * 0x9E3779B97F4A7C15 + size + 1) % 2**64
+    return mix(halves[0] % 2**64 ^ number), mix((halves[1] + number) % 2**64)
+
+
 def log_slot(number, bits):
     """Where a LogHistogram counts a number that is not infinite."""
     if number == 0:
@@ -625,6 +663,12 @@ def views(folder):
     frames = read_frames(folder + "/frames.bin")
     assert [frame["sequence"] for frame in frames] == list(range(1000, 1000 + len(frames))) and len(frames) == 24
     assert frames[3]["texts"] == ["layer3.0.conv", "", "\u00e9poch\u00e8 3", ""] and frames[-1]["data"] is None
+    prints = read_frames(folder + "/fingerprints.prints")
+    for tensor, print_of in zip(prints[::2], prints[1::2]):
+        assert print_of["texts"][3] == "fingerprint" and len(print_of["data"]) == 800, print_of["texts"]
+        found = digest(tensor["dtype"], tensor["shape"], tensor["data"])
+        assert struct.unpack_from("<QQ", print_of["data"], 72) == found, tensor["texts"]
+    assert len(prints) == 20
     assert frames[6]["dtype"] == 6 and len(frames[6]["data"]) == 4 * 1 * 2 * 3 * 1 * 2 * 3, frames[6]["shape"]
 
 
@@ -702,4 +746,5 @@ def main(folder):
     print("all files are as docs/format.md says")
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

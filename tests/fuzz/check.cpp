@@ -24,6 +24,7 @@
 
 #include "commands.hpp"
 #include "corpus.hpp"
+#include "recordings.hpp"
 
 namespace fuzz {
 namespace {
@@ -58,6 +59,7 @@ class Checker {
     if (input_.kind == "report") return report();
     if (input_.kind == "frames") return frames();
     if (input_.kind == "run") return run_of_explorer();
+    if (input_.kind == "tensors") return tensors();
     switch (random_.below(6)) {
       case 0:
         return recording(false);
@@ -134,6 +136,11 @@ class Checker {
       for (std::uint64_t i = 0; i < frame.data_bytes; ++i) (void)data[i];
       at += torchtap::views::stream::frame_length(rest.data(), rest.size());
     }
+  }
+
+  void tensors() {
+    const auto layers = torchtap::tools::open_layers(random_.once_in(2) ? path() : folder_);
+    value(torchtap::tools::by_name(layers).all.at(0).entry.value(), /*mapped=*/true);
   }
 
   void run_of_explorer() {

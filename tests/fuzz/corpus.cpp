@@ -21,6 +21,7 @@
 #include <torchtap/storage/spool.hpp>
 
 #include "check.hpp"
+#include "npy.hpp"
 
 namespace fuzz {
 namespace {
@@ -106,6 +107,19 @@ Files cut_off(const std::string& folder) {
   return read_folder(folder);
 }
 
+/// A file of tensors of several dtypes, among them one that LibTorch lacks, one of bytes, one of no elements.
+std::string weights() {
+  const std::string header = R"({"__metadata__":{"format":"pt"},)"
+                             R"("w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+                             R"("none":{"dtype":"F64","shape":[0,4],"data_offsets":[24,24]},)"
+                             R"("count":{"dtype":"U16","shape":[2,1],"data_offsets":[24,28]},)"
+                             R"("half":{"dtype":"BF16","shape":[],"data_offsets":[28,30]},)"
+                             R"("flags":{"dtype":"BOOL","shape":[5],"data_offsets":[30,35]}}  )";
+  const std::uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
+         std::string(35, '\x3c');
+}
+
 }  // namespace
 
 Files read_folder(const std::string& path) {
@@ -144,6 +158,10 @@ Corpus make_corpus(const std::string& folder) {
   };
   const auto add = [&](const std::string& kind, const std::string& name) { add_from(folder, kind, name); };
   const auto options = storage::SaveOptions().mkdir(true).sync(false);
+
+  torchtap::tools::write_npy(folder + "/array.npy", at::arange(24, at::kInt).view({2, 3, 4}));
+  add("tensors", "array.npy");
+  corpus.inputs.push_back({"weights", "tensors", {{"weights.safetensors", weights()}}});
 
   const Value list(std::vector<at::Tensor>{sample(0), at::Tensor(), at::ones({2, 2}, at::kLong)});
   const Value dict(Value::Dict{{"mean", Value(sample(1))},

@@ -141,6 +141,19 @@ void mutate_journal(std::string& journal, Random& random, bool repair) {
   for (const auto& line : lines) journal += line + "\n";
 }
 
+/// Changes the header of a .safetensors file, with its valid length.
+void mutate_header(std::string& file, Random& random) {
+  std::uint64_t length = 0;
+  if (file.size() < sizeof length) return mutate_bytes(file, random);
+  std::memcpy(&length, file.data(), sizeof length);
+  if (length > file.size() - sizeof length) return mutate_bytes(file, random);
+  std::string header = file.substr(sizeof length, length);
+  mutate_json(header, random);
+  file.replace(sizeof length, length, header);
+  length = header.size();
+  std::memcpy(&file[0], &length, sizeof length);
+}
+
 /// Changes a block of a run of an explorer, with valid checksums.
 void mutate_blocks(std::string& run, Random& random) {
   constexpr std::size_t kBegin = 8, kHead = 12;
@@ -226,6 +239,8 @@ void mutate_file(Input& input, Random& random, bool honest, const std::string& f
     mutate_bytes(bytes, random);  // a single checksum covers the file
   } else if (name == "manifest.json" || input.kind == "report") {
     mutate_json(bytes, random);
+  } else if (ends_with(name, ".safetensors") && !honest) {
+    mutate_header(bytes, random);
   } else if (input.kind == "run" && !honest) {
     mutate_blocks(bytes, random);
   } else if (name == "journal.jsonl") {

@@ -138,9 +138,9 @@ def check_recordings(folder, net):
             same(entries(folder / out), want, out)
             samples = sum(map(len, want.values()))
             check(f"recorded {samples} samples of {len(want)} modules: {out}" in said, f"{out}: {said}")
-        run([torchtap, "diff", f"C++-{file}", f"Python-{file}", "--rtol", "0", "--atol", "0"], folder, 0)
+        run([torchtap, "compare", f"C++-{file}", f"Python-{file}", "--rtol", "0", "--atol", "0"], folder, 0)
     for name in ("C++", "Python"):
-        run([torchtap, "diff", f"{name}-script.pt", "file", "--rtol", "0", "--atol", "0"], folder, 0)
+        run([torchtap, "compare", f"{name}-script.pt", "file", "--rtol", "0", "--atol", "0"], folder, 0)
 
     # Models that are loaded one after the other share entries, and each call is counted once.
     for name, program in (("C++", [scripted, "script.pt", 4]), ("Python", [*python, "script.pt", "forward", 4])):
@@ -186,7 +186,7 @@ def check_views(folder):
     program = [sys.executable, "program.py", "script.pt", "forward", "1"]
     preload(folder, ["--trace", "python"], program, 4)
     preload(folder, ["--trace", "cpp"], [scripted, "script.pt"], 4)
-    run([torchtap, "diff", "python", "cpp", "--rtol", "0", "--atol", "0"], folder, 0)
+    run([torchtap, "compare", "python", "cpp", "--rtol", "0", "--atol", "0"], folder, 0)
     said = preload(folder, ["--report", "report.json"], program, 4)
     (whole,) = json.load(open(folder / "report.json")).values()
     check(

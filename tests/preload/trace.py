@@ -116,7 +116,7 @@ def check_script(folder):
     # The file itself, traced by the command, has the same operations.
     torch.save(x, folder / "x.pt")
     run([torchtap, "trace", "net.pt", "--input", "x.pt", "--save", folder / "file"], folder, 0)
-    run([torchtap, "diff", folder / "script", folder / "file", "--rtol", "0", "--atol", "0"], folder, 0)
+    run([torchtap, "compare", folder / "script", folder / "file", "--rtol", "0", "--atol", "0"], folder, 0)
 
 
 def check_errors(folder):

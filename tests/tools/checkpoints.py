@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests show, diff and convert on checkpoints of training scripts: texts and numbers beside tensors.
+"""Tests show, compare and convert on checkpoints of training scripts: texts and numbers beside tensors.
 
 usage: checkpoints.py TORCHTAP"""
 
@@ -86,14 +86,14 @@ def check_show(file, saved):
     for key, tensor in saved["state_dict"].items():
         check(abs(stats["state_dict." + key]["mean"] - tensor.double().mean().item()) < 1e-9, f"show --stats: {key}")
     check("optimizer.state.0.exp_avg" in stats and "arch" not in stats, f"show --stats: {sorted(stats)}")
-    check(run("diff", file, file)[0].endswith("atol 1e-08.\n"), "diff with itself")
+    check(run("compare", file, file)[0].endswith("atol 1e-08.\n"), "compare with itself")
 
 
 def check_convert(folder, file, saved):
     run("convert", file, "--to", "npy", "--save", folder / "npy")
     for key, tensor in saved["state_dict"].items():
         check(
-            numpy.array_equal(numpy.load(folder / "npy/checkpoint" / f"state_dict.{key}.npy"), tensor.numpy()),
+            numpy.array_equal(numpy.load(folder / "npy" / f"state_dict.{key}.npy"), tensor.numpy()),
             f"convert: {key}",
         )
     texts = {
@@ -155,12 +155,12 @@ def check_foreign(folder):
     ):
         check(line in table, f'show: "{line}" is not in\n{table}')
     check(
-        run("diff", folder / "foreign.pt", folder / "foreign.pt", "--rtol", "0", "--atol", "0")[0] != "",
-        "diff of foreign objects",
+        run("compare", folder / "foreign.pt", folder / "foreign.pt", "--rtol", "0", "--atol", "0")[0] != "",
+        "compare of foreign objects",
     )
     run("convert", folder / "foreign.pt", "--to", "npy", "--save", folder / "foreign-npy")
     check(
-        numpy.array_equal(numpy.load(folder / "foreign-npy/foreign/state_dict.fc.weight.npy"), weight.numpy()),
+        numpy.array_equal(numpy.load(folder / "foreign-npy/state_dict.fc.weight.npy"), weight.numpy()),
         "convert beside foreign objects",
     )
     torch.save(Settings(x=1), folder / "only.pt")

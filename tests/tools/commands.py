@@ -350,32 +350,30 @@ def check_convert(folder):
     # Stacked samples of one shape, all dtypes, names that would lead out of the folder, unsupported dtypes.
     odd = folder / "odd"
     odd.mkdir()
-    values = [
-        [torch.full((2, 3), float(i)) for i in range(4)],
-        torch.arange(4).to(torch.bfloat16) / 3,
-        torch.tensor([True, False]),
-        torch.arange(24, dtype=torch.float64).view(2, 3, 4),
-        torch.zeros(0, 3),
-        torch.tensor(2.5, dtype=torch.float16),
-        {"../../up": torch.ones(1)},
-    ]
-    names = ["stacked", "bf16", "flags", "cube", "empty", "../../up", "dict"]
-    for i, value in enumerate(values):
-        torch.save(value, odd / f"{i}.pt")
-    json.dump(names, open(odd / "names.json", "w"))
+    values = {
+        "stacked": [torch.full((2, 3), float(i)) for i in range(4)],
+        "bf16": torch.arange(4).to(torch.bfloat16) / 3,
+        "flags": torch.tensor([True, False]),
+        "cube": torch.arange(24, dtype=torch.float64).view(2, 3, 4),
+        "empty": torch.zeros(0, 3),
+        "..up": torch.tensor(2.5, dtype=torch.float16),
+        "dict": {"../../up": torch.ones(1)},
+    }
+    for name, value in values.items():
+        torch.save(value, odd / f"{name}.pt")
     _, notes = run("convert", odd, "--to", "npy", "--save", folder / "odd-npy")
     check("bfloat16" in notes and "bf16" in notes, f"npy: bfloat16 is said: {notes}")
     run("convert", odd, "--to", "csv", "--save", folder / "odd-csv")
     run("convert", odd, "--to", "safetensors", "--save", folder / "odd.safetensors")
     _, tensors = safetensors(folder / "odd.safetensors")
     check(
-        torch.equal(tensors["stacked"], torch.stack(values[0]))
-        and torch.equal(tensors["bf16"], values[1])
+        torch.equal(tensors["stacked"], torch.stack(values["stacked"]))
+        and torch.equal(tensors["bf16"], values["bf16"])
         and tensors["empty"].shape == (0, 3),
         "safetensors: odd ones",
     )
     check(
-        numpy.array_equal(numpy.load(folder / "odd-npy/bf16.npy"), values[1].float().numpy()),
+        numpy.array_equal(numpy.load(folder / "odd-npy/bf16.npy"), values["bf16"].float().numpy()),
         "npy: bfloat16 as float32",
     )
     check(numpy.load(folder / "odd-npy/empty.npy").shape == (0, 3), "npy: an empty tensor")
@@ -383,7 +381,7 @@ def check_convert(folder):
     check(len(files) == 7 and not list(folder.rglob("*up.npy"))[2:], f"npy: names stay inside: {files}")
     rows = numpy.loadtxt(folder / "odd-csv/cube.csv", delimiter=",", skiprows=1)
     check(
-        rows.shape == (24, 4) and all(values[3][int(a), int(b), int(c)] == value for a, b, c, value in rows),
+        rows.shape == (24, 4) and all(values["cube"][int(a), int(b), int(c)] == value for a, b, c, value in rows),
         "csv: three dimensions",
     )
     check(open(folder / "odd-csv/cube.csv").readline() == "dim0,dim1,dim2,value\n", "csv: headings")
@@ -399,23 +397,22 @@ def check_convert(folder):
     check(not [name for name in os.listdir(folder) if "torchtap-new" in name], "convert leaves nothing behind")
 
 
-def check_diff(folder):
+def check_compare(folder):
     """Compares recordings of C++ with recordings of Python."""
     python = folder / "python"
     python.mkdir()
-    entries = recording(folder / "kept/whole")
-    for i, (_, value) in enumerate(entries):
-        torch.save(value, python / f"{i}.pt")
-    json.dump([entry["path"] for entry, _ in entries], open(python / "names.json", "w"))
+    entries = {entry["path"] or "root": value for entry, value in recording(folder / "kept/whole")}
+    for path, value in entries.items():
+        torch.save(value, python / f"{path}.pt")
     for a, b in ((folder / "kept/whole", python), (python, folder / "kept/whole")):
-        run("diff", a, b, "--rtol", 0, "--atol", 0)
-    run("diff", folder / "kept/whole", folder / "mean/whole", status=1)
-    entries[1][1][2][0, 0] += 1
-    torch.save(entries[1][1], python / "1.pt")
-    document = json.loads(run("diff", folder / "kept/whole", python, "--json", status=1)[0])
+        run("compare", a, b, "--rtol", 0, "--atol", 0)
+    run("compare", folder / "kept/whole", folder / "mean/whole", status=1)
+    entries["0"][2][0, 0] += 1
+    torch.save(entries["0"], python / "0.pt")
+    document = json.loads(run("compare", folder / "kept/whole", python, "--json", status=1)[0])
     check(
         document["first"] == "0" and document["entries"][0]["detail"] == "sample 2",
-        f"diff of C++ and Python: {document}",
+        f"compare of C++ and Python: {document}",
     )
 
 
@@ -435,7 +432,7 @@ def check_completion(folder):
         return done.stdout.split()
 
     commands = completed("torchtap ")
-    check({"show", "diff", "merge", "convert", "preload", "completion"} <= set(commands), f"completion: {commands}")
+    check({"show", "compare", "merge", "convert", "preload", "completion"} <= set(commands), f"completion: {commands}")
     check(
         completed("torchtap sh") == ["show"] and completed("torchtap --ver") == ["--version"],
         "completion of a subcommand",
@@ -488,7 +485,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_progress(folder)
     check_show(folder)
     check_convert(folder)
-    check_diff(folder)
+    check_compare(folder)
     check_completion(folder)
 
 print("FAILED" if failures else "show, merge, convert and completion do what torch, NumPy and bash do")

@@ -75,6 +75,60 @@ def same(got, want, what):
                 )
 
 
+def check_safetensors(folder):
+    """A dict of tensors, and every way in which a header can be wrong."""
+    x, ids = torch.arange(6.0).view(2, 3), torch.arange(3)
+    data = x.numpy().tobytes() + ids.numpy().tobytes()
+
+    def file(header, data=data):
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + data
+
+    sound = {
+        "x": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+        "ids": {"dtype": "I64", "shape": [3], "data_offsets": [24, 48]},
+    }
+    write(folder / "a.safetensors", file(sound))
+    ((got,),) = batches(folder, "--input", folder / "a.safetensors")
+    check(list(got) == ["x", "ids"] and torch.equal(got["x"], x) and torch.equal(got["ids"], ids), f"a dict: {got}")
+
+    def changed(name, **fields):
+        return file({**sound, name: {**sound[name], **fields}})
+
+    bad = {f"{size} bytes": file(sound)[:size] for size in range(9, len(file(sound)))}
+    bad["more"] = file(sound) + b"x"
+    bad["a longer header than the file"] = struct.pack("<Q", 2**31) + file(sound)[8:]
+    bad["no JSON"], bad["no object"] = file(b"{" + b"[" * 100000), file(b'{"x": 1}')
+    bad["an overlap"] = changed("ids", data_offsets=[16, 40])
+    bad["a gap"] = file({**sound, "ids": {**sound["ids"], "data_offsets": [32, 56]}}, data + b"12345678")
+    bad["the same bytes twice"] = file({"x": sound["x"], "y": sound["x"]}, data[:24])
+    bad["the other way round"] = changed("ids", data_offsets=[48, 24])
+    bad["another size"] = changed("x", shape=[2, 4])
+    bad["a negative size"] = changed("x", shape=[-2, -3])
+    bad["a fraction"] = changed("x", shape=[2.0, 3])
+    bad["too large a size"] = changed("x", shape=[2**63, 2])
+    bad["a product that wraps"] = changed("x", shape=[2**62, 4, 0], data_offsets=[0, 0])
+    bad["no list"] = changed("x", shape=6)
+    bad["three offsets"] = changed("x", data_offsets=[0, 24, 24])
+    bad["an unknown dtype"] = changed("x", dtype="F31")
+    bad["no dtype"] = file({"x": {"shape": [2, 3], "data_offsets": [0, 24]}}, data[:24])
+    bad["65 dimensions"] = changed("x", shape=[1] * 63 + [2, 3])
+    why = each_refused(bad)
+    for what, says in (
+        ("no JSON", "JSON"),
+        ("an overlap", '"ids" begins at byte 16'),
+        ("a gap", "the one before ends at 24"),
+        ("another size", "takes 32 bytes"),
+        ("an unknown dtype", 'no dtype "F31"'),
+        ("no dtype", "dtype"),
+        ("a product that wraps", "shape"),
+        ("65 dimensions", "65 dimensions"),
+        ("more", "49 follow"),
+    ):
+        check(says in why[what], f"{what}: {why[what]}")
+
+
+
 def write(path, data):
     path.write_bytes(data)
     return path
@@ -143,6 +197,8 @@ with tempfile.TemporaryDirectory() as folder:
     bad["a text"], bad["an empty file"] = b"hello, world", b""
     why = each_refused(bad)
     check("data" in why["a longer .npy"] and "int64" in why["a uint64 that does not fit"], f"what is wrong: {why}")
+
+    check_safetensors(folder)
 
     # .pt: a tensor, positional inputs, batches, None.
     path = folder / "a.pt"

@@ -1,6 +1,6 @@
 """Records every TorchScript model of the tests from the command line and compares with Python's hooks.
 
-usage: record.py TORCHTAP MODELS SOURCE
+usage: record.py TORCHTAP MODELS
 """
 
 import json
@@ -16,8 +16,6 @@ import torch
 import torchvision
 
 COMMAND, MODELS = sys.argv[1], pathlib.Path(sys.argv[2])
-sys.path.insert(0, sys.argv[3] + "/python")
-from torchtap.record import record_folder  # noqa: E402
 
 FASHION = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
 
@@ -193,7 +191,7 @@ def check_groups(folder):
     # Keys of one side are listed; those of both are compared.
     run(*common, "--input", folder / "images.pt", "--with", f"labels={folder / 'labels.pt'}",
         "--reduce", "by(labels, moments, count)", "--save", folder / "nine")  # fmt: skip
-    compared = json.loads(run("diff", folder / "classes", folder / "nine", "--json", status=1).stdout)["entries"]
+    compared = json.loads(run("compare", folder / "classes", folder / "nine", "--json", status=1).stdout)["entries"]
     assert {entry["keys"]["labels"]: entry["status"] for entry in compared} == {
         label: "missing in B" if label == 3 else "same" for label in range(10)
     }
@@ -408,7 +406,7 @@ def check_spool(folder):
     arguments = ("record", f"{MODELS}/siamese.script.pt", "--random", "5x6", "--count", "30", "--names", "pair*")
     run(*arguments, "--save", folder / "kept_in_memory")
     run(*arguments, "--save", folder / "spooled", "--memory", "0")
-    run("diff", folder / "kept_in_memory", folder / "spooled", "--rtol", "0", "--atol", "0")
+    run("compare", folder / "kept_in_memory", folder / "spooled", "--rtol", "0", "--atol", "0")
     entry = json.loads((folder / "spooled" / "manifest.json").read_text())["entries"][0]
     shards = [torch.load(folder / "spooled" / shard["file"], weights_only=True) for shard in entry["shards"]]
     assert torch.equal(
@@ -519,17 +517,24 @@ def check_port(folder):
     model = torchvision.models.resnet18(weights=None).eval()
     images = torch.randn(2, 3, 64, 64)
     torch.save(images, folder / "images.pt")
-    with torch.no_grad(), record_folder(model, str(folder / "original")):
+    (folder / "original").mkdir()
+    for name, module in model.named_modules():
+        module.register_forward_hook(
+            lambda _, inputs, output, name=name: torch.save([output], folder / f"original/{name or 'root'}.pt")
+        )
+    with torch.no_grad():
         model(images)
+    for module in model.modules():
+        module._forward_hooks.clear()
     torch.jit.script(model).save(folder / "port.pt")
     with torch.no_grad():
         model.layer2[1].conv1.weight[0] *= 1.5
     torch.jit.script(model).save(folder / "broken.pt")
     for name in ("port", "broken"):
         run("record", folder / f"{name}.pt", "--input", folder / "images.pt", "--save", folder / name)
-    assert json.loads(run("diff", folder / "original", folder / "port", "--json").stdout)["agree"]
+    assert json.loads(run("compare", folder / "original", folder / "port", "--json").stdout)["agree"]
     for first in ("original", "port"):
-        found = json.loads(run("diff", folder / first, folder / "broken", "--json", status=1).stdout)
+        found = json.loads(run("compare", folder / first, folder / "broken", "--json", status=1).stdout)
         assert found["first"] == "layer2.1.conv1", found["first"]
     # Separately recorded parts of a data set merge into the whole.
     for name, rows in (("both", images), ("one", images[:1]), ("two", images[1:])):
@@ -550,7 +555,7 @@ def check_port(folder):
         )
     run("merge", folder / "one", folder / "two", "--save", folder / "merged")
     # Batches of one and of two rows may run different kernels.
-    run("diff", folder / "both", folder / "merged", "--rtol", "1e-3", "--atol", "1e-4")
+    run("compare", folder / "both", folder / "merged", "--rtol", "1e-3", "--atol", "1e-4")
 
 
 with tempfile.TemporaryDirectory() as temporary:

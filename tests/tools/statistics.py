@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests torchtap show and diff on recordings of statistics against torch and NumPy.
+"""Tests torchtap show and compare on recordings of statistics against torch and NumPy.
 
 usage: statistics.py TORCHTAP"""
 
@@ -422,11 +422,11 @@ def check_slots(folder, batches):
             "(root)[1]" in table and "non-finite" in next(line for line in table.splitlines() if "(root)[1]" in line),
             f"slots: {table}",
         )
-        got = {(entry["path"], entry["slot"]): entry for entry in document("diff", stats, other, status=1)["entries"]}
-        check(set(got) == set(entries), f"diff of slots: {set(got)}")
+        got = {(entry["path"], entry["slot"]): entry for entry in document("compare", stats, other, status=1)["entries"]}
+        check(set(got) == set(entries), f"compare of slots: {set(got)}")
         if reduce == "moments":
             x = torch.cat(batches).double()
-            check(close(got["first", 0]["mean_shift"], 1 / x.std(), 1e-5), f"diff of slots: {got['first', 0]}")
+            check(close(got["first", 0]["mean_shift"], 1 / x.std(), 1e-5), f"compare of slots: {got['first', 0]}")
 
 
 def check_single(folder, batches):
@@ -493,14 +493,14 @@ def binned(x, bins, low, high):
     return counts, edges, (x < low).sum(), (x > high).sum()
 
 
-def check_diff(folder, batches, raw):
+def check_compare(folder, batches, raw):
     names = ["--names", "first", "--names", "relu", "--names", "before"]
     a = record(folder, "A", batches, *names, reduce="moments,histogram:64:-4:4,count,max")
     other = [batch * 1.3 + 0.2 for batch in batches[:2]]
     b = record(folder, "B", other, *names, reduce="moments,histogram:48:-3:5,count,max")
-    got = document("diff", a, b, status=1)
+    got = document("compare", a, b, status=1)
     distances = [entry["distance"] for entry in got["entries"]]
-    check(distances == sorted(distances, reverse=True) and not got["agree"], f"diff: the largest first: {distances}")
+    check(distances == sorted(distances, reverse=True) and not got["agree"], f"compare: the largest first: {distances}")
     by_path = {entry["path"]: entry for entry in got["entries"]}
     for path in ("first", "relu", "before"):
         x, y = OF[path](torch.cat(batches)), OF[path](torch.cat(other))
@@ -515,96 +515,96 @@ def check_diff(folder, batches, raw):
         for name, value in want.items():
             check(
                 close(entry[name], value, 1e-4) or abs(entry[name] - value) < 1e-6,
-                f"diff: {path} {name} {entry[name]} instead of {value}",
+                f"compare: {path} {name} {entry[name]} instead of {value}",
             )
         largest = max(
             abs(want["mean_shift"]), abs(math.log(want["std_ratio"])), abs(want["zeros_share"]), want["wasserstein"]
         )
         check(
-            close(entry["distance"], largest, 1e-4), f"diff: {path} distance {entry['distance']} instead of {largest}"
+            close(entry["distance"], largest, 1e-4), f"compare: {path} distance {entry['distance']} instead of {largest}"
         )
-        check(entry["wasserstein_unit"] == "std of A" and entry["samples"] == {"a": 3, "b": 2}, f"diff: {entry}")
+        check(entry["wasserstein_unit"] == "std of A" and entry["samples"] == {"a": 3, "b": 2}, f"compare: {entry}")
         change = entry["changes"]["max.value" if "max.value" in entry["changes"] else "max"]
         check(
             close(change["a"], x.max(), 1e-6)
             and close(change["b"], y.max(), 1e-6)
             and close(change["absolute"], y.max() - x.max(), 1e-5)
             and close(change["relative"], abs(y.max() - x.max()) / max(abs(x.max()), abs(y.max())), 1e-5),
-            f"diff: {path} {change}",
+            f"compare: {path} {change}",
         )
-    rows = rows_of("diff", a, b, status=1)
+    rows = rows_of("compare", a, b, status=1)
     check(
         [row["path"] for row in rows] == [entry["path"] for entry in got["entries"]]
         and all(close(row["mean_shift"], by_path[row["path"]]["mean_shift"], 0) for row in rows),
-        "diff --csv",
+        "compare --csv",
     )
     for columns in (80, 120):
-        text = run("diff", a, b, status=1, COLUMNS=str(columns))[0]
-        check(max(map(len, text.splitlines())) <= columns, f"diff in {columns} columns:\n{text}")
+        text = run("compare", a, b, status=1, COLUMNS=str(columns))[0]
+        check(max(map(len, text.splitlines())) <= columns, f"compare in {columns} columns:\n{text}")
         check(
             {"path", "distance", "shift", "W1", "status"} <= set(text.splitlines()[0].split()),
-            f"diff in {columns} columns:\n{text}",
+            f"compare in {columns} columns:\n{text}",
         )
     check(
         "shift: of the mean" in text and "3 of 3 rows are not within 0.1" in text and "different" in text,
-        f"diff: {text}",
+        f"compare: {text}",
     )
-    check(text.splitlines()[1].split()[0] == got["entries"][0]["path"], "diff: the largest first in the table")
-    run("diff", a, b, "--tolerance", max(distances) * 1.001, status=0)
-    run("diff", a, b, "--tolerance", max(distances) * 0.999, status=1)
+    check(text.splitlines()[1].split()[0] == got["entries"][0]["path"], "compare: the largest first in the table")
+    run("compare", a, b, "--tolerance", max(distances) * 1.001, status=0)
+    run("compare", a, b, "--tolerance", max(distances) * 0.999, status=1)
 
     # The same data, other data of the same distribution, other numbers of samples.
-    got = document("diff", a, a, "--tolerance", "0", status=0)
+    got = document("compare", a, a, "--tolerance", "0", status=0)
     check(
         got["agree"]
         and got["first"] is None
         and all(entry["status"] == "same" and entry["distance"] == 0 for entry in got["entries"]),
-        f"diff with itself: {got}",
+        f"compare with itself: {got}",
     )
     generator = torch.Generator().manual_seed(7)
     sizes = (700, 900)
     big = [torch.randn(size, 8, generator=generator) for size in (*sizes, 800)]
     alike = [torch.randn(size, 8, generator=generator) for size in sizes]
-    more = document("diff", record(folder, "C", big, *names), record(folder, "D", alike, *names), status=0)
-    check({entry["status"] for entry in more["entries"]} == {"close"}, f"diff of other data: {more}")
-    run("diff", folder / "C", folder / "D", "--tolerance", "1e-6", status=1)
+    more = document("compare", record(folder, "C", big, *names), record(folder, "D", alike, *names), status=0)
+    check({entry["status"] for entry in more["entries"]} == {"close"}, f"compare of other data: {more}")
+    run("compare", folder / "C", folder / "D", "--tolerance", "1e-6", status=1)
 
     # Number by number if a tolerance for numbers is given, and for samples.
-    got = document("diff", a, b, "--rtol", "1e-4", status=1)
-    check("max_abs" in got["entries"][0], f"diff --rtol: {got}")
-    run("diff", a, a, "--rtol", "0", "--atol", "0", status=0)
-    got = document("diff", raw, raw, status=0)
-    check("cosine" in got["entries"][0], "diff of samples")
-    check([row["status"] for row in rows_of("diff", raw, raw)] == ["equal"] * 9, "diff of samples in CSV")
-    check("--rtol" in run("diff", raw, raw, "--tolerance", "1", status=2)[1], "--tolerance is for statistics")
-    run("diff", a, b, "--tolerance", "1", "--rtol", "1", status=2)
-    run("diff", a, folder / "nosuch", status=2)
+    got = document("compare", a, b, "--rtol", "1e-4", status=1)
+    check("max_abs" in got["entries"][0], f"compare --rtol: {got}")
+    run("compare", a, a, "--rtol", "0", "--atol", "0", status=0)
+    got = document("compare", raw, raw, status=0)
+    check("cosine" in got["entries"][0], "compare of samples")
+    check([row["status"] for row in rows_of("compare", raw, raw)] == ["equal"] * 9, "compare of samples in CSV")
+    check("--rtol" in run("compare", raw, raw, "--tolerance", "1", status=2)[1], "--tolerance is for statistics")
+    run("compare", a, b, "--tolerance", "1", "--rtol", "1", status=2)
+    run("compare", a, folder / "nosuch", status=2)
 
     # Modules that cannot be compared come first.
     missing = document(
-        "diff", a, record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"), status=1
+        "compare", a, record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"), status=1
     )
     check(
         missing["entries"][0]["path"] == "before"
         and missing["entries"][0]["status"] == "missing in B"
         and missing["entries"][0]["distance"] == "Infinity",
-        f"diff: missing: {missing}",
+        f"compare: missing: {missing}",
     )
     check(
         missing["entries"][1]["status"] == "same" and "only in A" in missing["entries"][1]["detail"],
-        f"diff: other results: {missing}",
+        f"compare: other results: {missing}",
     )
     spoiled = document(
-        "diff",
+        "compare",
         record(folder, "whole", [batch.clamp(-1, 1) for batch in batches], "--names", "spoil"),
         record(folder, "spoiled", batches, "--names", "spoil"),
         status=1,
     )
-    check(spoiled["entries"][0]["status"] == "non-finite in B", f"diff: NaN: {spoiled}")
-    nothing = document("diff", a, record(folder, "other", batches, *names, reduce="last"), status=1)
+    check(spoiled["entries"][0]["status"] == "non-finite in B", f"compare: NaN: {spoiled}")
+    nothing = document("compare", a, record(folder, "other", batches, *names, reduce="last"), status=1)
     check(
         {entry["status"] for entry in nothing["entries"]} == {"not the same results"},
-        f"diff: nothing in common: {nothing}",
+        f"compare: nothing in common: {nothing}",
     )
 
 
@@ -630,7 +630,7 @@ def check_wasserstein(folder):
             )
         entry = json.loads(
             subprocess.run(
-                [torchtap, "diff", folder / "wa.pt", folder / "wb.pt", "--json"], capture_output=True, text=True
+                [torchtap, "compare", folder / "wa.pt", folder / "wb.pt", "--json"], capture_output=True, text=True
             ).stdout
         )["entries"][0]
         check(
@@ -640,7 +640,7 @@ def check_wasserstein(folder):
     # A known distance: all values move by two bins of 0.5.
     for side, counts in (("a", [4, 6, 0, 0]), ("b", [0, 0, 4, 6])):
         torch.save({"counts": torch.tensor(counts), "edges": torch.tensor([0, 0.5, 1, 1.5, 2])}, folder / f"w{side}.pt")
-    entry = document("diff", folder / "wa.pt", folder / "wb.pt", status=1)["entries"][0]
+    entry = document("compare", folder / "wa.pt", folder / "wb.pt", status=1)["entries"][0]
     check(close(entry["wasserstein"], 1.0, 1e-12) and close(entry["distance"], 1.0, 1e-12), f"Wasserstein: {entry}")
 
 
@@ -652,7 +652,7 @@ def check_rows(folder, batches):
     names = ["--names", "first", "--over", "0"]
     a = record(folder, "rows-a", batches, *names, reduce="moments,histogram:32:-4:4")
     b = record(folder, "rows-b", moved, *names, reduce="moments,histogram:32:-4:4")
-    (entry,) = document("diff", a, b, status=1)["entries"]
+    (entry,) = document("compare", a, b, status=1)["entries"]
     x, y = torch.cat(batches)[:, 5], torch.cat(moved)[:, 5]
     std = float(x.double().std())
     check(
@@ -665,7 +665,7 @@ def check_rows(folder, batches):
         f"elementwise Wasserstein: {entry}",
     )
     c = record(folder, "rows-c", batches, "--names", "first", reduce="moments,histogram:32:-4:4")
-    check(document("diff", a, c, status=1)["entries"][0]["status"] == "shapes differ", "other shapes")
+    check(document("compare", a, c, status=1)["entries"][0]["status"] == "shapes differ", "other shapes")
 
 
 def check_log_histograms(folder, batches):
@@ -691,7 +691,7 @@ def check_log_histograms(folder, batches):
             all(row[0] <= 0 <= row[1] or row[1] * row[0] > 0 for row in rows),
             f"log_histogram of {path}: octaves of a sign:\n{text}",
         )
-    (entry,) = [entry for entry in document("diff", a, b, status=1)["entries"] if entry["path"] == "first"]
+    (entry,) = [entry for entry in document("compare", a, b, status=1)["entries"] if entry["path"] == "first"]
     x = torch.cat(batches).double()
     check(close(entry["wasserstein"], 0.5 / float(x.std()), 0.01), f"log_histogram: moved by a half {entry}")
 
@@ -756,36 +756,36 @@ def check_keys(folder):
     status = {
         k: "missing in B" if k < 5 else "missing in A" if k >= 20 else "same" for k in [*range(10), *range(20, 25)]
     }
-    entries = document("diff", left, right, status=1)["entries"]
+    entries = document("compare", left, right, status=1)["entries"]
     got = {entry["keys"]["key"]: entry for entry in entries}
-    check(len(entries) == 15 and set(got) == set(status), f"diff by key: {sorted(got)}")
+    check(len(entries) == 15 and set(got) == set(status), f"compare by key: {sorted(got)}")
     for k, entry in got.items():
         if k != 7:
-            check(entry["status"] == status[k], f"diff of key {k}: {entry}")
+            check(entry["status"] == status[k], f"compare of key {k}: {entry}")
     moved = got[7]
     check(
         moved["status"] not in ("same", "close") and moved["distance"] > 1,
-        f"diff: the key whose values moved: {moved}",
+        f"compare: the key whose values moved: {moved}",
     )
-    rows = rows_of("diff", left, right, status=1)
+    rows = rows_of("compare", left, right, status=1)
     check(
         {int(row["keys.key"]): row["status"] for row in rows} == {k: entry["status"] for k, entry in got.items()},
-        "diff --csv by key",
+        "compare --csv by key",
     )
     for columns in (80, 140):
-        text = run("diff", left, right, status=1, COLUMNS=str(columns))[0]
-        check(max(map(len, text.splitlines())) <= columns, f"diff by key in {columns} columns:\n{text}")
+        text = run("compare", left, right, status=1, COLUMNS=str(columns))[0]
+        check(max(map(len, text.splitlines())) <= columns, f"compare by key in {columns} columns:\n{text}")
         check(
             all(f"key={k} " in text or f"key={k}\n" in text for k in status if status[k] != "same" or k == 7),
-            f"diff by key in {columns} columns: each that differs is listed:\n{text}",
+            f"compare by key in {columns} columns: each that differs is listed:\n{text}",
         )
-    same_keys = document("diff", left, left, status=0)["entries"]
-    check({entry["status"] for entry in same_keys} == {"same"} and len(same_keys) == 10, "diff by key with itself")
+    same_keys = document("compare", left, left, status=0)["entries"]
+    check({entry["status"] for entry in same_keys} == {"same"} and len(same_keys) == 10, "compare by key with itself")
     whole = record(folder, "ungrouped", [x], *more, reduce="moments,count")
-    got = document("diff", left, whole, status=1)["entries"]
+    got = document("compare", left, whole, status=1)["entries"]
     check(
         sorted(entry["status"] for entry in got) == ["missing in A"] + ["missing in B"] * 10,
-        f"diff of one by key and one without: {got}",
+        f"compare of one by key and one without: {got}",
     )
     # Keys within keys.
     torch.save([key % 3], folder / "threes.pt")
@@ -813,11 +813,11 @@ with tempfile.TemporaryDirectory() as folder:
     check_vectors(folder, batches)
     check_slots(folder, batches)
     raw = check_single(folder, batches)
-    check_diff(folder, batches, raw)
+    check_compare(folder, batches, raw)
     check_wasserstein(folder)
     check_rows(folder, batches)
     check_log_histograms(folder, batches)
     check_keys(folder)
 
-print("FAILED" if failures else "show and diff of statistics say what torch and NumPy do")
+print("FAILED" if failures else "show and compare of statistics say what torch and NumPy do")
 sys.exit(1 if failures else 0)

@@ -295,7 +295,7 @@ def check_preload(folder):
     run("tail", "four", "--save", spooled)
     _, error = finish(begun, "preload --stream", PROGRAM_ENDS_WITH)
     check('published as "four"' in error, error)
-    run("diff", kept, spooled)
+    run("compare", kept, spooled)
 
 
 def check_relay(folder, file, data):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests torchtap trace, and torchtap diff of traces, on torchvision's AlexNet and small models: tensors and labels
+"""Tests torchtap trace, and torchtap compare of traces, on torchvision's AlexNet and small models: tensors and labels
 against what PyTorch computes.
 
 usage: trace.py TORCHTAP"""
@@ -141,63 +141,63 @@ def check_alexnet(folder):
     return model, file, saved
 
 
-def check_diff(folder, model, file, saved):
+def check_compare(folder, model, file, saved):
     def traced(name, changed, *arguments, shape="1x3x224x224"):
         torch.jit.script(changed).save(folder / f"{name}.pt")
         run("trace", folder / f"{name}.pt", "--random", shape, "--seed", "3", "--save", folder / name, *arguments)
         return folder / name
 
     same = traced("same", model)
-    diff = document("diff", saved, same, "--rtol", "0", "--atol", "0")
-    check(diff["agree"] and [entry["label"] for entry in diff["entries"]] == LABELS, f"the same model: {diff}")
-    check(all(entry["status"] == "equal" and entry["max_abs"] == 0 for entry in diff["entries"]), "the same tensors")
+    found = document("compare", saved, same, "--rtol", "0", "--atol", "0")
+    check(found["agree"] and [entry["label"] for entry in found["entries"]] == LABELS, f"the same model: {found}")
+    check(all(entry["status"] == "equal" and entry["max_abs"] == 0 for entry in found["entries"]), "the same tensors")
 
     original = model.features[6].weight.detach().clone()
     with torch.no_grad():
         model.features[6].weight[3, 2, 1, 1] += 0.5
     altered = traced("altered", model)
-    diff = document("diff", saved, altered, status=1)
-    check(diff["first"] == "conv2d_3_7", f"one weight: {diff['first']}")
-    check([entry["status"] for entry in diff["entries"][:8]] == ["equal"] * 7 + ["different"], "before and at it")
+    found = document("compare", saved, altered, status=1)
+    check(found["first"] == "conv2d_3_7", f"one weight: {found['first']}")
+    check([entry["status"] for entry in found["entries"][:8]] == ["equal"] * 7 + ["different"], "before and at it")
     a, b = (
         torch.load(where / json.load(open(where / "manifest.json"))["entries"][7]["file"]).double()
         for where in (saved, altered)
     )
-    check(abs(diff["entries"][7]["max_abs"] - (a - b).abs().max().item()) < 1e-12, "the largest difference")
-    out = run("diff", saved, altered, status=1)[0]
+    check(abs(found["entries"][7]["max_abs"] - (a - b).abs().max().item()) < 1e-12, "the largest difference")
+    out = run("compare", saved, altered, status=1)[0]
     check("the first is conv2d_3_7 in features.6: different" in " ".join(out.split()), f"in words: {out}")
-    rows = list(csv.DictReader(io.StringIO(run("diff", saved, altered, "--csv", status=1)[0])))
-    check([row["label"] for row in rows] == LABELS, "diff --csv")
+    rows = list(csv.DictReader(io.StringIO(run("compare", saved, altered, "--csv", status=1)[0])))
+    check([row["label"] for row in rows] == LABELS, "compare --csv")
 
     with torch.no_grad():
         model.features[6].weight.copy_(original)
     model.classifier[5] = nn.GELU()
-    diff = document("diff", saved, traced("gelu", model), status=1)
-    check(diff["first"] == "relu_7_21" and len(diff["entries"]) == 24, f"another function: {diff['first']}")
+    found = document("compare", saved, traced("gelu", model), status=1)
+    check(found["first"] == "relu_7_21" and len(found["entries"]) == 24, f"another function: {found['first']}")
     check(
-        diff["entries"][21]["status"] == "another operation" and "gelu" in diff["entries"][21]["detail"],
-        str(diff["entries"][21]),
+        found["entries"][21]["status"] == "another operation" and "gelu" in found["entries"][21]["detail"],
+        str(found["entries"][21]),
     )
 
     model.classifier[5] = nn.Sequential(nn.ReLU(), nn.Sigmoid())
-    diff = document("diff", saved, traced("more", model), status=1)
-    missing = [entry["label_b"] for entry in diff["entries"] if entry["status"] == "missing in A"]
+    found = document("compare", saved, traced("more", model), status=1)
+    missing = [entry["label_b"] for entry in found["entries"] if entry["status"] == "missing in A"]
     check(any("sigmoid" in label for label in missing), f"one operation more: {missing}")
     check(
-        diff["entries"][-1]["label"] == "output_1_23" and diff["entries"][-1]["status"] == "different",
+        found["entries"][-1]["label"] == "output_1_23" and found["entries"][-1]["status"] == "different",
         "what follows is compared",
     )
 
     unkept = traced("unkept", model, "--keep", "none")
-    out = run("diff", folder / "more", unkept)[0]
+    out = run("compare", folder / "more", unkept)[0]
     check("not kept" in out and "the same shapes" in " ".join(out.split()), f"what is not kept: {out}")
     recording = folder / "recording"
     run("record", file, "--random", "1x3x224x224", "--save", recording)
-    _, err = run("diff", saved, recording, status=2)
+    _, err = run("compare", saved, recording, status=2)
     check("only one of" in err, err)
     _, err = run("trace", recording, status=2)
     check("not written by" in err, err)
-    _, err = run("diff", saved, same, "--tolerance", "0.1", status=2)
+    _, err = run("compare", saved, same, "--tolerance", "0.1", status=2)
     check("--rtol" in err, err)
 
 
@@ -351,7 +351,7 @@ def check_others(folder):
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     model, file, saved = check_alexnet(folder)
-    check_diff(folder, model, file, saved)
+    check_compare(folder, model, file, saved)
     check_others(folder)
     check_programs(folder)
     check_interrupt(folder)

@@ -73,8 +73,8 @@ def check_stdout(folder):
         ["show", maps],
         ["show", maps, "--json"],
         ["show", maps, "--stats"],
-        ["diff", maps, maps],
-        ["diff", maps, folder / "others", "--json"],
+        ["compare", maps, maps],
+        ["compare", maps, folder / "others", "--json"],
         ["completion", "bash"],
         ["completion", "zsh"],
         ["completion", "fish"],
@@ -99,7 +99,7 @@ def check_stdout(folder):
     done = run(*calls[13], capture_output=False, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
     check(done.returncode == 2 and "cannot write to stdout" in done.stderr, f"closed stdout: {done}")
     check(
-        run("diff", save, folder / "twice").returncode == 0,
+        run("compare", save, folder / "twice").returncode == 0,
         "closed stdout: the recording that was written is as it should be",
     )
     # A reader that went away: SIGPIPE by default, an error if it is ignored.
@@ -142,10 +142,10 @@ def check_numbers(folder):
             ["--batch", "from 1 up"],
         ),
         (["show", maps, "--entry", "fc1", "--sample", "-1"], "show", ["--sample", "from 0 up"]),
-        (["diff", maps, maps, "--rtol", "nan"], "diff", ["--rtol", "from 0 up", '"nan"']),
-        (["diff", maps, maps, "--rtol", "-1"], "diff", ["--rtol", "from 0 up"]),
-        (["diff", maps, maps, "--atol", "-nan"], "diff", ["--atol"]),
-        (["diff", maps, maps, "--atol", "1e-5x"], "diff", ["--atol"]),
+        (["compare", maps, maps, "--rtol", "nan"], "compare", ["--rtol", "from 0 up", '"nan"']),
+        (["compare", maps, maps, "--rtol", "-1"], "compare", ["--rtol", "from 0 up"]),
+        (["compare", maps, maps, "--atol", "-nan"], "compare", ["--atol"]),
+        (["compare", maps, maps, "--atol", "1e-5x"], "compare", ["--atol"]),
     ):
         text = error(*arguments, command=command, says=says, lines=2)
         check(not re.search(r"\d{30}", text), f"{arguments}: endless digits: {text}")
@@ -181,7 +181,7 @@ def check_numbers(folder):
         "-1",
     )
     check(done.returncode == 0, f"the largest seed: {done}")
-    check(run("diff", maps, maps, "--rtol", "inf").returncode == 0, "an infinite tolerance")
+    check(run("compare", maps, maps, "--rtol", "inf").returncode == 0, "an infinite tolerance")
 
 
 def check_control_characters(folder):
@@ -215,8 +215,8 @@ def check_control_characters(folder):
         ["show", maps, "--entry", "1"],
         ["show", maps, "--histogram"],
         ["show", maps, "--entry", "nosuch"],
-        ["diff", maps, folder / "maps"],
-        ["diff", maps, again],
+        ["compare", maps, folder / "maps"],
+        ["compare", maps, again],
         ["merge", maps, folder / "maps", "--save", folder / "e"],
         ["show", folder / "evil.pt"],
         ["show", folder / "evil.pt", "--stats"],

@@ -18,9 +18,11 @@
 #include <torchtap/views/stream/publisher.hpp>
 
 #include "../help.hpp"
+#include "../installed.hpp"
 #include "../option_checks.hpp"
 #include "../recorder_options.hpp"
 #include "../selection_options.hpp"
+#include "../temporary_folder.hpp"
 #include "announcements.hpp"
 #include "config.hpp"
 #include "executable.hpp"
@@ -68,6 +70,10 @@ a backward ends by it. Models are known once the program has asked them for thei
 train or eval; a method of TorchScript is a model of its own. One thread is measured at a time. It saves when the
 process ends, and at intervals with --interval.
 
+--fingerprint FILE writes a fingerprint (800 bytes) of every parameter, buffer, input and output of the first forward
+instead, by which torchtap compare finds where this program differs from another one. --forwards and --skip choose
+other forwards, each module counting its own. A file of fingerprints is overwritten.
+
 --explore shows the program's models in the browser while they train, as torchtap explore does with --save DIR
 afterwards. The address of the page is printed when the first model runs; the page lives as long as the program. Models are known as
 for --report, and a forward ends as a trace does, a training step's by its backward. The model's own call has the inputs
@@ -84,42 +90,10 @@ Examples:
   torchtap preload --stream train -- ./train & torchtap watch train --wait-for 10
   torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
   torchtap preload --report insight.json -- ./program its arguments; torchtap report insight.json
+  torchtap preload --fingerprint port.prints -- ./port; torchtap compare original.prints port.prints
   torchtap preload --explore --save run1 -- ./train its arguments; torchtap explore run1
 
 Exit status: that of the program; 126 or 127 if it cannot be run, 2 for wrong options.)";
-
-/// Looks next to the command in a build tree, and in the library folder of an installation.
-fs::path find_library(const std::string& name) {
-  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
-  for (const fs::path& folder : {here / "..", here / ".." / TORCHTAP_LIBRARY_FOLDER}) {
-    std::error_code error;
-    const fs::path found = fs::canonical(folder / name, error);
-    if (!error) return found;
-  }
-  throw std::runtime_error(name + " is neither beside " + here.string() + " nor in its ../" +
-                           TORCHTAP_LIBRARY_FOLDER + ".");
-}
-
-/// A folder for the reports of all processes; removed with this object.
-class Reports {
- public:
-  Reports() : path_((fs::temp_directory_path() / "torchtap-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) {
-      throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string() + ": " +
-                               std::strerror(errno) + ".");
-    }
-  }
-  ~Reports() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  Reports(const Reports&) = delete;
-  Reports& operator=(const Reports&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// The environment of the program.
 struct Environment {
@@ -127,8 +101,8 @@ struct Environment {
 
   Environment() {
     // The library that interposes LibTorch must be listed itself: dependencies are loaded after LibTorch.
-    libraries = find_library("libtorchtap_preload.so").string() + ":" +
-                find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
+    libraries = tools::find_library("libtorchtap_preload.so").string() + ":" +
+                tools::find_library(TORCHTAP_TRANSPARENT_LIBRARY).string();
     if (const char* others = std::getenv("LD_PRELOAD")) libraries += std::string(":") + others;
     // AddressSanitizer's library wants to be loaded first. It works behind ours, which define none of the
     // functions that it replaces but `_exit` and `abort`, and call the next definition of these.
@@ -164,7 +138,7 @@ void become(Config config, const Environment& environment, std::vector<std::stri
   }
   Ended ended;
   {
-    const Reports folder;
+    const tools::TemporaryFolder folder;  // for the reports of all processes
     config.reports = folder.path();
     const Environment environment;
     Announcements announcements(folder.path());
@@ -220,16 +194,17 @@ void remove_run(const std::string& directory) {
 
 /// Something else instead of a recording.
 struct Chosen {
-  std::string trace, report;  // where to
+  std::string trace, report, fingerprint;  // where to
+  std::vector<std::string> values;
   bool explores = false;
   std::string port;
 };
 
 /// Runs the program. Throws `std::runtime_error` for options that do not go together.
 [[noreturn]] void start(Config& config, const Chosen& chosen, std::vector<std::string>& program) {
-  if (config.save.empty() && chosen.trace.empty() && chosen.report.empty() && config.stream.empty() &&
-      !chosen.explores) {
-    throw CLI::RequiredError("--save (or --stream, --trace, --report or --explore)");
+  if (config.save.empty() && chosen.trace.empty() && chosen.report.empty() && chosen.fingerprint.empty() &&
+      config.stream.empty() && !chosen.explores) {
+    throw CLI::RequiredError("--save (or --stream, --trace, --report, --fingerprint or --explore)");
   }
   if (!config.save.empty() && !config.stream.empty() && config.reduce.empty()) {
     throw std::runtime_error(
@@ -246,21 +221,29 @@ struct Chosen {
     views::report::check_path(chosen.report);
     config.mode = "report";
     config.save = chosen.report;
+  } else if (!chosen.fingerprint.empty()) {
+    config.mode = "fingerprint";
+    config.save = chosen.fingerprint;
+    for (const std::string& value : chosen.values) {
+      const auto colon = value.rfind(':');
+      config.value_paths.push_back(value.substr(0, colon));
+      config.value_samples.push_back(std::stoll(value.substr(colon + 1)));
+    }
   }
   if (config.save.empty()) run(config, "", program);
   std::string shown = config.save;
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
   config.save = fs::absolute(config.save).lexically_normal().string();
   if (config.save.size() > 1 && config.save.back() == '/') config.save.pop_back();
-  tools::check_free(config.save, config.overwrite);
+  if (chosen.fingerprint.empty()) tools::check_free(config.save, config.overwrite);
   if (chosen.explores) remove_run(config.save);
   run(config, shown, program);
 }
 
 /// The options of one kind of result do not go with another.
-void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* explore,
+void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* fingerprint, CLI::Option* explore,
                 const std::vector<CLI::Option*>& of_recordings, CLI::Option* save) {
-  for (CLI::Option* option : {trace, report, explore}) {
+  for (CLI::Option* option : {trace, report, fingerprint, explore}) {
     for (CLI::Option* other : of_recordings) {
       if (option != report || other->get_name() != "--interval") option->excludes(other);
     }
@@ -271,7 +254,8 @@ void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* explore,
   }
   trace->excludes(save)->excludes(report);
   report->excludes(save);
-  explore->excludes(trace)->excludes(report);
+  fingerprint->excludes(trace)->excludes(report)->excludes(save);
+  explore->excludes(trace)->excludes(report)->excludes(fingerprint);
 }
 
 }  // namespace
@@ -317,6 +301,30 @@ void add_command(CLI::App& app) {
       command
           ->add_option("--report", chosen->report, "File (.json, .csv, .html): measure each module instead")
           ->check(torchtap::tools::place());
+  auto* fingerprint =
+      command
+          ->add_option("--fingerprint", chosen->fingerprint,
+                       "File: write fingerprints of all tensors instead, for torchtap compare")
+          ->check(torchtap::tools::place());
+  command->add_option("--forwards", config->forwards, "Forwards whose fingerprints are written; 0 for all")
+      ->transform(tools::whole_number(0, 1LL << 40))
+      ->capture_default_str()
+      ->needs(fingerprint);
+  command->add_option("--skip", config->skip, "Forwards that are left out before them")
+      ->transform(tools::whole_number(0, 1LL << 40))
+      ->capture_default_str()
+      ->needs(fingerprint);
+  command->add_option("--values", chosen->values, "Calls, PATH:NUMBER, whose tensors are written instead")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto colon = text.rfind(':');
+            const bool good = colon != std::string::npos && colon + 1 < text.size() &&
+                              text.size() - colon < 18 &&
+                              text.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+            return good ? std::string() : "expected PATH:NUMBER, got \"" + text + "\"";
+          },
+          "PATH:NUMBER"))
+      ->needs(fingerprint);
   auto* explore =
       command
           ->add_flag(
@@ -325,7 +333,7 @@ void add_command(CLI::App& app) {
               "the first free one from 8080 on")
           ->transform(tools::whole_number(0, 65535))
           ->type_name("PORT");
-  keep_apart(trace, report, explore, {what, reduce, interval}, save);
+  keep_apart(trace, report, fingerprint, explore, {what, reduce, interval}, save);
   command
       ->add_option("--keep", config->keep,
                    "Tensors of the trace to keep: all, none, or names such as 'conv*'")

@@ -22,10 +22,15 @@ struct Config {
   std::string reduce;              ///< text for `reductions::Named`; empty: keep every sample
   std::vector<std::int64_t> over;  ///< the dimensions that count as rows
   bool elementwise = false;        ///< each sample is a row; otherwise, without `over`, each element is
-  /// Or trace: log the first forward; or report: measure modules; or explore: show models as a live page.
+  /// Or trace: log the first forward; report: measure modules; explore: show models as a live page;
+  /// fingerprint: write fingerprints of all tensors.
   std::string mode = "record";
-  std::int64_t port = 0;          ///< of the page; 0 for a free one
-  std::vector<std::string> keep;  ///< of a trace: names of tensors, or all or none; empty: all
+  std::int64_t port = 0;                    ///< of the page; 0 for a free one
+  std::int64_t forwards = 1;                ///< of fingerprints: how many of each thread; 0: all
+  std::int64_t skip = 0;                    ///< and how many before them are left out
+  std::vector<std::string> value_paths;     ///< calls whose tensors are written instead of fingerprints
+  std::vector<std::int64_t> value_samples;  ///< their numbers
+  std::vector<std::string> keep;            ///< of a trace: names of tensors, or all or none; empty: all
   std::string save;    ///< output directory, or file of a report; absolute; empty: nothing is saved
   std::string stream;  ///< name under which samples or results are sent; empty: they are not
   std::int64_t stream_memory = 256;  ///< MiB that readers may make it take
@@ -39,9 +44,10 @@ struct Config {
   void serialize(Archive& archive) {
     archive(CEREAL_NVP(what), CEREAL_NVP(which.types), CEREAL_NVP(which.not_types), CEREAL_NVP(which.names),
             CEREAL_NVP(which.not_names), CEREAL_NVP(reduce), CEREAL_NVP(over), CEREAL_NVP(elementwise),
-            CEREAL_NVP(mode), CEREAL_NVP(port), CEREAL_NVP(keep), CEREAL_NVP(save), CEREAL_NVP(stream),
-            CEREAL_NVP(stream_memory), CEREAL_NVP(readers), CEREAL_NVP(overwrite), CEREAL_NVP(every),
-            CEREAL_NVP(process), CEREAL_NVP(reports));
+            CEREAL_NVP(mode), CEREAL_NVP(port), CEREAL_NVP(forwards), CEREAL_NVP(skip),
+            CEREAL_NVP(value_paths), CEREAL_NVP(value_samples), CEREAL_NVP(keep), CEREAL_NVP(save),
+            CEREAL_NVP(stream), CEREAL_NVP(stream_memory), CEREAL_NVP(readers), CEREAL_NVP(overwrite),
+            CEREAL_NVP(every), CEREAL_NVP(process), CEREAL_NVP(reports));
   }
 };
 

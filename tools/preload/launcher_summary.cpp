@@ -120,6 +120,7 @@ std::string nearest_to(const tools::Which& which, const Seen& seen) {
 std::string contents(const Report& report, const Config& config) {
   if (config.mode == "trace") return counted(report.samples, "tensor");
   if (config.mode == "report") return counted(report.samples, "repeat");
+  if (config.mode == "fingerprint") return "fingerprints of " + counted(report.samples, "tensor");
   if (config.mode == "explore")
     return counted(report.samples, "step") + " of " + counted(report.modules, "model");
   return counted(report.samples, "sample") + " of " + counted(report.modules, "module");
@@ -245,9 +246,10 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
       const bool as_asked = itself && report.directory == config.save;
       if (!as_asked || report.samples != 0) {
         lines.push_back((as_asked ? "" : who + " ") +
-                        (config.mode == "trace"    ? "logged "
-                         : config.mode == "report" ? "measured "
-                                                   : "recorded ") +
+                        (config.mode == "trace"         ? "logged "
+                         : config.mode == "report"      ? "measured "
+                         : config.mode == "fingerprint" ? "wrote "
+                                                        : "recorded ") +
                         contents(report, config) + ": " + show(report.directory));
       }
       if (report.samples == 0) {
@@ -268,8 +270,10 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     }
     std::string how = itself ? "the program " + killed(program) : who + " ended";
     if (itself && !WIFSIGNALED(program.status)) how += "ended";
-    if (config.mode == "explore") {
-      lines.push_back(how + ": " + show(report.directory) + " has the run as far as it was written.");
+    if (config.mode == "explore" || config.mode == "fingerprint") {
+      lines.push_back(how + ": " + show(report.directory.empty() ? config.save : report.directory) + " has " +
+                      (config.mode == "explore" ? "the run" : "the fingerprints") +
+                      " as far as it was written.");
       continue;
     }
     lines.push_back(

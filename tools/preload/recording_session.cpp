@@ -11,6 +11,7 @@
 #include <torchtap/model/detail/interposed.hpp>
 #include <torchtap/model/detail/node.hpp>
 #include <torchtap/model/detail/script.hpp>
+#include <torchtap/model/walk.hpp>
 #include <torchtap/selectors/selectors.hpp>
 
 #include "../called_methods.hpp"
@@ -79,7 +80,7 @@ Session::Session(const Config& config, Session* parent)
                },
                [this](const std::string& text) { note(text); }, "recorded", /*most=*/SIZE_MAX}) {
   if (parent != nullptr) {
-    parent->recorder_->detach();
+    for (const auto& recorder : parent->recorders_) recorder->detach();
     models_.inherit(parent->models_);
     compiled_in_ = parent->compiled_in_;
   }
@@ -95,11 +96,22 @@ Session::Session(const Config& config, Session* parent)
   options.on_error([this](const std::string& path, const std::exception_ptr& error) { fail(path, error); });
   // In a child, hooks of the parent's session remain until they are detached. They must not touch its locks.
   options.condition([serial = serial_] { return serial == generation(); });
-  recorder_ = tools::make_recorder(config_.what, std::move(options));
   report_.process = process_;
   report_.program = program_name();
   const Report earlier = read_report(config_.reports, process_);
   owns_directory_ = process_ == config_.process && !earlier.attached;
+  if (config_.mode == "fingerprint") {
+    views::compare::FingerprintsOptions prints;
+    prints.forwards(config_.forwards).skip(config_.skip);
+    for (std::size_t i = 0; i < config_.value_paths.size(); ++i) {
+      prints.values().push_back({config_.value_paths[i], config_.value_samples[i]});
+    }
+    directory_ = free_place();
+    prints_ = std::make_shared<Fingerprinting>(directory_, std::move(prints));
+    options.all_tensors().stream(prints_);
+    recorders_.push_back(tools::make_recorder("input", options));
+  }
+  recorders_.push_back(tools::make_recorder(config_.what, std::move(options)));
   if (earlier.attached && !earlier.ended) {
     notes_.push_back("the process became another program (exec) while being recorded;  " +
                      (earlier.directory.empty() ? "what it had recorded before is lost."
@@ -143,6 +155,10 @@ bool Session::meet(Module& module) {
   if (known != met_.end() && !known->second.owner.expired()) return false;  // another thread was faster
   const model::ModuleRef* const place = models_.place_of(module);
   const bool placed = place != nullptr;
+  if (placed && prints_ != nullptr) {
+    const FoundModel& model = *models_.of(module);
+    prints_->write_weights(model.address, model.modules);
+  }
   if (placed) {
     node->path = place->path();
     node->aliases = place->aliases();
@@ -171,11 +187,12 @@ bool Session::meet(Module& module) {
   const model::ModuleRef ref = model::detail::Access::make(node);
   note_ran(ref);
   if (!is_new) {
-    if (slot.index >= 0) recorder_->replace(slot.index, ref);
+    if (slot.index >= 0)
+      for (const auto& recorder : recorders_) recorder->replace(slot.index, ref);
     return false;
   }
   if (!selector_(ref) || !has_room(ref, attached_)) return is_first;
-  recorder_->attach({ref});
+  attach({ref});
   slot.index = static_cast<std::int64_t>(attached_++);
   return is_first || slot.index == 0;
 }
@@ -194,6 +211,7 @@ bool Session::meet(const torch::jit::Method& method) {
 
   const std::unique_lock lock(mutex_);
   if (done_) return false;
+  if (prints_ != nullptr) prints_->write_weights(root._ivalue().get(), model::walk_modules(root));
   const bool is_first = slots_.empty();
   for (auto known = met_scripts_.begin(); known != met_scripts_.end();) {
     known = known->second.owner.expired() ? met_scripts_.erase(known) : std::next(known);
@@ -229,14 +247,15 @@ bool Session::meet(const torch::jit::Method& method) {
     // A weak pointer to the root keeps its parts, though not the root itself, alive.
     slot.is_free = [own, life] { return own.expired() || life.expired(); };
     if (!is_new) {
-      if (slot.index >= 0) recorder_->replace(slot.index, module);
+      if (slot.index >= 0)
+        for (const auto& recorder : recorders_) recorder->replace(slot.index, module);
     } else if (selector(module) && has_room(module, attached_ + fresh.size())) {
       fresh.push_back(module);
       positions.push_back(static_cast<std::size_t>(position));
     }
   }
   const bool is_first_attached = attached_ == 0 && !fresh.empty();
-  if (!fresh.empty()) recorder_->attach(fresh);
+  if (!fresh.empty()) attach(fresh);
   for (const std::size_t position : positions)
     slots_[position].index = static_cast<std::int64_t>(attached_++);
   batch.commit();
@@ -308,13 +327,13 @@ void Session::fail(const std::string& path, const std::exception_ptr& error) {
 
 void Session::snapshot() noexcept {
   const std::lock_guard saving(saving_);
-  if (done_ || config_.save.empty()) return;
+  if (done_ || config_.save.empty() || prints_ != nullptr) return;
   try {
     std::vector<storage::Entry> entries;
     {
       const std::shared_lock lock(mutex_);
-      if (recorder_->empty()) return;
-      entries = recorder_->entries();
+      if (recorders_.back()->empty()) return;
+      entries = recorders_.back()->entries();
     }
     save(entries);
   } catch (...) {
@@ -330,13 +349,18 @@ void Session::finish() noexcept {
     std::vector<storage::Entry> entries;
     {
       const std::unique_lock lock(mutex_);
-      recorder_->detach();
+      for (const auto& recorder : recorders_) recorder->detach();
       if (streaming_ != nullptr) {
         streaming_->end();
         report_.stream = streaming_->name();
-        report_.samples = recorder_->samples();
+        report_.samples = recorders_.back()->samples();
       }
-      if (!recorder_->empty() && !config_.save.empty()) entries = recorder_->entries();
+      if (prints_ != nullptr) {
+        report_.samples = prints_->end();
+        report_.directory = attached() ? directory_ : "";
+      } else if (!recorders_.back()->empty() && !config_.save.empty()) {
+        entries = recorders_.back()->entries();
+      }
     }
     if (!entries.empty()) save(entries);
   } catch (...) {
@@ -348,17 +372,25 @@ void Session::finish() noexcept {
   }
 }
 
+void Session::attach(const std::vector<model::ModuleRef>& modules) {
+  for (const auto& recorder : recorders_) recorder->attach(modules);
+}
+
+/// Where this process saves: what was asked for, or NAME-PID.
+std::string Session::free_place() const {
+  if (owns_directory_) return config_.save;
+  const std::string base = config_.save + "-" + std::to_string(process_);
+  std::string place = base;
+  for (int i = 2; fs::exists(place); ++i) place = base + "-" + std::to_string(i);
+  return place;
+}
+
 void Session::save(const std::vector<storage::Entry>& entries) {
   bool overwrite = true;
   std::string directory = directory_;
   if (directory.empty()) {
     overwrite = owns_directory_ && config_.overwrite;
-    directory = config_.save;
-    if (!owns_directory_) {
-      const std::string base = config_.save + "-" + std::to_string(process_);
-      directory = base;
-      for (int i = 2; fs::exists(directory); ++i) directory = base + "-" + std::to_string(i);
-    }
+    directory = free_place();
   }
   storage::save(directory, entries, storage::SaveOptions().mkdir(true).overwrite(overwrite));
   directory_ = directory;

@@ -25,6 +25,7 @@
 
 #include "call_trail.hpp"
 #include "config.hpp"
+#include "fingerprinting.hpp"
 #include "models.hpp"
 #include "process_report.hpp"
 #include "streaming.hpp"
@@ -101,6 +102,7 @@ class Session {
   void note_ran(const model::ModuleRef& module);
   bool has_room(const model::ModuleRef& module, std::size_t attached);
   void fail(const std::string& path, const std::exception_ptr& error);
+  void attach(const std::vector<model::ModuleRef>& modules);
   void save(const std::vector<storage::Entry>& entries);
   std::string compiled_in_note() const;
   std::vector<std::string> notes();
@@ -110,8 +112,9 @@ class Session {
   const pid_t process_;
   const std::uint64_t serial_;
   const selectors::Selector selector_;
-  std::shared_ptr<Streaming> streaming_;  // null unless samples or results are sent
-  std::unique_ptr<recorders::Recorder> recorder_;
+  std::shared_ptr<Streaming> streaming_;                         // null unless samples or results are sent
+  std::shared_ptr<Fingerprinting> prints_;                       // null unless fingerprints are written
+  std::vector<std::unique_ptr<recorders::Recorder>> recorders_;  // one, or of fingerprints two
 
   std::shared_mutex mutex_;
   Models models_;
@@ -127,6 +130,8 @@ class Session {
   std::atomic<bool> done_{false};
 
   std::mutex saving_;
+  std::string free_place() const;
+
   bool owns_directory_;    // true for the program itself if nothing was saved before
   std::string directory_;  // of the last save; empty before
   Report report_;          // guarded by mutex_

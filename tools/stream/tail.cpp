@@ -25,7 +25,7 @@ using views::stream::WhenFull;
 
 constexpr char kTailExamples[] = R"(
 Prints a line for each tensor that a program publishes, or with --save writes them all as a recording, which torchtap
-show, diff and convert read, and Python. Results of reductions are entries of their own ("fc:mean"), as are further
+show, compare and convert read, and Python. Results of reductions are entries of their own ("fc:mean"), as are further
 slots ("lstm#1"). With --save the program waits for the disk if it has to (at most 100 ms at once by default, then
 frames are lost); without, or with --skip, it never waits. In either case the number of frames that were missed is exact.
 

@@ -6,17 +6,18 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/format.hpp>
-#include <torchtap/views/stream/detail/wire.hpp>
-#include <torchtap/views/stream/frame.hpp>
+#include <torchtap/views/frames/detail/header.hpp>
+#include <torchtap/views/frames/frame.hpp>
 
-namespace torchtap::views::stream {
+namespace torchtap::views::frames {
 
 using detail::Header;
 
 namespace {
 
-constexpr std::string_view kNames[kKinds] = {"ForwardPre",    "ForwardInput",   "ForwardOutput",
-                                             "BackwardInput", "BackwardOutput", "Other"};
+constexpr std::string_view kNames[kKinds] = {
+    "ForwardPre", "ForwardInput", "ForwardOutput",     "BackwardInput",   "BackwardOutput", "Other",
+    "Parameter",  "Buffer",       "OperationArgument", "OperationResult", "Header"};
 
 /// The beginning of `text` that a frame has room for.
 std::string_view fitting(std::string_view text) noexcept {
@@ -27,7 +28,7 @@ std::string_view fitting(std::string_view text) noexcept {
 }
 
 [[noreturn]] void damaged(const std::string& why) {
-  TORCH_CHECK_VALUE(false, "views::stream: this is not a whole frame: ", why,
+  TORCH_CHECK_VALUE(false, "views::frames: this is not a whole frame: ", why,
                     "; the bytes are damaged, or no frame begins here.");
 }
 
@@ -72,7 +73,7 @@ std::string_view name_of(Kind kind) noexcept {
 
 Kind kind_of(std::string_view name) {
   const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
-  TORCH_CHECK_VALUE(found != std::end(kNames), "views::stream: there is no kind \"", name,
+  TORCH_CHECK_VALUE(found != std::end(kNames), "views::frames: there is no kind \"", name,
                     "\"; the kinds are ",
                     base::quoted(std::vector<std::string>(std::begin(kNames), std::end(kNames))), ".");
   return static_cast<Kind>(found - std::begin(kNames));
@@ -172,7 +173,7 @@ std::uint64_t frame_length(const void* bytes, std::uint64_t size) {
   std::memcpy(&begin, bytes, sizeof begin);
   if (begin.magic != detail::kFrameMagic) damaged("its first four bytes are not \"TTF1\"");
   const std::string unreadable = base::unreadable_format("version", begin.version, detail::kVersion);
-  TORCH_CHECK_VALUE(unreadable.empty(), "views::stream: cannot read a frame: ", unreadable, ".");
+  TORCH_CHECK_VALUE(unreadable.empty(), "views::frames: cannot read a frame: ", unreadable, ".");
   if (begin.header_bytes < sizeof(Header) || begin.frame_bytes < begin.header_bytes ||
       begin.frame_bytes % detail::kAlign != 0 || begin.frame_bytes > kMostData + begin.header_bytes)
     damaged(c10::str("it says that it is ", begin.frame_bytes, " bytes long"));
@@ -220,4 +221,4 @@ Frame read_frame(const void* bytes, std::uint64_t size) {
   return frame;
 }
 
-}  // namespace torchtap::views::stream
+}  // namespace torchtap::views::frames

@@ -1,0 +1,37 @@
+#pragma once
+
+/// Writes to pipes whose reader may leave.
+
+#include <signal.h>
+
+#include <cerrno>
+#include <ctime>
+
+namespace torchtap::base {
+
+/// While it exists, writing to a pipe that nobody reads fails in this thread and does not end the process.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigset_t pending;
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~NoPipeSignal() {
+    const timespec now{};
+    while (!was_pending_ && ::sigtimedwait(&set_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t set_{}, before_{};
+  bool was_pending_ = false;
+};
+
+}  // namespace torchtap::base

@@ -1,0 +1,249 @@
+"""Records what passes through modules, whatever program calls them."""
+
+import dataclasses
+import functools
+import itertools
+import os
+import shlex
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+
+import torch
+
+from . import frames
+from .fingerprint import LAYOUT, elements, fingerprint
+from .frames import DTYPES, Writer
+
+try:
+    from torch.compiler import is_compiling  # a constant to a compiler, which then leaves us out
+except ImportError:
+
+    def is_compiling():
+        return False
+
+
+def tensors(value):
+    """The tensors of arguments or results, in the order of slots."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif not isinstance(value, (tuple, list)):
+        return []
+    return [tensor for item in value for tensor in tensors(item)]
+
+
+def type_of(module):
+    return getattr(module, "original_name", None) or type(module).__name__
+
+
+def weighs(module):
+    return next(itertools.chain(module.parameters(), module.buffers()), None) is not None
+
+
+class Root:
+    """A module that was called from outside of all others, and the paths of the modules inside."""
+
+    def __init__(self, module, path):
+        self.module, self.path, self.names, self.number = weakref.ref(module), path, {}, 0
+        self.recorded, self.is_new = None, True
+        self.add(module, path)
+
+    def add(self, module, path):
+        for name, one in module.named_modules():
+            if self.path_of(one) is None:
+                self.names[id(one)] = weakref.ref(one), ".".join(filter(None, (path, name)))
+
+    def path_of(self, module):
+        reference, path = self.names.get(id(module), (None, None))
+        return path if reference and reference() is module else None  # another module may have got its number
+
+
+class Thread(threading.local):
+    """What a thread is at: its outermost call, and how often it came to a path."""
+
+    def __init__(self):
+        self.number = self.root = self.start = None
+        self.depth, self.recorded, self.busy, self.paths = 0, False, False, []
+        self.forwards, self.samples, self.calls = Counter(), Counter(), Counter()
+
+
+class Recorder:
+    """While it is entered, writes the events of all modules to a path, descriptor or file object; with `values`, which are pairs
+    of path and sample, all tensors of these calls instead. A `trial` sees all calls that are recorded."""
+
+    def __init__(self, to=None, forwards=1, skip=0, values=None, trial=None, command=None):
+        self.window = range(skip, skip + forwards if forwards else sys.maxsize)
+        self.values, self.trial, self.command = values, trial, command or shlex.join(sys.argv)
+        self.writer, self.has_header, self.is_open, self.error = None if to is None else Writer(to), False, False, None
+        self.thread, self.threads, self.lock, self.process = Thread(), itertools.count(), threading.RLock(), os.getpid()
+        self.main, self.root_of, self.taken = None, {}, set()
+
+    def __enter__(self):
+        """Takes the place of `torch.nn.Module.__call__`: PyTorch's global hooks see neither keyword arguments, nor what other
+        hooks make of a result, nor a call that throws."""
+        original = self.original = torch.nn.Module.__call__
+
+        @functools.wraps(original)
+        def __call__(module, *args, **kwargs):
+            if is_compiling() or not self.is_open:
+                return original(module, *args, **kwargs)
+            return self.run(module, args, kwargs)
+
+        self.is_open, self.replacement, torch.nn.Module.__call__ = True, __call__, __call__
+        return self
+
+    def __exit__(self, kind, *exception):
+        self.close()
+        if self.error and kind is None:
+            raise self.error
+
+    def close(self):
+        if self.is_open and torch.nn.Module.__call__ is self.replacement:  # else what took its place goes on calling it
+            torch.nn.Module.__call__ = self.original
+        if self.is_open and self.writer and os.getpid() == self.process:
+            self.header()
+            self.writer.close()
+            self.error = self.error or self.writer.error
+        self.is_open = False
+
+    def run(self, module, args, kwargs):
+        thread = self.thread
+        if thread.busy or os.getpid() != self.process or torch._C._get_tracing_state() is not None:
+            return self.original(module, *args, **kwargs)
+        outermost = thread.depth == 0
+        if outermost:
+            thread.recorded = self.reading(self.begin, module)
+        thread.depth += 1
+        try:
+            if not thread.recorded:
+                return self.original(module, *args, **kwargs)
+            event = self.reading(self.before, module, args, kwargs)
+            output = self.original(module, *args, **kwargs)
+            self.reading(self.after, event, output)
+            return output
+        finally:
+            thread.depth -= 1
+            del thread.paths[thread.depth :]
+            if outermost and thread.root and thread.start == thread.root.path:
+                thread.root.recorded = None
+
+    def reading(self, function, *arguments):
+        """Calls a function that reads. If it throws, that is not the program's error."""
+        self.thread.busy = True
+        try:
+            return function(*arguments)
+        except Exception as error:
+            self.error = self.error or error
+        finally:
+            self.thread.busy = False
+
+    def begin(self, module):
+        """Whether this call from outside of all modules is recorded."""
+        thread = self.thread
+        with self.lock:
+            root = self.root_of.get(id(module))
+            if root is None or root.path_of(module) is None:
+                root = self.new_root(module)
+        thread.root, start = root, root.path_of(module)
+        thread.start = start
+        if start != root.path and root.recorded is not None:  # a forward runs its parts in threads
+            recorded = root.recorded
+        else:
+            recorded = thread.forwards[start, root.number] in self.window
+            thread.forwards[start, root.number] += 1
+        if start == root.path:
+            root.recorded = recorded
+        if recorded:
+            thread.calls = Counter()
+            with self.lock:
+                thread.number = next(self.threads) if thread.number is None else thread.number
+                self.header()
+                is_new, root.is_new = root.is_new, False
+            if is_new:
+                self.weights(root.module() or module, root.path)
+        return recorded
+
+    def new_root(self, module):
+        """The first root with weights is the main one, whose path is empty; so is what contains it. Others are called by type."""
+        main = self.main and self.main.module()
+        is_main = weighs(module) and (main is None or any(one is main for one in module.modules()))
+        root = Root(module, "" if is_main else self.name(module, ""))
+        if is_main:
+            root.number, self.main = self.main.number + 1 if self.main else 1, root
+        self.root_of.update(dict.fromkeys(root.names, root))
+        return root
+
+    def name(self, module, caller):
+        """A path for a module that is in none. Those without weights, which may be made anew for each call, share one."""
+        plain = path = ".".join(filter(None, (caller, type_of(module))))
+        for number in itertools.count(2):
+            if path not in self.taken or not weighs(module):
+                break
+            path = f"{plain}_{number}"
+        self.taken.add(path)
+        return path
+
+    def before(self, module, args, kwargs):
+        thread, root = self.thread, self.thread.root
+        with self.lock:
+            path = root.path_of(module)
+            if path is None and root.module():  # it came to the root since
+                root.add(root.module(), root.path)
+                path = root.path_of(module)
+            if path is None:  # a forward made it, or keeps it in a plain list
+                path = self.name(module, thread.paths[-1] if thread.paths else "")
+                root.add(module, path)
+                self.weights(module, path)
+        event = dict(path=path, type=type_of(module), sample=thread.samples[path], call=thread.calls[path])
+        event["thread"] = thread.number
+        thread.samples[path] += 1
+        thread.calls[path] += 1
+        thread.paths.append(path)
+        self.tensors(frames.INPUT, (args, kwargs), event)
+        return event, self.trial and self.trial.before(event, module, args, kwargs)
+
+    def after(self, begun, output):
+        event, tried = begun
+        self.tensors(frames.OUTPUT, output, event)
+        if tried:
+            self.trial.after(tried, output)
+
+    def weights(self, module, path):
+        if self.values is not None or self.writer is None:
+            return
+        for inside, one in module.named_modules():
+            for kind, named in ((frames.PARAMETER, one.named_parameters), (frames.BUFFER, one.named_buffers)):
+                for name, tensor in named(recurse=False):
+                    whole = ".".join(filter(None, (path, inside, name)))
+                    self.write(kind, tensor, path=whole, type=type_of(one), thread=self.thread.number)
+
+    def tensors(self, kind, value, event):
+        if self.writer and (self.values is None or (event["path"], event["sample"]) in self.values):
+            for slot, tensor in enumerate(tensors(value)):
+                self.write(kind, tensor, slot=slot, **event)
+
+    def write(self, kind, tensor, **event):
+        what = "fingerprint" if self.values is None else ""
+        try:
+            if self.values is None:
+                data, dtype, sizes = fingerprint(tensor).tobytes(), 0, [LAYOUT.itemsize]
+            else:
+                data, sizes = elements(tensor).view(torch.uint8).numpy().tobytes(), tensor.shape
+                dtype = DTYPES[torch.float32 if tensor.is_quantized else tensor.dtype]
+        except Exception as error:
+            data, dtype, sizes, event["text"] = None, 0, [], str(error)
+        self.writer.write(kind, data, dtype, sizes, device=tensor.device, result=what, **event)
+
+    def header(self):
+        if self.writer and not self.has_header:
+            self.has_header = True
+            command = " ".join(self.command.split())[:2000]
+            said = dict(language="python", command=command, torch=torch.__version__, threads=torch.get_num_threads())
+            said["time"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.writer.write(frames.HEADER, text="".join(f"{key}\t{value}\n" for key, value in said.items()))

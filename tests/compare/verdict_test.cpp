@@ -1,0 +1,310 @@
+// The first difference is where the fault is, and rounding is none.
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <torchtap/views/compare/verdict.hpp>
+
+#include "net.hpp"
+
+using namespace torchtap_test;
+using compare::Finding;
+using compare::Run;
+using compare::Thresholds;
+using compare::Verdict;
+
+namespace {
+
+Verdict judged(const std::string& a, const std::string& b, const Thresholds& thresholds = {}) {
+  const Run of_a = run_of(a), of_b = run_of(b);
+  return compare::judge(of_a, of_b, compare::pair_up(of_a, of_b), thresholds);
+}
+
+/// Runs a net with the same kernels, or with others that round in another way.
+std::string prints(const Net& net, bool other_kernels, const at::Tensor& x = images()) {
+  at::globalContext().setUserEnabledMkldnn(!other_kernels);
+  std::string bytes = net.prints(x);
+  at::globalContext().setUserEnabledMkldnn(true);
+  return bytes;
+}
+
+/// The first finding of a changed net against the unchanged one, with both kinds of kernels.
+std::vector<Finding> found(const std::function<void(Net&)>& change, const at::Tensor& x = images()) {
+  Net net;
+  change(net);
+  const std::string reference = prints({}, false);
+  std::vector<Finding> result;
+  for (const bool other : {false, true}) {
+    const auto verdict = judged(reference, prints(net, other, x));
+    BOOST_TEST_REQUIRE(!verdict.agree());
+    result.push_back(verdict.suspects.front());
+  }
+  return result;
+}
+
+void check(const std::string& what, const std::string& expected, const std::string& cause,
+           const std::function<void(Net&)>& change, const at::Tensor& x = images()) {
+  BOOST_TEST_CONTEXT(what) {
+    for (const Finding& finding : found(change, x)) {
+      BOOST_TEST(name_of(finding.kind) + " " + finding.path == expected);
+      BOOST_TEST(contains(finding.cause, cause), finding.cause);
+    }
+  }
+}
+
+void replace(Net& net, const std::string& name, const std::function<at::Tensor(const at::Tensor&)>& by) {
+  net.weights[name] = by(net.weights.at(name).clone()).contiguous();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(compare_verdict)
+
+BOOST_AUTO_TEST_CASE(rounding_is_no_difference) {
+  const std::string reference = prints({}, false);
+  Verdict verdict = judged(reference, reference);
+  BOOST_TEST(verdict.agree());
+  BOOST_TEST(!verdict.first_bits.has_value());
+  BOOST_TEST(verdict.compared == 34);
+  BOOST_TEST(verdict.rows.size() == 17U);
+  BOOST_TEST(verdict.weights.size() == Net().names.size());
+  BOOST_TEST(verdict.largest_error == 0);
+
+  verdict = judged(reference, prints({}, true));
+  BOOST_TEST(verdict.agree());
+  BOOST_TEST_REQUIRE(verdict.first_bits.has_value());
+  BOOST_TEST(verdict.first_bits->path == "layer1.conv");
+  BOOST_TEST(verdict.largest_error > 0);
+  BOOST_TEST(verdict.largest_error < 1e-5);
+  verdict = judged(reference, prints({}, true), Thresholds{16, 4, true});
+  BOOST_TEST_REQUIRE(!verdict.agree());
+  BOOST_TEST(verdict.suspects.front().path == "layer1.conv");
+
+  Net net;
+  for (const auto dtype : {at::kDouble, at::kBFloat16}) {
+    net.dtype = dtype;
+    verdict = judged(reference, prints(net, false));
+    BOOST_TEST(verdict.agree());
+    BOOST_TEST(verdict.largest_error > 0);
+  }
+  // Other names, fewer modules.
+  net = Net();
+  net.blocks = "stage", net.dropouts = net.relus = false;
+  verdict = judged(reference, prints(net, true));
+  BOOST_TEST(verdict.agree());
+  BOOST_TEST(verdict.only_a.size() == 6U);
+  BOOST_TEST(verdict.rows.size() == 11U);
+}
+
+BOOST_AUTO_TEST_CASE(errors_are_as_computed_from_the_tensors) {
+  const auto change = [](Net& net) { net.eps["layer2.bn"] = 1e-2; };
+  const auto finding = found(change)[0];
+  // The same by hand, of 2304 elements.
+  at::Tensor outputs[2];
+  for (int i = 0; i < 2; ++i) {
+    Net net;
+    if (i == 1) change(net);
+    net.faults["layer2.bn"] = [&](const at::Tensor& t) { return outputs[i] = t; };
+    net.prints(images());
+  }
+  const double error = ((outputs[0] - outputs[1]).norm() / outputs[0].norm()).item<double>();
+  BOOST_TEST(finding.error == error, boost::test_tools::tolerance(0.3));
+  BOOST_TEST(std::log(finding.scale) == std::log((outputs[1].norm() / outputs[0].norm()).item<double>()),
+             boost::test_tools::tolerance(1e-3));
+}
+
+BOOST_AUTO_TEST_CASE(names_modules) {
+  check("eps", "module layer2.bn", "eps", [](Net& net) { net.eps["layer2.bn"] = 1e-3; });
+  const auto fault = [](const char* path, const Prints::Forward& f) {
+    return [=](Net& net) { net.faults[path] = f; };
+  };
+  check("bfloat16", "module layer2.conv", "B is rounded to bfloat16",
+        fault("layer2.conv", [](const at::Tensor& t) { return t.to(at::kBFloat16).to(at::kFloat); }));
+  check("float16", "module layer3.conv", "B is rounded to float16",
+        fault("layer3.conv", [](const at::Tensor& t) { return t.to(at::kHalf).to(at::kFloat); }));
+  check("scale", "module layer3.conv", "B = 1.0001 A",
+        fault("layer3.conv", [](const at::Tensor& t) { return t * 1.0001; }));
+  check("offset", "module layer1.conv", "B = A + 0.5",
+        fault("layer1.conv", [](const at::Tensor& t) { return t + 0.5; }));
+  check("channels", "module layer3.relu", "another order",
+        fault("layer3.relu", [](const at::Tensor& t) { return t.roll(1, 1); }));
+  check("NaN", "module layer2.relu", "A has 0 NaN, B has 1", fault("layer2.relu", [](const at::Tensor& t) {
+          at::Tensor other = t.clone();
+          other.view(-1)[5] = NAN;
+          return other;
+        }));
+  check("zeros", "module layer2.conv", "B is all zeros",
+        fault("layer2.conv", [](const at::Tensor& t) { return at::zeros_like(t); }));
+  check("activation", "module layer2.relu", "",
+        fault("layer2.relu", [](const at::Tensor& t) { return t + 1e-3 * t.tanh(); }));
+  check("shape", "module layer2.relu", "[2, 8, 24, 24] in A, [1, 8, 24, 24] in B",
+        fault("layer2.relu", [](const at::Tensor& t) { return t.slice(0, 0, 1); }));
+  const auto one = [](const at::Tensor& t) {
+    at::Tensor other = t.clone();
+    other.view(-1)[777] += 1;
+    return other;
+  };
+  check("one value", "module layer1.conv", "", fault("layer1.conv", one));
+  BOOST_TEST(found(fault("layer1.conv", one))[0].cause == "one of 9216 values differs");
+}
+
+BOOST_AUTO_TEST_CASE(names_what_is_between_modules) {
+  for (const Finding& finding : found([](Net& net) { net.shortcut = false; })) {
+    BOOST_TEST(name_of(finding.kind) == "between");
+    BOOST_TEST(finding.path == "layer2");
+    BOOST_TEST(finding.after == "layer2.bn");
+    BOOST_TEST(finding.before == "layer2.relu");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(names_weights) {
+  const auto change = [](const char* name, const std::function<at::Tensor(const at::Tensor&)>& by) {
+    return [=](Net& net) { replace(net, name, by); };
+  };
+  check("order", "weight layer2.conv.weight", "the same values in another order, such as A.transpose(",
+        change("layer2.conv.weight", [](const at::Tensor& t) { return t.transpose(2, 3); }));
+  check("rounding", "weight layer3.conv.weight", "B is rounded to bfloat16",
+        change("layer3.conv.weight", [](const at::Tensor& t) { return t.to(at::kBFloat16).to(at::kFloat); }));
+  check("scale", "weight layer1.bn.bias", "B = 2 A",
+        change("layer1.bn.bias", [](const at::Tensor& t) { return 2 * t; }));
+  check("zeros", "weight layer2.bn.running_mean", "B is all zeros",
+        change("layer2.bn.running_mean", [](const at::Tensor& t) { return at::zeros_like(t); }));
+  check("lowest bit", "weight layer2.conv.weight", "", change("layer2.conv.weight", [](const at::Tensor& t) {
+          t.view(-1).slice(0, 0, 1).mul_(1 + 1.2e-7);
+          return t;
+        }));
+  check("missing", "weight fc.bias", "B has no fc.bias", [](Net& net) { net.weights.erase("fc.bias"); });
+}
+
+BOOST_AUTO_TEST_CASE(weights_that_explain_nothing_do_not_decide) {
+  const auto unused = [](Net& net) {
+    replace(net, "unused.weight", [](const at::Tensor& t) { return t + 1; });
+  };
+  Net net;
+  unused(net);
+  const auto verdict = judged(prints({}, false), prints(net, true));
+  BOOST_TEST(verdict.agree());
+  BOOST_TEST(std::count_if(verdict.weights.begin(), verdict.weights.end(),
+                           [](const auto& row) { return !row.agrees; }) == 1);
+  // A weight that differs behind the first difference.
+  check("both", "module layer1.bn", "", [&](Net& both) {
+    unused(both);
+    both.eps["layer1.bn"] = 1e-2;
+    replace(both, "layer3.conv.weight", [](const at::Tensor& t) { return t * 2; });
+  });
+}
+
+BOOST_AUTO_TEST_CASE(names_the_input) {
+  const auto nothing = [](Net&) {};
+  check("BGR", "input ", "the same values in another order", nothing, images().flip(1));
+  check("not normalised", "input ", "B = 2 A - 1", nothing, images() * 2 - 1);
+  check("float16", "input ", "B is rounded to float16", nothing, images().to(at::kHalf).to(at::kFloat));
+  // It comes before what differs behind it; but rounding of it does not hide that.
+  check(
+      "both", "input ", "", [](Net& net) { net.eps["layer2.bn"] = 1e-2; }, images() * 1.001);
+  check(
+      "rounding", "module layer2.bn", "", [](Net& net) { net.eps["layer2.bn"] = 1e-2; },
+      images() * (1 + 1e-7));
+}
+
+BOOST_AUTO_TEST_CASE(lists_suspects_in_order) {
+  Net net;
+  const auto by = [](double factor) { return [=](const at::Tensor& t) { return t * factor; }; };
+  net.faults["layer1.conv"] = by(1.00001), net.faults["layer2.conv"] = by(1.001),
+  net.faults["layer3.conv"] = by(1.1);
+  const auto verdict = judged(prints({}, false), prints(net, true));
+  std::vector<std::string> paths;
+  for (const auto& suspect : verdict.suspects) paths.push_back(suspect.path);
+  BOOST_TEST_REQUIRE(paths.size() >= 3U);
+  BOOST_TEST(paths[0] == "layer1.conv");
+  for (const char* path : {"layer2.conv", "layer3.conv"})
+    BOOST_TEST((std::find(paths.begin(), paths.end(), path) != paths.end()));
+  BOOST_TEST(paths.size() <= 5U);
+}
+
+BOOST_AUTO_TEST_CASE(orders_of_dimensions_do_not_matter) {
+  const auto x = images(), y = x.permute({0, 2, 3, 1}).contiguous();
+  Prints a, b;
+  const auto conv = [](const at::Tensor& t) { return t.exp(); };
+  a.call("", "Net", x, [&](const at::Tensor& t) { return a.call("exp", "Exp", t, conv); });
+  b.call("", "Net", x, [&](const at::Tensor&) { return b.call("exp", "Exp", y, conv); });
+  BOOST_TEST(judged(a.bytes, b.bytes).agree());
+  Prints c;
+  c.call("", "Net", x, [&](const at::Tensor&) {
+    return c.call("exp", "Exp", y, [](const at::Tensor& t) { return t.exp() * 1.1; });
+  });
+  BOOST_TEST(judged(a.bytes, c.bytes).suspects.at(0).path == "exp");
+}
+
+BOOST_AUTO_TEST_CASE(says_what_was_not_compared) {
+  Prints a, b;
+  const auto two = [](Prints& prints, const at::Tensor& second, bool third) {
+    prints.tensor(frames::Kind::forward_input, "m", "M", at::ones({3}), 0, 0);
+    prints.tensor(frames::Kind::forward_output, "m", "M", at::ones({3}), 0, 0);
+    prints.tensor(frames::Kind::forward_output, "m", "M", second, 0, 1);
+    if (third) prints.tensor(frames::Kind::forward_output, "m", "M", at::ones({3}), 0, 2);
+  };
+  two(a, {}, true), two(b, at::ones({3}), false);
+  const auto verdict = judged(a.bytes, b.bytes);
+  BOOST_TEST(verdict.agree());
+  BOOST_TEST(verdict.compared == 2);
+  BOOST_TEST(verdict.not_compared.at("it is undefined") == 1);
+  BOOST_TEST(verdict.not_compared.at("B returned fewer tensors") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(never_agrees_about_nothing) {
+  Prints nothing, header, other;
+  header.header("language\tpython\n");
+  other.call("a", "M", at::rand({3}), [](const at::Tensor& t) { return at::cat({t, t}); });
+  const std::string net = Net().prints(images());
+  BOOST_TEST(
+      contains(error_of([&] { judged(net, header.bytes); }), "did the model run where they were written?"));
+  BOOST_TEST(contains(error_of([&] { judged(header.bytes, header.bytes); }), "could be compared"));
+  BOOST_TEST(
+      contains(error_of([&] { judged(net, other.bytes); }), "name modules that belong together by a map"));
+  // Weights alone can be compared.
+  Prints a, b;
+  a.weight("w", "", at::ones({3})), b.weight("w", "", at::zeros({3}));
+  BOOST_TEST(judged(a.bytes, a.bytes).agree());
+  BOOST_TEST(judged(a.bytes, b.bytes).suspects.at(0).path == "w");
+}
+
+BOOST_AUTO_TEST_CASE(judges_what_is_left_of_a_file) {
+  Net net;
+  net.eps["layer2.bn"] = 1e-2;
+  const std::string a = prints({}, false), b = prints(net, false);
+  const auto whole = judged(a, b);
+  std::int64_t last = 0;
+  for (std::size_t size = 30000; size <= b.size(); size += 997) {
+    const auto verdict = judged(a, b.substr(0, size));
+    BOOST_TEST(verdict.compared >= last);
+    last = verdict.compared;
+    BOOST_TEST((verdict.agree() || verdict.suspects[0].path == "layer2.bn"));
+  }
+  BOOST_TEST(last <= whole.compared);
+}
+
+BOOST_AUTO_TEST_CASE(numbers_that_make_no_sense_do_not_agree) {
+  // Fingerprints with right checksums whose sums are not of their digests.
+  const std::string good = Net().prints(images());
+  Prints bad;
+  compare::Fingerprint print = compare::fingerprint(images());
+  print.digest[0] ^= 1, print.sum_sq = NAN;
+  frames::Frame frame;
+  frame.kind = frames::Kind::forward_output, frame.dims = 1, frame.sizes[0] = frame.data_bytes = sizeof print;
+  frame.data = &print, frame.result = "fingerprint";
+  bad.add(frame);
+  Prints reference;
+  reference.tensor(frames::Kind::forward_output, "", "", images());
+  BOOST_TEST(!judged(reference.bytes, bad.bytes).agree());
+}
+
+BOOST_AUTO_TEST_CASE(reads_thresholds) {
+  const auto thresholds = Thresholds::parse("8,2.5");
+  BOOST_TEST(thresholds.tolerance == 8);
+  BOOST_TEST(thresholds.gain == 2.5);
+  for (const char* text : {"", "8", "8,", ",4", "8,4x", "-1,4", "nan,4", "8,inf", "8 4"})
+    BOOST_TEST(contains(error_of([&] { Thresholds::parse(text); }), "write 16,4"), text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

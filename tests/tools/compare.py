@@ -1,0 +1,357 @@
+#!/usr/bin/env python3
+"""torchtap compare of recordings and files: torchvision's ResNet-18 in Python and in TorchScript against itself with one
+weight changed, small folders in every way in which two can differ, and weights in .pt, .npy and .safetensors files.
+
+usage: compare.py TORCHTAP SOURCE"""
+
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+import torchvision
+
+torchtap, source = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def compare(a, b, *arguments, status):
+    """Returns the JSON document; also checks that the table agrees with it."""
+    results = [
+        subprocess.run([str(torchtap), "compare", str(a), str(b), *arguments, *more], capture_output=True, text=True)
+        for more in (["--json"], [])
+    ]
+    for done in results:
+        check(
+            done.returncode == status,
+            f"compare {a} {b}: exit status {done.returncode} instead of {status}\n{done.stdout}\n{done.stderr}",
+        )
+    if status == 2:
+        return results[1].stderr
+    document = json.loads(results[0].stdout)
+    check(document["agree"] == (status == 0), f"compare --json: {document}")
+    if document["first"] is not None:
+        check(f"is {document['first'] or '(root)'}:" in results[1].stdout, f"compare: {results[1].stdout}")
+    document["by_path"] = {entry["path"]: entry for entry in document["entries"]}
+    return document
+
+
+def folder_of(path, tensors):
+    path.mkdir()
+    for name, value in tensors.items():
+        torch.save(value, path / f"{name or 'root'}.pt")
+    return path
+
+
+def outputs_of(model, batches, path):
+    """A folder with the outputs of all modules, by plain hooks; what the model returns."""
+    outputs = {}
+
+    def hook(name):
+        return lambda module, inputs, output: outputs.setdefault(name, []).append(output.clone())
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in model.named_modules()]
+    with torch.no_grad():
+        results = [model(batch) for batch in batches]
+    for handle in handles:
+        handle.remove()
+    folder_of(path, outputs)
+    return results
+
+
+DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I32": torch.int32,
+    "F32": torch.float32,
+    "I64": torch.int64,
+    "F64": torch.float64,
+}
+
+
+def safetensors(path, tensors, padding=0, **more):
+    """Writes a .safetensors file by hand: tensors by name, or (dtype, shape, bytes)."""
+    header, data = dict(more), b""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor):
+            (dtype,) = [key for key, value in DTYPES.items() if value == tensor.dtype]
+            raw = tensor.contiguous().flatten()
+            raw = raw.view(torch.int16).numpy() if dtype == "BF16" else raw.numpy()
+            tensor = (dtype, list(tensor.shape), raw.tobytes())
+        dtype, shape, raw = tensor
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode() + b" " * padding
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+
+    # ResNet-18, random weights.
+    torch.manual_seed(0)
+    model = torchvision.models.resnet18().eval()
+    images = [torch.randn(2, 3, 64, 64) for _ in range(2)]
+    torch.save(images, folder / "images.pt")
+
+    def record(name):
+        """By Python in a folder, by the command in a recording."""
+        torch.jit.script(model).save(folder / f"{name}.script")
+        subprocess.run(
+            [torchtap, "record", folder / f"{name}.script", "--input", folder / "images.pt", "--batches"]
+            + ["--save", folder / f"{name}-c++"],
+            check=True,
+            capture_output=True,
+        )
+        return outputs_of(model, images, folder / name)
+
+    outputs = record("original")
+    outputs_of(model, images, folder / "again")
+    document = compare(folder / "original", folder / "again", "--rtol", "0", "--atol", "0", status=0)
+    names = {name for name, _ in model.named_modules()}
+    check(set(document["by_path"]) == names, f"every module of ResNet-18: {names ^ set(document['by_path'])}")
+    check(
+        all(
+            entry["status"] == "equal" and entry["cosine"] == 1 or abs(entry["cosine"] - 1) < 1e-12
+            for entry in document["entries"]
+        ),
+        "equal ones",
+    )
+    compare(folder / "original", folder / "original-c++", status=0)
+
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    broken = "layer3.0.conv2"
+    with torch.no_grad():
+        model.get_submodule(broken).weight[5, 7, 1, 1] += 0.1
+    record("broken")
+    # A recording has the order of the model, on whichever side; files have their names.
+    for one, other in (("original-c++", "broken"), ("original", "broken-c++"), ("original-c++", "broken-c++")):
+        document = compare(folder / one, folder / other, status=1)
+        check(document["first"] == broken, f"the layer that was broken, {one} and {other}: {document['first']}")
+    document = compare(folder / "original", folder / "broken", status=1)
+    check(document["first"] == "layer3.0.bn2", f"the first by name that is broken: {document['first']}")
+    untouched = [
+        entry["status"] for entry in document["entries"] if entry["path"].startswith(("conv1", "layer1", "layer2"))
+    ]
+    check(set(untouched) == {"equal"}, f"nothing differs before: {untouched}")
+    entry = document["by_path"][broken]
+    a, b = (torch.load(folder / name / f"{broken}.pt") for name in ("original", "broken"))
+    a, b = (torch.cat([t.flatten().double() for t in side]) for side in (a, b))
+    check(abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12, f"max abs {entry['max_abs']}")
+    check(
+        abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
+        f"max rel {entry['max_rel']}",
+    )
+    check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"cosine {entry['cosine']}")
+    check(compare(folder / "original", folder / "broken", "--atol", str(1e6), status=0)["first"] is None, "tolerances")
+
+    # Its weights: which of them differs, in whichever files.
+    def saved(name, values):
+        torch.save(values, folder / f"{name}.pt")
+        safetensors(folder / f"{name}.safetensors", dict(reversed(values.items())), __metadata__={"format": "pt"})
+        safetensors(folder / f"{name}-without-suffix", values, padding=5)
+        (folder / f"{name}-npy").mkdir()
+        for key, tensor in values.items():
+            numpy.save(folder / f"{name}-npy/{key}.npy", tensor.numpy())
+        (folder / f"{name}-parts").mkdir()
+        keys = list(values)
+        for part in range(3):
+            safetensors(
+                folder / f"{name}-parts/model-0000{part + 1}-of-00003.safetensors",
+                {key: values[key] for key in keys[part::3]},
+            )
+        return [folder / (name + end) for end in (".pt", ".safetensors", "-without-suffix", "-npy", "-parts")]
+
+    whole, changed = saved("weights", weights), saved("changed", model.state_dict())
+    for one in whole:
+        for other in whole:
+            document = compare(one, other, "--rtol", "0", "--atol", "0", status=0)
+            check(set(document["by_path"]) == set(weights), f"every weight: {one} {other}")
+        for other in changed:
+            document = compare(one, other, status=1)
+            check(
+                [entry["path"] for entry in document["entries"] if entry["status"] != "equal"] == [broken + ".weight"]
+                and abs(document["by_path"][broken + ".weight"]["max_abs"] - 0.1) < 1e-6,
+                f"the weight that was changed: {one} {other} {document['first']}",
+            )
+    renamed = {name.replace("fc.weight", "head.weight"): tensor for name, tensor in weights.items()}
+    document = compare(whole[0], safetensors(folder / "renamed.safetensors", renamed), status=1)
+    check(
+        (document["by_path"]["fc.weight"]["status"], document["by_path"]["head.weight"]["status"])
+        == ("missing in B", "missing in A"),
+        "a weight of another name",
+    )
+    text = subprocess.run([torchtap, "compare", *whole[:2]], capture_output=True, text=True).stdout
+    check("All 122 tensors agree" in text, f"in words: {text}")
+
+    # Every dtype of .safetensors, scalars, nothing, bytes that are not aligned.
+    values = {name: (torch.arange(6) % 2 + (name[0] == "I")).view(2, 3).to(dtype) for name, dtype in DTYPES.items()}
+    values.update({"": torch.tensor(2.5), "nothing": torch.zeros(3, 0), "line\nbreak": torch.ones(1)})
+    torch.save(values, folder / "dtypes.pt")
+    for padding in range(8):
+        path = safetensors(folder / "dtypes.safetensors", values, padding)
+        document = compare(folder / "dtypes.pt", path, "--rtol", "0", "--atol", "0", status=0)
+        check({entry["status"] for entry in document["entries"]} == {"equal"}, f"dtypes: {document}")
+    raw = {
+        "U16": ("U16", [2], struct.pack("<HH", 65535, 1)),
+        "U32": ("U32", [2], struct.pack("<II", 2**32 - 1, 1)),
+        "U64": ("U64", [1], struct.pack("<Q", 2**63 - 1)),
+        "BOOL": ("BOOL", [2], b"\0\x07"),
+    }
+    torch.save(
+        {
+            "U16": torch.tensor([65535, 1]),
+            "U32": torch.tensor([2**32 - 1, 1]),
+            "U64": torch.tensor([2**63 - 1]),
+            "BOOL": torch.tensor([False, True]),
+        },
+        folder / "unsigned.pt",
+    )
+    path = safetensors(folder / "unsigned.safetensors", raw)
+    compare(folder / "unsigned.pt", path, "--rtol", "0", "--atol", "0", status=0)
+    for dtype, shape, data, says in (("U64", [1], b"\xff" * 8, "int64"), ("F4", [2], b"\0", '"F4"')):
+        text = compare(safetensors(folder / "odd.safetensors", {"x": (dtype, shape, data)}), path, status=2)
+        check("odd.safetensors" in text and '"x"' in text + '"x"' * (says == "int64") and says in text, text)
+    eight = subprocess.run(
+        [torchtap, "show", safetensors(folder / "f8.safetensors", {"x": ("F8_E4M3", [2], b"\x38\x40")})],
+        capture_output=True,
+        text=True,
+    )
+    check("F8_E4M3" in eight.stderr if eight.returncode else "float8_e4m3fn" in eight.stdout, f"8 bits: {eight}")
+
+    # Two single tensors are compared whatever their names, also in other formats; not so two of several.
+    numpy.save(folder / "a.npy", numpy.arange(6.0).reshape(2, 3, order="F"))
+    torch.save(torch.arange(6.0).view(3, 2).t().double(), folder / "b.pt")
+    compare(folder / "a.npy", folder / "b.pt", status=1)
+    torch.save(torch.from_numpy(numpy.load(folder / "a.npy")), folder / "b.pt")
+    compare(folder / "a.npy", folder / "b.pt", "--rtol", "0", "--atol", "0", status=0)
+    # Natural order of names, without a recording: 9 before 10.
+    many = {f"{i}": torch.full([2], float(i)) for i in range(12)}
+    document = compare(
+        folder_of(folder / "ten", many), folder_of(folder / "nine", {**many, "10": many["0"], "9": many["0"]}), status=1
+    )
+    check(document["first"] == "9" and list(document["by_path"]) == list(many), f"order: {document['first']}")
+
+    # All kinds of differences.
+    inf, nan = float("inf"), float("nan")
+    base = {"a": [torch.ones(3)], "b": [torch.tensor([1.0, nan, inf]), torch.zeros(2)], "c": torch.ones(2)}
+    plain = folder_of(folder / "plain", base)
+    document = compare(plain, folder_of(folder / "same", base), "--rtol", "0", "--atol", "0", status=0)
+    check(
+        [entry["status"] for entry in document["entries"]] == ["equal"] * 3,
+        f"NaN and infinities that are the same: {document}",
+    )
+    ways = {
+        "missing in B": {"b": base["b"], "c": base["c"]},
+        "missing in A": {**base, "d": torch.ones(1)},
+        "shapes differ": {**base, "a": [torch.ones(4)]},
+        "samples differ in number": {**base, "b": base["b"][:1]},
+        "not the same results": {**base, "c": {"mean": torch.ones(2)}},
+        "no samples in B": {**base, "b": []},
+        "only one is a tensor": {**base, "a": [None]},
+        "different": {**base, "b": [torch.tensor([1.0, 0.0, inf]), torch.zeros(2)]},
+    }
+    for what, other in ways.items():
+        document = compare(plain, folder_of(folder / what, other), status=1)
+        found = [entry["status"] for entry in document["entries"] if entry["status"] not in ("equal", "close")]
+        check(found == [what], f"{what}: {found}")
+    # Modules that ran on neither side, of which one side does not know.
+    for one, other in ((base, {**base, "d": []}), ({**base, "d": []}, base), ({**base, "d": []}, {**base, "d": []})):
+        a, b = (folder_of(folder / f"idle{len(list(folder.glob('idle*')))}", tensors) for tensors in (one, other))
+        document = compare(a, b, status=0)
+        check(document["by_path"]["d"]["status"] == "not run", f"a module that did not run: {document}")
+        text = subprocess.run([str(torchtap), "compare", a, b], capture_output=True, text=True).stdout
+        text = " ".join(text.split())  # sentences are wrapped at the width of the terminal
+        check(
+            "All 3 modules agree" in text and "1 module ran on neither side." in text,
+            f"a module that did not run: {text}",
+        )
+    check(
+        compare(plain, folder_of(folder / "idle-a", {**base, "b": []}), status=1)["by_path"]["b"]["status"]
+        == "no samples in B",
+        "ran on one side",
+    )
+
+    # Many small samples are compared together; the numbers are as of one by one.
+    torch.manual_seed(2)
+    many = [torch.randn(3 if i % 1000 else 2) for i in range(5000)]
+    moved = [sample + 1e-7 * i for i, sample in enumerate(many)]
+    moved[4321] = moved[4321] + 5
+    pair = folder_of(folder / "many", {"m": many}), folder_of(folder / "moved", {"m": moved})
+    entry = compare(*pair, "--rtol", "0", "--atol", "1e-2", status=1)["by_path"]["m"]
+    a, b = (torch.cat(samples).double() for samples in (many, moved))
+    check(
+        entry["detail"] == "sample 4321" and abs(entry["max_abs"] - float((a - b).abs().max())) < 1e-12,
+        f"many samples: {entry}",
+    )
+    check(abs(entry["cosine"] - float(torch.dot(a, b) / a.norm() / b.norm())) < 1e-9, f"many samples: {entry}")
+    entry = compare(*pair, "--rtol", "0", "--atol", "6", status=0)["by_path"]["m"]
+    check(
+        entry["status"] == "close"
+        and abs(entry["max_rel"] - float(((a - b).abs() / b.abs()).max())) < 1e-9 * entry["max_rel"],
+        f"many samples: {entry}",
+    )
+    check(
+        compare(pair[0], pair[0], "--rtol", "0", "--atol", "0", status=0)["by_path"]["m"]["status"] == "equal",
+        "many equal samples",
+    )
+    for value in (torch.tensor([1.0, nan, -inf]), torch.tensor([nan, nan, inf]), torch.tensor([1.0, nan, 3e38])):
+        other = folder_of(folder / f"b{value.tolist()}", {**base, "b": [value, torch.zeros(2)]})
+        document = compare(plain, other, "--rtol", "1", status=1)
+        check(document["by_path"]["b"]["max_abs"] == "Infinity" or value[2] == 3e38, f"{value}: {document}")
+        compare(other, plain, "--rtol", "1", status=1)
+    near = folder_of(folder / "near", {**base, "a": [torch.ones(3, dtype=torch.float64) + 1e-6]})
+    document = compare(plain, near, status=0)
+    check(
+        document["by_path"]["a"]["status"] == "close" and abs(document["by_path"]["a"]["max_abs"] - 1e-6) < 1e-12,
+        f"close: {document}",
+    )
+    compare(plain, near, "--rtol", "0", "--atol", "0", status=1)
+    compare(plain, source / "tests/storage/schema_1", status=1)
+    compare(plain / "a.pt", near / "c.pt", status=1)
+    compare(plain / "c.pt", near / "c.pt", "--rtol", "0", "--atol", "0", status=0)
+    check("nosuch" in compare(plain, folder / "nosuch", status=2), "no such folder")
+    (folder / "plain/b.pt").write_bytes(b"PK")
+    check("b.pt" in compare(plain, near, status=2), "a damaged file")
+    (folder / "empty").mkdir()
+    check("manifest" in compare(near, folder / "empty", status=2), "nothing in a folder")
+
+    # Options that say nothing of what is compared, and sides that do not go together.
+    (folder / "run.prints").write_bytes(b"TTF1")
+    for arguments, says in (
+        ((near, near, "--tolerance", "0.1"), "--rtol"),
+        ((near, near, "--map", "a=b"), "--map is for fingerprints"),
+        ((near, near, "--bits"), "--bits"),
+        ((near, near, "--all"), "--all"),
+        ((folder / "run.prints", near), "only one of"),
+        ((near, folder / "run.prints"), "preload --fingerprint"),
+        ((folder / "run.prints", folder / "run.prints", "--rtol", "0"), "--rtol is for recordings"),
+        ((folder / "run.prints", folder / "run.prints", "--csv"), "--csv is for"),
+        (("-", "-", "--atol", "0"), "--atol is for"),
+        ((near,), "A and B"),
+        ((), "A and B"),
+        (("--run", "true"), "1 times"),
+        (("--run", "true", "--run", "true", "--run", "true"), "3 times"),
+        ((near, near, "--run", "true"), "--run"),
+        (("--run", "true", "--run", "true", "--rtol", "0"), "--rtol is for"),
+    ):
+        done = subprocess.run([torchtap, "compare", *arguments], capture_output=True, text=True)
+        check(done.returncode == 2 and says in done.stderr, f"{arguments}: {done}")
+
+print("FAILED" if failures else "compare names the layer where a difference first shows")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace torchtap::tools {
+
+/// A program that `torchtap compare --run` runs, by a line for the shell.
+class ComparedProgram {
+ public:
+  explicit ComparedProgram(std::string line);
+
+  const std::string& line() const noexcept { return line_; }
+  /// Whether it is a script for Python's interpreter, whose modules Python's hooks see. Others run under
+  /// `torchtap preload`.
+  bool python() const noexcept { return interpreter_end_ != 0; }
+  /// Runs it, so that it writes fingerprints to `file`, with further options of `torchtap preload` or of
+  /// `python3 -m torchtap_compare`. What it prints goes to this command's stderr. Throws `c10::Error` if it
+  /// fails or writes nothing.
+  void run(const std::string& file, const std::vector<std::string>& options) const;
+
+ private:
+  const std::string line_;
+  std::size_t interpreter_end_ = 0;  // behind the interpreter and its own options; 0 if it is none
+};
+
+}  // namespace torchtap::tools

@@ -1,0 +1,34 @@
+// Where the command's own files are.
+#include "installed.hpp"
+
+#include <stdexcept>
+
+namespace torchtap::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path here() {
+  return fs::read_symlink("/proc/self/exe").parent_path();
+}
+
+}  // namespace
+
+fs::path find_library(const std::string& name) {
+  for (const fs::path& folder : {here() / "..", here() / ".." / TORCHTAP_LIBRARY_FOLDER}) {
+    std::error_code error;
+    const fs::path found = fs::canonical(folder / name, error);
+    if (!error) return found;
+  }
+  throw std::runtime_error(name + " is neither beside " + here().string() + " nor in its ../" +
+                           TORCHTAP_LIBRARY_FOLDER + ".");
+}
+
+fs::path find_python() {
+  for (const fs::path& folder : {here() / ".." / TORCHTAP_PYTHON_FOLDER, here() / ".." / ".." / "python"}) {
+    if (fs::exists(folder / "torchtap_compare" / "__main__.py")) return fs::canonical(folder);
+  }
+  return {};
+}
+
+}  // namespace torchtap::tools

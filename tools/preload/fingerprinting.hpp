@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <torchtap/recorders/stream.hpp>
+#include <torchtap/views/compare/fingerprints.hpp>
+
+namespace torchtap::tools::preload {
+
+/// The fingerprints of one process. The file is made when the first module is recorded, so that processes
+/// that run none have none.
+class Fingerprinting final : public recorders::Stream {
+ public:
+  Fingerprinting(std::string file, views::compare::FingerprintsOptions options)
+      : file_(std::move(file)), options_(std::move(options)) {}
+
+  std::shared_ptr<recorders::StreamSource> source(const storage::EntryId& id) override {
+    const std::lock_guard lock(mutex_);
+    return begun().stream()->source(id);
+  }
+
+  /// Writes the weights of a model, once.
+  void write_weights(const void* model, const std::vector<model::ModuleRef>& modules) {
+    const std::lock_guard lock(mutex_);
+    if (models_.insert(model).second) begun().write_weights(modules);
+  }
+
+  /// Writes what is left. Returns how many tensors were written.
+  std::int64_t end() {
+    const std::lock_guard lock(mutex_);
+    if (!prints_) return 0;
+    prints_->close();
+    return prints_->tensors();
+  }
+
+ private:
+  views::compare::Fingerprints& begun() {
+    if (!prints_) prints_.emplace(file_, options_);
+    return *prints_;
+  }
+
+  const std::string file_;
+  const views::compare::FingerprintsOptions options_;
+  std::mutex mutex_;
+  std::optional<views::compare::Fingerprints> prints_;
+  std::set<const void*> models_;
+};
+
+}  // namespace torchtap::tools::preload

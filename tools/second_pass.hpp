@@ -1,0 +1,37 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchtap/views/compare/verdict.hpp>
+
+#include "compared_program.hpp"
+#include "json.hpp"
+
+namespace torchtap::tools {
+
+/// What a second run of both programs, with all values of the suspects, says.
+struct SecondPass {
+  /// One suspect that was tried, as `python3 -m torchtap_compare --try` answers.
+  struct Tried {
+    std::optional<bool> proved;  ///< it computes something else; false: it amplified rounding
+    double own_error = 0, other_error = 0;
+    std::string cause;
+    double cause_error = 0;
+    std::string where;
+    std::string reason;  ///< why it is not proved
+  };
+  bool own_is_a = true;      ///< A's modules were tried with what B gave them, or B's with what A gave them
+  std::vector<Tried> tried;  ///< of each suspect that is a module
+  std::string input_cause;
+  std::string operation;  ///< the first operation inside the culprit that differs
+};
+
+/// Runs both again, and tries the suspects in the one that is Python's. Writes its files into `folder`.
+/// Throws `c10::Error` if a program fails, or does not do again what it did.
+SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std::string& folder,
+                       const views::compare::Run& a, const views::compare::Verdict& verdict);
+
+}  // namespace torchtap::tools

@@ -1,0 +1,44 @@
+#pragma once
+
+/// Writes a file of frames as a program runs.
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torchtap/base/disk.hpp>
+#include <torchtap/views/frames/frame.hpp>
+
+namespace torchtap::views::compare::detail {
+
+/// Any number of threads may call it. A program that is killed loses the last 64 KiB at most. What the system
+/// refuses (a full disk, a pipe whose reader left) is kept for `close`: the program that is watched goes on.
+class PrintsFile {
+ public:
+  /// `path`: a file, a pipe, or "-" for the standard output. Throws `c10::ValueError` if there is a file that
+  /// holds no frames, and `c10::Error` if it cannot be written.
+  explicit PrintsFile(const std::string& path);
+  PrintsFile(const PrintsFile&) = delete;
+  PrintsFile& operator=(const PrintsFile&) = delete;
+  ~PrintsFile();
+
+  /// Writes a frame; its number, time and checksum are set here.
+  void write(frames::Frame frame) noexcept;
+  /// How many were written.
+  std::int64_t frames();
+  /// Writes what is left. Throws `c10::Error` if not every frame could be written.
+  void close();
+
+ private:
+  void flush() noexcept;
+
+  const std::string path_;
+  std::mutex mutex_;
+  base::Descriptor file_;
+  std::vector<char> buffer_;
+  std::uint64_t written_ = 0;
+  int error_ = 0;
+};
+
+}  // namespace torchtap::views::compare::detail

@@ -1,0 +1,28 @@
+#pragma once
+
+/// How far two fingerprints are apart, and in which way as far as they alone can tell.
+
+#include <string>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/views/compare/fingerprint.hpp>
+
+namespace torchtap::views::compare {
+
+struct Difference {
+  bool same_bits = false;
+  double error = 0;     ///< the relative error, infinite if shapes or the numbers of NaN or infinities differ
+  double scale = 0;     ///< the logarithm of B's norm by A's
+  double unit = 0;      ///< half an ulp of 1 of the coarser dtype; 0 of whole numbers
+  double elements = 1;  ///< how many there are, at least 1
+};
+
+/// Sizes that differ by ones or are those of a view do not matter. If they are in another order (NCHW and
+/// NHWC), what does not depend on the order is compared.
+TORCHTAP_API Difference difference(const Fingerprint& a, const Fingerprint& b);
+
+/// "B is rounded to bfloat16", "B = 0.5 A", "the same values in another order: B = A.transpose(0, 1)"; empty
+/// if the fingerprints tell nothing.
+TORCHTAP_API std::string in_words(const Fingerprint& a, const Fingerprint& b);
+
+}  // namespace torchtap::views::compare

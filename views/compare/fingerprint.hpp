@@ -1,0 +1,76 @@
+#pragma once
+
+/// 800 bytes that say of a tensor of any size whether, how far and in which way another one differs.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/accumulate.h>
+
+#include <cstdint>
+#include <limits>
+
+#include <torchtap/base/api.hpp>
+
+namespace torchtap::views::compare {
+
+/// What is kept of a tensor. The bytes are those of a file, little-endian, as docs/format.md describes them.
+///
+/// Elements are taken in row-major order whatever the strides are, a complex number as two. Numbers are
+/// those elements that are finite.
+struct TORCHTAP_API Fingerprint {
+  static constexpr int kSketch = 64, kSamples = 32, kDims = 8;
+
+  std::uint8_t version = 1;
+  std::uint8_t dtype = 0;  ///< the number of the tensor's c10::ScalarType
+  std::uint8_t dims = 0;
+  std::uint8_t flags = 0;
+  std::uint32_t reserved = 0;
+  std::int64_t sizes[kDims] = {};
+  /// Of dtype, shape and the bits of all elements, in order: NH of UMAC (Black et al. 1999) and Fletcher's
+  /// sum, by blocks. All NaN count as one number, -0 and 0 as two. It is no cryptographic hash.
+  std::uint64_t digest[2] = {};
+  /// The sum modulo 2^32, the XOR and the OR of the bits of all elements, which do not depend on the order.
+  std::uint32_t words = 0, exclusive = 0, either = 0;
+  std::uint32_t reserved_too = 0;
+  std::uint64_t nans = 0, infinities = 0, zeros = 0;
+  double sum = 0, sum_sq = 0;
+  double least = std::numeric_limits<double>::infinity();
+  double greatest = -std::numeric_limits<double>::infinity();
+  /// Sums of the numbers with random signs (Charikar, Chen, Farach-Colton 2002). The sketch of a - b is the
+  /// difference of theirs, and its norm estimates that of a - b to 9 % (one standard deviation).
+  double sketch[kSketch] = {};
+  /// One element of each of 32 equal parts; all of them if there are at most 32.
+  float samples[kSamples] = {};
+
+  at::IntArrayRef shape() const { return {sizes, dims}; }
+  c10::ScalarType scalar_type() const { return static_cast<c10::ScalarType>(dtype); }
+  /// The number of elements, of which a complex number is two.
+  std::int64_t numel() const {
+    return c10::multiply_integers(shape()) * (c10::isComplexType(scalar_type()) ? 2 : 1);
+  }
+};
+static_assert(sizeof(Fingerprint) == 800);
+
+/// Reads the tensor once; one on another device is copied to the CPU first. Throws `c10::ValueError`
+/// naming the reason if it has no fingerprint: it is undefined, sparse, nested, without data (`meta`), or
+/// has more than 8 dimensions.
+TORCHTAP_API Fingerprint fingerprint(const at::Tensor& tensor);
+
+/// Whether dtype, shape and the bits of all elements are the same, but for one chance in 2^64.
+TORCHTAP_API bool same_bits(const Fingerprint& a, const Fingerprint& b);
+
+/// The norm of a - b by the greater norm of both, estimated from the sketches; exact for 64 elements or
+/// fewer. Infinite if they do not have as many elements, NaN or infinities.
+TORCHTAP_API double relative_error(const Fingerprint& a, const Fingerprint& b);
+
+/// The logarithm of b's norm by a's: rounding cancels in it, another factor does not. 0 if both are zero,
+/// infinite if one is.
+TORCHTAP_API double log_scale(const Fingerprint& a, const Fingerprint& b);
+
+}  // namespace torchtap::views::compare
+
+/// For programs that cannot link C++: the fingerprint of `contiguous` elements, written to 800 bytes at
+/// `fingerprint`. Those of a quantized dtype are its float32 `dequantize()`. Returns 0, or 1 if it has none.
+extern "C" TORCHTAP_API int torchtap_fingerprint(const void* contiguous, int dtype, int dims,
+                                                 const std::int64_t* sizes, void* fingerprint);

@@ -1,0 +1,45 @@
+#pragma once
+
+/// Which calls and weights of one run belong to which of another, whatever their names are.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/views/compare/run.hpp>
+
+namespace torchtap::views::compare {
+
+/// By what two calls were found to be of the same module.
+enum class How : std::uint8_t { none, map, path, values, parent };
+
+/// Two weights: indexes of records, `kNone` on the side that lacks it.
+struct WeightPair {
+  std::uint32_t a = kNone, b = kNone;
+};
+
+struct TORCHTAP_API Pairs {
+  /// For each call of A its call of B, or `kNone`; and the other way round.
+  std::vector<std::uint32_t> of_a, of_b;
+  /// For each call of A, how it was found.
+  std::vector<How> how;
+  /// In the order of A; those that A lacks are at the end.
+  std::vector<WeightPair> weights;
+  /// What other names were found to mean, as `map` takes it: "layer1.*=stage1.*".
+  std::vector<std::string> map;
+
+  std::int64_t count(How by) const;
+};
+
+/// Pairs the calls of each thread: by `map` ("layer1.*=stage1.*": what `*` stands for is the same on both
+/// sides, and "layer1.*" names layer1, too), by path, then by values, shapes, types and order (Needleman and
+/// Wunsch 1970) between those that are paired, then the calls around them. Numbers of entries shift where one
+/// side lacks an entry, so entries of another type than their name has on the other side, and entries beside
+/// them, go by values. Weights follow their modules, then go by their values in this or another order, then
+/// by shape.
+///
+/// Throws `c10::ValueError` if a map is none, or if what it names is not there.
+TORCHTAP_API Pairs pair_up(const Run& a, const Run& b, const std::vector<std::string>& map = {});
+
+}  // namespace torchtap::views::compare

@@ -1,0 +1,118 @@
+#pragma once
+
+/// A run: the fingerprints of all that passed through a model once, as a prints file holds them.
+
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/views/compare/fingerprint.hpp>
+#include <torchtap/views/frames/frame.hpp>
+
+namespace torchtap::views::compare {
+
+inline constexpr std::uint32_t kNone = UINT32_MAX;
+
+/// One tensor of a run. Its fingerprint stays in the file (`Run::print`).
+struct Record {
+  enum class Holds : std::uint8_t { nothing, fingerprint, tensor };
+
+  std::uint64_t at = 0;                      ///< where the fingerprint lies, or the frame if it holds none
+  std::array<std::uint64_t, 2> digest = {};  ///< 0 without a fingerprint
+  std::uint32_t path = 0, type = 0;          ///< of the module, or the name of a weight: indexes of texts
+  std::uint32_t sample = 0;                  ///< which of the recorded calls of the module
+  std::uint32_t call = 0;                    ///< which call within one forward of the root
+  std::uint32_t thread = 0, rank = 0;
+  std::uint16_t slot = 0;
+  frames::Kind kind = frames::Kind::other;
+  Holds holds = Holds::nothing;
+};
+
+/// One call of a module: its records, and the call around it.
+struct Call {
+  std::uint32_t path = 0, type = 0;  ///< indexes of texts
+  std::uint32_t ordinal = 0;         ///< how many calls of this path its sequence had before
+  std::uint32_t parent = kNone;      ///< the call around it, of the same sequence
+  std::uint32_t sequence = 0;
+  bool leaf = true;                                    ///< no call of another module lies within
+  c10::SmallVector<std::uint32_t, 2> inputs, outputs;  ///< indexes of records, by slot
+};
+
+/// What one thread of one rank did: records in the order of events, each with its call, and these calls in
+/// the order in which they began.
+struct Sequence {
+  struct Event {
+    std::uint32_t record, call;
+  };
+  std::uint32_t rank = 0, thread = 0;
+  std::vector<Event> events;
+  std::vector<std::uint32_t> calls;
+};
+
+/// A prints file, read. Takes about 110 bytes of memory a record. Move-only.
+class TORCHTAP_API Run {
+ public:
+  /// Reads a file, "-" (standard input) or a pipe, which is copied to a temporary file that has no name. What
+  /// was cut off is read up to there. Throws `c10::ValueError` that names the file and the place if it is not
+  /// made of whole frames, was written by a later version, or has another checksum than it says.
+  static Run read(const std::string& file);
+  Run(Run&&) noexcept;
+  Run& operator=(Run&&) noexcept;
+  ~Run();
+
+  const std::string& file() const noexcept { return name_; }
+  /// What the first frame says: "language", "command", "torch", …
+  const std::map<std::string, std::string>& header() const noexcept { return header_; }
+  /// Whether the file ends in the middle of a frame.
+  bool cut_off() const noexcept { return cut_off_; }
+  /// How many frames are of kinds that are not compared.
+  std::int64_t others() const noexcept { return others_; }
+
+  const std::deque<Record>& records() const noexcept { return records_; }
+  /// Parameters and buffers: indexes of records.
+  const std::vector<std::uint32_t>& weights() const noexcept { return weights_; }
+  const std::vector<Call>& calls() const noexcept { return calls_; }
+  /// By rank, then in the order of the first events.
+  const std::vector<Sequence>& sequences() const noexcept { return sequences_; }
+
+  const std::string& text(std::uint32_t index) const { return texts_[index]; }
+  const std::string& path(const Record& record) const { return texts_[record.path]; }
+  const std::string& path(const Call& call) const { return texts_[call.path]; }
+  /// The number of a text, or `kNone`.
+  std::uint32_t number_of(const std::string& text) const;
+  /// The fingerprint of a record, or nothing if it has none.
+  std::optional<Fingerprint> print(const Record& record) const;
+  /// Why a record has no fingerprint.
+  std::string reason(const Record& record) const;
+
+ private:
+  struct File;
+
+  Run(std::string name, std::unique_ptr<File> file);
+  void add(const frames::Frame& frame, std::uint64_t at);
+  void find_calls(Sequence& sequence, std::uint32_t number);
+  std::uint32_t number(std::string_view text);
+
+  std::string name_;
+  std::unique_ptr<File> file_;
+  std::map<std::string, std::string> header_;
+  std::deque<Record> records_;  // which does not move its elements to grow
+  std::vector<std::uint32_t> weights_;
+  std::vector<Call> calls_;
+  std::vector<Sequence> sequences_;
+  std::vector<std::string> texts_;
+  std::unordered_map<std::string, std::uint32_t> numbers_;
+  std::int64_t others_ = 0;
+  bool cut_off_ = false;
+};
+
+}  // namespace torchtap::views::compare

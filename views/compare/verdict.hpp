@@ -1,0 +1,94 @@
+#pragma once
+
+/// What differs first between two runs by more than rounding explains.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/views/compare/difference.hpp>
+#include <torchtap/views/compare/pairs.hpp>
+#include <torchtap/views/compare/run.hpp>
+
+namespace torchtap::views::compare {
+
+/// A record differs if its error is more than `tolerance` units of rounding and `gain` times the largest
+/// error of what it was computed from, or its scale more than `gain` units and `gain` times theirs.
+struct Thresholds {
+  double tolerance = 16, gain = 4;
+  bool bits = false;  ///< any different bit counts
+
+  /// "16,4". Throws `c10::ValueError` if these are not two numbers, 0 or greater.
+  TORCHTAP_API static Thresholds parse(const std::string& text);
+};
+
+/// Something that differs.
+struct TORCHTAP_API Finding {
+  enum class Kind : std::uint8_t {
+    weight,   ///< `path` names it
+    input,    ///< of the root
+    module,   ///< what a module returns, though what it was given agrees
+    between,  ///< what the code of `path` made between two of the modules that it calls
+  };
+
+  Kind kind = Kind::module;
+  std::string path, path_b, type;  ///< of the module, or the name of the weight ("" on the side without it)
+  /// The call of `path` or, for a weight, of its module, in both runs; `kNone` if it was not seen.
+  std::uint32_t call_a = kNone, call_b = kNone;
+  std::uint32_t sample = 0, sample_b = 0;  ///< which of the recorded calls of their modules these are
+  std::uint32_t record_a = kNone, record_b = kNone;  ///< what differs
+  std::uint32_t thread = 0, rank = 0;
+  std::uint16_t slot = 0;
+  double error = 0;          ///< relative
+  double scale = 1;          ///< B's norm by A's
+  double allowed = 0;        ///< the error that rounding explains
+  double allowed_scale = 0;  ///< the same of |ln scale|
+  /// Paths of the calls of `path` before and after what differs; empty at its beginning and end.
+  std::string after, before;
+  std::string cause;  ///< as far as fingerprints tell, else empty
+};
+
+/// "weight", "input", "module", "between".
+TORCHTAP_API std::string name_of(Finding::Kind kind);
+
+/// Two calls that were compared.
+struct Row {
+  std::uint32_t a = kNone, b = kNone;
+  double error_in = 0, error = 0;  ///< the largest errors of inputs and of outputs
+  double allowed = 0;              ///< what rounding explains of the output with the largest error
+  double scale = 1;                ///< of that output
+  bool same_bits = true;           ///< of all inputs and outputs
+  bool differs = false;
+};
+
+/// Two weights, or one (`kNone` on the side that lacks it).
+struct WeightRow {
+  std::uint32_t a = kNone, b = kNone;
+  Difference difference;
+  bool agrees = false;    ///< the same bits, or the same up to rounding to the coarser dtype
+  bool compared = false;  ///< both are there and have a fingerprint
+  std::string words;
+};
+
+struct TORCHTAP_API Verdict {
+  bool agree() const noexcept { return suspects.empty(); }
+
+  std::vector<Finding>
+      suspects;  ///< up to five, in the order in which they happened; the first is the answer
+  std::optional<Finding> first_bits;  ///< the first different bits of all inputs and outputs
+  std::vector<Row> rows;              ///< in the order of A
+  std::vector<WeightRow> weights;
+  std::vector<std::uint32_t> only_a, only_b;         ///< calls without a partner
+  std::int64_t compared = 0;                         ///< inputs and outputs
+  std::map<std::string, std::int64_t> not_compared;  ///< how many of paired calls and weights, by reason
+  double largest_error = 0;                          ///< of those compared, with its module
+  std::string largest_at;
+};
+
+/// Throws `c10::ValueError` if nothing could be compared.
+TORCHTAP_API Verdict judge(const Run& a, const Run& b, const Pairs& pairs, const Thresholds& thresholds = {});
+
+}  // namespace torchtap::views::compare
