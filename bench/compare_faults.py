@@ -467,44 +467,39 @@ class Comparison:
             raise RuntimeError(f"torchtap compare: exit status {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)
 
-    def tried(self, verdict, a, x, b, x_b, how):
-        """The first finding that the second pass proves, and the cause: (name, cause, how many suspects were dismissed)."""
-        if verdict["agree"]:
-            return None, None, 0
-        suspects = verdict["suspects"]
-        first = suspects[0]
-        if first["kind"] == "weight":
-            return first["path"], first["cause"], 0
-        calls = [s for s in suspects if s["kind"] in ("module", "between")]
-        whole = [("" if first["kind"] == "input" else None, 0)]
+    def answer(self, verdict, a, x, b, x_b, how):
+        """What is named after a second pass, as `torchtap compare --run` has it, and the cause."""
+        tried = self.second_pass(verdict["suspects"], a, x, b, x_b, how) if verdict["suspects"] else {}
+        calls = iter(tried.get("suspects", []))
+        for s in verdict["suspects"]:
+            cause = verdict["first"]["cause"] if s is verdict["suspects"][0] else None
+            if s["kind"] == "weight":
+                return s["path"], cause
+            if s["kind"] == "input":
+                return "(input)", (tried["input"] or {}).get("cause") or cause
+            call = next(calls)
+            if (
+                call["proved"] is not False
+            ):  # the cause of the code around is what fingerprints say of what it handed on
+                return s["path"], (s["kind"] == "between" and cause) or call["cause"] or cause
+        return None, None
+
+    def second_pass(self, suspects, a, x, b, x_b, how):
         start = time.process_time()
-        values = {(s["path_b"], s["sample_b"]) for s in calls} | {c for c in whole if c[0] is not None}
-        others = self.record(b, x_b, "b.values", how, values=values)
-        request = {"others": others, "input": None, "suspects": []}
-        for s in calls:
-            fields = {
-                "path": s["path"],
-                "sample": s["sample"],
-                "other_path": s["path_b"],
-                "other_sample": s["sample_b"],
-            }
-            request["suspects"].append({**fields, "digest": s["digest"], "kind": s["kind"]})
-        if first["kind"] == "input":
-            request["input"] = {"path": "", "sample": 0, "other_path": "", "other_sample": 0}
-        files = self.folder / "request.json", self.folder / "answer.json"
-        files[0].write_text(json.dumps(request))
-        with Recorder(trial=Trial(*map(str, files))):
+        tried = [s for s in suspects if s["kind"] != "weight"]
+        values = {(s["path_b"], s["call_b"]) for s in tried}
+        request = {"others": self.record(b, x_b, "b.values", how, values=values), "suspects": [], "input": None}
+        for s in tried:
+            call = dict(path=s["path"], sample=s["call"], other_path=s["path_b"], other_sample=s["call_b"])
+            if s["kind"] == "input":
+                request["input"] = call
+            else:
+                request["suspects"].append(call)
+        trial = Trial(request)
+        with Recorder(trial=trial):
             a(x)
-        answer = json.loads(files[1].read_text())
         self.seconds["second pass"] += time.process_time() - start
-        if first["kind"] == "input":
-            return "(input)", (answer["input"] or {}).get("cause") or first["cause"], 0
-        for dismissed, (s, tried) in enumerate(zip(calls, answer["suspects"])):
-            if tried["proved"] is not False:
-                causes = tried["cause"], s["cause"]
-                causes = causes[::-1] if s["kind"] == "between" else causes  # its own cause is of what was handed on
-                return s["path"], causes[0] or causes[1], dismissed
-        return None, None, len(calls)
+        return trial.answer
 
 
 def draw(models, count, rng):
@@ -531,9 +526,9 @@ def faults(models, chosen, compare):
             b = copy.deepcopy(m.model)
             x = act(b, m.x.clone())
             first = compare.verdict(m.prints, compare.record(b, x, "b.prints", how))
-            named, cause, _ = compare.tried(first, m.model, m.x, b, x, how)
-            bits = first.get("first_bits")
-            if named is None and how == "same" and bits and where in (bits["path"], bits["path"] + ".weight"):
+            named, cause = compare.answer(first, m.model, m.x, b, x, how)
+            bits = first["first_bits"]
+            if named is None and how == "same" and where in (bits, f"{bits}.weight"):
                 named = where  # it is below rounding, but the first different bits are in it
             table[kind, how]["all"] += 1
             table[kind, how]["right"] += named == where
@@ -570,7 +565,7 @@ def equal(models, compare):
         for how in EQUAL:
             b, x = converted(copy.deepcopy(m.model), m.x, how)
             first = compare.verdict(m.prints, compare.record(b, x, "b.prints", how))
-            named, cause, _ = compare.tried(first, m.model, m.x, b, x, how)
+            named, cause = compare.answer(first, m.model, m.x, b, x, how)
             runs += 1
             suspects += len(first["suspects"])
             if named is not None:
