@@ -4,6 +4,7 @@
 usage: causes_test.py FOLDER_OF_PYTHON_PACKAGES"""
 
 import copy
+import io
 import pathlib
 import sys
 import unittest
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, sys.argv.pop(1) if sys.argv[1:] else str(pathlib.Path(__file__).parents[2] / "python"))
-from torchtap_compare import causes
+from torchtap_compare import causes, recording, trial
 
 torch.set_grad_enabled(False)
 torch.manual_seed(5)
@@ -349,6 +350,34 @@ class Calls(unittest.TestCase):
         nan = conv(IMAGES)
         nan[0, 0] = float("nan")
         self.assertIsNone(causes.find(conv, [IMAGES], conv(IMAGES), [IMAGES], nan, copy.deepcopy(conv).double()))
+
+
+class Rounded(nn.Linear):
+    def forward(self, x):
+        y = super().forward(x)
+        return y.bfloat16().float() if y.dtype == torch.float32 else y
+
+
+class Sides(unittest.TestCase):
+    def test_either_side_can_be_the_one_that_is_wrong(self):
+        rounded = Rounded(24, 24)
+        rounded.load_state_dict(linear.state_dict())
+        for a, b, said in (
+            (linear, rounded, "B rounds output"),
+            (rounded, linear, "A rounds output"),
+            (linear, linear, None),
+        ):
+            file = io.BytesIO()
+            with recording.Recorder(file, values={("", 0)}):
+                b(TOKENS)
+            call = {"path": "", "sample": 0, "other_path": "", "other_sample": 0}
+            request = {"others": io.BytesIO(file.getvalue()), "suspects": [call]}
+            asked = trial.Trial(request)
+            with recording.Recorder(trial=asked):
+                a(TOKENS * (1 + 1e-7))
+            answer = asked.answer["suspects"][0]
+            self.assertEqual(answer["proved"], said is not None, answer)
+            self.assertEqual(answer["cause"], said and said + " to bfloat16")
 
 
 if __name__ == "__main__":
