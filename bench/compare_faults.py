@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +41,11 @@ def make(name, size, seed):
         if isinstance(m, NORMS):
             m.weight.data.add_(0.2 * torch.randn_like(m.weight))
             m.bias.data.add_(0.2 * torch.randn_like(m.bias))
-        elif isinstance(m, LAYERS) and m.bias is not None:
-            m.bias.data.add_(0.05 * torch.randn_like(m.bias))
+        elif isinstance(m, LAYERS):
+            if not m.weight.any():
+                m.weight.data.normal_(0, 0.02)
+            if m.bias is not None:
+                m.bias.data.add_(0.05 * torch.randn_like(m.bias))
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     momenta = [m.momentum for m in norms]
     for m in norms:
@@ -54,353 +58,249 @@ def make(name, size, seed):
 
 
 class Model:
-    """A model, one batch for it, and what its modules get and give for it."""
+    """A model, one batch for it, and the first input and output of each of its modules."""
 
     def __init__(self, name, size, seed):
         self.name, self.model = name, make(name, size, seed)
         side = size // 16 * 16 if name.startswith("vit") else size
-        self.x = torch.rand(2, 3, side, side)
-        self.inputs, self.outputs, handles = {}, {}, []
-        for path, m in self.model.named_modules():
-            handles.append(m.register_forward_hook(lambda m, i, o, path=path: self.keep(path, i, o)))
+        self.x, self.seen = torch.rand(2, 3, side, side), {}
+        hooks = [m.register_forward_hook(partial(self.keep, path)) for path, m in self.model.named_modules()]
         self.model(self.x)
-        for handle in handles:
-            handle.remove()
+        for hook in hooks:
+            hook.remove()
 
-    def keep(self, path, i, o):
-        if (
-            path not in self.outputs
-            and i
-            and all(isinstance(t, torch.Tensor) for t in (i[0], o))
-            and bool((o != 0).any())
-        ):
-            self.inputs[path], self.outputs[path] = i[0].clone(), o.clone()
-
-    def draw(self, rng, *kinds, also=lambda m: True):
-        """One of the modules of these kinds that gave something other than zeros."""
-        found = [p for p, m in self.model.named_modules() if p in self.outputs and isinstance(m, kinds) and also(m)]
-        return rng.choice(found) if found else None
+    def keep(self, path, module, i, o):
+        o = o[0] if isinstance(o, tuple) else o
+        if path not in self.seen and bool((o != 0).any()):
+            self.seen[path] = i[0].clone() if i and isinstance(i[0], torch.Tensor) else None, o.clone()
 
 
-# Faults. Each takes a Model and random numbers, and gives (what has to be named, a function that puts it into a copy of the
-# model and gives its input, the cause as a regular expression or None), or None if the model has no place for it.
-
-FAULTS = {}
+FAULTS = {}  # by name: of a Model and random numbers what has to be named, what changes a copy of the model, the cause
 
 
-def fault(name):
+def fault(name, *kinds, also=lambda m: True, suffix=""):
+    """Registers a function of a module, random numbers and the module's input and output. It gives the cause as a regular
+    expression, and a function that puts the fault into the module of a copy. `suffix` is behind the path that has to be named."""
+
     def register(function):
-        FAULTS[name] = function
-        return function
+        def put(m, rng):
+            found = [p for p, one in m.model.named_modules() if isinstance(one, kinds) and p in m.seen and also(one)]
+            if not found:
+                return None
+            path = rng.choice(found)
+            made = function(m.model.get_submodule(path), rng, *m.seen[path])
+            return made and (path + suffix, lambda model: made[1](model.get_submodule(path)), made[0], None)
+
+        FAULTS[name] = put
 
     return register
 
 
-def assign(path, **values):
-    def act(model, x):
-        for name, value in values.items():
-            setattr(model.get_submodule(path), name, value)
-        return x
-
-    return act
+def attributes(**values):
+    return lambda module: [setattr(module, name, value) for name, value in values.items()]
 
 
-def wrap(path, function):
-    """The output changed by the module's own forward, so that hooks see it."""
-
-    def act(model, x):
-        m = model.get_submodule(path)
-        forward = m.forward
-        m.forward = lambda *inputs: function(forward(*inputs))
-        return x
-
-    return act
-
-
-def code(path, function):
+def forward(function):
     """The module's forward is function(module, input)."""
-
-    def act(model, x):
-        m = model.get_submodule(path)
-        m.forward = lambda i: function(m, i)
-        return x
-
-    return act
+    return lambda module: setattr(module, "forward", partial(function, module))
 
 
-def weight(path, name, function):
-    def act(model, x):
-        parameter = getattr(model.get_submodule(path), name)
-        parameter.data = function(parameter.data.clone()).contiguous()
-        return x
-
-    return act
+def output(function):
+    """The module's own forward changes its output, so that hooks see it."""
+    return lambda module: setattr(module, "forward", lambda *i, own=module.forward: function(own(*i)))
 
 
-@fault("eps")
-def _(m, rng):
-    if p := m.draw(rng, *NORMS):
-        own = m.model.get_submodule(p).eps
-        other = rng.choice([e for e in (1e-3, 1e-4, 1e-5, 1e-6) if e != own and max(e, own) >= 1e-5])
-        return p, assign(p, eps=other), rf"eps is {other:.0e} in B".replace("e-0", "e-")
+def weight(function, name="weight"):
+    return lambda module: setattr(
+        getattr(module, name), "data", function(getattr(module, name).data.clone()).contiguous()
+    )
 
 
-@fault("batch norm in train mode")
-def _(m, rng):
-    if p := m.draw(rng, nn.BatchNorm2d):
-        return p, assign(p, training=True), "train mode"
+def convolved(change):
+    return forward(lambda c, i: c._conv_forward(i, change(c.weight), c.bias))
 
 
-@fault("dropout in train mode")
-def _(m, rng):
-    if p := m.draw(rng, nn.Dropout, also=lambda d: d.p > 0):
-        return p, assign(p, training=True), "train mode"
+def has_window(module):
+    return module.kernel_size[0] > 1
 
 
-@fault("bias left out by the code")
-def _(m, rng):
-    if p := m.draw(rng, nn.Conv2d, nn.Linear, nn.BatchNorm2d, also=lambda b: b.bias is not None):
-        bias = m.model.get_submodule(p).bias
-        return (
-            p,
-            wrap(p, lambda y: y - bias.view([-1] + [1] * (y.dim() - 2) if y.dim() == 4 else [-1])),
-            "leaves out bias",
+def has_border(module):
+    return module.padding[0] > 0
+
+
+fault("transposed weight", nn.Conv2d, also=has_window, suffix=".weight")(
+    lambda *_: ("transpose|permute", weight(lambda w: w.transpose(2, 3)))
+)
+fault("weight in another order", *LAYERS, suffix=".weight")(lambda *_: ("order", weight(lambda w: w.roll(1, 0))))
+fault("weight rounded", *LAYERS, suffix=".weight")(lambda *_: ("bfloat16", weight(lambda w: w.bfloat16().float())))
+fault("weight used transposed", nn.Conv2d, also=has_window)(
+    lambda *_: (r"transpose\(2, 3\)", convolved(lambda w: w.transpose(2, 3)))
+)
+fault("convolution for correlation", nn.Conv2d, also=has_window)(
+    lambda *_: (r"flip\(2, 3\)", convolved(lambda w: w.flip(2, 3)))
+)
+fault("weight used rounded", nn.Conv2d)(
+    lambda *_: ("rounds weights to bfloat16", convolved(lambda w: w.bfloat16().float()))
+)
+fault("batch norm in train mode", nn.BatchNorm2d)(lambda *_: ("train mode", attributes(training=True)))
+fault("dropout in train mode", nn.Dropout, also=lambda d: d.p > 0)(lambda *_: ("train mode", attributes(training=True)))
+fault("the other gelu", nn.GELU)(lambda *_: ("approximate is tanh in B", attributes(approximate="tanh")))
+
+
+@fault("eps", *NORMS)
+def _(norm, rng, i, o):
+    eps = rng.choice([e for e in (1e-3, 1e-4, 1e-5, 1e-6) if e != norm.eps and max(e, norm.eps) >= 1e-5])
+    return f"eps is {eps:.0e} in B".replace("e-0", "e-"), attributes(eps=eps)
+
+
+@fault("bias left out by the code", nn.Conv2d, nn.Linear, nn.BatchNorm2d, also=lambda b: b.bias is not None)
+def _(m, rng, i, o):
+    bias = m.bias.view(-1, 1, 1) if o.dim() == 4 else m.bias
+    return "leaves out bias", output(lambda y: y - bias)
+
+
+@fault("padding mode", nn.Conv2d, also=has_border)
+def _(conv, rng, i, o):
+    mode = rng.choice(["reflect", "replicate", "circular"])
+    return min(i.shape[2:]) > conv.padding[0] and (f"padding_mode is {mode}", attributes(padding_mode=mode))
+
+
+@fault("asymmetric padding", nn.Conv2d, also=lambda c: has_border(c) and c.stride[0] == 2)
+def _(conv, rng, i, o):
+    n = conv.padding[0]
+    ends = (n - 1, n + i.shape[-1] % 2) * 2
+    padded = lambda c, i: F.conv2d(F.pad(i, ends), c.weight, c.bias, c.stride, 0, c.dilation, c.groups)  # noqa: E731
+    return "padding is", forward(padded)
+
+
+@fault("pooling", nn.MaxPool2d, nn.AdaptiveAvgPool2d)
+def _(pool, rng, i, o):
+    if isinstance(pool, nn.AdaptiveAvgPool2d):
+        return max(i.shape[2:]) > 1 and (
+            "takes the maximum",
+            forward(lambda q, i: F.adaptive_max_pool2d(i, q.output_size)),
         )
+    if pool.padding and rng.random() < 0.5:
+        ends = (0, 2 * pool.padding - 1) * 2
+        return "padding is", forward(lambda q, i: F.max_pool2d(F.pad(i, ends), q.kernel_size, q.stride))
+    mean = lambda q, i: F.avg_pool2d(i, q.kernel_size, q.stride, q.padding, q.ceil_mode)  # noqa: E731
+    return "takes the average", forward(mean)
 
 
-@fault("transposed weight")
-def _(m, rng):
-    if p := m.draw(rng, nn.Conv2d, also=lambda c: c.kernel_size[0] > 1):
-        return p + ".weight", weight(p, "weight", lambda w: w.transpose(2, 3)), "transpose|permute"
+@fault("output rounded", *LAYERS, *ACTIVATIONS)
+def _(m, rng, i, o):
+    dtype = rng.choice([torch.bfloat16, torch.float16])
+    return f"rounds output to {str(dtype)[6:]}", output(lambda y: y.to(dtype).float())
 
 
-@fault("weight used transposed")
-def _(m, rng):
-    if p := m.draw(rng, nn.Conv2d, also=lambda c: c.kernel_size[0] > 1):
-        return p, code(p, lambda c, i: c._conv_forward(i, c.weight.transpose(2, 3), c.bias)), r"transpose\(2, 3\)"
+@fault("one bit of a weight", *LAYERS, suffix=".weight")
+def _(m, rng, i, o):
+    bit, at = rng.randrange(0, 27), rng.randrange(m.weight.numel())
+
+    def flipped(w):
+        w.contiguous().view(-1).view(torch.int32)[at] ^= 1 << bit
+        return w
+
+    return ONE, weight(flipped)
 
 
-@fault("convolution for correlation")
-def _(m, rng):
-    if p := m.draw(rng, nn.Conv2d, also=lambda c: c.kernel_size[0] > 1):
-        return p, code(p, lambda c, i: c._conv_forward(i, c.weight.flip(2, 3), c.bias)), r"flip\(2, 3\)"
+@fault("one value doubled", *LAYERS)
+def _(m, rng, i, o):
+    at = rng.choice(o.abs().flatten().topk((o.numel() + 1) // 2).indices.tolist())
+    return ONE, output(lambda y: y.flatten().index_fill(0, torch.tensor(at), 2 * y.flatten()[at].item()).view(y.shape))
 
 
-@fault("padding mode")
-def _(m, rng):
-    if p := m.draw(rng, nn.Conv2d, also=lambda c: c.padding[0] > 0):
-        if min(m.inputs[p].shape[2:]) > m.model.get_submodule(p).padding[0]:
-            mode = rng.choice(["reflect", "replicate", "circular"])
-            return p, assign(p, padding_mode=mode), f"padding_mode is {mode}"
+@fault("channels in another order", *LAYERS)
+def _(m, rng, i, o):
+    dim = 1 if o.dim() == 4 else o.dim() - 1
+    how, order = rng.choice(["rolled", "exchanged", "shuffled"]), list(range(o.shape[dim]))
+    if how == "exchanged":
+        j, k = rng.sample(order, 2)
+        order[j], order[k] = k, j
+    elif how == "shuffled":
+        rng.shuffle(order)
+    else:
+        order = order[-1:] + order[:-1]
+    said = {"rolled": "roll|exchanged", "exchanged": "exchanged", "shuffled": "order|exchanged"}[how]
+    return order != sorted(order) and (said, output(lambda y: y.index_select(dim, torch.tensor(order))))
 
 
-@fault("asymmetric padding")
-def _(m, rng):
-    if p := m.draw(rng, nn.Conv2d, also=lambda c: c.padding[0] > 0 and c.stride[0] == 2):
-        n = m.model.get_submodule(p).padding[0]
-        ends = (n - 1, n, n - 1, n) if m.inputs[p].shape[-1] % 2 == 0 else (n - 1, n + 1, n - 1, n + 1)
-        return (
-            p,
-            code(p, lambda c, i: F.conv2d(F.pad(i, ends), c.weight, c.bias, c.stride, 0, c.dilation, c.groups)),
-            "padding is",
-        )
+@fault("scaled", *LAYERS, *ACTIVATIONS)
+def _(m, rng, i, o):
+    by = rng.choice([1.0001, 1.001, 0.99, 2.0])
+    return f"^B = {by:g} A$", output(lambda y: y * by)
 
 
-@fault("pooling")
-def _(m, rng):
-    if p := m.draw(rng, nn.MaxPool2d, nn.AvgPool2d, also=lambda q: q.kernel_size != q.stride or q.padding):
-        k, s = m.model.get_submodule(p).kernel_size, m.model.get_submodule(p).stride
-        n = m.model.get_submodule(p).padding
-        if n and rng.random() < 0.5:
-            return p, code(p, lambda q, i: F.max_pool2d(F.pad(i, (0, 2 * n - 1) * 2), k, s)), "padding is"
-        return p, code(p, lambda q, i: F.avg_pool2d(i, k, s, n, q.ceil_mode)), "takes the average"
-    if p := m.draw(rng, nn.AdaptiveAvgPool2d, also=lambda q: q.output_size in (1, (1, 1))):
-        return p, code(p, lambda q, i: F.adaptive_max_pool2d(i, 1)), "takes the maximum"
+@fault("shifted", *LAYERS)
+def _(m, rng, i, o):
+    by = rng.choice([0.001, -0.01, 1.0])
+    return r"^B = A [-+] ", output(lambda y: y + by)
 
 
-@fault("output rounded")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS, *ACTIVATIONS):
-        dtype = rng.choice([torch.bfloat16, torch.float16])
-        return p, wrap(p, lambda y: y.to(dtype).float()), f"rounds output to {str(dtype)[6:]}"
+@fault("another activation", *ACTIVATIONS)
+def _(own, rng, i, o):
+    gates = isinstance(own, (nn.Sigmoid, nn.Hardsigmoid))
+    names = ["sigmoid", "hardsigmoid", "tanh"] if gates else ["relu6", "gelu", "silu", "hardswish", "leaky_relu"]
+    differ = [n for n in names if (getattr(F, n)(i) - o).norm() > 1e-4 * o.norm()]
+    name = rng.choice(differ)
+    said = "relu6?|hardtanh" if name == "relu6" else name  # which are the same if no input is large
+    return f"activation is ({said})|approximate is", forward(lambda a, i: getattr(F, name)(i))
 
 
-@fault("weight rounded")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS):
-        return p + ".weight", weight(p, "weight", lambda w: w.bfloat16().float()), "bfloat16"
+WITHOUT_RESIDUAL = {
+    torchvision.models.resnet.BasicBlock: lambda b, i: b.relu(b.bn2(b.conv2(b.relu(b.bn1(b.conv1(i)))))),
+    torchvision.models.regnet.ResBottleneckBlock: lambda b, i: b.activation(b.f(i)),
+    torchvision.models.mobilenetv3.InvertedResidual: lambda b, i: b.block(i),
+    torchvision.models.efficientnet.MBConv: lambda b, i: b.block(i),
+    torchvision.models.mnasnet._InvertedResidual: lambda b, i: b.layers(i),
+    torchvision.models.vision_transformer.EncoderBlock: lambda b, i: b.mlp(
+        b.ln_2(b.self_attention(*[b.ln_1(i)] * 3)[0] + i)
+    ),
+}
 
 
-@fault("weight used rounded")
-def _(m, rng):
-    if p := m.draw(rng, nn.Conv2d):
-        return (
-            p,
-            code(p, lambda c, i: c._conv_forward(i, c.weight.bfloat16().float(), c.bias)),
-            "rounds weights to bfloat16",
-        )
+def has_residual(block):
+    return getattr(block, "use_res_connect", getattr(block, "apply_residual", True))
 
 
-def flipped(tensor, bit, at):
-    bits = tensor.contiguous().view(-1).view(torch.int32)
-    bits[at] ^= 1 << bit
-    return bits.view(torch.float32).view(tensor.shape)
+@fault("residual left out", *WITHOUT_RESIDUAL, also=has_residual)
+def _(block, rng, i, o):
+    said = "addition is left out|leaves out the residual|(use_res_connect|apply_residual) is False"
+    return said, forward(WITHOUT_RESIDUAL[type(block)])
 
 
-@fault("one bit of a weight")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS):
-        bit, at = rng.randrange(0, 27), rng.randrange(m.model.get_submodule(p).weight.numel())
-        return p + ".weight", weight(p, "weight", lambda w: flipped(w, bit, at)), ONE
-
-
-@fault("one value doubled")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS):
-        at = m.outputs[p].abs().flatten().topk(max(1, m.outputs[p].numel() // 2)).indices
-        at = at[rng.randrange(len(at))]
-        return p, wrap(p, lambda y: y.flatten().index_fill(0, at, 2 * y.flatten()[at].item()).view(y.shape)), ONE
-
-
-@fault("channels in another order")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS):
-        n = m.outputs[p].shape[1 if m.outputs[p].dim() == 4 else -1]
-        how = rng.choice(["rolled", "exchanged", "shuffled"])
-        order = list(range(n))
-        if how == "exchanged":
-            i, j = rng.sample(order, 2)
-            order[i], order[j] = j, i
-        elif how == "shuffled":
-            rng.shuffle(order)
-        else:
-            order = order[-1:] + order[:-1]
-        index = torch.tensor(order)
-        dim = 1 if m.outputs[p].dim() == 4 else m.outputs[p].dim() - 1
-        return (
-            p,
-            wrap(p, lambda y: y.index_select(dim, index)),
-            {"rolled": "roll|exchanged", "exchanged": "exchanged"}.get(how, "order"),
-        )
-
-
-@fault("weight in another order")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS):
-        return p + ".weight", weight(p, "weight", lambda w: w.roll(1, 0)), "order"
-
-
-@fault("scaled")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS, *ACTIVATIONS):
-        by = rng.choice([1.0001, 1.001, 0.99, 2.0])
-        return p, wrap(p, lambda y: y * by), rf"^B = {by:g} A$"
-
-
-@fault("shifted")
-def _(m, rng):
-    if p := m.draw(rng, *LAYERS):
-        by = rng.choice([0.001, -0.01, 1.0])
-        return p, wrap(p, lambda y: y + by), r"^B = A [-+] "
-
-
-@fault("another activation")
-def _(m, rng):
-    if p := m.draw(rng, *ACTIVATIONS):
-        own = m.model.get_submodule(p)
-        others = {
-            "relu6": F.relu6,
-            "gelu": F.gelu,
-            "silu": F.silu,
-            "hardswish": F.hardswish,
-            "leaky_relu": F.leaky_relu,
-        }
-        if isinstance(own, (nn.Sigmoid, nn.Hardsigmoid)):
-            others = {"sigmoid": torch.sigmoid, "hardsigmoid": F.hardsigmoid, "tanh": torch.tanh}
-        exact = own(m.inputs[p].clone())
-        others = [(n, f) for n, f in others.items() if (f(m.inputs[p]) - exact).norm() > 1e-4 * exact.norm()]
-        name, function = rng.choice(others)
-        said = "relu6?|hardtanh" if name == "relu6" else name
-        return p, code(p, lambda a, i: function(i)), f"(activation is ({said})|approximate is)"
-
-
-@fault("the other gelu")
-def _(m, rng):
-    if p := m.draw(rng, nn.GELU):
-        return p, assign(p, approximate="tanh"), "approximate is tanh in B"
-
-
-@fault("residual left out")
-def _(m, rng):
-    tv = torchvision.models
-    kinds = {
-        tv.resnet.BasicBlock: lambda b, i: b.relu(b.bn2(b.conv2(b.relu(b.bn1(b.conv1(i)))))),
-        tv.regnet.ResBottleneckBlock: lambda b, i: b.activation(b.f(i)),
-        tv.vision_transformer.EncoderBlock: lambda b, i: b.mlp(
-            b.ln_2(b.dropout(b.self_attention(*[b.ln_1(i)] * 3)[0]) + i)
-        ),
-        tv.mobilenetv3.InvertedResidual: lambda b, i: b.block(i),
-        tv.efficientnet.MBConv: lambda b, i: b.block(i),
-        tv.mnasnet._InvertedResidual: lambda b, i: b.layers(i),
-    }
-    if p := m.draw(rng, *kinds, also=lambda b: getattr(b, "use_res_connect", getattr(b, "apply_residual", True))):
-        return (
-            p,
-            code(p, kinds[type(m.model.get_submodule(p))]),
-            "addition is left out|leaves out the residual|(use_res_connect|apply_residual) is False",
-        )
-
-
-@fault("between modules")
-def _(m, rng):
+@fault("between modules", nn.Sequential, also=lambda s: len(s) > 1)
+def _(sequence, rng, i, o):
     """The code of a container hands something else to one of its modules."""
-    if p := m.draw(rng, nn.Sequential, also=lambda s: len(s) > 1):
-        stages = list(m.model.get_submodule(p))
-        changes = [(lambda t: t * 1.01, "1.01 A"), (lambda t: t.flip(-1), "order|flip"), (lambda t: t + 0.01, "A [+] ")]
-        at, (by, cause) = rng.randrange(1, len(stages)), rng.choice(changes)
+    changes = [(lambda t: t * 1.01, "1.01 A"), (lambda t: t.flip(-1), "order|flip"), (lambda t: t + 0.01, "A [+] ")]
+    at, (by, said) = rng.randrange(1, len(sequence)), rng.choice(changes)
 
-        def forward(s, i):
-            for k, stage in enumerate(s):
-                i = stage(by(i) if k == at else i)
-            return i
+    def run(s, i):
+        for k, stage in enumerate(s):
+            i = stage(by(i) if k == at else i)
+        return i
 
-        return p, code(p, forward), cause
+    return said, forward(run)
 
 
-@fault("position embedding off by one")
-def _(m, rng):
-    if hasattr(m.model, "encoder"):
-        return "encoder.pos_embedding", weight("encoder", "pos_embedding", lambda w: w.roll(1, 1)), "order|roll"
+@fault("position embedding off by one", torchvision.models.vision_transformer.Encoder, suffix=".pos_embedding")
+def _(encoder, rng, i, o):
+    return "order|roll", weight(lambda w: w.roll(1, 1), "pos_embedding")
 
 
-def scaled_queries(b, *arguments, **keywords):
-    c = copy.copy(b)
-    size, factor = b.embed_dim, b.head_dim**0.5
-    c._parameters = dict(b._parameters)
-    for name in ("in_proj_weight", "in_proj_bias"):
-        p = c._parameters[name]
-        c._parameters[name] = nn.Parameter(torch.cat([p[:size] * factor, p[size:]]), requires_grad=False)
-    return nn.MultiheadAttention.forward(c, *arguments, **keywords)
+@fault("attention without scale", nn.MultiheadAttention)
+def _(attention, rng, i, o):
+    def run(a, *inputs, **keywords):
+        other, size = copy.deepcopy(a), a.embed_dim
+        for p in (other.in_proj_weight, other.in_proj_bias):
+            p[:size] *= a.head_dim**0.5
+        return nn.MultiheadAttention.forward(other, *inputs, **keywords)
 
-
-@fault("attention without scale")
-def _(m, rng):
-    found = [p for p, a in m.model.named_modules() if isinstance(a, nn.MultiheadAttention)]
-    if found:
-        p = rng.choice(found)
-
-        def act(model, x):
-            a = model.get_submodule(p)
-            a.forward = lambda *i, **k: scaled_queries(a, *i, **k)
-            return x
-
-        return p, act, "scale of attention is forgotten"
+    return "scale of attention is forgotten", forward(run)
 
 
 def image(name, function, cause):
-    @fault("input " + name)
-    def _(m, rng):
-        return "(input)", lambda model, x: function(x), cause
+    FAULTS["input " + name] = lambda m, rng: ("(input)", lambda model: None, cause, function)
 
 
 mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
@@ -467,42 +367,39 @@ class Comparison:
             raise RuntimeError(f"torchtap compare: exit status {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)
 
-    def tried(self, verdict, a, x, b, x_b, how):
-        """The first finding that the second pass proves, and the cause: (name, cause, how many suspects were dismissed)."""
-        if verdict["agree"]:
-            return None, None, 0
-        suspects = verdict["suspects"]
-        first = suspects[0]
-        if first["kind"] == "weight":
-            return first["path"], first["cause"], 0
-        calls = [s for s in suspects if s["kind"] in ("module", "between")]
-        whole = [("" if first["kind"] == "input" else None, 0)]
+    def answer(self, verdict, a, x, b, x_b, how):
+        """What is named after a second pass, as `torchtap compare --run` has it, and the cause."""
+        tried = self.second_pass(verdict["suspects"], a, x, b, x_b, how) if verdict["suspects"] else {}
+        calls = iter(tried.get("suspects", []))
+        for s in verdict["suspects"]:
+            cause = verdict["first"]["cause"] if s is verdict["suspects"][0] else None
+            if s["kind"] == "weight":
+                return s["path"], cause
+            if s["kind"] == "input":
+                return "(input)", (tried["input"] or {}).get("cause") or cause
+            call = next(calls)
+            if (
+                call["proved"] is not False
+            ):  # the cause of the code around is what fingerprints say of what it handed on
+                return s["path"], (s["kind"] == "between" and cause) or call["cause"] or cause
+        return None, None
+
+    def second_pass(self, suspects, a, x, b, x_b, how):
         start = time.process_time()
-        values = {(s["path_b"], s["sample_b"]) for s in calls} | {c for c in whole if c[0] is not None}
-        others = self.record(b, x_b, "b.values", how, values=values)
-        request = {"others": others, "input": None, "suspects": []}
-        for s in calls:
-            fields = {
-                "path": s["path"],
-                "sample": s["sample"],
-                "other_path": s["path_b"],
-                "other_sample": s["sample_b"],
-            }
-            request["suspects"].append({**fields, "digest": s["digest"], "kind": s["kind"]})
-        if first["kind"] == "input":
-            request["input"] = {"path": "", "sample": 0, "other_path": "", "other_sample": 0}
-        files = self.folder / "request.json", self.folder / "answer.json"
-        files[0].write_text(json.dumps(request))
-        with Recorder(trial=Trial(*map(str, files))):
+        tried = [s for s in suspects if s["kind"] != "weight"]
+        values = {(s["path_b"], s["call_b"]) for s in tried}
+        request = {"others": self.record(b, x_b, "b.values", how, values=values), "suspects": [], "input": None}
+        for s in tried:
+            call = dict(path=s["path"], sample=s["call"], other_path=s["path_b"], other_sample=s["call_b"])
+            if s["kind"] == "input":
+                request["input"] = call
+            else:
+                request["suspects"].append(call)
+        trial = Trial(request)
+        with Recorder(trial=trial):
             a(x)
-        answer = json.loads(files[1].read_text())
         self.seconds["second pass"] += time.process_time() - start
-        if first["kind"] == "input":
-            return "(input)", (answer["input"] or {}).get("cause") or first["cause"], 0
-        for dismissed, (s, tried) in enumerate(zip(calls, answer["suspects"])):
-            if tried["proved"] is not False:
-                return s["path"], tried["cause"] or s["cause"], dismissed
-        return None, None, len(calls)
+        return trial.answer
 
 
 def draw(models, count, rng):
@@ -524,14 +421,14 @@ def same(cause, wanted):
 
 def faults(models, chosen, compare):
     table, wrong = collections.defaultdict(collections.Counter), []
-    for number, (kind, m, where, act, wanted) in enumerate(chosen):
+    for number, (kind, m, where, put, wanted, image) in enumerate(chosen):
         for how in ("same", "no oneDNN"):
-            b = copy.deepcopy(m.model)
-            x = act(b, m.x.clone())
+            b, x = copy.deepcopy(m.model), image(m.x) if image else m.x
+            put(b)
             first = compare.verdict(m.prints, compare.record(b, x, "b.prints", how))
-            named, cause, _ = compare.tried(first, m.model, m.x, b, x, how)
-            bits = first.get("first_bits")
-            if named is None and how == "same" and bits and where in (bits["path"], bits["path"] + ".weight"):
+            named, cause = compare.answer(first, m.model, m.x, b, x, how)
+            bits = first["first_bits"]
+            if named is None and how == "same" and where in (bits, f"{bits}.weight"):
                 named = where  # it is below rounding, but the first different bits are in it
             table[kind, how]["all"] += 1
             table[kind, how]["right"] += named == where
@@ -568,7 +465,7 @@ def equal(models, compare):
         for how in EQUAL:
             b, x = converted(copy.deepcopy(m.model), m.x, how)
             first = compare.verdict(m.prints, compare.record(b, x, "b.prints", how))
-            named, cause, _ = compare.tried(first, m.model, m.x, b, x, how)
+            named, cause = compare.answer(first, m.model, m.x, b, x, how)
             runs += 1
             suspects += len(first["suspects"])
             if named is not None:
@@ -616,11 +513,12 @@ def pairing(models, compare, rng, chosen):
     right = could = wrong = 0
     misses = []
     runs = [(m, "equal", None) for m in models]
-    runs += [(m, f"{kind} in {where}", act) for kind, m, where, act, _ in chosen if not kind.startswith("input")]
-    for m, what, act in runs:
+    runs += [(m, f"{kind} in {where}", put) for kind, m, where, put, _, image in chosen if not image]
+    for m, what, put in runs:
         b = copy.deepcopy(m.model)
-        x = act(b, m.x.clone()) if act else m.x
-        file = compare.record(b, x, "b.prints", "no oneDNN")
+        if put:
+            put(b)
+        file = compare.record(b, m.x, "b.prints", "no oneDNN")
         names = renamed(file, compare.folder / "c.prints", rng)
         found = compare.verdict(m.prints, str(compare.folder / "c.prints"))["pairs"]
         good = sum(names.get(p["path"]) == p["path_b"] and p["call"] == p["call_b"] for p in found)

@@ -150,16 +150,19 @@ class Trial:
             expected = [wide(t) for t in clones(call(module, given))]
             return expected, [distance(a, wide(b)) for a, b in zip(expected, results)]
 
-        _, own = errors(copy.deepcopy(f), own_inputs, own_outputs)
+        exact, own = errors(copy.deepcopy(f), own_inputs, own_outputs)
         expected, other = errors(copy.deepcopy(f), inputs, outputs)
         unit = [max(UNIT.get(t.dtype, 2.0**-53) for t in pair) for pair in zip(own_outputs, outputs)]
-        times = [b / max(a, u) for a, b, u in zip(own, other, unit)]
+        times = [max(a, b) / max(min(a, b), u) for a, b, u in zip(own, other, unit)]
         slot = max(range(len(times)), key=times.__getitem__)
         found = {"proved": times[slot] > FARTHER, "own_error": finite(own[slot]), "other_error": finite(other[slot])}
         if found["proved"]:
-            if expected[slot].shape == outputs[slot].shape:
-                found["where"] = where(wide(outputs[slot]) - expected[slot])
-            given = (module, own_inputs, own_outputs[slot], inputs, outputs[slot], f, *self.names, call)
+            sides = [(own_inputs, own_outputs[slot], exact[slot]), (inputs, outputs[slot], expected[slot])]
+            order = (1, 0) if own[slot] > other[slot] else (0, 1)  # who does what the module says comes first
+            (right_inputs, right, _), (wrong_inputs, wrong, meant) = (sides[k] for k in order)
+            if meant.shape == wrong.shape:
+                found["where"] = where(wide(wrong) - meant)
+            given = (module, right_inputs, right, wrong_inputs, wrong, f, *(self.names[k] for k in order), call)
             cause = causes.find(*given) if slot == 0 else None  # rules look at the first tensor
             found["cause"], found["cause_error"] = cause or (None, None)
         return found

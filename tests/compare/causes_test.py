@@ -4,6 +4,7 @@
 usage: causes_test.py FOLDER_OF_PYTHON_PACKAGES"""
 
 import copy
+import io
 import pathlib
 import sys
 import unittest
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, sys.argv.pop(1) if sys.argv[1:] else str(pathlib.Path(__file__).parents[2] / "python"))
-from torchtap_compare import causes
+from torchtap_compare import causes, recording, trial
 
 torch.set_grad_enabled(False)
 torch.manual_seed(5)
@@ -219,6 +220,11 @@ CASES = [
     ("offset", conv, after(conv, lambda y: y + 0.001), IMAGES, r"^B = A \+ 1e-3$", after(conv, part(lambda y: y + 0.001, 15))),
     ("affine", conv, after(conv, lambda y: 2 * y - 1), IMAGES, r"^B = 2 A - 1$", after(conv, lambda y: 2 * y - 1 + 0.01 * y**2)),
     ("zeros", conv, after(conv, torch.zeros_like), IMAGES, "all zeros", after(conv, part(torch.zeros_like, 15))),
+    ("few", conv, after(conv, lambda y: y.flatten().index_fill(0, torch.tensor(777), 5.0).view(y.shape)), IMAGES,
+     r"one of 3168 values differs, at \[0, 7, 7, 7\]: it is 5 in B",
+     after(conv, lambda y: y.flatten().index_fill(0, torch.arange(9), 5.0).view(y.shape))),
+    ("order of 1 x 24", linear, after(linear, lambda y: y[..., SHUFFLED]), TOKENS[:1, :1], "dim 2 in another order",
+     after(linear, lambda y: y[..., SHUFFLED] * (1 + 0.01 * torch.rand(24)))),
     ("by channel", conv, after(conv, lambda y: y * GAINS + GAINS.flip(0)), IMAGES, "scaled and shifted along dim 1",
      after(conv, lambda y: y * GAINS + 0.001 * y**2)),
     ("RMSNorm", layer, rms, TOKENS + 1, "RMSNorm", lambda x: rms(x, 1.01)),
@@ -237,7 +243,7 @@ CASES = [
     ("activation in code", block, other(block, code="residual gelu"), IMAGES, r"relu is gelu \(erf\)",
      after(other(block, code="residual"), lambda y: F.softplus(2 * y) / 2)),
 ]  # fmt: skip
-PERMUTED, GAINS = torch.randperm(16), torch.rand(16, 1, 1) + 0.5
+SHUFFLED, PERMUTED, GAINS = torch.randperm(24), torch.randperm(16), torch.rand(16, 1, 1) + 0.5
 
 
 class Rules(unittest.TestCase):
@@ -344,6 +350,34 @@ class Calls(unittest.TestCase):
         nan = conv(IMAGES)
         nan[0, 0] = float("nan")
         self.assertIsNone(causes.find(conv, [IMAGES], conv(IMAGES), [IMAGES], nan, copy.deepcopy(conv).double()))
+
+
+class Rounded(nn.Linear):
+    def forward(self, x):
+        y = super().forward(x)
+        return y.bfloat16().float() if y.dtype == torch.float32 else y
+
+
+class Sides(unittest.TestCase):
+    def test_either_side_can_be_the_one_that_is_wrong(self):
+        rounded = Rounded(24, 24)
+        rounded.load_state_dict(linear.state_dict())
+        for a, b, said in (
+            (linear, rounded, "B rounds output"),
+            (rounded, linear, "A rounds output"),
+            (linear, linear, None),
+        ):
+            file = io.BytesIO()
+            with recording.Recorder(file, values={("", 0)}):
+                b(TOKENS)
+            call = {"path": "", "sample": 0, "other_path": "", "other_sample": 0}
+            request = {"others": io.BytesIO(file.getvalue()), "suspects": [call]}
+            asked = trial.Trial(request)
+            with recording.Recorder(trial=asked):
+                a(TOKENS * (1 + 1e-7))
+            answer = asked.answer["suspects"][0]
+            self.assertEqual(answer["proved"], said is not None, answer)
+            self.assertEqual(answer["cause"], said and said + " to bfloat16")
 
 
 if __name__ == "__main__":
