@@ -32,8 +32,9 @@ except ImportError:
 
 
 def is_traced():
-    """Whether modules are called to see what they do, as `torch.jit.trace` and `torch.export` call them."""
-    return torch._C._get_tracing_state() is not None or detect_fake_mode() is not None
+    """Whether modules are called to see what they do, as `torch.jit.trace`, `torch.fx` and `torch.export` call them."""
+    fx = getattr(sys.modules.get("torch.fx._symbolic_trace"), "_is_fx_tracing_flag", False)
+    return fx or torch._C._get_tracing_state() is not None or detect_fake_mode() is not None
 
 
 def tensors(value):

@@ -86,7 +86,7 @@ def check_golden():
     found = list(frames.read(SOURCE / "tests/formats/1/fingerprints.prints"))
     for tensor, of in zip(found[::2], found[1::2]):
         expected = numpy.frombuffer(of.data, LAYOUT)[0]
-        for function in {None, LIBRARY}:
+        for function in (None, LIBRARY):
             numbers_agree(fingerprint(tensor.tensor(), function), expected, tensor.tensor().numel())
 
 
@@ -284,6 +284,12 @@ def check_ends(folder):
     assert sizes == [1, 3] and [f.sequence for f in found] == list(range(len(found))), sizes
     done = run(folder, "forks.py", record=["--to", "/dev/full"])
     assert b"No space left" in done.stderr and b"not all was recorded" in done.stderr, done.stderr
+    traced = (
+        "m = nn.Sequential(nn.Sequential(nn.Linear(3, 2)), nn.ReLU())\nimport torch.fx\ntorch.fx.symbolic_trace(m)\n"
+    )
+    run(folder, script(folder, "fx.py", traced + "m(torch.rand(1, 3))\n"), record=["--to", "fx.prints"])
+    found = list(frames.read(folder / "fx.prints"))
+    assert [f.path for f in found if f.kind == 6] == ["0.0.weight", "0.0.bias"] and len(events(found)) == 8
     late = "import threading, time, atexit\nm = nn.Linear(3, 2)\natexit.register(lambda: m(torch.rand(5, 3)))\n"
     late += "threading.Thread(target=lambda: (time.sleep(0.5), m(torch.rand(4, 3)))).start()\nimport __main__\nassert __main__.m is m\n"
     run(folder, script(folder, "late.py", late), record=["--to", "late.prints"])
