@@ -40,7 +40,7 @@ struct Answer {
   std::optional<SecondPass::Tried> tried;  // the first, if it is a module
   std::size_t innocent = 0;                // suspects before it that amplified rounding
   bool exhausted = false;                  // all suspects did, and there may be more
-  std::string input_cause, operation;
+  std::string input_cause;
   bool own_is_a = true;
 
   bool proved() const {
@@ -70,7 +70,6 @@ Answer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
     answer.tried = tried;
     if (pass != nullptr && finding.kind == prints::Finding::Kind::input)
       answer.input_cause = pass->input_cause;
-    if (pass != nullptr) answer.operation = pass->operation;
     return answer;
   }
   constexpr std::size_t kMost = 5;  // suspects of a thread
@@ -86,8 +85,7 @@ class Printed {
 
   void text() const {
     heads();
-    if (!verdict_.rows.empty()) rows();
-    std::cout << '\n';
+    if (options_.all || shows_rows()) rows();
     for (const std::string& sentence : sentences()) print_wrapped(std::cout, printable(sentence));
   }
 
@@ -110,11 +108,13 @@ class Printed {
                    {"allowed", to_json(finding.allowed)},
                    {"proved", answer_.proved() ? Json(true) : Json(nullptr)},
                    {"cause", answer_.cause().empty() ? Json(nullptr) : Json(answer_.cause())},
-                   {"operation", answer_.operation.empty() ? Json(nullptr) : Json(answer_.operation)}};
+                   {"operation", nullptr}};
       if (answer_.tried) {
         first["own_error"] = to_json(answer_.tried->own_error);
         first["other_error"] = to_json(answer_.tried->other_error);
         first["where"] = answer_.tried->where.empty() ? Json(nullptr) : Json(answer_.tried->where);
+        first["operation"] =
+            answer_.tried->operation.empty() ? Json(nullptr) : Json(answer_.tried->operation);
         first["reason"] = answer_.tried->reason.empty() ? Json(nullptr) : Json(answer_.tried->reason);
       }
     }
@@ -248,7 +248,13 @@ class Printed {
     std::cout << '\n';
   }
 
-  /// The rows worth a look: those that differ, and the one before the first.
+  /// Whether a row is the answer.
+  bool shows_rows() const {
+    return std::any_of(verdict_.rows.begin(), verdict_.rows.end(),
+                       [&](const auto& row) { return is_first(row); });
+  }
+
+  /// The first row that differs, and the one before it.
   void rows() const {
     using Align = Table::Align;
     Table table({{"module", Align::left, Table::kAlways, 16, true},
@@ -257,28 +263,30 @@ class Printed {
                  {"rounding", Align::right},
                  {"scale", Align::right, 90},
                  {""}});
-    constexpr std::size_t kMostRows = 8;
-    std::size_t shown = 0, agree = 0, others = 0;
-    const auto skip = [&](std::size_t count, const char* what) {
-      if (count != 0)
-        table.add({c10::str("… ", counted(static_cast<std::int64_t>(count), "call"), " ", what), "", "", "",
-                   "", ""});
+    std::size_t hidden = 0;
+    double largest = 0;
+    bool behind = false;  // the first difference
+    const auto fold = [&] {
+      if (hidden == 0) return;
+      const std::string calls = counted(static_cast<std::int64_t>(std::exchange(hidden, 0)), "call");
+      table.add({c10::str("… ", calls, behind ? " behind it, errors up to" : " before it, errors up to"), "",
+                 short_text(std::exchange(largest, 0)), "", "", ""});
     };
     for (std::size_t i = 0; i < verdict_.rows.size(); ++i) {
       const prints::Row& row = verdict_.rows[i];
-      const bool first = is_first(row);
       const bool next = i + 1 < verdict_.rows.size() && is_first(verdict_.rows[i + 1]);
-      if (!options_.all && !first && !next && (!row.differs || shown >= kMostRows || !answer_.first)) {
-        ++(row.differs ? others : agree);
+      if (!options_.all && !is_first(row) && !next) {
+        ++hidden;
+        largest = std::max(largest, row.error);
         continue;
       }
-      skip(std::exchange(agree, 0), "agree");
-      add(table, row, first);
-      shown += row.differs ? 1 : 0;
+      fold();
+      add(table, row, is_first(row));
+      behind |= is_first(row);
     }
-    skip(agree, "agree");
-    skip(others, "differ as well");
+    fold();
     table.print(std::cout);
+    std::cout << '\n';
   }
 
   bool is_first(const prints::Row& row) const {
@@ -410,13 +418,15 @@ class Printed {
     }
     const char* own = answer_.own_is_a ? "A" : "B";
     const char* other = answer_.own_is_a ? "B" : "A";
+    if (answer_.tried && !answer_.tried->operation.empty()) {
+      lines.push_back(
+          c10::str("Inside, the first operation that differs is ", answer_.tried->operation, "."));
+    }
     if (answer_.tried && answer_.tried->proved.has_value()) {
       lines.push_back(c10::str("With all values: what ", own, "'s module computes in float64 from ", other,
                                "'s input is ", error_text(answer_.tried->other_error), " from ", other,
                                "'s output; from its own input it is ", error_text(answer_.tried->own_error),
                                " from its own."));
-      if (!answer_.operation.empty())
-        lines.push_back(c10::str("Inside, the first operation that differs is ", answer_.operation, "."));
       if (!answer_.tried->cause.empty()) {
         lines.push_back(c10::str("Cause: ", answer_.tried->cause, " (with that, the error is ",
                                  short_text(answer_.tried->cause_error), ")."));
@@ -474,7 +484,7 @@ int compare_prints(const PrintsOptions& options) {
       verdict.suspects.begin(), verdict.suspects.end(),
       [](const prints::Finding& finding) { return finding.kind != prints::Finding::Kind::weight; });
   if (programs && tried && ((*programs)[0].python() || (*programs)[1].python())) {
-    pass = second_pass(*programs, folder->path(), a, verdict);
+    pass = second_pass(*programs, folder->path(), a, verdict, thresholds);
   }
   const Answer answer = answer_of(verdict, pass ? &*pass : nullptr);
   const Printed printed(a, b, pairs, verdict, answer, options);

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include <torchtap/views/compare/operations.hpp>
+
 #include "files.hpp"
 
 namespace torchtap::tools {
@@ -40,7 +42,8 @@ std::string text(const Json& value) {
 }  // namespace
 
 SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std::string& folder,
-                       const prints::Run& a, const prints::Verdict& verdict) {
+                       const prints::Run& a, const prints::Verdict& verdict,
+                       const prints::Thresholds& thresholds) {
   SecondPass result;
   result.own_is_a = programs[0].python();
   const ComparedProgram& own = programs[result.own_is_a ? 0 : 1];
@@ -78,9 +81,16 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std
   of_own.insert(of_own.end(), {"--try", asked, "--answer", answered});
   own.run(folder + "/own.values", of_own);
 
+  const auto own_values = prints::Run::read(folder + "/own.values");
+  const auto other_values = prints::Run::read(folder + "/other.values");
+  const auto& values_a = result.own_is_a ? own_values : other_values;
+  const auto& values_b = result.own_is_a ? other_values : own_values;
   auto file = open_to_read(answered);
   const Json answer = Json::parse(file);
+  auto finding = verdict.suspects.begin();
   for (const Json& one : answer.at("suspects")) {
+    while (finding->kind == prints::Finding::Kind::weight || finding->kind == prints::Finding::Kind::input)
+      ++finding;
     TORCH_CHECK(
         one.at("repeatable") != false, "--run: \"", own.line(),
         "\" computes other values each time it runs, so its second run tells nothing of its first; seed "
@@ -93,6 +103,11 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std
     tried.cause_error = number(one.at("cause_error"));
     tried.where = text(one.at("where"));
     tried.reason = text(one.value("reason", Json(nullptr)));
+    if (tried.proved != false) {
+      tried.operation = prints::first_operation({values_a, finding->path, finding->sample},
+                                                {values_b, finding->path_b, finding->sample_b}, thresholds);
+    }
+    ++finding;
     result.tried.push_back(std::move(tried));
   }
   if (answer.at("input").is_object()) result.input_cause = text(answer.at("input").at("cause"));

@@ -181,7 +181,8 @@ void Run::add(const Frame& frame, std::uint64_t at) {
     }
     return;
   }
-  if (!is_event(frame.kind) && !is_weight(frame.kind)) {
+  const bool operation = frame.kind == Kind::operation_argument || frame.kind == Kind::operation_result;
+  if (!is_event(frame.kind) && !is_weight(frame.kind) && !operation) {
     ++others_;
     return;
   }
@@ -209,6 +210,7 @@ void Run::add(const Frame& frame, std::uint64_t at) {
   const auto index = static_cast<std::uint32_t>(records_.size());
   records_.push_back(record);
   if (is_weight(record.kind)) return weights_.push_back(index);
+  if (operation) return operations_.push_back(index);
   auto sequence = std::find_if(sequences_.begin(), sequences_.end(), [&](const Sequence& s) {
     return s.rank == record.rank && s.thread == record.thread;
   });

@@ -81,6 +81,9 @@ class TORCHTAP_API Run {
   /// Parameters and buffers: indexes of records.
   const std::vector<std::uint32_t>& weights() const noexcept { return weights_; }
   const std::deque<Call>& calls() const noexcept { return calls_; }
+  /// Arguments and results of operations inside of calls, in order: indexes of records, whose `path` and
+  /// `sample` name the call, whose `type` names the operation and whose `call` counts them.
+  const std::vector<std::uint32_t>& operations() const noexcept { return operations_; }
   /// By rank, then in the order of the first events.
   const std::vector<Sequence>& sequences() const noexcept { return sequences_; }
 
@@ -106,7 +109,7 @@ class TORCHTAP_API Run {
   std::unique_ptr<File> file_;
   std::map<std::string, std::string> header_;
   std::deque<Record> records_;  // deques do not move elements to grow
-  std::vector<std::uint32_t> weights_;
+  std::vector<std::uint32_t> weights_, operations_;
   std::deque<Call> calls_;
   std::vector<Sequence> sequences_;
   std::vector<std::string> texts_;

@@ -1,0 +1,26 @@
+#pragma once
+
+/// Which operation inside of a call differs first.
+
+#include <cstdint>
+#include <string>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/views/compare/run.hpp>
+#include <torchtap/views/compare/verdict.hpp>
+
+namespace torchtap::views::compare {
+
+/// A call of a module: its path, and its number among the recorded calls of the module.
+struct CallOf {
+  const Run& run;
+  std::string path;
+  std::uint32_t sample = 0;
+};
+
+/// The first operation of `a` whose arguments agree with the operation of `b` at the same place, and whose
+/// result does not: "aten::native_batch_norm, operation 2 of 5". Empty if there is none, or if one run has no
+/// operations of the call. Operations belong together by what they give, their names and their order.
+TORCHTAP_API std::string first_operation(const CallOf& a, const CallOf& b, const Thresholds& thresholds = {});
+
+}  // namespace torchtap::views::compare
