@@ -263,35 +263,44 @@ class Printed {
                  {"rounding", Align::right},
                  {"scale", Align::right, 90},
                  {""}});
-    std::size_t hidden = 0;
-    double largest = 0;
-    bool behind = false;  // the first difference
-    const auto fold = [&] {
-      if (hidden == 0) return;
-      const std::string calls = counted(static_cast<std::int64_t>(std::exchange(hidden, 0)), "call");
-      table.add({c10::str("… ", calls, behind ? " behind it, errors up to" : " before it, errors up to"), "",
-                 short_text(std::exchange(largest, 0)), "", "", ""});
+    std::size_t agree = 0, after = 0;
+    double largest = 0, largest_after = 0;
+    const auto first = std::find_if(verdict_.rows.begin(), verdict_.rows.end(),
+                                    [&](const auto& row) { return is_first(row); });
+    const auto fold = [&](std::size_t calls, double error, const char* where) {
+      if (calls == 0) return;
+      table.add({c10::str("… ", counted(static_cast<std::int64_t>(calls), "call"), where), "",
+                 short_text(error), "", "", ""});
     };
-    for (std::size_t i = 0; i < verdict_.rows.size(); ++i) {
-      const prints::Row& row = verdict_.rows[i];
-      const bool next = i + 1 < verdict_.rows.size() && is_first(verdict_.rows[i + 1]);
-      if (!options_.all && !is_first(row) && !next) {
-        ++hidden;
-        largest = std::max(largest, row.error);
+    for (auto row = verdict_.rows.begin(); row != verdict_.rows.end(); ++row) {
+      const bool shown = row == first || row + 1 == first;
+      if (!options_.all && !shown) {
+        const bool behind = row > first || is_around(*row);
+        ++(behind ? after : agree);
+        double& most = behind ? largest_after : largest;
+        most = std::max(most, row->error);
         continue;
       }
-      fold();
-      add(table, row, is_first(row));
-      behind |= is_first(row);
+      fold(std::exchange(agree, 0), largest, " before it, at most");
+      add(table, *row, row == first);
     }
-    fold();
+    fold(agree, largest, " before it, at most");
+    fold(after, largest_after, " that return after it, at most");
     table.print(std::cout);
     std::cout << '\n';
   }
 
   bool is_first(const prints::Row& row) const {
-    return answer_.first && answer_.first->kind != prints::Finding::Kind::weight &&
-           answer_.first->call_a == row.a;
+    if (!answer_.first || answer_.first->call_a != row.a) return false;
+    const auto kind = answer_.first->kind;
+    return kind == prints::Finding::Kind::module || kind == prints::Finding::Kind::between;
+  }
+
+  /// Whether the answer lies within a call, which therefore returns after it.
+  bool is_around(const prints::Row& row) const {
+    std::uint32_t call = answer_.first ? answer_.first->call_a : prints::kNone;
+    while (call != prints::kNone && call != row.a) call = a_.calls()[call].parent;
+    return call == row.a;
   }
 
   void add(Table& table, const prints::Row& row, bool first) const {
