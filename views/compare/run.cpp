@@ -211,12 +211,9 @@ void Run::add(const Frame& frame, std::uint64_t at) {
   records_.push_back(record);
   if (is_weight(record.kind)) return weights_.push_back(index);
   if (operation) return operations_.push_back(index);
-  auto sequence = std::find_if(sequences_.begin(), sequences_.end(), [&](const Sequence& s) {
-    return s.rank == record.rank && s.thread == record.thread;
-  });
-  if (sequence == sequences_.end())
-    sequence = sequences_.insert(sequence, {record.rank, record.thread, {}, {}});
-  sequence->events.push_back({index, kNone});
+  const auto [place, fresh] = places_.emplace(std::make_pair(record.rank, record.thread), sequences_.size());
+  if (fresh) sequences_.push_back({record.rank, record.thread, {}, {}});
+  sequences_[place->second].events.push_back({index, kNone});
 }
 
 /// Calls lie within each other as the inputs and outputs do. A call without outputs (it returned no tensor,

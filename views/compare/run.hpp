@@ -112,6 +112,8 @@ class TORCHTAP_API Run {
   std::vector<std::uint32_t> weights_, operations_;
   std::deque<Call> calls_;
   std::vector<Sequence> sequences_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t>
+      places_;  // of rank and thread, while reading
   std::vector<std::string> texts_;
   std::unordered_map<std::string, std::uint32_t> numbers_;
   std::int64_t others_ = 0;

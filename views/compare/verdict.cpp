@@ -220,6 +220,8 @@ class Judge {
   std::string cause(const Finding& finding) const {
     const auto x = *a_.print(a_.records()[finding.record_a]), y = *b_.print(b_.records()[finding.record_b]);
     std::string words = in_words(x, y);
+    // What passes through modules is seldom transposed.
+    if (x.shape() == y.shape()) words.resize(std::min(words.size(), words.find(", such as")));
     const auto sizes = x.shape();
     const bool image = std::find(sizes.begin(), sizes.end(), 3) != sizes.end();
     if (finding.kind == Finding::Kind::input && image &&
