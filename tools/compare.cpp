@@ -227,12 +227,13 @@ const Compared* first_difference(const std::vector<Compared>& rows) {
 
 /// Compares number by number. Returns whether all agree.
 bool compare_values(const Layers& a, const Layers& b, const CompareOptions& options) {
-  const auto rows = compare_all(pair_up(a, b), options.tolerance);
+  const Layers of_a = by_name(a), of_b = by_name(b);
+  const auto rows = compare_all(pair_up(of_a, of_b), options.tolerance);
   const Compared* first = first_difference(rows);
   using Align = Table::Align;
   print_compared(rows, first, options,
                  {{"path", Align::left, Table::kAlways, 20, true}, {"type", Align::left, 40, 8}},
-                 a.recorded || b.recorded ? "module" : "tensor");
+                 a.is_file() || b.is_file() ? "tensor" : "module");
   return first == nullptr;
 }
 
@@ -292,7 +293,7 @@ int compare(const CLI::App& command, const CompareAsked& options) {
   refuse(
       command, {"--tolerance"},
       "recordings of statistics and for fingerprints, but one of these has tensors; use --rtol and --atol.");
-  return (traces ? compare_traces(how) : compare_values(by_name(of_a), by_name(of_b), how)) ? 0 : 1;
+  return (traces ? compare_traces(how) : compare_values(of_a, of_b, how)) ? 0 : 1;
 }
 
 }  // namespace

@@ -24,24 +24,19 @@
 namespace torchtap::tools {
 namespace {
 
-namespace compare = views::compare;
-using compare::Finding;
-using compare::kNone;
-using compare::Run;
-using compare::Verdict;
-using Kind = Finding::Kind;
+namespace prints = views::compare;
 
 std::string short_text(double value) {
   return to_text(value, 2);
 }
 
-std::string path_of(const Run& run, std::uint32_t call) {
+std::string path_of(const prints::Run& run, std::uint32_t call) {
   return run.path(run.calls()[call]);
 }
 
 /// What is said in the end.
 struct Answer {
-  std::optional<Finding> first;
+  std::optional<prints::Finding> first;
   std::optional<SecondPass::Tried> tried;  // the first, if it is a module
   std::size_t innocent = 0;                // suspects before it that amplified rounding
   bool exhausted = false;                  // all suspects did, and there may be more
@@ -49,8 +44,8 @@ struct Answer {
   bool own_is_a = true;
 
   bool proved() const {
-    return first &&
-           (first->kind == Kind::weight || first->kind == Kind::input || (tried && tried->proved == true));
+    return first && (first->kind == prints::Finding::Kind::weight ||
+                     first->kind == prints::Finding::Kind::input || (tried && tried->proved == true));
   }
   std::string cause() const {
     if (tried && !tried->cause.empty()) return tried->cause;
@@ -58,12 +53,13 @@ struct Answer {
   }
 };
 
-Answer answer_of(const Verdict& verdict, const SecondPass* pass) {
+Answer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
   Answer answer;
   std::size_t next = 0;
   if (pass != nullptr) answer.own_is_a = pass->own_is_a;
-  for (const Finding& finding : verdict.suspects) {
-    const bool module = finding.kind == Kind::module || finding.kind == Kind::between;
+  for (const prints::Finding& finding : verdict.suspects) {
+    const bool module =
+        finding.kind == prints::Finding::Kind::module || finding.kind == prints::Finding::Kind::between;
     std::optional<SecondPass::Tried> tried;
     if (pass != nullptr && module) tried = pass->tried.at(next++);
     if (tried && tried->proved == false) {
@@ -72,7 +68,8 @@ Answer answer_of(const Verdict& verdict, const SecondPass* pass) {
     }
     answer.first = finding;
     answer.tried = tried;
-    if (pass != nullptr && finding.kind == Kind::input) answer.input_cause = pass->input_cause;
+    if (pass != nullptr && finding.kind == prints::Finding::Kind::input)
+      answer.input_cause = pass->input_cause;
     if (pass != nullptr) answer.operation = pass->operation;
     return answer;
   }
@@ -83,8 +80,8 @@ Answer answer_of(const Verdict& verdict, const SecondPass* pass) {
 
 class Printed {
  public:
-  Printed(const Run& a, const Run& b, const compare::Pairs& pairs, const Verdict& verdict,
-          const Answer& answer, const PrintsOptions& options)
+  Printed(const prints::Run& a, const prints::Run& b, const prints::Pairs& pairs,
+          const prints::Verdict& verdict, const Answer& answer, const PrintsOptions& options)
       : a_(a), b_(b), pairs_(pairs), verdict_(verdict), answer_(answer), options_(options) {}
 
   void text() const {
@@ -97,7 +94,7 @@ class Printed {
   void json() const {
     Json first(nullptr);
     if (answer_.first) {
-      const Finding& finding = *answer_.first;
+      const prints::Finding& finding = *answer_.first;
       first = Json{{"kind", name_of(finding.kind)},
                    {"path", finding.path},
                    {"path_b", finding.path_b},
@@ -122,7 +119,7 @@ class Printed {
       }
     }
     Json suspects = Json::array(), pairs = Json::array(), weights = Json::array(), missing = Json::array();
-    for (const Finding& finding : verdict_.suspects) {
+    for (const prints::Finding& finding : verdict_.suspects) {
       suspects.push_back({{"kind", name_of(finding.kind)},
                           {"path", finding.path},
                           {"path_b", finding.path_b},
@@ -132,8 +129,8 @@ class Printed {
                           {"scale", to_json(finding.scale)},
                           {"allowed", to_json(finding.allowed)}});
     }
-    for (const compare::Row& row : verdict_.rows) {
-      const compare::Call& call = a_.calls()[row.a];
+    for (const prints::Row& row : verdict_.rows) {
+      const prints::Call& call = a_.calls()[row.a];
       pairs.push_back({{"path", a_.path(call)},
                        {"path_b", path_of(b_, row.b)},
                        {"type", a_.text(call.type)},
@@ -146,13 +143,14 @@ class Printed {
                        {"same_bits", row.same_bits},
                        {"differs", row.differs}});
     }
-    for (const compare::WeightRow& row : verdict_.weights) {
-      weights.push_back({{"path", row.a == kNone ? Json(nullptr) : Json(a_.path(a_.records()[row.a]))},
-                         {"path_b", row.b == kNone ? Json(nullptr) : Json(b_.path(b_.records()[row.b]))},
-                         {"agrees", row.agrees},
-                         {"same_bits", row.difference.same_bits},
-                         {"error", to_json(row.difference.error)},
-                         {"words", row.words}});
+    for (const prints::WeightRow& row : verdict_.weights) {
+      weights.push_back(
+          {{"path", row.a == prints::kNone ? Json(nullptr) : Json(a_.path(a_.records()[row.a]))},
+           {"path_b", row.b == prints::kNone ? Json(nullptr) : Json(b_.path(b_.records()[row.b]))},
+           {"agrees", row.agrees},
+           {"same_bits", row.difference.same_bits},
+           {"error", to_json(row.difference.error)},
+           {"words", row.words}});
     }
     for (const auto& [reason, count] : verdict_.not_compared) {
       missing.push_back({{"reason", reason}, {"count", count}});
@@ -175,18 +173,18 @@ class Printed {
   }
 
  private:
-  static std::string root_type(const Run& run) {
+  static std::string root_type(const prints::Run& run) {
     for (const auto& sequence : run.sequences()) {
       for (const auto call : sequence.calls) return run.text(run.calls()[call].type);
     }
     return "-";
   }
 
-  std::string name_of_run(const Run& run, std::size_t side) const {
+  std::string name_of_run(const prints::Run& run, std::size_t side) const {
     return options_.runs.empty() ? run.file() : options_.runs[side];
   }
 
-  Json head_of(const Run& run, std::size_t side) const {
+  Json head_of(const prints::Run& run, std::size_t side) const {
     Json head{{"name", name_of_run(run, side)},
               {"calls", run.calls().size()},
               {"weights", run.weights().size()},
@@ -195,7 +193,7 @@ class Printed {
     return head;
   }
 
-  static Json only(const Run& run, const std::vector<std::uint32_t>& calls) {
+  static Json only(const prints::Run& run, const std::vector<std::uint32_t>& calls) {
     Json list = Json::array();
     for (const auto call : calls) list.push_back(path_of(run, call));
     return list;
@@ -203,7 +201,7 @@ class Printed {
 
   void heads() const {
     for (std::size_t side = 0; side < 2; ++side) {
-      const Run& run = side == 0 ? a_ : b_;
+      const prints::Run& run = side == 0 ? a_ : b_;
       const auto known = run.header().find("torch");
       print_wrapped(std::cout,
                     c10::str(side == 0 ? "A  " : "B  ", printable(name_of_run(run, side)), ": ",
@@ -225,13 +223,13 @@ class Printed {
       std::cout << '\n';
     }
     std::size_t paired = 0;
-    for (const auto other : pairs_.of_a) paired += other != kNone ? 1 : 0;
+    for (const auto other : pairs_.of_a) paired += other != prints::kNone ? 1 : 0;
     std::cout << "paired   " << paired << " of " << a_.calls().size() << " calls of A and "
               << b_.calls().size() << " of B";
-    const std::pair<compare::How, const char*> ways[] = {{compare::How::map, " by --map"},
-                                                         {compare::How::path, " by path"},
-                                                         {compare::How::values, " by values and order"},
-                                                         {compare::How::parent, " by what is inside"}};
+    const std::pair<prints::How, const char*> ways[] = {{prints::How::map, " by --map"},
+                                                        {prints::How::path, " by path"},
+                                                        {prints::How::values, " by values and order"},
+                                                        {prints::How::parent, " by what is inside"}};
     const char* separator = ": ";
     for (const auto& [how, words] : ways) {
       if (const auto count = pairs_.count(how); count != 0) {
@@ -240,13 +238,13 @@ class Printed {
       }
     }
     std::cout << '\n';
-    constexpr std::size_t kMostMaps = 4;
-    for (std::size_t i = 0; i < std::min(pairs_.map.size(), kMostMaps); ++i) {
+    constexpr std::size_t kMostShown = 4;
+    for (std::size_t i = 0; i < std::min(pairs_.map.size(), kMostShown); ++i) {
       std::cout << (i == 0 ? "         as with " : "                 ") << "--map '"
                 << printable(pairs_.map[i]) << "'\n";
     }
-    if (pairs_.map.size() > kMostMaps)
-      std::cout << "                 and " << pairs_.map.size() - kMostMaps << " others\n";
+    if (pairs_.map.size() > kMostShown)
+      std::cout << "                 and " << pairs_.map.size() - kMostShown << " others\n";
     std::cout << '\n';
   }
 
@@ -267,7 +265,7 @@ class Printed {
                    "", ""});
     };
     for (std::size_t i = 0; i < verdict_.rows.size(); ++i) {
-      const compare::Row& row = verdict_.rows[i];
+      const prints::Row& row = verdict_.rows[i];
       const bool first = is_first(row);
       const bool next = i + 1 < verdict_.rows.size() && is_first(verdict_.rows[i + 1]);
       if (!options_.all && !first && !next && (!row.differs || shown >= kMostRows || !answer_.first)) {
@@ -283,12 +281,13 @@ class Printed {
     table.print(std::cout);
   }
 
-  bool is_first(const compare::Row& row) const {
-    return answer_.first && answer_.first->kind != Kind::weight && answer_.first->call_a == row.a;
+  bool is_first(const prints::Row& row) const {
+    return answer_.first && answer_.first->kind != prints::Finding::Kind::weight &&
+           answer_.first->call_a == row.a;
   }
 
-  void add(Table& table, const compare::Row& row, bool first) const {
-    const compare::Call& call = a_.calls()[row.a];
+  void add(Table& table, const prints::Row& row, bool first) const {
+    const prints::Call& call = a_.calls()[row.a];
     const std::string other = path_of(b_, row.b);
     std::string name = shown_path(a_.path(call));
     if (other != a_.path(call)) name += " = " + shown_path(other);
@@ -305,7 +304,7 @@ class Printed {
   }
 
   std::string where() const {
-    const Finding& finding = *answer_.first;
+    const prints::Finding& finding = *answer_.first;
     std::string text = shown_path(finding.path);
     if (finding.path_b != finding.path) text += " (in B " + shown_path(finding.path_b) + ")";
     text += c10::str(", call ", finding.sample);
@@ -329,7 +328,7 @@ class Printed {
     for (const auto& [reason, count] : verdict_.not_compared) {
       lines.push_back(c10::str("Not compared: ", counted(count, "tensor"), " (", reason, ")."));
     }
-    const auto only = [&](const std::vector<std::uint32_t>& calls, const char* side, const Run& run) {
+    const auto only = [&](const std::vector<std::uint32_t>& calls, const char* side, const prints::Run& run) {
       if (calls.empty()) return;
       std::string list;
       constexpr std::size_t kSome = 4;
@@ -364,23 +363,23 @@ class Printed {
   }
 
   std::vector<std::string> differing() const {
-    const Finding& finding = *answer_.first;
+    const prints::Finding& finding = *answer_.first;
     std::vector<std::string> lines;
     const std::string cause = answer_.cause();
     const std::string error = error_text(finding.error);
     switch (finding.kind) {
-      case Kind::weight:
+      case prints::Finding::Kind::weight:
         lines.push_back(
             c10::str("The weights differ: ", shown_path(finding.path.empty() ? finding.path_b : finding.path),
                      ": ", cause.empty() ? "the relative error is " + error : cause, "."));
         return lines;
-      case Kind::input:
+      case prints::Finding::Kind::input:
         lines.push_back(c10::str(
             "The inputs differ already: ", cause.empty() ? "the relative error is " + error : cause, "."));
         if (cause.empty() && answer_.input_cause.empty() && options_.runs.empty())
           lines.push_back(how_to_prove());
         return lines;
-      case Kind::between: {
+      case prints::Finding::Kind::between: {
         std::string place;
         if (!finding.after.empty()) place = " behind " + finding.after;
         if (!finding.before.empty())
@@ -390,7 +389,7 @@ class Printed {
                                  "."));
         break;
       }
-      case Kind::module: {
+      case prints::Finding::Kind::module: {
         const auto row = std::find_if(verdict_.rows.begin(), verdict_.rows.end(),
                                       [&](const auto& r) { return is_first(r); });
         const double given = row == verdict_.rows.end() ? 0 : row->error_in;
@@ -441,9 +440,9 @@ class Printed {
     return "It is not proved: neither program is Python's, whose modules can be tried with other inputs.";
   }
 
-  const Run &a_, &b_;
-  const compare::Pairs& pairs_;
-  const Verdict& verdict_;
+  const prints::Run &a_, &b_;
+  const prints::Pairs& pairs_;
+  const prints::Verdict& verdict_;
   const Answer& answer_;
   const PrintsOptions& options_;
 };
@@ -453,7 +452,7 @@ class Printed {
 int compare_prints(const PrintsOptions& options) {
   const auto thresholds = [&] {
     auto parsed =
-        options.tolerance.empty() ? compare::Thresholds() : compare::Thresholds::parse(options.tolerance);
+        options.tolerance.empty() ? prints::Thresholds() : prints::Thresholds::parse(options.tolerance);
     parsed.bits = options.bits;
     return parsed;
   }();
@@ -467,12 +466,13 @@ int compare_prints(const PrintsOptions& options) {
     files = {folder->path() + "/a.prints", folder->path() + "/b.prints"};
     for (std::size_t side = 0; side < 2; ++side) (*programs)[side].run(files[side], {});
   }
-  const Run a = Run::read(files[0]), b = Run::read(files[1]);
-  const compare::Pairs pairs = compare::pair_up(a, b, options.map);
-  const Verdict verdict = compare::judge(a, b, pairs, thresholds);
+  const prints::Run a = prints::Run::read(files[0]), b = prints::Run::read(files[1]);
+  const prints::Pairs pairs = prints::pair_up(a, b, options.map);
+  const prints::Verdict verdict = prints::judge(a, b, pairs, thresholds);
   std::optional<SecondPass> pass;
-  const bool tried = std::any_of(verdict.suspects.begin(), verdict.suspects.end(),
-                                 [](const Finding& finding) { return finding.kind != Kind::weight; });
+  const bool tried = std::any_of(
+      verdict.suspects.begin(), verdict.suspects.end(),
+      [](const prints::Finding& finding) { return finding.kind != prints::Finding::Kind::weight; });
   if (programs && tried && ((*programs)[0].python() || (*programs)[1].python())) {
     pass = second_pass(*programs, folder->path(), a, verdict);
   }

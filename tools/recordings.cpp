@@ -112,13 +112,11 @@ Layers open_layers(const std::string& path) {
 }
 
 Layers by_name(Layers layers) {
-  const core::Value value = layers.is_file() ? layers.all.front().entry.value() : core::Value();
+  if (!layers.is_file() || layers.all.front().entry.keys().empty()) return layers;
   Layers named;
-  if (value.is_dict()) {
-    for (const Result& result : results_of(value)) {
-      core::Value tensors = result.list ? core::Value(result.tensors) : result.tensors.front();
-      add(named, result.name, entry_of(result.name, std::move(tensors)));
-    }
+  for (const Result& result : results_of(layers.all.front().entry.value())) {
+    core::Value tensors = result.list ? core::Value(result.tensors) : result.tensors.front();
+    add(named, result.name, entry_of(result.name, std::move(tensors)));
   }
   return named.all.empty() ? layers : named;
 }

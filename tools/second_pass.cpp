@@ -11,20 +11,15 @@
 namespace torchtap::tools {
 namespace {
 
-namespace compare = views::compare;
-using Kind = compare::Finding::Kind;
-
-bool is_tried(const compare::Finding& finding) {
-  return finding.kind == Kind::module || finding.kind == Kind::between;
-}
+namespace prints = views::compare;
 
 std::string value_option(const std::string& path, std::uint32_t sample) {
   return path + ":" + std::to_string(sample);
 }
 
 /// The digest of the first tensor that the call returned, as it is spelled in a request.
-Json digest_of(const compare::Run& a, const compare::Finding& finding) {
-  if (finding.call_a == compare::kNone) return nullptr;
+Json digest_of(const prints::Run& a, const prints::Finding& finding) {
+  if (finding.call_a == prints::kNone) return nullptr;
   const auto& outputs = a.calls()[finding.call_a].outputs;
   if (outputs.empty()) return nullptr;
   char text[33];
@@ -45,7 +40,7 @@ std::string text(const Json& value) {
 }  // namespace
 
 SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std::string& folder,
-                       const compare::Run& a, const compare::Verdict& verdict) {
+                       const prints::Run& a, const prints::Verdict& verdict) {
   SecondPass result;
   result.own_is_a = programs[0].python();
   const ComparedProgram& own = programs[result.own_is_a ? 0 : 1];
@@ -58,8 +53,8 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std
                {"suspects", Json::array()},
                {"input", nullptr}};
   std::vector<std::string> of_own, of_other;
-  for (const compare::Finding& finding : verdict.suspects) {
-    if (finding.kind == Kind::weight) continue;
+  for (const prints::Finding& finding : verdict.suspects) {
+    if (finding.kind == prints::Finding::Kind::weight) continue;
     const std::string& path = result.own_is_a ? finding.path : finding.path_b;
     const std::string& other_path = result.own_is_a ? finding.path_b : finding.path;
     const auto sample = result.own_is_a ? finding.sample : finding.sample_b;
@@ -70,7 +65,7 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std
       options->push_back("--values");
       options->push_back(value);
     }
-    if (finding.kind == Kind::input) {
+    if (finding.kind == prints::Finding::Kind::input) {
       request["input"] = std::move(call);
     } else {
       call["digest"] = result.own_is_a ? digest_of(a, finding) : Json(nullptr);

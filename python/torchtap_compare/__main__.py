@@ -14,6 +14,8 @@ import sys
 import types
 import zipfile
 
+CALL = re.compile(r":\d+$")
+
 
 def arguments():
     parser = argparse.ArgumentParser("python3 -m torchtap_compare", description=__doc__, allow_abbrev=False)
@@ -32,12 +34,13 @@ def arguments():
     parser.add_argument("-m", dest="is_module", action="store_true", help="PROGRAM is the name of a module")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM …", help="and its own arguments")
     given, at = sys.argv[1:], 0
-    while "--values" in given[at:]:  # takes more than one
-        at = given.index("--values", at) + 2
-        while at < len(given) and re.search(r":\d+$", given[at]):
+    while at < len(given) and given[at][0:1] == "-" and given[at] not in ("-m", "--"):  # up to the program
+        at += 1 if "=" in given[at] else 2
+        while given[at - 2] == "--values" and at < len(given) and CALL.search(given[at]):  # which takes more than one
             given.insert(at, "--values")
             at += 2
     chosen = parser.parse_args(given)
+    chosen.program = chosen.program[chosen.program[:1] == ["--"] :]
     if not chosen.program:
         parser.error("which program? Name a script, or a module behind -m")
     if chosen.forwards < 0 or chosen.skip < 0:
@@ -45,7 +48,7 @@ def arguments():
     if bool(chosen.request) != bool(chosen.answer) or not (chosen.to or chosen.request):
         parser.error("--to FILE records, and --try REQUEST.json goes with --answer ANSWER.json")
     for call in chosen.values or []:
-        if not re.search(r":\d+$", call):
+        if not CALL.search(call):
             parser.error(f"--values {call}: a call is PATH:SAMPLE, as in layer1.0.conv1:0")
     if not chosen.is_module and not os.path.exists(chosen.program[0]):
         parser.error(f"there is no script {chosen.program[0]!r}")

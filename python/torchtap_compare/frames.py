@@ -15,7 +15,7 @@ SCALARS = (
 ).split()
 DTYPES = {getattr(torch, name): k for k, name in enumerate(SCALARS) if hasattr(torch, name)}
 
-INPUT, OUTPUT, PARAMETER, BUFFER, HEADER = 1, 2, 6, 7, 10
+INPUT, OUTPUT, PARAMETER, BUFFER, ARGUMENT, RESULT, HEADER = 1, 2, 6, 7, 8, 9, 10
 DEVICES = {"cpu": 0, "cuda": 1, "xpu": 12, "mps": 13, "meta": 14}
 CHECKSUM, WITHOUT_DATA = 1, 2
 FIXED = struct.Struct("<4sHH8Q3I5H4B2b20x8q8x")

@@ -1,5 +1,6 @@
 """Records what passes through modules, whatever program calls them."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -12,17 +13,27 @@ import weakref
 from collections import Counter
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import frames
 from .fingerprint import LAYOUT, elements, fingerprint
 from .frames import DTYPES, Writer
 
-try:
+try:  # PyTorch 2
+    from torch._guards import detect_fake_mode
     from torch.compiler import is_compiling  # a constant to a compiler, which then leaves us out
 except ImportError:
 
     def is_compiling():
         return False
+
+    def detect_fake_mode():
+        return None
+
+
+def is_traced():
+    """Whether modules are called to see what they do, as `torch.jit.trace` and `torch.export` call them."""
+    return torch._C._get_tracing_state() is not None or detect_fake_mode() is not None
 
 
 def tensors(value):
@@ -42,6 +53,11 @@ def type_of(module):
     return getattr(module, "original_name", None) or type(module).__name__
 
 
+def join(*names):
+    """A path; what `torch.compile` puts around a module is no part of it."""
+    return ".".join(name for whole in names for name in whole.split(".") if name not in ("", "_orig_mod"))
+
+
 def weighs(module):
     return next(itertools.chain(module.parameters(), module.buffers()), None) is not None
 
@@ -57,11 +73,29 @@ class Root:
     def add(self, module, path):
         for name, one in module.named_modules():
             if self.path_of(one) is None:
-                self.names[id(one)] = weakref.ref(one), ".".join(filter(None, (path, name)))
+                self.names[id(one)] = weakref.ref(one), join(path, name)
 
     def path_of(self, module):
         reference, path = self.names.get(id(module), (None, None))
         return path if reference and reference() is module else None  # another module may have got its number
+
+
+class Inside(TorchDispatchMode):
+    """Writes fingerprints of what each operation of a call takes and gives; their `call` counts operations."""
+
+    def __init__(self, recorder, event):
+        super().__init__()
+        self.recorder, self.event, self.count = recorder, event, itertools.count()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs, recorder = kwargs or {}, self.recorder
+        if recorder.thread.busy:  # it is ours
+            return function(*args, **kwargs)
+        event = {**self.event, "type": function._schema.name, "call": next(self.count)}
+        recorder.reading(recorder.tensors, frames.ARGUMENT, (args, kwargs), event)
+        result = function(*args, **kwargs)
+        recorder.reading(recorder.tensors, frames.RESULT, result, event)
+        return result
 
 
 class Thread(threading.local):
@@ -114,7 +148,7 @@ class Recorder:
 
     def run(self, module, args, kwargs):
         thread = self.thread
-        if thread.busy or os.getpid() != self.process or torch._C._get_tracing_state() is not None:
+        if thread.busy or (thread.depth and not thread.recorded) or os.getpid() != self.process or is_traced():
             return self.original(module, *args, **kwargs)
         outermost = thread.depth == 0
         if outermost:
@@ -123,15 +157,18 @@ class Recorder:
         try:
             if not thread.recorded:
                 return self.original(module, *args, **kwargs)
-            event = self.reading(self.before, module, args, kwargs)
-            output = self.original(module, *args, **kwargs)
-            self.reading(self.after, event, output)
+            begun = self.reading(self.before, module, args, kwargs)
+            with Inside(self, begun[0]) if begun and self.values and self.wants(begun[0]) else contextlib.nullcontext():
+                output = self.original(module, *args, **kwargs)
+            self.reading(self.after, begun, output)
             return output
         finally:
             thread.depth -= 1
             del thread.paths[thread.depth :]
-            if outermost and thread.root and thread.start == thread.root.path:
-                thread.root.recorded = None
+            if outermost and thread.root:
+                if thread.start == thread.root.path:
+                    thread.root.recorded = None
+                thread.root = None
 
     def reading(self, function, *arguments):
         """Calls a function that reads. If it throws, that is not the program's error."""
@@ -152,8 +189,9 @@ class Recorder:
                 root = self.new_root(module)
         thread.root, start = root, root.path_of(module)
         thread.start = start
-        if start != root.path and root.recorded is not None:  # a forward runs its parts in threads
-            recorded = root.recorded
+        around = self.main if getattr(module, "_is_replica", False) else root if start != root.path else None
+        if around and around.recorded is not None:  # a forward runs its parts, or copies (DataParallel), in threads
+            recorded = around.recorded
         else:
             recorded = thread.forwards[start, root.number] in self.window
             thread.forwards[start, root.number] += 1
@@ -171,8 +209,7 @@ class Recorder:
 
     def new_root(self, module):
         """The first root with weights is the main one, whose path is empty; so is what contains it. Others are called by type."""
-        main = self.main and self.main.module()
-        is_main = weighs(module) and (main is None or any(one is main for one in module.modules()))
+        is_main = weighs(module) and (not self.main or any(one is self.main.module() for one in module.modules()))
         root = Root(module, "" if is_main else self.name(module, ""))
         if is_main:
             root.number, self.main = self.main.number + 1 if self.main else 1, root
@@ -181,7 +218,7 @@ class Recorder:
 
     def name(self, module, caller):
         """A path for a module that is in none. Those without weights, which may be made anew for each call, share one."""
-        plain = path = ".".join(filter(None, (caller, type_of(module))))
+        plain = path = join(caller, type_of(module))
         for number in itertools.count(2):
             if path not in self.taken or not weighs(module):
                 break
@@ -220,25 +257,30 @@ class Recorder:
         for inside, one in module.named_modules():
             for kind, named in ((frames.PARAMETER, one.named_parameters), (frames.BUFFER, one.named_buffers)):
                 for name, tensor in named(recurse=False):
-                    whole = ".".join(filter(None, (path, inside, name)))
-                    self.write(kind, tensor, path=whole, type=type_of(one), thread=self.thread.number)
+                    self.write(
+                        kind, tensor, path=join(path, inside, name), type=type_of(one), thread=self.thread.number
+                    )
+
+    def wants(self, event):
+        return self.writer and (self.values is None or (event["path"], event["sample"]) in self.values)
 
     def tensors(self, kind, value, event):
-        if self.writer and (self.values is None or (event["path"], event["sample"]) in self.values):
+        if self.wants(event):
             for slot, tensor in enumerate(tensors(value)):
                 self.write(kind, tensor, slot=slot, **event)
 
     def write(self, kind, tensor, **event):
-        what = "fingerprint" if self.values is None else ""
+        whole = self.values is not None and kind in (frames.INPUT, frames.OUTPUT)
         try:
-            if self.values is None:
-                data, dtype, sizes = fingerprint(tensor).tobytes(), 0, [LAYOUT.itemsize]
-            else:
+            if whole:
                 data, sizes = elements(tensor).view(torch.uint8).numpy().tobytes(), tensor.shape
                 dtype = DTYPES[torch.float32 if tensor.is_quantized else tensor.dtype]
+            else:
+                data, dtype, sizes = fingerprint(tensor).tobytes(), 0, [LAYOUT.itemsize]
         except Exception as error:
             data, dtype, sizes, event["text"] = None, 0, [], str(error)
-        self.writer.write(kind, data, dtype, sizes, device=tensor.device, result=what, **event)
+        result = "" if whole else "fingerprint"
+        self.writer.write(kind, data, dtype, sizes, device=tensor.device, result=result, **event)
 
     def header(self):
         if self.writer and not self.has_header:

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <torchtap/base/dtypes.hpp>
 #include <torchtap/views/compare/estimates.hpp>
 #include <torchtap/views/compare/fingerprint.hpp>
 
@@ -287,6 +288,11 @@ BOOST_AUTO_TEST_CASE(a_nan_is_a_nan_and_minus_zero_is_not_zero) {
           boost::test_tools::tolerance(1e-6));
       BOOST_TEST(same_bits(a, fingerprint(x.slice(0, 0, n))));
     }
+    const std::uint32_t only = fingerprint(at::full({1}, std::nan("")).to(type)).words;
+    BOOST_TEST(only == (type == at::kHalf       ? 0x7e00U
+                        : type == at::kBFloat16 ? 0x7fc0U
+                        : type == at::kFloat    ? 0x7fc00000U
+                                                : 0x7ff80000U));
     const at::Tensor zero = at::zeros({1}).to(type);
     BOOST_TEST(!same_bits(fingerprint(zero), fingerprint(-zero)));
     BOOST_TEST(fingerprint(-zero).zeros == 1U);
@@ -449,6 +455,27 @@ BOOST_AUTO_TEST_CASE(reads_quantized_tensors_as_their_numbers) {
   BOOST_TEST(print.words == numbers.words);
   BOOST_TEST(relative_error(print, numbers) == 0);
   BOOST_TEST(!same_bits(print, numbers));
+}
+
+BOOST_AUTO_TEST_CASE(reads_dtypes_that_newer_versions_of_libtorch_have) {
+  const at::Tensor bytes = at::arange(1, 257).to(at::kByte).repeat({9});
+  for (const char* name : {"float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz",
+                           "float8_e8m0fnu", "uint16", "uint32", "uint64"}) {
+    const auto type = torchtap::base::dtype_of_text(name);
+    if (!type) continue;
+    const at::Tensor x = bytes.view(*type), wide = x.to(at::kDouble),
+                     finite = wide.masked_select(wide.isfinite());
+    const Fingerprint print = fingerprint(x);
+    BOOST_TEST_CONTEXT(name) {
+      BOOST_TEST(print.sum_sq == finite.square().sum().item<double>(), boost::test_tools::tolerance(1e-6));
+      BOOST_TEST(print.nans == static_cast<std::uint64_t>(wide.isnan().sum().item<std::int64_t>()));
+      BOOST_TEST(print.infinities == static_cast<std::uint64_t>(wide.isinf().sum().item<std::int64_t>()));
+      BOOST_TEST(print.least == finite.min().item<double>());
+      BOOST_TEST(print.greatest == finite.max().item<double>());
+      if (x.element_size() == 1) BOOST_TEST(print.words == fingerprint(bytes).words);
+      BOOST_TEST(!same_bits(print, fingerprint(bytes)));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(leaves_the_tensor_alone) {

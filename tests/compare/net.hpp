@@ -28,6 +28,8 @@ class Prints {
   std::string bytes;
   std::uint32_t thread = 0, rank = 0;
   std::vector<std::size_t> ends;  // of each frame
+  /// Calls that are not seen, as those that a compiler put into the program are not.
+  std::function<bool(const std::string& path, const std::string& type)> hides;
 
   void header(const std::string& text) {
     frames::Frame frame;
@@ -62,6 +64,7 @@ class Prints {
   }
   at::Tensor call(const std::string& path, const std::string& type, const at::Tensor& x,
                   const Forward& forward) {
+    if (hides && hides(path, type)) return forward(x);
     const auto sample = samples_[{thread, path}]++;
     tensor(frames::Kind::forward_input, path, type, x, sample);
     at::Tensor y = forward(x);
@@ -96,6 +99,7 @@ struct Net {
   bool shortcut = true;
   bool numbers = false;  // entries of blocks are 0, 1, …, where there are dropouts or not
   at::ScalarType dtype = at::kFloat;
+  bool compiled = false;  // only convolutions and activations are seen, and no root
 
   Net() {
     const auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
@@ -175,6 +179,11 @@ struct Net {
 
   std::string prints(const at::Tensor& images, int forwards = 1) const {
     Prints result;
+    if (compiled) {
+      result.hides = [](const std::string&, const std::string& type) {
+        return type != "Conv2d" && type != "ReLU";
+      };
+    }
     result.header("language\tc++\ncommand\tnet\n");
     for (int i = 0; i < forwards; ++i) run(result, images + i, i == 0);
     return result.bytes;

@@ -207,6 +207,39 @@ BOOST_AUTO_TEST_CASE(names_the_input) {
       images() * (1 + 1e-7));
 }
 
+BOOST_AUTO_TEST_CASE(a_side_may_be_compiled) {
+  const auto first = [](bool a_is_compiled, bool b_is_compiled, const std::function<void(Net&)>& change,
+                        const at::Tensor& x = images()) {
+    Net a, b;
+    a.compiled = a_is_compiled, b.compiled = b_is_compiled;
+    change(b);
+    const auto verdict = judged(prints(a, false), prints(b, true, x));
+    return verdict.agree() ? "" : name_of(verdict.suspects[0].kind) + " " + verdict.suspects[0].path;
+  };
+  for (const auto& [a, b] :
+       {std::make_pair(false, true), std::make_pair(true, false), std::make_pair(true, true)}) {
+    BOOST_TEST(first(a, b, [](Net&) {}) == "");
+    BOOST_TEST(first(
+                   a, b, [](Net&) {}, images().flip(1)) == "input layer1.conv");
+    BOOST_TEST(first(a, b, [](Net& net) { net.eps["layer2.bn"] = 1e-2; }) == "between layer2");
+    BOOST_TEST(first(a, b, [](Net& net) {
+                 replace(net, "layer2.bn.bias", [](const at::Tensor& t) { return t + 0.1; });
+               }) == "weight layer2.bn.bias");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(judges_all_forwards) {
+  Net net;
+  int forward = 0;
+  net.faults["layer3.bn"] = [&](const at::Tensor& t) { return ++forward == 3 ? t * 1.001 : t; };
+  const auto verdict = judged(Net().prints(images(), 4), net.prints(images(), 4));
+  BOOST_TEST_REQUIRE(!verdict.agree());
+  BOOST_TEST(verdict.suspects[0].path == "layer3.bn");
+  BOOST_TEST(verdict.suspects[0].sample == 2U);
+  BOOST_TEST(verdict.suspects[0].sample_b == 2U);
+  BOOST_TEST(verdict.compared == 4 * 34);
+}
+
 BOOST_AUTO_TEST_CASE(lists_suspects_in_order) {
   Net net;
   const auto by = [](double factor) { return [=](const at::Tensor& t) { return t * factor; }; };

@@ -7,6 +7,7 @@ BOOST_AUTO_TEST_SUITE(recording)
 
 using namespace torchtap_test;
 using torchtap::storage::Entry;
+using torchtap::storage::in_memory;
 using torchtap::storage::load;
 using torchtap::storage::load_value;
 using torchtap::storage::Recording;
@@ -153,6 +154,29 @@ BOOST_AUTO_TEST_CASE(a_single_file_is_a_recording_of_one) {
   BOOST_CHECK_EXCEPTION(load(directory / "missing"), c10::ValueError,
                         says({"missing", "no such file or directory"}));
   BOOST_CHECK_EXCEPTION(load(directory.path()), c10::ValueError, says({"no manifest.json"}));
+}
+
+BOOST_AUTO_TEST_CASE(values_in_memory_are_a_recording) {
+  Entry list, dict, none;
+  list.path = "layer";
+  list.samples = 2;
+  list.value = Value(std::vector<at::Tensor>{at::ones({2}), at::zeros({2})});
+  dict.path = "weights";
+  dict.samples = 1;
+  dict.value = Value(Value::Dict{{"w", Value(at::arange(6).view({2, 3}))}});
+  none.path = "idle";
+  const Recording recording = in_memory({list, dict, none});
+  BOOST_TEST(recording.paths() == (std::vector<std::string>{"layer", "weights", "idle"}));
+  BOOST_TEST(recording.at("layer").bytes() == 16);
+  BOOST_TEST(recording.at("layer").file().empty());
+  std::vector<at::Tensor> samples;
+  for (const at::Tensor& sample : recording.at("layer").each_tensor()) samples.push_back(sample);
+  BOOST_TEST((Value(samples) == list.value));
+  BOOST_TEST((recording.at("weights").value() == dict.value));
+  BOOST_TEST(recording.at("weights").keys() == std::vector<std::string>{"w"});
+  BOOST_TEST(recording.at("weights").shape() == (std::vector<std::int64_t>{2, 3}));
+  BOOST_TEST(recording.at("idle").value().is_none());
+  BOOST_TEST(recording.at("idle").tensors().empty());
 }
 
 BOOST_AUTO_TEST_CASE(empty_recordings_and_odd_values) {

@@ -128,7 +128,6 @@ def check_safetensors(folder):
         check(says in why[what], f"{what}: {why[what]}")
 
 
-
 def write(path, data):
     path.write_bytes(data)
     return path

@@ -517,15 +517,18 @@ def check_port(folder):
     model = torchvision.models.resnet18(weights=None).eval()
     images = torch.randn(2, 3, 64, 64)
     torch.save(images, folder / "images.pt")
-    (folder / "original").mkdir()
-    for name, module in model.named_modules():
-        module.register_forward_hook(
-            lambda _, inputs, output, name=name: torch.save([output], folder / f"original/{name or 'root'}.pt")
-        )
+    outputs = {name: [] for name, _ in model.named_modules()}
+    handles = [
+        module.register_forward_hook(lambda _, inputs, output, name=name: outputs[name].append(output.clone()))
+        for name, module in model.named_modules()
+    ]
     with torch.no_grad():
         model(images)
-    for module in model.modules():
-        module._forward_hooks.clear()
+    for handle in handles:
+        handle.remove()
+    (folder / "original").mkdir()
+    for name, tensors in outputs.items():
+        torch.save(tensors, folder / f"original/{name or 'root'}.pt")
     torch.jit.script(model).save(folder / "port.pt")
     with torch.no_grad():
         model.layer2[1].conv1.weight[0] *= 1.5

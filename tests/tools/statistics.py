@@ -422,7 +422,9 @@ def check_slots(folder, batches):
             "(root)[1]" in table and "non-finite" in next(line for line in table.splitlines() if "(root)[1]" in line),
             f"slots: {table}",
         )
-        got = {(entry["path"], entry["slot"]): entry for entry in document("compare", stats, other, status=1)["entries"]}
+        got = {
+            (entry["path"], entry["slot"]): entry for entry in document("compare", stats, other, status=1)["entries"]
+        }
         check(set(got) == set(entries), f"compare of slots: {set(got)}")
         if reduce == "moments":
             x = torch.cat(batches).double()
@@ -521,7 +523,8 @@ def check_compare(folder, batches, raw):
             abs(want["mean_shift"]), abs(math.log(want["std_ratio"])), abs(want["zeros_share"]), want["wasserstein"]
         )
         check(
-            close(entry["distance"], largest, 1e-4), f"compare: {path} distance {entry['distance']} instead of {largest}"
+            close(entry["distance"], largest, 1e-4),
+            f"compare: {path} distance {entry['distance']} instead of {largest}",
         )
         check(entry["wasserstein_unit"] == "std of A" and entry["samples"] == {"a": 3, "b": 2}, f"compare: {entry}")
         change = entry["changes"]["max.value" if "max.value" in entry["changes"] else "max"]
@@ -582,7 +585,10 @@ def check_compare(folder, batches, raw):
 
     # Modules that cannot be compared come first.
     missing = document(
-        "compare", a, record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"), status=1
+        "compare",
+        a,
+        record(folder, "fewer", batches, "--names", "first", "--names", "relu", reduce="moments"),
+        status=1,
     )
     check(
         missing["entries"][0]["path"] == "before"

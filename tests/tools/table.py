@@ -51,7 +51,11 @@ with tempfile.TemporaryDirectory() as folder:
         (folder / name).mkdir()
         for i, path in enumerate(NAMES):
             torch.save(torch.full([2, 3], float(i + (name == "b" and i == 1))), folder / name / f"{path}.pt")
-    for arguments in (["show", folder / "a"], ["show", folder / "a", "--stats"], ["compare", folder / "a", folder / "b"]):
+    for arguments in (
+        ["show", folder / "a"],
+        ["show", folder / "a", "--stats"],
+        ["compare", folder / "a", folder / "b"],
+    ):
         whole = run(*arguments)
         check(
             NAMES[0] in whole and NAMES[1] in whole and "…" not in whole and "no room" not in whole,

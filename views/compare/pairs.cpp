@@ -1,4 +1,6 @@
 // Pairs calls and weights of two runs.
+#include <c10/util/hash.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -98,18 +100,42 @@ Indexes increasing(const Indexes& values) {
   return {result.rbegin(), result.rend()};
 }
 
+/// The weights of a module, whatever they are called: sums of hashes of their values and of their shapes.
+struct Weights {
+  std::size_t values = 0, shapes = 0;
+};
+using WeightsOf = std::unordered_map<std::string, Weights>;
+
+WeightsOf weights_of(const Run& run) {
+  WeightsOf result;
+  for (const auto i : run.weights()) {
+    const Record& record = run.records()[i];
+    const auto print = run.print(record);
+    if (!print || print->numel() < 2) continue;
+    Weights& weights = result[split(run.path(record)).first];
+    auto sizes = print->shape().vec();
+    std::sort(sizes.begin(), sizes.end());  // in any order, as of a matrix that is stored transposed
+    weights.values += c10::get_hash(print->words, print->exclusive);
+    weights.shapes += c10::get_hash(sizes);
+  }
+  return result;
+}
+
 /// What is known of a call when names say nothing.
 struct Seen {
   std::optional<Fingerprint> output, input;
+  Weights weights;
   std::string type, name;
   std::vector<std::int64_t> sorted;
 
-  Seen(const Run& run, const Call& call)
+  Seen(const Run& run, const Call& call, const WeightsOf& weights_of)
       : type(plain_type(run.text(call.type))), name(split(run.path(call)).second) {
     const auto first = [&](const auto& slots) {
       return slots.empty() ? std::nullopt : run.print(run.records()[slots.front()]);
     };
     output = first(call.outputs), input = first(call.inputs);
+    const auto found = weights_of.find(run.path(call));
+    if (found != weights_of.end()) weights = found->second;
     if (output) sorted.assign(output->shape().begin(), output->shape().end());
     std::sort(sorted.begin(), sorted.end());
   }
@@ -129,6 +155,9 @@ double score(const Seen& a, const Seen& b) {
   }
   double worth =
       closeness(*a.output, *b.output) + (a.type == b.type ? 1.5 : 0) + (a.name == b.name ? 0.5 : 0);
+  if (a.weights.shapes != 0 || b.weights.shapes != 0) {
+    worth += a.weights.shapes != b.weights.shapes ? -1 : a.weights.values == b.weights.values ? 3 : 0.5;
+  }
   // Inputs tell a layer from the inactive dropout behind it, which returns the same.
   if (a.input && b.input && a.input->shape() == b.input->shape()) worth += closeness(*a.input, *b.input) / 4;
   return worth;
@@ -144,6 +173,9 @@ class Pairing {
       maps_.emplace_back(text);
       check(maps_.back(), text);
     }
+    // "layer1.0.*" before "layer1.*".
+    std::stable_sort(maps_.begin(), maps_.end(),
+                     [](const Mapping& x, const Mapping& y) { return x.from.size() > y.from.size(); });
   }
 
   Pairs operator()() {
@@ -320,9 +352,10 @@ class Pairing {
 
   void align_all(const Indexes& a, const Indexes& b) {
     constexpr double kGap = -0.1;
+    if (weights_a_.empty()) weights_a_ = weights_of(a_), weights_b_ = weights_of(b_);
     std::vector<Seen> of_a, of_b;
-    for (const auto call : a) of_a.emplace_back(a_, a_.calls()[call]);
-    for (const auto call : b) of_b.emplace_back(b_, b_.calls()[call]);
+    for (const auto call : a) of_a.emplace_back(a_, a_.calls()[call], weights_a_);
+    for (const auto call : b) of_b.emplace_back(b_, b_.calls()[call], weights_b_);
     const std::size_t n = a.size(), m = b.size();
     enum Move : std::uint8_t { both, only_a, only_b };
     std::vector<Move> moves((n + 1) * (m + 1), only_b);
@@ -470,7 +503,7 @@ class Pairing {
     });
     like([](const Run& run, const Record& r) {
       const auto print = run.print(r);
-      return print ? c10::str(int{print->dtype}, ' ', print->shape(), static_cast<int>(r.kind)) : run.path(r);
+      return print ? c10::str(print->shape(), static_cast<int>(r.kind)) : run.path(r);
     });
     for (std::uint32_t i = 0; i < partner.size(); ++i)
       pairs_.weights.push_back({a_.weights()[i], partner[i] == kNone ? kNone : b_.weights()[partner[i]]});
@@ -482,6 +515,7 @@ class Pairing {
   const Run &a_, &b_;
   std::vector<Mapping> maps_;
   std::set<std::string> shifted_;
+  WeightsOf weights_a_, weights_b_;
   std::map<std::string, std::string> names_;  // of modules: of A in B
   Pairs pairs_;
 };

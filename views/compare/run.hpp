@@ -80,7 +80,7 @@ class TORCHTAP_API Run {
   const std::deque<Record>& records() const noexcept { return records_; }
   /// Parameters and buffers: indexes of records.
   const std::vector<std::uint32_t>& weights() const noexcept { return weights_; }
-  const std::vector<Call>& calls() const noexcept { return calls_; }
+  const std::deque<Call>& calls() const noexcept { return calls_; }
   /// By rank, then in the order of the first events.
   const std::vector<Sequence>& sequences() const noexcept { return sequences_; }
 
@@ -105,9 +105,9 @@ class TORCHTAP_API Run {
   std::string name_;
   std::unique_ptr<File> file_;
   std::map<std::string, std::string> header_;
-  std::deque<Record> records_;  // which does not move its elements to grow
+  std::deque<Record> records_;  // deques do not move elements to grow
   std::vector<std::uint32_t> weights_;
-  std::vector<Call> calls_;
+  std::deque<Call> calls_;
   std::vector<Sequence> sequences_;
   std::vector<std::string> texts_;
   std::unordered_map<std::string, std::uint32_t> numbers_;

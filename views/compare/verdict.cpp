@@ -20,6 +20,7 @@ constexpr std::size_t kMostSuspects = 5;
 struct Reached {
   double error = 0, scale = 0;
   bool any = false;
+  bool returned = false;  // whether a module has returned, compared or not
 
   void add(const Difference& difference) {
     error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
@@ -138,7 +139,7 @@ class Judge {
         }
       }
       ended = input ? kNone : event.call;
-      if (!input) last[call.parent] = event.call;
+      if (!input) last[call.parent] = event.call, all.returned = true;
     }
   }
 
@@ -147,7 +148,7 @@ class Judge {
     const Call &call = a_.calls()[event.call], &its = b_.calls()[row.b];
     const Record &mine = a_.records()[event.record], &theirs = b_.records()[other];
     const bool input = mine.kind == Kind::forward_input;
-    const bool of_root = input && call.parent == kNone && (a_.path(call).empty() || !all.any);
+    const bool of_root = input && (all.returned ? call.parent == kNone && a_.path(call).empty() : !all.any);
     const bool by_inputs = !input && call.leaf && its.leaf && own.any;
     Difference measured;
     measured.same_bits = mine.digest == theirs.digest;
@@ -195,8 +196,9 @@ class Judge {
     finding.allowed = allowed, finding.allowed_scale = allowed_scale;
     finding.cause = cause(finding);
     if (earlier) result_.first_bits = finding;
-    const auto same = [&](const Finding& known) {
-      return known.path == finding.path && known.call_a == finding.call_a;
+    const auto same = [&](const Finding& known) {  // in another forward perhaps
+      return known.kind == finding.kind && known.path == finding.path && known.before == finding.before &&
+             a_.records()[known.record_a].call == mine.call;
     };
     if (differs && of_thread(finding) < kMostSuspects &&
         std::none_of(result_.suspects.begin(), result_.suspects.end(), same))
@@ -218,11 +220,11 @@ class Judge {
   std::string cause(const Finding& finding) const {
     const auto x = *a_.print(a_.records()[finding.record_a]), y = *b_.print(b_.records()[finding.record_b]);
     std::string words = in_words(x, y);
-    if (words.rfind("the same values", 0) == 0 && finding.kind == Finding::Kind::input) {
-      const auto sizes = x.shape();
-      if (std::find(sizes.begin(), sizes.end(), 3) != sizes.end() && words.find("B = ") == std::string::npos)
-        words += " (RGB and BGR, or channels last?)";
-    }
+    const auto sizes = x.shape();
+    const bool image = std::find(sizes.begin(), sizes.end(), 3) != sizes.end();
+    if (finding.kind == Finding::Kind::input && image &&
+        words.rfind("the same values in another order", 0) == 0 && words.find("B = ") == std::string::npos)
+      words = "the same values in another order (RGB and BGR, or channels last?)";
     if (words.empty() && finding.kind == Finding::Kind::module && finding.error < 1e-2 &&
         finding.type.find("Norm") != std::string::npos)
       words = "slightly another scale, as of another eps";
@@ -247,7 +249,11 @@ class Judge {
   bool belongs(const Run& run, const std::unordered_map<std::string, std::uint32_t>& ran,
                std::uint32_t weight, const std::string& path) const {
     const Owner of = owner(run, ran, weight);
-    if (of.call != kNone) return run.path(run.calls()[of.call]) == path;
+    if (of.call != kNone && run.path(run.calls()[of.call]) == path) return true;
+    // Of a module that was seen on both sides, the finding would be its own.
+    const auto& partners = &run == &a_ ? pairs_.of_a : pairs_.of_b;
+    if (of.call != kNone && (partners[of.call] != kNone || of.path != run.path(run.calls()[of.call])))
+      return false;
     return of.path == path || lies_in(of.path, path);
   }
   /// Such as batch normalisation counts its batches in. No output of an evaluation depends on it.

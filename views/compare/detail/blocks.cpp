@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include <torchtap/views/compare/detail/blocks.hpp>
@@ -292,6 +293,14 @@ HWY_INLINE void add_to(double* to, D d, V v) {
   }
 }
 
+/// The sum of unsigned lanes; that of Highway overflows signed ones with some compilers.
+template <class D>
+HWY_INLINE hn::TFromD<D> total(D d, hn::Vec<D> v) {
+  alignas(64) hn::TFromD<D> lanes[64 / sizeof(hn::TFromD<D>)];
+  hn::Store(v, d, lanes);
+  return std::accumulate(lanes, lanes + hn::Lanes(d), hn::TFromD<D>{0});
+}
+
 /// Whether `size` numbers are all zero.
 template <class T>
 bool all_zero(const T* x, int size) {
@@ -406,11 +415,10 @@ struct Loops {
       product = hn::Add(product, products);
       weighted = hn::Add(weighted, by_rows);
     }
-    const std::uint32_t in_all = hn::GetLane(hn::SumOfLanes(d, words));
-    add_products(hn::GetLane(hn::SumOfLanes(wide, product)), hn::GetLane(hn::SumOfLanes(wide, weighted)),
-                 in_all, c, sums);
-    sums.elements += kBytes == 1   ? static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(wide, in_bytes)))
-                     : kBytes == 2 ? in_all - 0xFFFFU * hn::GetLane(hn::SumOfLanes(d, halves))
+    const std::uint32_t in_all = total(d, words);
+    add_products(total(wide, product), total(wide, weighted), in_all, c, sums);
+    sums.elements += kBytes == 1   ? static_cast<std::uint32_t>(total(wide, in_bytes))
+                     : kBytes == 2 ? in_all - 0xFFFFU * total(d, halves)
                                    : in_all;
   }
 };
