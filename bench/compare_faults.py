@@ -23,10 +23,8 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
-MODELS = (
-    "resnet18 mobilenet_v3_small squeezenet1_1 regnet_y_400mf efficientnet_b0 shufflenet_v2_x1_0 mnasnet0_5 vgg11_bn "
-)
-MODELS = (MODELS + "densenet121 vit_b_16").split()
+MODELS = """resnet18 mobilenet_v3_small squeezenet1_1 regnet_y_400mf efficientnet_b0 shufflenet_v2_x1_0 mnasnet0_5
+            vgg11_bn densenet121 vit_b_16""".split()
 NORMS, LAYERS = (nn.BatchNorm2d, nn.LayerNorm, nn.GroupNorm), (nn.Conv2d, nn.Linear)
 ONE = r"one of \d+ values differs"
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU, nn.GELU, nn.Sigmoid, nn.Hardsigmoid)

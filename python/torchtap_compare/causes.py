@@ -309,7 +309,7 @@ def interpolation(c):
 
 def activation(c):
     """Another function of the input, if the module is a function of each element alone."""
-    if c.alone and c.x[0].shape == c.y.shape:
+    if (c.alone or isinstance(c.module, nn.PReLU)) and c.x[0].shape == c.y.shape:
         x, said = c.x[0], partial(c.says, "the activation", own=str(c.module))
         for name, function in ALL_ACTIVATIONS.items():
             yield said(name), partial(function, x)
@@ -319,7 +319,10 @@ def activation(c):
 
 
 def activation_after(c):
-    for name, function in ACTIVATIONS.items():
+    last = {
+        f"{name}({d})": partial(getattr(torch, name), dim=d) for name in ("softmax", "log_softmax") for d in (1, -1)
+    }
+    for name, function in {**ACTIVATIONS, **last, "log": torch.log, "exp": torch.exp}.items():
         yield f"{c.b}'s output has gone through {name} as well", partial(function, c.base)
 
 
@@ -580,8 +583,8 @@ def few(c):
             yield said, lambda: torch.where(off, c.y, c.base)
 
 
-OUTPUT_RULES = [eps, attributes, training, dropout, activation, rounding, precision, parts, input_order, order, rows]
-OUTPUT_RULES += [dropped, turned, padding, pooling, interpolation, attention_scale, normalisation, shifted_index]
+OUTPUT_RULES = [eps, attributes, training, dropout, activation, rounding, parts, input_order, order, rows, dropped]
+OUTPUT_RULES += [turned, padding, pooling, interpolation, attention_scale, normalisation, shifted_index, precision]
 OUTPUT_RULES += [residual, operations, activation_after, affine, few, by_channel]
 
 
