@@ -109,7 +109,7 @@ Session::Session(const Config& config, Session* parent)
     directory_ = free_place();
     prints_ = std::make_shared<Fingerprinting>(directory_, std::move(prints));
     options.all_tensors().stream(prints_);
-    recorders_.push_back(tools::make_recorder("input", options));
+    recorders_.push_back(tools::make_recorder("pre", options));
   }
   recorders_.push_back(tools::make_recorder(config_.what, std::move(options)));
   if (earlier.attached && !earlier.ended) {

@@ -31,6 +31,11 @@ namespace {
 
 constexpr std::string_view kResult = "fingerprint";
 
+/// Inputs are seen before the call, which may overwrite them.
+frames::Kind kind_of(const std::string& recorder) {
+  return recorder == "ForwardPre" ? frames::Kind::forward_input : frames::kind_of(recorder);
+}
+
 /// What a file begins with.
 std::string header_text() {
   std::ifstream file("/proc/self/cmdline");
@@ -200,8 +205,11 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
       open = &inside[call.thread];  // of this thread alone
     }
     if (call.kind == frames::Kind::forward_input) {
-      frames::Frame within = call;
-      within.call = 0;
+      frames::Frame within;
+      within.path = call.path;
+      within.sample = call.sample;
+      within.thread = call.thread;
+      within.rank = call.rank;
       open->push_back(std::make_unique<detail::Inside>(file, within));
       return;
     }
@@ -259,7 +267,7 @@ struct Fingerprints::State final : recorders::Stream, std::enable_shared_from_th
 class Fingerprints::State::Source final : public recorders::StreamSource {
  public:
   Source(std::shared_ptr<State> state, const storage::EntryId& id)
-      : state_(std::move(state)), id_(id), kind_(frames::kind_of(id.kind)) {}
+      : state_(std::move(state)), id_(id), kind_(kind_of(id.kind)) {}
 
   bool wanted() const noexcept override { return true; }
   std::uint64_t receivers(std::int64_t /*event*/) noexcept override { return 1; }
@@ -374,10 +382,10 @@ Fingerprints& Fingerprints::attach(const std::vector<model::ModuleRef>& modules)
   TORCH_CHECK_VALUE(!reachable.empty(), "views::compare::Fingerprints::attach: no module has a forward.");
   hooks::DeferredCompile batch;
   std::vector<std::unique_ptr<recorders::Recorder>> both;
-  for (const char* kind : {"ForwardInput", "ForwardOutput"}) {
+  for (const char* kind : {"ForwardPre", "ForwardOutput"}) {
     recorders::Options options;
     options.all_tensors().stream(state_).on_error(
-        [state = state_.get(), kind = frames::kind_of(kind)](
+        [state = state_.get(), kind = kind_of(kind)](
             const std::string& path, const std::exception_ptr& error) { state->note(kind, path, error); });
     both.push_back(recorders::make(kind, std::move(options)));
     both.back()->attach(reachable);

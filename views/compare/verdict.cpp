@@ -139,7 +139,8 @@ class Judge {
         }
       }
       ended = input ? kNone : event.call;
-      if (!input) last[call.parent] = event.call, all.returned = true;
+      if (!input && partner != kNone) last[call.parent] = event.call;  // which can be looked at in both
+      if (!input) all.returned = true;
     }
   }
 
