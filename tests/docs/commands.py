@@ -52,6 +52,17 @@ RULES = [
              command=$(echo '\g<0>' | sed "s,libtorchvision.so,$(ls "$torchvision"/_C*.so | head -1),"); $command""",
         needs="\"$PYTHON\" -c 'import torchvision'",
     ),
+    Rule(
+        r"torchtap compare --run 'python3 ([^']*)' (.*)",
+        "another interpreter may have PyTorch; the programs differ",
+        r'torchtap compare --run "$PYTHON \1" \2 | sed "s,^A $PYTHON,A python3,"; test ${PIPESTATUS[0]} = 1',
+    ),
+    Rule(
+        r"python3 (-m torchtap_compare .*)",
+        "another interpreter may have PyTorch",
+        r'PYTHONPATH="$(dirname "$(command -v torchtap)")/../share/torchtap" "$PYTHON" \1',
+    ),
+    Rule(r"torchtap compare original\.prints (.*)", "the programs differ", r"\g<0> || test $? = 1"),
     Rule(r"(torchrun .*)", "Debian 13's starts nothing", needs=LIBUV),
     Rule(
         r"(experts|padding) .*|python3 examples/(experts|padding)/check\.py .*",

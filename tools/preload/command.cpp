@@ -315,6 +315,7 @@ void add_command(CLI::App& app) {
       ->capture_default_str()
       ->needs(fingerprint);
   command->add_option("--values", chosen->values, "Calls, PATH:NUMBER, whose tensors are written instead")
+      ->allow_extra_args(false)
       ->check(CLI::Validator(
           [](std::string& text) {
             const auto colon = text.rfind(':');
