@@ -13,8 +13,8 @@
 namespace torchtap::base {
 
 /// Throws `c10::Error`: "`call`: cannot `verb` "`path`": No space left on device (errno 28)."
-[[noreturn]] TORCHTAP_API void io_error(const std::string& call, const std::string& verb, const std::string& path,
-                           int error);
+[[noreturn]] TORCHTAP_API void io_error(const std::string& call, const std::string& verb,
+                                        const std::string& path, int error);
 /// Throws `c10::ValueError`: "`call`: cannot read "`path`": `reason`."
 [[noreturn]] void bad_file(const std::string& call, const std::string& path, const std::string& reason);
 
