@@ -1,13 +1,17 @@
 /// Fingerprints compared with a loop that only sums, and those of small tensors. From memory both take turns,
 /// piece by piece, so that `ratio`, the speed of the loop that a fingerprint has, stands a busy machine.
 
-#include <ATen/ops/randn.h>
+#include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
+#include <c10/core/InferenceMode.h>
 #include <time.h>
+#include <zoo/resnet.hpp>
 
 #include <cstdint>
+#include <optional>
 
 #include <torchtap/views/compare/fingerprint.hpp>
+#include <torchtap/views/compare/fingerprints.hpp>
 
 namespace {
 
@@ -89,6 +93,24 @@ void whole_512MB(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(x.nbytes()));
 }
 BENCHMARK(whole_512MB)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+/// A forward of a ResNet-18, on 8 images of 112 x 112, as it is or with fingerprints of each forward.
+void forward(benchmark::State& state, bool prints) {
+  at::manual_seed(0);
+  const c10::InferenceMode inference;
+  zoo::ResNet18 model;
+  model->eval();
+  const at::Tensor images = at::randn({8, 3, 112, 112});
+  std::optional<torchtap::views::compare::Fingerprints> writer;
+  if (prints) {
+    writer.emplace("/dev/null", torchtap::views::compare::FingerprintsOptions().forwards(0));
+    writer->attach(*model);
+    model->forward(images);  // writes the weights
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(model->forward(images));
+}
+BENCHMARK_CAPTURE(forward, bare, false)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(forward, with_fingerprints, true)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 
