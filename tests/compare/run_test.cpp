@@ -5,6 +5,8 @@
 #include <random>
 #include <thread>
 
+#include <torchtap/base/dtypes.hpp>
+
 #include "net.hpp"
 
 using namespace torchtap_test;
@@ -96,6 +98,17 @@ BOOST_AUTO_TEST_CASE(has_fingerprints_of_whole_tensors_and_reasons) {
   BOOST_TEST(!run.print(run.records()[1]).has_value());
   BOOST_TEST(run.reason(run.records()[1]) == "it is undefined");
   BOOST_TEST(compare::same_bits(*run.print(run.records()[2]), compare::fingerprint(large)));
+}
+
+BOOST_AUTO_TEST_CASE(a_dtype_of_a_later_libtorch_has_no_fingerprint) {
+  Prints prints;
+  frames::Frame frame;
+  frame.kind = frames::Kind::forward_input, frame.dtype = 44;  // float8_e8m0fnu
+  frame.dims = 1, frame.sizes[0] = frame.data_bytes = 4, frame.data = "1234";
+  prints.add(frame);
+  const Run run = run_of(prints.bytes);
+  BOOST_TEST(run.print(run.records().at(0)).has_value() ==
+             torchtap::base::dtype_of_text("float8_e8m0fnu").has_value());
 }
 
 BOOST_AUTO_TEST_CASE(reads_pipes) {

@@ -17,6 +17,7 @@
 #include <torchtap/views/explorer/detail/file_run.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 #endif
+#include <torchtap/views/compare/operations.hpp>
 #include <torchtap/views/report/report.hpp>
 #include <torchtap/views/report/save.hpp>
 #include <torchtap/views/stream/frame.hpp>
@@ -58,6 +59,7 @@ class Checker {
     if (input_.kind == "trace") return trace();
     if (input_.kind == "report") return report();
     if (input_.kind == "frames") return frames();
+    if (input_.kind == "prints") return prints();
     if (input_.kind == "run") return run_of_explorer();
     if (input_.kind == "tensors") return tensors();
     switch (random_.below(6)) {
@@ -135,6 +137,21 @@ class Checker {
       const volatile char* const data = static_cast<const char*>(frame.data);
       for (std::uint64_t i = 0; i < frame.data_bytes; ++i) (void)data[i];
       at += torchtap::views::stream::frame_length(rest.data(), rest.size());
+    }
+  }
+
+  /// The damaged run and the whole one, either as A.
+  void prints() {
+    namespace compare = torchtap::views::compare;
+    const auto damaged = compare::Run::read(path());
+    const auto whole = compare::Run::read(folder_ + "/../" + input_.name);
+    for (const auto& record : damaged.records()) {
+      if (!damaged.print(record)) damaged.reason(record);
+    }
+    const bool first = random_.once_in(2);
+    const compare::Run &a = first ? damaged : whole, &b = first ? whole : damaged;
+    for (const auto& finding : compare::judge(a, b, compare::pair_up(a, b)).suspects) {
+      compare::first_operation({a, finding.path, finding.sample}, {b, finding.path_b, finding.sample_b});
     }
   }
 

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <fcntl.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,6 +20,7 @@
 #include <torchtap/storage/recording.hpp>
 #include <torchtap/storage/save.hpp>
 #include <torchtap/storage/spool.hpp>
+#include <torchtap/views/frames/frame.hpp>
 
 #include "check.hpp"
 #include "npy.hpp"
@@ -120,6 +122,36 @@ std::string weights() {
          std::string(35, '\x3c');
 }
 
+/// A run whose modules were given, and returned, the tensors and fingerprints in the frames of `prints`.
+std::string run_of(const std::string& prints) {
+  namespace frames = torchtap::views::frames;
+  using frames::Kind;
+  std::string run;
+  const auto add = [&](frames::Frame frame, Kind kind, const std::string& path, const char* type) {
+    frame.kind = kind, frame.path = path, frame.type = type;
+    const std::size_t at = run.size();
+    run.resize(at + frames::frame_bytes(frame));
+    frames::write_header(frame, &run[at]);
+    std::memcpy(&run[at + frames::header_bytes(frame)], frame.data, frame.data_bytes);
+  };
+  std::map<std::string, std::uint64_t> calls;
+  frames::Frame frame;
+  for (std::size_t at = 0; at < prints.size(); at += frames::frame_length(&prints[at], prints.size() - at)) {
+    frame = frames::read_frame(&prints[at], prints.size() - at);
+    const std::string path = "block." + std::string(frame.path);
+    frame.sample = calls[path]++;
+    if (at == 0) add(frame, Kind::forward_input, "", "Net");
+    add(frame, Kind::parameter, path + ".weight" + std::to_string(frame.sample), "Linear");
+    add(frame, Kind::forward_input, path, "Linear");
+    add(frame, Kind::operation_argument, path, "aten::linear");
+    add(frame, Kind::operation_result, path, "aten::linear");
+    add(frame, Kind::forward_output, path, "Linear");
+  }
+  frame.sample = 0;
+  add(frame, Kind::forward_output, "", "Net");
+  return run;
+}
+
 }  // namespace
 
 Files read_folder(const std::string& path) {
@@ -215,10 +247,15 @@ Corpus make_corpus(const std::string& folder) {
   write_snapshot(folder + "/snapshot");
   add("snapshot", "snapshot");
   // Of views: as they were first written.
-  for (const auto& [kind, name] :
-       {std::pair{"trace", "trace"}, {"report", "report.json"}, {"frames", "frames.bin"}}) {
+  for (const auto& [kind, name] : {std::pair{"trace", "trace"},
+                                   {"report", "report.json"},
+                                   {"frames", "frames.bin"},
+                                   {"prints", "fingerprints.prints"}}) {
     add_from(TORCHTAP_TEST_FORMATS "/1", kind, name);
   }
+  std::string& prints = corpus.inputs.back().files.begin()->second;
+  prints = run_of(prints);
+  std::ofstream(folder + "/fingerprints.prints", std::ios::binary) << prints;  // to compare it with
 #ifdef TORCHTAP_HAVE_EXPLORER
   add_from(TORCHTAP_TEST_FORMATS "/1/run/explorer", "run", "run.tapx");
 #endif

@@ -13,6 +13,7 @@
 #include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/storage/detail/zip.hpp>
+#include <torchtap/views/frames/frame.hpp>
 
 namespace fuzz {
 namespace {
@@ -178,6 +179,77 @@ void mutate_blocks(std::string& run, Random& random) {
   }
 }
 
+/// Drops, repeats, swaps or changes frames, with valid lengths and checksums.
+void mutate_frames(std::string& file, Random& random) {
+  namespace frames = torchtap::views::frames;
+  std::vector<std::string> all;
+  try {
+    for (std::size_t at = 0; at < file.size(); at += all.back().size()) {
+      all.push_back(file.substr(at, frames::frame_length(&file[at], file.size() - at)));
+      frames::read_frame(all.back().data(), all.back().size());
+    }
+  } catch (const c10::Error&) {  // it was already damaged
+    return mutate_bytes(file, random);
+  }
+  if (all.empty()) return mutate_bytes(file, random);
+  const std::size_t which = random.below(all.size()), other = random.below(all.size());
+  const std::string bytes = all[which];
+  const auto number = [&] {
+    return random.once_in(4) ? static_cast<std::uint64_t>(kNumbers[random.below(std::size(kNumbers))])
+                             : random.below(4);
+  };
+  switch (random.below(8)) {
+    case 0:
+      all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
+      break;
+    case 1:
+      all.insert(all.begin() + static_cast<std::ptrdiff_t>(other), bytes);
+      break;
+    case 2:
+      std::swap(all[which], all[other]);
+      break;
+    default: {
+      frames::Frame frame = frames::read_frame(bytes.data(), bytes.size());
+      const frames::Frame another = frames::read_frame(all[other].data(), all[other].size());
+      std::string data(static_cast<const char*>(frame.data), frame.data_bytes);
+      switch (random.below(8)) {
+        case 0:
+          frame.kind = static_cast<frames::Kind>(random.below(frames::kKinds + 1));
+          break;
+        case 1:
+          frame.sample = number(), frame.call = number();
+          break;
+        case 2:
+          frame.slot = static_cast<std::uint16_t>(number());
+          break;
+        case 3:
+          frame.thread = static_cast<std::uint32_t>(number()),
+          frame.rank = static_cast<std::uint32_t>(number());
+          break;
+        case 4:
+          frame.path = another.path, frame.type = another.type;
+          break;
+        case 5:  // a tensor itself, of any dtype
+          frame.result = {}, frame.dtype = static_cast<std::uint8_t>(random.below(48));
+          frame.sizes[0] = static_cast<std::int64_t>(
+              data.size() / std::max<std::size_t>(frames::element_bytes(frame.dtype), 1));
+          break;
+        default:
+          mutate_bytes(data, random);
+          data.resize(frame.data_bytes);
+      }
+      frame.data = data.data();
+      frame.checksum = torchtap::base::crc32(0, data.data(), data.size());
+      std::string changed(frames::frame_bytes(frame), '\0');
+      frames::write_header(frame, changed.data());
+      data.copy(&changed[frames::header_bytes(frame)], data.size());
+      all[which] = changed;
+    }
+  }
+  file.clear();
+  for (const std::string& frame : all) file += frame;
+}
+
 /// Writes another container with the same records except one that is changed, with valid checksums.
 bool mutate_record(std::string& bytes, Random& random, const std::string& folder) {
   // Leaves the bytes of a state alone: cereal allocates the memory that they declare before it reads on.
@@ -243,6 +315,8 @@ void mutate_file(Input& input, Random& random, bool honest, const std::string& f
     mutate_header(bytes, random);
   } else if (input.kind == "run" && !honest) {
     mutate_blocks(bytes, random);
+  } else if (input.kind == "prints" && !honest) {
+    mutate_frames(bytes, random);
   } else if (name == "journal.jsonl") {
     mutate_journal(bytes, random, !honest && !random.once_in(4));
   } else if (ends_with(name, ".part") && honest) {

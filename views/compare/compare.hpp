@@ -3,7 +3,6 @@
 /// Includes all public headers of views/compare/.
 
 #include <torchtap/views/compare/difference.hpp>
-#include <torchtap/views/compare/estimates.hpp>
 #include <torchtap/views/compare/fingerprint.hpp>
 #include <torchtap/views/compare/fingerprints.hpp>
 #include <torchtap/views/compare/operations.hpp>

@@ -1,4 +1,6 @@
 // Measures the difference of two fingerprints and puts it in words.
+#include <ATen/Functions.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -42,21 +44,18 @@ double unit_of(std::uint8_t dtype) {
 
 using Sizes = std::vector<std::int64_t>;
 
-Sizes without_ones(const Fingerprint& print) {
-  Sizes sizes;
-  for (const auto size : print.shape()) {
-    if (size != 1) sizes.push_back(size);
+/// Whether both have the same sizes but for ones, in another order.
+bool permuted(const Fingerprint& a, const Fingerprint& b) {
+  Sizes sizes[2];
+  for (const Fingerprint* const print : {&a, &b}) {
+    for (const auto size : print->shape()) {
+      if (size != 1) sizes[print == &b].push_back(size);
+    }
   }
-  return sizes;
-}
-Sizes sorted(Sizes sizes) {
-  std::sort(sizes.begin(), sizes.end());
-  return sizes;
+  return sizes[0] != sizes[1] &&
+         std::is_permutation(sizes[0].begin(), sizes[0].end(), sizes[1].begin(), sizes[1].end());
 }
 
-bool same_samples(const Fingerprint& a, const Fingerprint& b) {
-  return std::memcmp(a.samples, b.samples, sizeof a.samples) == 0;
-}
 bool same_multiset(const Fingerprint& a, const Fingerprint& b) {
   return a.dtype == b.dtype && a.numel() == b.numel() && a.words == b.words && a.exclusive == b.exclusive &&
          a.either == b.either;
@@ -82,12 +81,11 @@ std::string text(double value) {
 /// "A.transpose(2, 3)", …: the orders of A's dimensions that give B's sizes.
 std::string reordered(const Fingerprint& a, const Fingerprint& b) {
   if (a.dims != b.dims || a.dims < 2 || a.dims > 6) return {};
-  std::vector<int> order(a.dims);
+  Sizes order(a.dims);
   std::iota(order.begin(), order.end(), 0);
   std::vector<std::pair<int, std::string>> found;  // those that move the fewest dimensions first
   while (std::next_permutation(order.begin(), order.end())) {
-    Sizes moved;  // those longer than 1, which have to be in another order for values to be
-    std::vector<int> places;
+    Sizes places;  // those longer than 1, which have to be in another order for values to be
     bool fits = true;
     for (int i = 0; i < a.dims; ++i) {
       fits &= a.sizes[order[i]] == b.sizes[i];
@@ -99,15 +97,11 @@ std::string reordered(const Fingerprint& a, const Fingerprint& b) {
       if (order[i] != i) ++moves, last = i, first = std::min(first, i);
     }
     if (a.numel() <= Fingerprint::kSamples) {  // all elements are there
-      std::vector<std::int64_t> strides(a.dims, 1);
-      for (int i = a.dims - 2; i >= 0; --i) strides[i] = strides[i + 1] * a.sizes[i + 1];
-      for (std::int64_t k = 0; fits && k < a.numel(); ++k) {
-        std::int64_t rest = k, from = 0;
-        for (int i = a.dims - 1; i >= 0; --i)
-          from += rest % b.sizes[i] * strides[order[i]], rest /= b.sizes[i];
-        fits = std::memcmp(&a.samples[from], &b.samples[k], sizeof(float)) == 0;
-      }
-      if (!fits) continue;
+      const at::Tensor all =
+          at::from_blob(const_cast<float*>(a.samples), a.shape(),
+                        c10::isComplexType(a.scalar_type()) ? at::kComplexFloat : at::kFloat);
+      const at::Tensor moved = all.permute(at::IntArrayRef(order)).contiguous();
+      if (std::memcmp(moved.data_ptr(), b.samples, moved.nbytes()) != 0) continue;
     }
     found.emplace_back(moves, moves == 2 ? c10::str("A.transpose(", first, ", ", last, ")")
                                          : c10::str("A.permute(", c10::Join(", ", order), ")"));
@@ -153,10 +147,6 @@ std::string linear(const Fingerprint& a, const Fingerprint& b) {
   return words;
 }
 
-std::string shape_text(const Fingerprint& print) {
-  return "[" + c10::Join(", ", print.shape()) + "]";
-}
-
 }  // namespace
 
 Difference difference(const Fingerprint& a, const Fingerprint& b) {
@@ -167,8 +157,7 @@ Difference difference(const Fingerprint& a, const Fingerprint& b) {
   if (result.same_bits) return result;
   result.scale = log_scale(a, b);
   result.error = relative_error(a, b);
-  const Sizes of_a = without_ones(a), of_b = without_ones(b);
-  if (std::isfinite(result.error) && of_a != of_b && sorted(of_a) == sorted(of_b))
+  if (std::isfinite(result.error) && permuted(a, b))
     result.error = std::min(result.error, error_in_any_order(a, b));
   return result;
 }
@@ -180,12 +169,11 @@ std::string in_words(const Fingerprint& a, const Fingerprint& b) {
   };
   if (a.nans != b.nans) return counted("NaN", a.nans, b.nans);
   if (a.infinities != b.infinities) return counted("infinities", a.infinities, b.infinities);
-  const std::string shapes =
-      a.shape() == b.shape() ? "" : shape_text(a) + " in A, " + shape_text(b) + " in B";
+  const std::string shapes = a.shape() == b.shape() ? "" : c10::str(a.shape(), " in A, ", b.shape(), " in B");
   if (a.numel() != b.numel()) return shapes;
   if (same_multiset(a, b)) {
-    if (!shapes.empty() && same_samples(a, b) && relative_error(a, b) == 0)
-      return "the same values, " + shapes;
+    const bool reshaped = !shapes.empty() && std::memcmp(a.samples, b.samples, sizeof a.samples) == 0;
+    if (reshaped && relative_error(a, b) == 0) return "the same values, " + shapes;
     return "the same values in another order" + reordered(a, b);
   }
   if (a.sum_sq > 0 && !(b.sum_sq > 0)) return "B is all zeros";

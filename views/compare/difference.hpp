@@ -2,6 +2,8 @@
 
 /// How far two fingerprints are apart, and in which way as far as they alone can tell.
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include <torchtap/base/api.hpp>
@@ -15,6 +17,19 @@ struct Difference {
   double scale = 0;     ///< the logarithm of B's norm by A's
   double unit = 0;      ///< half an ulp of 1 of the coarser dtype; 0 of whole numbers
   double elements = 1;  ///< how many there are, at least 1
+};
+
+/// How far several tensors are apart, or may be: the largest error and |scale|.
+struct Extent {
+  double error = 0, scale = 0;
+
+  void add(const Difference& difference) {
+    error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
+  }
+  /// Whether a difference is not larger; NaN is.
+  bool holds(const Difference& difference) const {
+    return difference.same_bits || (difference.error <= error && std::abs(difference.scale) <= scale);
+  }
 };
 
 /// Sizes that differ by ones or are those of a view do not matter. If they are in another order (NCHW and

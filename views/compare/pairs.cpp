@@ -11,6 +11,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/glob.hpp>
+#include <torchtap/views/compare/detail/alignment.hpp>
 #include <torchtap/views/compare/pairs.hpp>
 
 namespace torchtap::views::compare {
@@ -141,25 +142,20 @@ struct Seen {
   }
 };
 
-double closeness(const Fingerprint& a, const Fingerprint& b) {
-  if (same_bits(a, b)) return 4;
-  const double error = relative_error(a, b);
-  return error < 1e-4 ? 3 : error < 0.3 ? 1 : 0.3;
-}
-
 /// What it is worth that two calls are of one module; below zero if they cannot be.
 double score(const Seen& a, const Seen& b) {
-  if (!a.output || !b.output || a.sorted != b.sorted) return -9;
+  if (!a.output || !b.output || a.sorted != b.sorted) return detail::kNever;
   if (a.output->shape() != b.output->shape()) {
     return a.output->words == b.output->words && a.output->exclusive == b.output->exclusive ? 3 : 0.2;
   }
   double worth =
-      closeness(*a.output, *b.output) + (a.type == b.type ? 1.5 : 0) + (a.name == b.name ? 0.5 : 0);
+      detail::closeness(*a.output, *b.output) + (a.type == b.type ? 1.5 : 0) + (a.name == b.name ? 0.5 : 0);
   if (a.weights.shapes != 0 || b.weights.shapes != 0) {
     worth += a.weights.shapes != b.weights.shapes ? -1 : a.weights.values == b.weights.values ? 3 : 0.5;
   }
   // Inputs tell a layer from the inactive dropout behind it, which returns the same.
-  if (a.input && b.input && a.input->shape() == b.input->shape()) worth += closeness(*a.input, *b.input) / 4;
+  if (a.input && b.input && a.input->shape() == b.input->shape())
+    worth += detail::closeness(*a.input, *b.input) / 4;
   return worth;
 }
 
@@ -351,33 +347,12 @@ class Pairing {
   }
 
   void align_all(const Indexes& a, const Indexes& b) {
-    constexpr double kGap = -0.1;
     if (weights_a_.empty()) weights_a_ = weights_of(a_), weights_b_ = weights_of(b_);
     std::vector<Seen> of_a, of_b;
     for (const auto call : a) of_a.emplace_back(a_, a_.calls()[call], weights_a_);
     for (const auto call : b) of_b.emplace_back(b_, b_.calls()[call], weights_b_);
-    const std::size_t n = a.size(), m = b.size();
-    enum Move : std::uint8_t { both, only_a, only_b };
-    std::vector<Move> moves((n + 1) * (m + 1), only_b);
-    std::vector<double> row(m + 1), above(m + 1);
-    for (std::size_t j = 0; j <= m; ++j) above[j] = kGap * static_cast<double>(j);
-    for (std::size_t i = 1; i <= n; ++i) {
-      row[0] = kGap * static_cast<double>(i);
-      Move* const move = &moves[i * (m + 1)];
-      move[0] = only_a;
-      for (std::size_t j = 1; j <= m; ++j) {
-        row[j] = above[j - 1] + score(of_a[i - 1], of_b[j - 1]);
-        move[j] = both;
-        if (above[j] + kGap > row[j]) row[j] = above[j] + kGap, move[j] = only_a;
-        if (row[j - 1] + kGap > row[j]) row[j] = row[j - 1] + kGap, move[j] = only_b;
-      }
-      std::swap(row, above);
-    }
-    for (std::size_t i = n, j = m; i > 0 || j > 0;) {
-      const Move move = moves[i * (m + 1) + j];
-      if (move == both) pair(a[i - 1], b[j - 1], How::values);
-      i -= move != only_b, j -= move != only_a;
-    }
+    const auto worth = [&](std::size_t i, std::size_t j) { return score(of_a[i], of_b[j]); };
+    for (const auto& [i, j] : detail::aligned(a.size(), b.size(), worth)) pair(a[i], b[j], How::values);
   }
 
   /// Calls around paired ones: those that have the most of these in common.

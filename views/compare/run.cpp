@@ -1,5 +1,4 @@
 // Reads a prints file, and finds which records are of one call.
-#include <ATen/Functions.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,7 +68,7 @@ Fingerprint checked(const void* bytes, std::string& fault) {
   std::memcpy(&print, bytes, sizeof print);
   fault = base::unreadable_format("fingerprint version", print.version, 1);
   if (print.dims > 8) fault = c10::str("its fingerprint has ", int{print.dims}, " dimensions");
-  std::int64_t elements = 1;
+  std::int64_t elements = 2;  // as of complex numbers
   for (std::size_t i = 0; fault.empty() && i < print.dims; ++i) {
     if (print.sizes[i] < 0 || __builtin_mul_overflow(elements, print.sizes[i], &elements))
       fault = c10::str("in its fingerprint dimension ", i, " is ", print.sizes[i]);
@@ -77,10 +76,13 @@ Fingerprint checked(const void* bytes, std::string& fault) {
   return print;
 }
 
-at::Tensor tensor_of(const Frame& frame) {
-  return at::from_blob(const_cast<void*>(frame.data),
-                       at::IntArrayRef(frame.sizes.data(), std::size_t{frame.dims}),
-                       static_cast<c10::ScalarType>(frame.dtype));
+/// Of a whole tensor; nothing if its dtype is none of this LibTorch.
+std::optional<Fingerprint> fingerprint_of(const Frame& frame) {
+  Fingerprint print;
+  const bool known =
+      frames::element_bytes(frame.dtype) != 0 &&
+      torchtap_fingerprint(frame.data, frame.dtype, frame.dims, frame.sizes.data(), &print) == 0;
+  return known ? std::make_optional(print) : std::nullopt;
 }
 
 bool is_event(Kind kind) {
@@ -202,10 +204,11 @@ void Run::add(const Frame& frame, std::uint64_t at) {
     record.at += frames::header_bytes(frame);
     record.digest = {print.digest[0], print.digest[1]};
     record.holds = Record::Holds::fingerprint;
-  } else if (!frame.without_data && frame.result.empty() && frames::element_bytes(frame.dtype) != 0) {
-    const Fingerprint print = fingerprint(tensor_of(frame));
-    record.digest = {print.digest[0], print.digest[1]};
-    record.holds = Record::Holds::tensor;
+  } else if (!frame.without_data && frame.result.empty()) {
+    if (const auto print = fingerprint_of(frame)) {
+      record.digest = {print->digest[0], print->digest[1]};
+      record.holds = Record::Holds::tensor;
+    }
   }
   const auto index = static_cast<std::uint32_t>(records_.size());
   records_.push_back(record);
@@ -267,7 +270,7 @@ std::optional<Fingerprint> Run::print(const Record& record) const {
   if (record.holds == Record::Holds::nothing) return std::nullopt;
   if (record.holds == Record::Holds::tensor) {
     std::shared_ptr<void> kept;
-    return fingerprint(tensor_of(file_->frame(record.at, kept)));
+    return fingerprint_of(file_->frame(record.at, kept));
   }
   Fingerprint print;
   file_->input.read_at(record.at, &print, sizeof print);

@@ -18,14 +18,11 @@ constexpr std::size_t kMostSuspects = 5;
 
 /// What has come together so far.
 struct Reached {
-  double error = 0, scale = 0;
+  Extent extent;
   bool any = false;
   bool returned = false;  // whether a module has returned, compared or not
 
-  void add(const Difference& difference) {
-    error = std::max(error, difference.error), scale = std::max(scale, std::abs(difference.scale));
-    any = true;
-  }
+  void add(const Difference& difference) { extent.add(difference), any = true; }
 };
 
 std::string around(const std::string& path) {
@@ -155,22 +152,16 @@ class Judge {
     measured.same_bits = mine.digest == theirs.digest;
     if (!measured.same_bits) measured = difference(*a_.print(mine), *b_.print(theirs));
     ++result_.compared;
-    const double unit = measured.unit;
-    const Reached& reached = by_inputs ? own : all;
-    double allowed = thresholds_.tolerance * unit + thresholds_.gain * reached.error;
-    // What is incoherent adds up to little in a sum of squares.
-    double allowed_scale =
-        thresholds_.gain * (unit + reached.scale) + 8 * measured.error / std::sqrt(measured.elements);
+    Extent allowed = thresholds_.allowed(measured, (by_inputs ? own : all).extent);
     // Rounding of what was prepared in another way is no answer to a difference far behind it.
-    if (of_root && !all.any) allowed = allowed_scale = 4 * unit;
-    const bool differs = !measured.same_bits && (thresholds_.bits || !(measured.error <= allowed) ||
-                                                 !(std::abs(measured.scale) <= allowed_scale));
+    if (of_root && !all.any) allowed = {4 * measured.unit, 4 * measured.unit};
+    const bool differs = !measured.same_bits && (thresholds_.bits || !allowed.holds(measured));
     row.same_bits &= measured.same_bits;
     row.differs |= differs;
     double& largest = input ? row.error_in : row.error;
     if (!(measured.error < largest)) {
       largest = measured.error;
-      if (!input) row.allowed = allowed, row.scale = std::exp(measured.scale);
+      if (!input) row.allowed = allowed.error, row.scale = std::exp(measured.scale);
     }
     if (measured.error > result_.largest_error || result_.largest_at.empty())
       result_.largest_error = measured.error, result_.largest_at = a_.path(call);
@@ -194,7 +185,7 @@ class Judge {
     finding.record_a = event.record, finding.record_b = other;
     finding.thread = mine.thread, finding.rank = mine.rank, finding.slot = mine.slot;
     finding.error = measured.error, finding.scale = std::exp(measured.scale);
-    finding.allowed = allowed, finding.allowed_scale = allowed_scale;
+    finding.allowed = allowed.error, finding.allowed_scale = allowed.scale;
     finding.cause = cause(finding);
     if (earlier) result_.first_bits = finding;
     const auto same = [&](const Finding& known) {  // in another forward perhaps
@@ -339,6 +330,12 @@ Thresholds Thresholds::parse(const std::string& text) {
       "\" is not two numbers, 0 or greater: units of rounding, and how often the error of the inputs is "
       "allowed; write 16,4.");
   return result;
+}
+
+Extent Thresholds::allowed(const Difference& made, const Extent& given) const {
+  // What is incoherent adds up to little in a sum of squares.
+  return {tolerance * made.unit + gain * given.error,
+          gain * (made.unit + given.scale) + 8 * made.error / std::sqrt(made.elements)};
 }
 
 std::string name_of(Finding::Kind kind) {

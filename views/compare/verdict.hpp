@@ -23,6 +23,8 @@ struct Thresholds {
 
   /// "16,4". Throws `c10::ValueError` if these are not two numbers, 0 or greater.
   TORCHTAP_API static Thresholds parse(const std::string& text);
+  /// What rounding explains of a tensor computed from others, which differ by `given`.
+  TORCHTAP_API Extent allowed(const Difference& made, const Extent& given) const;
 };
 
 /// Something that differs.

@@ -98,6 +98,7 @@ template <class T>
 struct Signs {
   alignas(64) std::array<T, 2 * kBlock> words;
 };
+/// The sign bits of the elements of a block as words of T, twice in a row.
 template <class T>
 const T* signs() {
   static const Signs<T> all = [] {
@@ -463,8 +464,6 @@ void add(Element type, const void* x, std::int64_t n, std::int64_t first, const 
 
 #if !defined(TORCHTAP_HAVE_HIGHWAY) || HWY_ONCE
 namespace torchtap::views::compare::detail {
-
-template const std::uint32_t* signs<std::uint32_t>();
 
 void take(Element type, const void* x, const std::int64_t* places, int n, const float* table, float* to) {
   with_type(type, x, [&](auto* typed) {

@@ -35,10 +35,6 @@ struct Turn {
   std::uint64_t drawn;
 };
 
-/// The sign bits of the elements of a block as words of T, twice in a row.
-template <class T>
-const T* signs();
-
 /// What elements are.
 enum class Element : std::uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, f8 };
 
@@ -46,8 +42,8 @@ enum class Element : std::uint8_t { f32, f64, f16, bf16, i8, i16, i32, i64, u8, 
 struct BitSums {
   std::uint64_t digest[2] = {};
   std::uint32_t elements = 0;
-  alignas(64) std::uint32_t exclusive[kRow] = {}, either[kRow] =
-                                                      {};  // of words, which may hold several elements
+  alignas(64) std::uint32_t exclusive[kRow] = {};  // of words, which may hold several elements
+  alignas(64) std::uint32_t either[kRow] = {};
 };
 
 /// Sums over the elements of a piece of a tensor.

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <torchtap/views/compare/pairs.hpp>
+#include <torchtap/views/compare/run.hpp>
+#include <torchtap/views/compare/verdict.hpp>
+
+#include "compare_prints.hpp"
+#include "second_pass.hpp"
+
+namespace torchtap::tools {
+
+/// What is said in the end.
+struct PrintsAnswer {
+  std::optional<views::compare::Finding> first;
+  std::optional<SecondPass::Tried> tried;  // the first, if it is a module
+  std::size_t innocent = 0;                // suspects before it that amplified rounding
+  bool exhausted = false;                  // all suspects did, and there may be more
+  std::string input_cause;
+  bool own_is_a = true;
+};
+
+/// Two runs that were compared.
+struct PrintsReport {
+  const views::compare::Run &a, &b;
+  const views::compare::Pairs& pairs;
+  const views::compare::Verdict& verdict;
+  const PrintsAnswer& answer;
+  const PrintsOptions& options;
+};
+
+void print_text(const PrintsReport& report);
+void print_json(const PrintsReport& report);
+
+}  // namespace torchtap::tools
