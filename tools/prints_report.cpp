@@ -226,15 +226,15 @@ class Printed {
     const auto first = first_row();
     for (auto row = verdict_.rows.begin(); row != verdict_.rows.end(); ++row) {
       if (options_.all || row == first || row + 1 == first) {
-        fold(std::exchange(agree, {}), " before it, at most");
+        fold(std::exchange(agree, {}), " before, up to");
         add(table, *row, row == first);
         continue;
       }
       Folded& rows = row > first || is_around(*row) ? after : agree;
       ++rows.calls, rows.error = std::max(rows.error, row->error);
     }
-    fold(agree, " before it, at most");
-    fold(after, " that return after it, at most");
+    fold(agree, " before, up to");
+    fold(after, " after, up to");
     table.print(std::cout);
     std::cout << '\n';
   }

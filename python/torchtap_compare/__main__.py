@@ -93,6 +93,11 @@ def run(program, is_module):
         exec(compile(file.read(), path, "exec"), main.__dict__)
 
 
+def is_prints(path):
+    with open(path, "rb") as file:
+        return file.read(4) in (b"", b"TTF1")
+
+
 def main():
     chosen, recorders = arguments(), []
     to = chosen.to
@@ -100,6 +105,8 @@ def main():
         to = os.dup(1)
         os.dup2(2, 1)
     elif to:
+        if os.path.isfile(to) and not is_prints(to):
+            sys.exit(f"torchtap_compare: {to} is there and holds no fingerprints, so it is not overwritten; choose another file")
         try:
             to = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         except OSError as error:

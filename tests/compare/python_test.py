@@ -315,6 +315,7 @@ def check_ends(folder):
         (["--to", "x"], b"which program"),
         (["--to", "x", "nope.py"], b"no script 'nope.py'"),
         (["--to", "/nope/x", "none.py"], b"cannot write /nope/x: No such file"),
+        (["--to", "none.py", "none.py"], b"none.py is there and holds no fingerprints"),
         (["--to", "x", "--values", "conv", "none.py"], b"a call is PATH:SAMPLE"),
         (["--try", "r.json", "none.py"], b"goes with --answer"),
         (["--to", "x", "--forwards", "-1", "none.py"], b"numbers from 0"),
