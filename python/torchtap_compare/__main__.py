@@ -106,7 +106,9 @@ def main():
         os.dup2(2, 1)
     elif to:
         if os.path.isfile(to) and not is_prints(to):
-            sys.exit(f"torchtap_compare: {to} is there and holds no fingerprints, so it is not overwritten; choose another file")
+            sys.exit(
+                f"torchtap_compare: {to} is there and holds no fingerprints, so it is not overwritten; choose another file"
+            )
         try:
             to = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         except OSError as error:

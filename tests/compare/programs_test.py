@@ -10,9 +10,6 @@ import subprocess
 import sys
 import tempfile
 
-import torch
-import torchvision
-
 TORCHTAP, PORT, PRINTS, SOURCE = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:])
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{SOURCE}/python"}
 FAULT = "layer2.0.bn1"
@@ -99,7 +96,10 @@ with tempfile.TemporaryDirectory() as folder:
     # Both programs run, with the second pass: proved, with the cause.
     original = f"{sys.executable} original.py"
     line = f"{PRINTS} weights.pt images.pt --eps {FAULT}=1e-3 --prints /dev/null"
-    for runs in ((original, f"{PORT} weights.pt images.pt --eps {FAULT}=1e-3"), (f"{PORT} weights.pt images.pt", original)):
+    for runs in (
+        (original, f"{PORT} weights.pt images.pt --eps {FAULT}=1e-3"),
+        (f"{PORT} weights.pt images.pt", original),
+    ):
         answer = compare("--run", runs[0], "--run", runs[1], status=0 if runs[1] == original else 1)
         if runs[1] == original:
             assert answer["agree"], answer["first"]
