@@ -27,7 +27,8 @@ PrintsAnswer answer_of(const prints::Verdict& verdict, const SecondPass* pass) {
     if (pass != nullptr && module) tried = pass->tried.at(next++);
     // What is made inside of a module may differ without its output, of which the trial speaks.
     constexpr double kFar = 16;
-    const bool inside = finding.kind == Kind::between && !(finding.error <= kFar * finding.allowed);
+    const bool inside = finding.kind == Kind::between && !(finding.error <= kFar * finding.allowed) &&
+                        tried && tried->unseen.empty();
     if (tried && tried->proved == false && inside) {
       tried->proved.reset();
       tried->reason = "the output of the module around agrees";
@@ -69,7 +70,7 @@ int compare_prints(const PrintsOptions& options) {
   const bool tried = std::any_of(verdict.suspects.begin(), verdict.suspects.end(),
                                  [](const prints::Finding& finding) { return finding.kind != Kind::weight; });
   if (programs && tried && ((*programs)[0].python() || (*programs)[1].python())) {
-    pass = second_pass(*programs, folder->path(), a, verdict, thresholds);
+    pass = second_pass(*programs, folder->path(), a, b, pairs, verdict, thresholds);
   }
   const PrintsAnswer answer = answer_of(verdict, pass ? &*pass : nullptr);
   (options.json ? print_json : print_text)({a, b, pairs, verdict, answer, options});

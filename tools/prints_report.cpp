@@ -59,6 +59,7 @@ class Printed {
         first["where"] = or_null(answer_.tried->where);
         first["operation"] = or_null(answer_.tried->operation);
         first["reason"] = or_null(answer_.tried->reason);
+        first["unseen"] = or_null(answer_.tried->unseen);
       }
     }
     Json suspects = Json::array(), pairs = Json::array(), weights = Json::array(), missing = Json::array();
@@ -135,8 +136,10 @@ class Printed {
 
   std::string cause() const {
     const prints::Finding& first = *answer_.first;
-    // A trial speaks of what the module around returns, fingerprints of what differs inside of it.
-    if (first.kind == Kind::between && !first.cause.empty()) return first.cause;
+    // Without a module that is all there is between, a trial speaks of what the module around returns, and
+    // fingerprints of what differs inside of it.
+    const bool around = answer_.tried && answer_.tried->unseen.empty();
+    if (first.kind == Kind::between && around && !first.cause.empty()) return first.cause;
     if (answer_.tried && !answer_.tried->cause.empty()) return answer_.tried->cause;
     return answer_.input_cause.empty() ? first.cause : answer_.input_cause;
   }
@@ -356,6 +359,8 @@ class Printed {
     }
     const char* const own = answer_.own_is_a ? "A" : "B";
     const char* const other = answer_.own_is_a ? "B" : "A";
+    if (!tried.unseen.empty())
+      say(own, " calls ", shown_path(tried.unseen), " there, which ", other, " was not seen to call.");
     say("With all values: what ", own, "'s module computes in float64 from ", other, "'s input is ",
         error_text(tried.other_error), " from ", other, "'s output; from its own input it is ",
         error_text(tried.own_error), " from its own.");

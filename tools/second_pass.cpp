@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -31,6 +32,57 @@ Json digest_of(const prints::Run& a, const prints::Finding& finding) {
   return text;
 }
 
+/// A module that only A has seen, all of what the code between two modules did: its call, and the calls in B
+/// that made its input and got its output.
+struct Unseen {
+  const prints::Call* call = nullptr;
+  std::uint32_t before = prints::kNone, after = prints::kNone;
+};
+
+std::optional<Unseen> unseen_in_b(const prints::Run& a, const prints::Pairs& pairs,
+                                  const prints::Finding& finding) {
+  if (finding.kind != prints::Finding::Kind::between || finding.record_a == prints::kNone)
+    return std::nullopt;
+  const auto digest = [&](std::uint32_t record) { return a.records()[record].digest; };
+  const auto only = [](const auto& slots) { return slots.size() == 1 ? slots.front() : prints::kNone; };
+  Unseen found;
+  std::uint32_t last = prints::kNone;  // the last call that B has, too
+  for (const auto& sequence : a.sequences()) {
+    for (const std::uint32_t index : sequence.calls) {
+      const prints::Call& call = a.calls()[index];
+      const std::uint32_t in = only(call.inputs), out = only(call.outputs);
+      const bool seen = pairs.of_a[index] != prints::kNone;
+      if (seen && std::find(call.inputs.begin(), call.inputs.end(), finding.record_a) != call.inputs.end()) {
+        if (found.call == nullptr || digest(found.call->outputs.front()) != digest(finding.record_a))
+          return std::nullopt;
+        found.after = pairs.of_a[index];
+        return found;
+      }
+      if (!call.leaf || in == prints::kNone || out == prints::kNone) continue;
+      if (seen) {
+        last = index;
+        found.call = nullptr;
+      } else if (last != prints::kNone && found.call == nullptr &&
+                 digest(a.calls()[last].outputs.front()) == digest(in)) {
+        found.call = &call;
+        found.before = pairs.of_a[last];
+      } else {
+        found.call = nullptr;
+        last = prints::kNone;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// A call of B as a request names it.
+Json tensors_of(const prints::Run& b, std::uint32_t call, views::frames::Kind kind) {
+  const auto& of = b.calls()[call];
+  const auto& slots = of.inputs.empty() ? of.outputs : of.inputs;
+  return {
+      {"kind", static_cast<int>(kind)}, {"path", b.path(of)}, {"sample", b.records()[slots.front()].sample}};
+}
+
 double number(const Json& value) {
   return value.is_number() ? value.get<double>() : 0;
 }
@@ -42,8 +94,8 @@ std::string text(const Json& value) {
 }  // namespace
 
 SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std::string& folder,
-                       const prints::Run& a, const prints::Verdict& verdict,
-                       const prints::Thresholds& thresholds) {
+                       const prints::Run& a, const prints::Run& b, const prints::Pairs& pairs,
+                       const prints::Verdict& verdict, const prints::Thresholds& thresholds) {
   SecondPass result;
   result.own_is_a = programs[0].python();
   const ComparedProgram& own = programs[result.own_is_a ? 0 : 1];
@@ -55,7 +107,7 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std
                {"others", folder + "/other.values"},
                {"suspects", Json::array()},
                {"input", nullptr}};
-  std::vector<std::string> of_own, of_other;
+  std::vector<std::string> of_own, of_other, unseen_paths;
   for (const prints::Finding& finding : verdict.suspects) {
     if (finding.kind == prints::Finding::Kind::weight) continue;
     const std::string& path = result.own_is_a ? finding.path : finding.path_b;
@@ -70,10 +122,23 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std
     }
     if (finding.kind == prints::Finding::Kind::input) {
       request["input"] = std::move(call);
-    } else {
-      call["digest"] = result.own_is_a ? digest_of(a, finding) : Json(nullptr);
-      request["suspects"].push_back(std::move(call));
+      continue;
     }
+    call["digest"] = result.own_is_a ? digest_of(a, finding) : Json(nullptr);
+    const auto unseen = result.own_is_a ? unseen_in_b(a, pairs, finding) : std::nullopt;
+    unseen_paths.push_back(unseen ? a.path(*unseen->call) : "");
+    if (unseen) {
+      const auto& first = a.records()[unseen->call->inputs.front()];
+      call = {
+          {"path", a.path(*unseen->call)}, {"sample", first.sample}, {"other_path", ""}, {"other_sample", 0}};
+      call["inputs"] = tensors_of(b, unseen->before, views::frames::Kind::forward_output);
+      call["outputs"] = tensors_of(b, unseen->after, views::frames::Kind::forward_input);
+      for (const char* part : {"inputs", "outputs"}) {
+        const Json& of = call[part];
+        of_other.insert(of_other.end(), {"--values", value_option(of["path"], of["sample"])});
+      }
+    }
+    request["suspects"].push_back(std::move(call));
   }
   const std::string asked = folder + "/request.json", answered = folder + "/answer.json";
   std::ofstream(asked) << request;
@@ -107,6 +172,7 @@ SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std
       tried.operation = prints::first_operation({values_a, finding->path, finding->sample},
                                                 {values_b, finding->path_b, finding->sample_b}, thresholds);
     }
+    tried.unseen = unseen_paths.at(result.tried.size());
     ++finding;
     result.tried.push_back(std::move(tried));
   }

@@ -23,6 +23,9 @@ struct SecondPass {
     std::string where;
     std::string reason;     ///< why it is not proved
     std::string operation;  ///< the first one inside that differs
+    /// The module that was tried for what lies between two others: all that A did there, and that B was not
+    /// seen to call.
+    std::string unseen;
   };
   bool own_is_a = true;      ///< A's modules were tried with what B gave them, or B's with what A gave them
   std::vector<Tried> tried;  ///< of each suspect that is a module
@@ -32,7 +35,8 @@ struct SecondPass {
 /// Runs both again, and tries the suspects in the one that is Python's. Writes its files into `folder`.
 /// Throws `c10::Error` if a program fails, or does not do again what it did.
 SecondPass second_pass(const std::array<ComparedProgram, 2>& programs, const std::string& folder,
-                       const views::compare::Run& a, const views::compare::Verdict& verdict,
+                       const views::compare::Run& a, const views::compare::Run& b,
+                       const views::compare::Pairs& pairs, const views::compare::Verdict& verdict,
                        const views::compare::Thresholds& thresholds);
 
 }  // namespace torchtap::tools

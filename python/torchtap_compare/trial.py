@@ -96,7 +96,10 @@ class Trial:
                 json.dump(self.answer, file, indent=1, allow_nan=False)
 
     def of_other(self, kind, call):
-        found = self.others.get((kind, call["other_path"], call["other_sample"]), {})
+        """Its inputs or outputs; of a module that was not seen there, what the modules before and after it gave and got."""
+        of = {"kind": kind, "path": call["other_path"], "sample": call["other_sample"]}
+        of = call.get("inputs" if kind == frames.INPUT else "outputs") or of
+        found = self.others.get((of["kind"], of["path"], of["sample"]), {})
         return [found[slot] for slot in sorted(found)]
 
     def before(self, event, module, args, kwargs):
