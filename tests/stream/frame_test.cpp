@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(contradictions_are_errors) {
   };
   const auto refused = [](const std::string& bytes, const char* part) {
     BOOST_CHECK_EXCEPTION(read_frame(bytes.data(), bytes.size()), c10::ValueError,
-                          says({"views::stream", part}));
+                          says({"views::frames", part}));
   };
   refused(good.substr(0, 10), "only 10 bytes");
   refused(good.substr(0, good.size() - 1), "bytes are there");
