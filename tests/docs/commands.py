@@ -55,7 +55,7 @@ RULES = [
     Rule(
         r"torchtap compare --run 'python3 ([^']*)' (.*)",
         "another interpreter may have PyTorch; the programs differ",
-        r'{ torchtap compare --run "$PYTHON \1" \2 || test $? = 1; } | sed "s,^A $PYTHON,A python3,"',
+        r'{ torchtap compare --run "$PYTHON \1" \2 2>/dev/null || test $? = 1; } | sed "s,^A $PYTHON,A python3,"',
     ),
     Rule(
         r"python3 (-m torchtap_compare .*)",
