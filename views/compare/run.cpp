@@ -184,10 +184,7 @@ void Run::add(const Frame& frame, std::uint64_t at) {
     return;
   }
   const bool operation = frame.kind == Kind::operation_argument || frame.kind == Kind::operation_result;
-  if (!is_event(frame.kind) && !is_weight(frame.kind) && !operation) {
-    ++others_;
-    return;
-  }
+  if (!is_event(frame.kind) && !is_weight(frame.kind) && !operation) return;
   Record record;
   record.at = at;
   record.path = number(frame.path), record.type = number(frame.type);

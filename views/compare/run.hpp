@@ -74,8 +74,6 @@ class TORCHTAP_API Run {
   const std::map<std::string, std::string>& header() const noexcept { return header_; }
   /// Whether the file ends in the middle of a frame.
   bool cut_off() const noexcept { return cut_off_; }
-  /// How many frames are of kinds that are not compared.
-  std::int64_t others() const noexcept { return others_; }
 
   const std::deque<Record>& records() const noexcept { return records_; }
   /// Parameters and buffers: indexes of records.
@@ -116,7 +114,6 @@ class TORCHTAP_API Run {
       places_;  // of rank and thread, while reading
   std::vector<std::string> texts_;
   std::unordered_map<std::string, std::uint32_t> numbers_;
-  std::int64_t others_ = 0;
   bool cut_off_ = false;
 };
 
