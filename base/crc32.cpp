@@ -18,11 +18,12 @@ constexpr std::size_t kCopied = std::size_t{1} << 18;  // stays in the cache bet
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 16>;
 
-Tables make_tables() {
+/// Of a polynomial with its bits in reverse.
+Tables make_tables(std::uint32_t polynomial) {
   Tables tables{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xEDB88320u : 0);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? polynomial : 0);
     tables[0][i] = crc;
   }
   for (std::size_t k = 1; k < tables.size(); ++k) {
@@ -33,11 +34,8 @@ Tables make_tables() {
   return tables;
 }
 
-}  // namespace
-
 // Slicing by 16 (Kounavis & Berry 2008): sixteen look-ups that do not wait for each other, for sixteen bytes.
-std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept {
-  static const Tables t = make_tables();
+std::uint32_t by_tables(const Tables& t, std::uint32_t crc, const void* data, std::size_t size) noexcept {
   const auto* bytes = static_cast<const unsigned char*>(data);
   crc = ~crc;
   for (; size >= 16; size -= 16, bytes += 16) {
@@ -54,6 +52,18 @@ std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t si
   }
   for (; size > 0; --size, ++bytes) crc = (crc >> 8) ^ t[0][(crc ^ *bytes) & 0xFF];
   return ~crc;
+}
+
+}  // namespace
+
+std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept {
+  static const Tables tables = make_tables(0xEDB88320u);
+  return by_tables(tables, crc, data, size);
+}
+
+std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size) noexcept {
+  static const Tables tables = make_tables(0x82F63B78u);
+  return by_tables(tables, crc, data, size);
 }
 
 std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept {

@@ -1,6 +1,7 @@
 #pragma once
 
-/// CRC-32, the checksum of zip files and journals, also computed while bytes are read or written.
+/// CRC-32, the checksum of zip files and journals, also computed while bytes are read or written; and
+/// CRC-32C.
 
 #include <condition_variable>
 #include <cstddef>
@@ -17,6 +18,9 @@ namespace torchtap::base {
 TORCHTAP_API std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) noexcept;
 /// The same without a library, three to four times slower.
 std::uint32_t crc32_portable(std::uint32_t crc, const void* data, std::size_t size) noexcept;
+/// The CRC-32C (of Castagnoli's polynomial, RFC 3720) of `data`, continued as above: the checksum of
+/// TensorBoard's files.
+TORCHTAP_API std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size) noexcept;
 
 /// Computes the checksum of bytes in a second thread while this one reads or writes them. `finish` computes
 /// what the second thread has left.

@@ -52,7 +52,8 @@ const Dtype* find_dtype(Predicate predicate) {
 }  // namespace
 
 const std::vector<Dtype>& dtypes() {
-  static const std::vector<Dtype> known = [] {
+  // Never destroyed: threads may save while the program ends.
+  static const std::vector<Dtype>& known = *new const std::vector<Dtype>([] {
     std::vector<Dtype> found;
     for (int i = 0; i < kScalarTypes; ++i) {
       const auto type = static_cast<c10::ScalarType>(i);
@@ -62,7 +63,7 @@ const std::vector<Dtype>& dtypes() {
       }
     }
     return found;
-  }();
+  }());
   return known;
 }
 

@@ -91,5 +91,8 @@ void Subrecorder::apply_sample(const std::function<at::Tensor(const at::Tensor&,
 void Subrecorder::reset() {
   record_->reset();
 }
+core::Value Subrecorder::take() {
+  return record_->take();
+}
 
 }  // namespace torchtap::recorders

@@ -87,6 +87,9 @@ class TORCHTAP_API Subrecorder {
   void apply_sample(const std::function<at::Tensor(const at::Tensor&, std::int64_t samples)>& function);
   /// Discards all samples; the hook stays.
   void reset();
+  /// Returns `value` and resets, as one moment: each sample that threads record meanwhile is in this value or
+  /// in the next. Throws `c10::ValueError` if samples are spooled.
+  core::Value take();
 
   /// Made by `Recorder`.
   explicit Subrecorder(std::shared_ptr<detail::Record> record) : record_(std::move(record)) {}

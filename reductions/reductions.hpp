@@ -5,6 +5,7 @@
 #include <torchtap/reductions/abs_max.hpp>
 #include <torchtap/reductions/any.hpp>
 #include <torchtap/reductions/any_series.hpp>
+#include <torchtap/reductions/blocks.hpp>
 #include <torchtap/reductions/by.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>

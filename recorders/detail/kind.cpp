@@ -8,11 +8,12 @@ namespace torchtap::recorders::detail {
 namespace {
 
 const std::vector<std::string>& names() {
-  static const std::vector<std::string> all = [] {
+  // Never destroyed: threads may save while the program ends.
+  static const std::vector<std::string>& all = *new const std::vector<std::string>([] {
     std::vector<std::string> names;
     for (const KindTraits& kind : kKinds) names.emplace_back(kind.name);
     return names;
-  }();
+  }());
   return all;
 }
 

@@ -132,6 +132,7 @@ class Record : public std::enable_shared_from_this<Record> {
   void set(const core::Value& value);
   void apply(const std::function<at::Tensor(const at::Tensor&, std::int64_t)>& function);
   void reset();
+  core::Value take();
 
   /// Why there may be no samples although the module ran; empty if there are some, or nothing is known.
   std::string note() const;
@@ -180,6 +181,7 @@ class Record : public std::enable_shared_from_this<Record> {
   ThreadSinks& thread_sinks();
   void merge_thread_sinks() const;
   std::int64_t forget_samples();
+  void forget_rest();
 
   // record_keep.cpp
   bool keep_alike(const at::Tensor& sample, std::int64_t slot);

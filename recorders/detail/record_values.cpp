@@ -1,4 +1,6 @@
 // Reads, saves, sets and resets the values of a record.
+#include <utility>
+
 #include <torchtap/base/error.hpp>
 #include <torchtap/recorders/detail/record.hpp>
 
@@ -159,6 +161,22 @@ void Record::reset() {
   refuse_spooled("recorders::Subrecorder::reset");
   const std::lock_guard lock(mutex_);
   samples_.fetch_sub(forget_samples());
+  forget_rest();
+}
+
+core::Value Record::take() {
+  refuse_spooled("recorders::Subrecorder::take");
+  const std::lock_guard lock(mutex_);
+  merge_thread_sinks();
+  core::Value value = value_locked();
+  // Thread sinks are not cleared: what threads fold after the merge belongs to the next value.
+  samples_.fetch_sub(std::exchange(recorded_, 0));
+  forget_rest();
+  return value;
+}
+
+/// Called under the lock, when the samples are forgotten: everything else.
+void Record::forget_rest() {
   slots_.clear();
   count_held();
   if (!options->all_tensors()) slots_.push_back(make_slot());

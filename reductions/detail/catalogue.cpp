@@ -1,5 +1,6 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/reductions/abs_max.hpp>
+#include <torchtap/reductions/blocks.hpp>
 #include <torchtap/reductions/count.hpp>
 #include <torchtap/reductions/covariance.hpp>
 #include <torchtap/reductions/detail/catalogue.hpp>
@@ -113,6 +114,16 @@ const std::vector<Named>& all_named() {
                        [](const Arguments& given) {
                          return given.empty() ? ReservoirOptions() : ReservoirOptions(whole_number(given[0]));
                        }),
+      {{"Blocks", "blocks[:MOST]",
+        "counts in the bins of log_histogram:3, sums and extrema, apart for each of up to MOST blocks of "
+        "samples in a row; MOST is 512 unless given"},
+       0,
+       1,
+       [](const Arguments& given, const ParseOptions& rows) {
+         TORCH_CHECK_VALUE(rows.over().empty(), "it counts all elements of each sample, so it has no rows");
+         return Any(given.empty() ? Blocks() : Blocks(whole_number(given[0])));
+       },
+       [] { return Any(Blocks()); }},
   };
   return all;
 }

@@ -262,7 +262,8 @@ Summary KernelPass::total() const {
       source_.defined() ? c10::str(source_.toString(), " of shape ", sizes()) : "an undefined one",
       "; convert it first.");
   const base::RecordingMode quiet;
-  const at::Tensor x = sample().detach().to(at::kCPU, at::kDouble).contiguous();
+  at::Tensor x = sample().detach().to(at::kCPU, at::kDouble).contiguous();
+  if (x.is_neg() || x._is_zerotensor()) x = at::empty(x.sizes(), x.options()).copy_(x);
   return summarize({at::kDouble, static_cast<const char*>(x.data_ptr()), x.numel()}, {true, true});
 }
 

@@ -52,8 +52,10 @@ std::string state_record(std::size_t slot, const char* part) {
 }  // namespace
 
 const std::vector<std::pair<std::string, std::string>>& fixed_records() {
-  static const std::vector<std::pair<std::string, std::string>> records{
-      {"byteorder", "little"}, {"version", "3\n"}, {kFormatRecord, std::to_string(kFormat) + "\n"}};
+  // Never destroyed: threads may save while the program ends.
+  static const std::vector<std::pair<std::string, std::string>>& records =
+      *new const std::vector<std::pair<std::string, std::string>>{
+          {"byteorder", "little"}, {"version", "3\n"}, {kFormatRecord, std::to_string(kFormat) + "\n"}};
   return records;
 }
 

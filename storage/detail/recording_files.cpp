@@ -17,7 +17,9 @@ std::string ShardName::stem() const {
 }
 
 std::optional<ShardName> parse_shard_name(const std::string& name) {
-  static const std::regex form("([0-9]{1,15})(\\.([0-9]{1,15}))?-([0-9]{1,15})\\.(pt|part)");
+  // Never destroyed: threads may save while the program ends.
+  static const std::regex& form =
+      *new const std::regex("([0-9]{1,15})(\\.([0-9]{1,15}))?-([0-9]{1,15})\\.(pt|part)");
   std::smatch match;
   if (!std::regex_match(name, match, form)) return std::nullopt;
   ShardName parts;
@@ -32,7 +34,8 @@ bool is_part(const std::string& name) {
 }
 
 bool is_recording_file(const std::string& name) {
-  static const std::regex names(
+  // Never destroyed: threads may save while the program ends.
+  static const std::regex& names = *new const std::regex(
       "manifest\\.json(\\.part)?|journal\\.jsonl|[0-9]+\\.pt|[0-9]+(\\.[0-9]+)?-[0-9]+\\.(pt|part|lost)");
   return std::regex_match(name, names);
 }

@@ -233,6 +233,37 @@ BOOST_AUTO_TEST_CASE(threads_fold_in_parallel_into_one_result) {
   BOOST_TEST(last[0].samples() == 8 * kCalls);
 }
 
+/// Reductions that threads fold into side by side, and in turn.
+BOOST_AUTO_TEST_CASE(values_that_are_taken_while_threads_record_lose_nothing) {
+  torch::nn::Sequential model(torch::nn::Identity{});
+  ForwardPre counts(Options().reduction(tap::reductions::Count{}).all_tensors());
+  ForwardPre kept(Options().transform([](const at::Tensor& x) { return x.flatten()[0]; }));
+  for (auto* recorder : {&counts, &kept}) recorder->modules(*model, sel::names("0"));
+  BOOST_TEST(counts[0].take().is_none());
+  std::int64_t elements = 0, samples = 0;
+  double sum = 0;
+  const auto take = [&] {
+    const tap::core::Value value = counts[0].take(), list = kept[0].take();
+    if (!value.is_none()) elements += value.at("0").at("elements").tensor().item<std::int64_t>();
+    if (list.is_none()) return;
+    for (const at::Tensor& one : list.tensors()) {
+      sum += one.item<double>();
+      ++samples;
+    }
+  };
+  constexpr int kCalls = 250;
+  feed(model, kCalls, [&] {
+    for (int i = 0; i < 200; ++i) take();
+  });
+  take();
+  BOOST_TEST(elements == 8 * kCalls * 1200);
+  BOOST_TEST(samples == 8 * kCalls);
+  BOOST_TEST(sum == 8.0 * kCalls * (8.0 * kCalls - 1) / 2);
+  BOOST_TEST(counts[0].samples() == 0);
+  BOOST_TEST(counts[0].take().is_none());
+  BOOST_TEST(kept.samples() == 0);
+}
+
 BOOST_AUTO_TEST_CASE(an_incompatible_sample_is_refused_in_the_thread_that_records_it) {
   torch::nn::Sequential model(torch::nn::Identity{});
   std::atomic<int> refused{0};

@@ -40,6 +40,7 @@ std::vector<std::pair<std::string, Make>> all() {
       {"Histogram", made(Histogram(HistogramOptions(16)))},
       {"LogHistogram", made(LogHistogram(LogHistogramOptions(5).over({0})))},
       {"LogHistogram", made(LogHistogram(LogHistogramOptions().over_all(true)))},
+      {"Blocks", made(Blocks(4))},
       {"Quantiles", made(Quantiles(QuantilesOptions().at({0.1, 0.3}).size(300).seed(9).over({0})))},
       {"Covariance", made(Covariance(CovarianceOptions().over({0})))},
       {"Gram", made(Gram(GramOptions().over({0})))},

@@ -52,6 +52,44 @@ at::Tensor weights(std::int64_t n, double decay) {
   return at::pow(decay, at::arange(n - 1, -1, -1, at::kDouble)).unsqueeze(1);
 }
 
+/// The results of a `LogHistogram(3)` over rows, [N, D].
+core::Results log_histogram_of(const at::Tensor& x) {
+  // The ends of all bins, and those that have a value.
+  std::vector<at::Tensor> ends{at::zeros({1}, at::kDouble)};
+  for (int octave = -127; octave < 128; ++octave) {
+    const at::Tensor inside = (at::arange(1, 9, at::kDouble) / 8 + (octave == -127 ? 0 : 1));
+    ends.push_back(inside * std::ldexp(1.0, octave == -127 ? -126 : octave));
+  }
+  const at::Tensor above = at::cat(ends), edges = at::cat({-above.flip(0), above.slice(0, 1)});
+  const at::Tensor magnitudes = at::bucketize(x.abs(), above, false, /*right=*/true).clamp_max(2040);
+  const at::Tensor bins = at::where(x < 0, 2040 - magnitudes, 2039 + magnitudes);
+  const at::Tensor wide = at::one_hot(bins, 4080).sum(0);
+  // What is counted apart was put into the bins next to 0.
+  const at::Tensor zeros = (x == 0).to(at::kLong).sum(0);
+  wide.select(1, 2040).sub_(zeros);
+  const at::Tensor used = (wide != 0).any(0).nonzero().squeeze(1);
+  return core::Results{{"counts", wide.index_select(1, used)},
+                       {"low", edges.index_select(0, used)},
+                       {"high", edges.index_select(0, used + 1)},
+                       {"zeros", zeros},
+                       {"negative_infinity", at::isneginf(x).sum(0)},
+                       {"positive_infinity", at::isposinf(x).sum(0)},
+                       {"nan", x.isnan().sum(0)}};
+}
+
+/// The results of `Blocks` of which each sample is a row.
+core::Results blocks_of(const at::Tensor& rows) {
+  const at::Tensor x = rows.is_complex() ? at::view_as_real(rows).flatten(1) : rows;
+  core::Results results = log_histogram_of(x.t());
+  results.set("samples", at::ones({x.size(0)}, at::kLong));
+  results.set("rows", at::full({x.size(0)}, rows.size(1), at::kLong));
+  results.set("min", x.amin(1));
+  results.set("max", x.amax(1));
+  results.set("sum", x.sum(1));
+  results.set("sum_squares", x.square().sum(1));
+  return results;
+}
+
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       make<Sum>("Sum", SumOptions(),
@@ -139,33 +177,7 @@ const std::vector<Case>& cases() {
                                  {"edges", at::linspace(-2, 3, 8, at::kDouble)}};
           },
           false),
-      make<LogHistogram>(
-          "LogHistogram", LogHistogramOptions(),
-          [](const at::Tensor& x) {
-            // The ends of all bins, and those that have a value.
-            std::vector<at::Tensor> ends{at::zeros({1}, at::kDouble)};
-            for (int octave = -127; octave < 128; ++octave) {
-              const at::Tensor inside = (at::arange(1, 9, at::kDouble) / 8 + (octave == -127 ? 0 : 1));
-              ends.push_back(inside * std::ldexp(1.0, octave == -127 ? -126 : octave));
-            }
-            const at::Tensor above = at::cat(ends), edges = at::cat({-above.flip(0), above.slice(0, 1)});
-            const at::Tensor magnitudes =
-                at::bucketize(x.abs(), above, false, /*right=*/true).clamp_max(2040);
-            const at::Tensor bins = at::where(x < 0, 2040 - magnitudes, 2039 + magnitudes);
-            const at::Tensor wide = at::one_hot(bins, 4080).sum(0);
-            // What is counted apart was put into the bins next to 0.
-            const at::Tensor zeros = (x == 0).to(at::kLong).sum(0);
-            wide.select(1, 2040).sub_(zeros);
-            const at::Tensor used = (wide != 0).any(0).nonzero().squeeze(1);
-            return core::Results{{"counts", wide.index_select(1, used)},
-                                 {"low", edges.index_select(0, used)},
-                                 {"high", edges.index_select(0, used + 1)},
-                                 {"zeros", zeros},
-                                 {"negative_infinity", at::isneginf(x).sum(0)},
-                                 {"positive_infinity", at::isposinf(x).sum(0)},
-                                 {"nan", x.isnan().sum(0)}};
-          },
-          false),
+      make<LogHistogram>("LogHistogram", LogHistogramOptions(), log_histogram_of, false),
       make<Quantiles>(
           "Quantiles", QuantilesOptions(),
           [](const at::Tensor& x) {
@@ -203,6 +215,8 @@ const std::vector<Case>& cases() {
                       [](const at::Tensor& x) {
                         return core::Results{{"samples", x}, {"indices", at::arange(x.size(0))}};
                       }),
+      {"Blocks", [] { return core::make_sink(Blocks()); },
+       [] { return core::make_sink(over({0}, Blocks())); }, blocks_of, true, true, false},
       {"Series", [] { return core::make_sink(Series(Mean(), Max(), Mean())); },
        [] {
          return core::make_sink(Series(Mean(MeanOptions().over({0})), Max(MaxOptions().over({0})),
@@ -401,7 +415,7 @@ BOOST_DATA_TEST_CASE(a_wrong_sample_changes_nothing, bdata::make(cases())) {
       BOOST_CHECK_THROW(one->merge(*core::make_sink(window(3, Sum()))), c10::TypeError);
       nothing_changed();
     }
-    if (sample.name != "Over" && sample.name != "Over a callable") {
+    if (sample.name != "Over" && sample.name != "Over a callable" && sample.name != "Blocks") {
       const auto other = over ? sample.elementwise() : sample.over();
       other->update(over ? rows[0] : rows);
       if (sample.name != "Map" && sample.name != "Series")
