@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include <torchtap/views/stream/detail/memory_left.hpp>
+#include <torchtap/views/frames/detail/memory_left.hpp>
 
 #include "transport.hpp"
 
@@ -185,15 +185,16 @@ BOOST_AUTO_TEST_CASE(threads_publish_while_the_memory_grows) {
 
 // As Linux shows them: trees of files in place of /proc and /sys.
 BOOST_AUTO_TEST_CASE(memory_cgroups_say_how_much_is_left) {
+  using torchtap::views::frames::detail::memory_left;
   const TemporaryDirectory tree;
   const auto put = [&](const std::string& path, const std::string& text) {
     fs::create_directories(fs::path(tree / path).parent_path());
     std::ofstream(tree / path) << text;
   };
-  BOOST_TEST(parts::memory_left(tree.path()).bytes == UINT64_MAX);
+  BOOST_TEST(memory_left(tree.path()).bytes == UINT64_MAX);
   put("proc/meminfo", "MemTotal:  9000 kB\nMemFree:  100 kB\nMemAvailable:    5000 kB\n");
-  BOOST_TEST(parts::memory_left(tree.path()).bytes == 5000U << 10);
-  BOOST_TEST(parts::memory_left(tree.path()).of == "the system");
+  BOOST_TEST(memory_left(tree.path()).bytes == 5000U << 10);
+  BOOST_TEST(memory_left(tree.path()).of == "the system");
 
   // Version 1: the group, which does not limit, lies in one that does.
   put("proc/self/cgroup", "9:cpuset:/x\n4:memory:/outer/inner\n1:name=systemd:/init\n0::/y\n");
@@ -206,23 +207,23 @@ BOOST_AUTO_TEST_CASE(memory_cgroups_say_how_much_is_left) {
   put("sys/fs/cgroup/memory/outer/memory.usage_in_bytes", "3000000\n");
   put("sys/fs/cgroup/memory/outer/memory.stat",
       "cache 700000\ninactive_file 1\ntotal_inactive_file 500000\n");
-  BOOST_TEST(parts::memory_left(tree.path()).bytes == 1500000U);
-  BOOST_TEST(parts::memory_left(tree.path()).of.find("memory/outer") != std::string::npos);
+  BOOST_TEST(memory_left(tree.path()).bytes == 1500000U);
+  BOOST_TEST(memory_left(tree.path()).of.find("memory/outer") != std::string::npos);
 
   // A container without a namespace of its own sees its part of the hierarchy alone.
   put("proc/self/mountinfo", "35 31 0:32 /outer /sys/cg rw - cgroup cgroup rw,memory\n");
   put("sys/cg/inner/memory.limit_in_bytes", "300000\n");
   put("sys/cg/inner/memory.usage_in_bytes", "400000\n");  // for a moment
-  BOOST_TEST(parts::memory_left(tree.path()).bytes == 0U);
+  BOOST_TEST(memory_left(tree.path()).bytes == 0U);
 
   // Version 2.
   put("proc/self/cgroup", "0::/a/b\n");
   put("proc/self/mountinfo", "41 31 0:38 / /sys/two rw - cgroup2 cgroup2 rw\n");
   put("sys/two/a/b/memory.max", "max\n");
   put("sys/two/a/b/memory.current", "7\n");
-  BOOST_TEST(parts::memory_left(tree.path()).bytes == 5000U << 10);
+  BOOST_TEST(memory_left(tree.path()).bytes == 5000U << 10);
   put("sys/two/a/memory.max", "2000000\n");
   put("sys/two/a/memory.current", "1900000\n");
   put("sys/two/a/memory.stat", "anon 5\ninactive_file 40000\n");
-  BOOST_TEST(parts::memory_left(tree.path()).bytes == 140000U);
+  BOOST_TEST(memory_left(tree.path()).bytes == 140000U);
 }

@@ -11,7 +11,8 @@
 
 namespace torchtap::views::frames::detail {
 
-inline constexpr std::uint32_t kFrameMagic = 0x31465454;  // "TTF1"
+inline constexpr std::uint32_t kFrameMagic = 0x31465454;    // "TTF1"
+inline constexpr std::uint32_t kPaddingMagic = 0x44505454;  // "TTPD": no frame up to the end of the ring
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::uint64_t kAlign = 64;
 

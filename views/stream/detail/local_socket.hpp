@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/stream/detail/descriptor.hpp>
+#include <torchtap/views/stream/detail/wire.hpp>
 
 namespace torchtap::views::stream::detail {
 

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include <torchtap/views/stream/detail/arena.hpp>
+#include <torchtap/views/stream/detail/arena_view.hpp>
 #include <torchtap/views/stream/detail/local_socket.hpp>
 #include <torchtap/views/stream/detail/source.hpp>
 #include <torchtap/views/stream/subscription.hpp>

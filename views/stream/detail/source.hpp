@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/stream/detail/arena.hpp>
+#include <torchtap/views/stream/detail/arena_view.hpp>
 #include <torchtap/views/stream/frame.hpp>
 
 namespace torchtap::views::stream::detail {

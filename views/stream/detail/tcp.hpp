@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/stream/detail/descriptor.hpp>
 #include <torchtap/views/stream/detail/sha256.hpp>
+#include <torchtap/views/stream/detail/wire.hpp>
 
 namespace torchtap::views::stream::detail {
 

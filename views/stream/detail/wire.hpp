@@ -1,21 +1,27 @@
 #pragma once
 
-// What all messages of a stream have in common.
+// What all parts of a stream have in common.
 
 #include <cstdint>
 #include <string>
 
+#include <torchtap/views/frames/detail/descriptor.hpp>
 #include <torchtap/views/frames/detail/header.hpp>
 
 namespace torchtap::views::stream::detail {
 
 using frames::detail::aligned;
+using frames::detail::Descriptor;
 using frames::detail::Header;
 using frames::detail::kAlign;
 using frames::detail::kFrameMagic;
+using frames::detail::kVersion;
+using frames::detail::Mapping;
 
-inline constexpr std::uint32_t kPaddingMagic = 0x44505454;  // "TTPD": no frame up to the end of the arena
-inline constexpr std::uint16_t kVersion = 1;
+/// Throws a `c10::Error`: "views::stream: cannot WHAT: the system's words".
+[[noreturn]] inline void system_error(const std::string& what, int error) {
+  frames::detail::system_error("views::stream", what, error);
+}
 
 /// Appends a number as it lies in memory.
 template <class T>

@@ -6,9 +6,10 @@
 #include <string>
 #include <utility>
 
+#include <torchtap/base/api.hpp>
 #include <torchtap/base/process.hpp>
 
-namespace torchtap::views::stream::detail {
+namespace torchtap::views::frames::detail {
 
 /// An open descriptor. A forked child closes its copy at once, so that the death of the process that opened
 /// it is noticed at the other end.
@@ -16,6 +17,7 @@ class Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int fd) : kept_(fd) {}
+  explicit Descriptor(base::KeptHere kept) : kept_(std::move(kept)) {}
   Descriptor(Descriptor&& other) noexcept = default;
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(kept_, other.kept_);
@@ -32,7 +34,7 @@ class Descriptor {
 };
 
 /// Memory that was mapped. A forked child does not have it.
-class Mapping {
+class TORCHTAP_API Mapping {
  public:
   Mapping() = default;
   /// Maps the first `size` bytes. Throws `c10::Error` if the system refuses.
@@ -56,7 +58,7 @@ class Mapping {
   base::MadeHere made_here_;
 };
 
-/// Throws a `c10::Error`: "views::stream: cannot WHAT: the system's words".
-[[noreturn]] void system_error(const std::string& what, int error);
+/// Throws a `c10::Error`: "WHO: cannot WHAT: the system's words".
+[[noreturn]] TORCHTAP_API void system_error(const char* who, const std::string& what, int error);
 
-}  // namespace torchtap::views::stream::detail
+}  // namespace torchtap::views::frames::detail

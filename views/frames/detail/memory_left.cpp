@@ -6,9 +6,9 @@
 #include <sstream>
 #include <vector>
 
-#include <torchtap/views/stream/detail/memory_left.hpp>
+#include <torchtap/views/frames/detail/memory_left.hpp>
 
-namespace torchtap::views::stream::detail {
+namespace torchtap::views::frames::detail {
 namespace {
 
 /// The number behind `key`, or the first of the file without a key.
@@ -98,4 +98,4 @@ MemoryLeft memory_left(const std::string& root) {
   return left;
 }
 
-}  // namespace torchtap::views::stream::detail
+}  // namespace torchtap::views::frames::detail

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string>
 
-namespace torchtap::views::stream::detail {
+#include <torchtap/base/api.hpp>
+
+namespace torchtap::views::frames::detail {
 
 struct MemoryLeft {
   std::uint64_t bytes = UINT64_MAX;
@@ -14,6 +16,6 @@ struct MemoryLeft {
 
 /// The least of what the system has and what the memory cgroups of this process leave (version 1 and 2, and
 /// those around it). What cannot be read sets no limit. `root` is in front of /proc and /sys; for tests.
-MemoryLeft memory_left(const std::string& root = "");
+TORCHTAP_API MemoryLeft memory_left(const std::string& root = "");
 
-}  // namespace torchtap::views::stream::detail
+}  // namespace torchtap::views::frames::detail

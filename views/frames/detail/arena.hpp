@@ -16,10 +16,11 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/stream/detail/descriptor.hpp>
-#include <torchtap/views/stream/frame.hpp>
+#include <torchtap/base/api.hpp>
+#include <torchtap/views/frames/detail/descriptor.hpp>
+#include <torchtap/views/frames/detail/header.hpp>
 
-namespace torchtap::views::stream::detail {
+namespace torchtap::views::frames::detail {
 
 inline constexpr std::size_t kPlaces = 64;                // readers: one bit each in `Frame::readers`
 inline constexpr std::uint32_t kArenaMagic = 0x31415454;  // "TTA1"
@@ -63,28 +64,25 @@ struct alignas(64) Ledger {
 static_assert(sizeof(ArenaHead) <= kPage && sizeof(Ledger) * kPlaces == kPage);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// A page for each reader, which it writes and the publisher does not trust.
-struct Control {
-  std::atomic<std::uint64_t> cursor;    // all before it may be overwritten
-  std::atomic<std::uint64_t> received;  // for `torchtap streams`
-  std::atomic<std::uint64_t> missed;    // for `torchtap streams`
-};
-
 /// Makes shared memory of `size` bytes, which nobody can make longer or shorter. Throws `c10::Error`.
-Descriptor make_memory(const char* name, std::uint64_t size);
+TORCHTAP_API Descriptor make_memory(const char* name, std::uint64_t size);
 /// Makes the bytes of a mapping from `from` to `to` present now, so that writing to them later neither fails
 /// nor waits. Throws `c10::Error` if there is too little memory, also if it would take too much of the little
 /// that the system or a cgroup leaves to this process: the system would not refuse it, but kill the program.
-void take_memory(const Descriptor& memory, const Mapping& mapping, std::uint64_t from, std::uint64_t to);
+TORCHTAP_API void take_memory(const Descriptor& memory, const Mapping& mapping, std::uint64_t from,
+                              std::uint64_t to);
 /// From now on no new mapping of it can be written to, by any process. Throws `c10::Error`.
-void seal_against_writing(const Descriptor& memory);
+TORCHTAP_API void seal_against_writing(const Descriptor& memory);
 
 /// The publisher's side. Its owner locks, except where said.
-class Arena {
+class TORCHTAP_API Arena {
  public:
   /// A ring that has `capacity` bytes, and may grow to `most`. Throws `c10::Error` if there is too little
   /// memory.
   Arena(std::uint64_t capacity, std::uint64_t most);
+  /// A ring of `capacity` bytes in an empty file, which outlives the process and does not grow. All its disk
+  /// space is taken now. Throws `c10::Error` if there is too little.
+  Arena(Descriptor file, std::uint64_t capacity);
 
   const Descriptor& memory() const noexcept { return memory_; }
   /// The length of the file.
@@ -106,6 +104,10 @@ class Arena {
   /// Behind the last room that was given out.
   std::uint64_t reserved() const noexcept { return reserved_; }
   Ledger& ledger(std::size_t place) noexcept { return ledgers_[place]; }
+  /// The byte at `position` of the ring.
+  const char* at(std::uint64_t position) const noexcept { return data_ + epoch_.offset_of(position); }
+  /// The first bytes of the file.
+  char* pages() const noexcept { return mapping_.get(); }
 
   /// How far the ring goes on if a frame of `bytes` bytes is added.
   std::uint64_t end_after(std::uint64_t bytes) const noexcept { return reserved_ + padding(bytes) + bytes; }
@@ -128,6 +130,7 @@ class Arena {
     std::uint64_t readers;
     bool whole;
   };
+  void begin(std::uint64_t most);
   std::uint64_t bytes_taken() const noexcept { return kDataOffset + epoch_.capacity; }
   std::uint64_t padding(std::uint64_t bytes) const noexcept;
   void overwrite_up_to(std::uint64_t position) noexcept;
@@ -145,59 +148,4 @@ class Arena {
   std::vector<Pending> pending_;  // in order; one for each thread that copies at this moment
 };
 
-/// A reader's side: where it is in the ring.
-class ArenaView {
- public:
-  /// Maps the memory that a publisher handed over. Throws `c10::ValueError` if it is not an arena.
-  ArenaView(const Descriptor& memory, std::uint64_t bytes, const Descriptor& control, std::size_t place,
-            std::uint64_t position);
-
-  /// The next frame for this reader, in place; null if there is none yet. Steps over frames for others, and
-  /// over what was overwritten. Throws `c10::ValueError` if the memory holds anything else.
-  const void* next();
-  /// The length of the frame that `next` returned.
-  std::uint64_t length() const noexcept { return length_; }
-  /// Whether the frame that `next` returned has not been overwritten so far.
-  bool valid() const noexcept;
-  /// Steps over the frame that `next` returned, and lets the publisher overwrite it. False if it was
-  /// overwritten before; it is then missed and not received.
-  bool release() noexcept;
-
-  bool closed() const noexcept { return page_->closed.load(std::memory_order_acquire) != 0; }
-  bool waits() const noexcept { return ledger_->waits.load(std::memory_order_acquire) != 0; }
-  bool demoted() const noexcept { return ledger_->demoted.load(std::memory_order_acquire) != 0; }
-  std::uint64_t subscriptions() const noexcept {
-    return ledger_->subscriptions.load(std::memory_order_acquire);
-  }
-  std::uint64_t received() const noexcept { return received_; }
-  /// How many frames for this reader were overwritten before it read them; exact when there is nothing more
-  /// to read, and whenever it grows.
-  std::uint64_t missed() const noexcept { return missed_; }
-
- private:
-  struct Offer {
-    std::uint64_t position, offered;
-  };
-  void find_epoch();
-  Offer offer() const noexcept;
-  void jump() noexcept;
-  void move_to(std::uint64_t position) noexcept;
-
-  Mapping mapping_;
-  Mapping control_mapping_;
-  const ArenaHead* page_;
-  const Ledger* ledger_;
-  Control* control_;
-  const char* data_;
-  std::uint64_t most_;
-  std::uint64_t bit_;
-  std::uint64_t cursor_;
-  Epoch epoch_{};            // of the cursor
-  std::uint64_t last_ = 0;   // behind the positions that it is known for
-  std::uint64_t known_ = 0;  // how many epochs there were then
-  std::uint64_t length_ = 0;
-  std::uint64_t received_ = 0;
-  std::uint64_t missed_ = 0;
-};
-
-}  // namespace torchtap::views::stream::detail
+}  // namespace torchtap::views::frames::detail
