@@ -18,8 +18,12 @@ void add_report(CLI::App& app);
 void add_explore(CLI::App& app);
 /// `torchtap show`: shows a recording.
 void add_show(CLI::App& app);
+/// `torchtap check`: says what rules find in a recording.
+void add_check(CLI::App& app);
 /// `torchtap compare`: says what differs first between two runs, recordings or files.
 void add_compare(CLI::App& app);
+/// `torchtap replay`: runs the forwards of an incident again.
+void add_replay(CLI::App& app);
 /// `torchtap merge`: merges several recordings into one.
 void add_merge(CLI::App& app);
 /// `torchtap convert`: writes a recording in other formats.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "option_checks.hpp"
 #include "progress.hpp"
 #include "recordings.hpp"
+#include "tensorboard.hpp"
 
 namespace torchtap::tools {
 namespace {
@@ -32,8 +34,10 @@ namespace {
 namespace fs = std::filesystem;
 using base::write_file;
 
+constexpr char kEventFile[] = "events.out.tfevents.";
+
 constexpr char kConvertExamples[] = R"(
-Writes the tensors of a recording for programs that do not read .pt files. A tensor is named by the path of its
+Writes the tensors of a recording for programs that do not read .pt files, or its statistics for TensorBoard. A tensor is named by the path of its
 module, a result of a reduction "path/result"; the root module is "root". A tensor of a state_dict keeps its name. Kept samples are stacked into one tensor if
 their shapes agree, otherwise numbered, "path/0", "path/1".
 
@@ -42,6 +46,9 @@ their shapes agree, otherwise numbered, "path/0", "path/1".
   safetensors   one file, with the manifest in its metadata. Complex tensors, which the format lacks, are an error.
   csv           a folder with one file per tensor: one line per row, values separated by commas. With three or more
                 dimensions, one line per value, preceded by its indices, under a header "dim0,dim1,dim2,value".
+  tensorboard   a folder for TensorBoard with what reductions gave: histograms (of log_histogram and histogram:N, summed
+                over their elements) under "path/histogram", and each single number under "path/result", at step 0;
+                of blocks each block is a step. With several kinds of tensors "path/kind/result".
 
 In folders, index.json gives the module, result and sample of each file. Characters that a file name cannot hold, and
 control characters, are replaced by "_", and names of more than 200 bytes are cut. Texts beside the tensors, such as the name of
@@ -51,6 +58,7 @@ Examples:
   torchtap convert maps/ --to npy --save maps-npy/
   torchtap convert maps/ --to safetensors --save maps.safetensors
   torchtap convert maps/ --to csv --entry fc --save fc/
+  torchtap convert stats/ --to tensorboard --save runs/stats; tensorboard --logdir runs
   torchtap convert maps/ --to npy --save maps-npy/ --json | jq -r '.files[].file'
 
 Exit status: 0, or 2 if something cannot be read, written or converted. The output appears whole or not
@@ -180,59 +188,98 @@ void write_csv(std::ostream& stream, const at::Tensor& tensor) {
   }
 }
 
+/// Whether everything in a folder is a file for TensorBoard.
+bool has_event_files_alone(const fs::path& folder) {
+  const fs::directory_iterator files(folder);
+  return std::all_of(begin(files), end(files), [](const fs::directory_entry& file) {
+    return file.path().filename().string().rfind(kEventFile, 0) == 0;
+  });
+}
+
 /// Refuses what may not be replaced: of folders only those that are known to be of this command.
 void check_output(const ConvertOptions& options) {
   check_free(options.save, options.overwrite);
   const bool folder = fs::is_directory(options.save) && !fs::is_empty(options.save);
   TORCH_CHECK_VALUE(
-      !folder || (options.format != "safetensors" && fs::exists(fs::path(options.save) / "index.json")), "\"",
-      options.save,
+      !folder || (options.format == "tensorboard" && has_event_files_alone(options.save)) ||
+          (options.format != "safetensors" && fs::exists(fs::path(options.save) / "index.json")),
+      "\"", options.save,
       "\" is a folder that this command did not write, so it is not replaced. Choose another name.");
 }
 
-/// Returns the contents of index.json.
-Json convert_to_folder(const Layers& layers, const ConvertOptions& options) {
+/// Fills a folder beside its place, and puts it there.
+void write_folder(const ConvertOptions& options, const std::function<void(const fs::path&)>& fill) {
   const auto all_of_them = [](const std::string&) { return true; };
   const base::Target target = base::resolve("convert", options.save, /*mkdir=*/true);
   base::sweep(target, all_of_them);
   base::Staging staging("convert", target, all_of_them);
-  const fs::path folder = staging.path();
-  Json index = Json::array();
-  std::set<std::string> widened;
-  Progress progress("writing");
-  each_tensor(layers, options, [&](const Item& item) {
-    const std::string file = item.name + "." + options.format;
-    const fs::path path = folder / file;
-    fs::create_directories(path.parent_path());
-    if (options.format == "npy") {
-      if (item.tensor.scalar_type() == at::kBFloat16) widened.insert(item.layer->path);
-      write_npy(path.string(), item.tensor);
-    } else {
-      write_file(
-          "convert", path.string(), [&](std::ostream& stream) { write_csv(stream, item.tensor); },
-          /*sync=*/false);
-    }
-    index.push_back({{"file", file},
-                     {"path", item.layer->path},
-                     {"result", item.result},
-                     {"sample", item.sample < 0 ? Json(nullptr) : Json(item.sample)},
-                     {"dtype", dtype_text(item.tensor.scalar_type())},
-                     {"shape", item.tensor.sizes().vec()}});
-    progress.advance();
-  });
-  for (const auto& layer : layers.all) {
-    for (const auto& [name, text] : texts_of(layer.entry.value())) {
-      index.push_back({{"file", nullptr}, {"path", layer.path}, {"result", name}, {"text", text}});
-    }
-  }
-  write_file(
-      "convert", (folder / "index.json").string(),
-      [&](std::ostream& stream) {
-        stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
-      },
-      /*sync=*/false);
+  fill(staging.path());
   ::syncfs(staging.fd());  // thousands of files at once
   staging.put(options.overwrite, /*sync=*/true);
+}
+
+/// Returns the tags.
+Json convert_to_tensorboard(const Layers& layers, const ConvertOptions& options) {
+  std::set<std::string> kinds;
+  for (const auto& layer : layers.all) kinds.insert(layer.entry.kind());
+  Json tags = Json::array();
+  write_folder(options, [&](const fs::path& folder) {
+    views::tensorboard::EventFile file(folder.string());
+    Names names("");
+    for (const Layer* layer : layers.chosen(options.entry)) {
+      std::string name = layer->path.empty() ? "root" : layer->path;
+      if (kinds.size() > 1) name += "/" + layer->entry.kind();
+      for (Json& one : write_to_tensorboard(file, names.unique(name), layer->entry)) {
+        one["path"] = layer->path;
+        tags.push_back(std::move(one));
+      }
+    }
+    file.flush();
+    TORCH_CHECK_VALUE(!tags.empty(), "\"", options.path,
+                      "\" has no histogram and no single number for TensorBoard. Record them with --reduce "
+                      "log_histogram,moments, or blocks.");
+  });
+  return tags;
+}
+
+/// Returns the contents of index.json.
+Json convert_to_folder(const Layers& layers, const ConvertOptions& options) {
+  Json index = Json::array();
+  std::set<std::string> widened;
+  write_folder(options, [&](const fs::path& folder) {
+    Progress progress("writing");
+    each_tensor(layers, options, [&](const Item& item) {
+      const std::string file = item.name + "." + options.format;
+      const fs::path path = folder / file;
+      fs::create_directories(path.parent_path());
+      if (options.format == "npy") {
+        if (item.tensor.scalar_type() == at::kBFloat16) widened.insert(item.layer->path);
+        write_npy(path.string(), item.tensor);
+      } else {
+        write_file(
+            "convert", path.string(), [&](std::ostream& stream) { write_csv(stream, item.tensor); },
+            /*sync=*/false);
+      }
+      index.push_back({{"file", file},
+                       {"path", item.layer->path},
+                       {"result", item.result},
+                       {"sample", item.sample < 0 ? Json(nullptr) : Json(item.sample)},
+                       {"dtype", dtype_text(item.tensor.scalar_type())},
+                       {"shape", item.tensor.sizes().vec()}});
+      progress.advance();
+    });
+    for (const auto& layer : layers.all) {
+      for (const auto& [name, text] : texts_of(layer.entry.value())) {
+        index.push_back({{"file", nullptr}, {"path", layer.path}, {"result", name}, {"text", text}});
+      }
+    }
+    write_file(
+        "convert", (folder / "index.json").string(),
+        [&](std::ostream& stream) {
+          stream << index.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
+        },
+        /*sync=*/false);
+  });
   if (!widened.empty()) {
     std::cerr << "torchtap: NumPy has no bfloat16; written as float32: " << widened.size()
               << (widened.size() == 1 ? " module, " : " modules, the first is ")
@@ -294,14 +341,15 @@ Json convert_to_safetensors(const Layers& layers, const ConvertOptions& options)
 
 void add_convert(CLI::App& app) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command = app.add_subcommand("convert", "Write a recording as npy, safetensors or csv");
+  CLI::App* command =
+      app.add_subcommand("convert", "Write a recording as npy, safetensors or csv, or for TensorBoard");
   command->footer(kConvertExamples);
   command->add_option("recording", options->path, "A recording, a .pt file, or a folder from Python")
       ->required()
       ->check(CLI::ExistingPath);
   command->add_option("--to", options->format, "Output format")
       ->required()
-      ->check(CLI::IsMember({"npy", "safetensors", "csv"}));
+      ->check(CLI::IsMember({"npy", "safetensors", "csv", "tensorboard"}));
   command->add_option("--entry", options->entry, "One module only, by its path or index");
   command->add_option("-o,--save", options->save, "Output folder, or output file for safetensors")
       ->required()
@@ -312,21 +360,34 @@ void add_convert(CLI::App& app) {
     check_output(*options);
     const Layers layers = open_layers(options->path);
     const bool one_file = options->format == "safetensors";
-    Json written = one_file ? convert_to_safetensors(layers, *options) : convert_to_folder(layers, *options);
+    const bool for_tensorboard = options->format == "tensorboard";
+    Json written = one_file          ? convert_to_safetensors(layers, *options)
+                   : for_tensorboard ? convert_to_tensorboard(layers, *options)
+                                     : convert_to_folder(layers, *options);
     const auto modules = static_cast<std::int64_t>(layers.chosen(options->entry).size());
     if (!options->json) {
-      const auto tensors = static_cast<std::int64_t>(
-          one_file ? written.size() - 1  // all but the metadata
-                   : std::count_if(written.begin(), written.end(),
-                                   [](const Json& item) { return !item.at("file").is_null(); }));
-      std::cout << counted(tensors, "tensor") << " of " << counted(modules, "module") << " in "
-                << printable(options->save) << '\n';
+      const auto number = [&](const auto& is_one) {
+        return static_cast<std::int64_t>(std::count_if(written.begin(), written.end(), is_one));
+      };
+      const auto of_kind = [&](const std::string& kind) {
+        return counted(number([&](const Json& tag) { return tag.at("kind") == kind; }), kind);
+      };
+      std::cout << (one_file
+                        ? counted(static_cast<std::int64_t>(written.size()) - 1, "tensor")  // the metadata
+                    : for_tensorboard
+                        ? of_kind("histogram") + " and " + of_kind("scalar")
+                        : counted(number([](const Json& item) { return !item.at("file").is_null(); }),
+                                  "tensor"))
+                << " of " << counted(modules, "module") << " in " << printable(options->save) << '\n';
       return;
     }
     print({{"saved", options->save},
            {"format", options->format},
            {"modules", modules},
-           {one_file ? "header" : "files", std::move(written)}});
+           {one_file          ? "header"
+            : for_tensorboard ? "tags"
+                              : "files",
+            std::move(written)}});
   });
 }
 

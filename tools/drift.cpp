@@ -8,7 +8,7 @@
 #include <set>
 
 #include "progress.hpp"
-#include "suspicious_modules.hpp"
+#include "recorded_facts.hpp"
 #include "terminal.hpp"
 
 namespace torchtap::tools {
@@ -121,9 +121,9 @@ class Comparer {
     note(only_a);
     note(only_b);
     if (!common) return fail("not the same results");
-    const bool wrong_a = is_non_finite(a_);
-    const bool wrong_b = is_non_finite(b_);
-    if (wrong_a != wrong_b) fail(wrong_a ? "non-finite in A" : "non-finite in B");
+    const bool wrong_a = has_nonfinite(a_);
+    const bool wrong_b = has_nonfinite(b_);
+    if (wrong_a != wrong_b) fail(wrong_a ? "nonfinite in A" : "nonfinite in B");
     if (!drift_.shift.has_value() && !drift_.wasserstein.has_value()) raise(relative_);
   }
 

@@ -131,7 +131,9 @@ int run(int argc, char** argv, tools::Notes& notes) {
 #endif
   tools::preload::add_command(app);
   tools::add_show(app);
+  tools::add_check(app);
   tools::add_compare(app);
+  tools::add_replay(app);
   tools::add_merge(app);
   tools::add_convert(app);
   tools::add_completion(app);

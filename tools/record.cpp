@@ -16,6 +16,8 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/selectors/selectors.hpp>
+#include <torchtap/storage/save.hpp>
+#include <torchtap/views/monitor/options.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
 #include "call_watch.hpp"
@@ -73,6 +75,7 @@ Examples:
   torchtap record a.pt --beside b.pt --input x.pt --batch 64 --reduce 'cka(beside)' --save cka/
   torchtap record model.pt2 --input batch.pt --reduce moments --save maps/
   torchtap record model.pt --random 8x3x224x224 --count 1000 --stream resnet
+  torchtap record model.pt --input validation/*.pt --learn reference/
   torchtap record model.pt --random 4x16:int64:30522 --what grad-output --reduce abs_max --save gradients/
 
 Exit status: 0; 1 if nothing was recorded, or nothing for one of --names; 2 on errors.)");
@@ -91,6 +94,7 @@ struct RecordOptions {
   bool elementwise = false;
   bool all_tensors = false;
   std::string save;
+  bool learn = false;  // the model's inputs, too
   std::string stream;
   std::int64_t readers = 0;
   std::int64_t stream_memory = 256;  // MiB
@@ -131,7 +135,7 @@ struct Run {
   Methods methods;
   Quantized quantized;
   std::optional<views::stream::Publisher> publisher;
-  std::unique_ptr<recorders::Recorder> recorder;
+  std::unique_ptr<recorders::Recorder> recorder, model_inputs;  // the latter with --learn
   std::vector<std::string> needed;       // names that the reduction looks up and no module gives
   std::vector<std::string> with;         // --with of files and numbers
   std::vector<model::ModuleRef> beside;  // modules of --beside
@@ -140,6 +144,10 @@ struct Run {
   int signal = 0;
 
   explicit Run(const RecordOptions& options) : options(options) {}
+  void detach() {
+    recorder->detach();
+    if (model_inputs != nullptr) model_inputs->detach();
+  }
   bool gradients() const { return options.what.compare(0, 4, "grad") == 0; }
 };
 
@@ -283,7 +291,11 @@ std::string called_method(const torch::jit::Module& model, const std::string& re
 
 void save(const Run& run) {
   if (run.options.save.empty()) return;
-  run.recorder->save(run.options.save, storage::SaveOptions().mkdir(true).overwrite(run.options.overwrite));
+  const auto how = storage::SaveOptions().mkdir(true).overwrite(run.options.overwrite);
+  if (run.model_inputs == nullptr) return run.recorder->save(run.options.save, how);
+  auto entries = run.model_inputs->entries();
+  for (auto& entry : run.recorder->entries()) entries.push_back(std::move(entry));
+  storage::save(run.options.save, entries, how);
 }
 
 /// Calls the model until the inputs end or a signal arrives, then saves.
@@ -345,15 +357,27 @@ void load_beside(Run& run, at::Device device) {
   model->train(options.train);
   run.beside = find_methods(*model, called, options.method).modules;
   run.call_beside = [model, called, device, &run](const Batch& batch) {
-    call(*model, called, to_arguments(*model, called, batch, device, false), [&] { run.recorder->detach(); });
+    call(*model, called, to_arguments(*model, called, batch, device, false), [&] { run.detach(); });
   };
 }
 
+/// What a monitor watches: what was asked for, or its default, and the model itself.
+selectors::Selector watched(const Which& which, const std::vector<model::ModuleRef>& modules) {
+  const bool any =
+      !which.types.empty() || !which.not_types.empty() || !which.names.empty() || !which.not_names.empty();
+  return (any ? selector_of(which, modules) : views::monitor::default_selection()) || selectors::depth(0);
+}
+
 void attach(Run& run) {
-  run.modules = selectors::select(run.methods.modules, selector_of(run.options.which, run.methods.modules));
+  const auto& modules = run.methods.modules;
+  run.modules = selectors::select(modules, run.options.learn ? watched(run.options.which, modules)
+                                                             : selector_of(run.options.which, modules));
   publish(run);
   run.recorder = make_recorder(run.options.what, how_to_record(run));
   run.recorder->attach(run.modules);
+  if (!run.options.learn) return;
+  run.model_inputs = make_recorder("pre", how_to_record(run));
+  run.model_inputs->attach({modules.front()});
 }
 
 void record_script(Run& run) {
@@ -369,7 +393,7 @@ void record_script(Run& run) {
   attach(run);
   run_model(run, inputs, [&](const Batch& batch) {
     return call(model, called, to_arguments(model, called, batch, device, run.gradients()),
-                [&] { run.recorder->detach(); });
+                [&] { run.detach(); });
   });
 }
 
@@ -470,6 +494,22 @@ void add_record(CLI::App& app) {
       ->transform(whole_number(1, 1 << 20))
       ->capture_default_str()
       ->needs(stream);
+  auto* learn = command->add_option_function<std::string>(
+      "--learn",
+      [options](const std::string& folder) {
+        options->save = folder;
+        options->learn = options->all_tensors = true;
+        options->reduce = "blocks";
+      },
+      "Directory of a reference for torchtap::monitor and `torchtap check --against`: a recording of the "
+      "distributions "
+      "(blocks) of the model's inputs and outputs and of its leaves' outputs, without norms, dropout and "
+      "identity "
+      "unless --types or --names say otherwise. Use data that the model was not trained on");
+  learn->check(place());
+  for (const char* const other :
+       {"--save", "--what", "--reduce", "--stream", "--over", "--elementwise", "--beside"})
+    learn->excludes(command->get_option(other));
   add_overwrite(*command, options->overwrite);
   command
       ->add_option("--memory", options->memory,
@@ -484,7 +524,8 @@ void add_record(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "Write the summary as JSON");
   command->callback([options] {
-    if (options->save.empty() && options->stream.empty()) throw CLI::RequiredError("--save (or --stream)");
+    if (options->save.empty() && options->stream.empty())
+      throw CLI::RequiredError("--save (or --stream, or --learn)");
     if (const int signal = record(*options)) {
       std::cout << std::flush;
       end_by(signal);

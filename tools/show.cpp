@@ -39,12 +39,8 @@ Shows a recording, a .pt, .npy or .safetensors file, or a folder of such files (
 
 A recording of statistics gets one row per module and one column per result. Variances are shown as standard
 deviations, results with several numbers as a range (min … max), and histograms as a line of blocks from the lowest
-bin to the highest. The column "mark" flags suspicious modules:
-  dead         at least 99 % of the values were zero; every value, where zeros were not counted
-  non-finite   NaN or infinities, among the values or in a result
-  100x         a standard deviation, a norm or a largest absolute value is at least 100 times the geometric mean of its
-               neighbours: the nearest modules before and after in the recording of the same type (of any type if there
-               is no other) whose result is not zero
+bin to the highest. The column "mark" names the rules that torchtap check would find with its own thresholds; lines below
+the table say what each means.
 Reductions by key have one row for each key, such as "fc labels=3".
 --sort COLUMN puts the largest first, --sort -COLUMN the smallest; several numbers are sorted by the largest of them.
 A recording of samples gets one row per module with the number, dtype and shape of its samples.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "terminal.hpp"
@@ -141,7 +143,9 @@ std::optional<Bins> histogram(const std::vector<Result>& results, const Result& 
   const auto beside = [&](const char* name) { return find(results, member + name); };
   const at::Tensor& counted = counts.tensors.front();
   if (counted.dim() == 0 || counted.is_complex()) return std::nullopt;
-  const std::int64_t rows = counted.size(-1) == 0 ? 1 : counted.numel() / counted.size(-1);
+  const auto sizes = counted.sizes();
+  const std::int64_t rows =
+      std::accumulate(sizes.begin(), sizes.end() - 1, std::int64_t{1}, std::multiplies<std::int64_t>());
   const at::Tensor all = counted.to(at::kDouble).reshape({rows, counted.size(-1)}).contiguous();
   Bins bins;
   const char *below = "underflow", *above = "overflow";
@@ -182,7 +186,50 @@ std::string without_base(const std::string& name, const std::string& otherwise) 
   return member.empty() ? otherwise : member.substr(0, member.size() - 1);
 }
 
-std::vector<Statistic> read(const std::vector<Result>& results, const std::string& reduction) {
+/// The results of `Blocks`, which has a row for each block, as those of all blocks together; others as they
+/// are.
+std::vector<Result> pooled(const std::vector<Result>& results) {
+  std::vector<Result> all;
+  for (const auto& result : results) {
+    const std::string base = base_of(result.name), member = member_of(result.name);
+    const Result *const squares = find(results, member + "sum_squares"),
+                        *const counts = find(results, member + "counts"),
+                        *const zeros = find(results, member + "zeros");
+    if (squares == nullptr || counts == nullptr || zeros == nullptr || result.list ||
+        counts->tensors.front().dim() != 2) {
+      all.push_back(result);
+      continue;
+    }
+    const at::Tensor& each = result.tensors.front();
+    const auto add = [&](const char* name, at::Tensor tensor) {
+      all.push_back({member + name, false, {std::move(tensor)}});
+    };
+    // Of blocks that have finite elements, or one that has none.
+    const at::Tensor known = each.masked_select(each.isnan().logical_not());
+    const at::Tensor present = known.numel() == 0 ? each : known;
+    if (base == "low" || base == "high") {
+      all.push_back(result);
+    } else if (base == "samples") {
+      add("blocks", at::scalar_tensor(each.numel(), at::kLong));
+    } else if (base == "min") {
+      add("min", present.amin());
+    } else if (base == "max") {
+      add("max", present.amax());
+    } else if (base == "sum") {
+      const at::Tensor finite =
+          at::add(counts->tensors.front().sum(), zeros->tensors.front().sum()).to(at::kDouble);
+      const at::Tensor mean = each.sum().div(finite);
+      add("mean", mean);
+      add("variance", squares->tensors.front().sum().div(finite).sub(mean.square()).clamp_min(0));
+    } else if (base != "sum_squares") {
+      add(base.c_str(), each.sum(0));
+    }
+  }
+  return all;
+}
+
+std::vector<Statistic> read(const std::vector<Result>& given, const std::string& reduction) {
+  const std::vector<Result> results = pooled(given);
   std::vector<Statistic> all;
   for (const auto& result : results) {
     const std::string base = base_of(result.name);
@@ -219,6 +266,7 @@ std::vector<Statistic> read(const std::vector<Result>& results, const std::strin
     }
     all.push_back(make(std::move(name), std::move(values), are_whole(result)));
     all.back().detail = is_detail(results, result);
+    if (!result.list) all.back().dimensions = result.tensors.front().dim();
   }
   return all;
 }
@@ -398,23 +446,26 @@ bool has_statistics(const Layers& layers) {
                      [](const Layer& layer) { return has_statistics(layer.entry); });
 }
 
-std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry) {
-  const core::Value value = entry.value();
-  if (value.is_none()) return {};
+std::vector<std::pair<std::int64_t, core::Value>> slots_of(const core::Value& value) {
   // If all tensors of a module were recorded, each has its own results under its number.
   const auto is_slot = [](const auto& item) {
     return !item.first.empty() && item.first.find_first_not_of("0123456789") == std::string::npos &&
            item.first.size() < 10;
   };
-  if (!value.is_dict() || !std::all_of(value.dict().begin(), value.dict().end(), is_slot)) {
-    std::vector<Statistics> all;
-    add_each(all, {}, results_of(value), entry.reduction());
-    return all;
-  }
-  std::vector<Statistics> slots;
-  for (const auto& [key, item] : value.dict())
-    add_each(slots, {std::stol(key), {}, {}, {}}, results_of(item), entry.reduction());
+  if (!value.is_dict() || !std::all_of(value.dict().begin(), value.dict().end(), is_slot))
+    return {{-1, value}};
+  std::vector<std::pair<std::int64_t, core::Value>> slots;
+  for (const auto& [key, item] : value.dict()) slots.emplace_back(std::stol(key), item);
   return slots;
+}
+
+std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry) {
+  const core::Value value = entry.value();
+  std::vector<Statistics> all;
+  if (value.is_none()) return all;
+  for (const auto& [slot, item] : slots_of(value))
+    add_each(all, {slot, {}, {}, {}}, results_of(item), entry.reduction());
+  return all;
 }
 
 std::optional<Bins> bins_of(const std::vector<Result>& results, const std::string& name) {

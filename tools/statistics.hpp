@@ -46,6 +46,7 @@ struct Statistic {
   std::optional<Bins> bins;  ///< set for a histogram, which has no `values`
 
   std::int64_t elements = 0;
+  std::int64_t dimensions = 0;  ///< of the result, before its values were put into a row
   std::int64_t zeros = 0, nan = 0, inf = 0;
   double low = 0, high = 0;  ///< the smallest and largest finite values; NaN if there are none
 
@@ -94,6 +95,10 @@ bool has_statistics(const Layers& layers);
 /// their bins become a histogram, and quantiles one statistic per level ("q0.5"). Reads the entry's file;
 /// returns nothing for an entry without samples.
 std::vector<Statistics> statistics_of(const storage::RecordedEntry& entry);
+
+/// The results of each recorded tensor with its slot, if all tensors of a module were recorded; else all of
+/// them, with -1.
+std::vector<std::pair<std::int64_t, core::Value>> slots_of(const core::Value& value);
 
 /// The histogram called `name`, or the first one for "": the counts of all rows and the edges.
 std::optional<Bins> bins_of(const std::vector<Result>& results, const std::string& name);

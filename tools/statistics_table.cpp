@@ -14,8 +14,8 @@
 #include "drawing.hpp"
 #include "json.hpp"
 #include "message_text.hpp"
+#include "recorded_facts.hpp"
 #include "statistics.hpp"
-#include "suspicious_modules.hpp"
 #include "table.hpp"
 #include "terminal.hpp"
 
@@ -40,16 +40,13 @@ struct Column {
 };
 
 std::vector<Row> rows_of(const Layers& layers) {
+  auto recorded = recorded_tensors(layers, /*with_samples=*/false);
+  const auto findings = findings_of(recorded);
   std::vector<Row> rows;
-  for (const auto& layer : layers.all) {
-    auto slots = has_statistics(layer.entry) ? statistics_of(layer.entry) : std::vector<Statistics>{};
-    if (slots.empty()) slots.emplace_back();
-    for (auto& slot : slots) rows.push_back({&layer, std::move(slot), {}});
+  for (std::size_t i = 0; i < recorded.size(); ++i) {
+    rows.push_back({recorded[i].layer, std::move(recorded[i].statistics), {}});
+    for (const auto& finding : findings[i]) rows.back().marks.push_back(finding.rule);
   }
-  std::vector<Marked> statistics;
-  for (const auto& row : rows) statistics.push_back({&row.statistics, row.layer->entry.type()});
-  auto marks = marks_of(statistics);
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].marks = std::move(marks[i]);
   return rows;
 }
 
@@ -233,8 +230,8 @@ void print_legend(const std::vector<Row>& rows, const std::vector<Column>& colum
   for (const auto& text : left_out(rows)) print_wrapped(std::cout, text);
   std::set<std::string> marked;
   for (const auto& row : rows) marked.insert(row.marks.begin(), row.marks.end());
-  for (const auto& [mark, meaning] : mark_meanings()) {
-    if (marked.count(mark) != 0) print_wrapped(std::cout, std::string(mark) + ": " + meaning);
+  for (const auto& rule : rules::catalogue()) {
+    if (marked.count(rule.name) != 0) print_wrapped(std::cout, rule.name + ": " + meaning_of(rule.name));
   }
 }
 

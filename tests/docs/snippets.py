@@ -76,7 +76,7 @@ HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "
 PARTS = {
     "distributed": "distributed",
     "exported": "exported",
-    **{view: f"views/{view}" for view in ("compare", "explorer", "report", "stream", "trace")},
+    **{view: f"views/{view}" for view in ("compare", "explorer", "monitor", "report", "stream", "trace")},
 }
 
 

@@ -14,6 +14,7 @@ BOOST_AUTO_TEST_SUITE(columns)
 
 using namespace support;
 namespace parts = explorer::detail;
+namespace watch = torchtap::views::watch;
 namespace storage = torchtap::storage;
 using torchtap::core::Value;
 
@@ -26,9 +27,9 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 class Cases {
  public:
   void add(const at::Tensor& tensor) {
-    const parts::Column column = parts::measure(tensor);
+    const watch::Column column = watch::measure(tensor);
     std::vector<std::int64_t> bins, counts;
-    for (const auto& [bin, count] : parts::unpack(column.bins, column.n_bins)) {
+    for (const auto& [bin, count] : watch::unpack(column.bins, column.n_bins)) {
       bins.push_back(bin);
       counts.push_back(static_cast<std::int64_t>(count));
     }
@@ -106,10 +107,10 @@ BOOST_AUTO_TEST_CASE(columns_are_numpys_histograms) {
 BOOST_AUTO_TEST_CASE(a_decimated_column_is_the_sum_of_the_full_ones) {
   torch::manual_seed(0);
   parts::Series series({0, parts::What::output, 0, 0}, "", 8);
-  std::vector<parts::Column> full;
+  std::vector<watch::Column> full;
   for (std::int64_t step = 0; step < 300; ++step) {
     if (step % 7 == 3) continue;  // not all steps are recorded
-    parts::Column column = parts::measure(torch::randn({50}) * static_cast<double>(step % 11));
+    watch::Column column = watch::measure(torch::randn({50}) * static_cast<double>(step % 11));
     column.first_step = column.last_step = step;
     series.add(column, 1);
     full.push_back(column);
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(a_decimated_column_is_the_sum_of_the_full_ones) {
     double least = infinity, most = -infinity, sum = 0, squares = 0;
     for (const auto& one : full) {
       if (one.first_step < column.first_step || one.first_step > column.last_step) continue;
-      for (const auto& [bin, number] : parts::unpack(one.bins, one.n_bins)) bins[bin] += number;
+      for (const auto& [bin, number] : watch::unpack(one.bins, one.n_bins)) bins[bin] += number;
       count += one.count;
       zeros += one.zeros;
       least = std::min(least, one.min);
@@ -131,7 +132,7 @@ BOOST_AUTO_TEST_CASE(a_decimated_column_is_the_sum_of_the_full_ones) {
       squares += one.sum_squares;
       ++taken;
     }
-    BOOST_TEST((parts::unpack(column.bins, column.n_bins) == parts::Bins(bins.begin(), bins.end())));
+    BOOST_TEST((watch::unpack(column.bins, column.n_bins) == watch::Bins(bins.begin(), bins.end())));
     BOOST_TEST(column.count == count);
     BOOST_TEST(column.zeros == zeros);
     BOOST_TEST(column.min == least);
@@ -144,15 +145,15 @@ BOOST_AUTO_TEST_CASE(a_decimated_column_is_the_sum_of_the_full_ones) {
 
 BOOST_AUTO_TEST_CASE(a_million_steps_need_bounded_memory) {
   parts::LiveRun run({}, 64, std::int64_t{1} << 20);
-  std::vector<parts::Column> some;
-  for (int i = 0; i < 16; ++i) some.push_back(parts::measure(torch::randn({100}) * (1 + i)));
-  some.push_back(parts::measure(torch::tensor({not_a_number})));
+  std::vector<watch::Column> some;
+  for (int i = 0; i < 16; ++i) some.push_back(watch::measure(torch::randn({100}) * (1 + i)));
+  some.push_back(watch::measure(torch::tensor({not_a_number})));
   const std::int32_t series = run.series({0, parts::What::output, 0, 0}, "");
   constexpr std::int64_t steps = 1'000'000, bad = 345'678;
   double after_some = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     run.reach(step);
-    parts::Column& column = step == bad ? some.back() : some[static_cast<std::size_t>(step % 16)];
+    watch::Column& column = step == bad ? some.back() : some[static_cast<std::size_t>(step % 16)];
     column.first_step = column.last_step = step;
     run.add(series, column);
     run.add_scalar("loss", step, 1.0);
@@ -218,7 +219,7 @@ BOOST_AUTO_TEST_CASE(an_attached_tensor_is_recorded_in_evaluation_and_before_it_
     explorer::Explorer watched(explorer::Options().every(1));
     watched.watch(*net);
     BOOST_TEST(net(x).equal(expected));
-    std::map<std::string, parts::Column> seen;
+    std::map<std::string, watch::Column> seen;
     for (const auto& [call, name] : parts::models_of(watched).first()->run()->call_names()) {
       parts::models_of(watched).first()->run()->each_series(
           [&, call = call, path = name.path](const parts::Series& one) {
@@ -226,8 +227,8 @@ BOOST_AUTO_TEST_CASE(an_attached_tensor_is_recorded_in_evaluation_and_before_it_
           });
     }
     BOOST_REQUIRE(seen.size() == 2U);
-    BOOST_TEST(seen["positive"].bins == parts::measure(net->before).bins);
-    BOOST_TEST(seen["negative"].bins == parts::measure(-net->before).bins);
+    BOOST_TEST(seen["positive"].bins == watch::measure(net->before).bins);
+    BOOST_TEST(seen["negative"].bins == watch::measure(-net->before).bins);
     check_same(edges_of(watched, Mode::eval),
                {"net: In0 -> a.0", "a: In0 -> Out0", "net: a.0 -> positive.0", "positive: In0 -> Out0",
                 "net: positive.0 -> negative.0", "negative: In0 -> Out0", "net: negative.0 -> Out0"});

@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 #include <sys/resource.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <torchtap/views/explorer/detail/file_run.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 #include <torchtap/views/explorer/detail/parameter_updates.hpp>
+#include <torchtap/views/explorer/detail/run_file_thin.hpp>
 
 #include "support.hpp"
 
@@ -18,6 +20,7 @@ BOOST_AUTO_TEST_SUITE(thin)
 
 using namespace support;
 namespace parts = explorer::detail;
+namespace watch = torchtap::views::watch;
 using torchtap_test::says;
 using torchtap_test::TemporaryDirectory;
 
@@ -28,12 +31,12 @@ struct Totals {
   std::map<std::uint32_t, std::uint64_t> bins;
   std::int64_t first = -1, last = -1, columns = 0;
 
-  void add(const parts::Column& column) {
+  void add(const watch::Column& column) {
     count += column.count;
     nan += column.nan;
     inf += column.posinf + column.neginf;
     zeros += column.zeros;
-    for (const auto& [bin, number] : parts::unpack(column.bins, column.n_bins)) bins[bin] += number;
+    for (const auto& [bin, number] : watch::unpack(column.bins, column.n_bins)) bins[bin] += number;
     if (first < 0) first = column.first_step;
     BOOST_REQUIRE(column.first_step > last);
     last = column.last_step;
@@ -212,17 +215,16 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
   {
     explorer::Explorer watched(explorer::Options().every(1).save(path));
     watched.watch(*net);
-    for (int step = 0; step < 4; ++step) {
-      // The last step is far too large, that of one weight alone.
+    for (int step = 0; step < 30; ++step) {
+      // The last ten steps are far too large, those of one weight alone; one weight has stopped.
       optimizer.zero_grad();
       net->forward(torch::randn({8, 16})).pow(2).mean().backward();
       std::map<std::string, at::Tensor> before;
       for (const auto& one : net->named_parameters()) before[one.key()] = one.value().detach().clone();
       optimizer.step();
-      if (step == 3) {
-        const torch::NoGradGuard no_grad;
-        net->named_parameters()["0.weight"].mul_(1.5);
-      }
+      const torch::NoGradGuard no_grad;
+      if (step >= 20) net->named_parameters()["0.weight"].mul_(1.5);
+      if (step >= 2) net->named_parameters()["2.weight"].copy_(before["2.weight"]);
       for (const auto& one : net->named_parameters()) {
         const at::Tensor& was = before[one.key()];
         expected[one.key()] = ((one.value() - was).norm() / was.norm()).item<double>();
@@ -237,26 +239,37 @@ BOOST_AUTO_TEST_CASE(the_optimizers_steps_are_measured) {
     const auto names = parts::models_of(watched).first()->run()->call_names();
     parts::models_of(watched).first()->run()->each_series([&](const parts::Series& one) {
       if (one.key().what != parts::What::parameter || one.name() != "weight") {
-        BOOST_TEST(!one.update().has_value());
+        BOOST_TEST(one.updates.last().empty());
         return;
       }
       ++weights;
-      BOOST_REQUIRE(one.update().has_value());
+      BOOST_REQUIRE(one.updates.last().size() == parts::UpdateHistory::most);
       const std::string name = names.at(one.key().call).path + ".weight";
       const double right = expected.at(name);
       // All elements of most, and a part of one.
-      BOOST_TEST(one.update()->ratio == right, boost::test_tools::tolerance(name[0] == 'w' ? 0.02 : 1e-5));
-      BOOST_TEST(one.update()->since.has_value() == (name == "0.weight"));
-      if (name == "0.weight") BOOST_TEST(*one.update()->since == 3);
+      BOOST_TEST(one.updates.last().back() == right,
+                 boost::test_tools::tolerance(name[0] == 'w' ? 0.02 : 1e-5));
+      using Since = std::map<std::string, std::int64_t>;
+      BOOST_TEST(
+          (one.updates.since() == (name == "0.weight"   ? Since{{"update_ratio", 24}}
+                                   : name == "2.weight" ? Since{{"unchanged_tensor", 4}, {"update_ratio", 6}}
+                                                        : Since{})));
     });
     BOOST_TEST(weights == 4);
     BOOST_TEST(health.find("\"kind\":\"update_ratio\"") != std::string::npos);
     check_no_errors(watched);
   }
-  // The file has them, too.
+  // The file has them, too; and the last ones, and since when rules hold, when it has been thinned.
   parts::FileRun run(path);
   BOOST_TEST(parts::series_json(run) == series);
   BOOST_TEST(parts::health_json(run) == health);
+  std::uint64_t size = 0;
+  ::close(parts::thin(path + "/explorer/run.tapx", 1, size));
+  parts::FileRun thinned(path);
+  std::vector<std::pair<std::vector<double>, std::map<std::string, std::int64_t>>> all, left;
+  run.each_series([&](const auto& one) { all.emplace_back(one.updates.last(), one.updates.since()); });
+  thinned.each_series([&](const auto& one) { left.emplace_back(one.updates.last(), one.updates.since()); });
+  BOOST_TEST((all == left));
 }
 
 BOOST_AUTO_TEST_CASE(backwards_without_a_step_of_the_optimizer_say_nothing) {
@@ -266,7 +279,7 @@ BOOST_AUTO_TEST_CASE(backwards_without_a_step_of_the_optimizer_say_nothing) {
   watched.watch(*net);
   for (int step = 0; step < 3; ++step) net->forward(torch::randn({4, 6})).pow(2).mean().backward();
   parts::models_of(watched).first()->run()->each_series(
-      [](const parts::Series& series) { BOOST_TEST(!series.update().has_value()); });
+      [](const parts::Series& series) { BOOST_TEST(series.updates.last().empty()); });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -16,6 +16,7 @@ BOOST_AUTO_TEST_SUITE(training)
 
 using namespace support;
 namespace parts = explorer::detail;
+namespace watch = torchtap::views::watch;
 
 namespace {
 
@@ -243,8 +244,8 @@ BOOST_AUTO_TEST_CASE(operations_are_left_alone_once_the_graph_is_known) {
 }
 
 /// The columns of the root's series of this kind in a mode.
-std::vector<parts::Column> root_columns(const explorer::Explorer& watched, parts::What what, Mode mode) {
-  std::vector<parts::Column> columns;
+std::vector<watch::Column> root_columns(const explorer::Explorer& watched, parts::What what, Mode mode) {
+  std::vector<watch::Column> columns;
   parts::models_of(watched).first()->run()->each_series([&](const parts::Series& one) {
     const parts::SeriesKey& key = one.key();
     if (key.call == 0 && key.what == what && key.mode == static_cast<int>(mode))
@@ -253,9 +254,9 @@ std::vector<parts::Column> root_columns(const explorer::Explorer& watched, parts
   return columns;
 }
 
-std::vector<std::int64_t> steps_of(const std::vector<parts::Column>& columns) {
+std::vector<std::int64_t> steps_of(const std::vector<watch::Column>& columns) {
   std::vector<std::int64_t> steps;
-  for (const parts::Column& column : columns) steps.push_back(column.first_step);
+  for (const watch::Column& column : columns) steps.push_back(column.first_step);
   return steps;
 }
 

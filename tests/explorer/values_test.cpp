@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include <torchtap/reductions/log_histogram.hpp>
-#include <torchtap/views/explorer/detail/column.hpp>
 #include <torchtap/views/explorer/detail/recording_pace.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
+#include <torchtap/views/watch/column.hpp>
 
 #include "support.hpp"
 
@@ -17,6 +17,7 @@ BOOST_AUTO_TEST_SUITE(values)
 
 using namespace support;
 namespace parts = explorer::detail;
+namespace watch = torchtap::views::watch;
 namespace reductions = torchtap::reductions;
 
 namespace {
@@ -26,7 +27,7 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// Compares with the reduction, which has another path to the counts, and with ATen.
 void check_column(const at::Tensor& tensor) {
-  const parts::Column column = parts::measure(tensor);
+  const watch::Column column = watch::measure(tensor);
   const at::Tensor all = tensor.detach().to(at::kDouble).flatten();
   BOOST_TEST(column.count == static_cast<std::uint64_t>(all.numel()));
   BOOST_TEST(column.nan == all.isnan().sum().item<std::uint8_t>());
@@ -45,13 +46,13 @@ void check_column(const at::Tensor& tensor) {
   BOOST_TEST(std::abs(column.sum - finite.sum().item<double>()) <= 1e-5 * scale);
   BOOST_TEST((column.sum_squares == squares || std::abs(column.sum_squares - squares) <= 1e-5 * squares));
 
-  reductions::LogHistogram histogram(reductions::LogHistogramOptions(parts::mantissa_bits).over_all(true));
+  reductions::LogHistogram histogram(reductions::LogHistogramOptions(watch::mantissa_bits).over_all(true));
   histogram.update(all);
   const at::Tensor counts = histogram.counts(), low = histogram.low(), high = histogram.high();
-  const parts::Bins bins = parts::unpack(column.bins, column.n_bins);
+  const watch::Bins bins = watch::unpack(column.bins, column.n_bins);
   BOOST_REQUIRE(static_cast<std::int64_t>(bins.size()) == counts.numel());
   std::map<double, std::uint64_t> sorted;  // as the reduction's: ascending by value
-  for (const auto& [bin, count] : bins) sorted[parts::middle_of(bin)] = count;
+  for (const auto& [bin, count] : bins) sorted[watch::middle_of(bin)] = count;
   std::int64_t i = 0;
   for (const auto& [middle, count] : sorted) {
     BOOST_TEST((low[i].item<double>() < middle && middle < high[i].item<double>()));
@@ -60,8 +61,8 @@ void check_column(const at::Tensor& tensor) {
   }
 }
 
-parts::Column column_at(std::int64_t step, const at::Tensor& values) {
-  parts::Column column = parts::measure(values);
+watch::Column column_at(std::int64_t step, const at::Tensor& values) {
+  watch::Column column = watch::measure(values);
   column.first_step = column.last_step = step;
   return column;
 }
@@ -83,7 +84,7 @@ const parts::Series* find_series(const explorer::Explorer& watched, const std::s
 }
 
 void check_last(const parts::Series* series, const at::Tensor& tensor) {
-  const parts::Column expected = parts::measure(tensor);
+  const watch::Column expected = watch::measure(tensor);
   BOOST_TEST(series->last().count == expected.count);
   BOOST_TEST(series->last().bins == expected.bins);
   BOOST_TEST(series->last().sum == expected.sum);
@@ -117,37 +118,37 @@ BOOST_AUTO_TEST_CASE(every_element_of_every_dtype_is_counted_in_its_bin) {
 
 BOOST_AUTO_TEST_CASE(unusual_tensors_are_counted_too) {
   const at::Tensor complex = torch::complex(torch::randn({6}), torch::randn({6}));
-  BOOST_TEST(parts::measure(complex).count == 12U);
-  BOOST_TEST(parts::measure(complex.conj()).bins ==
-             parts::measure(at::view_as_real(complex.conj().resolve_conj())).bins);
+  BOOST_TEST(watch::measure(complex).count == 12U);
+  BOOST_TEST(watch::measure(complex.conj()).bins ==
+             watch::measure(at::view_as_real(complex.conj().resolve_conj())).bins);
   const at::Tensor dense = torch::tensor({0.0, 2.0, 0.0, 3.0}).reshape({2, 2});
-  BOOST_TEST(parts::measure(dense.to_sparse()).count == 2U);
-  BOOST_TEST(parts::measure(at::quantize_per_tensor(torch::ones({5}), 0.5, 0, at::kQInt8)).max == 1.0);
-  BOOST_TEST(parts::measure(torch::randn({3}).set_requires_grad(true)).count == 3U);
-  BOOST_TEST(parts::measure(torch::randn({3}, at::kMeta)).count == 0U);
+  BOOST_TEST(watch::measure(dense.to_sparse()).count == 2U);
+  BOOST_TEST(watch::measure(at::quantize_per_tensor(torch::ones({5}), 0.5, 0, at::kQInt8)).max == 1.0);
+  BOOST_TEST(watch::measure(torch::randn({3}).set_requires_grad(true)).count == 3U);
+  BOOST_TEST(watch::measure(torch::randn({3}, at::kMeta)).count == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(packed_bins_are_read_back_and_damaged_ones_refused) {
-  const parts::Bins bins{{0, 1}, {5, 300}, {2048, std::uint64_t{1} << 40U}, {4087, 2}};
-  const std::string packed = parts::pack(bins);
-  BOOST_TEST((parts::unpack(packed, 4) == bins));
-  BOOST_CHECK_THROW(parts::unpack(packed, 3), c10::ValueError);
-  BOOST_CHECK_THROW(parts::unpack(packed, 5), c10::ValueError);
-  BOOST_CHECK_THROW(parts::unpack(packed.substr(1), 4), c10::ValueError);
-  BOOST_CHECK_THROW(parts::unpack(std::string(40, '\xff'), 4), c10::ValueError);
-  BOOST_CHECK_THROW(parts::unpack(parts::pack({{4088, 1}}), 1), c10::ValueError);
+  const watch::Bins bins{{0, 1}, {5, 300}, {2048, std::uint64_t{1} << 40U}, {4087, 2}};
+  const std::string packed = watch::pack(bins);
+  BOOST_TEST((watch::unpack(packed, 4) == bins));
+  BOOST_CHECK_THROW(watch::unpack(packed, 3), c10::ValueError);
+  BOOST_CHECK_THROW(watch::unpack(packed, 5), c10::ValueError);
+  BOOST_CHECK_THROW(watch::unpack(packed.substr(1), 4), c10::ValueError);
+  BOOST_CHECK_THROW(watch::unpack(std::string(40, '\xff'), 4), c10::ValueError);
+  BOOST_CHECK_THROW(watch::unpack(watch::pack({{4088, 1}}), 1), c10::ValueError);
 }
 
 BOOST_AUTO_TEST_CASE(columns_are_merged_exactly_and_their_number_is_bounded) {
   torch::manual_seed(1);
   constexpr std::int64_t steps = 1000;
   parts::Series series({0, parts::What::output, 0, 0}, "", 16);
-  parts::Column total = column_at(0, torch::empty({0}));
+  watch::Column total = column_at(0, torch::empty({0}));
   std::uint64_t sequence = 0;
   std::size_t most = 0;
   for (std::int64_t step = 0; step < steps; ++step) {
     const at::Tensor values = step == 321 ? torch::tensor({1.0, not_a_number}) : torch::randn({20});
-    const parts::Column column = column_at(step, values);
+    const watch::Column column = column_at(step, values);
     series.add(column, ++sequence);
     total.merge(column);
     most = std::max(most, series.columns().size());
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(columns_are_merged_exactly_and_their_number_is_bounded) {
   BOOST_TEST(most > 8U);
   BOOST_TEST(series.first_nan.value() == 321);
   BOOST_TEST(!series.first_inf.has_value());
-  parts::Column sum = column_at(0, torch::empty({0}));
+  watch::Column sum = column_at(0, torch::empty({0}));
   std::int64_t next = 0;
   for (const auto& column : series.columns()) {
     BOOST_TEST(column.first_step == next);

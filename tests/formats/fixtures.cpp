@@ -230,6 +230,7 @@ std::vector<Catalogued> added() {
   all.push_back({"Joint", make_sink(joint("other", Covariance(CovarianceOptions().over({0}))))});
   all.push_back({"CrossCovariance", make_sink(CrossCovariance("other"))});
   all.push_back({"LinearCKA", make_sink(LinearCKA("other"))});
+  all.push_back({"Blocks", make_sink(Blocks(4))});
   return all;
 }
 

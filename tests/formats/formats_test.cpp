@@ -95,6 +95,7 @@ std::map<std::string, std::map<std::string, at::Tensor>> expected(const std::vec
         {"covariance", cross / (taken - 1)}}},
       {"LinearCKA", {{"value", cross.norm().square() / within}}},
       {"LogHistogram, all", {{"zeros", (rows == 0).sum()}, {"positive_infinity", zeros.sum()}}},
+      {"Blocks", {}},
       {"Quantiles", {{"quantiles", at::quantile(rows, at::tensor({0.25, 0.5}, at::kDouble), 0)}}},
       {"Covariance", {{"mean", mean}, {"covariance", centred.t().mm(centred) / (taken - 1)}}},
       {"Gram", {{"value", rows.t().mm(rows)}}},
@@ -147,6 +148,23 @@ void check_results(const std::string& name, const Value& got, const std::vector<
         const auto below = negative ? x.le(high[i].item<double>()) : x.lt(high[i].item<double>());
         BOOST_TEST(at::equal(counts.select(1, i), above.logical_and(below).logical_and(x.ne(0)).sum(0)));
       }
+    }
+    if (name == "Blocks") {  // of at most 4 blocks: of 5 and of 10 samples, 2 and 4 each
+      const std::int64_t each = all.size() == 5 ? 2 : 4;
+      const auto blocks =
+          at::stack(all).to(at::kDouble).reshape({static_cast<std::int64_t>(all.size()), 6}).split(each);
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        const auto of_block = [&](const char* key) {
+          return got.at(key).tensor()[static_cast<std::int64_t>(i)].item<double>();
+        };
+        BOOST_TEST(of_block("samples") == static_cast<double>(blocks[i].size(0)));
+        BOOST_TEST(of_block("rows") == static_cast<double>(2 * blocks[i].size(0)));
+        BOOST_TEST(of_block("sum") == blocks[i].sum().item<double>());
+        BOOST_TEST(of_block("sum_squares") == blocks[i].square().sum().item<double>());
+        BOOST_TEST(of_block("min") == blocks[i].min().item<double>());
+        BOOST_TEST(of_block("zeros") == blocks[i].eq(0).sum().item<double>());
+      }
+      BOOST_TEST(got.at("counts").tensor().size(0) == static_cast<std::int64_t>(blocks.size()));
     }
     if (name == "Reservoir") {  // holds 20 rows: all of ten rows, or some of more
       const at::Tensor kept = got.at("samples").tensor(), places = got.at("indices").tensor();

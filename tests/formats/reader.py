@@ -3,6 +3,7 @@
 usage: reader.py FOLDER
 """
 
+import itertools
 import json
 import os
 import struct
@@ -202,6 +203,19 @@ class State:
     def integers(self):
         return self.list(lambda: self.take("q"))
 
+    def block(self):
+        """A block of `Blocks`."""
+        names = "samples rows zeros nan negative_infinity positive_infinity min max sum sum_squares".split()
+        block = {name: self.take("q" if i < 6 else "d") for i, name in enumerate(names)}
+        numbers, number, shift = [], 0, 0
+        for byte in self.list(lambda: self.take("B")):
+            number, shift = number | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                numbers, number, shift = numbers + [number], 0, 0
+        slots = itertools.accumulate(numbers[::2])
+        block["bins"] = list(zip(slots, numbers[1::2]))
+        return block
+
     def tensor(self):
         dtype, device, index = self.take("i"), self.take("i"), self.take("i")
         sizes = self.integers()
@@ -262,6 +276,8 @@ class State:
             return {"n": take("q"), "seen": take("q"), "samples": self.list(tensor), "part": self.reduction(parts[0])}
         if name == "callable":
             return {"count": take("q"), "value": tensor()}
+        if name == "Blocks":
+            return {"most": take("q"), "each": take("q"), "blocks": self.list(self.block)}
         state = {"intake": self.intake()}
         if name == "CrossCovariance":
             state["name"] = self.text()
@@ -456,7 +472,7 @@ def read_trace(folder):
 def read_report(path):
     """The type of the model, what is said of the whole, and the modules by path."""
     ((name, root),) = json.load(open(path, encoding="utf-8")).items()
-    assert root["report"]["format"] == 2
+    assert root["report"]["format"] == 3
     modules = {}
 
     def visit(module, path):
@@ -549,7 +565,11 @@ def read_column(data):
 
 def read_frames(path):
     """The frames of a file, one behind the other: header, texts and the bytes of the data."""
-    data, at, frames = open(path, "rb").read(), 0, []
+    return split_frames(open(path, "rb").read())
+
+
+def split_frames(data):
+    at, frames = 0, []
     while at < len(data):
         version, begin, length = struct.unpack_from("<HHQ", data, at + 4)
         assert data[at : at + 4] == b"TTF1" and version == 1 and begin % 64 == length % 64 == 0
@@ -616,6 +636,118 @@ def digest(dtype, shape, data):
     return mix(halves[0] % 2**64 ^ number), mix((halves[1] + number) % 2**64)
 
 
+def xxh64(data):
+    """XXH64 with seed 0 of whole blocks of 32 bytes."""
+    p1, p2, p3, p4, p5 = (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+
+    def rotate(word, by):
+        return (word << by | word >> 64 - by) % 2**64
+
+    def step(lane, word):
+        return rotate((lane + word * p2) % 2**64, 31) * p1 % 2**64
+
+    lanes = [(p1 + p2) % 2**64, p2, 0, -p1 % 2**64]
+    for at in range(0, len(data), 32):
+        lanes = [step(*pair) for pair in zip(lanes, struct.unpack_from("<4Q", data, at))]
+    found = p5
+    if data:
+        found = sum(rotate(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18))) % 2**64
+        for lane in lanes:
+            found = ((found ^ step(0, lane)) * p1 + p4) % 2**64
+    found = (found + len(data)) % 2**64
+    found = (found ^ found >> 33) * p2 % 2**64
+    found = (found ^ found >> 29) * p3 % 2**64
+    return found ^ found >> 32
+
+
+def outputs_digest(tensors):
+    """The digest of float32 tensors, as incidents have it."""
+    data = b""
+    for tensor in tensors:
+        for part in (struct.pack(f"<{2 + len(tensor.shape)}q", 6, len(tensor.shape), *tensor.shape),
+                     struct.pack(f"<{len(tensor.numbers)}f", *tensor.numbers)):  # fmt: skip
+            data += part + bytes(-len(part) % 32)
+    return xxh64(data)
+
+
+def read_ring(path):
+    """What the ring says of itself, and its frames, oldest first."""
+    data = open(path, "rb").read()
+    assert data[:4] == b"TTA1"
+    version, capacity = struct.unpack_from("<IQ", data, 4)
+    assert version == 1 and len(data) == 8192 + capacity
+    head, epochs, begin, offset, of_epoch, at = (
+        struct.unpack_from("<Q", data, place)[0] for place in (64, 256, 264, 272, 280, 4104)
+    )
+    assert (epochs, begin, offset, of_epoch) == (1, 0, 0, capacity)
+    about = json.loads(data[4160 : data.index(b"\0", 4160)])
+    assert about["schema"] == 1
+    frames = []
+    while at < head:
+        place = 8192 + at % capacity
+        if data[place : place + 4] == b"TTPD":
+            at += capacity - at % capacity
+            continue
+        (length,) = struct.unpack_from("<Q", data, place + 8)
+        frames += split_frames(data[place : place + length])
+        at += length
+    return about, frames
+
+
+def read_incident(folder):
+    """incident.json, the lines of forwards.jsonl, the inputs by slot, the random states."""
+    about = json.load(open(folder + "/incident.json", encoding="utf-8"))
+    assert about["schema"] == 1
+    forwards = [json.loads(line) for line in open(folder + "/forwards.jsonl", encoding="utf-8")]
+    assert len(forwards) == about["forwards"]
+    entry, inputs, _ = read_recording(folder + "/inputs")[""]
+    assert entry["kind"] == "ForwardPre" and entry["samples"] == len(forwards)
+    states, _ = read_value(folder + "/random_states.pt")
+    return about, forwards, inputs, states
+
+
+def monitored(folder):
+    """x -> 2 x of three forwards, as tests/formats/write/monitor.cpp has it."""
+    about, forwards, inputs, states = read_incident(folder + "/incident")
+    assert about["reason"] == "nonfinite" and about["model"] == "written" and about["alarms"] == []
+    assert [forward["forward"] for forward in forwards] == [90000, 90001, 90002]
+    assert [forward["random_state"] for forward in forwards] == [0, 1, 2] and states.shape == [3, 5056]
+    assert [forward["training"] for forward in forwards] == [False, False, True]
+    assert list(inputs) == ["0", "1", "2"] and inputs["2"] == [None, None, None]
+    assert [one["kept"] for one in forwards[0]["inputs"]] == [True, True, False]
+    for i, forward in enumerate(forwards):
+        x, mask = inputs["0"][i], inputs["1"][i]
+        want = [0 + i, 3 + i, 1 + i, 4 + i, 2 + i, 5 + i]
+        assert x.shape == [3, 2] and x.numbers[1:] == want[1:] and forward["inputs"][0]["strides"] == [1, 3]
+        assert (x.numbers[0] != x.numbers[0]) if i == 1 else x.numbers[0] == i
+        assert mask.numbers == [k == i for k in range(4)]
+        assert forward["returned"] == (i != 2)
+        if forward["returned"]:
+            doubled = Tensor("float32", [3, 2], struct.pack("<6f", *[2 * number for number in x.numbers]))
+            assert int(forward["digest"], 16) == outputs_digest([doubled])
+            assert (forward["nan"], forward["inf"], forward["nanoseconds"]) == (int(i == 1), 0, 1500000)
+    said, frames = read_ring(folder + "/ring")
+    assert said["model"] == "written" and said["incidents"].endswith("/incidents")
+    results = [frame["texts"][3] for frame in frames]
+    assert results == ["state", "", "", "", "returned"] * 2 + ["state", "", "", "", "window"], results
+    state = frames[0]
+    assert state["texts"][2].split()[-2:] == ["inputs", "3"] and len(state["data"]) == 2536
+    seed, left, following, seeded = struct.unpack_from("<QiIB", state["data"])
+    assert (seed, left, following, seeded) == (1, 1, 0, 1)
+    assert frames[1]["kind"] == 0 and frames[1]["texts"][2] == "strides 1 3" and frames[3]["texts"][2] == "undefined"
+    assert struct.unpack("<6f", frames[1]["data"]) == tuple(inputs["0"][0].numbers)
+    digest_of, nan, inf, nanoseconds, total, magnitude = struct.unpack("<4q2d", frames[4]["data"])
+    assert digest_of % 2**64 == int(forwards[0]["digest"], 16) and (nan, inf, nanoseconds) == (0, 0, 1500000)
+    assert total == magnitude == 30 == forwards[0]["sum"]
+    assert frames[-1]["data"] == b'{"window":0}'
+
+
 def log_slot(number, bits):
     """Where a LogHistogram counts a number that is not infinite."""
     if number == 0:
@@ -644,7 +776,7 @@ def views(folder):
     assert name == "Sequential" and list(modules) == ["", "fc", "relu"] and report["repeats"] == 2
     assert modules["fc"]["num_parameters"] == 9 and modules["fc"]["forward"]["work"]["macs"] == 12
     assert modules["fc"]["output_shapes"] == [[2, 3]] and modules["fc"]["forward"]["inclusive"]["calls"] == 2
-    assert modules[""]["zero_fraction"] == 2 / 6 and modules[""]["marks"] == ["non-finite"]
+    assert modules[""]["zero_fraction"] == 2 / 6 and modules[""]["marks"] == ["nonfinite"]
     assert report["findings"][0]["role"] == "producer" and report["findings"][0]["function"].startswith("aten::div")
 
     run = read_run(folder + "/run/explorer/run.tapx")
@@ -674,6 +806,7 @@ def views(folder):
 
 def main(folder):
     samples = [[(-1) ** i * (6 * i + k) for k in range(6)] for i in range(5)]
+    monitored(folder)
 
     value, _ = read_value(folder + "/value.pt")
     assert {name: tensor.numbers for name, tensor in value["dtypes"].items() if name != "Bool"} == {
@@ -711,7 +844,7 @@ def main(folder):
     assert all(rows[i] == [column[place] for column in columns] for i, place in enumerate(places))
 
     added = read_states(folder + "/added")
-    assert len(added) == 9
+    assert len(added) == 10
     assert added["Moments, order 2"]["order"] == 2 and added["Moments, order 2"]["m3"] is None
     gathered = added["Covariance, gathered"]["gathered"]
     assert gathered.shape == [10, 3] and gathered.numbers == [one[row] for row in range(10) for one in columns]
@@ -734,6 +867,16 @@ def main(folder):
         assert state["slots"] == sorted(set(sum(slots, [])))
         assert state["counts"].shape == [len(kept), len(state["slots"])]
         assert state["counts"].numbers == [one.count(slot) for one in slots for slot in state["slots"]]
+
+    blocks = added["Blocks"]
+    assert (blocks["most"], blocks["each"], len(blocks["blocks"])) == (4, 2, 3)
+    for i, block in enumerate(blocks["blocks"]):
+        numbers = sum(samples[2 * i : 2 * i + 2], [])
+        assert (block["samples"], block["rows"]) == (len(numbers) // 6, len(numbers) // 3)
+        assert (block["min"], block["max"], block["sum"]) == (min(numbers), max(numbers), sum(numbers))
+        assert block["zeros"] == numbers.count(0)
+        slots = [log_slot(number, 3) for number in numbers if number != 0]
+        assert block["bins"] == [(slot, slots.count(slot)) for slot in sorted(set(slots))]
 
     kind, records = read_snapshot(folder + "/kept.snapshot")
     assert kind == "ForwardInput" and len(records) == 1 and records[0]["samples"] == 5

@@ -17,6 +17,9 @@
 #include <torchtap/views/explorer/detail/file_run.hpp>
 #include <torchtap/views/explorer/detail/page_answers.hpp>
 #endif
+#ifdef TORCHTAP_HAVE_MONITOR
+#include <torchtap/views/monitor/detail/ring_file.hpp>
+#endif
 #include <torchtap/views/compare/operations.hpp>
 #include <torchtap/views/report/report.hpp>
 #include <torchtap/views/report/save.hpp>
@@ -61,6 +64,7 @@ class Checker {
     if (input_.kind == "frames") return frames();
     if (input_.kind == "prints") return prints();
     if (input_.kind == "run") return run_of_explorer();
+    if (input_.kind == "ring") return ring();
     if (input_.kind == "tensors") return tensors();
     switch (random_.below(6)) {
       case 0:
@@ -171,6 +175,18 @@ class Checker {
     parts::health_json(run);
     parts::columns_bytes(run, {});
     run.zoom(0, 0, 100);
+#endif
+  }
+
+  void ring() {
+#ifdef TORCHTAP_HAVE_MONITOR
+    const auto content = torchtap::views::monitor::detail::read_ring(input_.files.begin()->second, path());
+    for (const auto& forward : content.forwards) {
+      for (const at::Tensor& input : forward.inputs) {
+        if (input.defined()) touch(input);
+      }
+    }
+    TORCH_CHECK(content.damage.empty(), content.damage);
 #endif
   }
 

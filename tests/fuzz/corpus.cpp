@@ -256,6 +256,16 @@ Corpus make_corpus(const std::string& folder) {
   std::string& prints = corpus.inputs.back().files.begin()->second;
   prints = run_of(prints);
   std::ofstream(folder + "/fingerprints.prints", std::ios::binary) << prints;  // to compare it with
+#ifdef TORCHTAP_HAVE_MONITOR
+  add_from(TORCHTAP_TEST_FORMATS "/1", "ring", "ring");
+  {  // without what no frame came to
+    std::string& ring = corpus.inputs.back().files.begin()->second;
+    const std::size_t end = ring.find_last_not_of('\0') + 1;
+    const std::uint64_t capacity = (end - 8192 + 63) / 64 * 64;
+    ring.resize(8192 + capacity);
+    std::memcpy(&ring[8], &capacity, sizeof capacity);
+  }
+#endif
 #ifdef TORCHTAP_HAVE_EXPLORER
   add_from(TORCHTAP_TEST_FORMATS "/1/run/explorer", "run", "run.tapx");
 #endif

@@ -307,8 +307,8 @@ void mutate_file(Input& input, Random& random, bool honest, const std::string& f
     return;
   }
   const std::size_t before = bytes.size();
-  if (name == "snapshot") {
-    mutate_bytes(bytes, random);  // a single checksum covers the file
+  if (name == "snapshot" || input.kind == "ring") {
+    mutate_bytes(bytes, random);  // a single checksum covers the file, or none
   } else if (name == "manifest.json" || input.kind == "report") {
     mutate_json(bytes, random);
   } else if (ends_with(name, ".safetensors") && !honest) {

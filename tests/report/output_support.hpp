@@ -167,17 +167,18 @@ inline Measurements resnet18() {
 inline Measurements troubled() {
   Measurements results = resnet18();
   auto& layer4 = results.root.children[7];
-  layer4.children[1].children[1].marks = {report::Mark::non_finite};
+  layer4.children[1].children[1].marks = {"nonfinite"};
   layer4.children[1].children[1].forward.out = {3, 1};
-  layer4.children[1].marks = {report::Mark::non_finite};
-  layer4.children[0].children[2].marks = {report::Mark::dead};
+  layer4.children[1].marks = {"nonfinite"};
+  layer4.children[0].children[2].marks = {"dead_relu"};
+  layer4.children[0].children[2].mark_sentences = {"output: 100 % of 25.1 k values are zero"};
   layer4.children[0].children[2].zero_fraction = 1;
-  results.root.children[5].children[0].children[0].marks = {report::Mark::exploding};
+  results.root.children[5].children[0].children[0].marks = {"exploding_gradient"};
   results.root.children[5].children[0].children[0].gradient_norm = std::numeric_limits<double>::infinity();
   ModuleRow aux;
   aux.name = aux.path = "aux";
   aux.type = "InceptionAux";
-  aux.marks = {report::Mark::never_ran};
+  aux.marks = {"never_ran"};
   aux.reachable = false;
   results.root.children.push_back(aux);
   results.root.children[1].aliases = {"norm", "layer9.norm"};
@@ -227,7 +228,8 @@ inline Measurements nasty() {
     ModuleRow row = Builder::leaf(name, name + "Type", 10, {1, 2}, {1, 3}, 60);
     row.children.push_back(Builder::leaf("inner", name, 4, {1, 2}, {}, 0));
     row.aliases = {name + "!"};
-    row.marks = {report::Mark::dead};
+    row.marks = {name};
+    row.mark_sentences = {name};
     results.root.children.push_back(row);
     results.findings.push_back({report::Role::producer, name, name, 1, false, {1, 1}, {name}});
     results.not_counted.push_back({name, name, 2});

@@ -184,18 +184,63 @@ BOOST_AUTO_TEST_CASE(exploding_vanishing_dead_and_never_run) {
     loss.backward();
   }
   const auto results = report.results();
-  const auto marked = [&](const std::string& path, report::Mark mark) {
+  const auto marked = [&](const std::string& path, const char* mark) {
     const auto& marks = row(results, path).marks;
     return std::find(marks.begin(), marks.end(), mark) != marks.end();
   };
   BOOST_TEST(row(results, "model.1").zero_fraction.value() == 1);
-  BOOST_TEST(marked("model.1", report::Mark::dead));
-  BOOST_TEST(!marked("model.0", report::Mark::dead));
-  BOOST_TEST(marked("model.0", report::Mark::vanishing));
-  BOOST_TEST(marked("model.3", report::Mark::exploding));  // beside the tiny gradient of model.2
-  BOOST_TEST(!marked("model.2", report::Mark::exploding));
-  BOOST_TEST(marked("unused.0", report::Mark::never_ran));
-  BOOST_TEST(!marked("model", report::Mark::never_ran));
+  BOOST_TEST(marked("model.1", "dead_relu"));
+  BOOST_TEST(marked("model.1", "all_zero"));
+  BOOST_TEST(!marked("model.0", "dead_relu"));
+  BOOST_TEST(marked("model.0", "vanishing_gradient"));
+  BOOST_TEST(marked("model.3", "exploding_gradient"));  // beside the tiny gradient of model.2
+  BOOST_TEST(!marked("model.2", "exploding_gradient"));
+  BOOST_TEST(marked("unused.0", "never_ran"));
+  BOOST_TEST(!marked("model", "never_ran"));
+  const auto& relu = row(results, "model.1");
+  BOOST_REQUIRE(relu.mark_sentences.size() == relu.marks.size());
+  const auto at = std::find(relu.marks.begin(), relu.marks.end(), "dead_relu") - relu.marks.begin();
+  BOOST_TEST(relu.mark_sentences[static_cast<std::size_t>(at)] == "output: 100 % of 32 values are zero");
+}
+
+/// Registered in the other order than they run.
+struct Backwards : nn::Module {
+  nn::Linear second{register_module("second", nn::Linear(4, 4))};
+  nn::Linear first{register_module("first", nn::Linear(4, 4))};
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor h = first->forward(x), small = h * 1e-4;  // h, with a small gradient
+    return second->forward(h.detach() + (small - small.detach()));
+  }
+};
+
+BOOST_AUTO_TEST_CASE(the_module_before_is_the_one_that_ran_before) {
+  Backwards model;
+  const auto measured = [&](const report::Options& options) {
+    Report report(model, options);
+    {
+      auto recording = report.record();
+      const auto loss = model.forward(torch::rand({8, 4})).sum();
+      recording.phase(Phase::backward);
+      loss.backward();
+    }
+    return report.results();
+  };
+  const auto results = measured({});
+  BOOST_TEST(!row(results, "first").gradient_ratio.has_value());
+  BOOST_TEST(*row(results, "second").gradient_ratio > 1e3);
+  BOOST_TEST((row(results, "second").marks == std::vector<std::string>{"exploding_gradient"}));
+  BOOST_TEST(row(results, "first").marks.empty());
+  // Rules of the program's own, and other thresholds.
+  const auto judged = measured(report::Options().rules(
+      torchtap::rules::Rules()
+          .set("exploding_gradient", "ratio", 1e9)
+          .add("narrow", [](const torchtap::rules::Facts& facts) -> std::optional<std::string> {
+            if (facts.tensor != torchtap::rules::Tensor::output || facts.count > 32) return std::nullopt;
+            return "few values";
+          })));
+  BOOST_TEST((row(judged, "second").marks == std::vector<std::string>{"narrow"}));
+  BOOST_TEST((row(judged, "second").mark_sentences == std::vector<std::string>{"output: few values"}));
 }
 
 BOOST_AUTO_TEST_CASE(gradients_are_measured_before_the_program_clears_them) {

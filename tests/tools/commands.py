@@ -452,7 +452,7 @@ def check_completion(folder):
         }
         missing = {word for word in options if word.startswith("--")} - set(completed(f"torchtap {command} --"))
         check(not missing, f"completion of {command}: without {missing}")
-    check(completed("torchtap convert --to ") == ["npy", "safetensors", "csv"], "completion of choices")
+    check(completed("torchtap convert --to ") == ["npy", "safetensors", "csv", "tensorboard"], "completion of choices")
     check(
         completed("torchtap trace --direction ") == ["bottom-up", "top-down", "left-right"],
         f"completion of choices: {completed('torchtap trace --direction ')}",

@@ -71,7 +71,7 @@ def check_fish(folder):
         missing = options(command) - set(completed(f"torchtap {command} --"))
         check(not missing, f"fish: {command} without {missing}")
     check(
-        set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv"},
+        set(completed("torchtap convert --to ")) == {"npy", "safetensors", "csv", "tensorboard"},
         f"fish: choices {completed('torchtap convert --to ')}",
     )
     check(

@@ -66,11 +66,6 @@ class Scale(torch.nn.Module):
         return x * self.factor
 
 
-class Relu(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
 class Spoil(torch.nn.Module):
     """Returns a NaN and an infinity for large values."""
 
@@ -89,7 +84,7 @@ class Net(torch.nn.Module):
         self.after = Scale(0.9)
         self.dead = Scale(0.0)
         self.last_of_a_long_line_of_names = Scale(1.1)
-        self.relu = Relu()
+        self.relu = torch.nn.ReLU()
         self.spoil = Spoil()
 
     def forward(self, x):
@@ -285,15 +280,15 @@ def check_marks(folder, batches):
         stats = record(folder, name, batches, big=mean * times)
         marks = {entry["path"]: entry["marks"] for entry in document("show", stats)["entries"]}
         want = {path: [] for path in marks}
-        want.update({"dead": ["dead"], "spoil": ["non-finite"], "big": ["100x"] if marked else []})
+        want.update({"dead": ["all_zero"], "spoil": ["nonfinite"], "big": ["scale_outlier"] if marked else []})
         check(marks == want, f"marks with {times}: {marks}")
         check({row["path"]: row["marks"].split() for row in rows_of("show", stats)} == want, "marks in CSV")
         table = run("show", stats)[0]
         for path, words in want.items():
             line = next(line for line in table.splitlines() if f" {path or '(root)'} " in line)
-            for word in ("dead", "non-finite", "100x"):
+            for word in ("all_zero", "nonfinite", "scale_outlier"):
                 check((word in line.split()) == (word in words), f"marks: {word} in {line}")
-        for word, shown in (("dead:", True), ("non-finite:", True), ("100x:", marked)):
+        for word, shown in (("all_zero:", True), ("nonfinite:", True), ("scale_outlier:", marked)):
             check((word in table) == shown, f"marks: the legend of {word} {table}")
     # Norms, extrema and vector results are marked too; healthy modules have no mark and no legend.
     for reduce in ("norm", "min,max", "abs_max", "ema"):
@@ -301,17 +296,17 @@ def check_marks(folder, batches):
         stats = record(folder, "marks-" + reduce, batches, *over, reduce=reduce, big=150.0)
         marks = {entry["path"]: entry["marks"] for entry in document("show", stats)["entries"]}
         check(
-            marks["dead"] == ["dead"]
-            and marks["big"] == ["100x"]
+            marks["dead"] == ["all_zero"]
+            and marks["big"] == ["scale_outlier"]
             and marks["first"] == []
-            and marks["spoil"] == ["non-finite"],
+            and marks["spoil"] == ["nonfinite"],
             f"marks by {reduce}: {marks}",
         )
     stats = record(folder, "unmarked", batches, "--names", "first", "--names", "before", "--names", "relu")
     table = run("show", stats)[0]
-    check("mark" not in table and "dead:" not in table, f"no marks, no legend: {table}")
+    check("mark" not in table and "all_zero:" not in table, f"no marks, no legend: {table}")
     # Where zeros are counted, 99 % are enough.
-    for ones, want in ((1, ["dead"]), (2, [])):
+    for ones, want in ((1, ["dead_relu"]), (2, [])):
         batch = torch.zeros(16, 8)  # 1 of 128 is 0.8 %
         batch[:ones, 0] = 1
         stats = record(folder, f"nearly-dead-{ones}", [batch], "--names", "relu", reduce="count")
@@ -419,7 +414,7 @@ def check_slots(folder, batches):
         check(close(first["mean"], torch.cat(batches).double().mean(), 1e-5), f"slots: {first}")
         table = run("show", stats)[0]
         check(
-            "(root)[1]" in table and "non-finite" in next(line for line in table.splitlines() if "(root)[1]" in line),
+            "(root)[1]" in table and "nonfinite" in next(line for line in table.splitlines() if "(root)[1]" in line),
             f"slots: {table}",
         )
         got = {
@@ -606,7 +601,7 @@ def check_compare(folder, batches, raw):
         record(folder, "spoiled", batches, "--names", "spoil"),
         status=1,
     )
-    check(spoiled["entries"][0]["status"] == "non-finite in B", f"compare: NaN: {spoiled}")
+    check(spoiled["entries"][0]["status"] == "nonfinite in B", f"compare: NaN: {spoiled}")
     nothing = document("compare", a, record(folder, "other", batches, *names, reduce="last"), status=1)
     check(
         {entry["status"] for entry in nothing["entries"]} == {"not the same results"},

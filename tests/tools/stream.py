@@ -274,7 +274,10 @@ def check_graphics(file):
 
 
 def check_errors(folder, file, data):
-    check("--save (or --stream)" in run("record", file, "--input", data, status=2)[1], "neither --save nor --stream")
+    check(
+        "--save (or --stream, or --learn)" in run("record", file, "--input", data, status=2)[1],
+        "neither --save nor --stream",
+    )
     both = run("record", file, "--input", data, "--stream", "x", "--save", folder / "x", status=2)[1]
     check("torchtap tail x --save" in both, both)
     check("no program publishes" in run("tail", "nobody", status=2)[1], "tail of nobody")

@@ -22,6 +22,7 @@
 
 #include "../message.hpp"
 #include "config.hpp"
+#include "monitor_mode.hpp"
 #include "process_end.hpp"
 #include "report_mode.hpp"
 #ifdef TORCHTAP_HAVE_EXPLORER
@@ -45,6 +46,8 @@ struct Agent {
       mode = new TraceMode(config);
     } else if (config.mode == "report") {
       mode = new ReportMode(config);
+    } else if (config.mode == "monitor" || config.mode == "learn") {
+      mode = new MonitorMode(config);
 #ifdef TORCHTAP_HAVE_EXPLORER
     } else if (config.mode == "explore") {
       mode = new ExploreMode(config);
@@ -140,6 +143,7 @@ void after_backward(const at::RecordFunction& /*function*/, at::ObserverContext*
 std::terminate_handler former_terminate = nullptr;
 
 void on_terminate() {
+  note_bad_end();
   finish();
   if (former_terminate != nullptr) former_terminate();
   std::abort();

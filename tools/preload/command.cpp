@@ -14,6 +14,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include <torchtap/rules/rules.hpp>
+#include <torchtap/views/monitor/reference.hpp>
 #include <torchtap/views/report/save.hpp>
 #include <torchtap/views/stream/publisher.hpp>
 
@@ -29,6 +31,7 @@
 #include "launcher_summary.hpp"
 #include "process_report.hpp"
 #include "supervise.hpp"
+#include "told_alarms.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
@@ -80,6 +83,16 @@ for --report, and a forward ends as a trace does, a training step's by its backw
 of its first module and no outputs. Each process has a page, and a directory, of its own: DIR-PID. The run is written as
 it goes, so it survives any end of the program.
 
+--monitor REFERENCE --save INCIDENTS watches the program's models instead: the rules of torchtap check, and drift of every
+watched module against REFERENCE, which --learn DIR wrote before (or torchtap record --learn); --monitor "" is for rules
+alone. INCIDENTS gets alarms.jsonl and, for each alarm, a folder with the model's last inputs, which torchtap replay runs
+again. These inputs lie there readable, for the owner alone. --rules has thresholds; of the forwards as many are counted
+as --cost allows; --metrics FILE is written for Prometheus at each window's end, --tensorboard DIR gets histograms. At the
+end torchtap prints the alarms of this run; if a process crashed, it makes an incident of the inputs of its last forwards.
+Models are known as for --report. Where a model's own forward is compiled into the program, its inputs are those of its
+first module that can be seen. --learn DIR writes the reference of the first model into DIR, of further ones into DIR-2
+and so on, when the process ends. Each process has folders of its own.
+
 The program keeps its own output, exit status and signal handlers. Torchtap prints its messages to stderr after the
 program has ended.
 
@@ -91,6 +104,7 @@ Examples:
   torchtap preload --trace pass/ -- ./program its arguments; torchtap trace pass/ --draw pass.svg
   torchtap preload --report insight.json -- ./program its arguments; torchtap report insight.json
   torchtap preload --fingerprint port.prints -- ./port; torchtap compare original.prints port.prints
+  torchtap preload --learn reference/ -- ./validate; torchtap preload --monitor reference/ --save incidents/ -- ./server
   torchtap preload --explore --save run1 -- ./train its arguments; torchtap explore run1
 
 Exit status: that of the program; 126 or 127 if it cannot be run, 2 for wrong options.)";
@@ -194,17 +208,31 @@ void remove_run(const std::string& directory) {
 
 /// Something else instead of a recording.
 struct Chosen {
-  std::string trace, report, fingerprint;  // where to
+  std::string trace, report, fingerprint, learn;  // where to
+  std::string rules;                              // a file
+  bool monitors = false;
   std::vector<std::string> values;
   bool explores = false;
   std::string port;
 };
 
+void prepare_monitor(Config& config, const Chosen& chosen) {
+  const auto absolute = [](std::string& path) {
+    if (!path.empty()) path = fs::absolute(path).lexically_normal().string();
+  };
+  config.mode = "monitor";
+  if (!config.reference.empty())
+    views::monitor::Reference::load(config.reference);  // throws what is wrong with it
+  if (!chosen.rules.empty()) config.rules = rules::Rules::load(chosen.rules).text();
+  for (std::string* path : {&config.reference, &config.metrics, &config.tensorboard}) absolute(*path);
+}
+
 /// Runs the program. Throws `std::runtime_error` for options that do not go together.
 [[noreturn]] void start(Config& config, const Chosen& chosen, std::vector<std::string>& program) {
+  if (chosen.monitors && config.save.empty()) throw CLI::RequiredError("--save INCIDENTS");
   if (config.save.empty() && chosen.trace.empty() && chosen.report.empty() && chosen.fingerprint.empty() &&
-      config.stream.empty() && !chosen.explores) {
-    throw CLI::RequiredError("--save (or --stream, --trace, --report, --fingerprint or --explore)");
+      chosen.learn.empty() && config.stream.empty() && !chosen.explores) {
+    throw CLI::RequiredError("--save (or --stream, --trace, --report, --fingerprint, --learn or --explore)");
   }
   if (!config.save.empty() && !config.stream.empty() && config.reduce.empty()) {
     throw std::runtime_error(
@@ -214,7 +242,11 @@ struct Chosen {
   }
   if (!config.stream.empty()) views::stream::Publisher::check(config.stream);
   if (chosen.explores) prepare_explorer(config, chosen.port);
-  if (!chosen.trace.empty()) {
+  if (chosen.monitors) prepare_monitor(config, chosen);
+  if (!chosen.learn.empty()) {
+    config.mode = "learn";
+    config.save = chosen.learn;
+  } else if (!chosen.trace.empty()) {
     config.mode = "trace";
     config.save = chosen.trace;
   } else if (!chosen.report.empty()) {
@@ -235,15 +267,17 @@ struct Chosen {
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
   config.save = fs::absolute(config.save).lexically_normal().string();
   if (config.save.size() > 1 && config.save.back() == '/') config.save.pop_back();
-  if (chosen.fingerprint.empty()) tools::check_free(config.save, config.overwrite);
+  if (chosen.fingerprint.empty() && !chosen.monitors) tools::check_free(config.save, config.overwrite);
+  if (chosen.monitors) config.alarms_before = size_of_alarms(config.save);
   if (chosen.explores) remove_run(config.save);
   run(config, shown, program);
 }
 
 /// The options of one kind of result do not go with another.
 void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* fingerprint, CLI::Option* explore,
-                const std::vector<CLI::Option*>& of_recordings, CLI::Option* save) {
-  for (CLI::Option* option : {trace, report, fingerprint, explore}) {
+                CLI::Option* monitor, CLI::Option* learn, const std::vector<CLI::Option*>& of_recordings,
+                CLI::Option* save) {
+  for (CLI::Option* option : {trace, report, fingerprint, explore, monitor, learn}) {
     for (CLI::Option* other : of_recordings) {
       if (option != report || other->get_name() != "--interval") option->excludes(other);
     }
@@ -256,6 +290,17 @@ void keep_apart(CLI::Option* trace, CLI::Option* report, CLI::Option* fingerprin
   report->excludes(save);
   fingerprint->excludes(trace)->excludes(report)->excludes(save);
   explore->excludes(trace)->excludes(report)->excludes(fingerprint);
+  monitor->excludes(trace)
+      ->excludes(report)
+      ->excludes(fingerprint)
+      ->excludes(explore)
+      ->excludes("--overwrite");
+  learn->excludes(trace)
+      ->excludes(report)
+      ->excludes(fingerprint)
+      ->excludes(explore)
+      ->excludes(monitor)
+      ->excludes(save);
 }
 
 }  // namespace
@@ -334,16 +379,43 @@ void add_command(CLI::App& app) {
               "the first free one from 8080 on")
           ->transform(tools::whole_number(0, 65535))
           ->type_name("PORT");
-  keep_apart(trace, report, fingerprint, explore, {what, reduce, interval}, save);
+  auto* monitor =
+      command
+          ->add_option("--monitor", config->reference,
+                       "Watch the program's models instead, against this reference, or with rules "
+                       "alone if it is \"\"; alarms and incidents go to --save")
+          ->type_name("REFERENCE");
+  command->add_option("--rules", chosen->rules, "File of rules and their thresholds")
+      ->check(CLI::ExistingFile)
+      ->needs(monitor);
+  command
+      ->add_option("--cost", config->cost,
+                   "Share of a forward's time that the monitor may take; 1: all forwards are counted")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->needs(monitor);
+  command->add_option("--metrics", config->metrics, "File for Prometheus, written at the end of each window")
+      ->check(torchtap::tools::place())
+      ->needs(monitor);
+  command
+      ->add_option("--tensorboard", config->tensorboard, "Folder for TensorBoard: histograms of each window")
+      ->check(torchtap::tools::place())
+      ->needs(monitor);
+  auto* learn = command
+                    ->add_option("--learn", chosen->learn,
+                                 "Directory: learn the reference for --monitor instead, from all forwards")
+                    ->check(torchtap::tools::place());
+  tools::add_overwrite(*command, config->overwrite);
+  keep_apart(trace, report, fingerprint, explore, monitor, learn, {what, reduce, interval}, save);
   command
       ->add_option("--keep", config->keep,
                    "Tensors of the trace to keep: all, none, or names such as 'conv*'")
       ->delimiter(',')
       ->needs(trace);
-  tools::add_overwrite(*command, config->overwrite);
   command->add_option("program", *program, "The program and its arguments, after --")->required();
-  command->callback([config, program, chosen, explore] {
+  command->callback([config, program, chosen, explore, monitor] {
     chosen->explores = explore->count() > 0;
+    chosen->monitors = monitor->count() > 0;
     start(*config, *chosen, *program);
   });
 }

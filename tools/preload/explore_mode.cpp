@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include <torchtap/model/walk.hpp>
 
@@ -21,7 +20,6 @@
 namespace torchtap::tools::preload {
 namespace {
 
-namespace fs = std::filesystem;
 namespace explorer = views::explorer;
 using torch::nn::Module;
 using Lock = std::lock_guard<std::recursive_mutex>;
@@ -87,7 +85,7 @@ bool ExploreMode::open_explorer() {
   };
   explorer::Options options;
   options.name(report_.program).on_error([this](const std::string& text) { note(text); });
-  report_.directory = config_.save.empty() ? "" : directory();
+  report_.directory = config_.save.empty() ? "" : own_place(report_, config_);
   std::unique_ptr<explorer::Explorer> opened;
   try {
     opened = std::make_unique<explorer::Explorer>(options.save(report_.directory));
@@ -110,21 +108,6 @@ bool ExploreMode::open_explorer() {
   tell(false);
   watch(0);
   return true;
-}
-
-/// "run"; of another process, or of the program that this one became by exec, "run-PID".
-std::string ExploreMode::directory() {
-  const Report earlier = read_report(config_.reports, report_.process);
-  const bool became_another = earlier.attached && !earlier.ended;
-  if (became_another) {
-    report_.notes.push_back("the process became another program (exec); what it had recorded before is in " +
-                            earlier.directory + ".");
-  }
-  if (report_.process == config_.process && !became_another) return config_.save;
-  const std::string base = config_.save + "-" + std::to_string(report_.process);
-  std::string directory = base;
-  for (int i = 2; fs::exists(directory); ++i) directory = base + "-" + std::to_string(i);
-  return directory;
 }
 
 c10::IValue ExploreMode::script(const torch::jit::Method& method,

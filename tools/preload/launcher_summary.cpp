@@ -13,8 +13,11 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/staging.hpp>
 #include <torchtap/storage/detail/recording_files.hpp>
+#include <torchtap/views/monitor/incident.hpp>
 
+#include "../message.hpp"
 #include "executable.hpp"
+#include "told_alarms.hpp"
 
 namespace torchtap::tools::preload {
 namespace {
@@ -153,14 +156,43 @@ const Report* lost(const std::vector<Report>& reports, const Ended& program) {
   return nullptr;
 }
 
+/// What a monitor found in a process, and what that process left if it was killed.
+void tell_alarms(std::vector<std::string>& lines, const Report& report, const std::string& who,
+                 const std::string& shown, std::int64_t from) {
+  constexpr std::size_t kMost = 20;
+  const ToldAlarms told = alarms_told(report.directory, from, shown);
+  const std::size_t number = told.raised.size();
+  lines.push_back(
+      who + "watched " + counted(report.modules, "model") + ", " +
+      (number == 0 ? "no alarms"
+                   : counted(static_cast<std::int64_t>(number), "alarm") + ": " + shown + "/alarms.jsonl") +
+      ".");
+  for (std::size_t i = 0; i < number && i < kMost; ++i) lines.push_back(who + told.raised[i]);
+  if (number > kMost) lines.push_back(who + "and " + std::to_string(number - kMost) + " more.");
+  for (const auto& note : told.notes) lines.push_back(who + note);
+  std::error_code none;
+  if (!fs::is_directory(report.directory, none)) return;
+  try {
+    for (std::string incident : views::monitor::recover_incidents(report.directory)) {
+      if (incident.rfind(report.directory, 0) == 0)
+        incident = shown + incident.substr(report.directory.size());
+      lines.push_back(who + "the incident of a killed process: " + incident);
+    }
+  } catch (const std::exception& error) {
+    lines.push_back(who +
+                    "no incident could be made of what a killed process left: " + tools::message_of(error));
+  }
+}
+
 /// The reasons why there is no recording.
 std::vector<std::string> reasons(const std::vector<Report>& reports, const Config& config,
                                  const Ended& program, const std::string& file) {
-  const std::string nothing = "nothing was recorded: ";
+  const std::string nothing = config.mode == "monitor" ? "nothing was watched: " : "nothing was recorded: ";
   if (reports.empty()) return {nothing + not_loaded(program, file)};
   const Seen seen(reports);
   std::vector<std::string> lines;
-  if ((config.mode == "report" || config.mode == "explore") && !seen.ran_types.empty()) {
+  const bool of_models = config.mode != "record" && config.mode != "trace" && config.mode != "fingerprint";
+  if (of_models && !seen.ran_types.empty()) {
     lines.push_back(
         nothing + "no module that ran (" + listed(seen.ran_types) +
         ") belongs to a model that the program set to train or eval, or asked for its parameters.");
@@ -210,7 +242,7 @@ std::vector<std::string> reasons(const std::vector<Report>& reports, const Confi
 }  // namespace
 
 void settle(std::vector<Report>& reports, const Config& config) {
-  if (config.save.empty()) return;
+  if (config.save.empty() || config.mode == "monitor") return;
   Report* only = nullptr;
   for (auto& report : reports) {
     if (!report.attached) continue;
@@ -241,6 +273,19 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     if (!report.directory.empty()) directories.push_back(show(report.directory));
     if (!report.stream.empty()) lines.push_back(who + " published as \"" + report.stream + "\".");
     if (config.save.empty()) continue;  // nothing was to be saved
+    const bool still_runs = !report.ended && !itself && runs(report);
+    if (config.mode == "monitor" || (config.mode == "learn" && report.ended)) {
+      if (report.modules == 0) continue;  // a note gives the reason
+      const std::string begin = itself ? "" : who + ": ";
+      if (config.mode == "learn") {
+        lines.push_back(begin + "learned a reference of " + counted(report.modules, "model") + ": " +
+                        show(report.directory));
+        continue;
+      }
+      if (still_runs) lines.push_back(who + " is still running and is still watched.");
+      tell_alarms(lines, report, begin, show(report.directory), itself ? config.alarms_before : 0);
+      continue;
+    }
     if (report.ended) {
       if (report.directory.empty()) continue;  // a note gives the reason
       const bool as_asked = itself && report.directory == config.save;
@@ -259,7 +304,7 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
       }
       continue;
     }
-    if (!itself && runs(report)) {
+    if (still_runs) {
       lines.push_back(who +
                       (config.mode == "explore"
                            ? " is still running and goes on with its run: "
@@ -278,9 +323,10 @@ std::vector<std::string> summarize(const std::vector<Report>& reports, const Con
     }
     lines.push_back(
         how + " and could not save what it had recorded: " +
-        (report.directory.empty()
-             ? std::string("it is lost.") +
-                   (config.mode == "trace" ? "" : " --interval SECONDS saves it at intervals.")
+        (report.directory.empty() || config.mode == "learn"
+             ? std::string("it is lost.") + (config.mode == "trace" || config.mode == "learn"
+                                                 ? ""
+                                                 : " --interval SECONDS saves it at intervals.")
              : show(report.directory) + (config.mode == "report" ? " has the report" : " has the recording") +
                    " as of " + clock_time(report.saved_at) + ", " + contents(report, config) + "."));
   }

@@ -40,6 +40,7 @@ constexpr int kEndingSignals[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGPIPE,
 constexpr int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
 thread_local bool is_watcher = false;
+std::atomic<bool> is_bad_end{false};
 
 bool somebody_watches() noexcept {
   return the_watch.process.load() == ::getpid();
@@ -191,6 +192,14 @@ void watch(double every) noexcept {
   }
 }
 
+void note_bad_end() noexcept {
+  is_bad_end = true;
+}
+
+bool ends_badly() noexcept {
+  return is_bad_end;
+}
+
 void forget_watch() noexcept {
   the_watch.process = 0;
   the_watch.started = false;
@@ -215,6 +224,7 @@ void _Exit(int status) noexcept {
 }
 
 void abort() noexcept {
+  torchtap::tools::preload::note_bad_end();
   torchtap::tools::preload::finish_first();
   if (torchtap::tools::preload::next_abort != nullptr) torchtap::tools::preload::next_abort();
   for (;;) ::kill(::getpid(), SIGKILL);
@@ -223,6 +233,7 @@ void abort() noexcept {
 #ifdef __GLIBC__
 [[noreturn]] void __assert_fail(const char* assertion, const char* file, unsigned line,
                                 const char* function) noexcept {
+  torchtap::tools::preload::note_bad_end();
   torchtap::tools::preload::finish_first();
   if (torchtap::tools::preload::next_assert_fail != nullptr) {
     torchtap::tools::preload::next_assert_fail(assertion, file, line, function);

@@ -47,6 +47,20 @@ Report read_report(const std::string& folder, std::int64_t process) noexcept {
   return report;
 }
 
+std::string own_place(Report& report, const Config& config) {
+  const Report earlier = read_report(config.reports, report.process);
+  const bool became_another = earlier.attached && !earlier.ended;
+  if (became_another) {
+    report.notes.push_back("the process became another program (exec); what it had recorded before is in " +
+                           earlier.directory + ".");
+  }
+  if (report.process == config.process && !became_another) return config.save;
+  const std::string base = config.save + "-" + std::to_string(report.process);
+  std::string place = base;
+  for (int i = 2; std::filesystem::exists(place); ++i) place = base + "-" + std::to_string(i);
+  return place;
+}
+
 std::vector<Report> read_reports(const std::string& folder) {
   std::vector<Report> reports;
   std::error_code error;

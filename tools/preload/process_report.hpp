@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "config.hpp"
+
 namespace torchtap::tools::preload {
 
 /// A process's report to the launcher. Only the launcher prints, as the program's own stderr may be closed or
@@ -48,6 +50,9 @@ bool write(const Report& report, const std::string& folder) noexcept;
 void tell(Report& report, const std::string& folder, bool ended);
 /// The report of one process; its `process` is 0 if there is no readable report.
 Report read_report(const std::string& folder, std::int64_t process) noexcept;
+/// Where this process saves: `save`; "save-PID" of another process than the program, or of the program that
+/// it became by exec, which the report notes.
+std::string own_place(Report& report, const Config& config);
 /// All readable reports, ordered by process.
 std::vector<Report> read_reports(const std::string& folder);
 

@@ -76,9 +76,6 @@ struct Direction {
   NonFinite in, out;
 };
 
-/// What may be wrong with a module.
-enum class Mark { dead, exploding, vanishing, non_finite, never_ran };
-
 /// One module of the tree.
 struct ModuleRow {
   /// The last part of the path; "" for the root.
@@ -108,10 +105,12 @@ struct ModuleRow {
   /// Share of outputs that are zero, over all samples; norm of the gradient of its own parameters. Nothing if
   /// unknown.
   std::optional<double> zero_fraction, gradient_norm;
-  /// The root mean square of that gradient over the one of the nearest module before it in the tree that has
-  /// one. Nothing if unknown.
+  /// The root mean square of that gradient over the one of the module that ran before it, of those without
+  /// modules inside whose gradient is finite and not zero. Nothing if unknown.
   std::optional<double> gradient_ratio;
-  std::vector<Mark> marks;
+  /// The rules that hold for it, each once: "dead_relu" (docs/concepts/rules.md); and for each of them why:
+  /// "output: 100 % of 32 values are zero". Reports of format 2 do not say why.
+  std::vector<std::string> marks, mark_sentences;
   std::vector<ModuleRow> children;
 };
 

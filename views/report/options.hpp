@@ -11,6 +11,7 @@
 
 #include <torchtap/base/api.hpp>
 #include <torchtap/operations/event.hpp>
+#include <torchtap/rules/rules.hpp>
 
 namespace torchtap::views::report {
 
@@ -46,14 +47,16 @@ class TORCHTAP_API Options {
   TORCH_ARG(bool, memory) = true;
   /// Whether to count multiply-accumulates and bytes by operation.
   TORCH_ARG(bool, work) = true;
-  /// Whether to look through the output of every operation. `Measurements` know the share of zeros only if
-  /// so.
+  /// Whether to look through the output of every operation. `Measurements` know the share of zeros, and
+  /// rules judge values, only if so.
   TORCH_ARG(OnNonFinite, non_finite) = OnNonFinite::note;
   /// Whether to wait for a module's device before the clock is read. CUDA runs behind the program: without,
   /// the times are those of the calls.
   TORCH_ARG(bool, synchronize) = false;
   /// The first repeats whose times do not count.
   TORCH_ARG(std::int64_t, warmup) = 0;
+  /// What `ModuleRow::marks` are judged by; the catalogue's own thresholds unless set.
+  TORCH_ARG(rules::Rules, rules);
   /// Read in place of the machine's monotonic clock. Nothing is calibrated with a clock of your own.
   TORCH_ARG(Clock, clock);
 

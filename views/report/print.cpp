@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/table_notes.hpp>
 #include <torchtap/views/report/detail/table_rows.hpp>
 #include <torchtap/views/report/detail/units.hpp>
@@ -60,7 +59,7 @@ std::string shapes_cell(const std::vector<TensorInfo>& tensors) {
 std::string marks_cell(const Line& line) {
   std::string text;
   const auto add = [&](const std::string& mark) { text += (text.empty() ? "" : ", ") + mark; };
-  for (const Mark mark : line.module->marks) add(detail::name_of(mark));
+  for (const std::string& mark : line.module->marks) add(mark);
   if (line.left_out == 0) return text;
   std::int64_t below = 0;
   detail::each_module(*line.module, [&](const ModuleRow& module) { below += module.marks.empty() ? 0 : 1; });
@@ -188,10 +187,12 @@ Table::Paint paint_of(const std::vector<Column>& columns, const std::vector<Line
     const auto in = [&](const char* colour) { return colour + text + kPlain; };
     if (row < 0) return in(kBold);
     const auto& marks = lines[static_cast<std::size_t>(row)].module->marks;
-    const auto has = [&](Mark mark) { return std::find(marks.begin(), marks.end(), mark) != marks.end(); };
-    if (columns[column].colour == kYellow && has(Mark::non_finite)) return in(kRed);
+    const auto has = [&](const char* mark) {
+      return std::find(marks.begin(), marks.end(), mark) != marks.end();
+    };
+    if (columns[column].colour == kYellow && has("nonfinite")) return in(kRed);
     if (columns[column].colour != nullptr) return in(columns[column].colour);
-    return has(Mark::never_ran) ? in(kDim) : text;
+    return has("never_ran") ? in(kDim) : text;
   };
 }
 

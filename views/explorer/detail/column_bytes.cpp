@@ -4,7 +4,7 @@
 
 namespace torchtap::views::explorer::detail {
 
-void put_column(std::string& to, const Column& column) {
+void put_column(std::string& to, const watch::Column& column) {
   put(to, column.first_step);
   put(to, column.last_step);
   for (const std::uint64_t number : {column.count, column.nan, column.posinf, column.neginf, column.zeros}) {
@@ -15,8 +15,8 @@ void put_column(std::string& to, const Column& column) {
   to += column.bins;
 }
 
-Column get_column(Bytes& from) {
-  Column column;
+watch::Column get_column(Bytes& from) {
+  watch::Column column;
   column.first_step = from.get<std::int64_t>();
   column.last_step = from.get<std::int64_t>();
   bool sound = true;
@@ -32,7 +32,7 @@ Column get_column(Bytes& from) {
   TORCH_CHECK_VALUE(sound && from.good(), "explorer: expected the statistics of a tensor at a step, got ",
                     "something else; the file or message is damaged.");
   column.bins = from.rest();
-  (void)unpack(column.bins, column.n_bins);
+  (void)watch::unpack(column.bins, column.n_bins);
   return column;
 }
 

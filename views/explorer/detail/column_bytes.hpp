@@ -5,13 +5,13 @@
 #include <string>
 
 #include <torchtap/views/explorer/detail/bytes.hpp>
-#include <torchtap/views/explorer/detail/column.hpp>
+#include <torchtap/views/watch/column.hpp>
 
 namespace torchtap::views::explorer::detail {
 
-void put_column(std::string& to, const Column& column);
+void put_column(std::string& to, const watch::Column& column);
 /// A column of a file, whose bins are all that is left of `from`. Throws `c10::ValueError` if the bytes are
 /// none.
-Column get_column(Bytes& from);
+watch::Column get_column(Bytes& from);
 
 }  // namespace torchtap::views::explorer::detail

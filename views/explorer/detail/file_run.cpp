@@ -139,7 +139,7 @@ void FileRun::take_info(const std::string& body) {
   const std::string unreadable =
       base::unreadable_format("format", number_at(document, "format"), run_file_format);
   TORCH_CHECK_VALUE(unreadable.empty(), where, unreadable, ".");
-  TORCH_CHECK_VALUE(number_at(document, "mantissa_bits") == mantissa_bits, where,
+  TORCH_CHECK_VALUE(number_at(document, "mantissa_bits") == watch::mantissa_bits, where,
                     "its bins are of another size; it is damaged.");
   const std::lock_guard lock(mutex_);
   info_.name = text_at(document, "name");
@@ -180,17 +180,30 @@ std::map<std::int32_t, Run::CallName> FileRun::call_names() {
     if (calls == document.MemberEnd() || !calls->value.IsArray()) continue;
     for (const auto& call : calls->value.GetArray()) {
       if (!call.IsObject()) continue;
-      names[static_cast<std::int32_t>(number_at(call, "id"))] = {
-          text_at(call, "path"), text_at(call, "type"), number_at(call, "call"),
-          static_cast<std::int32_t>(number_at(call, "parent"))};
+      CallName& name = names[static_cast<std::int32_t>(number_at(call, "id"))];
+      name = {text_at(call, "path"),
+              text_at(call, "type"),
+              number_at(call, "call"),
+              static_cast<std::int32_t>(number_at(call, "parent")),
+              {}};
+      const auto parameters = call.FindMember("parameters");
+      if (parameters == call.MemberEnd() || !parameters->value.IsArray()) continue;
+      for (const auto& parameter : parameters->value.GetArray()) {
+        const auto shape =
+            parameter.IsObject() ? parameter.FindMember("shape") : rapid::Value::ConstMemberIterator();
+        name.dimensions.push_back(parameter.IsObject() && shape != parameter.MemberEnd() &&
+                                          shape->value.IsArray()
+                                      ? static_cast<std::int64_t>(shape->value.Size())
+                                      : 0);
+      }
     }
   }
   return names;
 }
 
-std::vector<Column> FileRun::zoom(std::int32_t series, std::int64_t from, std::int64_t to) {
+std::vector<watch::Column> FileRun::zoom(std::int32_t series, std::int64_t from, std::int64_t to) {
   const std::lock_guard lock(reading_);
-  std::vector<Column> found;
+  std::vector<watch::Column> found;
   reader_.scan(BlockKind::column, [&](BlockKind, const std::string& body) {
     Bytes bytes(body.data(), body.size());
     const auto number = static_cast<std::size_t>(bytes.get<std::int32_t>());
@@ -198,7 +211,7 @@ std::vector<Column> FileRun::zoom(std::int32_t series, std::int64_t from, std::i
     const auto step = bytes.get<std::int64_t>();
     if (step < from || step > to) return;
     Bytes again(body.data() + sizeof(std::int32_t), body.size() - sizeof(std::int32_t));
-    Column column = get_column(again);
+    watch::Column column = get_column(again);
     if (!found.empty() && found.back().last_step == column.first_step) {
       found.back().merge(column);
     } else {

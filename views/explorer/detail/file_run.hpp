@@ -21,7 +21,7 @@ class FileRun final : public Run {
   std::map<std::int32_t, CallName> call_names() override;
   /// Reads what was written since. Throws `c10::ValueError` for a file that is damaged.
   void refresh() override;
-  std::vector<Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to) override;
+  std::vector<watch::Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to) override;
 
  private:
   void take(BlockKind kind, const std::string& body);

@@ -129,8 +129,10 @@ std::map<std::int32_t, Run::CallName> LiveRun::call_names() {
     std::map<std::int32_t, CallName> names;
     for (std::size_t i = 0; i < graph.calls.size(); ++i) {
       const ModuleInfo& module = graph.modules[static_cast<std::size_t>(graph.calls[i].module)];
-      names[static_cast<std::int32_t>(i)] = {module.path, module.type, graph.calls[i].call,
-                                             graph.calls[i].parent};
+      CallName& name = names[static_cast<std::int32_t>(i)];
+      name = {module.path, module.type, graph.calls[i].call, graph.calls[i].parent, {}};
+      for (const ParameterInfo& parameter : module.parameters)
+        name.dimensions.push_back(static_cast<std::int64_t>(parameter.shape.size()));
     }
     return names;
   });

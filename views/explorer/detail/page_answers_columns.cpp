@@ -21,10 +21,10 @@ void put_head(std::string& to, std::int32_t id, std::uint64_t sequence, std::uin
 }
 
 /// Neighbours merged, so that there are at most this many.
-std::vector<Column> fewer(std::vector<Column> columns, std::size_t most) {
+std::vector<watch::Column> fewer(std::vector<watch::Column> columns, std::size_t most) {
   if (most == 0 || columns.size() <= most) return columns;
   const std::size_t each = (columns.size() + most - 1) / most;
-  std::vector<Column> result;
+  std::vector<watch::Column> result;
   for (std::size_t i = 0; i < columns.size(); ++i) {
     if (i % each == 0) {
       result.push_back(std::move(columns[i]));
@@ -36,12 +36,12 @@ std::vector<Column> fewer(std::vector<Column> columns, std::size_t most) {
 }
 
 /// Values in ascending order with their share of all finite ones.
-std::map<double, double> shares(const Column& column) {
+std::map<double, double> shares(const watch::Column& column) {
   std::map<double, double> result;
   const auto all = static_cast<double>(column.finite());
   if (column.zeros != 0) result[0.0] = static_cast<double>(column.zeros) / all;
-  for (const auto& [bin, count] : unpack(column.bins, column.n_bins))
-    result[middle_of(bin)] += static_cast<double>(count) / all;
+  for (const auto& [bin, count] : watch::unpack(column.bins, column.n_bins))
+    result[watch::middle_of(bin)] += static_cast<double>(count) / all;
   return result;
 }
 
@@ -51,7 +51,7 @@ struct Distance {
 
 /// The 1-Wasserstein distance in units of the mean of both standard deviations, and the Kullback-Leibler
 /// divergence of `b` from `a`, smoothed by half a count a bin.
-Distance distance(const Column& a, const Column& b) {
+Distance distance(const watch::Column& a, const watch::Column& b) {
   if (a.finite() == 0 || b.finite() == 0) {
     const double different = a.finite() == b.finite() ? 0.0 : std::numeric_limits<double>::infinity();
     return {different, different};
@@ -85,7 +85,7 @@ using Name = std::tuple<std::string, std::int64_t, What, std::int32_t, std::stri
 
 struct Of {
   std::int32_t number;
-  std::vector<Column> columns;
+  std::vector<watch::Column> columns;
 };
 
 std::map<Name, Of> by_name(Run& run) {
@@ -105,21 +105,21 @@ std::map<Name, Of> by_name(Run& run) {
 }
 
 /// The column of a step, or the last one before it.
-const Column* at_step(const std::vector<Column>& columns, std::int64_t step) {
-  const Column* found = nullptr;
-  for (const Column& column : columns) {
+const watch::Column* at_step(const std::vector<watch::Column>& columns, std::int64_t step) {
+  const watch::Column* found = nullptr;
+  for (const watch::Column& column : columns) {
     if (column.first_step <= step) found = &column;
   }
   return found;
 }
 
-bool same(const Column& a, const Column& b) {
+bool same(const watch::Column& a, const watch::Column& b) {
   return a.count == b.count && a.nan == b.nan && a.posinf == b.posinf && a.neginf == b.neginf &&
          a.zeros == b.zeros && a.bins == b.bins;
 }
 
 /// The first step of the first two columns over the same steps that differ; -1 if none do.
-std::int64_t first_difference(const std::vector<Column>& a, const std::vector<Column>& b) {
+std::int64_t first_difference(const std::vector<watch::Column>& a, const std::vector<watch::Column>& b) {
   for (std::size_t i = 0, k = 0; i < a.size() && k < b.size();) {
     if (a[i].first_step < b[k].first_step) {
       ++i;
@@ -140,7 +140,7 @@ std::string columns_bytes(Run& run, const ColumnsAsked& asked) {
   std::string bytes;
   put(bytes, magic);
   put(bytes, version);
-  put(bytes, static_cast<std::uint32_t>(mantissa_bits));
+  put(bytes, static_cast<std::uint32_t>(watch::mantissa_bits));
   const std::uint64_t sequence =
       run.sequence();  // what comes meanwhile may be sent twice, and never not at all
   std::string body;
@@ -149,7 +149,7 @@ std::string columns_bytes(Run& run, const ColumnsAsked& asked) {
     for (const std::int32_t id : asked.ids) {
       const auto columns = fewer(run.zoom(id, asked.from, asked.to), asked.columns);
       put_head(body, id, sequence, static_cast<std::uint32_t>(columns.size()) | replaces_all);
-      for (const Column& column : columns) put_column(body, column);
+      for (const watch::Column& column : columns) put_column(body, column);
       ++sent;
     }
   } else {
@@ -158,14 +158,14 @@ std::string columns_bytes(Run& run, const ColumnsAsked& asked) {
       ++id;
       if (!asked.ids.empty() && std::find(asked.ids.begin(), asked.ids.end(), id) == asked.ids.end()) return;
       const bool whole = series.whole_since() > asked.since || asked.since == 0;
-      std::vector<Column> columns;
+      std::vector<watch::Column> columns;
       for (const auto& column : series.columns()) {
         if (whole || column.changed > asked.since) columns.push_back(column);
       }
       if (whole) columns = fewer(std::move(columns), asked.columns);
       if (columns.empty() && !whole) return;
       put_head(body, id, sequence, static_cast<std::uint32_t>(columns.size()) | (whole ? replaces_all : 0U));
-      for (const Column& column : columns) put_column(body, column);
+      for (const watch::Column& column : columns) put_column(body, column);
       ++sent;
     });
   }
@@ -188,8 +188,8 @@ std::string compare_json(Run& a, Run& b, std::int64_t step) {
   for (const auto& [name, one] : in_a) {
     const auto other = in_b.find(name);
     if (other == in_b.end()) continue;
-    const Column* const column = at_step(one.columns, step);
-    const Column* const its = at_step(other->second.columns, step);
+    const watch::Column* const column = at_step(one.columns, step);
+    const watch::Column* const its = at_step(other->second.columns, step);
     if (column == nullptr || its == nullptr) continue;
     pairs.push_back({one.number, other->second.number, name, keys[static_cast<std::size_t>(one.number)].call,
                      distance(*column, *its), first_difference(one.columns, other->second.columns)});

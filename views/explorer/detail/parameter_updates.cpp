@@ -1,6 +1,7 @@
 // Compares parameters before and after the optimizer's step.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -50,6 +51,7 @@ void Updates::compare(Run& run) {
     kept.swap(kept_);
   }
   const base::RecordingMode quiet;
+  std::map<std::int32_t, double> ratios;
   for (const auto& [series, before] : kept) {
     if (!comparable(before.parameter)) continue;
     const at::Tensor now = some(before.parameter);
@@ -57,8 +59,10 @@ void Updates::compare(Run& run) {
         now.device() != before.values.device())
       continue;  // it was replaced by another one
     const double ratio = size_of(now - before.values) / size_of(before.values);
-    if (ratio != 0 && std::isfinite(ratio)) run.add_update(series, before.step, ratio);
+    if (std::isfinite(ratio)) ratios[series] = ratio;
   }
+  if (std::all_of(ratios.begin(), ratios.end(), [](const auto& one) { return one.second == 0; })) return;
+  for (const auto& [series, ratio] : ratios) run.add_update(series, kept.at(series).step, ratio);
 }
 
 }  // namespace torchtap::views::explorer::detail

@@ -36,7 +36,7 @@ std::int32_t Run::series(const SeriesKey& key, const std::string& name) {
   return found->second;
 }
 
-void Run::add(std::int32_t series, const Column& column) {
+void Run::add(std::int32_t series, const watch::Column& column) {
   const std::lock_guard lock(mutex_);
   const auto index = static_cast<std::size_t>(series);
   Series& one = *series_[index];
@@ -66,7 +66,7 @@ void Run::limit_memory() {
 void Run::add_update(std::int32_t series, std::int64_t step, double ratio) {
   const std::lock_guard lock(mutex_);
   const auto index = static_cast<std::size_t>(series);
-  series_[index]->add_update(step, ratio);
+  series_[index]->updates.add(step, ratio);
   changed_[index] = ++sequence_;
   if (file_ != nullptr) file_->update(series, step, ratio);
 }
@@ -97,6 +97,8 @@ void Run::reach(std::int64_t step) {
 }
 
 void Run::restart() {
+  const std::scoped_lock judging(judged.mutex);
+  judged.step.reset();
   const std::lock_guard lock(mutex_);
   series_.clear();
   changed_.clear();
@@ -121,12 +123,12 @@ void Run::write_to(std::shared_ptr<RunFileWriter> file) {
   file_ = std::move(file);
 }
 
-std::vector<Column> Run::zoom(std::int32_t series, std::int64_t from, std::int64_t to) {
+std::vector<watch::Column> Run::zoom(std::int32_t series, std::int64_t from, std::int64_t to) {
   const std::lock_guard lock(mutex_);
-  std::vector<Column> found;
+  std::vector<watch::Column> found;
   const auto index = static_cast<std::size_t>(series);
   if (series < 0 || index >= series_.size()) return found;
-  for (const Column& column : series_[index]->columns()) {
+  for (const watch::Column& column : series_[index]->columns()) {
     if (column.first_step >= from && column.first_step <= to) found.push_back(column);
   }
   return found;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,7 @@ class Run {
     std::string path, type;
     std::int64_t call = 0;
     std::int32_t parent = -1;
+    std::vector<std::int64_t> dimensions;  // how many each of its parameters has
   };
   virtual std::map<std::int32_t, CallName> call_names() = 0;
   /// How often it records; null if this process does not record it.
@@ -59,14 +61,14 @@ class Run {
   /// Reads what came since, if the run is read from files.
   virtual void refresh() {}
   /// Columns whose first step lies in the range, in the best resolution that there is.
-  virtual std::vector<Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to);
+  virtual std::vector<watch::Column> zoom(std::int32_t series, std::int64_t from, std::int64_t to);
   /// From now on everything is also written to a file.
   void write_to(std::shared_ptr<RunFileWriter> file);
 
   /// The number of the series, which is made if it is new.
   std::int32_t series(const SeriesKey& key, const std::string& name);
   /// Values at the step `column.first_step`.
-  void add(std::int32_t series, const Column& column);
+  void add(std::int32_t series, const watch::Column& column);
   /// The optimizer's step that belongs to this one changed the parameter by this much, relative to its norm.
   void add_update(std::int32_t series, std::int64_t step, double ratio);
   void add_scalar(const std::string& name, std::int64_t step, double value);
@@ -96,6 +98,15 @@ class Run {
   Scalars scalars(std::int64_t since) const;
   /// The numbers of series that changed after `since`.
   std::vector<std::int32_t> changed(std::uint64_t since) const;
+
+  /// Since when rules hold, by tensor and rule, as it was found at a step: `ills_of` looks at later steps
+  /// only. Locked before everything else.
+  struct Judged {
+    std::mutex mutex;
+    std::optional<std::int64_t> step;
+    std::map<std::string, std::int64_t> since;
+  };
+  Judged judged;
 
  protected:
   /// Forgets series, scalars and steps. What has come again afterwards, `renew` has sent again.

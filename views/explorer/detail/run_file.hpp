@@ -56,7 +56,7 @@ class RunFileWriter {
 
   void info(const RunInfo& info);
   void series(std::int32_t number, const SeriesKey& key, const std::string& name);
-  void column(std::int32_t series, const Column& column);
+  void column(std::int32_t series, const watch::Column& column);
   void scalar(const std::string& name, std::int64_t step, double value);
   void update(std::int32_t series, std::int64_t step, double ratio);
   void graph(Mode mode, const Run::GraphText& text);

@@ -1,9 +1,11 @@
 // Merges columns of a file.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -106,8 +108,9 @@ class Thinned {
       if (!one.written) put(BlockKind::scalar, one.body);
     }
     for (const auto& [series, one] : updates_) {
-      if (one.since && *one.since != one.last) put(BlockKind::update, *one.since);
-      put(BlockKind::update, one.last);
+      std::map<std::int64_t, std::string> left = one.last;
+      for (const auto& [rule, bodies] : one.since) left.insert(bodies.begin(), bodies.end());
+      for (const auto& [step, body] : left) put(BlockKind::update, body);
     }
     for (const auto& [mode, body] : graphs_) put(BlockKind::graph, body);
     if (!last_step_.empty()) put(BlockKind::step, last_step_);
@@ -119,7 +122,7 @@ class Thinned {
 
  private:
   struct Open {
-    Column column;
+    watch::Column column;
     bool any = false, nan = false, inf = false;
   };
   struct Point {
@@ -127,15 +130,17 @@ class Thinned {
     std::int64_t step = 0;
     bool written = false;
   };
+  /// Those of the last steps, and those that showed for the first time what rules still say.
   struct Update {
-    std::string last;
-    std::optional<std::string> since;  // the first of those in a row that are out of proportion
+    UpdateHistory all;
+    std::map<std::int64_t, std::string> last;  // by step
+    std::map<std::string, std::map<std::int64_t, std::string>> since;
   };
 
   void take_column(const std::string& body) {
     Bytes from(body.data(), body.size());
     const auto series = from.get<std::int32_t>();
-    Column column = get_column(from);
+    watch::Column column = get_column(from);
     Open& open = series_[series];
     const bool inf = column.posinf + column.neginf != 0;
     const bool first_of_its_kind = (column.nan != 0 && !open.nan) || (inf && !open.inf);
@@ -151,7 +156,7 @@ class Thinned {
     open.column = std::move(column);
   }
 
-  void put_column(std::int32_t series, const Column& column) {
+  void put_column(std::int32_t series, const watch::Column& column) {
     std::string body;
     detail::put(body, series);
     detail::put_column(body, column);
@@ -172,13 +177,13 @@ class Thinned {
   void take_update(const std::string& body) {
     Bytes from(body.data(), body.size());
     Update& update = updates_[from.get<std::int32_t>()];
-    (void)from.get<std::int64_t>();
-    update.last = body;
-    if (Series::in_proportion(from.get<double>())) {
-      update.since.reset();
-    } else if (!update.since) {
-      update.since = body;
-    }
+    const auto step = from.get<std::int64_t>();
+    update.all.add(step, from.get<double>());
+    update.last[step] = body;
+    if (update.last.size() > UpdateHistory::most) update.last.erase(update.last.begin());
+    for (auto known = update.since.begin(); known != update.since.end();)
+      known = update.all.since().count(known->first) > 0 ? std::next(known) : update.since.erase(known);
+    for (const auto& [rule, since] : update.all.since()) update.since.emplace(rule, update.last);
   }
 
   void put(BlockKind kind, const std::string& body) {

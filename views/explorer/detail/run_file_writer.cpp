@@ -81,7 +81,7 @@ void RunFileWriter::info(const RunInfo& info) {
   json.field("program", info.program);
   json.field("identity", info.identity);
   json.field("started", info.started);
-  json.field("mantissa_bits", mantissa_bits);
+  json.field("mantissa_bits", watch::mantissa_bits);
   json.end();
   block(BlockKind::info, json.text());
 }
@@ -145,7 +145,7 @@ void RunFileWriter::series(std::int32_t number, const SeriesKey& key, const std:
   block(BlockKind::series, body);
 }
 
-void RunFileWriter::column(std::int32_t series, const Column& column) {
+void RunFileWriter::column(std::int32_t series, const watch::Column& column) {
   std::string body;
   put(body, series);
   put_column(body, column);

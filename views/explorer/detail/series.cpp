@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/rules/rules.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -34,10 +35,24 @@ const char* name_of(What what) noexcept {
   return "";
 }
 
+void UpdateHistory::add(std::int64_t step, double ratio) {
+  if (last_.size() == most) last_.erase(last_.begin());
+  last_.push_back(ratio);
+  rules::Facts facts;
+  facts.tensor = rules::Tensor::parameter;
+  facts.updates = last_;
+  std::map<std::string, std::int64_t> since;
+  for (const rules::Finding& finding : rules::check({facts})) {
+    const auto known = since_.find(finding.rule);
+    since[finding.rule] = known == since_.end() ? step : known->second;
+  }
+  since_ = std::move(since);
+}
+
 Series::Series(SeriesKey key, std::string name, std::size_t columns)
     : key_(key), name_(std::move(name)), most_(columns) {}
 
-void Series::add(const Column& column, std::uint64_t sequence) {
+void Series::add(const watch::Column& column, std::uint64_t sequence) {
   if (column.nan != 0 && !first_nan) first_nan = column.first_step;
   if (column.posinf + column.neginf != 0 && !first_inf) first_inf = column.first_step;
   const bool same_step = steps_ != 0 && column.first_step == last_.last_step;
@@ -52,7 +67,7 @@ void Series::add(const Column& column, std::uint64_t sequence) {
   }
   if (steps_ == 0) {
     columns_.emplace_back();
-    static_cast<Column&>(columns_.back()) = column;
+    static_cast<watch::Column&>(columns_.back()) = column;
   } else {
     bytes_ -= size_of(columns_.back());
     columns_.back().merge(column);
@@ -60,16 +75,6 @@ void Series::add(const Column& column, std::uint64_t sequence) {
   columns_.back().changed = sequence;
   bytes_ += size_of(columns_.back());
   if (!same_step) ++steps_;
-}
-
-void Series::add_update(std::int64_t step, double ratio) {
-  if (!update_) update_.emplace();
-  update_->ratio = ratio;
-  if (in_proportion(ratio)) {
-    update_->since.reset();
-  } else if (!update_->since) {
-    update_->since = step;
-  }
 }
 
 /// Merges neighbouring columns in pairs. The last of an odd number stays alone, and later columns are merged

@@ -3,13 +3,14 @@
 // Columns over time, in bounded memory.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include <torchtap/views/explorer/detail/column.hpp>
 #include <torchtap/views/explorer/detail/graph.hpp>
+#include <torchtap/views/watch/column.hpp>
 
 namespace torchtap::views::explorer::detail {
 
@@ -17,6 +18,22 @@ enum class What : std::uint8_t { input, output, grad_input, grad_output, paramet
 constexpr std::size_t whats = 7;
 /// "grad_input".
 const char* name_of(What what) noexcept;
+
+/// How much the optimizer changes a parameter, relative to its norm: in the last steps for which it is known.
+class UpdateHistory {
+ public:
+  static constexpr std::size_t most = 16;
+
+  void add(std::int64_t step, double ratio);
+  /// Oldest first.
+  const std::vector<double>& last() const noexcept { return last_; }
+  /// For each rule that holds for them, the step since when it does.
+  const std::map<std::string, std::int64_t>& since() const noexcept { return since_; }
+
+ private:
+  std::vector<double> last_;
+  std::map<std::string, std::int64_t> since_;
+};
 
 /// Which tensor a series follows.
 struct SeriesKey {
@@ -34,7 +51,7 @@ struct SeriesKey {
 /// column takes in twice as many steps.
 class Series {
  public:
-  struct Stamped : Column {
+  struct Stamped : watch::Column {
     std::uint64_t changed = 0;
   };
 
@@ -43,7 +60,7 @@ class Series {
   const SeriesKey& key() const noexcept { return key_; }
   const std::string& name() const noexcept { return name_; }
   /// Values at a step; those of the step before or of the same one only. `sequence` has to grow.
-  void add(const Column& column, std::uint64_t sequence);
+  void add(const watch::Column& column, std::uint64_t sequence);
   /// Merges neighbours until there are at most this many. Throws `c10::ValueError` for fewer than 2.
   void limit(std::size_t columns, std::uint64_t sequence);
 
@@ -55,18 +72,10 @@ class Series {
   /// Has all columns sent again.
   void renew(std::uint64_t sequence) noexcept { whole_since_ = sequence; }
   /// The values at the last step.
-  const Column& last() const noexcept { return last_; }
+  const watch::Column& last() const noexcept { return last_; }
   std::optional<std::int64_t> first_nan, first_inf;
 
-  /// How much the optimizer changes a parameter, relative to its norm.
-  struct Update {
-    double ratio = 0;                   // of the last step for which it is known
-    std::optional<std::int64_t> since;  // from this step on it was out of proportion each time
-  };
-  void add_update(std::int64_t step, double ratio);
-  /// Neither more than a tenth in one step, nor so little that float32 loses it to rounding.
-  static bool in_proportion(double ratio) noexcept { return ratio >= 6e-8 && ratio <= 0.1; }
-  const std::optional<Update>& update() const noexcept { return update_; }
+  UpdateHistory updates;
   /// About.
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -80,8 +89,7 @@ class Series {
   std::uint64_t stride_ = 1, whole_since_ = 0;
   std::uint64_t steps_ = 0;  // in the last column
   std::size_t bytes_ = 0;
-  Column last_;
-  std::optional<Update> update_;
+  watch::Column last_;
 };
 
 }  // namespace torchtap::views::explorer::detail

@@ -305,7 +305,7 @@ void WatchedModel::record_parameters(bool gradients) {
     const auto add = [&](What what, const at::Tensor& tensor) {
       const std::int32_t series = run_->series({call, what, one.position, -1}, one.name);
       if (what != What::parameter || !known) {
-        Column column = measure(tensor);
+        watch::Column column = watch::measure(tensor);
         column.first_step = column.last_step = at;
         run_->add(series, column);
       }

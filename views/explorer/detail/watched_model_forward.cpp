@@ -59,12 +59,12 @@ std::vector<at::Tensor> all(const hooks::Tensors& tensors) {
   return result;
 }
 
-std::shared_ptr<const Column> Measured::of(const at::Tensor& tensor) {
+std::shared_ptr<const watch::Column> Measured::of(const at::Tensor& tensor) {
   const std::int64_t version = tensor.is_inference() ? -1 : static_cast<std::int64_t>(tensor._version());
   const One* const known = known_.find(tensor);
   // A tensor of inference mode does not count its versions.
   if (known != nullptr && version >= 0 && known->version == version) return known->column;
-  auto column = std::make_shared<const Column>(measure(tensor));
+  auto column = std::make_shared<const watch::Column>(watch::measure(tensor));
   known_.set(tensor, {version, column});
   return column;
 }
@@ -262,7 +262,7 @@ void WatchedModel::values(Forward& forward, std::int32_t call, What what,
 }
 
 void WatchedModel::value(Forward& forward, const SeriesKey& key, const at::Tensor& tensor) {
-  Column column = *forward.measured.of(tensor);
+  watch::Column column = *forward.measured.of(tensor);
   column.first_step = column.last_step = forward.step;
   run_->add(run_->series(key, ""), column);
 }
@@ -323,7 +323,7 @@ void WatchedModel::gradient(GradientTargets& targets, const at::Tensor& gradient
   guarded([&] {
     const auto began = Pace::Clock::now();
     decltype(targets.keys) keys;
-    Column column;
+    watch::Column column;
     {
       const std::lock_guard lock(targets.mutex);
       // The node was kept, and this is the backward of a later step, which did not ask for it.
@@ -335,7 +335,7 @@ void WatchedModel::gradient(GradientTargets& targets, const at::Tensor& gradient
     backward_begins();
     if (keys.empty()) return;
     const std::int64_t at = column.first_step;
-    column = measure(gradient);
+    column = watch::measure(gradient);
     column.first_step = column.last_step = at;
     for (const SeriesKey& key : keys) run_->add(run_->series(key, ""), column);
     pace_.spend(Pace::Clock::now() - began);

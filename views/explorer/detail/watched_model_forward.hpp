@@ -12,11 +12,11 @@
 
 #include <torchtap/hooks/event.hpp>
 #include <torchtap/operations/scope.hpp>
-#include <torchtap/views/explorer/detail/column.hpp>
 #include <torchtap/views/explorer/detail/data_flow.hpp>
 #include <torchtap/views/explorer/detail/graph.hpp>
 #include <torchtap/views/explorer/detail/series.hpp>
 #include <torchtap/views/watch/calls.hpp>
+#include <torchtap/views/watch/column.hpp>
 #include <torchtap/views/watch/identity.hpp>
 
 namespace torchtap::views::explorer::detail {
@@ -49,12 +49,12 @@ struct GradientTargets {
 class Measured {
  public:
   /// The values of the tensor as it is now.
-  std::shared_ptr<const Column> of(const at::Tensor& tensor);
+  std::shared_ptr<const watch::Column> of(const at::Tensor& tensor);
 
  private:
   struct One {
     std::int64_t version;
-    std::shared_ptr<const Column> column;
+    std::shared_ptr<const watch::Column> column;
   };
   watch::ByTensor<One> known_;
 };

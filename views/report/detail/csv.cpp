@@ -6,7 +6,6 @@
 
 #include <torchtap/base/dtypes.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
-#include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/save.hpp>
 #include <torchtap/views/text/characters.hpp>
 #include <torchtap/views/text/units.hpp>
@@ -31,9 +30,6 @@ std::string cell(double value) {
 }
 std::string cell(const std::string& value) {
   return value;
-}
-std::string cell(Mark value) {
-  return detail::name_of(value);
 }
 std::string cell(const std::vector<std::int64_t>& shape) {
   return text::shape_text(shape, "scalar");

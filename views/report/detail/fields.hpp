@@ -14,7 +14,7 @@
 
 namespace torchtap::views::report::detail {
 
-constexpr std::int64_t kFormat = 2;
+constexpr std::int64_t kFormat = 3;
 
 template <class T>
 struct Fields;
@@ -95,6 +95,7 @@ struct Fields<ModuleRow> {
     visitor.added("summed", self.summed);
     visitor.added("used_without_call", self.used_without_call);
     visitor("marks", self.marks);
+    visitor.added("mark_sentences", self.mark_sentences);
     visitor.tensors("input", self.inputs);
     visitor.tensors("output", self.outputs);
     visitor.tensors("grad_in", self.input_gradients);

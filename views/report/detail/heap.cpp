@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <limits>
+#include <utility>
 
 #include <torchtap/views/report/detail/heap.hpp>
 
@@ -13,9 +14,11 @@ namespace {
 
 std::atomic<std::int64_t> held{0}, peak{0}, allocations{0};
 std::atomic<bool> watched{false};
+thread_local bool paused = false;
 
 void add(std::int64_t bytes) noexcept {
   const std::int64_t now = held.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if (paused) return;
   if (bytes > 0) allocations.fetch_add(1, std::memory_order_relaxed);
   std::int64_t most = peak.load(std::memory_order_relaxed);
   while (now > most && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
@@ -132,6 +135,12 @@ HeapWatch::~HeapWatch() {
   // Somebody may have set another allocator, which stays.
   if (c10::GetCPUAllocator() == &counting()) set_allocator(before_);
   watched.store(false);
+}
+
+HeapWatch::Paused::Paused() noexcept : before_(std::exchange(paused, true)) {}
+
+HeapWatch::Paused::~Paused() {
+  paused = before_;
 }
 
 HeapState HeapWatch::read() {

@@ -33,6 +33,18 @@ class HeapWatch {
   /// Whether a profiler of this thread has the place where other devices report.
   bool displaced() const noexcept { return displaced_; }
 
+  /// While it lives, what this thread allocates counts as held and as nothing else.
+  class Paused {
+   public:
+    Paused() noexcept;
+    ~Paused();
+    Paused(const Paused&) = delete;
+    Paused& operator=(const Paused&) = delete;
+
+   private:
+    bool before_;
+  };
+
  private:
   explicit HeapWatch(bool other_devices);
 

@@ -119,22 +119,29 @@ void MeasuredModel::measure_gradients() noexcept {
 }
 
 void MeasuredModel::add_gradients() {
-  const base::RecordingMode mode;
+  const HeapWatch::Paused unwatched;
   for (TreeNode& node : ledger_.tree) {
     // A parameter that several modules share arrives at the first of them.
     const bool shares = std::any_of(node.held.begin(), node.held.end(),
                                     [](const Held& held) { return !held.buffer && !held.first; });
     if (!node.gradient_arrived && !shares) continue;
     node.gradient_arrived = false;
-    node.gradient_squares = -1;
-    node.gradient_elements = 0;
+    node.gradient.reset();
     for (const Held& held : node.held) {
       if (held.buffer || !held.tensor.is_leaf() || !held.tensor.grad().defined()) continue;
-      at::Tensor gradient = held.tensor.grad();
-      if (gradient.is_sparse()) gradient = gradient.coalesce()._values();
-      const double norm = gradient.norm().item().toDouble();
-      node.gradient_squares = std::max(node.gradient_squares, 0.0) + norm * norm;
-      node.gradient_elements += held.tensor.numel();
+      const at::Tensor& gradient = held.tensor.grad();
+      watch::Column column = watch::measure(gradient);
+      if (gradient.is_sparse()) {  // it does not have the zeros
+        const std::int64_t all = gradient.numel() * (gradient.is_complex() ? 2 : 1);
+        const std::uint64_t zeros = static_cast<std::uint64_t>(all) - column.count;
+        column.count += zeros;
+        column.zeros += zeros;
+      }
+      if (node.gradient) {
+        node.gradient->merge(column);
+      } else {
+        node.gradient = std::move(column);
+      }
     }
   }
 }
@@ -177,6 +184,7 @@ void MeasuredModel::call_begins(std::size_t module, int depth, hooks::Event& eve
   if (ledger_.idle()) return;
   const Stopped stopped(*this, ledger_.thread());
   TreeNode& node = ledger_.tree[module];
+  if (node.order < 0) node.order = ran_++;
   const bool outermost = stopped.thread.frames.empty();
   ledger_.enter(stopped.thread, static_cast<std::int64_t>(module), stopped.moment(), depth);
   node.inputs.clear();
@@ -215,11 +223,14 @@ void MeasuredModel::note_outputs(std::int64_t module, const hooks::Tensors& outp
     node.outputs.push_back(describe(std::to_string(i), outputs[i]));
     expect_gradient(module, true, i, outputs[i]);
     look_at_values(outputs[i], node.forward.out);
-    if (options.non_finite() == OnNonFinite::ignore) continue;
-    const std::int64_t zeros = search_.zeros(outputs[i]);
-    if (zeros < 0) continue;
-    node.zeros += zeros;
-    node.elements += outputs[i].numel();
+    if (options.non_finite() == OnNonFinite::ignore || !is_looked_through(outputs[i])) continue;
+    watch::Column column = watch::measure(outputs[i]);
+    if (column.posinf + column.neginf > 0 && !search_.kinds(outputs[i]).inf) {  // they are intended
+      column.count -= column.posinf + column.neginf;
+      column.posinf = column.neginf = 0;
+    }
+    const auto [values, is_new] = node.values.emplace(i, column);
+    if (!is_new) values->second.merge(column);
   }
 }
 

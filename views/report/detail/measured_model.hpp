@@ -116,6 +116,7 @@ class MeasuredModel final : public NodeListener,
   watch::PerOperation<OperationFacts> facts_;
   std::map<std::pair<std::string, std::string>, std::int64_t> not_counted_;  // by function and module
   std::int64_t repeats_ = 0, recorded_ = 0;
+  std::int64_t ran_ = 0;                      // modules
   std::int64_t phase_began_ = 0, spent_ = 0;  // of the repeat; without `Phase::other`
   double seconds_ = 0, own_seconds_ = 0, outside_seconds_[2] = {0, 0};
   bool raised_ = false;
@@ -125,6 +126,8 @@ class MeasuredModel final : public NodeListener,
   bool gradients_arrived_ = false;  // since they were measured
 
   ModuleRow row(std::int64_t index) const;
+  /// Fills in `marks` and `gradient_ratio` of all rows.
+  void judge(ModuleRow& root) const;
   std::vector<std::string> all_notes() const;
 };
 

@@ -1,11 +1,11 @@
 // Measurements of what was summed up.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_set>
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
-#include <torchtap/views/report/detail/marks.hpp>
 #include <torchtap/views/report/detail/measured_model.hpp>
 #include <torchtap/views/text/units.hpp>
 
@@ -26,6 +26,12 @@ Times times_of(const TimeSums& sums, std::int64_t calls) {
   // The smallest that nine tenths do not exceed.
   times.p90 = sorted[(9 * size + 9) / 10 - 1];
   return times;
+}
+
+/// What `at::norm` gives: of NaN, NaN.
+double norm_of(const watch::Column& column) {
+  if (column.nan > 0) return std::numeric_limits<double>::quiet_NaN();
+  return column.finite() < column.count ? std::numeric_limits<double>::infinity() : column.norm();
 }
 
 Direction direction_of(const DirectionSums& sums) {
@@ -89,13 +95,13 @@ ModuleRow MeasuredModel::row(std::int64_t index) const {
   row.parameter_values = node.parameter_values;
   row.forward = direction_of(node.forward);
   row.backward = direction_of(node.backward);
-  if (node.elements > 0)
-    row.zero_fraction = static_cast<double>(node.zeros) / static_cast<double>(node.elements);
-  if (node.gradient_elements > 0) {
-    row.gradient_norm = std::sqrt(node.gradient_squares);
-    row.gradient_ratio =
-        *row.gradient_norm / std::sqrt(static_cast<double>(node.gradient_elements));  // see mark()
+  std::uint64_t zeros = 0, elements = 0;
+  for (const auto& [slot, column] : node.values) {
+    zeros += column.zeros;
+    elements += column.count;
   }
+  if (elements > 0) row.zero_fraction = static_cast<double>(zeros) / static_cast<double>(elements);
+  if (node.gradient && node.gradient->count > 0) row.gradient_norm = norm_of(*node.gradient);
   bool uses = node.used;
   for (const std::int64_t child : node.children) {
     const ModuleRow& inside = row.children.emplace_back(this->row(child));
@@ -176,7 +182,7 @@ Measurements MeasuredModel::results() const {
   const std::lock_guard lock(mutex_);
   Measurements results;
   results.root = row(0);
-  mark(results.root, recorded_ > 0);
+  if (recorded_ > 0) judge(results.root);
   results.repeats = repeats_;
   results.warmup = options.warmup();
   results.findings = search_.findings();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Names of marks and roles, as files and tables have them.
+// Names of roles, as files and tables have them.
 
 #include <optional>
 #include <string>
@@ -9,11 +9,8 @@
 
 namespace torchtap::views::report::detail {
 
-/// "never ran".
-const char* name_of(Mark mark);
 /// "producer".
 const char* name_of(Role role);
-std::optional<Mark> mark_from(const std::string& name);
 std::optional<Role> role_from(const std::string& name);
 
 }  // namespace torchtap::views::report::detail

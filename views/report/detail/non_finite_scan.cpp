@@ -16,7 +16,6 @@ namespace {
 
 struct Found {
   bool nan = false, inf = false;
-  std::int64_t zeros = 0;
 };
 
 // As wide as the registers that every processor of the architecture has.
@@ -42,28 +41,20 @@ void one(U bits, U exponent, Found& found) {
   const U magnitude = bits & (static_cast<U>(~U{0}) >> 1);
   found.nan = found.nan || magnitude > exponent;
   found.inf = found.inf || magnitude == exponent;
-  found.zeros += magnitude == 0 ? 1 : 0;
 }
 
 /// `size` numbers in a row.
 template <class U>
 void run(const U* data, std::int64_t size, U exponent, Found& found) {
   constexpr auto width = static_cast<std::int64_t>(lanes<U>);
-  constexpr std::int64_t most = 16384;  // additions before a lane of 16 bits could overflow
   const Lanes<U> mask = Lanes<U>{} + exponent;
   const Lanes<U> magnitude = Lanes<U>{} + static_cast<U>(static_cast<U>(~U{0}) >> 1);
   Lanes<U> inf{}, nan{};  // the sign of `mask - a` says that `a` is greater
   std::int64_t i = 0;
-  while (i + 2 * width <= size) {
-    Lanes<U> zeros{};
-    const std::int64_t end = std::min(size - 2 * width, i + most * width);
-    for (; i <= end; i += 2 * width) {
-      const Lanes<U> a = load(data + i) & magnitude, b = load(data + i + width) & magnitude;
-      inf |= (Lanes<U>)(a == mask) | (Lanes<U>)(b == mask);
-      nan |= (mask - a) | (mask - b);
-      zeros -= (Lanes<U>)(a == 0) + (Lanes<U>)(b == 0);
-    }
-    for (std::int64_t lane = 0; lane < width; ++lane) found.zeros += static_cast<std::int64_t>(zeros[lane]);
+  for (; i + 2 * width <= size; i += 2 * width) {
+    const Lanes<U> a = load(data + i) & magnitude, b = load(data + i + width) & magnitude;
+    inf |= (Lanes<U>)(a == mask) | (Lanes<U>)(b == mask);
+    nan |= (mask - a) | (mask - b);
   }
   for (std::int64_t lane = 0; lane < width; ++lane) {
     found.inf = found.inf || inf[lane] != 0;
@@ -98,24 +89,13 @@ Found look(const at::Tensor& tensor, U exponent, std::int64_t per) {
     return found;
   }
   c10::SmallVector<Dimension, 6> dimensions;
-  std::int64_t repeated = 1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
-    if (tensor.stride(i) == 0) {
-      repeated *= tensor.size(i);  // expanded: the same numbers again
-    } else {
-      dimensions.push_back({tensor.size(i), tensor.stride(i)});
-    }
+    if (tensor.stride(i) != 0) dimensions.push_back({tensor.size(i), tensor.stride(i)});  // or expanded
   }
   std::stable_sort(dimensions.begin(), dimensions.end(),
                    [](const Dimension& a, const Dimension& b) { return a.stride > b.stride; });
   walk(data, dimensions.begin(), dimensions.end(), per, exponent, found);
-  found.zeros *= repeated;
   return found;
-}
-
-bool is_looked_through(at::ScalarType type) {
-  return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16 ||
-         type == at::kComplexFloat || type == at::kComplexDouble;
 }
 
 Scan scan_elsewhere(const at::Tensor& tensor) {
@@ -130,19 +110,23 @@ Scan scan_elsewhere(const at::Tensor& tensor) {
 
 }  // namespace
 
+bool is_looked_through(const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  return !tensor.is_nested() && !tensor.is_meta() &&
+         (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16 ||
+          type == at::kComplexFloat || type == at::kComplexDouble);
+}
+
 Scan scan(const at::Tensor& tensor) {
-  if (!is_looked_through(tensor.scalar_type()) || tensor.is_nested() || tensor.is_meta()) return {};
+  if (!is_looked_through(tensor)) return {};
   if (tensor.is_sparse()) {
     const base::RecordingMode mode;
-    Scan result = scan(tensor._values());
-    result.zeros = -1;
-    return result;
+    return scan(tensor._values());
   }
   if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return {};
   if (!tensor.is_cpu()) return scan_elsewhere(tensor);
   Scan result;
   result.known = true;
-  result.zeros = 0;
   if (tensor.numel() == 0) return result;
   if (tensor.storage().data() == nullptr) return {};
   Found found;
@@ -164,7 +148,6 @@ Scan scan(const at::Tensor& tensor) {
   }
   result.nan = found.nan;
   result.inf = found.inf;
-  result.zeros = tensor.is_complex() ? -1 : found.zeros;
   return result;
 }
 
@@ -189,7 +172,7 @@ std::string statistics(const at::Tensor& tensor) {
     return text.str();
   }
   text << tensor.sizes();
-  if (!is_looked_through(tensor.scalar_type()) || tensor.is_complex() || tensor.is_meta()) return text.str();
+  if (!is_looked_through(tensor) || tensor.is_complex()) return text.str();
   const base::RecordingMode mode;
   const at::Tensor finite = tensor.masked_select(at::isfinite(tensor)).to(at::kDouble);
   if (finite.numel() > 0) {

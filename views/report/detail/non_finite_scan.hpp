@@ -15,12 +15,13 @@ namespace torchtap::views::report::detail {
 struct Scan {
   bool known = false;  // false for a dtype or a kind of tensor that is not looked through
   bool nan = false, inf = false;
-  std::int64_t zeros = -1;  // -1 if they were not counted
 
   bool finite() const noexcept { return !nan && !inf; }
 };
 
-/// Looks through floating-point tensors, complex ones included.
+/// Whether its values are looked at: those of floating-point and complex tensors that are no nested ones.
+bool is_looked_through(const at::Tensor& tensor);
+/// Looks through such a tensor.
 Scan scan(const at::Tensor& tensor);
 
 /// Exact counts, for the few tensors that are not finite. All infinities are in `inf`.

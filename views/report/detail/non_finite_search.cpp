@@ -134,11 +134,6 @@ Kinds NonFiniteSearch::kinds(const at::Tensor& tensor) {
   return memory.unset ? Kinds() : from_outside(tensor, found, false);
 }
 
-std::int64_t NonFiniteSearch::zeros(const at::Tensor& tensor) {
-  if (!tensor.defined() || !has_values(tensor)) return -1;
-  return tensor.has_storage() ? look(tensor, memory_.get(tensor)).zeros : scan(tensor).zeros;
-}
-
 void NonFiniteSearch::add(Finding finding, Kind kind) {
   if (!collects_[kind]) return;
   finding.repeat = repeat_;

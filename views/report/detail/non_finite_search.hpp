@@ -89,8 +89,6 @@ class NonFiniteSearch {
   void after(operations::Event& event, Searched& searched, const Where& where);
   /// What the tensor's elements are.
   Kinds kinds(const at::Tensor& tensor);
-  /// The zeros among its elements; -1 if unknown.
-  std::int64_t zeros(const at::Tensor& tensor);
   /// All that was found, the worst first.
   std::vector<Finding> findings() const;
 

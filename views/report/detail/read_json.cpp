@@ -1,8 +1,10 @@
 // Measurements from JSON. A document is not trusted: each field is checked before it is read.
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <type_traits>
 
 #include <torchtap/base/dtypes.hpp>
@@ -124,9 +126,6 @@ class Reader {
     TORCH_CHECK_VALUE(found, where_, place, " has \"", text, "\", which is no ", what, ".");
     return *found;
   }
-  void read(const std::string& place, const Value& value, Mark& field) {
-    field = known(place, value, detail::mark_from, "mark");
-  }
   void read(const std::string& place, const Value& value, Role& field) {
     field = known(place, value, detail::role_from, "role");
   }
@@ -151,12 +150,24 @@ class Reader {
   const Value& object_;
 };
 
+/// The rule that a mark of an earlier format is by now.
+std::string rule_of(const std::string& mark) {
+  static const std::map<std::string, const char*> rules{{"dead", "dead_relu"},
+                                                        {"exploding", "exploding_gradient"},
+                                                        {"vanishing", "vanishing_gradient"},
+                                                        {"non-finite", "nonfinite"},
+                                                        {"never ran", "never_ran"}};
+  const auto found = rules.find(mark);
+  return found == rules.end() ? mark : found->second;
+}
+
 void read_module(const std::string& where, const std::string& place, const Value& value, int depth,
                  ModuleRow& row) {
   TORCH_CHECK_VALUE(depth < kDeepest, where, "modules are nested deeper than ", kDeepest, ".");
   Reader reader(where, place, value);
   Reader info(where, reader.inside("info"), reader.at("info"));
   detail::Fields<ModuleRow>::visit(info, row);
+  std::transform(row.marks.begin(), row.marks.end(), row.marks.begin(), rule_of);
   const Value& children = reader.at("children");
   TORCH_CHECK_VALUE(children.IsObject(), where, reader.inside("children"), " should be an object.");
   for (const auto& member : children.GetObject()) {

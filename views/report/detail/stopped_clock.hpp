@@ -4,8 +4,8 @@
 
 namespace torchtap::views::report::detail {
 
-/// The clock of a thread stands still while this lives: torchtap's own work is nobody's. Make it under the
-/// session's lock.
+/// The clock of a thread stands still while this lives, and its allocations do not count: torchtap's own work
+/// is nobody's. Make it under the session's lock.
 class MeasuredModel::Stopped {
  public:
   Stopped(const MeasuredModel& session, ThreadCalls& of)
@@ -22,6 +22,7 @@ class MeasuredModel::Stopped {
  private:
   const MeasuredModel& session_;
   std::int64_t began_;
+  HeapWatch::Paused unwatched_;
 };
 
 }  // namespace torchtap::views::report::detail

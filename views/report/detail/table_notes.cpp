@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include <torchtap/base/dtypes.hpp>
+#include <torchtap/rules/rules.hpp>
 #include <torchtap/views/report/detail/fields.hpp>
 #include <torchtap/views/report/detail/names.hpp>
 #include <torchtap/views/report/detail/non_finite_sentence.hpp>
@@ -126,15 +128,19 @@ void add_findings(const Measurements& results, std::vector<std::string>& lines) 
 }
 
 void add_marks(const Measurements& results, std::vector<std::string>& lines) {
-  for (const Mark mark : {Mark::non_finite, Mark::dead, Mark::exploding, Mark::vanishing, Mark::never_ran}) {
-    std::vector<std::string> paths;
-    each_module(results.root, [&](const ModuleRow& module) {
-      if (std::find(module.marks.begin(), module.marks.end(), mark) != module.marks.end()) {
-        paths.push_back(place(module.path));
-      }
-    });
-    if (!paths.empty()) lines.push_back(std::string(name_of(mark)) + ": " + listed(paths));
-  }
+  std::map<std::string, std::vector<std::string>> marked;
+  each_module(results.root, [&](const ModuleRow& module) {
+    for (std::size_t i = 0; i < module.marks.size(); ++i) {
+      const std::string& why = i < module.mark_sentences.size() ? module.mark_sentences[i] : "";
+      const bool says = !why.empty() && module.marks[i] != "never_ran";
+      marked[module.marks[i]].push_back(place(module.path) + (says ? " (" + why + ")" : ""));
+    }
+  });
+  const auto add = [&](const std::string& rule) {
+    if (const auto found = marked.extract(rule)) lines.push_back(rule + ": " + listed(found.mapped()));
+  };
+  for (const rules::RuleInfo& rule : rules::catalogue()) add(rule.name);
+  while (!marked.empty()) add(marked.begin()->first);  // rules of the program's own
 }
 
 void add_relations(const Measurements& results, std::vector<std::string>& lines) {

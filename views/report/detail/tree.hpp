@@ -5,11 +5,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torchtap/model/walk.hpp>
 #include <torchtap/views/report/measurements.hpp>
+#include <torchtap/views/watch/column.hpp>
 
 namespace torchtap::views::report::detail {
 
@@ -54,10 +57,10 @@ struct TreeNode {
   std::vector<TensorInfo> inputs, outputs, input_gradients, output_gradients;
   DirectionSums forward, backward;
   NonFinite parameter_values;
-  std::int64_t zeros = 0, elements = 0;  // of outputs that were looked through
-  double gradient_squares = -1;          // of its own parameters, after the last repeat
-  std::int64_t gradient_elements = 0;
-  bool gradient_arrived = false;      // since gradients were measured
+  std::map<std::int64_t, watch::Column> values;  // of its outputs that were looked through, by slot
+  std::optional<watch::Column> gradient;         // of its own parameters, after the last repeat
+  std::int64_t order = -1;                       // in which modules first ran; -1 if no call was seen
+  bool gradient_arrived = false;                 // since gradients were measured
   bool called = false, used = false;  // in any repeat: a call was seen; an operation read what it holds
 
   DirectionSums& direction(bool is_backward) { return is_backward ? backward : forward; }

@@ -106,7 +106,6 @@ class Writer {
     }
   }
   void write(const std::string& value) { text(value); }
-  void write(Mark mark) { text(detail::name_of(mark)); }
   void write(Role role) { text(detail::name_of(role)); }
   template <class T>
   void write(const std::vector<T>& values) {

@@ -94,7 +94,11 @@
       sum.title = "No call of it was seen: its numbers are the sums of the modules inside";
       fragment.append(sum);
     }
-    for (const mark of node.info.marks) fragment.append(make("span", mark, mark === "non-finite" ? "mark bad" : "mark"));
+    node.info.marks.forEach((mark, i) => {
+      const label = make("span", mark, mark === "nonfinite" ? "mark bad" : "mark");
+      label.title = node.info.mark_sentences[i] || "";
+      fragment.append(label);
+    });
     return fragment;
   }
   function cellOf(column, node) {
@@ -223,7 +227,8 @@
       ["not finite", values(info.non_finite_parameters)],
       info.zero_fraction !== null && ["zero outputs", scaled(100 * info.zero_fraction, [""], false) + " %"],
       info.gradient_norm !== null && ["gradient norm", plain(info.gradient_norm)],
-      info.gradient_ratio !== null && ["to the one before", plain(info.gradient_ratio) + "×"]]);
+      info.gradient_ratio !== null && ["to the one before", plain(info.gradient_ratio) + "×"],
+      ...info.marks.map((mark, i) => [mark, info.mark_sentences[i] || ""])]);
     for (const [way, title] of [["forward", "Forward"], ["backward", "Backward"]]) {
       const {inclusive, self, memory, work, self_work} = info[way];
       if (!timed(info, inclusive) && !work.operations) continue;

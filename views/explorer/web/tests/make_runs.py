@@ -304,7 +304,9 @@ def health_of(watch, calls, steps):
         s["first_inf"] = next((step for step, _, c in s["columns"] if c["posinf"] or c["neginf"]), None)
         if s["what"] == "output" and bad is not None:
             kind = "nan" if s["first_nan"] is not None and s["first_nan"] <= bad else "inf"
-            marks.append({"call": s["call"], "kind": kind, "value": 1.0, "since": bad})
+            marks.append(
+                {"call": s["call"], "kind": "nonfinite", "value": 1.0, "since": bad, "sentence": "NaN among the values"}
+            )
             fed = [t for t in watch.series if t["call"] == s["call"] and t["what"] == "input"]
             clean = not any(
                 c["nan"] or c["posinf"] or c["neginf"] for t in fed for at, _, c in t["columns"] if at <= bad
@@ -321,7 +323,9 @@ def health_of(watch, calls, steps):
     for (call, what, _), c in last.items():
         leaf = calls[call]["type"] if call < len(calls) else ""
         if what == "output" and leaf == "ReLU" and c["count"] and c["zeros"] / c["count"] > 0.9:
-            marks.append({"call": call, "kind": "dead", "value": c["zeros"] / c["count"], "since": steps})
+            share = c["zeros"] / c["count"]
+            says = f"{100 * share:.3g} % of the values are zero"
+            marks.append({"call": call, "kind": "dead_relu", "value": share, "since": steps, "sentence": says})
     return {"first_bad": first and first[1], "marks": marks}
 
 

@@ -109,14 +109,14 @@ export interface Series {
 
 export type Scalars = Record<string, [number, Loose][]>;
 
-export type MarkKind = "dead" | "saturated" | "vanishing" | "exploding" | "update_ratio" | "nan" | "inf";
-/** `what` says in which of the call's series it was noticed. */
+/** `kind` is the name of a rule, `what` says in which of the call's series it holds. */
 export interface Mark {
   call: number;
-  kind: MarkKind;
+  kind: string;
   what?: Kind;
   value: Loose;
   since: number;
+  sentence: string;
 }
 export interface FirstBad {
   step: number;

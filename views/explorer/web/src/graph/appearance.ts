@@ -6,7 +6,8 @@ import { fitScale, ValueScale } from "../charts/scale";
 import { finite, mean, norm, std, type Column } from "../data/column";
 import type { History } from "../data/history";
 import { family, type Model } from "../data/model";
-import { toNumber, type Call, type Mark } from "../data/protocol";
+import { toNumber, type Call } from "../data/protocol";
+import { rankOf } from "../data/rules";
 import type { RunData } from "../data/run_data";
 import { laid } from "../layout/client";
 import * as state from "../state";
@@ -156,8 +157,6 @@ const coloured = computed<Coloured | null>(() => {
 });
 export const legend = computed(() => coloured.value?.legend ?? null);
 
-const RANK: Mark["kind"][] = ["nan", "inf", "exploding", "vanishing", "dead", "saturated", "update_ratio"];
-
 /** The worst finding of each call that is on screen; one inside of a closed module stands at that. */
 const badges = computed<Map<number, Badge>>(() => {
   const result = new Map<number, Badge>();
@@ -175,14 +174,14 @@ const badges = computed<Map<number, Badge>>(() => {
     while (at && !closed.has(at.id)) at = at.parent === null ? undefined : model.byId.get(at.parent);
     if (!at) continue;
     const old = result.get(at.id);
-    if (old && RANK.indexOf(old.kind) <= RANK.indexOf(mark.kind)) continue;
-    result.set(at.id, { kind: mark.kind, value: toNumber(mark.value), inside: at.id !== mark.call, first: old?.first ?? false });
+    if (old && rankOf(old.kind) <= rankOf(mark.kind)) continue;
+    result.set(at.id, { kind: mark.kind, value: toNumber(mark.value), inside: at.id !== mark.call, first: old?.first ?? null });
   }
   const first = run.health.value.first_bad;
   if (first && first.step <= state.shownStep.value) {
     let at = model.byId.get(first.call);
     while (at && !closed.has(at.id)) at = at.parent === null ? undefined : model.byId.get(at.parent);
-    if (at) result.set(at.id, { kind: first.what, value: 1, inside: at.id !== first.call, first: true });
+    if (at) result.set(at.id, { kind: "nonfinite", value: 1, inside: at.id !== first.call, first: first.what });
   }
   return result;
 });

@@ -2,7 +2,8 @@
 // be seen is left out or drawn as a plain bar, so that a large model moves as smoothly as a small one.
 
 import { label, shapeText, type Model } from "../data/model";
-import type { MarkKind } from "../data/protocol";
+import type { FirstBad } from "../data/protocol";
+import { badgeOf, isBad } from "../data/rules";
 import { HEADER, portNumber } from "../layout/nested";
 import { typeColour, type Palette } from "../theme";
 import type { Camera } from "./camera";
@@ -10,12 +11,12 @@ import { drawEdges } from "./paint_edges";
 import type { Stage } from "./stage";
 import { fitted, setFont } from "./text";
 
-/** `first`: here values were not finite for the first time. */
+/** `first`: which values were not finite here for the first time. */
 export interface Badge {
-  kind: MarkKind;
+  kind: string;
   value: number;
   inside: boolean;
-  first: boolean;
+  first: FirstBad["what"] | null;
 }
 
 /** All that decides how nodes look besides their places. */
@@ -35,15 +36,6 @@ export interface Look {
 }
 
 const RADIUS = 9;
-export const BADGE: Record<MarkKind, string> = {
-  nan: "NaN",
-  inf: "Inf",
-  dead: "dead",
-  saturated: "saturated",
-  vanishing: "vanishing",
-  exploding: "exploding",
-  update_ratio: "update",
-};
 
 export function paint(context: CanvasRenderingContext2D, ratio: number, stage: Stage, camera: Camera, look: Look): void {
   const { palette } = look;
@@ -372,7 +364,7 @@ class Painter {
     for (const i of closed) {
       const badge = scene.port[i]! < 0 ? badges.get(scene.call[i]!) : undefined;
       if (!badge) continue;
-      const colour = badge.kind === "nan" || badge.kind === "inf" ? palette.bad : palette.warn;
+      const colour = isBad(badge.kind) ? palette.bad : palette.warn;
       const [x, y, w, h] = [stage.x[i]!, stage.y[i]!, stage.w[i]!, stage.h[i]!];
       c.strokeStyle = colour;
       c.lineWidth = Math.max(2, Math.min(2 / k, 14));
@@ -384,7 +376,6 @@ class Painter {
       c.globalAlpha = 1;
       c.lineWidth /= 3;
       c.stroke();
-      const broken = badge.kind === "nan" || badge.kind === "inf";
       if (badge.first && k < 0.42) {
         // The one to look at is seen from any distance.
         c.fillStyle = colour;
@@ -392,9 +383,9 @@ class Painter {
         c.arc(x + w, y, 6 / k, 0, 7);
         c.fill();
       }
-      if (k < 0.42 || (broken && !badge.first)) continue;
+      if (k < 0.42 || (isBad(badge.kind) && !badge.first)) continue;
       setFont(c, 9.5, 700);
-      const text = badge.first ? `first ${BADGE[badge.kind]}` : BADGE[badge.kind],
+      const text = badge.first ? `first ${badge.first === "nan" ? "NaN" : "Inf"}` : badgeOf(badge.kind),
         wide = c.measureText(text).width + 12;
       c.fillStyle = colour;
       c.beginPath();

@@ -6,7 +6,8 @@ import { compareHere } from "../data/compare";
 import { found } from "../graph/appearance";
 import { formatValue } from "../charts/scale";
 import { family, label } from "../data/model";
-import { toNumber, type Difference, type MarkKind } from "../data/protocol";
+import { toNumber, type Difference } from "../data/protocol";
+import { isBad, rankOf, titleOf, valueOf } from "../data/rules";
 import * as state from "../state";
 import { Icon } from "./icons";
 import { Tree } from "./tree";
@@ -77,26 +78,6 @@ function next(by: number): void {
   state.reveal(ids[(at + by + ids.length) % ids.length] ?? ids[0]!);
 }
 
-const TITLES: Record<MarkKind, string> = {
-  nan: "NaN in values",
-  inf: "Infinity in values",
-  dead: "Dead modules",
-  saturated: "Saturated modules",
-  vanishing: "Vanishing gradients",
-  exploding: "Exploding gradients",
-  update_ratio: "Updates out of proportion",
-};
-const HELP: Record<MarkKind, string> = {
-  nan: "",
-  inf: "",
-  dead: "share of outputs that are zero",
-  saturated: "share of outputs at the limits",
-  vanishing: "root mean square of the gradient of its parameters",
-  exploding: "root mean square of the gradient of its parameters",
-  update_ratio: "update / weight",
-};
-const ORDER: MarkKind[] = ["nan", "inf", "exploding", "vanishing", "dead", "saturated", "update_ratio"];
-
 /** Shows where values first were not finite. */
 export function goToFirstBad(): void {
   const run = state.a.value,
@@ -116,6 +97,7 @@ function Findings() {
   if (!run || !model) return <div class="list" />;
   const { first_bad: bad, marks } = run.health.value;
   const badCall = bad && model.byId.get(bad.call);
+  const kinds = [...new Set(marks.map(m => m.kind))].sort((x, y) => rankOf(x) - rankOf(y) || x.localeCompare(y));
   return (
     <div class="list" role="tabpanel">
       {bad && (
@@ -128,17 +110,16 @@ function Findings() {
           <span class="soft">{bad.producer ? "It made it: all that came in was finite." : "It was seen here first."}</span>
         </button>
       )}
-      {ORDER.map(kind => {
+      {kinds.map(kind => {
         const mine = marks.filter(m => m.kind === kind).sort((x, y) => x.since - y.since || x.call - y.call);
-        if (!mine.length) return null;
         return (
           <section key={kind} class="finding-group">
             <h3>
-              <span class={`mark ${kind === "nan" || kind === "inf" ? "bad" : "warn"}`} />
-              {TITLES[kind]}
+              <span class={`mark ${isBad(kind) ? "bad" : "warn"}`} />
+              {titleOf(kind)}
               <span class="count">{mine.length}</span>
             </h3>
-            {HELP[kind] && <p class="soft">{HELP[kind]}</p>}
+            {valueOf(kind) && <p class="soft">{valueOf(kind)}</p>}
             {mine.slice(0, 200).map(m => {
               const call = model.byId.get(m.call);
               return (
@@ -146,6 +127,7 @@ function Findings() {
                   <button
                     key={m.call}
                     class="finding"
+                    title={m.sentence}
                     onClick={() => {
                       state.setStep(Math.max(m.since, state.shownStep.value));
                       state.reveal(m.call);
@@ -157,7 +139,7 @@ function Findings() {
                     </span>
                     <span class="soft mono">
                       {m.what && m.what !== "output" ? `${m.what.replace("parameter_grad", "∂ parameter").replace("grad_", "∂ ")} · ` : ""}
-                      {kind === "nan" || kind === "inf" ? `from ${m.since}` : formatValue(toNumber(m.value))}
+                      {valueOf(kind) ? formatValue(toNumber(m.value)) : `from ${m.since}`}
                     </span>
                   </button>
                 )

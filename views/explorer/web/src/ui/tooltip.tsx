@@ -2,11 +2,11 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { hover } from "../graph/controller";
-import { BADGE } from "../graph/paint";
 import { formatCount, formatShare, formatValue } from "../charts/scale";
 import { portNumber } from "../layout/nested";
 import { label, portText, shapeText, type Model } from "../data/model";
 import { toNumber, type Call, type Edge, type Last, type Port } from "../data/protocol";
+import { badgeOf } from "../data/rules";
 import * as state from "../state";
 
 const MOST_LISTED = 6;
@@ -96,7 +96,7 @@ function CallTip({ call, model }: { call: Call; model: Model }) {
       </div>
       {marks.map(m => (
         <div class="tip-mark" key={m.kind}>
-          {BADGE[m.kind]} since step {m.since}
+          {badgeOf(m.kind)} since step {m.since}: {m.sentence}
         </div>
       ))}
     </>

@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { found } from "../graph/appearance";
 import { label, type Model } from "../data/model";
 import type { Call } from "../data/protocol";
+import { isBad } from "../data/rules";
 import * as state from "../state";
 import { typeColour } from "../theme";
 import { Icon } from "./icons";
@@ -58,7 +59,7 @@ export function Tree() {
   const marks = new Map<number, string>();
   for (const mark of state.a.value!.health.value.marks) {
     if (mark.since > state.shownStep.value) continue;
-    const bad = mark.kind === "nan" || mark.kind === "inf";
+    const bad = isBad(mark.kind);
     for (const id of [mark.call, ...model.ancestors(mark.call).map(c => c.id)])
       if (bad || !marks.has(id)) marks.set(id, bad ? "bad" : "warn");
   }

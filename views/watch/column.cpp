@@ -9,9 +9,9 @@
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/pass.hpp>
-#include <torchtap/views/explorer/detail/column.hpp>
+#include <torchtap/views/watch/column.hpp>
 
-namespace torchtap::views::explorer::detail {
+namespace torchtap::views::watch {
 namespace {
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
@@ -64,6 +64,18 @@ std::uint32_t slot_of(double value) {
   return bin_of(value);
 }
 
+/// Where a bin begins and ends.
+rules::Bin edges_of(std::uint32_t bin) {
+  const auto edge = [](std::uint32_t magnitude) {
+    const std::uint32_t first = 1U << mantissa_bits;
+    const std::uint32_t octave = magnitude < first ? 0 : (magnitude >> mantissa_bits) - 1;
+    return std::ldexp(static_cast<double>(magnitude - octave * first),
+                      static_cast<int>(octave) - 126 - mantissa_bits);
+  };
+  if (bin >= negative) return {-edge(bin - negative + 1), -edge(bin - negative), 0};
+  return {edge(bin), edge(bin + 1), 0};
+}
+
 void put_varint(std::string& to, std::uint64_t number) {
   for (; number >= 0x80; number >>= 7) to.push_back(static_cast<char>(number | 0x80));
   to.push_back(static_cast<char>(number));
@@ -88,15 +100,8 @@ std::uint32_t bin_of(double value) {
 }
 
 double middle_of(std::uint32_t bin) {
-  const auto edge = [](std::uint32_t magnitude) {
-    const std::uint32_t first = 1U << mantissa_bits;
-    const std::uint32_t octave = magnitude < first ? 0 : (magnitude >> mantissa_bits) - 1;
-    return std::ldexp(static_cast<double>(magnitude - octave * first),
-                      static_cast<int>(octave) - 126 - mantissa_bits);
-  };
-  const std::uint32_t magnitude = bin >= negative ? bin - negative : bin;
-  const double middle = (edge(magnitude) + edge(magnitude + 1)) / 2;
-  return bin >= negative ? -middle : middle;
+  const rules::Bin edges = edges_of(bin);
+  return (edges.low + edges.high) / 2;
 }
 
 Column measure(const at::Tensor& tensor) {
@@ -179,6 +184,33 @@ double Column::norm() const {
   return std::sqrt(sum_squares);
 }
 
+double Column::root_mean_square() const {
+  return finite() == 0 ? nothing : norm() / std::sqrt(static_cast<double>(finite()));
+}
+
+void put(const Column& column, rules::Facts& facts) {
+  facts.count = static_cast<double>(column.count);
+  facts.nan = static_cast<double>(column.nan);
+  facts.inf = static_cast<double>(column.posinf + column.neginf);
+  facts.zeros = static_cast<double>(column.zeros);
+  facts.bins.clear();
+  for (const auto& [bin, count] : unpack(column.bins, column.n_bins)) {
+    facts.bins.push_back(edges_of(bin));
+    facts.bins.back().count = static_cast<double>(count);
+  }
+  // Negative ones come last, the nearest to zero first.
+  const auto negatives =
+      std::find_if(facts.bins.begin(), facts.bins.end(), [](const rules::Bin& bin) { return bin.low < 0; });
+  std::reverse(negatives, facts.bins.end());
+  std::rotate(facts.bins.begin(), negatives, facts.bins.end());
+  if (column.finite() == 0) return;
+  facts.min = column.min;
+  facts.max = column.max;
+  facts.mean = column.mean();
+  facts.rms = column.root_mean_square();
+  facts.std = column.deviation();
+}
+
 std::string pack(const Bins& bins) {
   std::string packed;
   std::uint32_t before = 0;
@@ -217,4 +249,4 @@ Bins unpack(const std::string& packed, std::uint32_t count) {
   return bins;
 }
 
-}  // namespace torchtap::views::explorer::detail
+}  // namespace torchtap::views::watch

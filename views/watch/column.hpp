@@ -1,20 +1,23 @@
 #pragma once
 
-// The values of a tensor, or of several, as counts in the bins of `reductions::LogHistogram`.
-//
-// A bin's number is its slot there: k for positive numbers of magnitude k, and 2048 + k for negative ones
-// (docs/format.md).
+/// The values of a tensor, or of several, as counts in the bins of `reductions::LogHistogram`.
+///
+/// A bin's number is its slot there: k for positive numbers of magnitude k, and 2048 + k for negative ones
+/// (docs/format.md).
 
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <torchtap/base/api.hpp>
+#include <torchtap/rules/facts.hpp>
+
 namespace at {
 class Tensor;
 }
 
-namespace torchtap::views::explorer::detail {
+namespace torchtap::views::watch {
 
 constexpr int mantissa_bits = 3;
 /// Number of magnitudes of one sign, and what the bins of negative numbers are higher by.
@@ -23,7 +26,7 @@ constexpr std::uint32_t magnitudes = 255U << mantissa_bits, negative = 256U << m
 /// Bins in the order of their numbers, with their counts.
 using Bins = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
 
-struct Column {
+struct TORCHTAP_API Column {
   std::int64_t first_step = 0, last_step = 0;
   std::uint64_t count = 0;  // of all elements, those included that are in no bin: NaN, infinities, zeros
   std::uint64_t nan = 0, posinf = 0, neginf = 0, zeros = 0;
@@ -38,20 +41,25 @@ struct Column {
   double mean() const;
   /// Divided by n.
   double deviation() const;
+  /// The root of the sum of the squares, and of their mean.
   double norm() const;
+  double root_mean_square() const;
 };
 
+/// Fills in what a column tells rules.
+TORCHTAP_API void put(const Column& column, rules::Facts& facts);
+
 /// The values of a real or complex tensor, whose parts count as two numbers. Those on a device are copied.
-Column measure(const at::Tensor& tensor);
+TORCHTAP_API Column measure(const at::Tensor& tensor);
 
 /// The bin of a finite number that is not zero.
-std::uint32_t bin_of(double value);
+TORCHTAP_API std::uint32_t bin_of(double value);
 /// The middle of a bin.
-double middle_of(std::uint32_t bin);
+TORCHTAP_API double middle_of(std::uint32_t bin);
 
 /// For each bin two varints (LEB128): its number, less that of the bin before it, and its count.
-std::string pack(const Bins& bins);
+TORCHTAP_API std::string pack(const Bins& bins);
 /// Throws `c10::ValueError` if `packed` is no `count` bins in ascending order.
-Bins unpack(const std::string& packed, std::uint32_t count);
+TORCHTAP_API Bins unpack(const std::string& packed, std::uint32_t count);
 
-}  // namespace torchtap::views::explorer::detail
+}  // namespace torchtap::views::watch

@@ -1,0 +1,508 @@
+// The catalogue, and the functions that judge.
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include <torchtap/rules/detail/catalogue.hpp>
+#include <torchtap/rules/rules.hpp>
+
+namespace torchtap::rules {
+namespace {
+
+/// A NaN tells nothing.
+std::optional<double> known(const std::optional<double>& number) {
+  return number.has_value() && !std::isnan(*number) ? number : std::nullopt;
+}
+
+/// "0.0312", "3640", "1.2e-09".
+std::string number_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, std::abs(number) >= 1000 && std::abs(number) < 1e6 ? "%.0f" : "%.3g",
+                number);
+  return text;
+}
+
+/// "0.3 %", "99.7 %"; "100 %" is all of them.
+std::string share_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %%", 100 * share);
+  if (share < 1 && share > 0.9995) std::snprintf(text, sizeof text, "more than 99.9 %%");
+  return text;
+}
+
+/// "950", "1,200", "12.8 M".
+std::string count_text(double count) {
+  char text[64];
+  if (count < 1000) {
+    std::snprintf(text, sizeof text, "%.0f", count);
+  } else if (count < 1e4) {
+    std::snprintf(text, sizeof text, "%.0f,%03.0f", std::floor(count / 1000),
+                  std::fmod(std::floor(count), 1000));
+  } else {
+    static constexpr std::array<const char*, 5> units{"k", "M", "G", "T", "P"};
+    std::size_t unit = 0;
+    for (count /= 1000; count >= 999.5 && unit + 1 < units.size(); ++unit) count /= 1000;
+    std::snprintf(text, sizeof text, count < 99.95 ? "%.1f %s" : "%.0f %s", count, units[unit]);
+  }
+  return text;
+}
+
+/// "ReLU" of "torch::nn::ReLUImpl" and of "__torch__.torch.nn.modules.activation.ReLU".
+std::string plain_type(const std::string& type) {
+  std::string name = type.substr(0, type.find('<'));
+  name.erase(0, name.find_last_of(":.") + 1);  // npos + 1 == 0
+  if (name.size() > 4 && name.compare(name.size() - 4, 4, "Impl") == 0) name.erase(name.size() - 4);
+  return name;
+}
+
+std::string path_text(const std::string& path) {
+  return path.empty() ? "the model" : path;
+}
+
+/// A tensor, what rules say about it, and where it stands among others.
+struct Judged {
+  const Facts& facts;
+  std::string type;
+  const std::vector<Facts>& all;
+  const std::vector<std::string>& types;
+  std::size_t at;
+  const std::string& rule;
+  const Rules& rules;
+
+  double limit(const char* key) const { return rules.value(rule, key, facts.path); }
+  bool is(Tensor tensor) const { return facts.tensor == tensor; }
+};
+
+/// What a rule found: a value, the limit that it is beyond, and both in words.
+struct Verdict {
+  double value, limit;
+  std::string sentence;
+};
+using Result = std::optional<Verdict>;
+
+Result nonfinite(const Judged& of) {
+  const double nan = known(of.facts.nan).value_or(0), inf = known(of.facts.inf).value_or(0);
+  if (!(nan + inf > 0)) return std::nullopt;
+  const auto count = known(of.facts.count);
+  std::string text;
+  if (nan > 0) text = count ? count_text(nan) + " NaN" : "NaN";
+  if (inf > 0) {
+    if (!text.empty()) text += count ? ", " : " and ";
+    text += count ? count_text(inf) + (inf == 1 ? " infinity" : " infinities") : "infinities";
+  }
+  return Verdict{nan + inf, 0, text + (count ? " of " + count_text(*count) : " among the") + " values"};
+}
+
+Result all_zero(const Judged& of) {
+  const auto zeros = known(of.facts.zeros), count = known(of.facts.count);
+  if (of.is(Tensor::parameter) && of.facts.dimensions < 2) return std::nullopt;
+  if (zeros && count) {
+    if (!(*count > 0) || *zeros < *count) return std::nullopt;
+  } else if (known(of.facts.rms) != 0.0 && (known(of.facts.min) != 0.0 || known(of.facts.max) != 0.0)) {
+    return std::nullopt;
+  }
+  if (known(of.facts.nan).value_or(0) + known(of.facts.inf).value_or(0) > 0) return std::nullopt;
+  const std::string all = count ? "all " + count_text(*count) + " values are zero" : "all values are zero";
+  return Verdict{1, 1, count == 1.0 ? "the only value is zero" : all};
+}
+
+Result dead_relu(const Judged& of) {
+  const bool relu = of.type == "ReLU" || of.type == "ReLU6" || of.type == "Threshold";
+  if (!relu || !of.is(Tensor::output)) return std::nullopt;
+  const auto zeros = known(of.facts.zeros), count = known(of.facts.count);
+  if (zeros && count && *count > 0 && *zeros >= of.limit("zeros") * *count) {
+    const double share = *zeros / *count;
+    return Verdict{share, of.limit("zeros"),
+                   share_text(share) + " of " + count_text(*count) + " values are zero"};
+  }
+  const auto inactive = known(of.facts.inactive_channels);
+  if (!inactive || !(*inactive > of.limit("channels"))) return std::nullopt;
+  return Verdict{*inactive, of.limit("channels"),
+                 share_text(*inactive) + " of the channels are zero in more than 99 % of their values"};
+}
+
+/// The share of the finite values that are less than `low` or greater than `high`; nothing if there are no
+/// bins. A limit that lies inside of a bin cuts it in proportion. Values that pile up at the far end of such
+/// a bin (0.9999 in 0.9375 … 1) are told by the sum of the squares: of c values between t and b whose squares
+/// add up to s, at least c (s / c - t²) / (b² - t²) are beyond t.
+std::optional<double> share_outside(const Facts& facts, double low, double high) {
+  const double zeros = known(facts.zeros).value_or(0);
+  const bool all_zeros = zeros > 0 && zeros >= known(facts.count).value_or(zeros + 1);
+  if (facts.bins.empty() && !all_zeros) return std::nullopt;
+  const double least = known(facts.min).value_or(-std::numeric_limits<double>::infinity());
+  const double most = known(facts.max).value_or(std::numeric_limits<double>::infinity());
+  double all = zeros, outside = low > 0 || high < 0 ? zeros : 0;
+  double cut = 0, cut_outside = 0, other_squares = 0, farthest = 0;
+  for (const Bin& bin : facts.bins) {
+    const double from = std::min(std::max(bin.low, least), bin.high),
+                 to = std::max(std::min(bin.high, most), from);
+    all += bin.count;
+    const bool cuts_high = from < high && to > high, cuts_low = from < low && to > low;
+    if (!cuts_high && !cuts_low) {
+      if (from >= high || to <= low) outside += bin.count;
+      other_squares += bin.count * std::max(from * from, to * to);
+      continue;
+    }
+    const double beyond = std::max(0.0, to - high) + std::max(0.0, low - from);
+    const double part = std::isfinite(to - from) ? beyond / (to - from) : 0.5;
+    if (cuts_high || low < 0) {
+      cut += bin.count;
+      cut_outside += part * bin.count;
+      farthest = std::max({farthest, std::abs(cuts_high ? to : 0), std::abs(cuts_low ? from : 0)});
+    } else {  // the values outside are the small ones, of which squares tell nothing
+      outside += part * bin.count;
+      other_squares += bin.count * to * to;
+    }
+  }
+  if (const auto rms = known(facts.rms); rms && cut > 0) {
+    const double squares = *rms * *rms * all - other_squares;
+    const double proven = (squares - cut * high * high) / (farthest * farthest - high * high);
+    if (proven > cut_outside) cut_outside = std::min(proven, cut);
+  }
+  return all > 0 ? std::optional((outside + cut_outside) / all) : std::nullopt;
+}
+
+Result saturated(const Judged& of) {
+  if (!of.is(Tensor::output)) return std::nullopt;
+  const bool both = of.type == "Tanh" || of.type == "Softsign" || of.type == "Hardtanh";
+  if (!both && of.type != "Sigmoid" && of.type != "Hardsigmoid") return std::nullopt;
+  const double high = of.limit(both ? "tanh" : "sigmoid_high");
+  const double low = both ? -high : of.limit("sigmoid_low");
+  const auto share = share_outside(of.facts, low, high);
+  if (!share || !(*share > of.limit("share"))) return std::nullopt;
+  const std::string where =
+      both ? "beyond ±" + number_text(high) : "below " + number_text(low) + " or above " + number_text(high);
+  return Verdict{*share, of.limit("share"), share_text(*share) + " " + where};
+}
+
+/// The nearest gradient before this one that a gradient can be compared with. Modules that have modules
+/// inside repeat those of their last.
+const Facts* gradient_before(const Judged& of) {
+  if (!of.facts.leaf) return nullptr;
+  for (std::size_t i = of.at; i-- > 0;) {
+    const Facts& one = of.all[i];
+    if (one.tensor == Tensor::gradient && one.leaf && one.slot == of.facts.slot && one.rms.value_or(0) > 0 &&
+        std::isfinite(*one.rms))
+      return &one;
+  }
+  return nullptr;
+}
+
+Result gradient_verdict(const Judged& of, const char* ratio_key, bool explodes) {
+  const auto rms = known(of.facts.rms);
+  if (!of.is(Tensor::gradient) || !rms) return std::nullopt;
+  const auto beyond = [&](double value, double limit) { return explodes ? value > limit : value < limit; };
+  const std::string than = explodes ? " is more than " : " is less than ";
+  if (const double limit = of.limit("rms"); beyond(*rms, limit)) {
+    return Verdict{*rms, limit, "rms " + number_text(*rms) + than + number_text(limit)};
+  }
+  const Facts* const before = gradient_before(of);
+  const double limit = of.limit(ratio_key);
+  if (before == nullptr || !beyond(*rms / *before->rms, limit)) return std::nullopt;
+  return Verdict{*rms / *before->rms, limit,
+                 "rms " + number_text(*rms) + than + number_text(limit) + " times the " +
+                     number_text(*before->rms) + " of " + path_text(before->path) + " before it"};
+}
+
+Result vanishing_gradient(const Judged& of) {
+  return gradient_verdict(of, "ratio", false);
+}
+
+Result exploding_gradient(const Judged& of) {
+  return gradient_verdict(of, "ratio", true);
+}
+
+/// What the scale of a tensor is measured by.
+enum class Scale { deviation, rms, largest };
+
+std::optional<double> scale_of(const Facts& facts, Scale scale) {
+  std::optional<double> size = known(scale == Scale::deviation ? facts.std : facts.rms);
+  if (scale == Scale::largest) {
+    const auto least = known(facts.min), most = known(facts.max);
+    size = least && most ? std::optional(std::max(std::abs(*least), std::abs(*most))) : std::nullopt;
+  }
+  return size && *size > 0 && std::isfinite(*size) ? size : std::nullopt;
+}
+
+/// That of the nearest module of the same type before (`step` -1) or after.
+std::optional<double> nearest_scale(const Judged& of, Scale scale, int step) {
+  const auto count = static_cast<std::ptrdiff_t>(of.all.size());
+  for (auto i = static_cast<std::ptrdiff_t>(of.at) + step; i >= 0 && i < count; i += step) {
+    const auto at = static_cast<std::size_t>(i);
+    const Facts& one = of.all[at];
+    if (one.tensor != of.facts.tensor || one.slot != of.facts.slot || of.types[at] != of.type) continue;
+    if (const auto size = scale_of(one, scale)) return size;
+  }
+  return std::nullopt;
+}
+
+Result scale_outlier(const Judged& of) {
+  if (!of.is(Tensor::output) && !of.is(Tensor::parameter)) return std::nullopt;
+  const double limit = of.limit("times");
+  for (const Scale scale : {Scale::deviation, Scale::rms, Scale::largest}) {
+    const auto own = scale_of(of.facts, scale);
+    if (!own) continue;
+    const auto before = nearest_scale(of, scale, -1), after = nearest_scale(of, scale, 1);
+    if (!before && !after) continue;
+    const double around = std::sqrt(before ? *before : *after) * std::sqrt(after ? *after : *before);
+    if (*own < limit * around) continue;
+    const std::string what = scale == Scale::deviation ? "std "
+                             : scale == Scale::rms     ? "rms "
+                                                       : "largest value ";
+    const std::string where = !before ? "after" : !after ? "before" : "before and after";
+    return Verdict{*own / around, limit,
+                   what + number_text(*own) + " is " + number_text(*own / around) +
+                       " times that of the nearest " + (of.type.empty() ? std::string("module") : of.type) +
+                       " " + where};
+  }
+  return std::nullopt;
+}
+
+Result tensor_variance(const Judged& of) {
+  const auto std = known(of.facts.std);
+  if (!std) return std::nullopt;
+  const double variance = *std * *std, least = of.limit("min"), most = of.limit("max");
+  if (variance >= least && variance <= most) return std::nullopt;
+  const bool small = variance < least;
+  return Verdict{variance, small ? least : most,
+                 "variance " + number_text(variance) + (small ? " is less than " : " is more than ") +
+                     number_text(small ? least : most)};
+}
+
+/// Whether `holds` for each of the last steps, of which there are enough.
+template <class Function>
+bool holds_lately(const Judged& of, Function&& holds) {
+  const std::vector<double>& updates = of.facts.updates;
+  const double steps = of.limit("steps");
+  return of.is(Tensor::parameter) && static_cast<double>(updates.size()) >= steps &&
+         std::all_of(updates.end() - static_cast<std::ptrdiff_t>(steps), updates.end(), holds);
+}
+
+Result update_ratio(const Judged& of) {
+  const double least = of.limit("min"), most = of.limit("max");
+  if (of.facts.dimensions < 2 ||
+      !holds_lately(of, [&](double ratio) { return ratio < least || ratio > most; }))
+    return std::nullopt;
+  const double last = of.facts.updates.back();
+  const bool small = last < least;
+  return Verdict{last, small ? least : most,
+                 "a step changes it by " + number_text(last) + " of its norm, " +
+                     (small ? "less than " : "more than ") + number_text(small ? least : most) + ", for " +
+                     number_text(of.limit("steps")) + " steps"};
+}
+
+Result unchanged_tensor(const Judged& of) {
+  if (!holds_lately(of, [](double ratio) { return ratio == 0; })) return std::nullopt;
+  return Verdict{0, 0,
+                 "it has a gradient and did not change for " + number_text(of.limit("steps")) + " steps"};
+}
+
+Result poor_initialization(const Judged& of) {
+  const auto judged = [&](const Facts& facts) -> std::optional<double> {
+    const auto calls = known(facts.calls);
+    if (facts.tensor != Tensor::output || !facts.leaf || !calls || *calls > of.limit("calls"))
+      return std::nullopt;
+    return scale_of(facts, Scale::deviation);
+  };
+  const auto own = judged(of.facts);
+  if (!own) return std::nullopt;
+  const Facts* smallest = nullptr;
+  double least = 0;
+  for (std::size_t i = 0; i < of.all.size(); ++i) {
+    const auto size = judged(of.all[i]);
+    if (!size) continue;
+    if (*size > *own || (*size == *own && i < of.at)) return std::nullopt;  // the largest alone is named
+    if (smallest == nullptr || *size < least) std::tie(smallest, least) = std::pair(&of.all[i], *size);
+  }
+  const double limit = of.limit("ratio");
+  if (!(*own / least > limit)) return std::nullopt;
+  return Verdict{*own / least, limit,
+                 "std " + number_text(*own) + " is " + number_text(*own / least) + " times that of " +
+                     path_text(smallest->path) + ", the smallest"};
+}
+
+Result never_ran(const Judged& of) {
+  if (!of.is(Tensor::output) || of.facts.slot != 0 || of.facts.calls != 0.0) return std::nullopt;
+  return Verdict{0, 0, "it was not called, although the model ran"};
+}
+
+/// Judged elsewhere: by the monitor, and by `torchtap check`.
+Result elsewhere(const Judged&) {
+  return std::nullopt;
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Rule {
+  const char* name;
+  const char* of;
+  const char* holds;
+  const char* source;
+  bool on;
+  std::vector<detail::Key> keys;
+  Result (*judge)(const Judged&);
+};
+
+const std::vector<Rule>& table() {
+  // Never destroyed: a thread may judge while the program ends.
+  static const std::vector<Rule>& rules = *new const std::vector<Rule>{
+      {"nonfinite",
+       "all tensors",
+       "there are NaN or infinities",
+       "SageMaker ExplodingTensor",
+       true,
+       {},
+       nonfinite},
+      {"all_zero",
+       "all tensors; of parameters, those of two dimensions or more",
+       "all values are zero",
+       "SageMaker AllZero, with all of the values",
+       true,
+       {},
+       all_zero},
+      {"dead_relu",
+       "outputs of ReLU, ReLU6 and Threshold",
+       "the share of zeros is `zeros` or more; or more than `channels` of the channels have less than 1 % of "
+       "values that are not zero",
+       "SageMaker DeadRelu for channels",
+       true,
+       {{"zeros", 0.99, 0, 1}, {"channels", 0.5, 0, 1}},
+       dead_relu},
+      {"saturated",
+       "outputs of Tanh, Softsign and Hardtanh; of Sigmoid and Hardsigmoid",
+       "more than `share` of the values are beyond ±`tanh`; below `sigmoid_low` or above `sigmoid_high`",
+       "SageMaker SaturatedActivation, of outputs instead of inputs",
+       true,
+       {{"share", 0.9, 0, 1},
+        {"tanh", 0.97, 0, 1},
+        {"sigmoid_low", 0.015, 0, 1},
+        {"sigmoid_high", 0.985, 0, 1}},
+       saturated},
+      {"vanishing_gradient",
+       "gradients",
+       "the root mean square is less than `rms`; or, of modules without modules inside, less than `ratio` "
+       "times that of the module that ran before",
+       "SageMaker VanishingGradient for `rms`",
+       true,
+       {{"rms", 1e-7, 0, kInfinity}, {"ratio", 1e-3, 0, 1}},
+       vanishing_gradient},
+      {"exploding_gradient",
+       "gradients",
+       "the root mean square is more than `rms`; or, of modules without modules inside, more than `ratio` "
+       "times that of the module that ran before",
+       "torchtap",
+       true,
+       {{"rms", 1e3, 0, kInfinity}, {"ratio", 1e3, 1, kInfinity}},
+       exploding_gradient},
+      {"scale_outlier",
+       "outputs and parameters",
+       "the standard deviation, the root mean square or the largest magnitude is at least `times` times the "
+       "geometric mean of those of the nearest modules of the same type before and after",
+       "torchtap",
+       true,
+       {{"times", 100, 1, kInfinity}},
+       scale_outlier},
+      {"tensor_variance",
+       "all tensors",
+       "the variance is less than `min` or more than `max`",
+       "SageMaker TensorVariance",
+       false,
+       {{"min", 0, 0, kInfinity}, {"max", kInfinity, 0, kInfinity}},
+       tensor_variance},
+      {"update_ratio",
+       "parameters of two dimensions or more",
+       "in each of the last `steps` steps the norm of the change, divided by the norm of the parameter, was "
+       "less "
+       "than `min` or more than `max`",
+       "SageMaker WeightUpdateRatio, with 1e-8 … 10",
+       true,
+       {{"min", 6e-8, 0, kInfinity}, {"max", 0.1, 0, kInfinity}, {"steps", 5, 1, 1e6}},
+       update_ratio},
+      {"unchanged_tensor",
+       "parameters with a gradient",
+       "it did not change in the last `steps` steps",
+       "SageMaker UnchangedTensor",
+       true,
+       {{"steps", 3, 1, 1e6}},
+       unchanged_tensor},
+      {"poor_initialization",
+       "outputs of modules without modules inside, in their first `calls` calls",
+       "the largest standard deviation is more than `ratio` times the smallest; found at the module with the "
+       "largest",
+       "SageMaker PoorWeightInitialization",
+       false,
+       {{"ratio", 10, 1, kInfinity}, {"calls", 10, 1, kInfinity}},
+       poor_initialization},
+      {"never_ran", "modules", "it was not called, although the model ran", "torchtap", true, {}, never_ran},
+      {"drift",
+       "outputs, and the inputs of the model",
+       "the distribution differs from the reference's by a Hotelling's T² that data like it reaches in "
+       "`false_alarms` of the windows, and by a population stability index of `size` or more",
+       "torchtap",
+       true,
+       {{"false_alarms", 1e-6, 1e-12, 0.1}, {"size", 0.02, 0, kInfinity}},
+       elsewhere},
+      {"forward_failed", "the model", "a forward began and did not return", "torchtap", true, {}, elsewhere},
+  };
+  return rules;
+}
+
+}  // namespace
+
+std::string_view name_of(Tensor tensor) noexcept {
+  static constexpr std::array<std::string_view, 4> names{"input", "output", "gradient", "parameter"};
+  return names[static_cast<std::size_t>(tensor) % names.size()];
+}
+
+const std::vector<RuleInfo>& catalogue() {
+  // Never destroyed: a thread may judge while the program ends.
+  static const std::vector<RuleInfo>& all = *new const std::vector<RuleInfo>([] {
+    std::vector<RuleInfo> infos;
+    for (const Rule& rule : table()) {
+      infos.push_back({rule.name, rule.of, rule.holds, rule.source, rule.on, {}});
+      for (const auto& key : rule.keys) infos.back().keys.emplace_back(key.name, key.standard);
+    }
+    return infos;
+  }());
+  return all;
+}
+
+const std::vector<detail::Key>* detail::keys_of(const std::string& rule) {
+  const auto found =
+      std::find_if(table().begin(), table().end(), [&](const Rule& one) { return one.name == rule; });
+  return found == table().end() ? nullptr : &found->keys;
+}
+
+std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules) {
+  std::vector<std::string> types;
+  types.reserve(all.size());
+  for (const Facts& facts : all) types.push_back(plain_type(facts.type));
+  std::vector<Finding> findings;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Facts& facts = all[i];
+    const auto add = [&](std::string rule, Verdict verdict) {
+      findings.push_back({std::move(rule), facts.path, facts.type, facts.tensor, facts.slot, verdict.value,
+                          verdict.limit, std::move(verdict.sentence)});
+    };
+    for (std::size_t r = 0; r < table().size(); ++r) {
+      const std::string& name = catalogue()[r].name;
+      if (!rules.is_on(name, facts.path)) continue;
+      if (auto verdict = table()[r].judge({facts, types[i], all, types, i, name, rules}))
+        add(name, std::move(*verdict));
+    }
+    for (const auto& [name, rule] : rules.own_) {
+      if (auto sentence = rule(facts)) add(name, {0, 0, std::move(*sentence)});
+    }
+  }
+  return findings;
+}
+
+}  // namespace torchtap::rules

@@ -1,0 +1,90 @@
+#pragma once
+
+/// One catalogue of rules: what looks wrong with the tensors of a model, by numbers alone. The report, the
+/// explorer, the monitor and the command say what it says (docs/concepts/rules.md).
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/rules/facts.hpp>
+
+namespace torchtap::rules {
+
+/// A rule that holds for a tensor of a module.
+struct TORCHTAP_API Finding {
+  std::string rule;  ///< "dead_relu"
+  std::string path;
+  std::string type;
+  Tensor tensor = Tensor::output;
+  std::int64_t slot = 0;
+  double value = 0, limit = 0;
+  std::string sentence;  ///< "99.7 % of 12.8 M values are zero"
+};
+
+/// A rule of the catalogue.
+struct TORCHTAP_API RuleInfo {
+  std::string name;
+  std::string of;                                    ///< which tensors, of which modules
+  std::string holds;                                 ///< when it holds, with its thresholds
+  std::string source;                                ///< where rule and thresholds come from
+  bool on = true;                                    ///< unless a file or program turns it on or off
+  std::vector<std::pair<std::string, double>> keys;  ///< thresholds and their defaults
+};
+/// All rules, in the order in which findings of one tensor are listed.
+TORCHTAP_API const std::vector<RuleInfo>& catalogue();
+
+/// Which rules are on, for which modules, with which thresholds. Copyable; reading is thread-safe.
+class TORCHTAP_API Rules {
+ public:
+  /// The defaults of the catalogue.
+  Rules() = default;
+  /// Reads a file of rules. Throws `c10::ValueError` that names file, line and column and the nearest known
+  /// name; `c10::Error` if it cannot be read.
+  static Rules load(const std::string& file);
+  /// The same of a text, which messages call `name`.
+  static Rules parse(const std::string& text, const std::string& name = "rules");
+
+  /// Turns a rule on or off; for all modules, or those whose path matches one of `globs` (the path of the
+  /// model itself is empty). Later calls win. Throws `c10::ValueError` for an unknown rule or a glob with a
+  /// blank or `#` in it.
+  Rules& set(const std::string& rule, bool on, std::vector<std::string> globs = {});
+  /// Sets a threshold: `set("dead_relu", "zeros", 0.999)`. Throws `c10::ValueError` for an unknown rule or
+  /// threshold, and for a number that it cannot be, too.
+  Rules& set(const std::string& rule, const std::string& key, double value,
+             std::vector<std::string> globs = {});
+  /// Adds a rule of the program's own. It gets the facts of one tensor and returns a sentence if the rule
+  /// holds. Throws `c10::ValueError` for a name of the catalogue. Files cannot mention it.
+  Rules& add(std::string name, std::function<std::optional<std::string>(const Facts&)> rule);
+
+  /// Throws `c10::ValueError` for an unknown rule, and `value` for an unknown threshold.
+  bool is_on(const std::string& rule, const std::string& path) const;
+  double value(const std::string& rule, const std::string& key, const std::string& path) const;
+  /// As a file that `load` reads: what differs from the defaults.
+  std::string text() const;
+
+ private:
+  friend std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules);
+  struct Setting {
+    std::string rule, key;  // an empty key: on or off
+    double value = 0;
+    std::vector<std::string> globs;  // none: all modules
+  };
+  Rules& put(Setting setting);
+  /// The last that is about the module; null if there is none.
+  const Setting* find(const std::string& rule, const std::string& key, const std::string& path) const;
+
+  std::vector<Setting> settings_;
+  std::vector<std::pair<std::string, std::function<std::optional<std::string>(const Facts&)>>> own_;
+};
+
+/// All findings, in the order of `all`, which are in the order of execution: rules that compare a gradient
+/// with that of the module before, or a scale with those of the nearest modules, look there. Never throws for
+/// any numbers; what a rule of the program's own throws goes to the caller.
+TORCHTAP_API std::vector<Finding> check(const std::vector<Facts>& all, const Rules& rules = {});
+
+}  // namespace torchtap::rules

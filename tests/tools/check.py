@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Tests torchtap check: what rules find in recordings of any statistics, of samples and in files; its exit status.
+
+usage: check.py TORCHTAP"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import torch
+
+torchtap = str(pathlib.Path(sys.argv[1]).resolve())
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def run(*arguments, status=0):
+    done = subprocess.run(
+        [torchtap, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "200"},
+    )
+    line = " ".join(map(str, arguments))
+    check(done.returncode == status, f"{line}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout, done.stderr
+
+
+def found(*arguments, status=1):
+    """The findings as {(path, tensor): [rules]}."""
+    document = json.loads(run("check", *arguments, "--json", status=status)[0])
+    all = {}
+    for finding in document["findings"]:
+        all.setdefault((finding["path"], finding["tensor"]), []).append(finding["rule"])
+    return all
+
+
+class Sick(torch.nn.Module):
+    """Each module has inputs between 0 and 1 to itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 3)
+        self.second = torch.nn.Conv2d(3, 8, 3)
+        self.large = torch.nn.Conv2d(3, 8, 3)
+        self.fourth = torch.nn.Conv2d(3, 8, 3)
+        self.dead = torch.nn.ReLU()
+        self.high = torch.nn.Sigmoid()
+        self.low = torch.nn.Hardsigmoid()
+        self.tanh = torch.nn.Tanh()
+        self.zero = torch.nn.Identity()
+        self.never = torch.nn.Linear(2, 2)
+        self.attention = torch.nn.MultiheadAttention(4, 2)
+        with torch.no_grad():
+            self.large.weight.mul_(3000)
+
+    def forward(self, x):
+        y = self.dead(x - 0.995) + self.high(x + 12) + self.low(x * 0.05 - 2.98) + self.tanh(x * 1000 + 1)
+        y = y + self.zero(x * 0)
+        z = self.first(x) + self.second(x) + self.large(x) + self.fourth(y)
+        return z, z / (z - z)
+
+
+class Scale(torch.nn.Module):
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor(factor))
+
+    def forward(self, x):
+        return x * self.factor
+
+
+class Deep(torch.nn.Module):
+    """The gradients of the outputs of its modules are 1e-8, 1, 1e4 and 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.d = Scale(1.0), Scale(1e-8), Scale(1e-4), Scale(1e4)
+
+    def forward(self, x):
+        return self.d(self.c(self.b(self.a(x))))
+
+
+def record(folder, name, *arguments, model="model.pt"):
+    place = folder / name
+    run("record", folder / model, "--input", folder / "inputs.pt", "--batches", "--save", place, *arguments)
+    return place
+
+
+def check_recordings(folder):
+    """What each kind of recording tells."""
+    output = {
+        ("large", "output"): ["scale_outlier"],
+        ("dead", "output"): ["dead_relu"],
+        ("high", "output"): ["saturated"],
+        ("low", "output"): ["saturated"],
+        ("tanh", "output"): ["saturated"],
+        ("zero", "output"): ["all_zero"],
+        ("never", "output"): ["never_ran"],
+    }
+
+    for name, arguments, rules, lacks in (
+        ("all", ("--reduce", "moments,count,log_histogram,min,max"), ("dead_relu", "saturated", "scale_outlier"), ()),
+        ("moments", ("--reduce", "moments"), ("scale_outlier",), ()),
+        ("count", ("--reduce", "count"), ("dead_relu",), ()),
+        ("norm", ("--reduce", "norm"), ("scale_outlier",), ()),
+        ("extrema", ("--reduce", "min,max"), ("scale_outlier",), ()),
+        # Without sums, nothing tells that what lies between 0.9375 and 1 is near 1.
+        ("log", ("--reduce", "log_histogram"), ("dead_relu", "saturated"), ("high",)),
+        # Bins of equal width, of 1 / 64.
+        ("even", ("--reduce", "histogram:128:-1:1,count"), ("dead_relu", "saturated"), ()),
+        (
+            "channels",
+            ("--reduce", "moments,log_histogram", "--over", "0,2,3"),
+            ("dead_relu", "saturated", "scale_outlier"),
+            (),
+        ),
+        ("blocks", ("--reduce", "blocks"), ("dead_relu", "saturated", "scale_outlier"), ()),
+        ("samples", (), ("dead_relu", "saturated", "scale_outlier"), ()),
+    ):
+        got = found(record(folder, name, *arguments))
+        want = {
+            place: of
+            for place, of in output.items()
+            if of[0] in (*rules, "all_zero", "never_ran") and place[0] not in lacks
+        }
+        check(got == want, f"{name}: {got} instead of {want}")
+    # All tensors of a module: the second output has NaN, and is told from the first.
+    for name, arguments in (("tensors", ("--reduce", "moments,count")), ("kept", ())):
+        place = record(folder, name, "--all-tensors", *arguments)
+        document = json.loads(run("check", place, "--json", status=1)[0])
+        bad = [one for one in document["findings"] if one["rule"] == "nonfinite"]
+        check(
+            [(one["path"], one["slot"]) for one in bad] == [("", 1)] and bad[0]["value"] == bad[0]["value"] > 0,
+            f"{name}: {bad}",
+        )
+        check("output[1]" in run("check", place, status=1)[0], f"{name}: the slot in the table")
+    # The same marks in show.
+    shown = {
+        (entry["path"], "output"): entry["marks"]
+        for entry in json.loads(run("show", folder / "all", "--json")[0])["entries"]
+        if entry["marks"]
+    }
+    check(shown == found(folder / "all"), f"show and check: {shown}")
+
+
+def check_inputs_and_gradients(folder):
+    got = found(record(folder, "inputs", "--what", "pre", "--reduce", "moments,count"))
+    check(got == {("zero", "input"): ["all_zero"]}, f"inputs: {got}")
+    torch.jit.script(Deep().eval()).save(str(folder / "deep.pt"))
+    got = found(record(folder, "gradients", "--what", "grad-output", "--reduce", "moments", model="deep.pt"))
+    want = {"a": "vanishing_gradient", "b": "exploding_gradient", "c": "exploding_gradient", "d": "vanishing_gradient"}
+    check(got == {(path, "gradient"): [rule] for path, rule in want.items()}, f"gradients: {got}")
+
+
+def check_files(folder):
+    """Named tensors of a file are judged by themselves."""
+    torch.save({"a.weight": torch.ones(3, 3), "a.bias": torch.zeros(3), "b.weight": torch.zeros(3, 3)}, folder / "w.pt")
+    check(found(folder / "w.pt") == {("b.weight", "parameter"): ["all_zero"]}, f"weights: {found(folder / 'w.pt')}")
+    torch.save({"a": torch.ones(3) * 1e6, "b": torch.tensor([1.0, float("nan"), float("inf")])}, folder / "n.pt")
+    check(found(folder / "n.pt") == {("b", "parameter"): ["nonfinite"]}, f"NaN: {found(folder / 'n.pt')}")
+    text = run("check", folder / "n.pt", status=1)[0]
+    check("1 NaN, 1 infinity of 3 values" in text and "1 finding in 2 modules" in text, text)
+    torch.save({"a": torch.ones(3)}, folder / "fine.pt")
+    check(run("check", folder / "fine.pt")[0] == "nothing found in 1 module\n", "nothing found")
+    check(found(folder / "fine.pt", status=0) == {}, "nothing found, as JSON")
+
+
+def check_rules(folder):
+    rules = folder / "rules.txt"
+    rules.write_text(
+        "[dead  never]\ndead_relu = off\nnever_ran = off\n[*]\nsaturated = off\nscale_outlier.times = 1e9\n"
+    )
+    recording = folder / "all"
+    got = found(recording, "--rules", rules)
+    check(got == {("zero", "output"): ["all_zero"]}, f"rules: {got}")
+    text = run("check", recording, "--rules", rules, status=1)[0]
+    check(text.splitlines()[-1].endswith(f"; rules: {rules}"), text)
+    rules.write_text(rules.read_text() + "all_zero = off\n")
+    check(run("check", recording, "--rules", rules)[1] == "", "all rules that hold are off")
+    rules.write_text("dead_relu = on\ndead_rleu = off\n")
+    for arguments in ((), ("--json",)):
+        out, error = run("check", recording, "--rules", rules, *arguments, status=2)
+        check(
+            out == "" and f"{rules}:2:1: " in error and '"dead_relu"' in error and error.count("\n") == 1,
+            f"an unknown rule: {out} {error}",
+        )
+    run("check", recording, "--rules", folder, status=2)
+    run("check", recording, "--rules", folder / "none", status=2)
+    run("check", folder / "none", status=2)
+    run("check", status=2)
+    (folder / "noise").write_bytes(b"noise")
+    run("check", folder / "noise", status=2)
+
+
+def check_table(folder):
+    lines = run("check", folder / "all", status=1)[0].splitlines()
+    check(re.split(r"  +", lines[0].rstrip()) == ["module", "tensor", "rule", "value", "limit"], lines[0])
+    (dead,) = [line for line in lines if "dead_relu" in line]
+    check(
+        re.fullmatch(r"dead +output +dead_relu +(1|0\.99\d*) +0\.99  .* of .* values are zero", dead) is not None,
+        f"a line: {dead}",
+    )
+    document = json.loads(run("check", folder / "all", "--json", status=1)[0])
+    check(
+        list(document) == ["path", "reference", "rules", "modules", "findings", "notes"]
+        and document["reference"] is None
+        and document["rules"] is None
+        and document["notes"] == []
+        and lines[-1] == f"{len(document['findings'])} findings in {document['modules']} modules",
+        f"document: {document} {lines[-1]}",
+    )
+
+
+with tempfile.TemporaryDirectory() as name:
+    place = pathlib.Path(name)
+    torch.manual_seed(0)
+    torch.jit.script(Sick().eval()).save(str(place / "model.pt"))
+    torch.save([[torch.rand(4, 3, 16, 16)] for _ in range(3)], place / "inputs.pt")
+    check_recordings(place)
+    check_inputs_and_gradients(place)
+    check_files(place)
+    check_rules(place)
+    check_table(place)
+print(f"{len(failures)} failures" if failures else "all as expected")
+sys.exit(bool(failures))

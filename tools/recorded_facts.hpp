@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torchtap/rules/rules.hpp>
+
+#include "recordings.hpp"
+#include "statistics.hpp"
+
+/// What a recording tells of its tensors, for the rules.
+namespace torchtap::tools {
+
+/// A tensor of a recording: its results, if it keeps results, and the facts that these or its samples tell.
+struct RecordedTensor {
+  const Layer* layer;
+  Statistics statistics;  ///< empty if the entry keeps samples
+  rules::Facts facts;
+};
+
+/// A row for each tensor and key, in the order of the recording; one for an entry without samples. The values
+/// of samples are read only `with_samples`; otherwise nothing is known of them.
+///
+/// Results of every reduction are read for what they tell: counts of `Count`, `Histogram`, `LogHistogram` and
+/// `Blocks`; means, deviations and norms of any number of kept elements, which are pooled; extrema. `EMA`,
+/// `First`, `Last` and `Mean` of several elements give extrema, too, which are compared with those of other
+/// modules. A NaN or infinite result tells that there are such values, but not how many.
+std::vector<RecordedTensor> recorded_tensors(const Layers& layers, bool with_samples);
+
+/// What rules find, for each of `rows`. Rows of other kinds, reductions or keys are not compared with each
+/// other.
+std::vector<std::vector<rules::Finding>> findings_of(const std::vector<RecordedTensor>& rows,
+                                                     const rules::Rules& rules = {});
+
+/// Whether there are NaN or infinities among the values or in a result.
+bool has_nonfinite(const Statistics& statistics);
+
+/// When a rule holds, in words, with its thresholds; "" for a rule that is not of the catalogue.
+std::string meaning_of(const std::string& rule);
+
+}  // namespace torchtap::tools

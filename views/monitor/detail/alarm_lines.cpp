@@ -1,0 +1,25 @@
+// Writes lines of alarms.jsonl.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <torchtap/base/disk.hpp>
+#include <torchtap/views/monitor/detail/alarm_lines.hpp>
+
+namespace torchtap::views::monitor::detail {
+
+void append_line(const std::string& incidents, std::string line) {
+  const std::string call = "views::monitor::Monitor", path = incidents + "/alarms.jsonl";
+  const base::Descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) base::io_error(call, "open", path, errno);
+  line += '\n';
+  ssize_t written = 0;
+  do written = ::write(file.get(), line.data(), line.size());
+  while (written < 0 && errno == EINTR);
+  if (written < 0) base::io_error(call, "write", path, errno);
+  if (static_cast<std::size_t>(written) != line.size()) base::io_error(call, "write", path, ENOSPC);
+}
+
+}  // namespace torchtap::views::monitor::detail

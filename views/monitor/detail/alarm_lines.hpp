@@ -1,0 +1,18 @@
+#pragma once
+
+// Lines of alarms.jsonl (docs/format.md).
+
+#include <cstdint>
+#include <string>
+
+namespace torchtap::views::monitor::detail {
+
+/// "2026-11-23T16:04:55.123Z".
+std::string time_text(std::int64_t time_ns);
+/// A line that is about no alarm, without its end.
+std::string note_line(const std::string& note, const std::string& model, std::int64_t time_ns);
+/// Adds a line to `incidents/alarms.jsonl` by one write, which the lines of other processes do not divide.
+/// Throws `c10::Error` if that fails.
+void append_line(const std::string& incidents, std::string line);
+
+}  // namespace torchtap::views::monitor::detail

@@ -1,0 +1,13 @@
+#pragma once
+
+// Folders for what others should not read.
+
+#include <string>
+
+namespace torchtap::views::monitor::detail {
+
+/// The folder, without symbolic links in its path; it and its parents are made if they are missing, it with
+/// mode 0700. Throws `c10::ValueError` if it is a symbolic link itself or something else than a folder.
+std::string private_folder(const std::string& path);
+
+}  // namespace torchtap::views::monitor::detail

@@ -1,0 +1,515 @@
+// Writes and reads incidents: a recording of inputs, and JSON about them.
+#include <ATen/Functions.h>
+#include <ATen/Version.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <ostream>
+#include <sstream>
+
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/dtypes.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
+#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/write_file.hpp>
+#include <torchtap/model/held.hpp>
+#include <torchtap/storage/recording.hpp>
+#include <torchtap/version.hpp>
+#include <torchtap/views/monitor/detail/folders.hpp>
+#include <torchtap/views/monitor/detail/incident_folder.hpp>
+#include <torchtap/views/text/characters.hpp>
+
+namespace torchtap::views::monitor::detail {
+namespace {
+
+namespace rapid = base::rapid;
+namespace fs = std::filesystem;
+
+constexpr int kIncidentSchema = 1;
+constexpr unsigned kIncidentParse = rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag;
+constexpr const char* kIncidentCall = "views::monitor::Monitor";
+constexpr const char* kReplayCall = "views::monitor::replay";
+constexpr std::int64_t kMostReference = std::int64_t{64} << 20;
+constexpr auto kYoung = std::chrono::hours(1);
+const char* const kStaged = ".incident-";
+
+/// An object of JSON on one line.
+class IncidentJson {
+ public:
+  IncidentJson() { json_.StartObject(); }
+  void put(const char* name, const std::string& value) {
+    json_.Key(name);
+    string(value);
+  }
+  void put(const char* name, const char* value) { put(name, std::string(value)); }
+  void put(const char* name, std::int64_t value) { json_.Key(name), json_.Int64(value); }
+  void put(const char* name, bool value) { json_.Key(name), json_.Bool(value); }
+  void put(const char* name, double value) {
+    json_.Key(name);
+    if (std::isfinite(value)) {
+      json_.Double(value);
+    } else {
+      json_.Null();
+    }
+  }
+  void put(const char* name, const std::vector<std::int64_t>& values) {
+    json_.Key(name);
+    json_.StartArray();
+    for (const std::int64_t value : values) json_.Int64(value);
+    json_.EndArray();
+  }
+  /// Values that are JSON.
+  void raw(const char* name, const std::vector<std::string>& values) {
+    json_.Key(name);
+    json_.StartArray();
+    for (const std::string& value : values) json_.RawValue(value.data(), value.size(), rapid::kObjectType);
+    json_.EndArray();
+  }
+  std::string text() {
+    json_.EndObject();
+    return buffer_.GetString();
+  }
+
+ private:
+  void string(const std::string& value) {
+    const std::string good = text::utf8_text(value);
+    json_.String(good.data(), static_cast<rapid::SizeType>(good.size()));
+  }
+  rapid::StringBuffer buffer_;
+  rapid::Writer<rapid::StringBuffer> json_{buffer_};
+};
+
+std::string hex(std::uint64_t number) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(number));
+  return digits;
+}
+
+std::string utc(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, format, &parts);
+  return text;
+}
+
+/// A reason as a part of a file's name.
+std::string as_name(const std::string& reason) {
+  std::string name = reason.substr(0, 40);
+  for (char& letter : name) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0 && letter != '_') letter = '-';
+  }
+  return name.empty() ? "incident" : name;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  base::write_file(kIncidentCall, path, [&](std::ostream& out) { out << text; });
+}
+
+void check_space(const std::string& incidents) {
+  struct statvfs disk {};
+  if (::statvfs(incidents.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
+  const double share = static_cast<double>(disk.f_bavail) / static_cast<double>(disk.f_blocks);
+  TORCH_CHECK(share >= 0.1, kIncidentCall, ": writes no incident to \"", incidents, "\": of its disk ",
+              static_cast<int>(share * 100), " % are free, and 10 % have to be.");
+}
+
+/// The random states, each once, and which of them each forward has.
+at::Tensor random_states_of(const std::vector<KeptForward>& forwards, std::vector<std::int64_t>& which) {
+  std::vector<at::Tensor> states;
+  for (const KeptForward& forward : forwards) {
+    const at::Tensor& state = forward.random_state;
+    if (!state.defined() || (!states.empty() && state.numel() != states.front().numel())) {
+      which.push_back(-1);
+      continue;
+    }
+    if (states.empty() || !(states.back().is_same(state) || states.back().equal(state)))
+      states.push_back(state);
+    which.push_back(static_cast<std::int64_t>(states.size()) - 1);
+  }
+  return states.empty() ? at::Tensor() : at::stack(states);
+}
+
+std::string forward_line(const KeptForward& forward, std::int64_t random_state) {
+  IncidentJson json;
+  json.put("forward", forward.number);
+  json.put("time_ns", static_cast<std::int64_t>(forward.time_ns));
+  json.put("thread", static_cast<std::int64_t>(forward.thread));
+  json.put("training", forward.training);
+  json.put("grad", forward.grad);
+  json.put("inference", forward.inference);
+  json.put("threads", static_cast<std::int64_t>(forward.threads));
+  json.put("random_state", random_state);
+  std::vector<std::string> inputs;
+  for (std::size_t i = 0; i < forward.inputs.size(); ++i) {
+    IncidentJson input;
+    const at::Tensor& tensor = forward.inputs[i];
+    input.put("kept", tensor.defined());
+    if (tensor.defined()) {
+      input.put("dtype", base::dtype_text(tensor.scalar_type()));
+      input.put("shape", tensor.sizes().vec());
+      if (!forward.strides[i].empty()) input.put("strides", forward.strides[i]);
+    } else {
+      input.put("why", forward.why_not[i]);
+    }
+    inputs.push_back(input.text());
+  }
+  json.raw("inputs", inputs);
+  json.put("returned", forward.returned);
+  if (forward.returned) {
+    json.put("digest", hex(forward.outcome.digest));
+    json.put("nan", forward.outcome.nan);
+    json.put("inf", forward.outcome.inf);
+    json.put("nanoseconds", forward.outcome.nanoseconds);
+    json.put("sum", forward.outcome.sum);
+    json.put("magnitude", forward.outcome.magnitude);
+  }
+  return json.text();
+}
+
+/// A recording of one entry: the inputs by slot, each a list with an item for each forward.
+bool write_inputs(const std::string& folder, const IncidentContent& content, const std::string& type) {
+  std::size_t slots = 0;
+  bool any = false;
+  for (const KeptForward& forward : content.forwards) {
+    slots = std::max(slots, forward.inputs.size());
+    for (const at::Tensor& input : forward.inputs) any = any || input.defined();
+  }
+  if (!any) return false;
+  core::Value::Dict dict;
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    std::vector<at::Tensor> samples;
+    for (const KeptForward& forward : content.forwards)
+      samples.push_back(slot < forward.inputs.size() ? forward.inputs[slot] : at::Tensor());
+    dict.emplace_back(std::to_string(slot), samples);
+  }
+  storage::Entry entry;
+  entry.type = type;
+  entry.kind = "ForwardPre";
+  entry.samples = static_cast<std::int64_t>(content.forwards.size());
+  entry.value = std::move(dict);
+  storage::save(folder, {entry}, storage::SaveOptions().mkdir(true));
+  return true;
+}
+
+void write_parameters(const std::string& path, const std::vector<model::ModuleRef>& modules) {
+  core::Value::Dict dict;
+  for (const model::ModuleRef& module : modules) {
+    for (const model::Held& held : model::held_by(module)) {
+      dict.emplace_back(module.path().empty() ? held.name : module.path() + "." + held.name,
+                        held.tensor.detach());
+    }
+  }
+  storage::save_value(path, std::move(dict));
+}
+
+/// Copies the reference unless it is large.
+void copy_reference(const std::string& from, const std::string& to) {
+  std::error_code error;
+  std::int64_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(from, error))
+    if (entry.is_regular_file(error)) bytes += static_cast<std::int64_t>(entry.file_size(error));
+  if (error || bytes > kMostReference) return;
+  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::skip_symlinks, error);
+  if (error) fs::remove_all(to, error);
+}
+
+void make_private(const std::string& folder) {
+  fs::permissions(folder, fs::perms::owner_all);
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    fs::permissions(entry.path(), entry.is_directory() ? fs::perms::owner_all
+                                                       : fs::perms::owner_read | fs::perms::owner_write);
+}
+
+bool is_young(const fs::path& path) {
+  std::error_code error;
+  const auto time = fs::last_write_time(path, error);
+  return error || fs::file_time_type::clock::now() - time < kYoung;
+}
+
+/// Removes the oldest incidents, and what killed processes left.
+void sweep_incidents(const std::string& incidents, std::int64_t keep) {
+  std::error_code error;
+  std::vector<fs::path> all;
+  for (const auto& entry : fs::directory_iterator(incidents, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(kStaged, 0) == 0 && !is_young(entry.path())) fs::remove_all(entry.path(), error);
+    if (is_incident_name(name)) all.push_back(entry.path());
+  }
+  std::sort(all.begin(), all.end());
+  for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i)
+    if (!is_young(all[i])) fs::remove_all(all[i], error);
+}
+
+std::int64_t next_number(const std::string& incidents) {
+  std::int64_t last = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(incidents, error)) {
+    const std::string name = entry.path().filename().string();
+    if (is_incident_name(name)) last = std::max<std::int64_t>(last, std::atoi(name.c_str() + 16));
+  }
+  return last + 1;
+}
+
+void write_content(const std::string& folder, const IncidentContent& content) {
+  const base::RecordingMode quiet;
+  const std::string type = content.modules.empty() ? "" : content.modules.front().type();
+  std::vector<std::int64_t> which;
+  const at::Tensor states = random_states_of(content.forwards, which);
+  if (states.defined()) storage::save_value(folder + "/random_states.pt", states);
+  const bool inputs = content.inputs && write_inputs(folder + "/inputs", content, type);
+  std::string lines;
+  for (std::size_t i = 0; i < content.forwards.size(); ++i) {
+    KeptForward forward = content.forwards[i];
+    if (!content.inputs) {
+      for (std::size_t slot = 0; slot < forward.inputs.size(); ++slot) {
+        forward.inputs[slot] = at::Tensor();
+        forward.why_not[slot] = "left out";
+      }
+    }
+    lines += forward_line(forward, which[i]) + '\n';
+  }
+  write_text(folder + "/forwards.jsonl", lines);
+  if (!content.windows.empty()) {
+    std::string windows;
+    for (const std::string& window : content.windows) windows += window + '\n';
+    write_text(folder + "/windows.jsonl", windows);
+  }
+  if (!content.rules.empty()) write_text(folder + "/rules.txt", content.rules);
+  if (content.write_statistics) {
+    fs::create_directory(folder + "/statistics");
+    content.write_statistics(folder + "/statistics");
+  }
+  if (!content.reference.empty()) copy_reference(content.reference, folder + "/reference");
+  if (content.training && !content.modules.empty())
+    write_parameters(folder + "/parameters.pt", content.modules);
+
+  IncidentJson json;
+  json.put("schema", std::int64_t{kIncidentSchema});
+  json.put("reason", content.reason);
+  json.put("model", content.model);
+  json.put("type", type);
+  json.put("created", utc("%Y-%m-%dT%H:%M:%SZ"));
+  json.put("torchtap", TORCHTAP_VERSION);
+  json.put("libtorch", TORCH_VERSION);
+  json.put("cpu", cpu_capability());
+  json.put("training", content.training);
+  json.put("inputs", inputs);
+  json.put("forwards", static_cast<std::int64_t>(content.forwards.size()));
+  json.put("parameters", content.modules.empty() ? "" : digest_of_parameters(content.modules));
+  json.put("reference", content.reference);
+  std::vector<std::string> alarms;
+  for (const Alarm& alarm : content.alarms) alarms.push_back(to_json(alarm, content.model));
+  json.raw("alarms", alarms);
+  write_text(folder + "/incident.json", json.text() + '\n');
+}
+
+[[noreturn]] void bad_incident(const std::string& folder, const std::string& why) {
+  TORCH_CHECK_VALUE(false, kReplayCall, ": \"", folder, "\" is no incident of a monitor: ", why, ".");
+}
+
+/// Fields of a JSON object that may lack them, or have others in their place.
+struct IncidentFields {
+  const rapid::Value& object;
+
+  const rapid::Value* find(const char* name) const {
+    const auto found = object.FindMember(name);
+    return found == object.MemberEnd() ? nullptr : &found->value;
+  }
+  std::string text(const char* name) const {
+    const auto* value = find(name);
+    return value != nullptr && value->IsString() ? std::string(value->GetString(), value->GetStringLength())
+                                                 : "";
+  }
+  std::int64_t number(const char* name, std::int64_t otherwise = 0) const {
+    const auto* value = find(name);
+    return value != nullptr && value->IsInt64() ? value->GetInt64() : otherwise;
+  }
+  double real(const char* name) const {
+    const auto* value = find(name);
+    return value != nullptr && value->IsNumber() ? value->GetDouble() : std::nan("");
+  }
+  bool flag(const char* name) const {
+    const auto* value = find(name);
+    return value != nullptr && value->IsBool() && value->GetBool();
+  }
+};
+
+KeptForward forward_of(const rapid::Value& line, std::int64_t& random_state) {
+  const IncidentFields fields{line};
+  KeptForward forward;
+  forward.number = fields.number("forward");
+  forward.time_ns = static_cast<std::uint64_t>(fields.number("time_ns"));
+  forward.thread = static_cast<std::uint32_t>(fields.number("thread"));
+  forward.training = fields.flag("training");
+  forward.grad = fields.flag("grad");
+  forward.inference = fields.flag("inference");
+  forward.threads = static_cast<int>(std::clamp<std::int64_t>(fields.number("threads", 1), 1, 4096));
+  random_state = fields.number("random_state", -1);
+  if (const auto* inputs = fields.find("inputs"); inputs != nullptr && inputs->IsArray()) {
+    for (const rapid::Value& input : inputs->GetArray()) {
+      forward.inputs.emplace_back();
+      forward.why_not.emplace_back("not known");
+      forward.strides.emplace_back();
+      if (!input.IsObject()) continue;
+      const IncidentFields of{input};
+      forward.why_not.back() = of.flag("kept") ? "" : of.text("why");
+      if (const auto* strides = of.find("strides"); strides != nullptr && strides->IsArray()) {
+        for (const rapid::Value& stride : strides->GetArray())
+          forward.strides.back().push_back(stride.IsInt64() ? stride.GetInt64() : 0);
+      }
+    }
+  }
+  forward.returned = fields.flag("returned");
+  forward.outcome.digest = std::strtoull(fields.text("digest").c_str(), nullptr, 16);
+  forward.outcome.nan = fields.number("nan");
+  forward.outcome.inf = fields.number("inf");
+  forward.outcome.nanoseconds = fields.number("nanoseconds");
+  forward.outcome.sum = fields.real("sum");
+  forward.outcome.magnitude = fields.real("magnitude");
+  return forward;
+}
+
+/// Puts inputs and random states where their forwards are.
+void read_tensors(const std::string& folder, const std::vector<std::int64_t>& random_states,
+                  ReadIncident& incident) {
+  std::error_code error;
+  if (fs::exists(folder + "/random_states.pt", error)) {
+    const at::Tensor states = storage::load_value(folder + "/random_states.pt").tensor();
+    if (states.dim() != 2 || states.scalar_type() != at::kByte)
+      bad_incident(folder, "its random states are none");
+    for (std::size_t i = 0; i < random_states.size(); ++i)
+      if (random_states[i] >= 0 && random_states[i] < states.size(0))
+        incident.forwards[i].random_state = states[random_states[i]].contiguous();
+  }
+  if (!incident.inputs) return;
+  const storage::Recording recording = storage::load(folder + "/inputs");
+  if (recording.size() != 1) bad_incident(folder, "its inputs are not one entry");
+  const core::Value value = recording.at(0).value();
+  for (const auto& [slot, samples] : value.dict()) {
+    const std::size_t index = std::strtoull(slot.c_str(), nullptr, 10);
+    const core::Value::List& list = samples.list();
+    if (list.size() != incident.forwards.size())
+      bad_incident(folder, c10::str("it has ", incident.forwards.size(), " forwards, and ", list.size(),
+                                    " inputs in slot ", slot));
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      auto& inputs = incident.forwards[i].inputs;
+      if (index < inputs.size() && list[i].is_tensor()) inputs[index] = list[i].tensor();
+    }
+  }
+}
+
+}  // namespace
+
+bool is_incident_name(const std::string& name) {
+  // 20261123T160455-0007-drift
+  const auto digits = [&](std::size_t from, std::size_t to) {
+    return name.size() > to && std::all_of(name.begin() + static_cast<std::ptrdiff_t>(from),
+                                           name.begin() + static_cast<std::ptrdiff_t>(to),
+                                           [](unsigned char letter) { return std::isdigit(letter) != 0; });
+  };
+  return digits(0, 8) && name[8] == 'T' && digits(9, 15) && name[15] == '-' && digits(16, 20) &&
+         name.find('-', 20) != std::string::npos;
+}
+
+std::string digest_of_parameters(const std::vector<model::ModuleRef>& modules) {
+  const base::RecordingMode quiet;
+  std::vector<at::Tensor> parameters;
+  for (const model::ModuleRef& module : modules) {
+    for (const model::Held& held : model::held_by(module))
+      if (!held.buffer) parameters.push_back(held.tensor.detach().cpu());
+  }
+  return hex(outcome_of(parameters).digest);
+}
+
+std::string cpu_capability() {
+  const std::string config = at::show_config();
+  const std::string words = "CPU capability usage: ";
+  const std::size_t at = config.find(words);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + words.size();
+  return config.substr(begin, config.find_first_of("\n ", begin) - begin);
+}
+
+std::string write_incident(const std::string& incidents, std::int64_t keep, const IncidentContent& content) {
+  const std::string parent = private_folder(incidents);
+  check_space(parent);
+  std::string staged = parent + "/" + kStaged + "XXXXXX";
+  if (::mkdtemp(staged.data()) == nullptr) base::io_error(kIncidentCall, "make a folder in", parent, errno);
+  try {
+    write_content(staged, content);
+    make_private(staged);
+    const std::string time = utc("%Y%m%dT%H%M%S");
+    for (std::int64_t number = next_number(parent);; ++number) {
+      char digits[24];
+      std::snprintf(digits, sizeof digits, "%04lld", static_cast<long long>(number));
+      const std::string path = c10::str(parent, "/", time, "-", digits, "-", as_name(content.reason));
+      if (::rename(staged.c_str(), path.c_str()) == 0) {
+        const base::Descriptor opened(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        ::fsync(opened.get());  // else a power failure may take the name away again
+        sweep_incidents(parent, keep);
+        return path;
+      }
+      if (errno != EEXIST && errno != ENOTEMPTY) base::io_error(kIncidentCall, "make", path, errno);
+    }
+  } catch (...) {
+    std::error_code error;
+    fs::remove_all(staged, error);
+    throw;
+  }
+}
+
+ReadIncident read_incident(const std::string& folder, bool tensors) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) bad_incident(folder, "it is no folder");
+  if (!fs::exists(folder + "/incident.json", error)) bad_incident(folder, "it has no incident.json");
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
+  const std::string text = base::InputFile::open(kReplayCall, folder + "/incident.json").read_all(kMost);
+  rapid::Document json;
+  json.Parse<kIncidentParse>(text.data(), text.size());
+  if (json.HasParseError() || !json.IsObject()) bad_incident(folder, "incident.json is no JSON object");
+  const IncidentFields fields{json};
+  const std::int64_t schema = fields.number("schema");
+  const std::string newer = base::unreadable_format("schema version", schema, kIncidentSchema);
+  TORCH_CHECK_VALUE(newer.empty(), kReplayCall, ": cannot read \"", folder, "\": ", newer, ".");
+  ReadIncident incident;
+  incident.reason = fields.text("reason");
+  incident.model = fields.text("model");
+  incident.type = fields.text("type");
+  incident.created = fields.text("created");
+  incident.torchtap = fields.text("torchtap");
+  incident.libtorch = fields.text("libtorch");
+  incident.cpu = fields.text("cpu");
+  incident.parameters = fields.text("parameters");
+  incident.inputs = fields.flag("inputs");
+  if (fs::exists(folder + "/parameters.pt", error)) incident.parameters_file = folder + "/parameters.pt";
+  std::vector<std::int64_t> random_states;
+  std::istringstream lines(base::InputFile::open(kReplayCall, folder + "/forwards.jsonl").read_all(kMost));
+  for (std::string line; std::getline(lines, line);) {
+    rapid::Document each;
+    each.Parse<kIncidentParse>(line.data(), line.size());
+    if (each.HasParseError() || !each.IsObject())
+      bad_incident(folder, "a line of forwards.jsonl is no JSON object");
+    incident.forwards.push_back(forward_of(each, random_states.emplace_back()));
+  }
+  if (tensors) read_tensors(folder, random_states, incident);
+  return incident;
+}
+
+}  // namespace torchtap::views::monitor::detail

@@ -1,0 +1,52 @@
+#pragma once
+
+// What lies in the file of a ring (docs/format.md#rings), and reads it, whatever a crash left there.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torchtap/views/frames/detail/arena.hpp>
+#include <torchtap/views/frames/frame.hpp>
+#include <torchtap/views/monitor/detail/flight_recorder.hpp>
+
+namespace torchtap::views::monitor::detail {
+
+/// The frames of a forward: one of its state, behind it one of each input; one more when it returned.
+inline constexpr const char* kStateFrame = "state";
+inline constexpr const char* kReturnedFrame = "returned";
+inline constexpr const char* kWindowFrame = "window";
+inline constexpr int kRingSchema = 1;
+/// Where the JSON about the ring lies, which ends with a zero. The ledger before it has the position of the
+/// oldest frame that is whole.
+inline constexpr std::size_t kRingAbout = frames::detail::kPage + sizeof(frames::detail::Ledger);
+inline constexpr std::size_t kRingAboutBytes = frames::detail::kDataOffset - kRingAbout;
+inline constexpr std::uint64_t kMostRing = std::uint64_t{16} << 30;
+
+/// The data of the frame of a forward that returned.
+struct ReturnedNumbers {
+  std::int64_t digest, nan, inf, nanoseconds;
+  double sum, magnitude;
+};
+
+struct RingContent {
+  std::string model, incidents, torchtap, libtorch;
+  std::int64_t pid = 0;
+  std::vector<KeptForward> forwards;  // oldest first
+  std::vector<std::string> windows;   // texts, oldest first
+  bool newer = false;  // a newer torchtap wrote it; `damage` says so, and there is nothing else
+  std::string damage;  // where reading ended before the newest, and why; empty if it did not
+};
+
+/// Reads frames that lie one behind the other, as the ring of `capacity` bytes has them from `position` on.
+/// What is damaged ends it.
+void read_ring_frames(const char* data, std::size_t size, std::uint64_t position, std::uint64_t capacity,
+                      RingContent& content);
+/// Reads the whole file of a ring. Throws `c10::ValueError` if it is none; anything else that is wrong is in
+/// `damage`.
+RingContent read_ring(const std::string& bytes, const std::string& path);
+/// Names of rings in `folder`: "ring-…".
+std::vector<std::string> ring_names(const std::string& folder);
+
+}  // namespace torchtap::views::monitor::detail

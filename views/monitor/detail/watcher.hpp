@@ -1,0 +1,199 @@
+#pragma once
+
+// A model that a monitor watches.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <torchtap/base/process.hpp>
+#include <torchtap/hooks/attach.hpp>
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/storage/entry.hpp>
+#include <torchtap/views/monitor/alarm.hpp>
+#include <torchtap/views/monitor/detail/alarm_book.hpp>
+#include <torchtap/views/monitor/detail/flight_recorder.hpp>
+#include <torchtap/views/monitor/detail/open_forwards.hpp>
+#include <torchtap/views/monitor/detail/parameter_steps.hpp>
+#include <torchtap/views/monitor/detail/sampler.hpp>
+#include <torchtap/views/monitor/drift.hpp>
+#include <torchtap/views/monitor/options.hpp>
+#include <torchtap/views/monitor/reference.hpp>
+#include <torchtap/views/tensorboard/event_file.hpp>
+
+namespace torchtap::views::monitor::detail {
+
+/// What a monitor does: hooks of the root begin and end forwards (watcher_forward.cpp); recorders count what
+/// passes in sampled ones; windows are judged and alarms told (watcher_window.cpp, watcher_alarms.cpp) in the
+/// monitor's thread or, without one, in the forward.
+class Watcher : public std::enable_shared_from_this<Watcher> {
+ public:
+  /// `modules` begins with the root. Throws as `Monitor`'s constructor.
+  Watcher(std::vector<model::ModuleRef> modules, const std::string& reference, Options options);
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+  ~Watcher();
+  /// Attaches, and starts the thread. Throws what attaching throws; nothing is attached then.
+  void start();
+  /// Detaches, judges what is left, and ends the thread.
+  void close() noexcept;
+
+  void on_alarm(std::function<void(const Alarm&)> callback);
+  std::vector<Alarm> alarms() const;
+  std::string metrics() const;
+  std::string capture(const std::string& reason);
+  void request_capture() noexcept { capture_requested_.store(true, std::memory_order_relaxed); }
+  void flush();
+
+ private:
+  /// A subrecorder, and what its tensors are.
+  struct Watched {
+    recorders::Subrecorder data;
+    rules::Tensor tensor;
+    std::size_t module;  // in `modules_`
+    std::int64_t calls = 0;
+  };
+  /// One tensor of a window.
+  struct Seen {
+    std::size_t watched;
+    std::int64_t order;
+    core::Results results;  // of Blocks
+    rules::Facts facts;
+  };
+  /// The gauges of a module.
+  struct Series {
+    std::optional<double> mean, rms, zeros, psi, t2;
+  };
+  /// What waits to be done outside of forwards.
+  struct Due {
+    bool window = false, capture = false;
+    std::vector<Alarm> alarms;  // about one forward
+    std::uint64_t ticket = 0;
+  };
+
+  // watcher.cpp
+  void check_options() const;
+  void choose(const selectors::Selector& selector);
+  void load_reference();
+  void open_ring();
+  void attach_all();
+  void add_recorder(const char* kind, const std::vector<std::size_t>& modules, rules::Tensor tensor);
+  void save_learned();
+  /// Counts what is thrown, which the model must not see.
+  template <class Function>
+  void guarded(Function&& function) noexcept {
+    try {
+      function();
+    } catch (const c10::Error& error) {
+      count_error(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      count_error(error.what());
+    } catch (...) {
+      count_error("an exception of another kind");
+    }
+  }
+  void count_error(const char* what) noexcept;
+
+  // watcher_forward.cpp
+  void begin(const hooks::Event& event);
+  void end(const hooks::Event& event);
+  void begin_hidden(std::size_t top, const hooks::Event& event);
+  void end_hidden(const hooks::Event& event);
+  void open(int depth, const hooks::Event& event);
+  void finish(OpenForward& forward, const hooks::Event& event);
+  void failed(std::int64_t number);
+  void ask(Due due);
+
+  // watcher_window.cpp
+  void prepare();
+  bool stops_now() const;
+  void work();
+  void serve(bool wait);
+  void do_all(Due due);
+  std::vector<Seen> take();
+  void end_window();
+  std::map<AlarmBook::Key, Drift> compare(const std::vector<Seen>& seen, std::int64_t rows);
+  void remember(const std::vector<Seen>& seen, const std::map<AlarmBook::Key, Drift>& compared);
+  void write_events(const std::vector<rules::Facts>& facts);
+  void write_metrics();
+
+  // watcher_alarms.cpp
+  Alarm alarm_of(rules::Finding finding, std::int64_t window) const;
+  void tell(std::vector<Alarm> changes);
+  std::string write_incident_of(const std::string& reason, const std::vector<Alarm>& alarms);
+  bool may_write(const std::string& rule);
+  void note(const std::string& text) noexcept;
+
+  const Options options_;
+  const base::MadeHere made_here_;
+  const std::uint64_t serial_;
+  std::vector<model::ModuleRef> modules_;
+  std::vector<std::size_t> chosen_;  // those that are watched, in `modules_`
+  std::vector<std::size_t> tops_;    // if the root's calls cannot be seen: the outermost that can be
+  std::int64_t unreachable_ = 0, without_reference_ = 0;
+  std::vector<bool> has_series_;  // by module
+  std::function<bool()> is_training_;
+  std::optional<std::weak_ptr<const torch::nn::Module>> life_;  // of the first module that is shared
+  std::string reference_;
+  Reference learned_;
+  std::string incidents_folder_;  // empty: no incidents are written
+
+  std::unique_ptr<FlightRecorder> ring_;
+  std::unique_ptr<ParameterSteps> parameters_;
+  std::vector<std::unique_ptr<recorders::Recorder>> recorders_;
+  std::vector<Watched> watched_;
+  std::vector<hooks::Handle> handles_;
+  Sampler sampler_;
+
+  // Forwards.
+  std::atomic<std::int64_t> forwards_{0}, sampled_{0}, failures_{0}, errors_{0}, own_ns_{0};
+  std::atomic<std::int64_t> rows_{0}, window_began_{0}, nonfinite_{0};
+  std::atomic<bool> gradients_sampled_{false}, capture_requested_{false}, window_asked_{false};
+  std::atomic<bool> nonfinite_in_window_{false}, failed_in_window_{false};
+  std::atomic<int> first_top_{-1}, calls_of_tops_{0};  // of a hidden root
+
+  // What waits.
+  mutable std::mutex due_mutex_;
+  std::condition_variable due_changed_, due_done_;
+  Due due_;
+  std::uint64_t tickets_ = 0, done_ = 0;
+  bool stops_ = false, ended_ = false;
+  std::thread thread_;
+  std::atomic<bool> closed_{false};
+
+  // Windows, judged by one thread at a time.
+  std::mutex judge_mutex_;
+  std::atomic<std::thread::id> judging_{};
+  std::map<std::pair<std::size_t, std::int64_t>, DriftTest> tests_;  // watched, slot
+  std::int64_t windows_ = 0;
+  std::unique_ptr<tensorboard::EventFile> events_;
+  bool events_failed_ = false, metrics_failed_ = false;
+
+  // What members of the monitor read.
+  mutable std::mutex data_mutex_;
+  std::function<void(const Alarm&)> callback_;
+  AlarmBook book_;
+  std::map<std::string, std::int64_t> raised_by_rule_;
+  std::map<std::pair<std::string, std::string>, bool> ever_raised_;  // module, rule
+  std::map<std::string, std::int64_t> nonfinite_by_module_, values_by_module_;
+  std::map<std::pair<std::string, rules::Tensor>, Series> series_;
+  std::vector<storage::Entry> last_window_;
+  std::deque<std::string> windows_lately_;  // as the ring has them
+  std::int64_t windows_told_ = 0, blocks_ = 0;
+  std::atomic<std::int64_t> incidents_{0};
+  std::mutex incident_mutex_;
+  std::map<std::string, std::int64_t> last_incident_;  // by rule, on the monotonic clock
+};
+
+}  // namespace torchtap::views::monitor::detail

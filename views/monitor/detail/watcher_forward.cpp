@@ -1,0 +1,179 @@
+// Forwards as they begin and end.
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include <torchtap/views/monitor/detail/watcher.hpp>
+#include <torchtap/views/monitor/detail/window_blocks.hpp>
+#include <torchtap/views/watch/calls.hpp>
+
+namespace torchtap::views::monitor::detail {
+namespace {
+
+/// The monitor's own time is measured in each sampled forward and in one of so many others.
+constexpr std::int64_t timed_each = 8;
+/// A window that ends by time has at least so many rows.
+constexpr std::int64_t least_rows_by_time = 64;
+
+std::int64_t rows_of(const hooks::Tensors& inputs) {
+  for (std::int64_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined()) return inputs[i].dim() == 0 ? 1 : inputs[i].size(0);
+  }
+  return 1;
+}
+
+}  // namespace
+
+void Watcher::begin(const hooks::Event& event) {
+  const int depth = watch::calls_here();
+  if (OpenForward* const before = open_forward_here(serial_)) {
+    if (depth > before->depth) {  // the root calls itself
+      ++before->inside;
+      return;
+    }
+    failed(before->number);
+    forget_forward_here(serial_);
+  }
+  open(depth, event);
+}
+
+void Watcher::end(const hooks::Event& event) {
+  OpenForward* const forward = open_forward_here(serial_);
+  if (forward == nullptr) return;  // it began before the monitor
+  if (forward->inside > 0) {
+    --forward->inside;
+    return;
+  }
+  const OpenForward ended = *forward;
+  forget_forward_here(serial_);
+  OpenForward mine = ended;
+  finish(mine, event);
+}
+
+/// The outermost modules of a root whose calls cannot be seen. A forward begins with the one that was called
+/// first of all, and ends with the last that returned in the forward before.
+void Watcher::begin_hidden(std::size_t top, const hooks::Event& event) {
+  int first = -1;
+  const int mine = static_cast<int>(top);
+  if (!first_top_.compare_exchange_strong(first, mine) && first != mine) return;
+  if (const OpenForward* const before = open_forward_here(serial_)) {
+    calls_of_tops_.store(before->tops, std::memory_order_relaxed);
+    forget_forward_here(serial_);
+  }
+  open(watch::calls_here(), event);
+}
+
+void Watcher::end_hidden(const hooks::Event& event) {
+  OpenForward* const forward = open_forward_here(serial_);
+  if (forward == nullptr || ++forward->tops != calls_of_tops_.load(std::memory_order_relaxed) ||
+      forward->ended)
+    return;
+  forward->ended = true;
+  finish(*forward, event);
+}
+
+void Watcher::open(int depth, const hooks::Event& event) {
+  OpenForward forward;
+  forward.watcher = serial_;
+  forward.depth = depth;
+  forward.number = forwards_.fetch_add(1, std::memory_order_relaxed);
+  const bool learns = !options_.learn().empty();
+  forward.sampled = learns || sampler_.wants(forward.number);
+  forward.timed = !learns && (forward.sampled || forward.number % timed_each == 0);
+  const std::int64_t entered = forward.timed ? cpu_ns() : 0;
+  const bool needs_mode = ring_ != nullptr || parameters_ != nullptr || options_.gradients();
+  const bool training = needs_mode && is_training_();
+  if (ring_ != nullptr) ring_->begin(forward.number, event.inputs(), training);
+  if (forward.sampled) forward.rows = rows_of(event.inputs());
+  const bool trains = training && at::GradMode::is_enabled();
+  if (options_.gradients()) {
+    gradients_sampled_.store(forward.sampled && at::GradMode::is_enabled(), std::memory_order_relaxed);
+  }
+  if (parameters_ != nullptr && trains) parameters_->begin(forward.sampled);
+  forward.folded = folded_here();
+  forward.began = clock_ns();
+  if (forward.timed) {
+    forward.began_cpu = cpu_ns();
+    forward.own = forward.began_cpu - entered;
+  }
+  open_forwards_here().push_back(forward);
+}
+
+void Watcher::finish(OpenForward& forward, const hooks::Event& event) {
+  if (!options_.learn().empty()) return;
+  const std::int64_t returned = clock_ns(), returned_cpu = forward.timed ? cpu_ns() : 0;
+  Outcome outcome = outcome_of(event.outputs());
+  outcome.nanoseconds = returned - forward.began;
+  if (ring_ != nullptr) ring_->end(forward.number, outcome);
+  if (forward.timed) {
+    const std::int64_t folded = folded_here() - forward.folded;
+    const std::int64_t own = forward.own + folded + cpu_ns() - returned_cpu;
+    sampler_.note(forward.sampled, returned_cpu - forward.began_cpu - folded, own);
+    own_ns_.fetch_add(forward.sampled ? own : own * timed_each, std::memory_order_relaxed);
+  }
+
+  Due due;
+  if (outcome.nan + outcome.inf != 0) {
+    nonfinite_.fetch_add(outcome.nan + outcome.inf, std::memory_order_relaxed);
+    if (!nonfinite_in_window_.exchange(true) && options_.rules().is_on("nonfinite", "")) {
+      rules::Finding finding;
+      finding.rule = "nonfinite";
+      finding.type = modules_.front().type();
+      finding.value = static_cast<double>(outcome.nan + outcome.inf);
+      std::int64_t all = 0;
+      const hooks::Tensors& outputs = event.outputs();
+      for (std::int64_t i = 0; i < outputs.size(); ++i) all += outputs[i].defined() ? outputs[i].numel() : 0;
+      if (outcome.nan != 0) finding.sentence = std::to_string(outcome.nan) + " NaN";
+      if (outcome.nan != 0 && outcome.inf != 0) finding.sentence += ", ";
+      if (outcome.inf != 0) {
+        finding.sentence += std::to_string(outcome.inf) + (outcome.inf == 1 ? " infinity" : " infinities");
+      }
+      finding.sentence += " of " + std::to_string(all) + " values";
+      due.alarms.push_back(alarm_of(std::move(finding), -1));
+      due.alarms.back().forward = forward.number;
+    }
+  }
+  if (forward.sampled) {
+    sampled_.fetch_add(1, std::memory_order_relaxed);
+    const std::int64_t rows = rows_.fetch_add(forward.rows, std::memory_order_relaxed) + forward.rows;
+    const double seconds =
+        static_cast<double>(returned - window_began_.load(std::memory_order_relaxed)) / 1e9;
+    const bool is_over =
+        rows >= options_.window() || (rows >= least_rows_by_time && seconds >= options_.window_seconds());
+    due.window = is_over && !window_asked_.exchange(true);
+  }
+  due.capture = capture_requested_.load(std::memory_order_relaxed) && capture_requested_.exchange(false);
+  if (due.window || due.capture || !due.alarms.empty()) ask(std::move(due));
+}
+
+void Watcher::failed(std::int64_t number) {
+  failures_.fetch_add(1, std::memory_order_relaxed);
+  if (failed_in_window_.exchange(true) || !options_.rules().is_on("forward_failed", "")) return;
+  rules::Finding finding;
+  finding.rule = "forward_failed";
+  finding.type = modules_.front().type();
+  finding.value = 1;
+  finding.sentence = "forward " + std::to_string(number) + " began and did not return";
+  Due due;
+  due.alarms.push_back(alarm_of(std::move(finding), -1));
+  due.alarms.back().forward = number;
+  ask(std::move(due));
+}
+
+/// Has the monitor's thread do it or, without one, does it now unless another thread is at it.
+void Watcher::ask(Due due) {
+  if (closed_) return;
+  {
+    const std::lock_guard lock(due_mutex_);
+    due_.window = due_.window || due.window;
+    due_.capture = due_.capture || due.capture;
+    for (Alarm& alarm : due.alarms) due_.alarms.push_back(std::move(alarm));
+  }
+  if (options_.thread()) {
+    due_changed_.notify_one();
+  } else {
+    serve(false);
+  }
+}
+
+}  // namespace torchtap::views::monitor::detail

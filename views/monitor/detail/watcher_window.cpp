@@ -1,0 +1,436 @@
+// The end of a window: what was counted is taken, judged and shown.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+#include <ostream>
+#include <set>
+#include <utility>
+
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/write_file.hpp>
+#include <torchtap/views/monitor/detail/watcher.hpp>
+#include <torchtap/views/monitor/detail/window_blocks.hpp>
+#include <torchtap/views/monitor/detail/window_facts.hpp>
+#include <torchtap/views/monitor/incident.hpp>
+#include <torchtap/views/text/characters.hpp>
+
+namespace torchtap::views::monitor::detail {
+namespace {
+
+/// Fewer rows than this, or than a window that is shorter, are too few for drift.
+constexpr std::int64_t least_rows_of_drift = 64;
+
+/// Windows of which an incident has a line.
+constexpr std::size_t kept_windows = 8;
+
+const char* kind_of(rules::Tensor tensor) {
+  switch (tensor) {
+    case rules::Tensor::input:
+      return "ForwardPre";
+    case rules::Tensor::gradient:
+      return "BackwardOutput";
+    default:
+      return "ForwardOutput";
+  }
+}
+
+/// Inputs, outputs as they came, the gradients of these in their order, parameters.
+void in_order_of_execution(std::vector<rules::Facts>& facts,
+                           const std::map<std::string, std::int64_t>& order) {
+  const auto place = [&](const rules::Facts& one) {
+    const auto at = order.find(one.path);
+    return one.tensor == rules::Tensor::input || one.tensor == rules::Tensor::parameter || at == order.end()
+               ? 0
+               : at->second;
+  };
+  std::stable_sort(facts.begin(), facts.end(), [&](const rules::Facts& a, const rules::Facts& b) {
+    return std::tuple(a.tensor, place(a), a.slot) < std::tuple(b.tensor, place(b), b.slot);
+  });
+}
+
+bool is_of(const ReferenceTensor& learned, const std::string& path) {
+  return learned.path == path ||
+         std::find(learned.aliases.begin(), learned.aliases.end(), path) != learned.aliases.end();
+}
+
+/// What the ring keeps of a window: one line of JSON.
+std::string window_text(std::int64_t window, std::int64_t forward, std::int64_t rows,
+                        const std::vector<rules::Facts>& facts) {
+  base::rapid::StringBuffer buffer;
+  base::rapid::Writer<base::rapid::StringBuffer> json(buffer);
+  const auto number = [&](const char* key, const std::optional<double>& value) {
+    if (!value.has_value() || !std::isfinite(*value)) return;
+    json.Key(key);
+    json.Double(*value);
+  };
+  json.StartObject();
+  json.Key("window");
+  json.Int64(window);
+  json.Key("forward");
+  json.Int64(forward);
+  json.Key("rows");
+  json.Int64(rows);
+  json.Key("tensors");
+  json.StartArray();
+  for (const rules::Facts& one : facts) {
+    json.StartObject();
+    json.Key("module");
+    json.String(text::utf8_text(one.path).c_str());
+    json.Key("tensor");
+    json.String(std::string(rules::name_of(one.tensor)).c_str());
+    json.Key("slot");
+    json.Int64(one.slot);
+    number("count", one.count);
+    number("nan", one.nan);
+    number("inf", one.inf);
+    number("zeros", one.zeros);
+    number("min", one.min);
+    number("max", one.max);
+    number("mean", one.mean);
+    number("std", one.std);
+    json.EndObject();
+  }
+  json.EndArray();
+  json.EndObject();
+  return buffer.GetString();
+}
+
+}  // namespace
+
+/// Makes the tests of drift, and incidents of what killed processes left.
+void Watcher::prepare() {
+  if (!incidents_folder_.empty()) {
+    guarded([&] { recover_incidents(incidents_folder_, options_.keep_incidents()); });
+  }
+  std::map<std::string, std::int64_t> why_not;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& one = watched_[i];
+    if (one.tensor == rules::Tensor::gradient) continue;
+    const std::string& path = modules_[one.module].path();
+    if (!options_.rules().is_on("drift", path)) continue;
+    DriftOptions how;
+    how.false_alarms = options_.rules().value("drift", "false_alarms", path);
+    how.size = options_.rules().value("drift", "size", path);
+    how.rows = options_.window();
+    for (const ReferenceTensor& learned : learned_.tensors()) {
+      if (learned.kind != kind_of(one.tensor) || !is_of(learned, path)) continue;
+      guarded([&] {
+        DriftTest test(learned.results, how);
+        {
+          const std::lock_guard lock(data_mutex_);
+          blocks_ = blocks_ == 0 ? test.blocks() : std::min(blocks_, test.blocks());
+        }
+        if (test.why_not().empty()) {
+          tests_.emplace(std::pair(i, learned.slot), std::move(test));
+        } else {
+          ++why_not[test.why_not()];
+        }
+      });
+      if (stops_now()) return;
+    }
+  }
+  learned_ = Reference();
+  for (const auto& [why, count] : why_not) {
+    note("drift of " + std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+         " is not judged: " + why);
+  }
+}
+
+bool Watcher::stops_now() const {
+  const std::lock_guard lock(due_mutex_);
+  return stops_;
+}
+
+/// The monitor's thread.
+void Watcher::work() {
+  judging_ = std::this_thread::get_id();
+  guarded([&] { prepare(); });
+  std::unique_lock lock(due_mutex_);
+  while (true) {
+    const auto waits = [&] {
+      return due_.window || due_.capture || !due_.alarms.empty() || due_.ticket > done_;
+    };
+    if (!waits() && !stops_) {
+      using Seconds = std::chrono::duration<double>;
+      due_changed_.wait_for(lock, std::min(Seconds(options_.window_seconds()), Seconds(3600)),
+                            [&] { return waits() || stops_; });
+    }
+    const bool stops = stops_;
+    const std::uint64_t ticket = due_.ticket;
+    Due due = std::exchange(due_, Due());
+    due_.ticket = ticket;
+    lock.unlock();
+    const auto passed = static_cast<double>(clock_ns() - window_began_.load()) / 1e9;
+    if (rows_.load() >= least_rows_of_drift && passed >= options_.window_seconds()) due.window = true;
+    guarded([&] { do_all(std::move(due)); });
+    lock.lock();
+    done_ = std::max(done_, ticket);
+    due_done_.notify_all();
+    if (stops) break;
+  }
+  ended_ = true;
+  due_done_.notify_all();
+}
+
+/// The same without a thread. One thread at a time: the others go on, unless they wait.
+void Watcher::serve(bool wait) {
+  if (judging_.load() == std::this_thread::get_id()) return;  // a forward in a callback
+  std::unique_lock judge(judge_mutex_, std::defer_lock);
+  if (wait) {
+    judge.lock();
+  } else if (!judge.try_lock() || closed_) {
+    return;
+  }
+  judging_ = std::this_thread::get_id();
+  Due due;
+  {
+    const std::lock_guard lock(due_mutex_);
+    due = std::exchange(due_, Due());
+  }
+  guarded([&] { do_all(std::move(due)); });
+  judging_ = std::thread::id();
+}
+
+void Watcher::do_all(Due due) {
+  for (Alarm& alarm : due.alarms) {
+    const bool is_new = [&] {
+      const std::lock_guard lock(data_mutex_);
+      return book_.raise(alarm);
+    }();
+    if (is_new) tell({std::move(alarm)});
+  }
+  if (due.capture && !incidents_folder_.empty()) guarded([&] { capture("requested"); });
+  if (due.window) end_window();
+}
+
+std::vector<Watcher::Seen> Watcher::take() {
+  const base::RecordingMode quiet;
+  std::vector<Seen> seen;
+  std::vector<storage::Entry> entries;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    Watched& one = watched_[i];
+    const model::ModuleRef& module = modules_[one.module];
+    one.calls += one.data.events();
+    const std::int64_t samples = one.data.samples();
+    const core::Value value = one.data.take();
+    if (value.is_none()) continue;
+    core::Value::Dict slots;
+    for (const auto& [slot, of] : value.dict()) {
+      if (!of.is_dict()) continue;  // an undefined tensor
+      Seen next{i, 0, {}, {}};
+      for (const auto& [name, tensor] : of.dict()) {
+        if (name == "order") {
+          next.order = tensor.tensor().item<std::int64_t>();
+        } else {
+          next.results.set(name, tensor.tensor());
+        }
+      }
+      next.facts.path = module.path();
+      next.facts.type = module.type();
+      next.facts.tensor = one.tensor;
+      next.facts.slot = std::stoll(slot);
+      next.facts.leaf = module.leaf();
+      next.facts.calls = static_cast<double>(std::max(one.calls, std::int64_t{1}));
+      set_facts(next.facts, next.results, one.tensor == rules::Tensor::gradient ? options_.loss_scale() : 1);
+      slots.emplace_back(slot, core::Value(next.results));
+      seen.push_back(std::move(next));
+    }
+    if (slots.empty()) continue;
+    storage::Entry entry;
+    entry.path = module.path();
+    entry.aliases = module.aliases();
+    entry.type = module.type();
+    entry.kind = kind_of(one.tensor);
+    entry.samples = std::max(samples, std::int64_t{1});
+    entry.reduction = WindowBlocks().describe();
+    entry.value = std::move(slots);
+    entries.push_back(std::move(entry));
+  }
+  if (!seen.empty()) {
+    const std::lock_guard lock(data_mutex_);
+    last_window_ = std::move(entries);
+  }
+  return seen;
+}
+
+std::map<AlarmBook::Key, Drift> Watcher::compare(const std::vector<Seen>& seen, std::int64_t rows) {
+  std::map<AlarmBook::Key, Drift> compared;
+  if (rows < std::min(least_rows_of_drift, options_.window())) return compared;
+  for (const Seen& one : seen) {
+    const auto test = tests_.find({one.watched, one.facts.slot});
+    if (test == tests_.end()) continue;
+    guarded([&] {
+      compared.emplace(AlarmBook::Key{"drift", one.facts.path, one.facts.tensor, one.facts.slot},
+                       test->second.compare(one.results, rows));
+    });
+  }
+  return compared;
+}
+
+void Watcher::end_window() {
+  const std::int64_t rows = rows_.exchange(0);
+  window_began_ = clock_ns();
+  window_asked_ = false;
+  const std::vector<Seen> seen = take();
+  if (seen.empty()) return;
+  const std::int64_t window = windows_++;
+
+  std::vector<rules::Facts> facts;
+  std::map<std::string, std::int64_t> order;
+  for (const Seen& one : seen) {
+    facts.push_back(one.facts);
+    if (one.facts.tensor == rules::Tensor::output) order.emplace(one.facts.path, one.order);
+  }
+  for (const Watched& one : watched_) {
+    if (one.tensor != rules::Tensor::output || one.calls != 0 ||
+        order.count(modules_[one.module].path()) != 0)
+      continue;
+    rules::Facts never;
+    never.path = modules_[one.module].path();
+    never.type = modules_[one.module].type();
+    never.leaf = modules_[one.module].leaf();
+    never.calls = 0;
+    facts.push_back(std::move(never));
+  }
+  in_order_of_execution(facts, order);
+  if (parameters_ != nullptr) {
+    std::vector<rules::Facts> held = parameters_->facts();
+    std::move(held.begin(), held.end(), std::back_inserter(facts));
+  }
+
+  std::vector<Alarm> holding;
+  guarded([&] {  // a rule of the program's own may throw
+    for (rules::Finding& finding : rules::check(facts, options_.rules())) {
+      holding.push_back(alarm_of(std::move(finding), window));
+    }
+  });
+  const std::map<AlarmBook::Key, Drift> compared = compare(seen, rows);
+  std::set<AlarmBook::Key> calm;
+  for (const Seen& one : seen) {
+    const auto at = compared.find({"drift", one.facts.path, one.facts.tensor, one.facts.slot});
+    if (at == compared.end()) continue;
+    const Drift& drift = at->second;
+    if (drift.t2 < drift.limit / 2) calm.insert(at->first);
+    if (!drift.drifted) continue;
+    rules::Finding finding;
+    finding.rule = "drift";
+    finding.path = one.facts.path;
+    finding.type = one.facts.type;
+    finding.tensor = one.facts.tensor;
+    finding.slot = one.facts.slot;
+    finding.value = drift.t2;
+    finding.limit = drift.limit;
+    finding.sentence = "its distribution differs from the reference's";
+    holding.push_back(alarm_of(std::move(finding), window));
+    holding.back().drift = drift;
+  }
+  const bool nonfinite = nonfinite_in_window_.exchange(false), failures = failed_in_window_.exchange(false);
+  const auto kept = [&](const AlarmBook::Key& key) {
+    const auto& [rule, path, tensor, slot] = key;
+    if (rule == "drift") return calm.count(key) == 0;
+    if (rule == "forward_failed") return failures;
+    return nonfinite && rule == "nonfinite" && path.empty() && tensor == rules::Tensor::output;
+  };
+  std::vector<Alarm> changes;
+  {
+    const std::lock_guard lock(data_mutex_);
+    changes = book_.end_window(holding, kept);
+    windows_told_ = windows_;
+  }
+  for (Alarm& alarm : changes) {
+    if (!alarm.raised) {
+      alarm.window = window;
+      alarm.forward = forwards_.load() - 1;
+      alarm.time_ns = alarm_of({}, window).time_ns;
+    }
+  }
+  remember(seen, compared);
+  if (!incidents_folder_.empty()) {
+    const std::string text = window_text(window, forwards_.load() - 1, rows, facts);
+    if (ring_ != nullptr) ring_->note_window(text);
+    const std::lock_guard lock(data_mutex_);
+    windows_lately_.push_back(text);
+    if (windows_lately_.size() > kept_windows) windows_lately_.pop_front();
+  }
+  tell(std::move(changes));
+  write_events(facts);
+  write_metrics();
+}
+
+void Watcher::remember(const std::vector<Seen>& seen, const std::map<AlarmBook::Key, Drift>& compared) {
+  const std::lock_guard lock(data_mutex_);
+  for (const Seen& one : seen) {
+    const rules::Facts& facts = one.facts;
+    if (facts.tensor == rules::Tensor::gradient) continue;
+    if (facts.tensor == rules::Tensor::output) {
+      const double bad = facts.nan.value_or(0) + facts.inf.value_or(0);
+      // Those of the model itself are counted in each forward.
+      if (bad != 0 && !facts.path.empty()) nonfinite_by_module_[facts.path] += static_cast<std::int64_t>(bad);
+      values_by_module_[facts.path] += static_cast<std::int64_t>(*facts.count);
+    }
+    if (!has_series_[watched_[one.watched].module] || facts.slot != 0) continue;
+    Series& series = series_[{facts.path, facts.tensor}];
+    series.mean = facts.mean;
+    series.rms = facts.rms;
+    series.zeros = *facts.count > 0 ? std::optional(*facts.zeros / *facts.count) : std::nullopt;
+    const auto at = compared.find({"drift", facts.path, facts.tensor, facts.slot});
+    if (at == compared.end()) continue;
+    series.psi = at->second.psi;
+    series.t2 = at->second.t2 / at->second.limit;
+  }
+}
+
+void Watcher::write_events(const std::vector<rules::Facts>& facts) {
+  if (events_ == nullptr || events_failed_) return;
+  try {
+    const std::int64_t step = forwards_.load() - 1;
+    for (const rules::Facts& one : facts) {
+      if (!one.count) continue;
+      std::string tag =
+          (one.path.empty() ? "model" : one.path) + "/" + std::string(rules::name_of(one.tensor));
+      if (one.slot != 0) tag += "/" + std::to_string(one.slot);
+      std::vector<double> low, high, counts;
+      for (const rules::Bin& bin : one.bins) {
+        low.push_back(bin.low);
+        high.push_back(bin.high);
+        counts.push_back(bin.count);
+      }
+      tensorboard::HistogramValue histogram = tensorboard::histogram_of(low, high, counts, *one.zeros);
+      const double finite = *one.count - *one.nan - *one.inf;
+      histogram.num = finite;
+      histogram.min = one.min.value_or(0);
+      histogram.max = one.max.value_or(0);
+      histogram.sum = one.mean.value_or(0) * finite;
+      histogram.sum_squares = one.rms.value_or(0) * one.rms.value_or(0) * finite;
+      if (finite > 0) events_->histogram(tag, step, histogram);
+      if (one.mean) events_->scalar(tag + "/mean", step, *one.mean);
+      if (one.std) events_->scalar(tag + "/std", step, *one.std);
+      if (*one.count > 0) events_->scalar(tag + "/zeros", step, *one.zeros / *one.count);
+      if (*one.nan + *one.inf > 0) events_->scalar(tag + "/nonfinite", step, *one.nan + *one.inf);
+      if (!one.updates.empty()) events_->scalar(tag + "/update_ratio", step, one.updates.back());
+    }
+    events_->flush();
+  } catch (const c10::Error& error) {  // a full disk, say: once
+    events_failed_ = true;
+    note(std::string("TensorBoard's events are not written any more: ") + error.what_without_backtrace());
+  }
+}
+
+void Watcher::write_metrics() {
+  if (options_.metrics_file().empty()) return;
+  try {
+    const std::string text = metrics();
+    base::write_file(
+        "views::monitor::Options::metrics_file", options_.metrics_file(),
+        [&](std::ostream& stream) { stream << text; }, /*sync=*/false);
+  } catch (const c10::Error& error) {
+    if (!std::exchange(metrics_failed_, true)) {
+      note(std::string("metrics are not written: ") + error.what_without_backtrace());
+    }
+  }
+}
+
+}  // namespace torchtap::views::monitor::detail

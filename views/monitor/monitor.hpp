@@ -1,0 +1,74 @@
+#pragma once
+
+/// A model watched while it runs: rules, drift against a reference, and the inputs that led to an alarm.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/model/module_ref.hpp>
+#include <torchtap/selectors/walk.hpp>
+#include <torchtap/views/monitor/alarm.hpp>
+#include <torchtap/views/monitor/options.hpp>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::jit {
+struct Module;
+}
+
+namespace torchtap::views::monitor {
+
+namespace detail {
+class Watcher;
+}  // namespace detail
+
+/// Watches a model by hooks; the program's loop does not change:
+///
+///     views::monitor::Monitor watch(*model, "reference/", views::monitor::Options().incidents("incidents/"));
+///
+/// Any number of threads may run the model and call any member. Outputs and gradients keep their bits. In a
+/// forked child the monitor does nothing.
+class TORCHTAP_API Monitor {
+ public:
+  /// `reference`: a recording that `learn` wrote, or "" for rules alone. Throws `c10::ValueError` if no
+  /// module can be reached, no module of the model is in the reference, or an option is out of range.
+  Monitor(torch::nn::Module& model, const std::string& reference, Options options = {});
+  /// The same for a TorchScript model.
+  Monitor(const torch::jit::Module& model, const std::string& reference, Options options = {});
+  /// The same for the module of a holder (`torch::nn::Sequential`, a `TORCH_MODULE`).
+  template <class Holder, class = typename Holder::ContainedType>
+  Monitor(const Holder& model, const std::string& reference, Options options = {})
+      : Monitor(*model.ptr(), reference, std::move(options)) {}
+  /// The same for these modules, of which the first is their root.
+  Monitor(const std::vector<model::ModuleRef>& modules, const std::string& reference, Options options = {});
+  Monitor(Monitor&&) noexcept;
+  Monitor& operator=(Monitor&&) noexcept;
+  /// Judges what is left, detaches, and removes the ring's file.
+  ~Monitor();
+
+  /// Called for each alarm that is raised or cleared, one at a time, in the monitor's thread. An exception
+  /// from it is noted in alarms.jsonl.
+  Monitor& on_alarm(std::function<void(const Alarm&)> callback);
+  /// The alarms that are raised now.
+  std::vector<Alarm> alarms() const;
+  /// Prometheus' text format, version 0.0.4.
+  std::string metrics() const;
+  /// Writes an incident now, and returns its folder. Throws `c10::ValueError` without `Options::incidents`.
+  std::string capture(const std::string& reason);
+  /// Has the next forward that ends write an incident. Async-signal-safe.
+  void request_capture() noexcept;
+  /// Waits until all windows that ended are judged. With `learn`, writes the reference.
+  void flush();
+
+ private:
+  detail::Watcher& watcher() const;
+
+  std::shared_ptr<detail::Watcher> watcher_;  // null in one that was moved from
+};
+
+}  // namespace torchtap::views::monitor

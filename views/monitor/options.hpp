@@ -1,0 +1,64 @@
+#pragma once
+
+/// How a monitor watches.
+
+#include <torch/arg.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/rules/rules.hpp>
+#include <torchtap/selectors/selector.hpp>
+
+namespace torchtap::views::monitor {
+
+/// Leaves but norms, dropout and `Identity`, whose outputs say little that their inputs do not.
+TORCHTAP_API selectors::Selector default_selection();
+
+/// Chained like LibTorch's own options: `Options().incidents("incidents/").cost(0.005)`.
+struct TORCHTAP_API Options {
+  /// Name of the model in metrics and alarms.
+  TORCH_ARG(std::string, model) = "model";
+  /// Folder for incidents and `alarms.jsonl`; empty: none are written. Inputs of the model lie there
+  /// readable.
+  TORCH_ARG(std::string, incidents);
+  /// Whether incidents hold inputs of the model; without them they hold statistics alone and cannot be
+  /// replayed.
+  TORCH_ARG(bool, inputs) = true;
+  /// Bytes of the ring of the last inputs; 0: none.
+  TORCH_ARG(std::int64_t, ring) = std::int64_t{64} << 20;
+  /// Folder of the ring's file; by default /dev/shm/torchtap-UID, or `incidents` if that has no room.
+  TORCH_ARG(std::string, ring_in);
+  /// Rows of a window: of the first input's dimension 0, in sampled forwards. It also ends after
+  /// `window_seconds` if it has 64 rows.
+  TORCH_ARG(std::int64_t, window) = 256;
+  TORCH_ARG(double, window_seconds) = 3600;
+  /// The share of a forward's time that the monitor may take: it decides how many forwards are sampled. From
+  /// 1 on every forward is.
+  TORCH_ARG(double, cost) = 0.01;
+  /// Which modules besides the model itself.
+  TORCH_ARG(selectors::Selector, select) = default_selection();
+  TORCH_ARG(rules::Rules, rules);
+  /// How many incidents are kept; the oldest goes first, but none younger than an hour.
+  TORCH_ARG(std::int64_t, keep_incidents) = 16;
+  /// File that `metrics()` is written to at each window's end, for a collector of text files.
+  TORCH_ARG(std::string, metrics_file);
+  /// Folder of TensorBoard's event file with histograms and scalars of each window.
+  TORCH_ARG(std::string, tensorboard);
+  /// Watches gradients of outputs, and the change of parameters by the optimizer.
+  TORCH_ARG(bool, gradients) = false;
+  TORCH_ARG(bool, parameters) = false;
+  /// Gradients are divided by it before they are judged.
+  TORCH_ARG(double, loss_scale) = 1;
+  /// How many modules have series of their own in `metrics()`.
+  TORCH_ARG(std::int64_t, max_series) = 200;
+  /// Writes a reference to this folder instead of comparing: every forward is taken in.
+  TORCH_ARG(std::string, learn);
+  /// Whether the monitor has a thread of its own. Without it windows are judged, and incidents written, in
+  /// the forward that ends them.
+  TORCH_ARG(bool, thread) = true;
+};
+
+}  // namespace torchtap::views::monitor
