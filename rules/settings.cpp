@@ -14,6 +14,7 @@
 #include <torchtap/base/disk.hpp>
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/glob.hpp>
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/rules/detail/catalogue.hpp>
 #include <torchtap/rules/rules.hpp>
 
@@ -86,32 +87,6 @@ bool matches(const std::vector<std::string>& globs, const std::string& path) {
          });
 }
 
-/// The place of the first byte that is not UTF-8; npos if all are.
-std::size_t not_utf8(const std::string& text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t at) {
-      return static_cast<unsigned char>(at < text.size() ? text[at] : 0);
-    };
-    const unsigned lead = byte(i);
-    const std::size_t more = lead < 0x80                   ? 0
-                             : lead >= 0xc2 && lead < 0xe0 ? 1
-                             : lead >= 0xe0 && lead < 0xf0 ? 2
-                             : lead >= 0xf0 && lead < 0xf5 ? 3
-                                                           : 4;
-    if (more == 4) return i;
-    for (std::size_t k = 1; k <= more; ++k) {
-      if ((byte(i + k) & 0xc0) != 0x80) return i;
-    }
-    // Longer than needed, surrogates, beyond U+10FFFF.
-    const unsigned next = byte(i + 1);
-    if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next >= 0xa0) || (lead == 0xf0 && next < 0x90) ||
-        (lead == 0xf4 && next >= 0x90))
-      return i;
-    i += more + 1;
-  }
-  return std::string::npos;
-}
-
 /// Reads a text of rules line by line.
 class RulesParser {
  public:
@@ -120,7 +95,7 @@ class RulesParser {
   Rules parse() {
     if (text_.size() > kMostBytes)
       fail(0, "a file of rules has at most 1 MiB, and this one " + std::to_string(text_.size()) + " bytes");
-    if (const std::size_t bad = not_utf8(text_); bad != std::string::npos) {
+    if (const std::size_t bad = base::first_not_utf8(text_); bad != std::string::npos) {
       begin_ = bad == 0 ? 0 : text_.rfind('\n', bad - 1) + 1;  // npos + 1 == 0
       number_ = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(bad), '\n');
       fail(bad, "this is not UTF-8");

@@ -1,33 +1,11 @@
-// Checks UTF-8 byte by byte.
-#include <cstddef>
-
+// Names that files can hold.
+#include <torchtap/base/utf8.hpp>
 #include <torchtap/storage/detail/utf8.hpp>
 
 namespace torchtap::storage::detail {
 
 bool is_utf8(const std::string& text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (std::size_t i = 0; i < text.size();) {
-    const unsigned lead = byte(i);
-    const std::size_t more = lead < 0x80                   ? 0
-                             : lead >= 0xC2 && lead < 0xE0 ? 1
-                             : lead >= 0xE0 && lead < 0xF0 ? 2
-                             : lead >= 0xF0 && lead < 0xF5 ? 3
-                                                           : 4;
-    if (more == 4 || more >= text.size() - i) return false;
-    for (std::size_t k = 1; k <= more; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return false;
-    }
-    if (more >= 2) {  // overlong, a surrogate, or beyond the last code point
-      const unsigned second = byte(i + 1);
-      if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second >= 0xA0) ||
-          (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second >= 0x90)) {
-        return false;
-      }
-    }
-    i += more + 1;
-  }
-  return true;
+  return base::first_not_utf8(text) == std::string::npos;
 }
 
 bool is_name(const std::string& text) {
