@@ -39,9 +39,8 @@ class Judge {
  public:
   Judge(const Run& a, const Run& b, const Pairs& pairs, const Thresholds& thresholds)
       : a_(a), b_(b), pairs_(pairs), thresholds_(thresholds) {
-    for (const auto& [run, ran] : {std::make_pair(&a_, &ran_a_), std::make_pair(&b_, &ran_b_)}) {
-      for (std::uint32_t i = 0; i < run->calls().size(); ++i) ran->emplace(run->path(run->calls()[i]), i);
-    }
+    index_calls(a_, ran_a_);
+    index_calls(b_, ran_b_);
   }
 
   Verdict operator()() {
@@ -71,6 +70,9 @@ class Judge {
   }
 
  private:
+  static void index_calls(const Run& run, std::unordered_map<std::string, std::uint32_t>& ran) {
+    for (std::uint32_t i = 0; i < run.calls().size(); ++i) ran.emplace(run.path(run.calls()[i]), i);
+  }
   const std::string& path(const Run& run, std::uint32_t call) const { return run.path(run.calls()[call]); }
 
   void judge_weights() {
