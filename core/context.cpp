@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/core/context.hpp>
 
 namespace torchtap::core {
@@ -8,7 +9,9 @@ namespace {
 
 thread_local const Context* innermost = nullptr;
 /// What to call when a context ends. In the order of beginning.
-thread_local std::vector<std::pair<const Context*, std::function<void()>>> ending;
+auto& ending_here() {
+  return base::of_thread<std::vector<std::pair<const Context*, std::function<void()>>>>();
+}
 
 /// The tensor of that name; null if there is none.
 template <class Entries>
@@ -41,6 +44,7 @@ Context::Context(const std::shared_ptr<const Names>& names) : outer_(nullptr), b
 
 Context::~Context() {
   innermost = before_;
+  auto& ending = ending_here();
   while (!ending.empty() && ending.back().first == this) {
     const auto function = std::move(ending.back().second);
     ending.pop_back();
@@ -84,6 +88,7 @@ const Context* Context::together() noexcept {
 
 void Context::at_end(std::function<void()> function) const {
   // An outer context may be asked after an inner one.
+  auto& ending = ending_here();
   auto place = ending.end();
   for (const Context* inner = innermost; inner != nullptr && inner != this; inner = inner->before_) {
     while (place != ending.begin() && std::prev(place)->first == inner) --place;

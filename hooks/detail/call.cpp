@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/hooks/detail/call.hpp>
@@ -49,13 +50,7 @@ struct ThreadState {
 namespace {
 
 ThreadState& thread_state() {
-  // A plain pointer: a thread_local with a constructor costs a check on each access.
-  static thread_local ThreadState* known = nullptr;
-  if (known == nullptr) {
-    static thread_local ThreadState state;
-    known = &state;
-  }
-  return *known;
+  return base::of_thread<ThreadState>();
 }
 
 /// Gives each hook a small number, its index into every thread's counters.

@@ -7,6 +7,7 @@
 
 #include <torchtap/base/error.hpp>
 #include <torchtap/base/expose.hpp>
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/hooks/detail/any_value.hpp>
 #include <torchtap/hooks/detail/call.hpp>
 #include <torchtap/hooks/detail/holder_patch.hpp>
@@ -130,8 +131,7 @@ struct Run {
 };
 
 std::list<Run>& runs() {
-  static thread_local std::list<Run> stack;
-  return stack;
+  return base::of_thread<std::list<Run>>();
 }
 
 using RunIterator = std::list<Run>::iterator;

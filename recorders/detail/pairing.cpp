@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/core/context.hpp>
 #include <torchtap/model/walk.hpp>
 #include <torchtap/recorders/detail/pairing.hpp>
@@ -31,8 +32,7 @@ struct Waiting {
 };
 
 Waiting& waiting() {
-  static thread_local Waiting all;
-  return all;
+  return base::of_thread<Waiting>();
 }
 
 void forward_ended() noexcept {

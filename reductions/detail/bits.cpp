@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/reductions/detail/bits.hpp>
 
 #ifdef TORCHTAP_HAVE_HIGHWAY
@@ -129,7 +130,7 @@ class Counters {
 
   /// Those of this thread.
   static Counters& mine(BitBins bins) {
-    static thread_local Counters counters;
+    auto& counters = base::of_thread<Counters>();
     const std::size_t size = static_cast<std::size_t>(bins.slots()) << kShift;
     if (counters.all_.size() < size) counters.all_.resize(size);
     return counters;

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/reductions/detail/columns.hpp>
 #include <torchtap/reductions/detail/small.hpp>
 #include <torchtap/reductions/detail/sort.hpp>
@@ -197,7 +198,7 @@ void merge_exchange(std::int64_t n, const F& exchange) {
 
 template <class T>
 void sort_numbers(T* x, std::int64_t n) {
-  thread_local Sorter<T> sorter;
+  auto& sorter = base::of_thread<Sorter<T>>();
   const auto* const keys = sorter(x, static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) x[i] = sorter.number(keys[i]);
 }
@@ -220,7 +221,8 @@ void halve_columns(const T* values, std::int64_t n, std::int64_t stride, std::in
   constexpr std::int64_t kTile = 64;      // columns that are sorted side by side
   constexpr std::int64_t kFew = 8;        // columns: fewer are sorted one after the other
   constexpr std::int64_t kNetwork = 512;  // rows: more are, too, because a network's work grows faster
-  thread_local std::vector<T> memory;
+  struct Columns;
+  auto& memory = base::of_thread<std::vector<T>, Columns>();
   memory.resize(static_cast<std::size_t>(n * std::min(kTile, width)));
   T* const scratch = memory.data();
   for (std::int64_t column = from; column < from + width; column += kTile) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/base/recording_mode.hpp>
 #include <torchtap/reductions/pass.hpp>
 #include <torchtap/views/watch/column.hpp>
@@ -115,7 +116,7 @@ Column measure(const at::Tensor& tensor) {
   const reductions::detail::Folding all{{}, true};
   pass.ask_total({true, false});
   reductions::detail::kernels_of(pass).ask_bits(all, slots);
-  static thread_local Slots counts;
+  auto& counts = base::of_thread<Slots>();
   if (const auto* const found = reductions::detail::kernels_of(pass).count_bits(all, slots)) {
     for (const auto& [slot, count] : found->front()) counts.add(slot, static_cast<std::uint64_t>(count));
   } else {

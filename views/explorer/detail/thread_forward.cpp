@@ -3,32 +3,17 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <utility>
 
+#include <torchtap/base/of_thread.hpp>
 #include <torchtap/views/explorer/detail/thread_forward.hpp>
 #include <torchtap/views/explorer/detail/watched_model.hpp>
 
 namespace torchtap::views::explorer::detail {
 
-namespace {
-
-thread_local std::vector<ThreadForward>* here_now = nullptr;  // usable until the very end of the thread
-
-struct ThreadEnd {
-  ~ThreadEnd() { delete std::exchange(here_now, nullptr); }
-};
-
-}  // namespace
-
 std::vector<ThreadForward>& ThreadForward::all() {
-  if (here_now == nullptr) {
-    // Scopes restore what LibTorch keeps for the thread, so that has to be destroyed after them.
-    static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
-    here_now = new std::vector<ThreadForward>();
-    thread_local const ThreadEnd end;
-    static_cast<void>(end);
-  }
-  return *here_now;
+  // Scopes restore what LibTorch keeps for the thread, so that has to be destroyed after them.
+  static_cast<void>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
+  return base::of_thread<std::vector<ThreadForward>>();
 }
 
 std::int64_t ThreadForward::next() {

@@ -1,0 +1,28 @@
+#pragma once
+
+// An object of each thread that is there until the very end.
+
+#include <utility>
+
+namespace torchtap::base {
+
+/// The `T` of this thread for `Use`. Destructors of static objects and functions of `atexit` may use it, too:
+/// they run in the main thread after its thread_local objects were destroyed, and get another `T`. `Use` is
+/// any type that is named in one place only. Costs a pointer's check, as a thread_local without constructor
+/// does.
+template <class T, class Use = T>
+T& of_thread() {
+  struct End {
+    T*& object;
+    ~End() { delete std::exchange(object, nullptr); }
+  };
+  static thread_local T* object = nullptr;
+  if (object == nullptr) {
+    object = new T();
+    static thread_local const End end{object};  // made once: what comes after it stays
+    static_cast<void>(end);
+  }
+  return *object;
+}
+
+}  // namespace torchtap::base
