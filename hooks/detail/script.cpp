@@ -110,6 +110,7 @@ void Codes::add(const std::shared_ptr<CompilationUnit>& unit) {
   if (known == functions.size()) return;
   known = functions.size();
   for (auto* function : functions) {
+    if (function == nullptr) continue;  // removed, as by torch::jit::freeze
     auto* graph_function = torch::jit::tryToGraphFunction(*function);
     if (graph_function == nullptr) continue;
     const auto [entry, is_new] = codes_.try_emplace(graph_function, *graph_function, unit);

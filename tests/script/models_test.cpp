@@ -334,6 +334,23 @@ BOOST_AUTO_TEST_CASE(are_put_together_in_cpp) {
   BOOST_TEST(outputs.at("part.pair.inner.0").samples() == 8);
 }
 
+// `freeze` copies the model, and removes methods of the copy from the code that both share.
+BOOST_AUTO_TEST_CASE(attach_after_a_frozen_copy_was_made) {
+  torch::jit::Module part("Part"), whole("Whole");
+  part.define("def forward(self, x):\n    return x + 1\n");
+  whole.register_module("part", part);
+  whole.define(
+      "def unused(self, x):\n    return x\ndef forward(self, x):\n    return self.part.forward(x) * 2\n");
+  whole.eval();
+  torch::jit::Module frozen = torch::jit::freeze(whole);
+  ForwardOutput outputs;
+  outputs.attach(whole);
+  BOOST_TEST(whole.forward({torch::ones({1})}).toTensor().item<float>() == 4);
+  BOOST_TEST(outputs.at("part").tensors().at(0).item<float>() == 2);
+  BOOST_TEST(frozen.forward({torch::ones({1})}).toTensor().item<float>() == 4);
+  BOOST_TEST(outputs.samples() == 2);
+}
+
 BOOST_AUTO_TEST_CASE(run_under_autocast) {
   const auto cast = [](bool on) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
