@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <chrono>
 

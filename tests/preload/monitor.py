@@ -21,6 +21,7 @@ from event_file import events  # noqa: E402
 from exposition import samples  # noqa: E402
 
 torchtap, served = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+os.environ["UCX_ERROR_SIGNALS"] = ""  # UCX, which newer LibTorchs link, would print a backtrace where a program crashes
 failures = []
 
 

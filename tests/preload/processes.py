@@ -79,7 +79,7 @@ def others(name):
     """Returns the recordings of other processes as a dict from process to directory."""
     return {
         int(found[len(name) + 1 :]): found
-        for found in sorted(os.listdir(folder))
+        for found in sorted(os.listdir(folder), key=lambda found: (len(found), found))  # 9809 before 10000
         if re.fullmatch(re.escape(name) + r"-\d+", found)
     }
 

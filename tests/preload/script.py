@@ -5,6 +5,7 @@ is what Python's hooks see of the same model, and what `torchtap record` records
 usage: script.py TORCHTAP SCRIPTED"""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import torch
 from torch import nn
 
 torchtap, scripted = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:])
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # convolutions on several threads round otherwise, and C++ begins with more of them
 failures = []
 
 

@@ -4,6 +4,7 @@ usage: replay.py TORCHTAP
 """
 
 import json
+import os
 import pathlib
 import struct
 import subprocess
@@ -111,6 +112,11 @@ def write_incident(folder, model, inputs, training=False, lost=False):
         "of a later version": 1,
     }
     (folder / "incident.json").write_text(json.dumps(about))
+
+
+# Newer LibTorchs fuse operations of TorchScript, with another rounding than the eager model that the incidents are of.
+os.environ["PYTORCH_TENSOREXPR_FALLBACK"] = "2"
+os.environ["COLUMNS"] = "200"
 
 
 def run(arguments, status):
