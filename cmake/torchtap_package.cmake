@@ -46,7 +46,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME torchtap-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libtorchtap${so_version} ${this_version}")
-foreach(component IN ITEMS compare exported explorer monitor report stream trace views)  # which the command links
+foreach(component IN ITEMS compare exported explorer monitor quantization report stream trace views)  # which the command links
   if(TARGET torchtap_${component})
     string(APPEND CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS ", libtorchtap-${component}${so_version} ${this_version}")
   endif()

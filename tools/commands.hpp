@@ -24,6 +24,12 @@ void add_check(CLI::App& app);
 void add_compare(CLI::App& app);
 /// `torchtap replay`: runs the forwards of an incident again.
 void add_replay(CLI::App& app);
+/// `torchtap calibrate`: chooses scales and zero points from recorded distributions.
+void add_calibrate(CLI::App& app);
+/// `torchtap evaluate`: says how often a classifier is right, and what quantization costs.
+void add_evaluate(CLI::App& app);
+/// `torchtap quantize`: converts a TorchScript file to one that computes in int8.
+void add_quantize(CLI::App& app);
 /// `torchtap merge`: merges several recordings into one.
 void add_merge(CLI::App& app);
 /// `torchtap convert`: writes a recording in other formats.

@@ -134,6 +134,9 @@ int run(int argc, char** argv, tools::Notes& notes) {
   tools::add_check(app);
   tools::add_compare(app);
   tools::add_replay(app);
+  tools::add_calibrate(app);
+  tools::add_evaluate(app);
+  tools::add_quantize(app);
   tools::add_merge(app);
   tools::add_convert(app);
   tools::add_completion(app);

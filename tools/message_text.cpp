@@ -39,6 +39,13 @@ constexpr std::array kRules{
     Rule{"load TorchScript with torch::jit::load", "torchtap list shows the modules of TorchScript files"},
     Rule{"; names(\"\") selects the model as a whole", "; --names '' selects the model as a whole"},
     Rule{"with to(at::kFloat)", "to float32"},
+    Rule{"such as a LogHistogram(LogHistogramOptions().over_all(true))", "with --reduce log_histogram"},
+    Rule{"; record LogHistogram", "; record with --reduce log_histogram"},
+    Rule{" or Series(Min, Max)", " or min,max"},
+    Rule{". Calibrate with Options().symmetric(true), and all channels as one distribution",
+         "; calibrate with --symmetric what was recorded without --over"},
+    Rule{"; record over_all(true), or over all dimensions but the channels'",
+         "; record without --over, or with all dimensions but the channels' in --over"},
     Rule{". Options().non_finite(OnNonFinite::note) goes on", "; --non-finite note goes on"},
     Rule{"; raise time_limit, or draw to a .dot file", "; raise --time-limit, or draw to a .dot file"},
 };

@@ -76,6 +76,7 @@ HIDDEN = {"setup": "cpp", "global": "cpp", "check": "cpp", "python": "python", "
 PARTS = {
     "distributed": "distributed",
     "exported": "exported",
+    "quantization": "quantization",
     **{view: f"views/{view}" for view in ("compare", "explorer", "monitor", "report", "stream", "trace")},
 }
 

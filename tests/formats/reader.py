@@ -748,6 +748,42 @@ def monitored(folder):
     assert frames[-1]["data"] == b'{"window":0}'
 
 
+def read_calibration(path):
+    """The method, and a dict by (path, kind, slot) of tensors. Numbers are lists with `axis`, and else lists of one."""
+    whole = json.load(open(path, encoding="utf-8"))
+    assert whole["format"] == 1 and whole["library"]
+    tensors = {}
+    for one in whole["tensors"]:
+        least, largest = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7)}[one["format"]]
+        for name in ("scale", "zero_point", "low", "high"):
+            assert isinstance(one[name], list) == ("axis" in one), one
+            one[name] = one[name] if "axis" in one else [one[name]]
+            assert len(one[name]) == len(one["scale"])
+        for scale in one["scale"]:
+            assert scale > 0 and struct.unpack("<f", struct.pack("<f", scale))[0] == scale
+        assert all(isinstance(point, int) and least <= point <= largest for point in one["zero_point"])
+        assert all(low <= high for low, high in zip(one["low"], one["high"]))
+        key = one["path"], one["kind"], one["slot"]
+        assert key not in tensors and key[1] in ("input", "output") and key[2] >= 0
+        tensors[key] = one
+    return whole["method"], tensors
+
+
+def calibrated(folder):
+    """As tests/quantization/calibration_test.cpp reads it."""
+    method, tensors = read_calibration(folder + "/int8.json")
+    assert method == "mse" and list(tensors) == [("", "input", 0), ("conv", "output", 0), ("lstm", "output", 2)]
+    image, conv, lstm = tensors.values()
+    assert (image["format"], image["scale"], image["high"], "weights" in image) == ("uint8", [1 / 256], [1], False)
+    assert (conv["weights"], conv["axis"], conv["type"]) == ("int4", 1, "Conv2d")
+    # The outermost integers stand for the ends of the range, widened to include zero, within half a step.
+    for channel, (scale, point) in enumerate(zip(conv["scale"], conv["zero_point"])):
+        least, largest = (-128 - point) * scale, (127 - point) * scale
+        assert abs(least - min(conv["low"][channel], 0)) <= scale / 2 + 1e-9, (least, conv)
+        assert abs(largest - conv["high"][channel]) <= scale / 2, (largest, conv)
+    assert lstm["weights"] == "int8" and lstm["zero_point"] == [0] and abs(lstm["scale"][0] - 0.0125) < 1e-9
+
+
 def log_slot(number, bits):
     """Where a LogHistogram counts a number that is not infinite."""
     if number == 0:
@@ -807,6 +843,7 @@ def views(folder):
 def main(folder):
     samples = [[(-1) ** i * (6 * i + k) for k in range(6)] for i in range(5)]
     monitored(folder)
+    calibrated(folder)
 
     value, _ = read_value(folder + "/value.pt")
     assert {name: tensor.numbers for name, tensor in value["dtypes"].items() if name != "Bool"} == {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include <torchtap/base/error.hpp>
+#include <torchtap/quantization/calibration.hpp>
 #include <torchtap/reductions/restore.hpp>
 #include <torchtap/storage/file.hpp>
 #include <torchtap/storage/recording.hpp>
@@ -61,6 +62,7 @@ class Checker {
     if (input_.kind == "file") return file();
     if (input_.kind == "trace") return trace();
     if (input_.kind == "report") return report();
+    if (input_.kind == "calibration") return calibration();
     if (input_.kind == "frames") return frames();
     if (input_.kind == "prints") return prints();
     if (input_.kind == "run") return run_of_explorer();
@@ -130,6 +132,22 @@ class Checker {
     const auto results = torchtap::views::report::load(path());
     torchtap::views::report::print(text, results);
     text << torchtap::views::report::csv(results);
+  }
+
+  /// What is read can be used, and written and read again.
+  void calibration() {
+    using torchtap::quantization::Calibration;
+    const auto found = Calibration::load(path());
+    value(found.observers(), /*mapped=*/true);
+    for (const auto& tensor : found) {
+      const auto& parameters = tensor.parameters;
+      for (const auto& numbers : {parameters.scale, parameters.zero_point, parameters.low, parameters.high})
+        touch(numbers);
+      if (!parameters.axis) parameters.apply(at::ones({2, 3}));
+    }
+    found.save(folder_ + "-out");
+    if (Calibration::load(folder_ + "-out").json() != found.json())
+      throw Broken{"a calibration that was written again is another one"};
   }
 
   void frames() {

@@ -249,6 +249,7 @@ Corpus make_corpus(const std::string& folder) {
   // Of views: as they were first written.
   for (const auto& [kind, name] : {std::pair{"trace", "trace"},
                                    {"report", "report.json"},
+                                   {"calibration", "int8.json"},
                                    {"frames", "frames.bin"},
                                    {"prints", "fingerprints.prints"}}) {
     add_from(TORCHTAP_TEST_FORMATS "/1", kind, name);

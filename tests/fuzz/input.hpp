@@ -14,7 +14,7 @@ using Files = std::map<std::string, std::string>;
 
 /// An input. `kind` is "file" (one `.pt` file), "recording" (a folder, perhaps cut off during spooling),
 /// "snapshot", "trace" (a folder), "report" (JSON), "run" (of an explorer), "frames", "prints" (fingerprints
-/// of a run), "ring" (of a monitor), or "tensors" (one `.npy` or `.safetensors` file).
+/// of a run), "ring" (of a monitor), "calibration" (JSON), or "tensors" (one `.npy` or `.safetensors` file).
 struct Input {
   std::string name;
   std::string kind;

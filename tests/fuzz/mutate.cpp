@@ -309,7 +309,7 @@ void mutate_file(Input& input, Random& random, bool honest, const std::string& f
   const std::size_t before = bytes.size();
   if (name == "snapshot" || input.kind == "ring") {
     mutate_bytes(bytes, random);  // a single checksum covers the file, or none
-  } else if (name == "manifest.json" || input.kind == "report") {
+  } else if (name == "manifest.json" || input.kind == "report" || input.kind == "calibration") {
     mutate_json(bytes, random);
   } else if (ends_with(name, ".safetensors") && !honest) {
     mutate_header(bytes, random);

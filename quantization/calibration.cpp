@@ -1,0 +1,304 @@
+// Finds the parameters of recorded tensors, keeps them in a file, and hands them to other programs.
+#include <ATen/Functions.h>
+#include <c10/util/StringUtil.h>
+
+#include <iomanip>
+#include <limits>
+#include <set>
+#include <sstream>
+
+#include <torchtap/base/disk.hpp>
+#include <torchtap/base/error.hpp>
+#include <torchtap/base/format.hpp>
+#include <torchtap/base/rapidjson.hpp>
+#include <torchtap/base/recording_mode.hpp>
+#include <torchtap/base/utf8.hpp>
+#include <torchtap/base/write_file.hpp>
+#include <torchtap/quantization/calibration.hpp>
+#include <torchtap/version.hpp>
+
+namespace torchtap::quantization {
+namespace {
+
+namespace rapid = base::rapid;
+
+constexpr std::int64_t kCalibrationFormat = 1;
+constexpr std::uint64_t kLargestCalibration = std::uint64_t{1} << 30;
+constexpr unsigned kCalibrationParse =
+    rapid::kParseFullPrecisionFlag | rapid::kParseIterativeFlag | rapid::kParseValidateEncodingFlag;
+
+/// For messages: the output 0 of "conv1" (Conv2d).
+std::string in_words(const QuantizedTensor& tensor) {
+  return c10::str("the ", tensor.input ? "input " : "output ", tensor.slot, " of \"", tensor.path, "\" (",
+                  tensor.type, ")");
+}
+
+/// An object of the file, which is not trusted: each field is checked before it is read.
+struct CalibrationFields {
+  const rapid::Value& object;
+  std::string place;
+
+  void check(bool good, const char* name, const std::string& wanted) const {
+    TORCH_CHECK_VALUE(good, place, name, " should be ", wanted, ".");
+  }
+  bool has(const char* name) const { return object.HasMember(name); }
+  const rapid::Value& at(const char* name) const {
+    TORCH_CHECK_VALUE(has(name), place, name, " is missing.");
+    return object[name];
+  }
+  std::string text(const char* name) const {
+    check(at(name).IsString(), name, "a text");
+    return {object[name].GetString(), object[name].GetStringLength()};
+  }
+  std::int64_t integer(const char* name) const {
+    check(at(name).IsInt64(), name, "a whole number");
+    return object[name].GetInt64();
+  }
+  /// A number, or an array with one for each channel, all of them from `least` to `largest`.
+  at::Tensor numbers(const char* name, at::ScalarType dtype, double least, double largest) const {
+    const rapid::Value& value = at(name);
+    std::vector<double> all;
+    const auto add = [&](const rapid::Value& one) {
+      const bool good = dtype == at::kFloat ? one.IsNumber() : one.IsInt();
+      check(good && one.GetDouble() >= least && one.GetDouble() <= largest, name,
+            c10::str(dtype == at::kFloat ? "a number" : "a whole number", " from ", least, " to ", largest));
+      all.push_back(one.GetDouble());
+    };
+    if (value.IsArray()) {
+      for (const rapid::Value& one : value.GetArray()) add(one);
+      return at::tensor(all, dtype);
+    }
+    add(value);
+    return at::scalar_tensor(all[0], dtype);
+  }
+};
+
+QuantizedTensor read_tensor(const CalibrationFields& fields) {
+  QuantizedTensor tensor{fields.text("path"), fields.text("type"), false, fields.integer("slot"), {}, {}};
+  const std::string kind = fields.text("kind");
+  tensor.input = kind == "input";
+  fields.check(tensor.input || kind == "output", "kind", R"("input" or "output")");
+  fields.check(tensor.slot >= 0, "slot", "0 or more");
+  if (fields.has("weights")) tensor.weights = format_of(fields.text("weights"));
+  Parameters& found = tensor.parameters;
+  found.format = format_of(fields.text("format"));
+  if (fields.has("axis")) found.axis = fields.integer("axis");
+  constexpr double largest = std::numeric_limits<float>::max();
+  std::int64_t channels = -1;
+  const auto read = [&](const char* name, at::ScalarType dtype, double from, double to) {
+    const at::Tensor numbers = fields.numbers(name, dtype, from, to);
+    if (channels == -1) channels = numbers.numel();
+    fields.check(numbers.dim() == (found.axis ? 1 : 0) && numbers.numel() == channels, name,
+                 "a number or, with an axis, an array of as many as the scale");
+    return numbers;
+  };
+  found.scale = read("scale", at::kFloat, std::numeric_limits<float>::denorm_min(), largest);
+  found.zero_point = read("zero_point", at::kInt, static_cast<double>(found.quant_min()),
+                          static_cast<double>(found.quant_max()));
+  found.low = read("low", at::kFloat, -largest, largest);
+  found.high = read("high", at::kFloat, -largest, largest);
+  fields.check(found.low.le(found.high).all().item<bool>(), "low", "at most high");
+  return tensor;
+}
+
+/// Whether a value has a part for each tensor of a module (`recorders::Options::all_tensors`).
+bool has_slots(const core::Value& value) {
+  if (!value.is_dict()) return false;
+  std::int64_t next = 0;
+  for (const auto& [name, part] : value.dict())
+    if (name != std::to_string(next++)) return false;
+  return true;
+}
+
+/// Adds what an entry recorded; `read` returns its value.
+template <class Read>
+void add_entry(std::vector<QuantizedTensor>& tensors, const storage::EntryId& id, std::int64_t samples,
+               const std::string& reduction, const Read& read, const Options& options) {
+  if (samples == 0) return;
+  const bool output = id.kind == "ForwardOutput";
+  TORCH_CHECK_VALUE(output || id.kind == "ForwardInput" || id.kind == "ForwardPre",
+                    "quantization::calibrate: \"", id.path, "\" (", id.type, ") has data of the kind \"",
+                    id.kind, "\"; expected inputs or outputs of modules.");
+  TORCH_CHECK_VALUE(!reduction.empty(), "quantization::calibrate: \"", id.path, "\" (", id.type,
+                    ") has samples that were kept; record their distribution instead, such as a "
+                    "LogHistogram(LogHistogramOptions().over_all(true)).");
+  const auto add = [&](std::int64_t slot, const core::Value& value) {
+    if (value.is_none()) return;
+    QuantizedTensor tensor{id.path, id.type, !output, slot, {}, {}};
+    if (output) tensor.weights = options.weights();
+    try {
+      core::Results results;
+      if (value.is_tensor()) results.set("value", value.tensor());
+      if (value.is_dict())
+        for (const auto& [name, result] : value.dict()) results.set(name, result.tensor());
+      tensor.parameters = parameters(results, options);
+    } catch (c10::Error& error) {
+      error.add_context("while calibrating " + in_words(tensor));
+      throw;
+    }
+    tensors.push_back(std::move(tensor));
+  };
+  const core::Value value = read();
+  if (!has_slots(value)) return add(0, value);
+  for (const auto& [slot, part] : value.dict()) add(std::stoll(slot), part);
+}
+
+}  // namespace
+
+Calibration::Calibration(std::vector<QuantizedTensor> tensors, std::string method)
+    : tensors_(std::move(tensors)), method_(std::move(method)) {
+  std::set<std::tuple<std::string, bool, std::int64_t>> seen;
+  for (const QuantizedTensor& tensor : tensors_) {
+    TORCH_CHECK_VALUE(seen.emplace(tensor.path, tensor.input, tensor.slot).second,
+                      "quantization::Calibration: ", in_words(tensor),
+                      " comes twice; a tensor is quantized once, so leave one of them out.");
+  }
+}
+
+const QuantizedTensor& Calibration::at(const std::string& path) const& {
+  const QuantizedTensor* found = nullptr;
+  std::vector<std::string> paths;
+  for (const QuantizedTensor& tensor : tensors_) {
+    paths.push_back(tensor.path);
+    if (tensor.path == path && tensor.slot == 0 && (found == nullptr || found->input)) found = &tensor;
+  }
+  TORCH_CHECK_INDEX(found != nullptr, "quantization::Calibration::at: none of ", size(),
+                    " tensors is the output 0 or input 0 of \"", path, "\"; the nearest paths are ",
+                    base::quoted(base::nearest(path, paths)), ".");
+  return *found;
+}
+
+std::string Calibration::json() const {
+  rapid::StringBuffer buffer;
+  rapid::PrettyWriter<rapid::StringBuffer> json(buffer);
+  json.SetIndent(' ', 2);
+  json.SetFormatOptions(rapid::kFormatSingleLineArray);
+  const auto text = [&](const char* name, const std::string& value) {
+    TORCH_CHECK_VALUE(base::first_not_utf8(value) == std::string::npos, "quantization::Calibration: the ",
+                      name, " \"", value, "\" is not UTF-8, which JSON has to be; rename it.");
+    json.Key(name);
+    json.String(value.data(), static_cast<rapid::SizeType>(value.size()));
+  };
+  const auto integer = [&](const char* name, std::int64_t value) { json.Key(name), json.Int64(value); };
+  const auto numbers = [&](const char* name, const at::Tensor& tensor) {
+    json.Key(name);
+    if (tensor.dim() != 0) json.StartArray();
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+      const at::Scalar value = tensor.reshape(-1)[i].item();
+      value.isIntegral(false) ? json.Int64(value.toLong()) : json.Double(value.toDouble());
+    }
+    if (tensor.dim() != 0) json.EndArray();
+  };
+  json.StartObject();
+  integer("format", kCalibrationFormat);
+  text("library", TORCHTAP_VERSION);
+  text("method", method_);
+  json.Key("tensors");
+  json.StartArray();
+  for (const QuantizedTensor& tensor : tensors_) {
+    const Parameters& found = tensor.parameters;
+    json.StartObject();
+    text("path", tensor.path);
+    text("type", tensor.type);
+    text("kind", tensor.input ? "input" : "output");
+    integer("slot", tensor.slot);
+    if (tensor.weights) text("weights", std::string(name_of(*tensor.weights)));
+    text("format", std::string(name_of(found.format)));
+    if (found.axis) integer("axis", *found.axis);
+    numbers("scale", found.scale);
+    numbers("zero_point", found.zero_point);
+    numbers("low", found.low);
+    numbers("high", found.high);
+    json.EndObject();
+  }
+  json.EndArray();
+  json.EndObject();
+  return std::string(buffer.GetString(), buffer.GetSize()) + "\n";
+}
+
+void Calibration::save(const std::string& path) const {
+  const std::string text = json();
+  base::write_file("quantization::Calibration::save", path, [&](std::ostream& file) { file << text; });
+}
+
+Calibration Calibration::load(const std::string& path) {
+  const base::RecordingMode quiet;
+  const auto file = base::InputFile::open("quantization::Calibration::load", path);
+  const std::string text = file.read_all(kLargestCalibration);
+  rapid::Document document;
+  document.Parse<kCalibrationParse>(text.data(), text.size());
+  if (document.HasParseError())
+    file.bad(c10::str("it is not JSON, from byte ", document.GetErrorOffset(), " on"));
+  if (!document.IsObject()) file.bad("it is not a calibration, which is a JSON object");
+  try {
+    const CalibrationFields whole{document, ""};
+    const std::string unreadable =
+        base::unreadable_format("format", whole.integer("format"), kCalibrationFormat);
+    TORCH_CHECK_VALUE(unreadable.empty(), unreadable, ".");
+    std::vector<QuantizedTensor> tensors;
+    whole.check(whole.at("tensors").IsArray(), "tensors", "an array");
+    for (const rapid::Value& one : document["tensors"].GetArray()) {
+      const std::string place = c10::str("tensors[", tensors.size(), "]");
+      TORCH_CHECK_VALUE(one.IsObject(), place, " should be an object.");
+      tensors.push_back(read_tensor({one, place + "."}));
+    }
+    return Calibration(std::move(tensors), whole.text("method"));
+  } catch (const c10::ValueError& error) {
+    file.bad(error.msg().substr(0, error.msg().find_last_not_of('.') + 1));
+  }
+}
+
+std::string Calibration::tensorrt_cache(const std::string& header) const {
+  std::ostringstream text;
+  text << header << '\n' << std::hex << std::setfill('0');
+  for (const QuantizedTensor& tensor : tensors_) {
+    const Parameters& found = tensor.parameters;
+    TORCH_CHECK_VALUE(
+        found.format == Format::int8 && !found.axis && found.zero_point.item<int>() == 0,
+        "quantization::Calibration::tensorrt_cache: ", in_words(tensor), " is ", name_of(found.format),
+        found.axis ? " with a scale for each channel" : " with one scale", " and the zero points ",
+        found.zero_point.min().item<int>(), " to ", found.zero_point.max().item<int>(),
+        "; TensorRT takes int8 with one scale and the zero point "
+        "0. Calibrate with Options().symmetric(true), and all channels as one distribution.");
+    std::string suffix;
+    if (tensor.input || tensor.slot != 0 || tensor.path.empty()) suffix = tensor.input ? ".input" : ".output";
+    if (tensor.slot != 0) suffix += "." + std::to_string(tensor.slot);
+    text << (tensor.path.empty() ? suffix.substr(1) : tensor.path + suffix) << ": " << std::setw(8)
+         << found.scale.view(at::kInt).item<int>() << '\n';
+  }
+  return text.str();
+}
+
+core::Value Calibration::observers() const {
+  core::Value::Dict state;
+  for (const QuantizedTensor& tensor : tensors_) {
+    if (tensor.slot != 0 || (tensor.input && !tensor.path.empty())) continue;
+    std::string prefix = tensor.input ? "quant." : tensor.path.empty() ? "" : tensor.path + ".";
+    prefix += "activation_post_process.";
+    // By the names in the plural, which others pass over, observers of channels make room for all of them.
+    for (const char* plural : {"", "s"}) {
+      if (*plural != 0 && !tensor.parameters.axis) continue;
+      state.emplace_back(prefix + "min_val" + plural, tensor.parameters.low);
+      state.emplace_back(prefix + "max_val" + plural, tensor.parameters.high);
+    }
+  }
+  return state;
+}
+
+Calibration calibrate(const storage::Recording& recording, const Options& options) {
+  std::vector<QuantizedTensor> tensors;
+  for (const storage::RecordedEntry& entry : recording)
+    add_entry(
+        tensors, entry.id(), entry.samples(), entry.reduction(), [&] { return entry.value(); }, options);
+  return Calibration(std::move(tensors), std::string(name_of(options.method())));
+}
+
+Calibration calibrate(const std::vector<storage::Entry>& entries, const Options& options) {
+  std::vector<QuantizedTensor> tensors;
+  for (const storage::Entry& entry : entries)
+    add_entry(
+        tensors, entry, entry.samples, entry.reduction, [&] { return entry.value; }, options);
+  return Calibration(std::move(tensors), std::string(name_of(options.method())));
+}
+
+}  // namespace torchtap::quantization

@@ -1,0 +1,62 @@
+#pragma once
+
+/// A model in floating point that computes with rounded weights and activations, so that the accuracy after
+/// quantization is measured and not guessed.
+
+#include <memory>
+#include <vector>
+
+#include <torchtap/base/api.hpp>
+#include <torchtap/model/module_ref.hpp>
+#include <torchtap/quantization/calibration.hpp>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::jit {
+struct Module;
+}
+
+namespace torchtap::quantization {
+
+/// A quantized model, until it is destroyed: then hooks and rounded weights are gone, and each weight is the
+/// tensor with the bits that it was. Move-only.
+class [[nodiscard]] TORCHTAP_API FakeQuantized {
+ public:
+  FakeQuantized() noexcept;
+  FakeQuantized(FakeQuantized&&) noexcept;
+  FakeQuantized& operator=(FakeQuantized&&) noexcept;
+  ~FakeQuantized();
+
+  /// Ends the quantization; a second call does nothing. Not while a forward runs.
+  void remove() noexcept;
+  /// How many activations and how many weights are rounded.
+  std::int64_t activations() const noexcept;
+  std::int64_t weights() const noexcept;
+
+ private:
+  friend FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules,
+                                     const Calibration& calibration);
+  struct State;
+  explicit FakeQuantized(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+/// Rounds the tensors of `calibration` in each forward, by hooks that replace them, and the weights of those
+/// modules at once. Weights are rounded per channel (`weight_parameters`; the axis of transposed convolutions
+/// is 1) in the parameters' own memory's place: the parameter keeps its identity, not its storage.
+///
+/// Gradients pass through as for `at::fake_quantize_per_tensor_affine`, and reach the parameters; what an
+/// optimizer makes of the rounded weights is gone with them. A backward through a forward on the other side
+/// of `fake_quantize` or `remove` is LibTorch's error of a tensor that was changed in place.
+///
+/// Throws `c10::ValueError` that names all paths that the model lacks, or a weight that another
+/// `FakeQuantized` rounds, and what `hooks::attach` and `weight_parameters` throw; nothing is changed then.
+TORCHTAP_API FakeQuantized fake_quantize(const std::vector<model::ModuleRef>& modules,
+                                         const Calibration& calibration);
+/// The same for a model.
+TORCHTAP_API FakeQuantized fake_quantize(torch::nn::Module& model, const Calibration& calibration);
+/// The same for a TorchScript model. A frozen one has no modules (`torch.jit.freeze`).
+TORCHTAP_API FakeQuantized fake_quantize(const torch::jit::Module& model, const Calibration& calibration);
+
+}  // namespace torchtap::quantization

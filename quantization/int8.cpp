@@ -1,0 +1,199 @@
+// A model in int8 by LibTorch's passes over graphs, with the statistics of recorders.
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/round.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/fold_conv_bn.h>
+#include <torch/csrc/jit/passes/quantization/finalize.h>
+#include <torch/csrc/jit/passes/quantization/insert_observers.h>
+#include <torch/csrc/jit/passes/quantization/insert_quant_dequant.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <torchtap/model/walk.hpp>
+#include <torchtap/quantization/int8.hpp>
+#include <torchtap/recorders/recorder.hpp>
+#include <torchtap/reductions/first.hpp>
+#include <torchtap/reductions/log_histogram.hpp>
+#include <torchtap/reductions/max.hpp>
+#include <torchtap/reductions/min.hpp>
+#include <torchtap/reductions/series.hpp>
+
+namespace torchtap::quantization {
+namespace {
+
+/// The module that LibTorch's passes copy to each tensor that is to be quantized, and ask for scale and zero
+/// point. It computes nothing: a recorder reads what comes by, and the attributes are set afterwards.
+torch::jit::Module observer_module(const std::string& name, at::ScalarType type, at::QScheme scheme) {
+  torch::jit::Module module("__torch__.torchtap.quantization." + name);
+  const auto integer = c10::IntType::get();
+  module.register_attribute("dtype", integer, static_cast<std::int64_t>(type));
+  module.register_attribute("qscheme", integer, static_cast<std::int64_t>(scheme));
+  module.register_attribute("ch_axis", integer, std::int64_t{0});
+  module.register_attribute("scale", c10::TensorType::get(), at::full({1}, 1.F));
+  module.register_attribute("zero_point", c10::TensorType::get(), at::zeros({1}, at::kInt));
+  module.define(R"(
+def forward(self, x: Tensor) -> Tensor:
+    return x
+def calculate_qparams(self) -> Tuple[Tensor, Tensor]:
+    return self.scale, self.zero_point
+)");
+  return module;
+}
+
+void set_observed(const model::ModuleRef& module, const at::Tensor& scale, const at::Tensor& zero_point) {
+  torch::jit::Module script = module.script();
+  script.setattr("scale", scale.cpu());
+  script.setattr("zero_point", zero_point.cpu());
+}
+
+/// The path of the module that an observer belongs to.
+std::string owner_of(const model::ModuleRef& observer) {
+  const std::string& path = observer.path();
+  const auto dot = path.rfind('.');
+  return dot == std::string::npos ? std::string() : path.substr(0, dot);
+}
+
+/// What is left of the observers in a converted graph.
+struct Converted {
+  std::int64_t operators = 0;  // that compute in int8
+  bool unseen = false;         // a scale is NaN: no value came by its observer
+};
+void look_into(const torch::jit::Block& block, Converted& found) {
+  for (const torch::jit::Node* const node : block.nodes()) {
+    for (const torch::jit::Block* const inner : node->blocks()) look_into(*inner, found);
+    const std::string name = node->kind().toQualString();
+    const bool quantized = name.rfind("quantized::", 0) == 0;
+    if (quantized) ++found.operators;
+    if (!quantized && name != "aten::quantize_per_tensor") continue;
+    for (const torch::jit::Value* const input : node->inputs()) {
+      const auto constant = torch::jit::toIValue(input);
+      if (constant && constant->isDouble() && std::isnan(constant->toDouble())) found.unseen = true;
+    }
+  }
+}
+
+/// A copy in a compilation unit of its own, because the passes leave functions there and remove others.
+torch::jit::Module script_copy(const torch::jit::Module& model) {
+  std::stringstream stream;
+  model.save(stream);
+  return torch::jit::load(stream);
+}
+
+void check_convertible(const torch::jit::Module& model, const Options& options) {
+  TORCH_CHECK_VALUE(options.format() == Format::uint8,
+                    "quantization::to_int8: activations are uint8, because "
+                    "LibTorch's operators demand it, but Options::format is ",
+                    name_of(options.format()), "; pass Options().format(Format::uint8).");
+  TORCH_CHECK_VALUE(options.weights() == Format::int8,
+                    "quantization::to_int8: weights are int8, because "
+                    "LibTorch's operators demand it, but Options::weights is ",
+                    options.weights() ? name_of(*options.weights()) : "nothing",
+                    "; leave it at Format::int8.");
+  TORCH_CHECK_VALUE(at::globalContext().qEngine() != at::QEngine::NoQEngine,
+                    "quantization::to_int8: no quantized engine is set, so that no operator could run; set "
+                    "one of at::globalContext().supportedQEngines() by setQEngine.");
+  for (const auto& part : model.named_modules()) {
+    TORCH_CHECK_VALUE(!part.value.hasattr("training") || !part.value.is_training(),
+                      "quantization::to_int8: module \"", part.name,
+                      "\" is in training mode, in which batch norms cannot be folded into convolutions; call "
+                      "model.eval() first.");
+  }
+}
+
+}  // namespace
+
+torch::jit::Module to_int8(const torch::jit::Module& model,
+                           const std::function<void(torch::jit::Module&)>& run, const Options& options) {
+  check_convertible(model, options);
+  const torch::jit::Module activation = observer_module("Activation", at::kQUInt8, at::kPerTensorAffine);
+  const torch::jit::Module weight = observer_module("Weight", at::kQInt8, at::kPerChannelSymmetric);
+  torch::jit::Module prepared = torch::jit::FoldConvBatchNorm(script_copy(model));
+  prepared = torch::jit::InsertObservers(prepared, "forward", {{"", torch::jit::QConfig(activation, weight)}},
+                                         /*inplace=*/true);
+
+  std::vector<model::ModuleRef> activations, weights;
+  for (const model::ModuleRef& module : model::walk_modules(prepared)) {
+    if (module.script().type() == activation.type()) activations.push_back(module);
+    if (module.script().type() == weight.type()) weights.push_back(module);
+  }
+  const std::string nothing =
+      "quantization::to_int8: nothing in the model (" + model.type()->repr_str() +
+      ") can be quantized: it has no convolution, linear layer or other operator that LibTorch has in int8.";
+  TORCH_CHECK_VALUE(!activations.empty(), nothing);
+
+  using namespace reductions;  // NOLINT(google-build-using-namespace): six names
+  recorders::ForwardPre ranges(Series(LogHistogram(LogHistogramOptions(5).over_all(true)),
+                                      Min(MinOptions().over_all(true)), Max(MaxOptions().over_all(true))));
+  recorders::ForwardPre values(First{});
+  ranges.attach(activations);
+  if (!weights.empty()) values.attach(weights);
+  {
+    const at::NoGradGuard no_gradients;
+    run(prepared);
+  }
+  ranges.detach();
+  values.detach();
+  TORCH_CHECK_VALUE(ranges.samples() > 0,
+                    "quantization::to_int8: `run` never called the model; call forward "
+                    "of the module that it is given, on calibration data.");
+
+  // Other engines add products of neighbours in 16 bits, where activations of eight bits would saturate.
+  const at::QEngine engine = at::globalContext().qEngine();
+  const bool seven_bits = engine != at::QEngine::QNNPACK && engine != at::QEngine::ONEDNN;
+  std::string unseen;
+  for (std::size_t i = 0; i < activations.size(); ++i) {
+    const auto& range = ranges[static_cast<std::int64_t>(i)];
+    if (range.samples() == 0) {  // right if it is in a branch for training, which `Finalize` removes
+      unseen += (unseen.empty() ? "\"" : ", \"") + owner_of(activations[i]) + "\"";
+      set_observed(activations[i], at::full({1}, std::numeric_limits<float>::quiet_NaN()),
+                   at::zeros({1}, at::kInt));
+      continue;
+    }
+    const Parameters found = parameters(range.results(), options);
+    set_observed(
+        activations[i], seven_bits ? at::mul(found.scale, 255. / 127) : found.scale,
+        seven_bits ? at::round(at::mul(found.zero_point, 127. / 255)).to(at::kInt) : found.zero_point);
+  }
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const auto& recorded = values[static_cast<std::int64_t>(i)];
+    at::Tensor value = recorded.samples() > 0 ? recorded.tensor() : at::zeros({1});
+    // Transposed convolutions have one scale, because engines have no other.
+    if (value.dim() < 2 ||
+        model::find(prepared, owner_of(weights[i])).type().rfind("ConvTranspose", 0) == 0) {
+      torch::jit::Module(weights[i].script())
+          .setattr("qscheme", static_cast<std::int64_t>(at::kPerTensorSymmetric));
+      value = value.reshape({1, -1});
+    }
+    const Parameters found = weight_parameters(value, Format::int8);
+    set_observed(weights[i], found.scale, found.zero_point);
+  }
+
+  prepared = torch::jit::InsertQuantDeQuant(prepared, "forward", /*inplace=*/true, /*debug=*/false);
+  prepared.to(at::kCPU);
+  torch::jit::Module converted = torch::jit::Finalize(prepared);
+  auto graph = converted.get_method("forward").graph();
+  torch::jit::ConstantPropagation(graph);
+  Converted result;
+  look_into(*graph->block(), result);
+  TORCH_CHECK_VALUE(result.operators > 0, nothing);
+  TORCH_CHECK_VALUE(!result.unseen,
+                    "quantization::to_int8: parts of the model never ran on the calibration "
+                    "data, so that the ranges of their tensors are unknown: in ",
+                    unseen, "; use data that takes every branch.");
+  return converted;
+}
+
+}  // namespace torchtap::quantization

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include <torchtap/quantization/parameters.hpp>
+
+/// The options of calibrate and quantize that say how ranges follow from distributions.
+namespace torchtap::tools {
+
+/// Adds --method and --percentile.
+inline void add_method_options(CLI::App& command, quantization::Options& options) {
+  command
+      .add_option_function<std::string>(
+          "--method", [&options](const std::string& name) { options.method(quantization::method_of(name)); },
+          "How the range of a tensor is chosen; values beyond it are clipped")
+      ->check(CLI::IsMember({"min_max", "percentile", "mse", "entropy"}))
+      ->default_str(std::string(name_of(options.method())));
+  command
+      .add_option_function<double>(
+          "--percentile", [&options](double percentile) { options.percentile(percentile); },
+          "How much of the values --method percentile keeps inside of the range, in percent")
+      ->default_str("99.99");
+}
+
+}  // namespace torchtap::tools

@@ -1,0 +1,94 @@
+#include <CLI/CLI.hpp>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <torchtap/base/write_file.hpp>
+#include <torchtap/quantization/int8.hpp>
+
+#include "commands.hpp"
+#include "inputs.hpp"
+#include "message_text.hpp"
+#include "model.hpp"
+#include "option_checks.hpp"
+#include "progress.hpp"
+#include "quantization_options.hpp"
+#include "terminal.hpp"
+
+namespace torchtap::tools {
+namespace {
+
+std::string quantize_examples() {
+  return c10::str(R"(
+Converts a TorchScript file to one that computes in int8 on the CPU, by LibTorch's quantized operators. The model runs on
+calibration data, some hundred images like those that it will meet; labels are not needed. Convolutions, linear layers and
+what lies between them get activations of uint8 and weights of int8; what has no quantized operator stays in floating
+point. Any program that loads TorchScript runs the result; torchtap evaluate says how often it is right.
+
+The methods are those of torchtap calibrate.
+
+)",
+                  describe_inputs(), R"(
+
+Examples:
+  torchtap quantize model.pt --idx3 train-images.gz --save model.int8.pt
+  torchtap quantize model.pt --input batch.pt --batch 32 --method entropy --save model.int8.pt
+  torchtap evaluate model.int8.pt --idx3 t10k-images.gz --labels t10k-labels.gz
+
+Exit status: 0, or 2 if the model cannot be converted, or something cannot be read or written.)");
+}
+
+struct QuantizeOptions {
+  std::string model;
+  InputOptions inputs;
+  quantization::Options how = quantization::Options().format(quantization::Format::uint8);
+  std::string save;
+  bool overwrite = false;
+};
+
+void quantize_file(const QuantizeOptions& options) {
+  check_free(options.save, options.overwrite);
+  torch::jit::Module model = load_model(options.model);
+  find_method(model, "forward");  // throws if there is none
+  model.eval();
+  Inputs inputs(options.inputs);
+  const at::AutoGradMode without_gradients(false);
+  const auto run = [&](torch::jit::Module& observed) {
+    Progress progress("calibrating", inputs.count());
+    while (const auto batch = inputs.next()) {
+      observed.forward(to_arguments(observed, "forward", *batch, at::kCPU, false));
+      progress.advance();
+    }
+  };
+  const torch::jit::Module int8 = quantization::to_int8(model, run, options.how);
+  base::write_file("torchtap", options.save, [&](std::ostream& stream) { int8.save(stream); });
+  std::cout << counted(inputs.count(), "call") << ", " << name_of(options.how.method()) << ", in "
+            << printable(options.save);
+  std::error_code error;
+  const auto size = std::filesystem::file_size(options.save, error);
+  if (!error) std::cout << ": " << bytes_text(static_cast<std::int64_t>(size));
+  const auto before = std::filesystem::file_size(options.model, error);
+  if (!error) std::cout << " instead of " << bytes_text(static_cast<std::int64_t>(before));
+  std::cout << '\n';
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app) {
+  auto options = std::make_shared<QuantizeOptions>();
+  CLI::App* command =
+      app.add_subcommand("quantize", "Convert a TorchScript file to one that computes in int8");
+  command->footer(quantize_examples());
+  command->add_option("model", options->model, "A file of torch.jit.script or torch.jit.trace")->required();
+  add_input_options(*command, options->inputs);
+  add_library_option(*command);
+  add_method_options(*command, options->how);
+  command->add_option("-o,--save", options->save, "TorchScript file to write")->required()->check(place());
+  add_overwrite(*command, options->overwrite);
+  command->callback([options] { quantize_file(*options); });
+}
+
+}  // namespace torchtap::tools
