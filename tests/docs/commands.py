@@ -65,8 +65,8 @@ RULES = [
     Rule(r"torchtap compare original\.prints (.*)", "the programs differ", r"\g<0> || test $? = 1"),
     Rule(r"(torchrun .*)", "Debian 13's starts nothing", needs=LIBUV),
     Rule(
-        r"(experts|padding) .*|python3 examples/(experts|padding)/check\.py .*",
-        "trains for a minute; the tests example_experts and example_padding do so for less",
+        r"(experts|padding|grad_cam|int8) .*|python3 examples/(experts|padding|grad_cam|int8)/(check|script)\.py .*",
+        "trains for minutes; the tests example_experts, example_padding, example_grad_cam and example_int8 do so for less",
         None,
     ),
     Rule(
