@@ -214,6 +214,7 @@ class Record : public std::enable_shared_from_this<Record> {
   std::atomic<std::int64_t> dropped_{0};  // for lack of room
   std::atomic<std::int64_t> without_tensors_{0};
   std::atomic<std::int64_t> unmatched_{0}, unmatched_samples_{0};
+  std::mutex pairing_mutex_;
   std::shared_ptr<const Pairing> pairing_;  // null without `Options::with`; `replace` exchanges it
   const bool commutative_;                  // threads may have separate sinks
   const bool as_it_is_;  // a tensor is recorded as it comes, without transform, device and dtype

@@ -33,12 +33,19 @@ std::vector<hooks::Handle> Record::pair(const model::ModuleRef& module) {
                       " looks up; it looks up ", base::quoted(names), ".");
   }
   std::vector<hooks::Handle> hooks;
-  std::atomic_store(&pairing_, std::make_shared<const Pairing>(shared_from_this(), module, hooks));
+  auto pairing = std::make_shared<const Pairing>(shared_from_this(), module, hooks);
+  const std::lock_guard lock(pairing_mutex_);
+  pairing_ = std::move(pairing);
   return hooks;
 }
 
 Pair& Record::pair_of(const hooks::Event& event) {
-  return std::atomic_load(&pairing_)->of_call(shared_from_this(), event.call_index());
+  std::shared_ptr<const Pairing> pairing;
+  {
+    const std::lock_guard lock(pairing_mutex_);
+    pairing = pairing_;
+  }
+  return pairing->of_call(shared_from_this(), event.call_index());
 }
 
 void Record::count_unmatched(const Pair& pair) noexcept {
