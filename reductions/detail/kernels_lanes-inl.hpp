@@ -65,11 +65,12 @@ constexpr std::size_t kAhead = 8192, kFarAhead = 12288, kNearAhead = 2048;  // b
 
 template <class T>
 HWY_INLINE void fetch_ahead(const T* x) {
+  const auto address = reinterpret_cast<std::uintptr_t>(x);  // a pointer may not lead out of its array
   if constexpr (sizeof(T) == 2) {
-    hwy::Prefetch(x + kAhead / sizeof(T));
+    hwy::Prefetch(reinterpret_cast<const char*>(address + kAhead));
   } else {
-    __builtin_prefetch(x + kFarAhead / sizeof(T), /*write=*/0, /*locality=*/2);
-    hwy::Prefetch(x + kNearAhead / sizeof(T));
+    __builtin_prefetch(reinterpret_cast<const char*>(address + kFarAhead), /*write=*/0, /*locality=*/2);
+    hwy::Prefetch(reinterpret_cast<const char*>(address + kNearAhead));
   }
 }
 

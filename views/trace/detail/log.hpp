@@ -18,7 +18,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <torchtap/operations/event.hpp>
@@ -132,6 +134,9 @@ struct Port {
 
 /// The values that wrote the bytes of a mixed one, the last first, and the one that shows between them.
 using Mixture = std::vector<std::int64_t>;
+
+/// A node of autograd, whose count of references is in a std::shared_ptr or, in newer LibTorchs, in itself.
+using GraphNode = std::decay_t<decltype(std::declval<const at::TensorBase&>().grad_fn())>;
 
 /// Gradients by value. Nodes of autograd know it weakly.
 struct Gradients {
@@ -274,7 +279,7 @@ struct Log final : watch::CallListener {
   watch::ByMemory<std::unique_ptr<Memory>> memory_;
   watch::PerOperation<Facts> facts_;
   std::unique_ptr<Generator> generator_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> leaves_;  // of which gradients are followed
+  std::vector<GraphNode> leaves_;  // of which gradients are followed
   std::unordered_map<std::thread::id, std::int64_t> contexts_now_;
   Clock::time_point began_;
   bool running_ = false;

@@ -177,7 +177,7 @@ void Log::copy_aliases(Memory& memory) {
 
 void Log::follow_gradient(const at::Tensor& tensor, std::int64_t value) {
   if (!tensor.requires_grad()) return;
-  std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn();
+  GraphNode node = tensor.grad_fn();
   if (node == nullptr) {  // of a leaf; it lives until a graph has it
     node = torch::autograd::impl::grad_accumulator(tensor);
     if (node == nullptr) return;
